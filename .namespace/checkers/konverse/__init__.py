@@ -1,0 +1,1 @@
+../../konverse/__init__.py

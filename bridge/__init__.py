@@ -1,0 +1,1 @@
+"""The shell: effects become Kafka and Redis calls, their outcomes become events. Sockets, threads and clocks live here."""

@@ -1,0 +1,1 @@
+"""Where a new dialog goes: pure decisions over names and partition counts."""

