@@ -1,5 +1,77 @@
-"""Every bound of the product, with its reason. Units stand last in the names."""
+"""Every bound of the product, with its reason. Units stand last in the names.
+
+A bound that a user may move is the default of a setting (`bridge/settings`); the others are part of the record formats.
+"""
 
 from __future__ import annotations
 
 from typing import Final
+
+NAME_BYTES_MAX: Final = 256
+"""Service, contract, message type, queue and database names: what the original allows on the wire (nvarchar(256))."""
+
+TOPIC_NAME_LENGTH_MAX: Final = 249
+"""Kafka's own bound; a longer escaped name is refused when the queue is created."""
+
+HEADER_BYTES_MAX: Final = 4_096
+"""An envelope. Begin blocks with four names of the longest kind fit; nothing honest is longer."""
+
+BODY_BYTES_MAX: Final = 960_000
+"""A message body. With header and key it stays below librdkafka's and the broker's default of 1,000,000 bytes."""
+
+KEY_BYTES_MAX: Final = 4_096
+"""A user's key: it travels with every message of the conversation and is kept by both endpoints."""
+
+JOURNAL_RECORD_BYTES_MAX: Final = 8_388_608
+"""One COMMIT. It holds at least eight of the largest bodies; a replay never needs more memory than this per record."""
+
+COMMIT_BYTES_TARGET: Final = 786_432
+"""A group commit closes at this size: larger ones gain nothing and make a recovering owner wait."""
+
+JOURNAL_OPERATIONS_MAX: Final = 65_535
+"""Message types of one commit are numbered with 16 bits."""
+
+COMMIT_GROUPS_MAX: Final = 10_000
+"""Transactions that share one commit, however large `batch` is set: bounds what a crash sends back to the handlers."""
+
+QUEUE_PARTITIONS_MAX: Final = 1_024
+"""Partitions of one queue: each costs a journal, an owner and some files of the broker."""
+
+SESSION_WINDOW_RECORDS_MAX: Final = 50_000
+"""Unacknowledged records of one session per destination partition; beyond it `send` waits, then raises QueueFull."""
+
+SESSION_WINDOW_BYTES_MAX: Final = 67_108_864
+"""The same bound in bytes of bodies, so that large messages do not fill the memory of a sender."""
+
+EMITTER_WINDOW_RECORDS_MAX: Final = 20_000
+"""Outputs of one destination handed to the producer and not acknowledged: two full fetches of the reader."""
+
+LOOK_AHEAD_RECORDS_MAX: Final = 20_000
+"""Records that an owner ingests before their commit; the rest waits in Kafka."""
+
+OUTBOX_RECORDS_MAX: Final = 200_000
+"""Outputs that wait for their acknowledgement; beyond it an owner hands out no further groups until some are gone."""
+
+SUFFIX_CACHE_ENTRIES_MAX: Final = 4_096
+"""Distinct envelope endings that a decoder remembers; an application has as many as message types and homes."""
+
+NOTICES_OPEN_MAX: Final = 10_000
+"""Gaps remembered so that each is answered once; the oldest is forgotten first, which costs one notice more."""
+
+MAILBOX_ENTRIES_MAX: Final = 10_000
+"""Bounced records kept at a home partition until their writer confirms; the oldest goes first and is counted."""
+
+TOMBSTONES_MAX: Final = 100_000
+"""Conversations that ended before they began, kept until their FIRST was refused or their opener closed."""
+
+VIEW_BUCKETS: Final = 4_096
+"""Redis hashes per partition. With 128 entries or fewer a hash stays packed: half a million open conversations."""
+
+VIEW_VALUE_BYTES_MAX: Final = 64
+"""A packed endpoint in Redis; one byte more and Redis unpacks the whole hash (ten times the memory)."""
+
+UNCOMMITTED_MS_MAX: Final = 200
+"""Ingested data or acknowledgements wait at most this long for a commit (protocol.md section 4, `loop`)."""
+
+ERROR_DESCRIPTION_CHARACTERS_MAX: Final = 3_000
+"""Description of an Error (behaviour 112)."""

@@ -1,0 +1,89 @@
+"""Copies the outputs of valid commits to their destinations, in counter order, a window at a time (protocol.md 4, `emit`).
+
+Emission may be repeated by anyone at any time; the destination's counters make that harmless. What the emitter adds is
+order and a bound: it hands over only outputs of commits that are known to count, never more than a window, and the next
+window when the last one is in the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from konverse.schemas.identifiers import Address
+from konverse.schemas.limits import EMITTER_WINDOW_RECORDS_MAX
+
+from .outbox import OutputTuple, Stream, headers_of
+from .window import Window
+
+
+class Emit(NamedTuple):
+    """Effect: hand these records to the producer, in this order."""
+
+    address: Address
+    first: int
+    """Counter of the first record; the others follow."""
+    headers: list[bytes]
+    outputs: list[OutputTuple]
+    """As `outbox.Output`: the key is at place 1, the body at place 4."""
+
+
+class Emitter:
+    """Where each stream of a partition stands."""
+
+    def __init__(self, streams: Mapping[Address, Stream]) -> None:
+        self.streams = streams
+        self.windows: dict[Address, Window] = {}
+        self.paused: set[Address] = set()
+        """Destinations that refused; the others go on."""
+
+    def limits(self) -> list[tuple[Window, int]]:
+        """What the streams hold now, to be allowed when the commit that made it is known to count."""
+        out = []
+        for address, stream in self.streams.items():
+            window = self.windows.get(address)
+            if window is None:
+                window = self.windows[address] = Window(stream.acked)
+            if stream.next != window.limit:
+                out.append((window, stream.next))
+        return out
+
+    def pending(self) -> list[Emit]:
+        """The next window of each destination whose last one is in the log."""
+        out = []
+        for address, window in self.windows.items():
+            count = min(window.limit - window.sent, EMITTER_WINDOW_RECORDS_MAX)
+            if count and not window.outstanding and address not in self.paused:
+                outputs = self.streams[address].run(window.sent, count)
+                out.append(Emit(address, window.sent, headers_of(window.sent, outputs), outputs))
+                window.sent += count
+        return out
+
+    def drained(self) -> bool:
+        """The producer ran empty without a failure. Whether that told anything new."""
+        news = False
+        for window in self.windows.values():
+            if window.outstanding:
+                window.drained()
+                news = True
+        return news
+
+    def restart(self, refused: Address | None) -> None:
+        """The producer was replaced: everything that does not count goes again; `refused` only after a pause."""
+        if refused is not None:
+            self.paused.add(refused)
+        for window in self.windows.values():
+            window.restart()
+
+    def acknowledged(self) -> list[tuple[Address, int]]:
+        """What the destinations have and the journal does not say yet: for the next commit's `output_acks`."""
+        return [
+            (address, window.acked)
+            for address, window in self.windows.items()
+            if window.acked > self.streams[address].acked
+        ]
+
+    @property
+    def idle(self) -> bool:
+        """Nothing to hand over and nothing on its way."""
+        return all(window.acked == window.limit for window in self.windows.values())

@@ -1,0 +1,214 @@
+"""What a partition remembers of a conversation: the endpoint, its group, its writers and their lanes.
+
+A thousand conversations cost a megabyte at most, so everything here has slots, shares what repeats, and keeps nothing
+that can be derived.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from konverse.schemas.records import NO_SEQUENCE, Role
+from konverse.schemas.varint import LOW_MASK, SMALL, high_part, low_table, varint
+
+from .states import State
+
+if TYPE_CHECKING:
+    from .outbox import Stream
+
+Entry = tuple[int, str, Any]
+"""A message that waits: offset, message type, and the record as the driver handed it over (never looked at here)."""
+
+_NEVER: Final = b"\xff" * 12
+"""No header ends so (a number of more than 64 bits): the prediction of a lane that accepts nothing."""
+
+_UNNUMBERED: Final = [varint(NO_SEQUENCE)] * (LOW_MASK + 1)
+
+
+class Terms:
+    """Who talks to whom under which contract, seen from one side; shared by all endpoints that have the same."""
+
+    __slots__ = ("contract", "far_service", "service")
+
+    def __init__(self, service: str, far_service: str, contract: str) -> None:
+        self.service = service
+        self.far_service = far_service
+        self.contract = contract
+
+
+class Writer:
+    """A sender's place in this partition: the counter that is accepted next (invariant I4).
+
+    `low` and `high` hold the bytes of that counter, so that the usual record is recognised by comparison alone.
+    """
+
+    __slots__ = ("closed_at", "high", "id", "low", "next")
+
+    def __init__(self, identifier: bytes) -> None:
+        self.id = identifier
+        self.next = 0
+        self.closed_at: int | None = None
+        self.low = SMALL
+        self.high = b""
+
+    def advance(self) -> None:
+        """Accept the next counter."""
+        self.next = n = self.next + 1
+        if not n & LOW_MASK:
+            self.carry()
+
+    def carry(self) -> None:
+        """Renew the predicted bytes; needed whenever the low part of the counter starts again."""
+        self.low = low_table(self.next)
+        self.high = high_part(self.next)
+
+    def close(self) -> int:
+        """Accept nothing more; the first call decides where (protocol.md section 5, rule 3)."""
+        if self.closed_at is None:
+            self.closed_at = self.next
+        return self.closed_at
+
+
+class Lane:
+    """One writer on one conversation: what a header's first 39 bytes lead to, resolved once."""
+
+    __slots__ = ("behind", "endpoint", "last", "low", "message_type", "numbered", "prefix", "suffix", "tail", "writer")
+
+    def __init__(self, prefix: bytes, writer: Writer, endpoint: Endpoint) -> None:
+        self.prefix = prefix
+        self.writer = writer
+        self.endpoint = endpoint
+        self.behind = endpoint.lane
+        """The lane that the endpoint had before: a chain, because nearly all endpoints have one."""
+        self.last = -1
+        """Highest counter of the writer that was accepted on the conversation."""
+        self.message_type = ""
+        self.suffix = b""
+        self.numbered = True
+        self.low = SMALL
+        self.tail = _NEVER
+
+    def expect(self, message_type: str, suffix: bytes, *, numbered: bool) -> None:
+        """Predict that the next record ends like the last one."""
+        self.message_type = message_type
+        self.suffix = suffix
+        self.numbered = numbered
+        self.carry()
+
+    def carry(self) -> None:
+        """Renew the predicted bytes; needed whenever the low part of the sequence number starts again."""
+        if self.numbered:
+            self.low = low_table(self.endpoint.received)
+            self.tail = high_part(self.endpoint.received) + self.suffix
+        else:
+            self.low = _UNNUMBERED
+            self.tail = self.suffix
+
+    def shut(self) -> None:
+        """Predict nothing: every further record is judged in full."""
+        self.tail = _NEVER
+
+
+class Group:
+    """A conversation group of several conversations: locked and received as one. A lone endpoint is its own group."""
+
+    __slots__ = ("id", "members")
+
+    def __init__(self, identifier: bytes) -> None:
+        self.id = identifier
+        self.members: list[Endpoint] = []
+
+
+class Endpoint:
+    """One side of a conversation in the partition where it lives."""
+
+    __slots__ = (
+        "changed",
+        "consumed",
+        "conversation",
+        "error",
+        "group",
+        "held",
+        "index",
+        "key",
+        "lane",
+        "opener",
+        "queue",
+        "received",
+        "role",
+        "sent",
+        "state",
+        "stream",
+        "terms",
+    )
+
+    def __init__(self, conversation: bytes, role: Role, state: State, terms: Terms, stream: Stream) -> None:
+        self.conversation = conversation
+        self.role = role
+        self.state = state
+        self.terms = terms
+        self.stream = stream
+        self.index = 0
+        self.opener = b""
+        """Writer that sent (or will send) FIRST."""
+        self.group: Group | None = None
+        self.key: bytes | None = None
+        self.received = 0
+        self.consumed = 0
+        self.sent = 0
+        """Sequence number of the next message of this side, or -1 where a session numbers them."""
+        self.queue: list[Entry] = []
+        self.error: Entry | None = None
+        self.lane: Lane | None = None
+        self.changed = False
+        """Already in the partition's list of what the view has to learn."""
+        self.held = False
+        """A transaction has the group, or one of its finished ones waits for the commit."""
+
+    @property
+    def id(self) -> UUID:
+        """Conversation id, shared by both sides."""
+        return UUID(bytes=self.conversation)
+
+    @property
+    def is_initiator(self) -> bool:
+        """Whether this side began the conversation."""
+        return self.role is Role.INITIATOR
+
+    @property
+    def service(self) -> str:
+        """Service of this side."""
+        return self.terms.service
+
+    @property
+    def far_service(self) -> str:
+        """Service of the other side."""
+        return self.terms.far_service
+
+    @property
+    def contract(self) -> str:
+        """Contract of the conversation."""
+        return self.terms.contract
+
+    @property
+    def group_id(self) -> bytes:
+        """Conversation group; an unrelated conversation is a group of its own with its own id."""
+        return self.group.id if self.group else self.conversation
+
+    @property
+    def members(self) -> list[Endpoint]:
+        """All endpoints of the group."""
+        return self.group.members if self.group else [self]
+
+    def lanes(self) -> list[Lane]:
+        """The writers that were accepted on this conversation, latest first."""
+        out = []
+        lane = self.lane
+        while lane is not None:
+            out.append(lane)
+            lane = lane.behind
+        return out
+
+    def __repr__(self) -> str:
+        return f"<Endpoint {self.id} {self.role.name} {self.state.code} of {self.terms.service}>"

@@ -1,0 +1,120 @@
+"""What an owner is told and what it asks for. Drivers turn effects into calls and outcomes into events."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from konverse.schemas.identifiers import Address
+
+from .emitter import Emit
+from .fold import JournalRecord
+from .ingest import Columns
+from .view import Show
+
+# ---------------------------------------------------------------------------------------------------------- events
+
+
+class Recover(NamedTuple):
+    """Event: start; these are the journal's first offset and its end."""
+
+    journal_start: int
+    journal_end: int
+
+
+class JournalRead(NamedTuple):
+    """Event: records of the journal, as asked for, up to `next_offset`."""
+
+    records: list[JournalRecord]
+    next_offset: int
+
+
+class DataRead(NamedTuple):
+    """Event: records of the data log."""
+
+    columns: Columns
+
+
+class Appended(NamedTuple):
+    """Event: outcome of the append; offset None means unknown."""
+
+    offset: int | None
+    timestamp_ms: int = 0
+
+
+class Drained(NamedTuple):
+    """Event: the producer of outputs ran empty and reported no failure."""
+
+
+class DeliveredOne(NamedTuple):
+    """Event: one output is in the log; nothing is known of the others (drivers without an idempotent producer)."""
+
+    address: Address
+    counter: int
+    offset: int
+
+
+class ProducerReplaced(NamedTuple):
+    """Event: the producer of outputs failed and a new one stands ready; `refused` is who refused, if anyone."""
+
+    refused: Address | None = None
+
+
+class OutOfRange(NamedTuple):
+    """Event: what was asked for is no longer in the log."""
+
+
+class ViewLost(NamedTuple):
+    """Event: the view has no header of ours."""
+
+
+class Tick(NamedTuple):
+    """Event: time passes."""
+
+
+# --------------------------------------------------------------------------------------------------------- effects
+
+
+class ReadJournal(NamedTuple):
+    """Effect: read the journal from `start` up to before `end`."""
+
+    start: int
+    end: int
+
+
+class ReadData(NamedTuple):
+    """Effect: read the data log from `start` up to before `end`."""
+
+    start: int
+    end: int
+
+
+class Append(NamedTuple):
+    """Effect: append the record to the journal; exactly one at a time."""
+
+    data: bytes
+
+
+class Leading(NamedTuple):
+    """Effect: the partition is ours; feed data from here on."""
+
+    data_from: int
+
+
+class Stopped(NamedTuple):
+    """Effect: the partition is not ours (any more); `clean` when it was given back."""
+
+    reason: str
+    clean: bool = False
+
+
+class Halted(NamedTuple):
+    """Effect: the log contradicts itself; raise the alarm and touch nothing."""
+
+    reason: str
+
+
+class ReplaceProducer(NamedTuple):
+    """Effect: offsets contradict the order of outputs; a new producer is needed."""
+
+
+Effect = ReadJournal | ReadData | Append | Emit | Show | Leading | Stopped | Halted | ReplaceProducer

@@ -1,0 +1,93 @@
+"""The fold of one partition: journal and data log in, state out. Owner, follower and verifier run this same code.
+
+The journal is the total order. A COMMIT that counts says "ingest the data log up to x, then apply these operations";
+the fold waits for that data and then does so. It asks the driver for what it lacks and never guesses.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from konverse.schemas.errors import MalformedRecord
+from konverse.schemas.journal import Claim, Commit, decode
+
+from .apply import apply
+from .head import JournalHead, LogIdentity
+from .ingest import Columns, ingest
+from .partition import Partition
+
+
+class JournalRecord(NamedTuple):
+    """A record of the journal as it was read."""
+
+    offset: int
+    data: bytes
+    timestamp_ms: int
+    """Log-append time, the broker's clock."""
+
+
+class Fold:
+    """State and head after the records that were fed so far."""
+
+    def __init__(self, identity: LogIdentity) -> None:
+        self.head = JournalHead(identity)
+        self.state = Partition(identity)
+        self.waiting: deque[tuple[JournalRecord, Claim | Commit]] = deque()
+        self.data: deque[Columns] = deque()
+        """Data that was read and not yet ingested."""
+        self.alarms: list[str] = []
+        """What an operator should know: records of the journal that are not records."""
+
+    @property
+    def data_to(self) -> int:
+        """Data offset below which everything was read."""
+        return self.data[-1].next_offset if self.data else self.state.ingest_to
+
+    def feed_journal(self, records: Sequence[JournalRecord]) -> None:
+        """Records of the journal, in offset order, each once."""
+        for record in records:
+            try:
+                self.waiting.append((record, decode(record.data)))
+            except MalformedRecord as error:
+                self.alarms.append(f"journal record {record.offset} of {self.head.where} is undecodable: {error}")
+
+    def feed_data(self, columns: Columns) -> None:
+        """Records of the data log from `data_to` on; what stands before is dropped."""
+        if columns.next_offset > self.data_to:
+            self.data.append(columns.before(self.data_to)[1])
+
+    def advance(self) -> int | None:
+        """Fold what can be folded. None when the journal fed so far is folded, else the data offset that it needs."""
+        while self.waiting:
+            record, decision = self.waiting[0]
+            if not self.head.accepts(decision):
+                self.head.skip(record.offset)
+            else:
+                if isinstance(decision, Commit):
+                    if decision.ingest_to > self.data_to:
+                        return max(d.ingest_to for _, d in self.waiting if isinstance(d, Commit))
+                    self.ingest_to(decision.ingest_to)
+                    apply(self.state, decision)
+                self.head.take(decision, record.data, record.offset, record.timestamp_ms)
+            self.waiting.popleft()
+        return None
+
+    def ingest_to(self, offset: int) -> None:
+        """Ingest the data that stands before `offset`."""
+        while self.data and self.state.ingest_to < offset:
+            columns = self.data.popleft()
+            if columns.next_offset > offset:
+                columns, rest = columns.before(offset)
+                self.data.appendleft(rest)
+            ingest(self.state, columns)
+
+    def ingest_some(self, records_max: int) -> int:
+        """Ingest whole reads until about `records_max` records; returns how many."""
+        count = 0
+        while self.data and count < records_max:
+            columns = self.data.popleft()
+            count += len(columns.offsets)
+            ingest(self.state, columns)
+        return count

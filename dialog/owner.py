@@ -1,0 +1,379 @@
+"""The owner of a partition: recover, claim, commit, step down (protocol.md section 4), as a machine without I/O.
+
+Two rules. Nothing counts before Kafka acknowledged it at exactly the offset behind the last record that was verified;
+where it did not, the journal is read and judged. And an owner that does not know an outcome stops at once: whoever
+claims next, itself included, folds the journal and knows.
+
+    RECOVERING  --journal folded-->  CLAIMING  --CLAIM acknowledged-->  READING_BACK  --mine-->  LEADING
+        any  --outcome unknown, claim lost, another owner-->  STOPPED        any  --contradiction-->  HALTED
+
+Drivers are `bridge.owning` (threads and confluent-kafka) and the simulator. They feed events to `step`, carry out the
+effects, and between events take transactions and give them back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+from typing import Any, Final
+
+from konverse.schemas.errors import PartitionHalted
+from konverse.schemas.journal import FOLD_VERSION, Claim, Commit, encode_claim, encode_commit
+from konverse.schemas.limits import LOOK_AHEAD_RECORDS_MAX, OUTBOX_RECORDS_MAX, UNCOMMITTED_MS_MAX
+
+from .apply import apply
+from .emitter import Emitter
+from .events import (
+    Append,
+    Appended,
+    DataRead,
+    DeliveredOne,
+    Drained,
+    Effect,
+    Halted,
+    JournalRead,
+    Leading,
+    OutOfRange,
+    ProducerReplaced,
+    ReadData,
+    ReadJournal,
+    Recover,
+    ReplaceProducer,
+    Stopped,
+    Tick,
+    ViewLost,
+)
+from .fold import Fold
+from .head import LogIdentity
+from .staging import OwnerSettings, Staging
+from .transaction import Rule, Transaction
+from .view import Show, ViewFeed
+from .window import Window
+
+REFUSAL_PAUSE_MS: Final = 1_000
+"""A destination that refused its outputs is tried again after this long."""
+
+
+class Phase(Enum):
+    """Where an owner stands."""
+
+    RECOVERING = "recovering"
+    CLAIMING = "claiming"
+    READING_BACK = "reading back"
+    LEADING = "leading"
+    STOPPED = "stopped"
+    HALTED = "halted"
+
+
+@dataclass(slots=True)
+class _InFlight:
+    commit: Commit
+    data: bytes
+    limits: list[tuple[Window, int]]
+    show: Show | None
+
+
+@dataclass(slots=True)
+class Counters:
+    """What an owner did, for people and benchmarks."""
+
+    commits: int = 0
+    transactions: int = 0
+    journal_bytes: int = 0
+
+
+class Owner:
+    """One process's try at owning one partition. A stopped owner is thrown away."""
+
+    def __init__(self, identity: LogIdentity, claim: bytes, rule: Rule, settings: OwnerSettings) -> None:
+        self.identity = identity
+        self.claim_id = claim
+        """16 random bytes, never used before."""
+        self.phase = Phase.RECOVERING
+        self.fold = Fold(identity)
+        self.emitter = Emitter(self.fold.state.streams)
+        self.staging = Staging(self.fold.state, rule, settings)
+        self.view = ViewFeed(self.fold, settings.view_interval_ms)
+        self.counters = Counters()
+        self._journal_end = 0
+        self._resume_at = 0
+        self._in_flight: _InFlight | None = None
+        self._journaled_to = 0
+        self._waiting_since: int | None = None
+        self._paused_since: int | None = None
+        self._releasing = False
+
+    # ------------------------------------------------------------------------------------------------ the one door
+
+    def step(self, event: Any, now_ms: int) -> list[Effect]:
+        """Take an event, return what to do. After STOPPED or HALTED nothing has an effect."""
+        if self.phase in (Phase.STOPPED, Phase.HALTED):
+            return []
+        try:
+            return _STEPS[type(event)](self, event, now_ms)
+        except PartitionHalted as error:
+            self.phase = Phase.HALTED
+            return [Halted(str(error))]
+
+    # ---------------------------------------------------------------------------------------------------- recovery
+
+    def _recover(self, event: Recover, _now_ms: int) -> list[Effect]:
+        if event.journal_start > 0:
+            raise PartitionHalted(
+                f"the journal of {self.fold.head.where} begins at {event.journal_start} and there is no snapshot: "
+                "its beginning was deleted. Restore the topic or create the queue anew"
+            )
+        self._journal_end = event.journal_end
+        return self._read_on(0)
+
+    def _journal_read(self, event: JournalRead, now_ms: int) -> list[Effect]:
+        if self.phase is Phase.LEADING:
+            return self._judge_tail(event, now_ms)
+        self.fold.feed_journal(event.records)
+        return self._fold_on(event.next_offset, now_ms)
+
+    def _fold_on(self, next_offset: int, now_ms: int) -> list[Effect]:
+        needed = self.fold.advance()
+        if needed is not None:
+            self._resume_at = next_offset
+            return [ReadData(self.fold.data_to, needed)]
+        if next_offset < self._journal_end:
+            return [ReadJournal(next_offset, self._journal_end)]
+        return self._journal_folded(now_ms)
+
+    def _read_on(self, start: int) -> list[Effect]:
+        self._resume_at = start
+        if start < self._journal_end:
+            return [ReadJournal(start, self._journal_end)]
+        return self._journal_folded(0)
+
+    def _data_read(self, event: DataRead, now_ms: int) -> list[Effect]:
+        self.fold.feed_data(event.columns)
+        if self.phase is Phase.LEADING:
+            return []
+        return self._fold_on(self._resume_at, now_ms)
+
+    def _out_of_range(self, _event: OutOfRange, _now_ms: int) -> list[Effect]:
+        return self._stop("the log was truncated while it was read; recover again")
+
+    def _journal_folded(self, now_ms: int) -> list[Effect]:
+        head = self.fold.head
+        if self.phase is Phase.RECOVERING:
+            self.phase = Phase.CLAIMING
+            identity = self.identity
+            return [
+                Append(
+                    encode_claim(
+                        Claim(
+                            head.epoch + 1,
+                            self.claim_id,
+                            FOLD_VERSION,
+                            identity.incarnation,
+                            identity.data_topic_id,
+                            identity.journal_topic_id,
+                            head.clean,
+                        )
+                    )
+                )
+            ]
+        if head.owner != self.claim_id:
+            return self._stop("another process claimed the partition first")
+        return self._lead(now_ms)
+
+    def _lead(self, now_ms: int) -> list[Effect]:
+        state = self.fold.state
+        self.phase = Phase.LEADING
+        self._journaled_to = state.ingest_to
+        state.ready.clear()
+        state.ready.extend(endpoint for endpoint in state.live() if endpoint.queue or endpoint.error)
+        for window, limit in self.emitter.limits():
+            window.limit = limit
+        return [Leading(self.fold.data_to), *self.emitter.pending(), *self._show(now_ms)]
+
+    # ------------------------------------------------------------------------------------------------ transactions
+
+    def take(self) -> Transaction | None:
+        """The ready messages of the next free conversation group, locked; None when there is none."""
+        if self._releasing or self.phase is not Phase.LEADING:
+            return None
+        return self.staging.take()
+
+    def finish(self, transaction: Transaction) -> None:
+        """The handler is done: what it did joins the next commit."""
+        self.staging.finish(transaction)
+        self.counters.transactions += 1
+
+    def roll_back(self, transaction: Transaction) -> None:
+        """The handler failed: its messages wait as before."""
+        self.staging.roll_back(transaction)
+
+    # ---------------------------------------------------------------------------------------------------- commits
+
+    @property
+    def committing(self) -> bool:
+        """A commit is on its way; the next one waits for it."""
+        return self._in_flight is not None
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more data should be ingested: look-ahead and outbox are bounded (invariant I15)."""
+        state = self.fold.state
+        waiting = sum(len(stream.entries) for stream in state.streams.values())
+        return state.unread < LOOK_AHEAD_RECORDS_MAX and waiting < OUTBOX_RECORDS_MAX
+
+    def ingest(self, now_ms: int) -> int:
+        """Ingest what was read, within the look-ahead; returns how many records."""
+        if self.phase is not Phase.LEADING or not self.fold.data or not self.has_room:
+            return 0
+        count = self.fold.ingest_some(LOOK_AHEAD_RECORDS_MAX)
+        if self._waiting_since is None:
+            self._waiting_since = now_ms
+        return count
+
+    def commit(self, now_ms: int) -> list[Effect]:
+        """Journal what is staged and ingested. Nothing when a commit is on its way or there is nothing to say."""
+        if self.phase is not Phase.LEADING or self._in_flight is not None:
+            return []
+        state, head, staging = self.fold.state, self.fold.head, self.staging
+        acks = self.emitter.acknowledged()
+        if not (staging.finished or acks or state.ingest_to > self._journaled_to or self._releasing):
+            return []
+        operations, transactions = staging.merge()
+        release = self._releasing and not staging.taken
+        number = head.number + 1
+        commit = Commit(
+            head.epoch, self.claim_id, number, head.hash, state.ingest_to, operations, acks, release=release
+        )
+        data = encode_commit(commit)
+        apply(state, commit)
+        self._journaled_to = state.ingest_to
+        self._waiting_since = None
+        staging.release(transactions)
+        self._in_flight = _InFlight(commit, data, self.emitter.limits(), self.view.due(now_ms))
+        self.counters.journal_bytes += len(data)
+        return [Append(data)]
+
+    def _appended(self, event: Appended, now_ms: int) -> list[Effect]:
+        head = self.fold.head
+        if event.offset is None:
+            return self._stop("the outcome of an append to the journal is unknown")
+        if event.offset <= head.offset:
+            raise PartitionHalted(
+                f"the journal of {head.where} acknowledged offset {event.offset} although {head.offset} was read: "
+                "the topic was created again or cut. Nothing further is written"
+            )
+        if self.phase is Phase.CLAIMING:
+            self.phase = Phase.READING_BACK
+            self._journal_end = event.offset + 1
+            return self._read_on(head.offset + 1)
+        assert self._in_flight is not None
+        if event.offset > head.offset + 1:
+            return [ReadJournal(head.offset + 1, event.offset + 1)]
+        return self._committed(event.offset, event.timestamp_ms, now_ms)
+
+    def _judge_tail(self, event: JournalRead, now_ms: int) -> list[Effect]:
+        """Something stands between the last verified record and ours: judge it by the log alone."""
+        flight, head = self._in_flight, self.fold.head
+        assert flight is not None
+        effects: list[Effect] = []
+        probe = Fold(self.identity)
+        probe.feed_journal(event.records)
+        for record, decision in probe.waiting:
+            if self._in_flight is None or record.data != flight.data:
+                if head.accepts(decision):
+                    return self._stop("another owner has claimed the partition")
+                head.skip(record.offset)
+            elif head.accepts(flight.commit):
+                effects += self._committed(record.offset, record.timestamp_ms, now_ms)
+        if self._in_flight is not None:
+            return self._stop("the commit does not count: another owner has claimed the partition")
+        head.offset = max(head.offset, event.next_offset - 1)
+        return effects
+
+    def _committed(self, offset: int, timestamp_ms: int, now_ms: int) -> list[Effect]:
+        flight, self._in_flight = self._in_flight, None
+        assert flight is not None
+        self.fold.head.take(flight.commit, flight.data, offset, timestamp_ms)
+        self.counters.commits += 1
+        for window, limit in flight.limits:
+            window.limit = limit
+        effects: list[Effect] = [*self.emitter.pending()]
+        if flight.show is not None:
+            effects.append(flight.show._replace(journal_offset=offset))
+        if flight.commit.release:
+            effects += self._stop("released", clean=True)
+        return effects
+
+    # --------------------------------------------------------------------------------------------------- emission
+
+    def _drained(self, _event: Drained, now_ms: int) -> list[Effect]:
+        return self._acknowledged(now_ms) if self.emitter.drained() else []
+
+    def _delivered_one(self, event: DeliveredOne, now_ms: int) -> list[Effect]:
+        if not self.emitter.windows[event.address].delivered(event.counter, event.offset):
+            return [ReplaceProducer()]
+        return self._acknowledged(now_ms)
+
+    def _acknowledged(self, now_ms: int) -> list[Effect]:
+        if self._waiting_since is None:
+            self._waiting_since = now_ms
+        return [*self.emitter.pending()]
+
+    def _producer_replaced(self, event: ProducerReplaced, now_ms: int) -> list[Effect]:
+        self.emitter.restart(event.refused)
+        self._paused_since = now_ms
+        return [*self.emitter.pending()]
+
+    # ------------------------------------------------------------------------------------------------------- time
+
+    def _tick(self, _event: Tick, now_ms: int) -> list[Effect]:
+        if self.phase is not Phase.LEADING:
+            return []
+        effects: list[Effect] = []
+        if self._waiting_since is not None and now_ms - self._waiting_since >= UNCOMMITTED_MS_MAX:
+            self._waiting_since = None
+            effects += self.commit(now_ms)
+        if self._paused_since is not None and now_ms - self._paused_since >= REFUSAL_PAUSE_MS:
+            self._paused_since = None
+            self.emitter.paused.clear()
+            effects += self.emitter.pending()
+        return effects + self._show(now_ms)
+
+    def release(self, now_ms: int) -> list[Effect]:
+        """Give the partition back: hand out nothing more, commit what is finished, and say that this was no crash."""
+        self._releasing = True
+        return self.commit(now_ms)
+
+    # ------------------------------------------------------------------------------------------------------- view
+
+    def _view_lost(self, _event: ViewLost, now_ms: int) -> list[Effect]:
+        self.view.lost()
+        return self._show(now_ms)
+
+    def _show(self, now_ms: int) -> list[Effect]:
+        """The view of the verified state, when the live state is exactly that."""
+        if self._in_flight is not None or self.fold.state.ingest_to != self._journaled_to:
+            return []
+        show = self.view.due(now_ms)
+        return [] if show is None else [show]
+
+    def _stop(self, reason: str, *, clean: bool = False) -> list[Effect]:
+        self.phase = Phase.STOPPED
+        return [Stopped(reason, clean)]
+
+
+_Step = Callable[[Owner, Any, int], list[Effect]]
+
+_STEPS: Final[dict[type, _Step]] = {
+    Recover: Owner._recover,  # noqa: SLF001  # the table belongs to the class
+    JournalRead: Owner._journal_read,  # noqa: SLF001
+    DataRead: Owner._data_read,  # noqa: SLF001
+    Appended: Owner._appended,  # noqa: SLF001
+    Drained: Owner._drained,  # noqa: SLF001
+    DeliveredOne: Owner._delivered_one,  # noqa: SLF001
+    ProducerReplaced: Owner._producer_replaced,  # noqa: SLF001
+    OutOfRange: Owner._out_of_range,  # noqa: SLF001
+    ViewLost: Owner._view_lost,  # noqa: SLF001
+    Tick: Owner._tick,  # noqa: SLF001
+}

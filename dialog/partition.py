@@ -1,0 +1,187 @@
+"""The state of one queue partition: what a fold of its journal and data log comes to.
+
+Plain data and the few moves that keep it whole. `ingest` changes it by data records, `apply` by commits; nothing else
+does. It holds no clock and does no I/O; records are kept as the driver gave them and never looked into.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from dataclasses import dataclass
+
+from konverse.schemas.identifiers import Address, incarnation_tag, owner_writer
+from konverse.schemas.limits import MAILBOX_ENTRIES_MAX, TOMBSTONES_MAX
+from konverse.schemas.records import Begin, Bounce, Role
+
+from .endpoint import Endpoint, Group, Lane, Terms, Writer
+from .head import LogIdentity
+from .outbox import Stream
+
+
+@dataclass(slots=True)
+class Statistics:
+    """What was not accepted, counted. Part of no promise; every fold of one prefix counts the same."""
+
+    accepted: int = 0
+    duplicates: int = 0
+    gaps: int = 0
+    malformed: int = 0
+    foreign: int = 0
+    """Records without our header, or meant for another incarnation."""
+    bounced: int = 0
+    discarded: int = 0
+    """Messages for a side that had ended (behaviour 110)."""
+    misnumbered: int = 0
+    """Messages whose sender's number differs from the derived one, which rules."""
+    undeliverable: int = 0
+    """Answers that had nowhere to go."""
+
+
+class Partition:
+    """Endpoints, writers and outbox of one partition of one incarnation."""
+
+    def __init__(self, identity: LogIdentity) -> None:
+        self.identity = identity
+        self.address = Address(identity.data_topic, identity.partition, incarnation_tag(identity.incarnation))
+        self.writer_id = owner_writer(identity.incarnation, identity.partition)
+        self.ingest_to = 0
+        """Data offset below which everything was ingested."""
+        self.writers: dict[bytes, Writer] = {}
+        self.lanes: dict[bytes, Lane] = {}
+        self.sides: tuple[dict[bytes, Endpoint], dict[bytes, Endpoint]] = ({}, {})
+        """Endpoints by conversation, one table per role of this side."""
+        self.table: list[Endpoint | None] = []
+        """Endpoints by index, the short name that journal records use."""
+        self.free: list[int] = []
+        self.groups: dict[bytes, Group] = {}
+        self.beginning: dict[int, Begin] = {}
+        """Conversations begun by a commit of ours that have sent nothing yet: their first output carries FIRST."""
+        self.terms: dict[tuple[str, str, str], Terms] = {}
+        self.streams: dict[Address, Stream] = {}
+        self.tombstones: dict[bytes, bytes] = {}
+        """Conversations that ended before their FIRST came, with their opener (protocol.md section 3, END)."""
+        self.mailbox: dict[tuple[bytes, Address, int], tuple[Bounce, str]] = {}
+        """Bounced records of sessions whose home is here, until their writer confirms."""
+        self.statistics = Statistics()
+        self.unread = 0
+        """Messages that wait in the queues of all endpoints: the owner's look-ahead."""
+        self.endings = 0
+        """How often an endpoint was ended here: whoever staged something before must look again."""
+        self.ready: deque[Endpoint] = deque()
+        """Endpoints that got something to receive since the owner looked. Not state: a hint."""
+        self.changed: list[Endpoint] = []
+        """Endpoints that the view has to learn. Not state."""
+        self.forgotten: list[Endpoint] = []
+        """Endpoints that the view has to delete. Not state."""
+
+    # -------------------------------------------------------------------------------------------------- endpoints
+
+    def terms_of(self, service: str, far_service: str, contract: str) -> Terms:
+        """The shared Terms object of these three names."""
+        names = (service, far_service, contract)
+        terms = self.terms.get(names)
+        if terms is None:
+            terms = self.terms[names] = Terms(*names)
+        return terms
+
+    def stream_to(self, address: Address) -> Stream:
+        """The stream of outputs for a destination partition."""
+        stream = self.streams.get(address)
+        if stream is None:
+            stream = self.streams[address] = Stream(address, self.writer_id)
+        return stream
+
+    def add(self, endpoint: Endpoint, group: bytes | None = None) -> None:
+        """Make an endpoint known, alone or in `group`."""
+        if self.free:
+            endpoint.index = self.free.pop()
+            self.table[endpoint.index] = endpoint
+        else:
+            endpoint.index = len(self.table)
+            self.table.append(endpoint)
+        self.sides[endpoint.role][endpoint.conversation] = endpoint
+        if group is not None and group != endpoint.conversation:
+            shared = self.groups.get(group)
+            if shared is None:
+                shared = self.groups[group] = Group(group)
+            endpoint.group = shared
+            shared.members.append(endpoint)
+        self.touch(endpoint)
+
+    def forget(self, endpoint: Endpoint) -> None:
+        """Drop an endpoint that ended and whose peer ended."""
+        del self.sides[endpoint.role][endpoint.conversation]
+        self.table[endpoint.index] = None
+        self.free.append(endpoint.index)
+        self.beginning.pop(endpoint.index, None)
+        for lane in endpoint.lanes():
+            self.lanes.pop(lane.prefix, None)
+        if endpoint.group:
+            endpoint.group.members.remove(endpoint)
+            if not endpoint.group.members:
+                del self.groups[endpoint.group.id]
+        self.forgotten.append(endpoint)
+
+    def touch(self, endpoint: Endpoint) -> None:
+        """The view has to learn of the endpoint."""
+        if not endpoint.changed:
+            endpoint.changed = True
+            self.changed.append(endpoint)
+
+    def endpoint(self, role: Role, conversation: bytes) -> Endpoint | None:
+        """The endpoint of this side, when it lives here."""
+        return self.sides[role].get(conversation)
+
+    def live(self) -> list[Endpoint]:
+        """All endpoints, in order of their index."""
+        return [endpoint for endpoint in self.table if endpoint is not None]
+
+    def remember_tombstone(self, conversation: bytes, opener: bytes) -> None:
+        """Refuse this conversation's FIRST when it comes; the oldest goes when there are too many."""
+        if len(self.tombstones) >= TOMBSTONES_MAX:
+            del self.tombstones[next(iter(self.tombstones))]
+        self.tombstones[conversation] = opener
+
+    def keep_bounce(self, bounce: Bounce, message_type: str) -> None:
+        """Put a bounced record into the mailbox of its writer."""
+        if len(self.mailbox) >= MAILBOX_ENTRIES_MAX:
+            del self.mailbox[next(iter(self.mailbox))]
+        self.mailbox[bounce.writer, bounce.at, bounce.counter] = (bounce, message_type)
+
+    def close_writer(self, identifier: bytes) -> int:
+        """Close a writer, known or not, and let go of what only it could still do here; returns where it was closed."""
+        writer = self.writers.get(identifier)
+        if writer is None:
+            writer = self.writers[identifier] = Writer(identifier)
+        for conversation in [key for key, opener in self.tombstones.items() if opener == identifier]:
+            del self.tombstones[conversation]
+        return writer.close()
+
+    # ------------------------------------------------------------------------------------------------------ digest
+
+    def digest(self) -> bytes:
+        """SHA-256 of everything that is state: two folds of one prefix have the same (invariant I3)."""
+        out = hashlib.sha256()
+        for line in self._lines():
+            out.update(repr(line).encode())
+            out.update(b"\n")
+        return out.digest()
+
+    def _lines(self) -> list[object]:
+        lines: list[object] = [self.ingest_to]
+        lines += [(w.id, w.next, w.closed_at) for w in sorted(self.writers.values(), key=lambda w: w.id)]
+        for e in self.live():
+            lines.append((
+                e.index, e.conversation, int(e.role), int(e.state), e.group_id, e.key, e.opener, e.received, e.consumed,
+                e.sent, e.stream.address, (e.terms.service, e.terms.far_service, e.terms.contract),
+                [(entry[0], entry[1]) for entry in e.queue], e.error and e.error[:2],
+                sorted((lane.writer.id, lane.last) for lane in e.lanes()),
+            ))  # fmt: skip
+        lines.append((list(self.free), sorted(self.beginning.items())))
+        for stream in sorted(self.streams.values(), key=lambda s: (s.address.topic, s.address.partition, s.address.tag)):
+            lines.append((stream.address, stream.acked, stream.next, [tuple(entry) for entry in stream.entries]))
+        lines.append(sorted(self.tombstones.items()))
+        lines.append(sorted((key[0], key[2], value) for key, value in self.mailbox.items()))
+        lines.append(self.statistics)
+        return lines

@@ -1,0 +1,126 @@
+"""Conversation groups handed out, and what came back: between the queues of a partition and its next commit."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from konverse.schemas.journal import Operations
+from konverse.schemas.limits import COMMIT_BYTES_TARGET, COMMIT_GROUPS_MAX
+
+from .partition import Partition
+from .states import State
+from .transaction import Rule, Transaction
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerSettings:
+    """What a user may choose."""
+
+    batch: int = 100
+    """Conversation groups that share one commit, at most."""
+    max_messages: int | None = None
+    """Messages of one conversation that a transaction gets, at most (RECEIVE TOP n)."""
+    view_interval_ms: int = 100
+    """The view is written at most this often."""
+
+
+class Staging:
+    """Who holds which group, and which finished transactions wait for a commit."""
+
+    def __init__(self, state: Partition, rule: Rule, settings: OwnerSettings) -> None:
+        self.state = state
+        self.rule = rule
+        self.settings = settings
+        self.batch = min(settings.batch, COMMIT_GROUPS_MAX)
+        self.taken: dict[int, int] = {}
+        """Transactions in handlers, with the number of endings that they have seen."""
+        self.finished: list[tuple[Transaction, int]] = []
+        self.size_bytes = 0
+        self.superseded = 0
+        """Finished transactions dropped because a session ended their conversation meanwhile."""
+
+    @property
+    def full(self) -> bool:
+        """The next commit holds as much as it should."""
+        return len(self.finished) >= self.batch or self.size_bytes >= COMMIT_BYTES_TARGET
+
+    def take(self) -> Transaction | None:
+        """The ready messages of the next free group, locked (behaviours 64, 71, 72); None when all wait."""
+        state = self.state
+        ready, table = state.ready, state.table
+        most = self.settings.max_messages
+        while ready:
+            endpoint = ready.popleft()
+            if endpoint.held or not (endpoint.queue or endpoint.error) or table[endpoint.index] is not endpoint:
+                continue
+            if endpoint.group is None:
+                endpoint.held = True
+                members = [(endpoint, endpoint.queue[:most])]
+            else:
+                for member in endpoint.group.members:
+                    member.held = True
+                members = [(m, m.queue[:most]) for m in endpoint.group.members if m.queue or m.error]
+            transaction = Transaction(members, state.identity.incarnation, state.identity.partition, self.rule)
+            self.taken[id(transaction)] = state.endings
+            return transaction
+        return None
+
+    def finish(self, transaction: Transaction) -> None:
+        """The handler is done: what it did joins the next commit."""
+        self.finished.append((transaction, self.taken.pop(id(transaction))))
+        self.size_bytes += transaction.size_bytes
+
+    def roll_back(self, transaction: Transaction) -> None:
+        """The handler failed: its messages wait as before, and nothing of it was written (behaviour 74)."""
+        self.taken.pop(id(transaction), None)
+        transaction.clear()
+        self._free(transaction)
+
+    def merge(self) -> tuple[Operations, list[Transaction]]:
+        """Everything that was finished, as the operations of one commit, and the transactions to `release` after it."""
+        finished, self.finished, self.size_bytes = self.finished, [], 0
+        operations = Operations()
+        places: dict[str, int] = {}
+        endings = self.state.endings
+        for transaction, seen in finished:
+            if seen != endings and self._overtaken(transaction):
+                self.superseded += 1
+                continue
+            operations.receive_endpoints += transaction.received
+            operations.receive_positions += transaction.received.values()
+            if transaction.outputs:
+                operations.send_endpoints += transaction.outputs
+                operations.send_bodies += transaction.bodies
+                for name in transaction.types:
+                    if name not in places:
+                        places[name] = len(places)
+                operations.send_types += [places[name] for name in transaction.types]
+            operations.ends += transaction.ends
+        operations.types = list(places)
+        return operations, [transaction for transaction, _ in finished]
+
+    def release(self, transactions: list[Transaction]) -> None:
+        """The commit was applied: the groups of these transactions may be taken again."""
+        for transaction in transactions:
+            self._free(transaction)
+
+    def _free(self, transaction: Transaction) -> None:
+        members = transaction.group.members
+        for member in members:
+            member.held = False
+        table, ready = self.state.table, self.state.ready
+        for member in members:
+            if (member.queue or member.error) and table[member.index] is member:
+                ready.append(member)
+                return
+
+    def _overtaken(self, transaction: Transaction) -> bool:
+        """A session's END came before the handler was done: the messages that it read were discarded by that."""
+        table = self.state.table
+        touched = {*transaction.received, *transaction.outputs, *(end.endpoint for end in transaction.ends)}
+        for member in transaction.group.members:
+            if member.index in touched:
+                if table[member.index] is not member or member.state is State.DISCONNECTED_OUTBOUND:
+                    return True
+                touched.discard(member.index)
+        return bool(touched)

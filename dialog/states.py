@@ -1,0 +1,84 @@
+"""The states of a conversation endpoint, as a table.
+
+Two rules. An endpoint changes state only through `next_state`; a pair that is not in the table is our own mistake and
+raises AssertionError, because every record from outside was judged before (`ingest`) and every call of an application
+was checked before (`transaction`).
+
+Theory. Each side of a conversation has an endpoint of its own, and the two never agree on the instant. A side that
+ends goes to DISCONNECTED_OUTBOUND and waits for the peer's END; a side that sees the peer's END first goes to
+DISCONNECTED_INBOUND, still receives what came before it, and ends when the application says so. Whoever ends second
+sends END too, which applications never see: it lets the first side forget. CLOSED is therefore no state that lasts;
+an endpoint that reaches it is forgotten (protocol.md section 3).
+
+Source of names and codes: service-broker.md 3.2.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+
+class State(IntEnum):
+    """State of one side; `code` is the two-letter form of `sys.conversation_endpoints`."""
+
+    STARTED_OUTBOUND = 0
+    STARTED_INBOUND = 1
+    CONVERSING = 2
+    DISCONNECTED_INBOUND = 3
+    DISCONNECTED_OUTBOUND = 4
+    ERROR = 5
+    CLOSED = 6
+
+    @property
+    def code(self) -> str:
+        """SO, SI, CO, DI, DO, ER or CD."""
+        return _CODES[self]
+
+
+_CODES: Final = ("SO", "SI", "CO", "DI", "DO", "ER", "CD")
+
+
+class Event(IntEnum):
+    """What can happen to an endpoint."""
+
+    SENT = 0
+    RECEIVED = 1
+    PEER_ENDED = 2
+    PEER_FAILED = 3
+    END = 4
+
+
+_SO, _SI, _CO, _DI, _DO, _ER, _CD = State
+_SENT, _RECEIVED, _PEER_ENDED, _PEER_FAILED, _END = Event
+
+TRANSITIONS: Final[dict[tuple[State, Event], State]] = {
+    (_SO, _SENT): _CO,
+    (_SO, _RECEIVED): _CO,
+    (_SO, _PEER_ENDED): _DI,
+    (_SO, _PEER_FAILED): _ER,
+    (_SO, _END): _DO,
+    (_CO, _SENT): _CO,
+    (_CO, _RECEIVED): _CO,
+    (_CO, _PEER_ENDED): _DI,
+    (_CO, _PEER_FAILED): _ER,
+    (_CO, _END): _DO,
+    (_DI, _PEER_FAILED): _ER,
+    (_DI, _END): _CD,
+    (_DO, _PEER_ENDED): _CD,
+    (_DO, _PEER_FAILED): _CD,
+    (_ER, _END): _CD,
+}
+
+SENDING: Final = frozenset({_SO, _CO})
+"""States in which this side may send."""
+
+RECEIVING: Final = frozenset({_SO, _CO})
+"""States in which further messages of the peer are accepted."""
+
+
+def next_state(state: State, event: Event) -> State:
+    """The state after `event`; AssertionError for a pair that the table does not have."""
+    after = TRANSITIONS.get((state, event))
+    assert after is not None, f"{event.name} cannot happen in {state.name}"
+    return after

@@ -1,0 +1,217 @@
+"""What a handler does with one conversation group: staged here, put into a commit as a whole or not at all.
+
+A transaction changes nothing. It reads the messages that waited when it was made, notes what the handler sends and
+ends, and is either finished (its notes join the owner's next COMMIT) or rolled back (they vanish, and the messages
+wait as before, behaviour 74).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from operator import itemgetter
+from typing import Any, Final
+from uuid import UUID
+
+from konverse.schemas.errors import BadInput, BodyTooLarge, DialogNotFound, InvalidState, TransactionTooLarge
+from konverse.schemas.journal import SYSTEM_BITS, TOOK_ERROR, EndOperation
+from konverse.schemas.limits import BODY_BYTES_MAX, COMMIT_BYTES_TARGET, ERROR_DESCRIPTION_CHARACTERS_MAX
+from konverse.schemas.records import Role
+
+from .endpoint import Endpoint, Entry
+from .states import SENDING
+
+Rule = Callable[[str, Role, str], None]
+"""`rule(contract, role, message type)` raises when the side may not send the type."""
+
+ERROR_SEQUENCE: Final = -1
+"""Sequence number of an Error message: it overtakes and is not counted."""
+
+
+class Message(tuple[str, bytes, int, Endpoint, int, Any, bytes, int]):
+    """A received message. Made for every message of every queue, hence a tuple with names."""
+
+    __slots__ = ()
+
+    type: str = property(itemgetter(0))  # type: ignore[assignment]
+    """Name of the message type."""
+    body: bytes = property(itemgetter(1))  # type: ignore[assignment]
+    """The sender's bytes, untouched; empty when none were sent."""
+    sequence: int = property(itemgetter(2))  # type: ignore[assignment]
+    """0, 1, 2 … in its direction of the conversation; -1 for an Error."""
+    dialog: Endpoint = property(itemgetter(3))  # type: ignore[assignment]
+    """The conversation endpoint that received it: what `send` and `end` of the transaction take."""
+    offset: int = property(itemgetter(4))  # type: ignore[assignment]
+    """Place in the queue's data log."""
+
+    @property
+    def timestamp_ms(self) -> int:
+        """Kafka's timestamp of the record, milliseconds since 1970."""
+        return int(self[5].timestamp()[1])
+
+    @property
+    def headers(self) -> list[tuple[str, bytes]]:
+        """The sender's own Kafka headers, without konverse's."""
+        return [(name, value) for name, value in self[5].headers() or () if name != "konverse"]
+
+    @property
+    def id(self) -> str:
+        """Stable over re-execution, unique for ever: key of effects outside (protocol.md section 5)."""
+        return f"{UUID(bytes=self[6])}/{self[7]}/{self[4]}"
+
+    def __repr__(self) -> str:
+        return f"<Message {self.type} #{self.sequence} of {self.dialog.id}, {len(self.body)} bytes>"
+
+
+class Transaction:
+    """The ready messages of one conversation group, and what is done with them."""
+
+    __slots__ = (
+        "_checked",
+        "_group",
+        "_incarnation",
+        "_members",
+        "_partition",
+        "_rule",
+        "_sized",
+        "bodies",
+        "ends",
+        "outputs",
+        "received",
+        "types",
+    )
+
+    def __init__(
+        self, members: list[tuple[Endpoint, list[Entry]]], incarnation: bytes, partition: int, rule: Rule
+    ) -> None:
+        self._members = members
+        self._group = members[0][0].group or members[0][0]
+        self._incarnation = incarnation
+        self._partition = partition
+        self._rule = rule
+        self._checked: tuple[Any, str] = (None, "")
+        self._sized = 0
+        self.received: dict[int, int] = {}
+        """Endpoint index -> receive position, for what the handler took."""
+        self.outputs: list[int] = []
+        self.types: list[str] = []
+        self.bodies: list[bytes] = []
+        self.ends: list[EndOperation] = []
+
+    @property
+    def group(self) -> Endpoint:
+        """An endpoint of the group."""
+        return self._members[0][0]
+
+    @property
+    def members(self) -> list[Endpoint]:
+        """The endpoints whose messages are here."""
+        return [endpoint for endpoint, _ in self._members]
+
+    def __len__(self) -> int:
+        """Messages that can be taken."""
+        return sum(len(entries) + (endpoint.error is not None) for endpoint, entries in self._members)
+
+    def __iter__(self) -> Iterator[Message]:
+        """The messages, one conversation after the other, Error first, then by sequence (behaviours 66, 67, 115).
+
+        What was handed out is consumed when the transaction is finished; a loop left early leaves the rest in place.
+        """
+        incarnation, partition, received = self._incarnation, self._partition, self.received
+        for endpoint, entries in self._members:
+            index = endpoint.index
+            sequence = endpoint.consumed
+            bits = 0
+            if endpoint.error is not None:
+                bits = TOOK_ERROR
+                received[index] = sequence << SYSTEM_BITS | bits
+                offset, kind, record = endpoint.error
+                yield Message((
+                    kind, record.value() or b"", ERROR_SEQUENCE, endpoint, offset, record, incarnation, partition
+                ))  # fmt: skip
+            for offset, kind, record in entries:
+                received[index] = (sequence + 1) << SYSTEM_BITS | bits
+                yield Message((
+                    kind, record.value() or b"", sequence, endpoint, offset, record, incarnation, partition
+                ))  # fmt: skip
+                sequence += 1
+
+    def send(self, dialog: Endpoint, message_type: str, body: bytes = b"") -> None:
+        """Send on a conversation of this group when the transaction commits.
+
+        Raises InvalidState when this side may not send any more, NotInContract, WrongDirection or MessageTypeNotFound
+        for the type, BodyTooLarge and TransactionTooLarge for the size (behaviours 46, 47, 50 to 52).
+        """
+        terms = dialog.terms
+        if self._checked != (terms, message_type):
+            self._rule(terms.contract, dialog.role, message_type)
+            self._checked = (terms, message_type)
+        if dialog.state not in SENDING or self.ends:
+            self._refuse_ended(dialog, "send on")
+        if (dialog.group or dialog) is not self._group:
+            self._refuse_foreign(dialog)
+        if body.__class__ is not bytes:
+            body = _as_bytes(body)
+        self._sized += len(body)
+        if self._sized > COMMIT_BYTES_TARGET or len(body) > BODY_BYTES_MAX:
+            self._refuse_size(len(body))
+        self.outputs.append(dialog.index)
+        self.types.append(message_type)
+        self.bodies.append(body)
+
+    def end(self, dialog: Endpoint, *, error: int = 0, description: str = "") -> None:
+        """End this side of a conversation when the transaction commits; with `error` > 0 as WITH ERROR.
+
+        Raises InvalidState for a conversation that was ended already (behaviour 118) or a code below 0 (112).
+        """
+        if error < 0 or (error and not description) or len(description) > ERROR_DESCRIPTION_CHARACTERS_MAX:
+            raise InvalidState(
+                f"an error needs a code above 0 and a description of 1 to {ERROR_DESCRIPTION_CHARACTERS_MAX} "
+                f"characters, not code {error} with {len(description)} characters"
+            )
+        if dialog.state.code in {"DO", "CD"} or self.ends:
+            self._refuse_ended(dialog, "end")
+        if (dialog.group or dialog) is not self._group:
+            self._refuse_foreign(dialog)
+        self.ends.append(EndOperation(dialog.index, error, description))
+
+    def clear(self) -> None:
+        """Forget what was staged; the messages can be taken again."""
+        self.received.clear()
+        self.outputs.clear()
+        self.types.clear()
+        self.bodies.clear()
+        self.ends.clear()
+        self._sized = 0
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of bodies that are staged."""
+        return self._sized
+
+    def _refuse_ended(self, dialog: Endpoint, verb: str) -> None:
+        ended = any(end.endpoint == dialog.index for end in self.ends)
+        if ended or dialog.state not in SENDING:
+            if verb == "end" and not ended and dialog.state.code in {"DI", "ER"}:
+                return
+            state = "ended in this transaction" if ended else dialog.state.name
+            raise InvalidState(f"cannot {verb} conversation {dialog.id}: it is {state}. Begin a new dialog instead")
+
+    def _refuse_foreign(self, dialog: Endpoint) -> None:
+        raise DialogNotFound(
+            f"conversation {dialog.id} does not belong to the group of this transaction; "
+            "a transaction works on the one conversation group whose messages it received"
+        )
+
+    def _refuse_size(self, size: int) -> None:
+        if size > BODY_BYTES_MAX:
+            raise BodyTooLarge(f"the body has {size} bytes; at most {BODY_BYTES_MAX} fit into one message")
+        raise TransactionTooLarge(
+            f"the transaction sends {self._sized} bytes; at most {COMMIT_BYTES_TARGET} fit into one commit. "
+            "Receive fewer messages at a time (max_messages) or send smaller ones"
+        )
+
+
+def _as_bytes(body: object) -> bytes:
+    if isinstance(body, bytearray | memoryview):
+        return bytes(body)
+    raise BadInput(f"a message body is bytes, not {type(body).__name__}; encode it first")

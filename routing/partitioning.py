@@ -1,0 +1,43 @@
+"""Which partition a new dialog goes to.
+
+Java producers, Spark and konverse place a key alike: murmur2, positive, modulo the number of partitions
+(protocol.md section 2). The partition is chosen once and kept in the dialog's addresses.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+_SEED: Final = 0x9747B28C
+_M: Final = 0x5BD1E995
+_R: Final = 24
+_WORD: Final = 0xFFFFFFFF
+
+
+def murmur2(key: bytes) -> int:
+    """Kafka's murmur2 of the bytes, as an unsigned 32-bit number."""
+    length = len(key)
+    h = _SEED ^ length
+    whole = length & ~3
+    for at in range(0, whole, 4):
+        k = int.from_bytes(key[at : at + 4], "little") * _M & _WORD
+        k = (k ^ k >> _R) * _M & _WORD
+        h = h * _M & _WORD ^ k
+    rest = key[whole:]
+    if rest:
+        h = (h ^ int.from_bytes(rest, "little")) * _M & _WORD
+    h = (h ^ h >> 13) * _M & _WORD
+    return h ^ h >> 15
+
+
+def choose_partition(key: bytes, partitions: int) -> int:
+    """The partition of a key among `partitions` >= 1, as Kafka's own default partitioner chooses."""
+    return (murmur2(key) & 0x7FFFFFFF) % partitions
+
+
+def choose_home(conversation: bytes, partitions: int, owned: frozenset[int]) -> int:
+    """The home partition of a new dialog: one that this process owns, so that replies come back here, else any."""
+    if owned:
+        mine = sorted(owned)
+        return mine[choose_partition(conversation, len(mine))]
+    return choose_partition(conversation, partitions)

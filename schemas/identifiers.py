@@ -1,0 +1,137 @@
+"""Names and addresses: what they may look like, and how topics and Redis keys are named after them.
+
+Names are escaped injectively: two different (instance, database, queue) never share a topic or a key (protocol.md 2).
+Letters and digits stand for themselves, `-` is `--`, every other byte of the UTF-8 form is `-XX`. Neither `.` nor `_`
+can come out of a name, so `.` separates, and Kafka's own rule that `.` and `_` collide is never met.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from dataclasses import dataclass
+from string import ascii_letters, digits
+from typing import Final
+from uuid import UUID, uuid5
+
+from .errors import InvalidName
+from .limits import NAME_BYTES_MAX, TOPIC_NAME_LENGTH_MAX
+
+NATIVE_SUBSCRIPTION: Final = "queue"
+"""The one subscription of a queue that konverse created; a shop's topic has one per consumer group."""
+
+_PLAIN: Final = frozenset((ascii_letters + digits).encode())
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """One partition of one incarnation of a data topic: where records for an endpoint go."""
+
+    topic: str
+    partition: int
+    tag: bytes
+    """First four bytes of the subscription's incarnation; records with another tag are ignored there."""
+
+
+def check_name(kind: str, name: str) -> str:
+    """Return `name` when it may name a `kind`, else raise InvalidName with the reason and the remedy."""
+    if not name:
+        raise InvalidName(f"the {kind} name is empty; give it at least one character")
+    size = len(name.encode("utf-8", "surrogatepass"))
+    if size > NAME_BYTES_MAX:
+        raise InvalidName(f"the {kind} name {name[:40]!r}… has {size} bytes; at most {NAME_BYTES_MAX} are allowed")
+    for character in name:
+        if unicodedata.category(character) in {"Cc", "Cs"}:
+            raise InvalidName(f"the {kind} name {name!r} holds the control character {character!r}; remove it")
+    if unicodedata.normalize("NFC", name) != name:
+        raise InvalidName(f"the {kind} name {name!r} is not in Unicode form NFC; normalise it first")
+    return name
+
+
+def escape(name: str) -> str:
+    """The name as one component of a topic name or Redis key. Injective."""
+    out: list[str] = []
+    for byte in name.encode("utf-8"):
+        if byte in _PLAIN:
+            out.append(chr(byte))
+        else:
+            out.append("--" if byte == ord("-") else f"-{byte:02X}")
+    return "".join(out)
+
+
+def unescape(component: str) -> str:
+    """The name that `escape` turned into `component`; raises InvalidName for anything else."""
+    out = bytearray()
+    i = 0
+    while i < len(component):
+        if component[i] != "-":
+            out.append(ord(component[i]))
+            i += 1
+        elif component[i : i + 2] == "--":
+            out.append(ord("-"))
+            i += 2
+        else:
+            try:
+                out.append(int(component[i + 1 : i + 3], 16))
+            except ValueError:
+                raise InvalidName(f"{component!r} is not an escaped name") from None
+            i += 3
+    try:
+        name = out.decode("utf-8")
+    except UnicodeDecodeError:
+        raise InvalidName(f"{component!r} is not an escaped name") from None
+    if escape(name) != component:
+        raise InvalidName(f"{component!r} is not an escaped name")
+    return name
+
+
+def data_topic(instance: str, database: str, queue: str) -> str:
+    """Topic that holds what others sent to the queue."""
+    return _topic(instance, database, queue)
+
+
+def journal_topic(data: str, subscription: str = NATIVE_SUBSCRIPTION) -> str:
+    """Topic that holds what the owners of the subscription decided."""
+    return _checked(f"{data}.{escape(subscription)}.journal")
+
+
+def snapshot_topic(data: str, subscription: str = NATIVE_SUBSCRIPTION) -> str:
+    """Topic that holds the states from which an owner recovers."""
+    return _checked(f"{data}.{escape(subscription)}.snapshot")
+
+
+def catalog_topic(instance: str) -> str:
+    """Topic that holds the CREATE, ALTER and DROP of an instance."""
+    return _checked(f"{escape(instance)}.catalog")
+
+
+def consumer_group(data: str, subscription: str = NATIVE_SUBSCRIPTION) -> str:
+    """Kafka consumer group whose assignment suggests owners."""
+    return f"{data}.{escape(subscription)}"
+
+
+def view_key(data: str, subscription: str, partition: int, suffix: str) -> str:
+    """Redis key of a partition's view; the braces keep all keys of a partition in one cluster slot."""
+    return f"konverse:{{{data}.{escape(subscription)}/{partition}}}:{suffix}"
+
+
+def owner_writer(incarnation: bytes, partition: int) -> bytes:
+    """Writer id of whoever owns the partition (16 bytes): the same for every owner of one incarnation."""
+    return uuid5(UUID(bytes=incarnation), str(partition)).bytes
+
+
+def incarnation_tag(incarnation: bytes) -> bytes:
+    """The four bytes of an incarnation that every record names."""
+    return incarnation[:4]
+
+
+def _topic(*names: str) -> str:
+    return _checked(".".join(escape(name) for name in names))
+
+
+def _checked(topic: str) -> str:
+    if len(topic) > TOPIC_NAME_LENGTH_MAX:
+        raise InvalidName(
+            f"the topic name {topic!r} has {len(topic)} characters; Kafka allows {TOPIC_NAME_LENGTH_MAX}. "
+            "Shorten the instance, database or queue name"
+        )
+    return topic

@@ -1,0 +1,274 @@
+"""Journal records: what the owners of a partition decided. Plain Avro (`journal.avsc`).
+
+A commit of a thousand messages is packed by a dozen calls into C: what repeats per message stands in columns inside
+Avro `bytes` fields. `encode_commit` lays the record by hand and is held equal to fastavro by `tests/properties`;
+`decode` reads with fastavro and is total: a value, or MalformedRecord.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from array import array
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from io import BytesIO
+from typing import Any, Final, NamedTuple, cast
+
+from fastavro import parse_schema, schemaless_reader, schemaless_writer
+
+from .errors import MalformedRecord
+from .identifiers import Address
+from .limits import JOURNAL_RECORD_BYTES_MAX
+from .records import Begin, begin_from_avro, begin_to_avro
+from .varint import varint
+
+FOLD_VERSION: Final = 1
+"""Version of the fold's rules. It never falls; a process older than the log's version neither folds nor claims."""
+
+GENESIS_HASH: Final = bytes(32)
+"""`previous_hash` of the first commit."""
+
+SYSTEM_BITS: Final = 2
+TOOK_ERROR: Final = 1
+"""Bit of a receive position: the Error message was consumed too (it overtakes the sequence)."""
+
+
+class Claim(NamedTuple):
+    """An owner takes the partition for `epoch`."""
+
+    epoch: int
+    owner: bytes
+    fold_version: int
+    incarnation: bytes
+    data_topic_id: bytes
+    journal_topic_id: bytes
+    clean: bool
+
+
+class EndOperation(NamedTuple):
+    """END CONVERSATION by a handler: plain when `code` is 0, else WITH ERROR."""
+
+    endpoint: int
+    code: int = 0
+    description: str = ""
+
+
+@dataclass(slots=True)
+class Operations:
+    """What handlers decided, in columns; one entry per receive, output or end."""
+
+    begins: list[tuple[bytes, Begin]] = field(default_factory=list)
+    receive_endpoints: list[int] = field(default_factory=list)
+    receive_positions: list[int] = field(default_factory=list)
+    types: list[str] = field(default_factory=list)
+    send_endpoints: list[int] = field(default_factory=list)
+    send_types: list[int] = field(default_factory=list)
+    send_bodies: list[bytes] = field(default_factory=list)
+    ends: list[EndOperation] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.begins or self.receive_endpoints or self.send_endpoints or self.ends)
+
+
+@dataclass(slots=True)
+class Commit:
+    """One step of a partition: ingest up to `ingest_to`, then apply `operations`."""
+
+    epoch: int
+    owner: bytes
+    number: int
+    previous_hash: bytes
+    ingest_to: int
+    operations: Operations
+    output_acks: Sequence[tuple[Address, int]] = ()
+    rejected: Sequence[tuple[int, int]] = ()
+    release: bool = False
+    parts: int = 0
+
+
+def encode_claim(claim: Claim) -> bytes:
+    """The bytes of a CLAIM."""
+    out = BytesIO()
+    schemaless_writer(out, JOURNAL_SCHEMA, ("konverse.Claim", claim._asdict()), strict=True)
+    return out.getvalue()
+
+
+def encode_commit(commit: Commit) -> bytes:
+    """The bytes of a COMMIT."""
+    operations = commit.operations
+    bodies = operations.send_bodies
+    sizes = list(map(len, bodies))
+    parts = [
+        b"\x02",
+        varint(commit.epoch),
+        commit.owner,
+        varint(commit.number),
+        commit.previous_hash,
+        varint(commit.parts),
+        varint(commit.ingest_to),
+        b"\x01" if commit.release else b"\x00",
+        _avro_array([varint(offset) + varint(reason) for offset, reason in commit.rejected]),
+        _avro_array(
+            [_string(to.topic) + varint(to.partition) + to.tag + varint(counter) for to, counter in commit.output_acks]
+        ),
+        _avro_array([_begin(conversation, begin) for conversation, begin in operations.begins]),
+        _column("Q", operations.receive_endpoints),
+        _column("Q", operations.receive_positions),
+        _avro_array([_string(name) for name in operations.types]),
+        _column("Q", operations.send_endpoints),
+        _column("H", operations.send_types),
+        _column("I", sizes),
+        varint(sum(sizes)),
+        *bodies,
+        _avro_array([varint(end.endpoint) + varint(end.code) + _string(end.description) for end in operations.ends]),
+    ]
+    return b"".join(parts)
+
+
+def decode(data: bytes) -> Claim | Commit:
+    """The record in `data`; MalformedRecord for anything else, whatever the bytes are."""
+    if len(data) > JOURNAL_RECORD_BYTES_MAX:
+        raise MalformedRecord(f"a journal record of {len(data)} bytes; at most {JOURNAL_RECORD_BYTES_MAX} are allowed")
+    source = BytesIO(data)
+    try:
+        name, value = cast(
+            "tuple[str, dict[str, Any]]", schemaless_reader(source, JOURNAL_SCHEMA, None, return_record_name=True)
+        )
+        if source.tell() != len(data):
+            raise MalformedRecord("a journal record with bytes behind its end")
+        return Claim(**value) if name == "konverse.Claim" else _commit_from_avro(value)
+    except MalformedRecord:
+        raise
+    except Exception as error:  # fastavro raises a dozen types for broken input; they all mean this
+        raise MalformedRecord("a journal record that is not Avro") from error
+
+
+def commit_to_avro(commit: Commit) -> dict[str, Any]:
+    """A COMMIT as the value that fastavro writes (tests, tools)."""
+    operations = commit.operations
+    return {
+        "epoch": commit.epoch,
+        "owner": commit.owner,
+        "number": commit.number,
+        "previous_hash": commit.previous_hash,
+        "parts": commit.parts,
+        "ingest_to": commit.ingest_to,
+        "release": commit.release,
+        "rejected": [{"offset": offset, "reason": reason} for offset, reason in commit.rejected],
+        "output_acks": [
+            {"topic": to.topic, "partition": to.partition, "tag": to.tag, "counter": counter}
+            for to, counter in commit.output_acks
+        ],
+        "begins": [
+            {"conversation": conversation, "begin": begin_to_avro(begin)} for conversation, begin in operations.begins
+        ],
+        "receive_endpoints": _pack("Q", operations.receive_endpoints),
+        "receive_positions": _pack("Q", operations.receive_positions),
+        "types": operations.types,
+        "send_endpoints": _pack("Q", operations.send_endpoints),
+        "send_types": _pack("H", operations.send_types),
+        "send_sizes": _pack("I", [len(body) for body in operations.send_bodies]),
+        "send_bodies": b"".join(operations.send_bodies),
+        "ends": [end._asdict() for end in operations.ends],
+    }
+
+
+def _commit_from_avro(value: dict[str, Any]) -> Commit:
+    sizes = _unpack("I", value["send_sizes"])
+    blob = value["send_bodies"]
+    if sum(sizes) != len(blob):
+        raise MalformedRecord("a COMMIT whose bodies do not have the sizes that it names")
+    bodies: list[bytes] = []
+    at = 0
+    for size in sizes:
+        bodies.append(blob[at : at + size])
+        at += size
+    operations = Operations(
+        [(item["conversation"], begin_from_avro(item["begin"])) for item in value["begins"]],
+        _unpack("Q", value["receive_endpoints"]),
+        _unpack("Q", value["receive_positions"]),
+        value["types"],
+        _unpack("Q", value["send_endpoints"]),
+        _unpack("H", value["send_types"]),
+        bodies,
+        [EndOperation(**end) for end in value["ends"]],
+    )
+    if len(operations.receive_endpoints) != len(operations.receive_positions):
+        raise MalformedRecord("a COMMIT whose receive columns differ in length")
+    if not len(operations.send_endpoints) == len(operations.send_types) == len(bodies):
+        raise MalformedRecord("a COMMIT whose send columns differ in length")
+    if operations.send_types and max(operations.send_types) >= len(operations.types):
+        raise MalformedRecord("a COMMIT that names a message type which it does not list")
+    acks = [
+        (Address(item["topic"], item["partition"], item["tag"]), item["counter"]) for item in value["output_acks"]
+    ]
+    return Commit(
+        value["epoch"],
+        value["owner"],
+        value["number"],
+        value["previous_hash"],
+        value["ingest_to"],
+        operations,
+        acks,
+        [(item["offset"], item["reason"]) for item in value["rejected"]],
+        value["release"],
+        value["parts"],
+    )
+
+
+_BIG_ENDIAN: Final = sys.byteorder == "big"
+
+
+def _pack(code: str, values: list[int]) -> bytes:
+    column = array(code, values)
+    if _BIG_ENDIAN:
+        column.byteswap()
+    return column.tobytes()
+
+
+def _unpack(code: str, data: bytes) -> list[int]:
+    column: array[int] = array(code)
+    column.frombytes(data)
+    if _BIG_ENDIAN:
+        column.byteswap()
+    return column.tolist()
+
+
+def _column(code: str, values: list[int]) -> bytes:
+    if not values:
+        return b"\x00"
+    data = _pack(code, values)
+    return varint(len(data)) + data
+
+
+def _avro_array(items: list[bytes]) -> bytes:
+    if not items:
+        return b"\x00"
+    return varint(len(items)) + b"".join(items) + b"\x00"
+
+
+def _string(text: str) -> bytes:
+    data = text.encode()
+    return varint(len(data)) + data
+
+
+def _begin(conversation: bytes, begin: Begin) -> bytes:
+    out = BytesIO()
+    schemaless_writer(out, _BEGIN_SCHEMA, {"conversation": conversation, "begin": begin_to_avro(begin)}, strict=True)
+    return out.getvalue()
+
+
+def _schema() -> tuple[Any, Any]:
+    whole = json.loads(files("konverse.schemas").joinpath("journal.avsc").read_text("utf-8"))
+    fields = {entry["name"]: entry for entry in whole[1]["fields"]}
+    begin = json.loads(json.dumps(fields["begins"]["type"]["items"]))
+    begin["namespace"] = "konverse"
+    # declare where they are first met what the whole schema declares earlier
+    begin["fields"][0]["type"] = whole[0]["fields"][1]["type"]
+    begin["fields"][1]["type"]["fields"][3]["type"]["fields"][2]["type"] = {"type": "fixed", "name": "Tag", "size": 4}
+    return parse_schema(whole), parse_schema(begin)
+
+
+JOURNAL_SCHEMA, _BEGIN_SCHEMA = _schema()
