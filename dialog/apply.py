@@ -62,9 +62,7 @@ def _send(state: Partition, operations: Operations) -> None:
     table = state.table
     suffixes = [encode_suffix(Suffix(name)) for name in operations.types]
     size = len(table)
-    for index, kind, body in zip(
-        operations.send_endpoints, operations.send_types, operations.send_bodies, strict=True
-    ):
+    for index, kind, body in zip(operations.send_endpoints, operations.send_types, operations.send_bodies, strict=True):
         endpoint = table[index] if index < size else None
         if endpoint is None:
             raise _halted(state, index)

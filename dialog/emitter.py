@@ -7,7 +7,7 @@ window when the last one is in the log.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from konverse.schemas.identifiers import Address
@@ -59,14 +59,10 @@ class Emitter:
                 window.sent += count
         return out
 
-    def drained(self) -> bool:
-        """The producer ran empty without a failure. Whether that told anything new."""
-        news = False
-        for window in self.windows.values():
-            if window.outstanding:
-                window.drained()
-                news = True
-        return news
+    def drained(self, addresses: Iterable[Address]) -> None:
+        """The producer had everything that was emitted to these, and ran empty without a failure."""
+        for address in addresses:
+            self.windows[address].drained()
 
     def restart(self, refused: Address | None) -> None:
         """The producer was replaced: everything that does not count goes again; `refused` only after a pause."""

@@ -42,7 +42,9 @@ class Appended(NamedTuple):
 
 
 class Drained(NamedTuple):
-    """Event: the producer of outputs ran empty and reported no failure."""
+    """Event: the producer had everything that was emitted to these, ran empty and reported no failure."""
+
+    addresses: list[Address]
 
 
 class DeliveredOne(NamedTuple):
@@ -105,6 +107,8 @@ class Stopped(NamedTuple):
 
     reason: str
     clean: bool = False
+    fenced: bool = False
+    """Another process claimed the partition."""
 
 
 class Halted(NamedTuple):

@@ -1,7 +1,7 @@
 """Which journal records count. Depends on the journal alone (invariants I1, I2), so that anyone may judge.
 
-    CLAIM   counts when its epoch is above every epoch before it, and it names this very log
-    COMMIT  counts when epoch and owner are those of the last CLAIM that counts, and its number follows the last one's
+CLAIM   counts when its epoch is above every epoch before it, and it names this very log
+COMMIT  counts when epoch and owner are those of the last CLAIM that counts, and its number follows the last one's
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ class JournalHead:
             if record.epoch <= self.epoch or not self._names_this_log(record):
                 return False
             if record.fold_version > FOLD_VERSION:
-                raise NewerFold(f"{self.where} is folded by rules {record.fold_version}; this process knows {FOLD_VERSION}")
+                raise NewerFold(
+                    f"{self.where} is folded by rules {record.fold_version}; this process knows {FOLD_VERSION}"
+                )
             return True
         if record.epoch != self.epoch or record.owner != self.owner or record.number != self.number + 1:
             return False

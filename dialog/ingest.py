@@ -152,9 +152,7 @@ def _message(state: Partition, offset: int, header: bytes, envelope: Envelope, r
 
 def _create_target(state: Partition, envelope: Envelope, begin: Begin) -> Endpoint:
     terms = state.terms_of(begin.to_service, begin.from_service, begin.contract)
-    endpoint = Endpoint(
-        envelope.conversation, Role.TARGET, State.CONVERSING, terms, state.stream_to(begin.home)
-    )
+    endpoint = Endpoint(envelope.conversation, Role.TARGET, State.CONVERSING, terms, state.stream_to(begin.home))
     endpoint.opener = envelope.writer
     endpoint.key = begin.key
     state.add(endpoint)
@@ -216,9 +214,7 @@ def _begin(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _
 def create_initiator(state: Partition, conversation: bytes, begin: Begin, opener: bytes) -> Endpoint:
     """The initiator's endpoint of a conversation that begins here."""
     terms = state.terms_of(begin.from_service, begin.to_service, begin.contract)
-    endpoint = Endpoint(
-        conversation, Role.INITIATOR, State.STARTED_OUTBOUND, terms, state.stream_to(begin.target)
-    )
+    endpoint = Endpoint(conversation, Role.INITIATOR, State.STARTED_OUTBOUND, terms, state.stream_to(begin.target))
     endpoint.opener = opener
     endpoint.key = begin.key
     state.add(endpoint, begin.group)

@@ -178,7 +178,7 @@ class Owner:
                 )
             ]
         if head.owner != self.claim_id:
-            return self._stop("another process claimed the partition first")
+            return self._stop("another process claimed the partition first", fenced=True)
         return self._lead(now_ms)
 
     def _lead(self, now_ms: int) -> list[Effect]:
@@ -282,12 +282,12 @@ class Owner:
         for record, decision in probe.waiting:
             if self._in_flight is None or record.data != flight.data:
                 if head.accepts(decision):
-                    return self._stop("another owner has claimed the partition")
+                    return self._stop("another process has claimed the partition", fenced=True)
                 head.skip(record.offset)
             elif head.accepts(flight.commit):
                 effects += self._committed(record.offset, record.timestamp_ms, now_ms)
         if self._in_flight is not None:
-            return self._stop("the commit does not count: another owner has claimed the partition")
+            return self._stop("a commit does not count", fenced=True)
         head.offset = max(head.offset, event.next_offset - 1)
         return effects
 
@@ -307,8 +307,9 @@ class Owner:
 
     # --------------------------------------------------------------------------------------------------- emission
 
-    def _drained(self, _event: Drained, now_ms: int) -> list[Effect]:
-        return self._acknowledged(now_ms) if self.emitter.drained() else []
+    def _drained(self, event: Drained, now_ms: int) -> list[Effect]:
+        self.emitter.drained(event.addresses)
+        return self._acknowledged(now_ms)
 
     def _delivered_one(self, event: DeliveredOne, now_ms: int) -> list[Effect]:
         if not self.emitter.windows[event.address].delivered(event.counter, event.offset):
@@ -358,9 +359,9 @@ class Owner:
         show = self.view.due(now_ms)
         return [] if show is None else [show]
 
-    def _stop(self, reason: str, *, clean: bool = False) -> list[Effect]:
+    def _stop(self, reason: str, *, clean: bool = False, fenced: bool = False) -> list[Effect]:
         self.phase = Phase.STOPPED
-        return [Stopped(reason, clean)]
+        return [Stopped(reason, clean, fenced)]
 
 
 _Step = Callable[[Owner, Any, int], list[Effect]]

@@ -179,7 +179,9 @@ class Partition:
                 sorted((lane.writer.id, lane.last) for lane in e.lanes()),
             ))  # fmt: skip
         lines.append((list(self.free), sorted(self.beginning.items())))
-        for stream in sorted(self.streams.values(), key=lambda s: (s.address.topic, s.address.partition, s.address.tag)):
+        for stream in sorted(
+            self.streams.values(), key=lambda s: (s.address.topic, s.address.partition, s.address.tag)
+        ):
             lines.append((stream.address, stream.acked, stream.next, [tuple(entry) for entry in stream.entries]))
         lines.append(sorted(self.tombstones.items()))
         lines.append(sorted((key[0], key[2], value) for key, value in self.mailbox.items()))

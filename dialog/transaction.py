@@ -8,6 +8,7 @@ wait as before, behaviour 74).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from operator import itemgetter
 from typing import Any, Final
 from uuid import UUID
@@ -44,9 +45,9 @@ class Message(tuple[str, bytes, int, Endpoint, int, Any, bytes, int]):
     """Place in the queue's data log."""
 
     @property
-    def timestamp_ms(self) -> int:
-        """Kafka's timestamp of the record, milliseconds since 1970."""
-        return int(self[5].timestamp()[1])
+    def timestamp(self) -> datetime:
+        """Kafka's timestamp of the record, UTC."""
+        return datetime.fromtimestamp(self[5].timestamp()[1] / 1000, UTC)
 
     @property
     def headers(self) -> list[tuple[str, bytes]]:
@@ -74,6 +75,7 @@ class Transaction:
         "_rule",
         "_sized",
         "bodies",
+        "done",
         "ends",
         "outputs",
         "received",
@@ -90,12 +92,23 @@ class Transaction:
         self._rule = rule
         self._checked: tuple[Any, str] = (None, "")
         self._sized = 0
+        self.done: Callable[[Transaction, bool], None] | None = None
+        """Called once at the end of the `with` block: with True to commit, False to roll back."""
         self.received: dict[int, int] = {}
         """Endpoint index -> receive position, for what the handler took."""
         self.outputs: list[int] = []
         self.types: list[str] = []
         self.bodies: list[bytes] = []
         self.ends: list[EndOperation] = []
+
+    def __enter__(self) -> Transaction:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Commit what was staged, or on an exception nothing of it; the messages then wait as before (behaviour 74)."""
+        done, self.done = self.done, None
+        if done is not None:
+            done(self, kind is None)
 
     @property
     def group(self) -> Endpoint:

@@ -116,9 +116,7 @@ def decode_change(data: bytes) -> Change:
         source = BytesIO(data)
         value = cast(
             "dict[str, Any]",
-            schemaless_reader(
-                source, CATALOG_SCHEMA, None, return_record_name=True, return_record_name_override=True
-            ),
+            schemaless_reader(source, CATALOG_SCHEMA, None, return_record_name=True, return_record_name_override=True),
         )
         if source.tell() != len(data):
             raise MalformedRecord("a catalog record with bytes behind its end")

@@ -201,9 +201,7 @@ def _commit_from_avro(value: dict[str, Any]) -> Commit:
         raise MalformedRecord("a COMMIT whose send columns differ in length")
     if operations.send_types and max(operations.send_types) >= len(operations.types):
         raise MalformedRecord("a COMMIT that names a message type which it does not list")
-    acks = [
-        (Address(item["topic"], item["partition"], item["tag"]), item["counter"]) for item in value["output_acks"]
-    ]
+    acks = [(Address(item["topic"], item["partition"], item["tag"]), item["counter"]) for item in value["output_acks"]]
     return Commit(
         value["epoch"],
         value["owner"],

@@ -43,9 +43,7 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
 SMALL: Final[list[bytes]] = [varint(number) for number in range(LOW_MASK + 1)]
 """Varints of 0 to 8191. Larger numbers are a low part from `_LOW` and a high part that changes every 8192."""
 
-_LOW: Final[list[bytes]] = [
-    bytes((((n << 1) & 0x7F) | 0x80, ((n << 1) >> 7) | 0x80)) for n in range(LOW_MASK + 1)
-]
+_LOW: Final[list[bytes]] = [bytes((((n << 1) & 0x7F) | 0x80, ((n << 1) >> 7) | 0x80)) for n in range(LOW_MASK + 1)]
 
 
 def low_table(number: int) -> list[bytes]:
@@ -64,5 +62,3 @@ def high_part(number: int) -> bytes:
         rest >>= 7
     out.append(rest)
     return bytes(out)
-
-

@@ -1,0 +1,315 @@
+"""The public door: a connection to one database of conversations."""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from konverse.dialog.staging import OwnerSettings
+from konverse.routing.partitioning import choose_home, choose_partition
+from konverse.schemas.catalog import DEFAULT, CatalogObject, Contract, MessageType, Queue, SentBy, Service
+from konverse.schemas.errors import (
+    AlreadyExists,
+    BrokerClosed,
+    ContractNotFound,
+    InvalidContract,
+    InvalidSettings,
+)
+from konverse.schemas.identifiers import (
+    NATIVE_SUBSCRIPTION,
+    check_name,
+    data_topic,
+    journal_topic,
+    snapshot_topic,
+)
+from konverse.schemas.limits import KEY_BYTES_MAX, QUEUE_PARTITIONS_MAX
+from konverse.schemas.records import Begin
+
+from .catalog import Catalog, kind_of
+from .dialog import Dialog
+from .kafka import Kafka
+from .owning import Owning
+from .reader import Reader, ReaderOptions
+from .sending import Sender
+from .settings import Settings
+from .topics import DATA_CONFIG, JOURNAL_CONFIG, Topics
+from .view import ViewStore, ViewWriter, connect_redis
+
+
+def connect(
+    kafka: str | None = None, *, redis: str | None = None, database: str | None = None, **settings: Any
+) -> Broker:
+    """Connect to the conversations of `database`, e.g. `connect("kafka://localhost:9092", database="sales")`.
+
+    What is not given comes from the environment (`KONVERSE_KAFKA` …) or `konverse.toml`; see `bridge.settings` for all
+    names. Raises InvalidSettings, or KafkaUnavailable when no broker answers. Redis is not needed: without it nobody
+    can look at the state of conversations, and nothing else changes.
+    """
+    return Broker(Settings.load(kafka=kafka, redis=redis, database=database, **settings))
+
+
+class Broker:
+    """Catalog, dialogs and readers of one database. Thread-safe; close it, or use it as a context manager."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.database = check_name("database", settings.database)
+        check_name("instance", settings.instance)
+        self._kafka = Kafka(settings)
+        self._kafka.check()
+        self._topics = Topics(self._kafka)
+        self.catalog = Catalog(self._kafka, settings.instance, settings.database)
+        self._lock = threading.Lock()
+        self._sender: Sender | None = None
+        self._readers: list[Reader] = []
+        self._closed = False
+
+    # ----------------------------------------------------------------------------------------------------- catalog
+
+    def create_message_type(self, name: str) -> MessageType:
+        """CREATE MESSAGE TYPE … VALIDATION = NONE: bodies may be anything (behaviour 2). Raises AlreadyExists."""
+        value = MessageType(check_name("message type", name))
+        self._create(value, lambda: None)
+        return value
+
+    def create_contract(self, name: str, sent_by: Mapping[str, str | SentBy]) -> Contract:
+        """CREATE CONTRACT: message type -> "INITIATOR", "TARGET" or "ANY".
+
+        Raises InvalidContract (8492) when the initiator may send nothing, MessageTypeNotFound, AlreadyExists.
+        Behaviours 11, 17.
+        """
+        check_name("contract", name)
+        try:
+            value = Contract(name, {kind: SentBy(side) for kind, side in sent_by.items()})
+        except ValueError as error:
+            raise InvalidContract(f"contract {name!r}: {error}; use INITIATOR, TARGET or ANY") from None
+        if not any(side is not SentBy.TARGET for side in value.sent_by.values()):
+            raise InvalidContract(
+                f"contract {name!r} gives the initiator nothing to send; let at least one type be sent by INITIATOR or ANY"
+            )
+
+        def check() -> None:
+            for kind in value.sent_by:
+                self.catalog.get(MessageType, kind)
+
+        self._create(value, check)
+        return value
+
+    def create_queue(self, name: str, *, partitions: int = 1) -> Queue:
+        """CREATE QUEUE: its topics, and an incarnation of its own. Partitions are fixed from here on.
+
+        Raises InvalidSettings for the number, TopicMismatch when an administrator's topics do not fit, AlreadyExists.
+        """
+        check_name("queue", name)
+        if not 1 <= partitions <= QUEUE_PARTITIONS_MAX:
+            raise InvalidSettings(
+                f"queue {name!r} cannot have {partitions} partitions; 1 to {QUEUE_PARTITIONS_MAX} can be"
+            )
+        if self.catalog.find(Queue, name) is not None:
+            raise self._exists("queue", name)
+        topic = data_topic(self.settings.instance, self.database, name)
+        self._topics.ensure(topic, partitions, DATA_CONFIG)
+        self._topics.ensure(journal_topic(topic), partitions, JOURNAL_CONFIG)
+        self._topics.ensure(snapshot_topic(topic), partitions, JOURNAL_CONFIG)
+        value = Queue(
+            name,
+            topic,
+            NATIVE_SUBSCRIPTION,
+            partitions,
+            uuid.uuid4().bytes,
+            self._topics.topic_id(topic),
+            self._topics.topic_id(journal_topic(topic)),
+        )
+        self._create(value, lambda: None)
+        return value
+
+    def create_service(self, name: str, *, queue: str, contracts: list[str] | tuple[str, ...] = ()) -> Service:
+        """CREATE SERVICE on a queue; `contracts` are those for which it may be a target (behaviours 16, 17).
+
+        Raises QueueNotFound, ContractNotFound, InvalidContract for a contract named twice (8404), AlreadyExists.
+        """
+        check_name("service", name)
+        if len(set(contracts)) != len(contracts):
+            raise InvalidContract(f"service {name!r} names a contract twice; name each once")
+        value = Service(name, queue, tuple(contracts))
+
+        def check() -> None:
+            self.catalog.get(Queue, queue)
+            for contract in contracts:
+                self.catalog.get(Contract, contract)
+
+        self._create(value, check)
+        return value
+
+    # ----------------------------------------------------------------------------------------------- conversations
+
+    def begin_dialog(
+        self,
+        from_service: str,
+        to_service: str,
+        contract: str = DEFAULT,
+        *,
+        related_to: Dialog | None = None,
+        key: bytes | None = None,
+        conversation_id: uuid.UUID | None = None,
+    ) -> Dialog:
+        """BEGIN DIALOG. Returns at once; nothing reaches the target before the first message (behaviour 31).
+
+        `related_to` puts the dialog into that dialog's conversation group (35); `key` is the Kafka key of its records;
+        `conversation_id` makes a repeated begin of a living conversation harmless. Raises ServiceNotFound (8423),
+        ContractNotFound (8425), also when the target service does not accept the contract.
+        """
+        catalog = self.catalog
+        source, target = catalog.get(Service, from_service), catalog.get(Service, to_service)
+        catalog.get(Contract, contract)
+        if contract not in (*target.contracts, DEFAULT):
+            raise ContractNotFound(
+                f"service {to_service!r} does not accept contract {contract!r}; it accepts "
+                f"{', '.join(map(repr, target.contracts)) or 'none'}. Create the service with it"
+            )
+        if key is not None and len(key) > KEY_BYTES_MAX:
+            raise InvalidSettings(f"the key has {len(key)} bytes; at most {KEY_BYTES_MAX} are allowed")
+        conversation = (conversation_id or uuid.uuid4()).bytes
+        home, far = catalog.get(Queue, source.queue), catalog.get(Queue, target.queue)
+        if related_to is not None:
+            group, home_address = related_to.begin.group, related_to.begin.home
+            if home_address.topic != home.topic:
+                raise InvalidSettings(
+                    f"the related dialog belongs to service {related_to.begin.from_service!r} on another queue; "
+                    "a conversation group belongs to one queue"
+                )
+        else:
+            group = conversation
+            home_address = home.address(choose_home(conversation, home.partitions, self._owned(home)))
+        begin = Begin(
+            from_service,
+            to_service,
+            contract,
+            home_address,
+            far.address(choose_partition(key or conversation, far.partitions)),
+            group,
+            key,
+        )
+        sender = self._open_sender()
+        return Dialog(sender, sender.begin(conversation, begin), catalog)
+
+    def reader(
+        self,
+        queue: str,
+        *,
+        batch: int = 100,
+        max_messages: int | None = None,
+        timeout: float | None = None,
+        partitions: tuple[int, ...] | None = None,
+    ) -> Reader:
+        """Read a queue: iterate over the result for transactions. Readers of several processes share its partitions.
+
+        `batch` conversation groups at most share a commit; `max_messages` is TOP; iteration ends after `timeout`
+        seconds without work; `partitions` takes exactly these instead of a share. Raises QueueNotFound,
+        TopicMismatch when the queue's topics are missing or were created again, InvalidSettings.
+        """
+        self._check_open()
+        known = self.catalog.get(Queue, queue)
+        options = ReaderOptions(batch, max_messages, timeout, partitions)
+        options.check(known)
+        self._check_topics(known)
+        redis = self.settings.redis
+        owning = Owning(
+            self._kafka,
+            known,
+            self.catalog.check_send,
+            OwnerSettings(batch, max_messages),
+            secrets.token_bytes,
+            ViewWriter(redis, known) if redis else None,
+        )
+        reader = Reader(self._kafka, owning, options, self._ended_by_peer)
+        with self._lock:
+            self._readers = [other for other in self._readers if not other.closed] + [reader]
+        return reader
+
+    def view(self, queue: str) -> ViewStore:
+        """What Redis shows of a queue. Raises QueueNotFound, or InvalidSettings when no Redis was named."""
+        if not self.settings.redis:
+            raise InvalidSettings("no Redis was named; connect with redis='redis://host:port' to see the view")
+        return ViewStore(connect_redis(self.settings.redis), self.catalog.get(Queue, queue))
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Return when Kafka has everything that was begun, sent and ended here; OutcomeUnknown when it stays silent."""
+        if self._sender is not None:
+            self._sender.flush(timeout)
+
+    def close(self) -> None:
+        """Close readers (what is finished is committed), send what waits, say goodbye. Safe to call twice."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        try:
+            if self._sender is not None:
+                self._sender.close()
+        finally:
+            for reader in self._readers:
+                reader.close()
+            self.catalog.close()
+
+    def __enter__(self) -> Broker:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ------------------------------------------------------------------------------------------------------ inside
+
+    def _create(self, value: CatalogObject, check: Callable[[], None]) -> None:
+        self._check_open()
+        kind = type(value)
+
+        def decide() -> CatalogObject:
+            if self.catalog.find(kind, value.name) is not None:
+                raise self._exists(kind_of(kind), value.name)
+            check()
+            return value
+
+        self.catalog.change(value.name, decide, kind)
+
+    def _exists(self, kind: str, name: str) -> AlreadyExists:
+        return AlreadyExists(f"there is a {kind} {name!r} in database {self.database!r} already")
+
+    def _owned(self, queue: Queue) -> frozenset[int]:
+        """Partitions of a queue that readers of this process own: replies come back here."""
+        owned = [r.partitions for r in self._readers if r.queue.name == queue.name and not r.closed]
+        return frozenset().union(*owned)
+
+    def _open_sender(self) -> Sender:
+        with self._lock:
+            self._check_open()
+            if self._sender is None:
+                self._sender = Sender(self._kafka, _time_ordered_id())
+            return self._sender
+
+    def _ended_by_peer(self, conversation: bytes) -> None:
+        if self._sender is not None:
+            self._sender.ended_by_peer(conversation)
+
+    def _check_topics(self, queue: Queue) -> None:
+        self._topics.check(queue.topic, queue.partitions, {"cleanup.policy": "delete"})
+        journal = journal_topic(queue.topic, queue.subscription)
+        self._topics.check(journal, queue.partitions, JOURNAL_CONFIG)
+        for topic, identifier in ((queue.topic, queue.data_topic_id), (journal, queue.journal_topic_id)):
+            self._topics.same(topic, identifier)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise BrokerClosed("the broker was closed; connect again")
+
+
+def _time_ordered_id() -> bytes:
+    """A UUIDv7 (RFC 9562): milliseconds since 1970, then random bits."""
+    value = (time.time_ns() // 1_000_000) << 80 | secrets.randbits(80)
+    value = value & ~(0xF << 76) | 7 << 76
+    value = value & ~(0x3 << 62) | 2 << 62
+    return value.to_bytes(16, "big")

@@ -1,0 +1,193 @@
+"""The catalog of an instance: message types, contracts, queues and services, kept in a journal of its own.
+
+A change carries the offset that it expects to get and is valid iff it got it (protocol.md section 2.1). Two
+administrators at once therefore never lose a change: the later one reads, checks again and appends again.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+from konverse.schemas.catalog import (
+    DEFAULT,
+    CatalogObject,
+    Change,
+    Contract,
+    MessageType,
+    Queue,
+    SentBy,
+    Service,
+    decode_change,
+    encode_change,
+)
+from konverse.schemas.errors import (
+    ContractNotFound,
+    MalformedRecord,
+    MessageTypeNotFound,
+    NotInContract,
+    OutcomeUnknown,
+    QueueNotFound,
+    ServiceNotFound,
+    UnknownObject,
+    WrongDirection,
+)
+from konverse.schemas.identifiers import catalog_topic
+from konverse.schemas.records import Role
+
+from .kafka import Kafka, LogReader
+from .topics import JOURNAL_CONFIG, Topics
+
+Object = TypeVar("Object", MessageType, Contract, Queue, Service)
+
+_MISSING: Final[dict[type, type[UnknownObject]]] = {
+    MessageType: MessageTypeNotFound,
+    Contract: ContractNotFound,
+    Queue: QueueNotFound,
+    Service: ServiceNotFound,
+}
+
+_KINDS: Final = {MessageType: "message type", Contract: "contract", Queue: "queue", Service: "service"}
+
+_BORN_WITH: Final[dict[tuple[str, str], CatalogObject]] = {
+    ("message type", DEFAULT): MessageType(DEFAULT),
+    ("contract", DEFAULT): Contract(DEFAULT, {DEFAULT: SentBy.ANY}),
+}
+
+
+def kind_of(value: type[CatalogObject]) -> str:
+    """The word for an object's class: `message type`, `contract`, `queue` or `service`."""
+    return _KINDS[value]
+
+
+class Catalog:
+    """What is known of one database, read from the catalog journal and re-read when something is missing."""
+
+    def __init__(self, kafka: Kafka, instance: str, database: str) -> None:
+        self.database = database
+        self._kafka = kafka
+        self._topic = catalog_topic(instance)
+        self._lock = threading.RLock()
+        self._objects: dict[str, dict[tuple[str, str], CatalogObject]] = {}
+        self._position = 0
+        self._reader: LogReader | None = None
+        self._allowed: dict[tuple[str, Role, str], bool] = {}
+
+    # ------------------------------------------------------------------------------------------------------- read
+
+    def find(self, kind: type[Object], name: str) -> Object | None:
+        """The object of that name, or None; reads what others have changed before it says None."""
+        found = self._known(kind, name)
+        if found is None:
+            self.refresh()
+            found = self._known(kind, name)
+        return found
+
+    def get(self, kind: type[Object], name: str) -> Object:
+        """The object of that name, or the error that says it does not exist."""
+        found = self.find(kind, name)
+        if found is None:
+            word = kind_of(kind)
+            raise _MISSING[kind](
+                f"there is no {word} {name!r} in database {self.database!r}; names are compared byte by byte. "
+                f"Create it with broker.create_{word.replace(' ', '_')}(…)"
+            )
+        return found
+
+    def all(self, kind: type[Object]) -> list[Object]:
+        """All objects of a kind, by name."""
+        self.refresh()
+        with self._lock:
+            objects = {**_BORN_WITH, **self._objects.get(self.database, {})}
+        return sorted((o for o in objects.values() if isinstance(o, kind)), key=lambda o: o.name)
+
+    def check_send(self, contract: str, role: Role, message_type: str) -> None:
+        """Raise unless that side may send that type under the contract (behaviours 45 to 47)."""
+        if self._allowed.get((contract, role, message_type)):
+            return
+        self.get(MessageType, message_type)
+        sent_by = self.get(Contract, contract).sent_by.get(message_type)
+        if sent_by is None:
+            raise NotInContract(
+                f"message type {message_type!r} is not in contract {contract!r}; "
+                f"it has {', '.join(map(repr, self.get(Contract, contract).sent_by))}"
+            )
+        if not sent_by.allows(role):
+            raise WrongDirection(
+                f"contract {contract!r} lets only the {sent_by.value.lower()} send {message_type!r}, "
+                f"and this side is the {role.name.lower()}"
+            )
+        self._allowed[contract, role, message_type] = True
+
+    def refresh(self) -> None:
+        """Read what was added to the journal since."""
+        with self._lock:
+            reader = self._open()
+            _, end = reader.ends(self._topic, 0)
+            for messages, position in reader.read(self._topic, 0, self._position, end):
+                for message in messages:
+                    self._fold(message.offset() or 0, message.value() or b"")
+                self._position = position
+
+    # ------------------------------------------------------------------------------------------------------ change
+
+    def change(self, name: str, decide: Callable[[], CatalogObject | None], kind: type[CatalogObject]) -> None:
+        """Append what `decide` says (a new value, or None for a drop), deciding again whenever somebody was first.
+
+        `decide` looks at the catalog and raises when the change may not be.
+        """
+        with self._lock:
+            producer = self._kafka.journal_producer()
+            while True:
+                self.refresh()
+                change = Change(self._position, self.database, kind_of(kind), name, decide())
+                outcome: list[int | None] = []
+
+                def on_delivery(error: Any, message: Any, outcome: list[int | None] = outcome) -> None:
+                    outcome.append(None if error is not None else message.offset())
+
+                producer.produce(self._topic, encode_change(change), None, 0, on_delivery)
+                producer.flush(self._kafka.settings.append_timeout_s + 1)
+                if not outcome or outcome[0] is None:
+                    raise OutcomeUnknown(
+                        f"whether the change of {change.kind} {name!r} was written is unknown: Kafka gave no answer. "
+                        "Look whether it is there, then repeat it"
+                    )
+                if outcome[0] == change.expected_offset:
+                    self.refresh()
+                    return
+
+    # ------------------------------------------------------------------------------------------------------ inside
+
+    def _known(self, kind: type[Object], name: str) -> Object | None:
+        key = (kind_of(kind), name)
+        found = self._objects.get(self.database, {}).get(key, _BORN_WITH.get(key))
+        return found if isinstance(found, kind) else None
+
+    def _fold(self, offset: int, data: bytes) -> None:
+        try:
+            change = decode_change(data)
+        except MalformedRecord:
+            return
+        if change.expected_offset != offset:
+            return  # somebody else was first; its author appends again
+        objects = self._objects.setdefault(change.database, {})
+        if change.value is None:
+            objects.pop((change.kind, change.name), None)
+        else:
+            objects[change.kind, change.name] = change.value
+        self._allowed.clear()
+
+    def _open(self) -> LogReader:
+        if self._reader is None:
+            Topics(self._kafka).ensure(self._topic, 1, JOURNAL_CONFIG)
+            self._reader = LogReader(self._kafka)
+        return self._reader
+
+    def close(self) -> None:
+        """Close the client."""
+        with self._lock:
+            if self._reader is not None:
+                self._reader.close()
+                self._reader = None

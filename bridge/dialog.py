@@ -1,0 +1,77 @@
+"""A dialog as its initiator holds it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from konverse.dialog.session import SessionDialog
+from konverse.schemas.catalog import DEFAULT
+from konverse.schemas.errors import BadInput, InvalidState
+from konverse.schemas.limits import ERROR_DESCRIPTION_CHARACTERS_MAX
+from konverse.schemas.records import Begin, Role
+from konverse.schemas.system_messages import error_body
+
+from .sending import Receipt, Sender
+
+if TYPE_CHECKING:
+    from .catalog import Catalog
+
+
+class Dialog:
+    """A conversation that this process began. Thread-safe; messages of several threads get numbers in call order."""
+
+    __slots__ = ("_catalog", "_checked", "_send", "_sender", "_staged")
+
+    def __init__(self, sender: Sender, staged: SessionDialog, catalog: Catalog) -> None:
+        self._sender = sender
+        self._send = sender.send
+        self._staged = staged
+        self._catalog = catalog
+        self._checked: set[str] = set()
+
+    @property
+    def id(self) -> UUID:
+        """Conversation id, shared by both sides."""
+        return UUID(bytes=self._staged.conversation)
+
+    @property
+    def begin(self) -> Begin:
+        """Services, contract, addresses and group."""
+        return self._staged.begin
+
+    def send(self, message_type: str = DEFAULT, body: bytes = b"") -> Receipt:
+        """Send a message; returns at once with a receipt (sequence number, acknowledgement).
+
+        Raises MessageTypeNotFound, NotInContract or WrongDirection for the type, BodyTooLarge for the size,
+        ConversationEnded after an end, QueueFull when Kafka takes nothing for a while; nothing was written then.
+        Behaviours 44 to 52.
+        """
+        if message_type not in self._checked:
+            self._catalog.check_send(self._staged.begin.contract, Role.INITIATOR, message_type)
+            self._checked.add(message_type)
+        if body.__class__ is not bytes:
+            body = _as_bytes(body)
+        return self._send(self._staged, message_type, body)
+
+    def end(self, *, error: int = 0, description: str = "") -> None:
+        """End this side: the peer gets EndDialog after everything that was sent, or an Error at once (105, 111, 113).
+
+        A second end changes nothing. Raises InvalidState for an error code below 0 or a missing description (112).
+        """
+        if error < 0 or (error and not 0 < len(description) <= ERROR_DESCRIPTION_CHARACTERS_MAX):
+            raise InvalidState(
+                f"an error needs a code above 0 and a description of 1 to {ERROR_DESCRIPTION_CHARACTERS_MAX} "
+                f"characters, not code {error} with {len(description)} characters"
+            )
+        self._sender.end(self._staged, error_body(error, description) if error else b"")
+
+    def __repr__(self) -> str:
+        begin = self._staged.begin
+        return f"<Dialog {self.id} {begin.from_service} -> {begin.to_service}, {self._staged.state.value}>"
+
+
+def _as_bytes(body: object) -> bytes:
+    if isinstance(body, bytearray | memoryview):
+        return bytes(body)
+    raise BadInput(f"a message body is bytes, not {type(body).__name__}; encode it first")

@@ -1,0 +1,172 @@
+"""Kafka clients of one process: how each kind is configured, and reading a range of a log.
+
+Configurations follow measurements: see the comments. All clients share one logger, so that a broker which is down does
+not flood the terminal.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from konverse.schemas.errors import KafkaUnavailable
+from konverse.schemas.limits import JOURNAL_RECORD_BYTES_MAX
+
+from .settings import Settings
+
+log: Final = logging.getLogger("konverse.kafka")
+log.addHandler(logging.NullHandler())
+
+RECORD_BYTES_MAX: Final = JOURNAL_RECORD_BYTES_MAX + 65_536
+"""What clients and journal topics allow: the largest record and room for Kafka's own fields."""
+
+FETCH_RECORDS: Final = 2_000
+"""Records taken from a consumer at a time; more gains nothing."""
+
+
+class LogTruncated(Exception):
+    """What was asked for is no longer in the log."""
+
+
+class Kafka:
+    """Makes clients for one cluster."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._common: dict[str, Any] = {
+            "bootstrap.servers": settings.bootstrap,
+            "client.id": "konverse",
+            "logger": log,
+            "reconnect.backoff.max.ms": 1_000,
+            **settings.client,
+        }
+        self.admin = AdminClient(self._common)
+        """Kept for life: short-lived admin clients cancel what they asked for."""
+
+    def check(self) -> None:
+        """Raise KafkaUnavailable when no broker answers."""
+        try:
+            self.admin.list_topics(timeout=self.settings.connect_timeout_s)
+        except KafkaException as error:
+            raise KafkaUnavailable(
+                f"no Kafka broker answers at {self.settings.bootstrap} ({error.args[0].name()}). "
+                "Start one (`konverse stack up`), or correct the address"
+            ) from None
+
+    def journal_producer(self) -> Producer:
+        """For appends: one at a time, at once, with an answer or an error within the time-out."""
+        return Producer({
+            **self._common,
+            "enable.idempotence": True,
+            "linger.ms": 0,
+            "socket.nagle.disable": True,
+            "message.max.bytes": RECORD_BYTES_MAX,
+            "message.timeout.ms": round(self.settings.append_timeout_s * 1000),
+        })  # fmt: skip
+
+    def data_producer(self, *, linger_ms: int) -> Producer:
+        """For data records: idempotent, patient, and reporting every failure and nothing else.
+
+        Building a Message per delivery costs a fifth of a send, so success is learnt from the queue running empty.
+        """
+        return Producer({
+            **self._common,
+            "enable.idempotence": True,
+            "linger.ms": linger_ms,
+            "queue.buffering.max.messages": 500_000,
+            "delivery.report.only.error": True,
+            "message.timeout.ms": 0,
+            "topic.metadata.propagation.max.ms": 5_000,
+        })  # fmt: skip
+
+    def consumer(self, **options: Any) -> Consumer:
+        """For logs: positions are ours, no offset is ever the truth, nothing is ever reset."""
+        return Consumer({
+            **self._common,
+            "group.id": "konverse.unused",
+            "enable.auto.commit": False,
+            "enable.auto.offset.store": False,
+            "auto.offset.reset": "error",
+            "isolation.level": "read_committed",
+            "fetch.message.max.bytes": RECORD_BYTES_MAX,
+            "fetch.queue.backoff.ms": 5,  # the default of 1 s makes a fast reader wait for the fetcher
+            "fetch.wait.max.ms": 50,
+            "queued.max.messages.kbytes": 131_072,
+            **options,
+        })  # fmt: skip
+
+
+class LogReader:
+    """Reads ranges of partitions, one at a time."""
+
+    def __init__(self, kafka: Kafka) -> None:
+        self._consumer = kafka.consumer(**{"enable.partition.eof": True})
+        self._timeout_s = kafka.settings.connect_timeout_s
+
+    def ends(self, topic: str, partition: int) -> tuple[int, int]:
+        """First offset of the log and its end."""
+        try:
+            return self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=self._timeout_s)
+        except KafkaException as error:
+            raise unavailable(f"the ends of {topic}/{partition} cannot be read", error) from None
+
+    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[tuple[list[Message], int]]:
+        """Chunks of records from `start` up to before `end`, each with the offset where the log goes on."""
+        if start >= end:
+            return
+        consumer = self._consumer
+        consumer.assign([TopicPartition(topic, partition, start)])
+        try:
+            at = start
+            while at < end:
+                message = consumer.poll(self._timeout_s)
+                if message is None:
+                    raise KafkaUnavailable(f"{topic}/{partition} gave nothing at {at} of {end} for {self._timeout_s} s")
+                messages, at = _usable([message, *consumer.consume(FETCH_RECORDS, 0)], at)
+                if messages and messages[-1].offset() >= end:
+                    messages = [m for m in messages if m.offset() < end]
+                    at = end
+                yield messages, min(at, end)
+        finally:
+            consumer.unassign()
+
+    def close(self) -> None:
+        """Close the client."""
+        self._consumer.close()
+
+
+def _usable(messages: list[Message], at: int) -> tuple[list[Message], int]:
+    """Records without the events between them, and where the log goes on."""
+    records = []
+    for message in messages:
+        error = message.error()
+        if error is None:
+            records.append(message)
+            at = (message.offset() or 0) + 1
+        elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # the client's public name for it
+            at = max(at, message.offset() or 0)
+        else:
+            check_event(message)
+    return records, at
+
+
+def check_event(message: Message) -> None:
+    """Raise what a consumer's event means, when it means something."""
+    error = message.error()
+    assert error is not None
+    if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):  # noqa: SLF001
+        raise LogTruncated(error.str())
+    if error.fatal() or error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED):
+        raise KafkaUnavailable(f"Kafka refuses to serve {message.topic()}: {error.str()}")
+
+
+def unavailable(what: str, error: KafkaException) -> KafkaUnavailable:
+    """A typed error for a call that Kafka did not answer."""
+    return KafkaUnavailable(f"{what}: {error.args[0].str()}. Check that the broker runs and is reachable")
+
+
+DeliveryReport = Callable[[KafkaError | None, Message], None]

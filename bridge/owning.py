@@ -1,0 +1,349 @@
+"""The owners of a reader's partitions: effects become calls, outcomes become events (protocol.md section 4).
+
+Everything here happens in whichever thread pumps the reader, one at a time. Each partition has one `Owner`; all share
+a producer for journals, one for outputs and a reader of logs. The producer of outputs is filled, left to run empty and
+filled again: an empty queue without a reported failure is what proves delivery.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from itertools import groupby
+from typing import Any, Final
+
+from confluent_kafka import KafkaException, Message, Producer
+
+from konverse.dialog.emitter import Emit
+from konverse.dialog.events import (
+    Append,
+    Appended,
+    DataRead,
+    Drained,
+    Effect,
+    Halted,
+    JournalRead,
+    Leading,
+    OutOfRange,
+    ProducerReplaced,
+    ReadData,
+    ReadJournal,
+    Recover,
+    ReplaceProducer,
+    Stopped,
+    Tick,
+    ViewLost,
+)
+from konverse.dialog.fold import JournalRecord
+from konverse.dialog.head import LogIdentity
+from konverse.dialog.ingest import Columns
+from konverse.dialog.owner import Owner, Phase
+from konverse.dialog.staging import OwnerSettings
+from konverse.dialog.transaction import Rule
+from konverse.dialog.view import Show
+from konverse.schemas.catalog import Queue
+from konverse.schemas.envelope import HEADER
+from konverse.schemas.identifiers import Address, journal_topic
+
+from .kafka import Kafka, LogReader, LogTruncated
+from .view import ViewWriter
+
+log: Final = logging.getLogger("konverse.owning")
+
+OUTPUT_LINGER_MS: Final = 0
+"""Outputs come a window at a time; waiting for more would only delay them."""
+
+
+class Owning:
+    """Owners of some partitions of one queue, and the clients that they share."""
+
+    def __init__(
+        self, kafka: Kafka, queue: Queue, rule: Rule, settings: OwnerSettings, random: Callable[[int], bytes],
+        view: ViewWriter | None,
+    ) -> None:  # fmt: skip
+        self.queue = queue
+        self.owners: dict[int, Owner] = {}
+        self._kafka = kafka
+        self._rule = rule
+        self._settings = settings
+        self._random = random
+        self._view = view
+        self._journal = journal_topic(queue.topic, queue.subscription)
+        self._log = LogReader(kafka)
+        self._journal_producer = kafka.journal_producer()
+        self._outcomes: deque[tuple[Owner, Appended]] = deque()
+        self._output_producer = kafka.data_producer(linger_ms=OUTPUT_LINGER_MS)
+        self._emits: deque[tuple[Owner, Emit]] = deque()
+        """Outputs that wait until the producer has run empty."""
+        self._handed: list[tuple[Owner, Address]] = []
+        """Outputs that the producer has."""
+        self._refusal: tuple[str, int] | None = None
+        self._stopped: deque[tuple[int, Stopped | Halted]] = deque()
+
+    # -------------------------------------------------------------------------------------------------- partitions
+
+    def take_over(self, number: int) -> int | None:
+        """Recover and claim a partition; the data offset to read from, or None when another process was first."""
+        queue = self.queue
+        identity = LogIdentity(queue.topic, number, queue.incarnation, queue.data_topic_id, queue.journal_topic_id)
+        owner = Owner(identity, self._random(16), self._rule, self._settings)
+        self.owners[number] = owner
+        start, end = self._log.ends(self._journal, number)
+        self._do(number, owner, owner.step(Recover(start, end), now_ms()))
+        while owner.phase is not Phase.LEADING:
+            if owner.phase in (Phase.STOPPED, Phase.HALTED):
+                return None
+            self._journal_producer.poll(0.05)
+            self._take_outcomes()
+        for alarm in owner.fold.alarms:
+            log.error("%s", alarm)
+        return owner.fold.data_to
+
+    def give_back(self, number: int) -> None:
+        """Commit what is finished, say that this is no crash, and let the partition go."""
+        owner = self.owners.get(number)
+        if owner is None:
+            return
+        while owner.phase is Phase.LEADING:
+            if not owner.committing:
+                self._do(number, owner, owner.release(now_ms()))
+            self._journal_producer.poll(0.05)
+            self._take_outcomes()
+        self.drop(number)
+
+    def drop(self, number: int) -> None:
+        """The partition is somebody else's; nothing of it counts here any more."""
+        self.owners.pop(number, None)
+        if self._view is not None:
+            self._view.forget(number)
+
+    def stopped(self) -> list[tuple[int, Stopped | Halted]]:
+        """Partitions that were lost since the last call, and why."""
+        out = list(self._stopped)
+        self._stopped.clear()
+        return out
+
+    # --------------------------------------------------------------------------------------------------------- work
+
+    def feed(self, messages: list[Message]) -> None:
+        """Records of the data log, from the reader's consumer."""
+        for number, run in groupby(messages, Message.partition):
+            owner = self.owners.get(number or 0)
+            if owner is not None:
+                owner.step(DataRead(columns_of(list(run))), 0)
+
+    def ingest(self) -> int:
+        """Let every owner ingest what it was fed; returns how many records."""
+        now = now_ms()
+        return sum(owner.ingest(now) for owner in self.owners.values())
+
+    def commit(self, owner: Owner) -> None:
+        """Commit what the owner has, when nothing of it is on its way."""
+        self._do(owner.identity.partition, owner, owner.commit(now_ms()))
+
+    def pump(self, wait_s: float = 0.0) -> None:
+        """Learn what became of appends and outputs, hand over the next outputs, let time pass."""
+        self._journal_producer.poll(wait_s)
+        self._take_outcomes()
+        self._pump_outputs()
+        now = now_ms()
+        for number, owner in list(self.owners.items()):
+            effects = owner.step(Tick(), now)
+            if effects:
+                self._do(number, owner, effects)
+        if self._view is not None:
+            while self._view.lost:
+                self._lost_view(self._view.lost.popleft(), now)
+
+    @property
+    def busy(self) -> bool:
+        """Something is on its way: a commit, outputs, or acknowledgements that the journal does not say yet."""
+        return bool(self._emits or self._handed) or any(
+            owner.committing or owner.emitter.acknowledged() for owner in self.owners.values()
+        )
+
+    def close(self) -> None:
+        """Give every partition back and stop."""
+        for number in list(self.owners):
+            self.give_back(number)
+        self._output_producer.purge()
+        self._output_producer.flush(0)
+        self._log.close()
+        if self._view is not None:
+            self._view.close()
+
+    # ------------------------------------------------------------------------------------------------------ effects
+
+    def _do(self, number: int, owner: Owner, effects: list[Effect]) -> None:
+        for effect in effects:
+            _EFFECTS[type(effect)](self, number, owner, effect)
+
+    def _append(self, _number: int, owner: Owner, effect: Append) -> None:
+        try:
+            self._journal_producer.produce(
+                self._journal, effect.data, None, owner.identity.partition, partial(self._on_append, owner)
+            )
+        except (BufferError, KafkaException) as error:
+            log.warning("the journal takes nothing: %s", error)
+            self._outcomes.append((owner, Appended(None)))
+
+    def _on_append(self, owner: Owner, error: Any, message: Message) -> None:
+        if error is not None:
+            log.warning("an append to %s has an unknown outcome: %s", self._journal, error.str())
+            self._outcomes.append((owner, Appended(None)))
+        else:
+            self._outcomes.append((owner, Appended(message.offset(), message.timestamp()[1])))
+
+    def _take_outcomes(self) -> None:
+        while self._outcomes:
+            owner, outcome = self._outcomes.popleft()
+            self._do(owner.identity.partition, owner, owner.step(outcome, now_ms()))
+
+    def _read_journal(self, number: int, owner: Owner, effect: ReadJournal) -> None:
+        def event(messages: list[Message], at: int) -> JournalRead:
+            return JournalRead(
+                [JournalRecord(m.offset() or 0, m.value() or b"", m.timestamp()[1]) for m in messages], at
+            )
+
+        self._read(number, owner, self._journal, effect, event)
+
+    def _read_data(self, number: int, owner: Owner, effect: ReadData) -> None:
+        self._read(number, owner, self.queue.topic, effect, lambda messages, at: DataRead(columns_of(messages, at)))
+
+    def _read(self, number: int, owner: Owner, topic: str, effect: ReadJournal | ReadData, event: Any) -> None:
+        """Read a range whole, then tell the owner: it may ask for other ranges in between."""
+        try:
+            chunks = list(self._log.read(topic, number, effect.start, effect.end))
+        except LogTruncated:
+            self._do(number, owner, owner.step(OutOfRange(), now_ms()))
+            return
+        messages = [message for chunk, _ in chunks for message in chunk]
+        self._do(number, owner, owner.step(event(messages, chunks[-1][1]), now_ms()))
+
+    def _emit(self, _number: int, owner: Owner, effect: Emit) -> None:
+        self._emits.append((owner, effect))
+        self._pump_outputs()
+
+    def _show(self, number: int, owner: Owner, effect: Show) -> None:
+        if self._view is not None:
+            state = owner.fold.state
+            self._view.show(number, effect, len(state.sides[0]) + len(state.sides[1]))
+
+    def _leading(self, number: int, _owner: Owner, _effect: Leading) -> None:
+        log.info("%s/%d is ours", self.queue.topic, number)
+
+    def _stop(self, number: int, owner: Owner, effect: Stopped | Halted) -> None:
+        halted = isinstance(effect, Halted)
+        log.log(logging.ERROR if halted else logging.INFO, "%s/%d: %s", self.queue.topic, number, effect.reason)
+        if self.owners.get(number) is owner and not (isinstance(effect, Stopped) and effect.clean):
+            self._stopped.append((number, effect))
+
+    def _replace(self, _number: int, _owner: Owner, _effect: ReplaceProducer) -> None:
+        self._replace_output_producer(None)
+
+    def _lost_view(self, number: int, now: int) -> None:
+        owner = self.owners.get(number)
+        if owner is not None:
+            self._do(number, owner, owner.step(ViewLost(), now))
+
+    # ------------------------------------------------------------------------------------------------------ outputs
+
+    def _pump_outputs(self) -> None:
+        producer = self._output_producer
+        if self._handed:
+            producer.poll(0)
+            if self._refusal is not None:
+                self._replace_output_producer(self._refusal)
+            if self._handed and len(producer) == 0:
+                handed, self._handed = self._handed, []
+                for owner, run in groupby(handed, lambda pair: pair[0]):
+                    effects = owner.step(Drained([address for _, address in run]), now_ms())
+                    self._emits.extend((owner, e) for e in effects if isinstance(e, Emit))
+        if self._emits and not self._handed:
+            while self._emits:
+                self._hand_over(*self._emits.popleft())
+
+    def _hand_over(self, owner: Owner, effect: Emit) -> None:
+        address = effect.address
+        topic, number = address.topic, address.partition
+        produce, refused = self._output_producer.produce, self._on_refusal
+        carrier = {HEADER: b""}
+        self._handed.append((owner, address))
+        for header, output in zip(effect.headers, effect.outputs, strict=True):
+            carrier[HEADER] = header
+            try:
+                produce(topic, output[4], output[1], number, refused, None, 0, carrier)
+            except BufferError:
+                self._output_producer.poll(0.05)
+                produce(topic, output[4], output[1], number, refused, None, 0, carrier)
+            except KafkaException as error:
+                log.warning("outputs to %s are not taken: %s", topic, error)
+                self._refusal = (topic, number)
+                return
+
+    def _on_refusal(self, error: Any, message: Message) -> None:
+        """An output was not delivered (successes are not reported)."""
+        log.warning("outputs to %s/%s are not delivered: %s", message.topic(), message.partition(), error.str())
+        self._refusal = (message.topic() or "", message.partition() or 0)
+
+    def _replace_output_producer(self, refusal: tuple[str, int] | None) -> None:
+        """A new producer, and all outputs that do not count again; who refused waits a while."""
+        self._output_producer.purge()
+        try:
+            self._output_producer.flush(1)
+        except KafkaException:
+            log.debug("the failed producer is dropped", exc_info=True)
+        self._output_producer = self._kafka.data_producer(linger_ms=OUTPUT_LINGER_MS)
+        self._refusal = None
+        self._emits.clear()
+        handed, self._handed = self._handed, []
+        refused = next((a for _, a in handed if (a.topic, a.partition) == refusal), None)
+        for owner in self.owners.values():
+            effects = owner.step(ProducerReplaced(refused), now_ms())
+            self._emits.extend((owner, effect) for effect in effects if isinstance(effect, Emit))
+
+
+_EFFECTS: Final[dict[type, Callable[[Owning, int, Owner, Any], None]]] = {
+    Append: Owning._append,  # noqa: SLF001  # the table belongs to the class
+    ReadJournal: Owning._read_journal,  # noqa: SLF001
+    ReadData: Owning._read_data,  # noqa: SLF001
+    Emit: Owning._emit,  # noqa: SLF001
+    Show: Owning._show,  # noqa: SLF001
+    Leading: Owning._leading,  # noqa: SLF001
+    Stopped: Owning._stop,  # noqa: SLF001
+    Halted: Owning._stop,  # noqa: SLF001
+    ReplaceProducer: Owning._replace,  # noqa: SLF001
+}
+
+
+def columns_of(messages: list[Message], next_offset: int | None = None) -> Columns:
+    """A run of one partition as columns."""
+    headers: list[bytes | None] = []
+    for message in messages:
+        try:
+            ((name, value),) = message.headers()  # type: ignore[misc]  # the usual record has ours alone
+        except (TypeError, ValueError):
+            headers.append(_find_header(message))
+        else:
+            headers.append(value if name == HEADER else None)  # type: ignore[arg-type]
+    if not messages:
+        return Columns((), (), (), next_offset or 0)
+    first, last = messages[0].offset() or 0, messages[-1].offset() or 0
+    contiguous = last - first + 1 == len(messages)
+    offsets = range(first, last + 1) if contiguous else [m.offset() or 0 for m in messages]
+    return Columns(offsets, headers, messages, next_offset if next_offset is not None else last + 1)
+
+
+def _find_header(message: Message) -> bytes | None:
+    for name, value in message.headers() or ():
+        if name == HEADER:
+            return value if isinstance(value, bytes) else None
+    return None
+
+
+def now_ms() -> int:
+    """The machine's monotonic clock; only durations are taken from it."""
+    return time.monotonic_ns() // 1_000_000

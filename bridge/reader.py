@@ -1,0 +1,380 @@
+"""A reader: one process's share of a queue, handed out as transactions (RECEIVE).
+
+The consumer group only suggests which partitions are ours; a partition is ours when its journal says so. Whoever asks
+for the next transaction drives everything: acknowledgements, outputs, new data, commits. Several threads may ask.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from confluent_kafka import OFFSET_END, Consumer, KafkaException, TopicPartition
+
+from konverse.dialog.events import Halted, Stopped
+from konverse.dialog.owner import Owner, Phase
+from konverse.dialog.states import State
+from konverse.dialog.transaction import Transaction
+from konverse.schemas.catalog import Queue
+from konverse.schemas.errors import BrokerClosed, InvalidSettings, KonverseError, PartitionHalted, SteppedDown
+from konverse.schemas.identifiers import consumer_group
+
+from .kafka import FETCH_RECORDS, Kafka, check_event
+from .owning import Owning
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+log: Final = logging.getLogger("konverse.reader")
+
+WAIT_S: Final = 0.05
+CLAIM_AGAIN_S: Final = 0.5
+OFFSETS_EVERY_S: Final = 5.0
+SETTLE_S: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderOptions:
+    """How a queue is read."""
+
+    batch: int = 100
+    """Conversation groups that share one commit, at most."""
+    max_messages: int | None = None
+    """Messages of a conversation in one transaction, at most (TOP n)."""
+    timeout: float | None = None
+    """Iteration ends when nothing came for so many seconds; None waits for ever (behaviours 69, 70)."""
+    partitions: tuple[int, ...] | None = None
+    """Take exactly these partitions instead of a share that the consumer group suggests."""
+
+    def check(self, queue: Queue) -> None:
+        """Raise InvalidSettings for what cannot be."""
+        if self.batch < 1:
+            raise InvalidSettings(f"batch is {self.batch}; at least one conversation group goes into a commit")
+        if self.max_messages is not None and self.max_messages < 1:
+            raise InvalidSettings(f"max_messages is {self.max_messages}; leave it out or give at least 1")
+        for number in self.partitions or ():
+            if not 0 <= number < queue.partitions:
+                raise InvalidSettings(f"queue {queue.name!r} has partitions 0 to {queue.partitions - 1}, not {number}")
+
+
+class Reader:
+    """Iterate over it for transactions; use it as a context manager, or close it."""
+
+    def __init__(self, kafka: Kafka, owning: Owning, options: ReaderOptions, on_ended: Callable[[bytes], None]) -> None:
+        self.queue = owning.queue
+        self.options = options
+        self._owning = owning
+        self._on_ended = on_ended
+        self._lock = threading.RLock()
+        """Guards owners and everything that they decide."""
+        self._pumping = threading.Lock()
+        """Held by the one thread that waits for Kafka."""
+        self._returned = threading.Condition(self._lock)
+        self._closed = False
+        self._assigned: set[int] = set()
+        self._claim_again_at: dict[int, float] = {}
+        self._offsets_at = time.monotonic()
+        self._failure: KonverseError | None = None
+        self._consumer = self._subscribe(kafka)
+
+    # --------------------------------------------------------------------------------------------------- iteration
+
+    def __iter__(self) -> Iterator[Transaction]:
+        return self
+
+    def __next__(self) -> Transaction:
+        """The ready messages of the next conversation group. Use it in a `with` block: its end commits or rolls back.
+
+        Leaving the block hands the work to the next commit, which up to `batch` groups share; nothing is lost when the
+        process dies before, the messages are received again. Raises PartitionHalted when Kafka contradicts itself, and
+        SteppedDown when another process claims a partition that this reader was told to take.
+        """
+        timeout = self.options.timeout
+        idle_since = time.monotonic()
+        while True:
+            with self._lock:
+                if self._failure is not None:
+                    raise self._failure
+                if self._closed:
+                    raise StopIteration
+                transaction = self._take()
+            if transaction is not None:
+                return transaction
+            if self._advance():
+                idle_since = time.monotonic()
+            elif timeout is not None and time.monotonic() - idle_since >= timeout:
+                self.settle()
+                raise StopIteration
+
+    def run(self, handler: Callable[[Transaction], None], *, threads: int = 1) -> None:
+        """Call `handler` for every transaction from so many threads until the reader ends or a handler raises.
+
+        The exception of a handler rolls its transaction back, ends the others after theirs, and is raised here.
+        """
+        failed = threading.Event()
+
+        def work() -> None:
+            for transaction in self:
+                try:
+                    with transaction:
+                        handler(transaction)
+                except BaseException:
+                    failed.set()
+                    raise
+                if failed.is_set():
+                    return
+
+        with ThreadPoolExecutor(threads, thread_name_prefix="konverse-handler") as pool:
+            done, _ = wait([pool.submit(work) for _ in range(threads)], return_when=FIRST_EXCEPTION)
+            for future in done:
+                future.result()
+
+    def settle(self, timeout_s: float = SETTLE_S) -> None:
+        """Commit what is finished and wait until it counts and its outputs are delivered and acknowledged."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            with self._lock:
+                self._commit_finished(acknowledgements=True)
+                if not self._owning.busy and not self._uncommitted():
+                    return
+                self._owning.pump(0.01)
+                self._see_stopped()
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
+
+    @property
+    def partitions(self) -> frozenset[int]:
+        """Partitions that are ours now."""
+        with self._lock:
+            return frozenset(n for n, owner in self._owning.owners.items() if owner.phase is Phase.LEADING)
+
+    @property
+    def owners(self) -> list[Owner]:
+        """The owners of these partitions, for tools that look inside."""
+        with self._lock:
+            return list(self._owning.owners.values())
+
+    def wait_for_partitions(self, count: int, timeout_s: float = 30.0) -> None:
+        """Return when at least `count` partitions are ours; SteppedDown when that does not happen."""
+        deadline = time.monotonic() + timeout_s
+        while len(self.partitions) < count:
+            if time.monotonic() > deadline:
+                raise SteppedDown(f"{len(self.partitions)} of {count} partitions of {self.queue.name!r} are ours")
+            self._advance()
+
+    def close(self) -> None:
+        """Commit what is finished, give the partitions back, leave the group. Safe to call twice."""
+        with self._pumping, self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            try:
+                self._owning.close()
+            finally:
+                self._consumer.close()
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ------------------------------------------------------------------------------------------------ transactions
+
+    def _take(self) -> Transaction | None:
+        for owner in self._owning.owners.values():
+            if owner.staging.full:
+                if owner.committing:
+                    continue
+                self._owning.commit(owner)
+            transaction = owner.take()
+            if transaction is not None:
+                transaction.done = partial(self._done, owner)
+                endpoint = transaction.group
+                if endpoint.is_initiator and endpoint.state is not State.CONVERSING:
+                    self._on_ended(endpoint.conversation)
+                return transaction
+        return None
+
+    def _done(self, owner: Owner, transaction: Transaction, commit: bool) -> None:  # noqa: FBT001  # a callback's shape
+        with self._returned:
+            if owner.phase is Phase.LEADING:
+                if commit:
+                    owner.finish(transaction)
+                else:
+                    owner.roll_back(transaction)
+            self._returned.notify()
+
+    # ------------------------------------------------------------------------------------------------------ pumping
+
+    def _advance(self) -> bool:
+        """Do what can be done; wait a little when nothing can. True when something new is there to take."""
+        if not self._pumping.acquire(blocking=False):
+            with self._returned:
+                self._returned.wait(WAIT_S)
+            return False
+        try:
+            with self._lock:
+                self._check_open()
+                self._owning.pump()
+                self._see_stopped()
+                if self._ready_owners():
+                    return True
+            if self._fetch(0.0):
+                return True
+            with self._lock:
+                self._commit_finished(acknowledgements=False)
+                if any(owner.committing for owner in self._owning.owners.values()):
+                    self._owning.pump(WAIT_S)
+                    return self._ready_owners()
+            return self._fetch(WAIT_S)
+        finally:
+            self._pumping.release()
+
+    def _ready_owners(self) -> bool:
+        return any(
+            owner.fold.state.ready and not (owner.staging.full and owner.committing)
+            for owner in self._owning.owners.values()
+        )
+
+    def _fetch(self, wait_s: float) -> bool:
+        """Take new data from Kafka, waiting for the first record only; callbacks of the group run in here."""
+        consumer = self._consumer
+        if wait_s:
+            first = consumer.poll(wait_s)
+            messages = [] if first is None else [first, *consumer.consume(FETCH_RECORDS, 0)]
+        else:
+            messages = consumer.consume(FETCH_RECORDS, 0)
+        good = [m for m in messages if m.error() is None]
+        for message in messages:
+            if message.error() is not None:
+                check_event(message)
+        with self._lock:
+            self._flow()
+            self._owning.feed(good)
+            return self._owning.ingest() > 0
+
+    def _flow(self) -> None:
+        """Stop fetching for owners whose look-ahead is full; go on when it has room again."""
+        for number, owner in self._owning.owners.items():
+            full = len(owner.fold.data) > 0 and not owner.has_room
+            place = [TopicPartition(self.queue.topic, number)]
+            if full and number not in self._paused:
+                self._consumer.pause(place)
+                self._paused.add(number)
+            elif not full and number in self._paused:
+                self._consumer.resume(place)
+                self._paused.discard(number)
+
+    def _commit_finished(self, *, acknowledgements: bool) -> None:
+        for owner in list(self._owning.owners.values()):
+            if owner.committing:
+                continue
+            if owner.staging.finished or (acknowledgements and owner.emitter.acknowledged()):
+                self._owning.commit(owner)
+
+    def _uncommitted(self) -> bool:
+        return any(owner.staging.finished for owner in self._owning.owners.values())
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise BrokerClosed(f"the reader of queue {self.queue.name!r} was closed")
+
+    # --------------------------------------------------------------------------------------------------- partitions
+
+    def _subscribe(self, kafka: Kafka) -> Consumer:
+        self._paused: set[int] = set()
+        topic, options = self.queue.topic, self.options
+        settings = kafka.settings
+        grouped = {
+            "group.id": consumer_group(topic, self.queue.subscription),
+            "group.protocol": settings.group_protocol,
+        }
+        if settings.group_protocol == "consumer":
+            grouped["group.remote.assignor"] = "range"
+        else:
+            grouped["partition.assignment.strategy"] = "cooperative-sticky"
+        consumer = kafka.consumer(**grouped if options.partitions is None else {})
+        if options.partitions is None:
+            consumer.subscribe([topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
+        else:
+            self._assigned.update(options.partitions)
+            places = [self._claim(number) for number in options.partitions]
+            consumer.assign(places)
+            waiting = [place for place in places if place.offset == OFFSET_END]
+            if waiting:
+                consumer.pause(waiting)
+        return consumer
+
+    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        with self._lock:
+            self._assigned.update(place.partition for place in partitions)
+            places = [self._claim(place.partition) for place in partitions]
+        consumer.incremental_assign(places)
+        waiting = [place for place in places if place.offset == OFFSET_END]
+        if waiting:
+            consumer.pause(waiting)
+
+    def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """Handlers that are not done yet lose their work; the next owner receives the messages again."""
+        with self._lock:
+            for place in partitions:
+                self._owning.give_back(place.partition)
+                self._let_go(place.partition)
+
+    def _on_lost(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        with self._lock:
+            for place in partitions:
+                self._owning.drop(place.partition)
+                self._let_go(place.partition)
+
+    def _let_go(self, number: int) -> None:
+        self._assigned.discard(number)
+        self._paused.discard(number)
+        self._claim_again_at.pop(number, None)
+
+    def _claim(self, number: int) -> TopicPartition:
+        """Take a partition over; when that fails its place is the end, paused, until it is tried again."""
+        try:
+            offset = self._owning.take_over(number)
+        except (KonverseError, KafkaException) as error:
+            log.warning("partition %d of queue %r cannot be recovered yet: %s", number, self.queue.name, error)
+            offset = None
+        if offset is None:
+            self._claim_again_at[number] = time.monotonic() + CLAIM_AGAIN_S
+            return TopicPartition(self.queue.topic, number, OFFSET_END)
+        return TopicPartition(self.queue.topic, number, offset)
+
+    def _see_stopped(self) -> None:
+        """Lost partitions: claim again while they are still suggested to us, tell the caller when they were told to be."""
+        for number, effect in self._owning.stopped():
+            self._owning.drop(number)
+            if isinstance(effect, Halted):
+                self._failure = PartitionHalted(effect.reason)
+            elif isinstance(effect, Stopped) and effect.fenced and self.options.partitions is not None:
+                self._failure = SteppedDown(
+                    f"partition {number} of queue {self.queue.name!r} was claimed by another process; "
+                    "what was not committed is received there. Give each process partitions of its own"
+                )
+            elif number in self._assigned:
+                self._claim_again_at.setdefault(number, time.monotonic() + CLAIM_AGAIN_S)
+        if self._claim_again_at:
+            now = time.monotonic()
+            for number in [n for n, at in self._claim_again_at.items() if at <= now]:
+                del self._claim_again_at[number]
+                place = self._claim(number)
+                if place.offset != OFFSET_END:
+                    self._consumer.resume([TopicPartition(place.topic, number)])
+                    self._consumer.seek(place)
+                    self._paused.discard(number)

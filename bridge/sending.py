@@ -1,0 +1,279 @@
+"""The sender of a process: one session, one producer, one thread that waits for Kafka.
+
+`Session` decides everything; this module hands its records over and tells it what became of them. Success is learnt
+from the producer running empty, failure from a report per record: a report per success would cost a fifth of a send.
+While something waits for earlier records to count (a BEGIN, an END, a caller of `flush`) and the producer never runs
+empty by itself, senders pause for the few milliseconds that it needs.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import Any, Final
+
+from confluent_kafka import KafkaException, Producer
+
+from konverse.dialog.session import DialogState, Hand, Lane, Session, SessionDialog
+from konverse.schemas.envelope import HEADER
+from konverse.schemas.errors import BrokerClosed, OutcomeUnknown, QueueFull
+from konverse.schemas.limits import BODY_BYTES_MAX
+from konverse.schemas.records import Begin
+
+from .kafka import Kafka
+
+log: Final = logging.getLogger("konverse.sending")
+
+LINGER_MS: Final = 5
+POLL_S: Final = 0.05
+WAITING_POLL_S: Final = 0.002
+PAUSE_AFTER_S: Final = 0.01
+"""Something waits this long at most before senders make room for it."""
+
+RETRY_S: Final = 0.5
+"""Between a failed producer and the next one."""
+
+
+class Receipt(tuple["Sender", SessionDialog, int, int]):
+    """What `send` returns: the message's sequence number, and whether Kafka has it. Made for every message."""
+
+    __slots__ = ()
+
+    @property
+    def sequence(self) -> int:
+        """Sequence number in this direction of the dialog: 0, 1, 2 …"""
+        return self[2]
+
+    @property
+    def acknowledged(self) -> bool:
+        """Kafka has it, and everything that this session sent there before it."""
+        _, dialog, _, counter = self
+        if counter < 0:
+            return not dialog.held and 0 <= dialog.last < dialog.target.window.acked
+        return counter < dialog.target.window.acked
+
+    def wait(self, timeout_s: float | None = None) -> None:
+        """Return when it is acknowledged; OutcomeUnknown when Kafka stays silent."""
+        self[0].wait_until(lambda: self.acknowledged, f"message {self.sequence}", timeout_s)
+
+    def __repr__(self) -> str:
+        return f"<Receipt #{self.sequence} {'acknowledged' if self.acknowledged else 'on its way'}>"
+
+
+class Sender:
+    """Hands over what a session decides."""
+
+    def __init__(self, kafka: Kafka, writer: bytes) -> None:
+        self.session = Session(writer)
+        self._kafka = kafka
+        self._timeout_s = kafka.settings.send_timeout_s
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._failure: str | None = None
+        self._last_failure = "none was reported"
+        self._waiters = 0
+        self._waiting_since: float | None = None
+        self._pausing = False
+        self._closed = False
+        self._carrier: dict[str, bytes] = {HEADER: b""}
+        self._producer = self._new_producer()
+        self._thread = threading.Thread(target=self._run, name="konverse-sender", daemon=True)
+        self._thread.start()
+
+    # ------------------------------------------------------------------------------------------------------- calls
+
+    def begin(self, conversation: bytes, begin: Begin) -> SessionDialog:
+        """Begin a dialog; returns at once, the first messages leave when its home has it."""
+        with self._lock:
+            self._check_open()
+            dialog, hands = self.session.begin(conversation, begin)
+            self._hand(hands)
+            return dialog
+
+    def send(self, dialog: SessionDialog, message_type: str, body: bytes) -> Receipt:
+        """Send a message; returns at once. Waits only when too much is on its way, then QueueFull."""
+        with self._lock:
+            target = dialog.target
+            if (
+                dialog.state is DialogState.OPEN
+                and dialog.waiting_end is None
+                and dialog.sent
+                and len(body) <= BODY_BYTES_MAX
+                and not (target.full or self._pausing or self._failure or self._closed)
+            ):
+                counter = target.next
+                sequence = dialog.sent
+                header, key, value = dialog.stage(message_type, body)
+                self._carrier[HEADER] = header
+                address = target.address
+                try:
+                    self._produce(
+                        address.topic, value, key, address.partition, self._on_failure, None, 0, self._carrier
+                    )
+                except (BufferError, KafkaException):
+                    self._hand(self._unsent(target))
+                else:
+                    target.window.sent = counter + 1
+                return Receipt((self, dialog, sequence, counter))
+            return self._send_with_care(dialog, message_type, body)
+
+    def end(self, dialog: SessionDialog, error_body: bytes = b"") -> None:
+        """End a dialog; its home tells the peer when everything that was sent before counts."""
+        with self._lock:
+            self._check_open()
+            self._hand(self.session.end(dialog, error_body))
+
+    def ended_by_peer(self, conversation: bytes) -> None:
+        """News from the dialog's home: sends are refused from now on."""
+        with self._lock:
+            self.session.ended_by_peer(conversation)
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Return when everything that was sent, begun and ended so far counts; OutcomeUnknown when Kafka stays silent."""
+        self.wait_until(lambda: self.session.idle, "some records", timeout_s)
+
+    def wait_until(self, reached: Any, what: str, timeout_s: float | None) -> None:
+        """Wait for the session to come to a point; senders make room meanwhile."""
+        timeout_s = self._timeout_s if timeout_s is None else timeout_s
+        with self._changed:
+            self._waiters += 1
+            try:
+                if not self._changed.wait_for(lambda: reached() or self._closed, timeout_s):
+                    raise OutcomeUnknown(
+                        f"Kafka has not acknowledged {what} within {timeout_s} s (last failure: {self._last_failure}). "
+                        "They are kept and sent again; wait once more to learn of them"
+                    )
+            finally:
+                self._waiters -= 1
+        if not reached():
+            raise BrokerClosed("the broker was closed while it waited")
+
+    def close(self, timeout_s: float | None = None) -> None:
+        """Wait for everything, say goodbye to every destination, and stop. Safe to call twice."""
+        with self._lock:
+            if self._closed:
+                return
+        try:
+            if self.session.lanes:
+                self.flush(timeout_s)
+                with self._lock:
+                    self._hand(self.session.close())
+                self.flush(timeout_s)
+        finally:
+            with self._changed:
+                self._closed = True
+                self._changed.notify_all()
+            self._thread.join()
+            self._producer.purge()
+            self._producer.flush(0)
+
+    # ------------------------------------------------------------------------------------------------------ inside
+
+    def _send_with_care(self, dialog: SessionDialog, message_type: str, body: bytes) -> Receipt:
+        """Everything but the usual case: BEGIN under way, no room, failure, ended."""
+        self._check_open()
+        self._wait_for_room(dialog)
+        sequence = dialog.sent + len(dialog.held)
+        counter = -1 if dialog.state is DialogState.BEGINNING else dialog.target.next
+        self._hand(self.session.send(dialog, message_type, body))
+        return Receipt((self, dialog, sequence, counter))
+
+    def _wait_for_room(self, dialog: SessionDialog) -> None:
+        if not (dialog.target.full or self._pausing):
+            return
+        self._waiters += 1
+        try:
+            there = self._changed.wait_for(
+                lambda: self._closed or not (dialog.target.full or self._pausing), self._timeout_s
+            )
+        finally:
+            self._waiters -= 1
+        if not there:
+            raise QueueFull(
+                f"{len(dialog.target.kept)} records to {dialog.target.address.topic} have waited {self._timeout_s} s "
+                f"for Kafka (last failure: {self._last_failure}); this message was not taken, send it again later"
+            )
+        self._check_open()
+
+    def _check_open(self) -> None:
+        if self._closed or self.session.closing:
+            raise BrokerClosed("the broker was closed; connect again to begin dialogs and send")
+
+    def _hand(self, hands: list[Hand]) -> None:
+        if self._failure:
+            return  # the next producer gets everything that does not count
+        for hand in hands:
+            address = hand.address
+            for header, key, value in hand.records:
+                while True:
+                    try:
+                        self._produce(
+                            address.topic, value, key, address.partition, self._on_failure, None, 0, {HEADER: header}
+                        )
+                    except BufferError:
+                        self._producer.poll(0.01)
+                        continue
+                    except KafkaException as error:
+                        self._fail(error.args[0].str())
+                        return
+                    break
+
+    @staticmethod
+    def _unsent(lane: Lane) -> list[Hand]:
+        return [Hand(lane.address, lane.unsent())]
+
+    def _new_producer(self) -> Producer:
+        producer = self._kafka.data_producer(linger_ms=LINGER_MS)
+        self._produce = producer.produce
+        return producer
+
+    def _on_failure(self, error: Any, message: Any) -> None:
+        """A record was not delivered (successes are not reported). Called inside poll."""
+        self._fail(f"{error.str()} ({message.topic()}/{message.partition()})")
+
+    def _fail(self, reason: str) -> None:
+        self._failure = self._last_failure = reason
+
+    def _run(self) -> None:
+        while not self._closed:
+            try:
+                self._producer.poll(POLL_S if self._waiters == 0 and not self.session.gated else WAITING_POLL_S)
+            except KafkaException as error:
+                self._fail(error.args[0].str())
+            if self._failure:
+                self._replace_producer()
+            elif len(self._producer) == 0:
+                self._settle()
+            elif self._waiters or self.session.gated:
+                self._pause_senders()
+
+    def _settle(self) -> None:
+        with self._changed:
+            if len(self._producer) or self._failure:
+                return
+            self._pausing = False
+            self._waiting_since = None
+            self._hand(self.session.drained())
+            self._changed.notify_all()
+
+    def _pause_senders(self) -> None:
+        now = time.monotonic()
+        if self._waiting_since is None:
+            self._waiting_since = now
+        elif now - self._waiting_since > PAUSE_AFTER_S:
+            self._pausing = True
+
+    def _replace_producer(self) -> None:
+        """Something failed: a new producer, and everything that does not count again, with the same counters."""
+        log.warning("records were not delivered (%s); sending them again", self._failure)
+        with self._changed:
+            self._producer.purge()
+            try:
+                self._producer.flush(1)
+            except KafkaException:
+                log.debug("the failed producer is dropped", exc_info=True)
+            self._changed.wait_for(lambda: self._closed, RETRY_S)
+            self._failure = None
+            self._producer = self._new_producer()
+            self._hand(self.session.restart())

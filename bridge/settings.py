@@ -1,0 +1,80 @@
+"""Settings: arguments of `connect`, then environment variables `KONVERSE_…`, then one TOML file, then defaults."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Self
+from urllib.parse import urlsplit
+
+from pydantic import Field, ValidationError, field_validator
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from konverse.schemas.errors import InvalidSettings
+
+
+class Settings(BaseSettings):
+    """Where the servers are and how patient we are with them. The file is `konverse.toml` in the working folder."""
+
+    model_config = SettingsConfigDict(env_prefix="KONVERSE_", extra="forbid", frozen=True, toml_file="konverse.toml")
+
+    kafka: str = "kafka://localhost:9092"
+    """`kafka://host:port,host:port`."""
+    redis: str | None = None
+    """`redis://host:port/db`; without it the view is not written."""
+    database: str = "default"
+    """Names are looked up in this database, like SQL Server's."""
+    instance: str = "konverse"
+    """First part of every topic name: systems with different instances share a Kafka cluster without meeting."""
+    replication_factor: int = Field(default=-1, ge=-1)
+    """Of topics that are created; -1 leaves it to the broker."""
+    connect_timeout_s: float = Field(default=10.0, gt=0)
+    """How long `connect` waits for Kafka."""
+    append_timeout_s: float = Field(default=15.0, gt=0)
+    """An append to a journal without an answer for so long has an unknown outcome."""
+    send_timeout_s: float = Field(default=60.0, gt=0)
+    """How long `send` waits for room before QueueFull, and `flush` for acknowledgements before OutcomeUnknown."""
+    group_protocol: Literal["consumer", "classic"] = "consumer"
+    """`consumer` is KIP-848 (Kafka 4.0 and newer), `classic` works everywhere."""
+    client: dict[str, str] = Field(default_factory=dict)
+    """Further librdkafka properties for every client (security.protocol, sasl.* …)."""
+
+    @field_validator("kafka")
+    @classmethod
+    def _kafka_url(cls, value: str) -> str:
+        parts = urlsplit(value)
+        if parts.scheme != "kafka" or not parts.netloc:
+            raise ValueError("must look like kafka://host:port")
+        return value
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,  # noqa: ARG003  # the signature is pydantic's
+        file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Arguments before environment before file."""
+        return init_settings, env_settings, TomlConfigSettingsSource(settings_cls)
+
+    @classmethod
+    def load(cls, **given: Any) -> Self:
+        """Settings from all sources; InvalidSettings names the setting that is wrong."""
+        try:
+            return cls(**{name: value for name, value in given.items() if value is not None})
+        except ValidationError as error:
+            first = error.errors()[0]
+            name = ".".join(str(part) for part in first["loc"])
+            raise InvalidSettings(
+                f"setting {name!r} (environment KONVERSE_{name.upper()}): {first['msg']}, not {first['input']!r}"
+            ) from None
+
+    @property
+    def bootstrap(self) -> str:
+        """Broker addresses as librdkafka wants them."""
+        return urlsplit(self.kafka).netloc

@@ -1,0 +1,102 @@
+"""Creating topics and checking those that exist: a queue on a topic with the wrong settings would lose messages."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType
+
+from konverse.schemas.errors import TopicMismatch
+
+from .kafka import RECORD_BYTES_MAX, Kafka, unavailable
+
+_KEPT: Final = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+
+DATA_CONFIG: Final = dict(_KEPT)
+JOURNAL_CONFIG: Final = {
+    **_KEPT,
+    "message.timestamp.type": "LogAppendTime",
+    "max.message.bytes": str(RECORD_BYTES_MAX),
+}
+
+_VISIBLE_WITHIN_S: Final = 15.0
+
+
+class Topics:
+    """Topics of one cluster."""
+
+    def __init__(self, kafka: Kafka) -> None:
+        self._kafka = kafka
+
+    def ensure(self, name: str, partitions: int, config: dict[str, str]) -> None:
+        """Create the topic, or check that the one which exists has these settings (TopicMismatch)."""
+        topic = NewTopic(name, partitions, replication_factor=self._kafka.settings.replication_factor, config=config)
+        try:
+            self._kafka.admin.create_topics([topic], operation_timeout=10)[name].result()
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+                raise unavailable(f"topic {name} cannot be created", error) from None
+            self.check(name, partitions, config)
+        else:
+            self._wait_until_visible(name, partitions)
+
+    def check(self, name: str, partitions: int, config: dict[str, str]) -> None:
+        """Raise TopicMismatch, with what is wrong and the command that mends it, unless the topic fits."""
+        found = self.partitions(name)
+        if found is None:
+            raise TopicMismatch(f"topic {name} does not exist; create it with {partitions} partitions and {config}")
+        if found != partitions:
+            raise TopicMismatch(
+                f"topic {name} has {found} partitions, not {partitions}; a queue's partitions are fixed when it is created"
+            )
+        resource = ConfigResource(ResourceType.TOPIC, name)
+        try:
+            actual = self._kafka.admin.describe_configs([resource])[resource].result()
+        except KafkaException as error:
+            raise unavailable(f"the settings of topic {name} cannot be read", error) from None
+        for key, wanted in config.items():
+            value = str(actual[key].value)
+            fits = int(value) >= int(wanted) if key == "max.message.bytes" else value == wanted
+            if not fits:
+                raise TopicMismatch(
+                    f"topic {name} has {key}={value}; konverse needs {wanted}. "
+                    f"Change it with: kafka-configs --alter --topic {name} --add-config {key}={wanted}"
+                )
+
+    def partitions(self, name: str) -> int | None:
+        """Number of partitions; None when the topic does not exist."""
+        try:
+            metadata = self._kafka.admin.list_topics(timeout=self._kafka.settings.connect_timeout_s)
+        except KafkaException as error:
+            raise unavailable("topics cannot be listed", error) from None
+        topic = metadata.topics.get(name)
+        return len(topic.partitions) if topic is not None and topic.error is None else None
+
+    def topic_id(self, name: str) -> bytes:
+        """Kafka's own id of the topic, 16 bytes: tells a topic from its namesake of yesterday."""
+        try:
+            described = self._kafka.admin.describe_topics(TopicCollection([name]))[name].result()
+        except KafkaException as error:
+            raise TopicMismatch(f"topic {name} cannot be described: {error.args[0].str()}") from None
+        identifier = described.topic_id
+        mask = (1 << 64) - 1
+        high, low = identifier.get_most_significant_bits() & mask, identifier.get_least_significant_bits() & mask
+        return high.to_bytes(8, "big") + low.to_bytes(8, "big")
+
+    def same(self, name: str, identifier: bytes) -> None:
+        """Raise TopicMismatch when the topic is not the one that the catalog means."""
+        if self.topic_id(name) != identifier:
+            raise TopicMismatch(
+                f"topic {name} was deleted and created again since the queue was created: what it held is gone. "
+                "Restore it from a backup, or drop the queue and create it anew"
+            )
+
+    def _wait_until_visible(self, name: str, partitions: int) -> None:
+        """Creation is asynchronous: return when the broker that we ask knows the topic and all leaders."""
+        deadline = time.monotonic() + _VISIBLE_WITHIN_S
+        while self.partitions(name) != partitions:
+            if time.monotonic() > deadline:
+                raise TopicMismatch(f"topic {name} was created and is still not served after {_VISIBLE_WITHIN_S} s")
+            time.sleep(0.02)

@@ -1,0 +1,234 @@
+"""The view in Redis: written by owners through one fenced script, read by people (protocol.md section 8).
+
+Nothing rests on it. Redis may be away, empty or full of lies: work goes on, and the owner writes the view anew.
+
+Keys of a partition share the hash tag `{<data topic>.<subscription>/<partition>}`:
+    konverse:{…}:header      incarnation, highest CLAIM offset, journal offset, owner, unread messages, open endpoints
+    konverse:{…}:e:<bucket>  conversation and role -> journal offset and packed endpoint (`dialog.view`)
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any, Final
+
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from konverse.dialog.view import Row, Show, bucket_of, unpack
+from konverse.schemas.catalog import Queue
+from konverse.schemas.errors import MalformedRecord, RedisUnavailable
+from konverse.schemas.identifiers import view_key
+from konverse.schemas.limits import VIEW_BUCKETS
+
+log: Final = logging.getLogger("konverse.view")
+
+ROWS_PER_CALL: Final = 500
+SHOWS_WAITING_MAX: Final = 1_000
+CHECK_EVERY_S: Final = 1.0
+TIMEOUT_S: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What the view says of a partition."""
+
+    journal_offset: int
+    claim_offset: int
+    owner: str
+    unread: int
+    open: int
+    complete: bool
+
+
+def connect_redis(url: str) -> redis.Redis:
+    """A client that tries once: a script whose reply was lost is shown again whole, not repeated."""
+    return redis.Redis.from_url(
+        url, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S, retry=Retry(NoBackoff(), 0)
+    )
+
+
+class ViewStore:
+    """The view of one queue."""
+
+    def __init__(self, client: redis.Redis, queue: Queue) -> None:
+        self._client = client
+        self._queue = queue
+        self._script = client.register_script(files("konverse.bridge").joinpath("scripts/show.lua").read_text("utf-8"))
+
+    def show(self, partition: int, show: Show, open_endpoints: int) -> bool:
+        """Write; False when the view has to be written whole first. Raises redis.RedisError."""
+        if not show.whole:
+            return self._call(partition, show, open_endpoints, "some", show.rows, show.gone) >= 0
+        buckets = [self._bucket(partition, number) for number in range(VIEW_BUCKETS)]
+        if self._call(partition, show, open_endpoints, "first", [], [], buckets) == 0:
+            return True
+        rows = show.rows
+        for start in range(0, len(rows), ROWS_PER_CALL):
+            self._call(partition, show, open_endpoints, "more", rows[start : start + ROWS_PER_CALL], [])
+        return self._call(partition, show, open_endpoints, "last", [], []) >= 0
+
+    def present(self, partition: int) -> bool:
+        """Whether the header is there."""
+        return bool(self._client.exists(self._key(partition, "header")))
+
+    def header(self, partition: int) -> Header | None:
+        """The header; None means unknown, never `nothing is there`."""
+        values: dict[bytes, bytes] = self._client.hgetall(self._key(partition, "header"))  # type: ignore[assignment]
+        try:
+            return Header(
+                int(values[b"journal"]),
+                int(values[b"claim"]),
+                values[b"owner"].hex(),
+                int(values[b"unread"]),
+                int(values[b"open"]),
+                values[b"complete"] == b"1",
+            )
+        except (KeyError, ValueError):
+            return None
+
+    def rows(self, partition: int) -> list[Row]:
+        """All endpoints that the view shows; what is not a row is left out."""
+        pipeline = self._client.pipeline(transaction=False)
+        for number in range(VIEW_BUCKETS):
+            pipeline.hgetall(self._bucket(partition, number))
+        out: list[Row] = []
+        for bucket in pipeline.execute():
+            for field, value in bucket.items():
+                try:
+                    out.append(unpack(field, value))
+                except MalformedRecord:
+                    log.warning("the view of %s/%d holds something that is no row", self._queue.name, partition)
+        return out
+
+    def find(self, conversation: bytes) -> list[tuple[int, Row]]:
+        """The sides of a conversation that live in this queue, with their partitions."""
+        out = []
+        for partition in range(self._queue.partitions):
+            for role in (b"I", b"T"):
+                field = conversation + role
+                value = self._client.hget(self._bucket(partition, bucket_of(field)), field)  # type: ignore[arg-type]
+                if isinstance(value, bytes):
+                    out.append((partition, unpack(field, value)))
+        return out
+
+    def clear(self) -> None:
+        """Delete the view of all partitions (of an earlier queue of that name)."""
+        for partition in range(self._queue.partitions):
+            keys = [self._bucket(partition, number) for number in range(VIEW_BUCKETS)]
+            self._client.unlink(self._key(partition, "header"), *keys)
+
+    def _call(
+        self,
+        partition: int,
+        show: Show,
+        open_endpoints: int,
+        how: str,
+        rows: list[tuple[bytes, bytes]],
+        gone: list[bytes],
+        keys: list[str] | None = None,
+    ) -> int:
+        places: dict[int, int] = {}
+        body: list[Any] = []
+        for field, value in rows:
+            body += (self._place(places, field), field, value)
+        for field in gone:
+            body += (self._place(places, field), field)
+        if keys is None:
+            keys = [self._bucket(partition, number) for number in places]
+        arguments = [
+            self._queue.incarnation,
+            show.claim_offset,
+            show.journal_offset,
+            show.owner,
+            show.unread,
+            open_endpoints,
+            how,
+            len(rows),
+            *body,
+        ]
+        return int(self._script(keys=[self._key(partition, "header"), *keys], args=arguments))
+
+    @staticmethod
+    def _place(places: dict[int, int], field: bytes) -> int:
+        return places.setdefault(bucket_of(field), len(places) + 2)
+
+    def _bucket(self, partition: int, number: int) -> str:
+        return self._key(partition, f"e:{number}")
+
+    def _key(self, partition: int, suffix: str) -> str:
+        return view_key(self._queue.topic, self._queue.subscription, partition, suffix)
+
+
+class ViewWriter:
+    """A thread that writes the shows of a reader's partitions, so that no commit ever waits for Redis."""
+
+    def __init__(self, url: str, queue: Queue) -> None:
+        self._store = ViewStore(connect_redis(url), queue)
+        self._waiting: deque[tuple[int, Show, int]] = deque(maxlen=SHOWS_WAITING_MAX)
+        self._wake = threading.Condition()
+        self._closed = False
+        self._writing = False
+        self._watched: set[int] = set()
+        self.lost: deque[int] = deque()
+        """Partitions whose view must be written whole; the reader takes them."""
+        self._thread = threading.Thread(target=self._run, name="konverse-view", daemon=True)
+        self._thread.start()
+
+    def show(self, partition: int, show: Show, open_endpoints: int) -> None:
+        """Write soon; the oldest goes when too many wait (and with it the view, which is then written whole)."""
+        with self._wake:
+            if len(self._waiting) == SHOWS_WAITING_MAX:
+                self.lost.append(self._waiting[0][0])
+            self._waiting.append((partition, show, open_endpoints))
+            self._watched.add(partition)
+            self._wake.notify()
+
+    def forget(self, partition: int) -> None:
+        """The partition is not ours any more."""
+        self._watched.discard(partition)
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        """Write what waits, then stop."""
+        with self._wake:
+            self._closed = True
+            self._wake.notify()
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        while True:
+            with self._wake:
+                if not self._waiting and not self._closed:
+                    self._wake.wait(CHECK_EVERY_S)
+                if self._closed and not self._waiting:
+                    return
+                job = self._waiting.popleft() if self._waiting else None
+            try:
+                if job is not None:
+                    if not self._store.show(*job):
+                        self.lost.append(job[0])
+                else:
+                    self.lost.extend(p for p in list(self._watched) if not self._store.present(p))
+            except redis.RedisError as error:
+                log.warning("the view is not written, Redis does not answer: %s", error)
+                self._lose_all(job)
+
+    def _lose_all(self, job: tuple[int, Show, int] | None) -> None:
+        with self._wake:
+            lost = {partition for partition, _, _ in self._waiting} | ({job[0]} if job else set())
+            self._waiting.clear()
+            self.lost.extend(lost)
+            if not self._closed:
+                self._wake.wait(CHECK_EVERY_S)
+
+
+def reading(error: redis.RedisError, url: str) -> RedisUnavailable:
+    """A typed error for people who want to read the view."""
+    return RedisUnavailable(
+        f"Redis at {url} does not answer ({error}). Work on conversations goes on without it; start it to see the view"
+    )
