@@ -1,1 +1,4 @@
-"""The shell: effects become Kafka and Redis calls, their outcomes become events. Sockets, threads and clocks live here."""
+"""The shell: effects become calls to Kafka and Redis, outcomes become events.
+
+Sockets, threads and clocks live here.
+"""

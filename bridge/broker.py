@@ -7,7 +7,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Self
 
 from konverse.dialog.staging import OwnerSettings
 from konverse.routing.partitioning import choose_home, choose_partition
@@ -89,7 +89,7 @@ class Broker:
             raise InvalidContract(f"contract {name!r}: {error}; use INITIATOR, TARGET or ANY") from None
         if not any(side is not SentBy.TARGET for side in value.sent_by.values()):
             raise InvalidContract(
-                f"contract {name!r} gives the initiator nothing to send; let at least one type be sent by INITIATOR or ANY"
+                f"contract {name!r} gives the initiator nothing to send; let INITIATOR or ANY send at least one type"
             )
 
         def check() -> None:
@@ -147,7 +147,7 @@ class Broker:
 
     # ----------------------------------------------------------------------------------------------- conversations
 
-    def begin_dialog(
+    def begin_dialog(  # noqa: PLR0913  # the clauses of BEGIN DIALOG
         self,
         from_service: str,
         to_service: str,
@@ -223,7 +223,6 @@ class Broker:
             known,
             self.catalog.check_send,
             OwnerSettings(batch, max_messages),
-            secrets.token_bytes,
             ViewWriter(redis, known) if redis else None,
         )
         reader = Reader(self._kafka, owning, options, self._ended_by_peer)
@@ -256,7 +255,7 @@ class Broker:
                 reader.close()
             self.catalog.close()
 
-    def __enter__(self) -> Broker:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -39,7 +39,7 @@ from konverse.schemas.records import Role
 from .kafka import Kafka, LogReader
 from .topics import JOURNAL_CONFIG, Topics
 
-Object = TypeVar("Object", MessageType, Contract, Queue, Service)
+Object = TypeVar("Object", bound=CatalogObject)
 
 _MISSING: Final[dict[type, type[UnknownObject]]] = {
     MessageType: MessageTypeNotFound,
@@ -48,7 +48,12 @@ _MISSING: Final[dict[type, type[UnknownObject]]] = {
     Service: ServiceNotFound,
 }
 
-_KINDS: Final = {MessageType: "message type", Contract: "contract", Queue: "queue", Service: "service"}
+_KINDS: Final[dict[type[object], str]] = {
+    MessageType: "message type",
+    Contract: "contract",
+    Queue: "queue",
+    Service: "service",
+}
 
 _BORN_WITH: Final[dict[tuple[str, str], CatalogObject]] = {
     ("message type", DEFAULT): MessageType(DEFAULT),
@@ -56,7 +61,7 @@ _BORN_WITH: Final[dict[tuple[str, str], CatalogObject]] = {
 }
 
 
-def kind_of(value: type[CatalogObject]) -> str:
+def kind_of(value: type[object]) -> str:
     """The word for an object's class: `message type`, `contract`, `queue` or `service`."""
     return _KINDS[value]
 

@@ -7,7 +7,7 @@ not flood the terminal.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -127,10 +127,7 @@ class LogReader:
                 if message is None:
                     raise KafkaUnavailable(f"{topic}/{partition} gave nothing at {at} of {end} for {self._timeout_s} s")
                 messages, at = _usable([message, *consumer.consume(FETCH_RECORDS, 0)], at)
-                if messages and messages[-1].offset() >= end:
-                    messages = [m for m in messages if m.offset() < end]
-                    at = end
-                yield messages, min(at, end)
+                yield [m for m in messages if (m.offset() or 0) < end], min(at, end)
         finally:
             consumer.unassign()
 
@@ -169,4 +166,5 @@ def unavailable(what: str, error: KafkaException) -> KafkaUnavailable:
     return KafkaUnavailable(f"{what}: {error.args[0].str()}. Check that the broker runs and is reachable")
 
 
-DeliveryReport = Callable[[KafkaError | None, Message], None]
+Headers = dict[str, str | bytes | None]
+"""What `produce` takes."""

@@ -8,6 +8,7 @@ filled again: an empty queue without a reported failure is what proves delivery.
 from __future__ import annotations
 
 import logging
+import secrets
 import time
 from collections import deque
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from functools import partial
 from itertools import groupby
 from typing import Any, Final
 
-from confluent_kafka import KafkaException, Message, Producer
+from confluent_kafka import KafkaException, Message
 
 from konverse.dialog.emitter import Emit
 from konverse.dialog.events import (
@@ -48,7 +49,7 @@ from konverse.schemas.catalog import Queue
 from konverse.schemas.envelope import HEADER
 from konverse.schemas.identifiers import Address, journal_topic
 
-from .kafka import Kafka, LogReader, LogTruncated
+from .kafka import Headers, Kafka, LogReader, LogTruncated
 from .view import ViewWriter
 
 log: Final = logging.getLogger("konverse.owning")
@@ -61,15 +62,13 @@ class Owning:
     """Owners of some partitions of one queue, and the clients that they share."""
 
     def __init__(
-        self, kafka: Kafka, queue: Queue, rule: Rule, settings: OwnerSettings, random: Callable[[int], bytes],
-        view: ViewWriter | None,
-    ) -> None:  # fmt: skip
+        self, kafka: Kafka, queue: Queue, rule: Rule, settings: OwnerSettings, view: ViewWriter | None
+    ) -> None:
         self.queue = queue
         self.owners: dict[int, Owner] = {}
         self._kafka = kafka
         self._rule = rule
         self._settings = settings
-        self._random = random
         self._view = view
         self._journal = journal_topic(queue.topic, queue.subscription)
         self._log = LogReader(kafka)
@@ -89,7 +88,7 @@ class Owning:
         """Recover and claim a partition; the data offset to read from, or None when another process was first."""
         queue = self.queue
         identity = LogIdentity(queue.topic, number, queue.incarnation, queue.data_topic_id, queue.journal_topic_id)
-        owner = Owner(identity, self._random(16), self._rule, self._settings)
+        owner = Owner(identity, secrets.token_bytes(16), self._rule, self._settings)
         self.owners[number] = owner
         start, end = self._log.ends(self._journal, number)
         self._do(number, owner, owner.step(Recover(start, end), now_ms()))
@@ -182,15 +181,15 @@ class Owning:
             _EFFECTS[type(effect)](self, number, owner, effect)
 
     def _append(self, _number: int, owner: Owner, effect: Append) -> None:
+        report = partial(self._on_append, owner, time.perf_counter())
         try:
-            self._journal_producer.produce(
-                self._journal, effect.data, None, owner.identity.partition, partial(self._on_append, owner)
-            )
+            self._journal_producer.produce(self._journal, effect.data, None, owner.identity.partition, report)
         except (BufferError, KafkaException) as error:
             log.warning("the journal takes nothing: %s", error)
             self._outcomes.append((owner, Appended(None)))
 
-    def _on_append(self, owner: Owner, error: Any, message: Message) -> None:
+    def _on_append(self, owner: Owner, since: float, error: Any, message: Message) -> None:
+        owner.counters.commit_waits_ms.append(1e3 * (time.perf_counter() - since))
         if error is not None:
             log.warning("an append to %s has an unknown outcome: %s", self._journal, error.str())
             self._outcomes.append((owner, Appended(None)))
@@ -270,7 +269,7 @@ class Owning:
         address = effect.address
         topic, number = address.topic, address.partition
         produce, refused = self._output_producer.produce, self._on_refusal
-        carrier = {HEADER: b""}
+        carrier: Headers = {HEADER: b""}
         self._handed.append((owner, address))
         for header, output in zip(effect.headers, effect.outputs, strict=True):
             carrier[HEADER] = header
@@ -315,20 +314,13 @@ _EFFECTS: Final[dict[type, Callable[[Owning, int, Owner, Any], None]]] = {
     Leading: Owning._leading,  # noqa: SLF001
     Stopped: Owning._stop,  # noqa: SLF001
     Halted: Owning._stop,  # noqa: SLF001
-    ReplaceProducer: Owning._replace,  # noqa: SLF001
+    ReplaceProducer: Owning._replace,
 }
 
 
 def columns_of(messages: list[Message], next_offset: int | None = None) -> Columns:
     """A run of one partition as columns."""
-    headers: list[bytes | None] = []
-    for message in messages:
-        try:
-            ((name, value),) = message.headers()  # type: ignore[misc]  # the usual record has ours alone
-        except (TypeError, ValueError):
-            headers.append(_find_header(message))
-        else:
-            headers.append(value if name == HEADER else None)  # type: ignore[arg-type]
+    headers = [_header_of(message.headers()) for message in messages]
     if not messages:
         return Columns((), (), (), next_offset or 0)
     first, last = messages[0].offset() or 0, messages[-1].offset() or 0
@@ -337,11 +329,13 @@ def columns_of(messages: list[Message], next_offset: int | None = None) -> Colum
     return Columns(offsets, headers, messages, next_offset if next_offset is not None else last + 1)
 
 
-def _find_header(message: Message) -> bytes | None:
-    for name, value in message.headers() or ():
-        if name == HEADER:
-            return value if isinstance(value, bytes) else None
-    return None
+def _header_of(headers: Any) -> bytes | None:
+    """Ours among a record's headers; nearly always it is alone."""
+    if headers and headers[0][0] == HEADER:
+        value = headers[0][1]
+    else:
+        value = next((value for name, value in headers or () if name == HEADER), None)
+    return value if isinstance(value, bytes) else None
 
 
 def now_ms() -> int:

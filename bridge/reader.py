@@ -13,17 +13,18 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Self
 
 from confluent_kafka import OFFSET_END, Consumer, KafkaException, TopicPartition
 
-from konverse.dialog.events import Halted, Stopped
+from konverse.dialog.events import Halted
 from konverse.dialog.owner import Owner, Phase
 from konverse.dialog.states import State
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.catalog import Queue
 from konverse.schemas.errors import BrokerClosed, InvalidSettings, KonverseError, PartitionHalted, SteppedDown
 from konverse.schemas.identifiers import consumer_group
+from konverse.schemas.records import Role
 
 from .kafka import FETCH_RECORDS, Kafka, check_event
 from .owning import Owning
@@ -182,7 +183,7 @@ class Reader:
             finally:
                 self._consumer.close()
 
-    def __enter__(self) -> Reader:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -194,15 +195,18 @@ class Reader:
 
     def _take(self) -> Transaction | None:
         for owner in self._owning.owners.values():
-            if owner.staging.full:
+            staging = owner.staging
+            if staging.full:
                 if owner.committing:
                     continue
                 self._owning.commit(owner)
+            if not staging.state.ready:
+                continue
             transaction = owner.take()
             if transaction is not None:
                 transaction.done = partial(self._done, owner)
                 endpoint = transaction.group
-                if endpoint.is_initiator and endpoint.state is not State.CONVERSING:
+                if endpoint.role is Role.INITIATOR and endpoint.state is not State.CONVERSING:
                     self._on_ended(endpoint.conversation)
                 return transaction
         return None
@@ -357,12 +361,12 @@ class Reader:
         return TopicPartition(self.queue.topic, number, offset)
 
     def _see_stopped(self) -> None:
-        """Lost partitions: claim again while they are still suggested to us, tell the caller when they were told to be."""
+        """Lost partitions: claimed again while the group suggests them, a failure when the caller named them."""
         for number, effect in self._owning.stopped():
             self._owning.drop(number)
             if isinstance(effect, Halted):
                 self._failure = PartitionHalted(effect.reason)
-            elif isinstance(effect, Stopped) and effect.fenced and self.options.partitions is not None:
+            elif effect.fenced and self.options.partitions is not None:
                 self._failure = SteppedDown(
                     f"partition {number} of queue {self.queue.name!r} was claimed by another process; "
                     "what was not committed is received there. Give each process partitions of its own"

@@ -1,9 +1,12 @@
-"""The sender of a process: one session, one producer, one thread that waits for Kafka.
+"""The sender of a process: one session, one producer, and whoever has time serves it.
 
 `Session` decides everything; this module hands its records over and tells it what became of them. Success is learnt
 from the producer running empty, failure from a report per record: a report per success would cost a fifth of a send.
 While something waits for earlier records to count (a BEGIN, an END, a caller of `flush`) and the producer never runs
 empty by itself, senders pause for the few milliseconds that it needs.
+
+The client's events are served by the thread that sends or waits; another thread doing it would fight for the
+interpreter with every message (twice the cost, measured). A thread of ours serves when nobody sends or waits.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 from confluent_kafka import KafkaException, Producer
@@ -21,13 +25,18 @@ from konverse.schemas.errors import BrokerClosed, OutcomeUnknown, QueueFull
 from konverse.schemas.limits import BODY_BYTES_MAX
 from konverse.schemas.records import Begin
 
-from .kafka import Kafka
+from .kafka import Headers, Kafka
 
 log: Final = logging.getLogger("konverse.sending")
 
 LINGER_MS: Final = 5
-POLL_S: Final = 0.05
-WAITING_POLL_S: Final = 0.002
+SERVE_MASK: Final = 255
+"""A sending thread serves the client after every 256 messages."""
+
+BUSY_SENDS: Final = 32
+"""So many messages within POLL_S: the senders serve often enough."""
+
+POLL_S: Final = 0.01
 PAUSE_AFTER_S: Final = 0.01
 """Something waits this long at most before senders make room for it."""
 
@@ -42,7 +51,7 @@ class Receipt(tuple["Sender", SessionDialog, int, int]):
 
     @property
     def sequence(self) -> int:
-        """Sequence number in this direction of the dialog: 0, 1, 2 …"""
+        """Sequence number in this direction of the dialog, from 0."""
         return self[2]
 
     @property
@@ -72,11 +81,14 @@ class Sender:
         self._changed = threading.Condition(self._lock)
         self._failure: str | None = None
         self._last_failure = "none was reported"
+        self._serving = threading.Lock()
+        """Held by the one thread that serves the client."""
+        self._sends = 0
         self._waiters = 0
         self._waiting_since: float | None = None
         self._pausing = False
         self._closed = False
-        self._carrier: dict[str, bytes] = {HEADER: b""}
+        self._carrier: Headers = {HEADER: b""}
         self._producer = self._new_producer()
         self._thread = threading.Thread(target=self._run, name="konverse-sender", daemon=True)
         self._thread.start()
@@ -115,6 +127,9 @@ class Sender:
                     self._hand(self._unsent(target))
                 else:
                     target.window.sent = counter + 1
+                    self._sends = sends = self._sends + 1
+                    if not sends & SERVE_MASK:
+                        self._serve(0)
                 return Receipt((self, dialog, sequence, counter))
             return self._send_with_care(dialog, message_type, body)
 
@@ -130,22 +145,17 @@ class Sender:
             self.session.ended_by_peer(conversation)
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Return when everything that was sent, begun and ended so far counts; OutcomeUnknown when Kafka stays silent."""
+        """Return when everything sent, begun and ended so far counts; OutcomeUnknown when Kafka stays silent."""
         self.wait_until(lambda: self.session.idle, "some records", timeout_s)
 
-    def wait_until(self, reached: Any, what: str, timeout_s: float | None) -> None:
+    def wait_until(self, reached: Callable[[], bool], what: str, timeout_s: float | None) -> None:
         """Wait for the session to come to a point; senders make room meanwhile."""
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
-        with self._changed:
-            self._waiters += 1
-            try:
-                if not self._changed.wait_for(lambda: reached() or self._closed, timeout_s):
-                    raise OutcomeUnknown(
-                        f"Kafka has not acknowledged {what} within {timeout_s} s (last failure: {self._last_failure}). "
-                        "They are kept and sent again; wait once more to learn of them"
-                    )
-            finally:
-                self._waiters -= 1
+        if not self._serve_until(reached, timeout_s):
+            raise OutcomeUnknown(
+                f"Kafka has not acknowledged {what} within {timeout_s} s (last failure: {self._last_failure}). "
+                "They are kept and sent again; wait once more to learn of them"
+            )
         if not reached():
             raise BrokerClosed("the broker was closed while it waited")
 
@@ -182,13 +192,7 @@ class Sender:
     def _wait_for_room(self, dialog: SessionDialog) -> None:
         if not (dialog.target.full or self._pausing):
             return
-        self._waiters += 1
-        try:
-            there = self._changed.wait_for(
-                lambda: self._closed or not (dialog.target.full or self._pausing), self._timeout_s
-            )
-        finally:
-            self._waiters -= 1
+        there = self._serve_until(lambda: not (dialog.target.full or self._pausing), self._timeout_s)
         if not there:
             raise QueueFull(
                 f"{len(dialog.target.kept)} records to {dialog.target.address.topic} have waited {self._timeout_s} s "
@@ -235,10 +239,28 @@ class Sender:
     def _fail(self, reason: str) -> None:
         self._failure = self._last_failure = reason
 
-    def _run(self) -> None:
-        while not self._closed:
+    def _serve_until(self, reached: Callable[[], bool], timeout_s: float) -> bool:
+        """Serve the client, or wait for whoever does, until `reached`; False when that takes too long."""
+        deadline = time.monotonic() + timeout_s
+        self._waiters += 1
+        try:
+            while not (reached() or self._closed):
+                if time.monotonic() > deadline:
+                    return False
+                if not self._serve(POLL_S):
+                    with self._changed:
+                        self._changed.wait(POLL_S)
+        finally:
+            self._waiters -= 1
+        return True
+
+    def _serve(self, wait_s: float) -> bool:
+        """Take the client's events and act on them; False when another thread is at it."""
+        if not self._serving.acquire(blocking=False):
+            return False
+        try:
             try:
-                self._producer.poll(POLL_S if self._waiters == 0 and not self.session.gated else WAITING_POLL_S)
+                self._producer.poll(wait_s)
             except KafkaException as error:
                 self._fail(error.args[0].str())
             if self._failure:
@@ -247,6 +269,18 @@ class Sender:
                 self._settle()
             elif self._waiters or self.session.gated:
                 self._pause_senders()
+        finally:
+            self._serving.release()
+        return True
+
+    def _run(self) -> None:
+        """Serve while nobody else does: a busy sender serves for itself."""
+        seen = 0
+        while not self._closed:
+            sent, seen = self._sends - seen, self._sends
+            if sent >= BUSY_SENDS or not self._serve(POLL_S):
+                with self._changed:
+                    self._changed.wait(POLL_S)
 
     def _settle(self) -> None:
         with self._changed:

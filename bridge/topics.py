@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from typing import Final
+from uuid import UUID
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType
@@ -49,7 +50,7 @@ class Topics:
             raise TopicMismatch(f"topic {name} does not exist; create it with {partitions} partitions and {config}")
         if found != partitions:
             raise TopicMismatch(
-                f"topic {name} has {found} partitions, not {partitions}; a queue's partitions are fixed when it is created"
+                f"topic {name} has {found} partitions, not {partitions}; partitions are fixed when a queue is created"
             )
         resource = ConfigResource(ResourceType.TOPIC, name)
         try:
@@ -83,7 +84,7 @@ class Topics:
         identifier = described.topic_id
         mask = (1 << 64) - 1
         high, low = identifier.get_most_significant_bits() & mask, identifier.get_least_significant_bits() & mask
-        return high.to_bytes(8, "big") + low.to_bytes(8, "big")
+        return UUID(int=int(high) << 64 | int(low)).bytes
 
     def same(self, name: str, identifier: bytes) -> None:
         """Raise TopicMismatch when the topic is not the one that the catalog means."""

@@ -13,6 +13,7 @@ import logging
 import threading
 from collections import deque
 from dataclasses import dataclass
+from functools import partial
 from importlib.resources import files
 from typing import Any, Final
 
@@ -25,6 +26,8 @@ from konverse.schemas.catalog import Queue
 from konverse.schemas.errors import MalformedRecord, RedisUnavailable
 from konverse.schemas.identifiers import view_key
 from konverse.schemas.limits import VIEW_BUCKETS
+
+Rows = list[tuple[bytes, bytes]]
 
 log: Final = logging.getLogger("konverse.view")
 
@@ -63,15 +66,14 @@ class ViewStore:
 
     def show(self, partition: int, show: Show, open_endpoints: int) -> bool:
         """Write; False when the view has to be written whole first. Raises redis.RedisError."""
+        call = partial(self._call, partition, show, open_endpoints)
         if not show.whole:
-            return self._call(partition, show, open_endpoints, "some", show.rows, show.gone) >= 0
-        buckets = [self._bucket(partition, number) for number in range(VIEW_BUCKETS)]
-        if self._call(partition, show, open_endpoints, "first", [], [], buckets) == 0:
+            return call("some", show.rows, show.gone) >= 0
+        if call("first", [], []) == 0:
             return True
-        rows = show.rows
-        for start in range(0, len(rows), ROWS_PER_CALL):
-            self._call(partition, show, open_endpoints, "more", rows[start : start + ROWS_PER_CALL], [])
-        return self._call(partition, show, open_endpoints, "last", [], []) >= 0
+        for start in range(0, len(show.rows), ROWS_PER_CALL):
+            call("more", show.rows[start : start + ROWS_PER_CALL], [])
+        return call("last", [], []) >= 0
 
     def present(self, partition: int) -> bool:
         """Whether the header is there."""
@@ -112,7 +114,7 @@ class ViewStore:
         for partition in range(self._queue.partitions):
             for role in (b"I", b"T"):
                 field = conversation + role
-                value = self._client.hget(self._bucket(partition, bucket_of(field)), field)  # type: ignore[arg-type]
+                value = self._client.hget(self._bucket(partition, bucket_of(field)), field)
                 if isinstance(value, bytes):
                     out.append((partition, unpack(field, value)))
         return out
@@ -123,7 +125,7 @@ class ViewStore:
             keys = [self._bucket(partition, number) for number in range(VIEW_BUCKETS)]
             self._client.unlink(self._key(partition, "header"), *keys)
 
-    def _call(
+    def _call(  # noqa: PLR0913, PLR0917  # the script's own arguments
         self,
         partition: int,
         show: Show,
@@ -131,7 +133,6 @@ class ViewStore:
         how: str,
         rows: list[tuple[bytes, bytes]],
         gone: list[bytes],
-        keys: list[str] | None = None,
     ) -> int:
         places: dict[int, int] = {}
         body: list[Any] = []
@@ -139,20 +140,10 @@ class ViewStore:
             body += (self._place(places, field), field, value)
         for field in gone:
             body += (self._place(places, field), field)
-        if keys is None:
-            keys = [self._bucket(partition, number) for number in places]
-        arguments = [
-            self._queue.incarnation,
-            show.claim_offset,
-            show.journal_offset,
-            show.owner,
-            show.unread,
-            open_endpoints,
-            how,
-            len(rows),
-            *body,
-        ]
-        return int(self._script(keys=[self._key(partition, "header"), *keys], args=arguments))
+        buckets = range(VIEW_BUCKETS) if how == "first" else places
+        keys = [self._key(partition, "header"), *(self._bucket(partition, number) for number in buckets)]
+        place = (self._queue.incarnation, show.claim_offset, show.journal_offset, show.owner)
+        return int(self._script(keys=keys, args=[*place, show.unread, open_endpoints, how, len(rows), *body]))
 
     @staticmethod
     def _place(places: dict[int, int], field: bytes) -> int:

@@ -1,8 +1,8 @@
-"""Copies the outputs of valid commits to their destinations, in counter order, a window at a time (protocol.md 4, `emit`).
+"""Copies the outputs of valid commits to their destinations, in counter order, a window at a time.
 
-Emission may be repeated by anyone at any time; the destination's counters make that harmless. What the emitter adds is
-order and a bound: it hands over only outputs of commits that are known to count, never more than a window, and the next
-window when the last one is in the log.
+Emission (protocol.md section 4, `emit`) may be repeated by anyone at any time; the destination's counters make that
+harmless. What the emitter adds is order and a bound: it hands over only outputs of commits that are known to count,
+never more than a window, and the next window when the last one is in the log.
 """
 
 from __future__ import annotations

@@ -261,7 +261,7 @@ def _push_end(stream: Stream, endpoint: Endpoint, detail: End, error_body: bytes
     )
 
 
-def _peer_end(state: Partition, offset: int, header: bytes, envelope: Envelope, record: Any) -> None:
+def _peer_end(state: Partition, offset: int, _header: bytes, envelope: Envelope, record: Any) -> None:
     """END or ERROR of the peer: judged by its place in this log alone (invariant I9)."""
     role = _other(envelope.role)
     endpoint = state.endpoint(role, envelope.conversation)

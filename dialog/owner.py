@@ -13,8 +13,9 @@ effects, and between events take transactions and give them back.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
@@ -81,6 +82,8 @@ class Counters:
     commits: int = 0
     transactions: int = 0
     journal_bytes: int = 0
+    commit_waits_ms: deque[float] = field(default_factory=lambda: deque(maxlen=10_000))
+    """How long the last commits waited for their acknowledgement; the driver keeps it."""
 
 
 class Owner:
@@ -129,7 +132,7 @@ class Owner:
 
     def _journal_read(self, event: JournalRead, now_ms: int) -> list[Effect]:
         if self.phase is Phase.LEADING:
-            return self._judge_tail(event, now_ms)
+            return self._judge_tail(event)
         self.fold.feed_journal(event.records)
         return self._fold_on(event.next_offset, now_ms)
 
@@ -254,7 +257,7 @@ class Owner:
         self.counters.journal_bytes += len(data)
         return [Append(data)]
 
-    def _appended(self, event: Appended, now_ms: int) -> list[Effect]:
+    def _appended(self, event: Appended, _now_ms: int) -> list[Effect]:
         head = self.fold.head
         if event.offset is None:
             return self._stop("the outcome of an append to the journal is unknown")
@@ -269,10 +272,11 @@ class Owner:
             return self._read_on(head.offset + 1)
         assert self._in_flight is not None
         if event.offset > head.offset + 1:
-            return [ReadJournal(head.offset + 1, event.offset + 1)]
-        return self._committed(event.offset, event.timestamp_ms, now_ms)
+            self._journal_end = event.offset + 1
+            return [ReadJournal(head.offset + 1, self._journal_end)]
+        return self._committed(event.offset, event.timestamp_ms)
 
-    def _judge_tail(self, event: JournalRead, now_ms: int) -> list[Effect]:
+    def _judge_tail(self, event: JournalRead) -> list[Effect]:
         """Something stands between the last verified record and ours: judge it by the log alone."""
         flight, head = self._in_flight, self.fold.head
         assert flight is not None
@@ -285,13 +289,15 @@ class Owner:
                     return self._stop("another process has claimed the partition", fenced=True)
                 head.skip(record.offset)
             elif head.accepts(flight.commit):
-                effects += self._committed(record.offset, record.timestamp_ms, now_ms)
-        if self._in_flight is not None:
-            return self._stop("a commit does not count", fenced=True)
+                effects += self._committed(record.offset, record.timestamp_ms)
         head.offset = max(head.offset, event.next_offset - 1)
-        return effects
+        if self._in_flight is None:
+            return effects
+        if event.next_offset < self._journal_end:  # a short read: ours may stand behind it
+            return [ReadJournal(event.next_offset, self._journal_end)]
+        return self._stop("a commit does not count", fenced=True)
 
-    def _committed(self, offset: int, timestamp_ms: int, now_ms: int) -> list[Effect]:
+    def _committed(self, offset: int, timestamp_ms: int) -> list[Effect]:
         flight, self._in_flight = self._in_flight, None
         assert flight is not None
         self.fold.head.take(flight.commit, flight.data, offset, timestamp_ms)

@@ -1,11 +1,13 @@
-"""A session: a writer that begins dialogs, sends on them and ends them, as a machine without I/O (protocol.md section 5).
+"""A session: a writer that begins dialogs, sends on them and ends them, as a machine without I/O.
+
+Source: protocol.md section 5.
 
 Three rules give exactly once and in order with nothing but plain appends. Every record to one destination partition has
 the next counter, and after any failure the records from the first that does not count go again with the same counters.
 FIRST leaves after BEGIN counts, so home knows of a conversation before its target does. END leaves after all sends of
 the dialog count, so it cannot overtake them.
 
-Drivers: `bridge.sending`, and the simulator. Sends are the hot path: `stage` makes one record, the driver hands it over.
+Drivers: `bridge.sending`, and the simulator. Sends are the hot path: `stage` makes a record, the driver hands it over.
 """
 
 from __future__ import annotations
@@ -102,8 +104,21 @@ class Lane:
 class SessionDialog:
     """A dialog that the session began."""
 
-    __slots__ = ("_prefix", "begin", "begun_at", "conversation", "held", "home", "key", "last", "sent", "state", "tails",
-                 "target", "waiting_end")  # fmt: skip
+    __slots__ = (
+        "_prefix",
+        "begin",
+        "begun_at",
+        "conversation",
+        "held",
+        "home",
+        "key",
+        "last",
+        "sent",
+        "state",
+        "tails",
+        "target",
+        "waiting_end",
+    )
 
     def __init__(self, conversation: bytes, begin: Begin, writer: bytes, home: Lane, target: Lane) -> None:
         self.conversation = conversation

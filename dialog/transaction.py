@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any, Final, Self
 from uuid import UUID
 
 from konverse.schemas.errors import BadInput, BodyTooLarge, DialogNotFound, InvalidState, TransactionTooLarge
@@ -101,7 +101,7 @@ class Transaction:
         self.bodies: list[bytes] = []
         self.ends: list[EndOperation] = []
 
-    def __enter__(self) -> Transaction:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

@@ -1,7 +1,7 @@
 """What Redis should hold of a partition: one packed row per endpoint, one header (protocol.md section 8).
 
 A row is at most 64 bytes, so that Redis keeps it packed: journal offset (8 bytes, the fencing token), state, role, and
-Avro longs: received, consumed, sent, unread, error waiting, acknowledged counters of the peer's writer, attempts, timer.
+Avro longs: sent, received, consumed, unread, error waiting, counter of the peer's writer, timer, attempts.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from zlib import crc32
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.limits import VIEW_BUCKETS
 from konverse.schemas.records import Role
-from konverse.schemas.varint import read_varint, varint
+from konverse.schemas.varint import LOW_MASK, SMALL, read_varint, varint
 
 from .endpoint import Endpoint
 from .fold import Fold
@@ -72,17 +72,17 @@ def bucket_of(field: bytes) -> int:
 def pack(endpoint: Endpoint) -> bytes:
     """The value without its first eight bytes (the journal offset), which are known when the commit is."""
     lane = endpoint.lane
-    return (
-        bytes((endpoint.state,))
-        + varint(endpoint.sent)
-        + varint(endpoint.received)
-        + varint(endpoint.consumed)
-        + varint(len(endpoint.queue))
-        + varint(endpoint.error is not None)
-        + varint(lane.last if lane else -1)
-        + varint(-1)
-        + varint(0)
+    numbers = (
+        endpoint.sent,
+        endpoint.received,
+        endpoint.consumed,
+        len(endpoint.queue),
+        endpoint.error is not None,
+        lane.last if lane else -1,
+        -1,
+        0,
     )
+    return bytes((endpoint.state,)) + b"".join([SMALL[n] if 0 <= n <= LOW_MASK else varint(n) for n in numbers])
 
 
 def unpack(field: bytes, value: bytes) -> Row:

@@ -1,1 +1,4 @@
-"""The vocabulary: names, limits, errors, records and their codecs. Pure; imports nothing of konverse outside this folder."""
+"""The vocabulary: names, limits, errors, records and their codecs.
+
+Pure; imports nothing of konverse outside this folder.
+"""

@@ -197,6 +197,7 @@ def _detail_from_avro(value: tuple[str, dict[str, Any]] | None) -> Detail:
 
 
 def suffix_to_avro(suffix: Suffix) -> dict[str, Any]:
+    """A suffix in its Avro form."""
     return {
         "message_type": suffix.message_type,
         "fragment": suffix.fragment and {"index": suffix.fragment[0], "count": suffix.fragment[1]},
@@ -208,6 +209,7 @@ def suffix_to_avro(suffix: Suffix) -> dict[str, Any]:
 
 
 def suffix_from_avro(value: dict[str, Any]) -> Suffix:
+    """A suffix from its Avro form."""
     return Suffix(
         value["message_type"],
         value["fragment"] and (value["fragment"]["index"], value["fragment"]["count"]),

@@ -1,0 +1,35 @@
+"""All cases, in the order of the table."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from tests.bench import fold, loop, owner_memory, redis_memory, send, spark_read
+from tests.bench.model import Case
+
+CASES: Final[tuple[Case, ...]] = (
+    *send.CASES,
+    *loop.CASES,
+    *fold.CASES,
+    *owner_memory.CASES,
+    *redis_memory.CASES,
+    *spark_read.CASES,
+)
+
+
+def row_names() -> list[str]:
+    """The names that `--only` takes."""
+    return [row.name for case in CASES for row in case.rows]
+
+
+def chosen(only: str | None) -> list[Case]:
+    """All cases, or the one with the row `only` and with no other row."""
+    if only is None:
+        return list(CASES)
+    found = [
+        replace(case, rows=rows) for case in CASES if (rows := tuple(row for row in case.rows if row.name == only))
+    ]
+    if not found:
+        raise LookupError(f"no row {only!r}; there are {', '.join(row_names())}")
+    return found

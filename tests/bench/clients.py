@@ -1,0 +1,73 @@
+"""Raw clients and their topics, with the settings of the product: a ratio compares code and not configuration."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import Any, Final
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+PARTITIONS: Final = 4
+DEADLINE_S: Final = 60.0
+"""Whatever takes longer has failed."""
+
+PRODUCER: Final[dict[str, Any]] = {
+    "enable.idempotence": True,
+    "linger.ms": 5,
+    "queue.buffering.max.messages": 500_000,
+    "queue.buffering.max.kbytes": 1_048_576,
+}
+CONSUMER: Final[dict[str, Any]] = {
+    "enable.auto.commit": False,
+    "auto.offset.reset": "earliest",
+    "queued.max.messages.kbytes": 131_072,
+    "fetch.wait.max.ms": 50,
+    "fetch.queue.backoff.ms": 5,  # the default of 1000 lets a fast reader stand still for a second
+}
+
+
+Headers = dict[str, str | bytes | None]
+
+
+def producer(bootstrap: str, **more: Any) -> Producer:
+    """An idempotent producer with the settings of the product; `more` has `_` for `.`."""
+    return Producer({**PRODUCER, "bootstrap.servers": bootstrap, **_dotted(more)})
+
+
+def consumer(bootstrap: str, group: str, **more: Any) -> Consumer:
+    """A consumer with the settings of the product; `more` has `_` for `.`."""
+    return Consumer({**CONSUMER, "bootstrap.servers": bootstrap, "group.id": group, **_dotted(more)})
+
+
+def _dotted(settings: dict[str, Any]) -> dict[str, Any]:
+    return {name.replace("_", "."): value for name, value in settings.items()}
+
+
+def create_topic(bootstrap: str, name: str, partitions: int = PARTITIONS) -> str:
+    """Make a topic and wait until each of its partitions has a leader; returns the name."""
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(DEADLINE_S)
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
+        topic = admin.list_topics(timeout=5).topics.get(name)
+        if topic and len(topic.partitions) == partitions and all(p.leader >= 0 for p in topic.partitions.values()):
+            return name
+        time.sleep(0.05)
+    raise TimeoutError(f"topic {name} has no leaders after {DEADLINE_S:g} s")
+
+
+def delete_topics(admin: AdminClient, part: str) -> None:
+    """Delete every topic that has `part` in its name; what cannot be deleted stays and spoils no figure."""
+    with suppress(KafkaException):
+        names = [name for name in admin.list_topics(timeout=5).topics if part in name]
+        for future in admin.delete_topics(names).values() if names else ():
+            future.result(DEADLINE_S)
+
+
+def checked(error: KafkaError | None) -> None:
+    """A delivery callback's error, raised: a benchmark that loses messages measures nothing."""
+    if error is not None:
+        raise RuntimeError(f"a record was not delivered: {error.str()}")

@@ -1,0 +1,55 @@
+"""The product under measurement: a database with a shop and an order service, and what runs do with it."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+import konverse
+from konverse.bridge.broker import Broker
+from konverse.bridge.dialog import Dialog
+from tests.bench.clients import PARTITIONS
+from tests.bench.model import Load, Place
+
+MESSAGE: Final = "//order/line"
+REPLY: Final = "//order/reply"
+QUEUE: Final = "Orders"
+
+
+def connect(place: Place, *, view: bool = False) -> Broker:
+    """A broker of this run's own database."""
+    name = "".join(c for c in place.name if c.isalnum())
+    return konverse.connect(f"kafka://{place.bootstrap}", redis=place.redis_url if view else None, database=name)
+
+
+def create(broker: Broker) -> None:
+    """Two services that may talk."""
+    broker.create_message_type(MESSAGE)
+    broker.create_message_type(REPLY)
+    broker.create_contract("//order", {MESSAGE: "INITIATOR", REPLY: "TARGET"})
+    broker.create_queue(QUEUE, partitions=PARTITIONS)
+    broker.create_service("//order/service", queue=QUEUE, contracts=["//order"])
+    broker.create_queue("Shop", partitions=PARTITIONS)
+    broker.create_service("//order/shop", queue="Shop")
+
+
+def dialogs(broker: Broker, count: int) -> list[Dialog]:
+    """So many dialogs from the shop to the order service."""
+    return [broker.begin_dialog("//order/shop", "//order/service", "//order") for _ in range(count)]
+
+
+def send_in_turn(dialogs_: list[Dialog], messages: int, body_bytes: int) -> None:
+    """So many messages, a dialog after the other."""
+    body = os.urandom(body_bytes)
+    count = len(dialogs_)
+    for i in range(messages):
+        dialogs_[i % count].send(MESSAGE, body)
+
+
+def filled(place: Place, load: Load) -> None:
+    """The queue with the load's messages and those of the warm-up."""
+    with connect(place) as broker:
+        create(broker)
+        opened = dialogs(broker, load.conversations)
+        send_in_turn(opened, load.with_warm_up, load.body_bytes)
+        broker.flush()

@@ -1,0 +1,86 @@
+"""Fold alone: what a recovering owner, a follower or a verifier does with records that are there already."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from confluent_kafka import TopicPartition
+
+from konverse.dialog.apply import apply
+from konverse.dialog.head import LogIdentity
+from konverse.dialog.ingest import Columns, ingest
+from konverse.dialog.partition import Partition
+from konverse.dialog.session import Session
+from konverse.schemas.identifiers import Address
+from konverse.schemas.journal import SYSTEM_BITS, Commit, Operations
+from konverse.schemas.records import Begin
+from tests.bench import fill
+from tests.bench.clients import PARTITIONS, consumer
+from tests.bench.loop import take
+from tests.bench.measure import Meter
+from tests.bench.model import WARM_UP_BATCHES, Case, Figures, Load, Place, Row, Run
+
+
+def raw(place: Place, load: Load) -> Figures:
+    """Read the records of a plain topic in batches: body and header of each. No fold can be fed faster."""
+    source = consumer(place.bootstrap, place.name, isolation_level="read_uncommitted")
+    source.assign([TopicPartition(place.name, number, 0) for number in range(PARTITIONS)])
+    for _ in range(WARM_UP_BATCHES):
+        take(source, load.batch)
+    read = 0
+    with Meter() as meter:
+        for _ in range(load.messages // load.batch):
+            for m in take(source, load.batch):
+                read += len(m.value() or b"") + len(m.headers() or ())
+    source.close()
+    if read != load.messages * (load.body_bytes + 1):
+        raise RuntimeError("other bodies or headers were read than were written")
+    return meter.figures(load.messages)
+
+
+def product(place: Place, load: Load) -> Figures:
+    """Fold `load.messages` records, in memory, of `load.conversations` conversations, `load.batch` at a time."""
+    identity = LogIdentity("bench", 0, bytes(16), bytes(16), bytes(16))
+    headers, bodies = _log(load, identity)
+    state = Partition(identity)
+    position = 0
+    with Meter() as meter:
+        for start in range(0, len(headers), load.batch):
+            end = min(start + load.batch, len(headers))
+            ingest(state, Columns(range(start, end), headers[start:end], bodies[start:end], end))
+            operations = Operations()
+            while state.ready:
+                endpoint = state.ready.popleft()
+                operations.receive_endpoints.append(endpoint.index)
+                operations.receive_positions.append(endpoint.received << SYSTEM_BITS)
+            position += 1
+            apply(state, Commit(1, b"", position, b"", end, operations))
+    if state.statistics.accepted != load.messages or state.unread:
+        raise RuntimeError(f"{state.statistics.accepted} of {load.messages} were accepted, {state.unread} are unread")
+    return meter.figures(load.messages)
+
+
+def _log(load: Load, identity: LogIdentity) -> tuple[list[bytes], list[bytes]]:
+    """Headers and bodies of one session's messages, in the turn of its conversations."""
+    session = Session(bytes(16))
+    home = Address("shop", 0, bytes(4))
+    target = Address(identity.data_topic, 0, bytes(4))
+    opened = []
+    for i in range(load.conversations):
+        conversation = i.to_bytes(16, "big")
+        opened.append(
+            session.begin(conversation, Begin("//shop", "//orders", "//order", home, target, conversation))[0]
+        )
+    session.drained()
+    body = bytes(load.body_bytes)
+    headers: list[bytes] = []
+    for i in range(load.messages):
+        for hand in session.send(opened[i % load.conversations], "//order/line", body):
+            headers += [record[0] for record in hand.records]
+        if not i % 1_000:
+            session.drained()
+    return headers, [body] * len(headers)
+
+
+_LOAD: Final = Load(messages=500_000)
+CASES: Final = (Case((Row("fold", "rate", "msg/s"),), Run(product, _LOAD), Run(raw, _LOAD, prepare=fill.topic)),)

@@ -1,0 +1,87 @@
+"""Clocks and memory. A run wraps what it measures in a `Meter`, or asks how much something made memory grow."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import sys
+import time
+from collections.abc import Callable, Iterable
+from statistics import median
+from typing import Any, Self, TypeVar
+
+import psutil
+from redis import Redis
+
+from tests.bench.model import Figures
+
+T = TypeVar("T")
+
+
+class Meter:
+    """Wall time, and CPU time of the calling thread and of the process, between entering and leaving.
+
+    CPU of the calling thread is what our code costs a user; it repeats better than a rate on a shared machine.
+    """
+
+    def __enter__(self) -> Self:
+        gc.collect()
+        self.process_s = time.process_time()
+        self.caller_s = time.thread_time()
+        self.wall_s = time.perf_counter()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.wall_s = time.perf_counter() - self.wall_s
+        self.caller_s = time.thread_time() - self.caller_s
+        self.process_s = time.process_time() - self.process_s
+
+    def figures(self, messages: int) -> Figures:
+        """Messages per second, and microseconds of CPU per message."""
+        return {
+            "rate": messages / self.wall_s,
+            "caller_us": 1e6 * self.caller_s / messages,
+            "process_us": 1e6 * self.process_s / messages,
+        }
+
+
+def latencies(name: str, seconds: Iterable[float]) -> Figures:
+    """Median and 99th percentile in milliseconds, as `<name>_p50_ms` and `<name>_p99_ms`."""
+    ordered = sorted(seconds)
+    at_99 = ordered[min(len(ordered) - 1, len(ordered) * 99 // 100)]
+    return {f"{name}_p50_ms": 1e3 * median(ordered), f"{name}_p99_ms": 1e3 * at_99}
+
+
+def resident_bytes() -> int:
+    """Resident memory of this process, after everything free has gone back to the system."""
+    gc.collect()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).malloc_trim(0)
+    return int(psutil.Process().memory_info().rss)
+
+
+def resident_growth(build: Callable[[], T]) -> tuple[int, T]:
+    """By how many bytes this process grew while `build` ran, and what it built.
+
+    The result is alive at the second look, so that all of it counts. What `build` frees again may still be resident:
+    it should build in small steps, as the program does which it stands for.
+    """
+    before = resident_bytes()
+    built = build()
+    return resident_bytes() - before, built
+
+
+def redis_growth(url: str, build: Callable[[], None]) -> int:
+    """By how many bytes `used_memory` of a Redis server grew while `build` ran; nobody else may use the server.
+
+    Connections of `build` should be closed when it returns: their buffers count as used memory.
+    """
+    with Redis.from_url(url) as server:
+        before = _used_memory(server)
+        build()
+        return _used_memory(server) - before
+
+
+def _used_memory(server: Redis) -> int:
+    information: dict[str, Any] = server.info("memory")
+    return int(information["used_memory"])

@@ -1,0 +1,23 @@
+"""Memory of an owner: what one more open conversation costs the process that owns its partition."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.bench.measure import resident_growth
+from tests.bench.model import Case, Figures, Load, Place, Row, Run, Unwritten
+
+
+def owner(place: Place, load: Load) -> object:
+    """The state of an owner with `load.conversations` open conversations, each of which received one message."""
+    raise Unwritten
+
+
+def product(place: Place, load: Load) -> Figures:
+    """Growth of the process for each conversation."""
+    grown, _ = resident_growth(lambda: owner(place, load))
+    return {"bytes_each": grown / load.conversations}
+
+
+_LOAD: Final = Load(messages=100_000, conversations=100_000)
+CASES: Final = (Case((Row("owner-memory", "bytes_each", "B/conversation"),), Run(product, _LOAD)),)

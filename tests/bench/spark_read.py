@@ -1,0 +1,84 @@
+"""Spark: read everything into nothing, with `format("konverse")` and with Spark's own Kafka source."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Final
+
+from konverse.deploy.jars import spark_connector_jars
+from konverse.deploy.java import find_java, spark_java_home
+from tests.bench import fill
+from tests.bench.clients import PARTITIONS
+from tests.bench.measure import Meter
+from tests.bench.model import Case, Figures, Load, Place, Row, Run, Unwritten
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def raw(place: Place, load: Load) -> Figures:
+    """Spark's own source with `includeHeaders`: key, value, headers and offset of each record."""
+    session = spark(connector=True)
+    frame = (
+        session.read.format("kafka")
+        .option("kafka.bootstrap.servers", place.bootstrap)
+        .option("subscribe", place.name)
+        .option("startingOffsets", "earliest")
+        .option("endingOffsets", "latest")
+        .option("includeHeaders", "true")
+        .load()
+        .select("key", "value", "headers", "partition", "offset")
+    )
+    return timed(session, frame, load)
+
+
+def product(place: Place, load: Load) -> Figures:
+    """The same of a queue: `spark.read.format("konverse")`, options `bootstrap` and `queue`, through `timed`."""
+    raise Unwritten
+
+
+def timed(session: SparkSession, frame: DataFrame, load: Load) -> Figures:
+    """Rows per second into nothing, after one run that warms everything up and a look at the number of rows."""
+    try:
+        frame.write.format("noop").mode("overwrite").save()
+        rows = frame.count()
+        if rows != load.with_warm_up:
+            raise RuntimeError(f"{rows} rows were read, not {load.with_warm_up}")
+        with Meter() as meter:
+            frame.write.format("noop").mode("overwrite").save()
+        return meter.figures(rows)
+    finally:
+        session.stop()
+
+
+def spark(*, connector: bool) -> SparkSession:
+    """A quiet local session on two threads and on loopback only, with the jars of Spark's Kafka source or without."""
+    java = find_java()
+    jars = sorted(spark_connector_jars(java).glob("*.jar")) if connector else []
+    os.environ["JAVA_HOME"] = str(spark_java_home(java))
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    from pyspark.sql import SparkSession
+
+    builder = (
+        SparkSession.builder.master("local[2]")
+        .appName("konverse bench")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.memory", "2g")
+        .config("spark.sql.shuffle.partitions", str(PARTITIONS))
+        .config("spark.jars", ",".join(map(str, jars)))
+    )
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    return session
+
+
+_LOAD: Final = Load(messages=1_000_000)
+CASES: Final = (
+    Case(
+        (Row("spark-read", "rate", "rows/s"),),
+        Run(product, _LOAD, prepare=fill.queue),
+        Run(raw, _LOAD, prepare=fill.topic),
+    ),
+)
