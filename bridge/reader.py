@@ -159,6 +159,12 @@ class Reader:
             return frozenset(n for n, owner in self._owning.owners.items() if owner.phase is Phase.LEADING)
 
     @property
+    def conversations(self) -> int:
+        """Conversation endpoints that live in these partitions."""
+        with self._lock:
+            return sum(len(side) for owner in self._owning.owners.values() for side in owner.fold.state.sides)
+
+    @property
     def owners(self) -> list[Owner]:
         """The owners of these partitions, for tools that look inside."""
         with self._lock:

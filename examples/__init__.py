@@ -1,0 +1,1 @@
+"""Programs that show what konverse does; the tests run every one of them."""

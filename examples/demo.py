@@ -1,0 +1,210 @@
+"""The demonstration: a file of sales goes through a conversation per customer, and a worker is killed in the middle.
+
+    make demo                      the shipped file
+    make demo INPUT=file.csv       any CSV or JSON lines
+
+A shop process sends the orders, two workers answer them, one worker is ended with kill -9. Then the topics are read and
+judged: each order received once, in order, none missing, each answered once. Then Spark reads the same topics.
+Exit code 0 when the verdict holds, 1 when it does not, 2 for bad input, 3 when the servers cannot be started.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+from rich.console import Console
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+import konverse
+from examples.sales.check import Verdict, check
+from examples.sales.orders import SHIPPED, read_orders
+from examples.sales.services import ORDERS, SHOP, create
+from konverse.deploy.progress import reporter_for
+from konverse.deploy.stack import LocalStack
+from konverse.schemas.catalog import Queue
+from konverse.schemas.errors import BadInput, KonverseError, StackError
+
+RATE: Final = 2_500.0
+"""Orders a second: slow enough to watch, and to have a middle in which to kill."""
+
+PATIENCE_S: Final = 90.0
+ROOT: Final = Path(__file__).resolve().parents[1]
+
+
+@dataclass
+class Child:
+    """A process of the demonstration, and the last that it said of itself."""
+
+    name: str
+    process: subprocess.Popen[str]
+    last: dict[str, Any] = field(default_factory=dict)
+    events: list[dict[str, Any]] = field(default_factory=list)
+    thread: threading.Thread | None = None
+
+    def listen(self) -> None:
+        """Take its lines until it ends."""
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            event = json.loads(line)
+            self.events.append(event)
+            self.last.update(event)
+
+
+def start(name: str, module: str, *arguments: str) -> Child:
+    """Start a module as a process that ends with this one."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", module, *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    child = Child(name, process)
+    child.thread = threading.Thread(target=child.listen, daemon=True)
+    child.thread.start()
+    return child
+
+
+def stop(child: Child) -> None:
+    """End a process: politely, then not."""
+    if child.process.poll() is None:
+        child.process.send_signal(signal.SIGTERM)
+        try:
+            child.process.wait(20)
+        except subprocess.TimeoutExpired:
+            child.process.kill()
+    if child.thread is not None:
+        child.thread.join(5)
+
+
+@dataclass
+class Kill:
+    """The worker that is killed, when, and how long the other needed to take over."""
+
+    worker: Child
+    survivor: Child
+    at: float = 0.0
+
+    @property
+    def recovery_s(self) -> float | None:
+        """From the kill until the survivor owned every partition and worked."""
+        for event in self.survivor.events:
+            if self.at and event["at"] > self.at and len(event.get("partitions", ())) == PARTITIONS:
+                return float(event["at"] - self.at)
+        return None
+
+
+PARTITIONS: Final = 4
+
+
+def run(kafka: str, redis: str, database: str, path: Path, total: int) -> tuple[Child, Kill, float]:
+    """Let the processes work, kill one in the middle, and show it live."""
+    with ExitStack() as exits:
+        workers = [start(f"worker {n}", "examples.sales.worker", kafka, redis, database) for n in (1, 2)]
+        for worker in workers:
+            exits.callback(stop, worker)
+        _wait_for_share(workers)
+        shop = start("shop", "examples.sales.shop", kafka, redis, database, str(path), str(RATE), str(PATIENCE_S))
+        exits.callback(stop, shop)
+        kill = Kill(workers[0], workers[1])
+        began = time.monotonic()
+        progress = Progress(TextColumn("{task.description:18}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        sent = progress.add_task("orders sent", total=total)
+        answered = progress.add_task("receipts received", total=total)
+        with Live(progress, refresh_per_second=8):
+            while shop.process.poll() is None:
+                progress.update(sent, completed=shop.last.get("sent", 0))
+                progress.update(answered, completed=shop.last.get("receipts", 0))
+                if not kill.at and shop.last.get("receipts", 0) >= total // 2:
+                    os.kill(kill.worker.process.pid, signal.SIGKILL)
+                    kill.at = time.time()
+                    progress.console.print(f"[red]kill -9[/red] of {kill.worker.name} (pid {kill.worker.process.pid})")
+                time.sleep(0.05)
+            assert shop.thread is not None
+            shop.thread.join(5)
+            progress.update(sent, completed=shop.last.get("sent", 0))
+            progress.update(answered, completed=shop.last.get("receipts", 0))
+        return shop, kill, time.monotonic() - began
+
+
+def _wait_for_share(workers: list[Child]) -> None:
+    """Both workers own a part of the queue."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not all(worker.last.get("partitions") for worker in workers):
+        if time.monotonic() > deadline or any(worker.process.poll() is not None for worker in workers):
+            raise StackError("the workers did not start; run `python -m examples.sales.worker` to see why")
+        time.sleep(0.05)
+
+
+def summary(shop: Child, kill: Kill, verdict: Verdict, seconds: float) -> Table:
+    """What happened, in a table."""
+    table = Table(title="What the topics say", title_justify="left", show_header=False)
+    recovery = kill.recovery_s
+    rows = [
+        ("orders sent", f"{shop.last.get('sent', 0):,} in {verdict.conversations:,} conversations"),
+        ("received once, in order", f"{verdict.received:,}"),
+        ("replied once, in order", f"{verdict.replied:,}"),
+        ("duplicates dropped", f"{verdict.duplicates:,}"),
+        ("recovery after kill -9", f"{recovery:.1f} s" if recovery is not None else "the shop was done before"),
+        ("throughput", f"{2 * verdict.received / seconds:,.0f} messages/s in {seconds:.1f} s (sent at {RATE:,.0f}/s)"),
+    ]
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def demonstrate(console: Console, path: Path, *, spark: bool) -> bool:
+    """The whole demonstration on a stack of its own; True when the verdict holds."""
+    total = sum(1 for _ in read_orders(path))
+    if total < 2:
+        raise BadInput(f"{path} has {total} orders; there is no middle in which to kill")
+    with LocalStack.start(reporter=reporter_for(sys.stderr)) as stack:
+        kafka = f"kafka://{stack.bootstrap}"
+        console.print(f"Kafka at {stack.bootstrap}, Redis at {stack.redis_url}; {total:,} orders from {path.name}")
+        with konverse.connect(kafka, redis=stack.redis_url, database="sales") as broker:
+            create(broker, partitions=PARTITIONS)
+            shop, kill, seconds = run(kafka, stack.redis_url, "sales", path, total)
+            orders, home = (broker.catalog.get(Queue, name) for name in (ORDERS, SHOP))
+            verdict = check(stack.bootstrap, orders, home, total)
+        if not kill.at or kill.worker.process.returncode != -signal.SIGKILL:
+            verdict.problems.append("no worker was killed in the middle")
+        console.print(summary(shop, kill, verdict, seconds))
+        for problem in verdict.problems[:10]:
+            console.print(f"[red]{problem}[/red]")
+        console.print(
+            "[bold green]Verdict: each order once, in order, none missing[/bold green]"
+            if verdict.holds
+            else "[bold red]Verdict: violated[/bold red]"
+        )
+        if spark:
+            done = subprocess.run([sys.executable, "-m", "examples.sales.report", stack.bootstrap, "sales"], cwd=ROOT)
+            if done.returncode:
+                verdict.problems.append("Spark could not read the topics")
+        return verdict.holds
+
+
+def main(
+    input_: Annotated[Path, typer.Option("--input", help="CSV with a header, or JSON lines")] = SHIPPED,
+    spark: Annotated[bool, typer.Option(help="Let Spark read the topics at the end")] = True,
+) -> None:
+    """Send a file of sales through conversations, kill a worker in the middle, and check that nothing was lost."""
+    console = Console()
+    try:
+        holds = demonstrate(console, input_, spark=spark)
+    except KonverseError as error:
+        console.print(f"[red]{error}[/red]")
+        raise typer.Exit(2 if isinstance(error, BadInput) else 3) from None
+    raise typer.Exit(0 if holds else 1)
+
+
+if __name__ == "__main__":
+    typer.run(main)

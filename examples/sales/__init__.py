@@ -1,0 +1,1 @@
+"""A shop orders, an order service answers: the demonstration, and a model for services of your own."""

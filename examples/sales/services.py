@@ -1,0 +1,26 @@
+"""The two services and what they say to each other."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from konverse.bridge.broker import Broker
+
+ORDER: Final = "//sales/Order"
+RECEIPT: Final = "//sales/Receipt"
+ORDERING: Final = "//sales/Ordering"
+ORDER_SERVICE: Final = "//sales/OrderService"
+SHOP_SERVICE: Final = "//sales/ShopService"
+ORDERS: Final = "Orders"
+SHOP: Final = "Shop"
+
+
+def create(broker: Broker, *, partitions: int = 4) -> None:
+    """Create message types, contract, queues and services in an empty database."""
+    broker.create_message_type(ORDER)
+    broker.create_message_type(RECEIPT)
+    broker.create_contract(ORDERING, {ORDER: "INITIATOR", RECEIPT: "TARGET"})
+    broker.create_queue(ORDERS, partitions=partitions)
+    broker.create_queue(SHOP, partitions=partitions)
+    broker.create_service(ORDER_SERVICE, queue=ORDERS, contracts=[ORDERING])
+    broker.create_service(SHOP_SERVICE, queue=SHOP)
