@@ -23,6 +23,8 @@ Entry = tuple[int, str, Any]
 _NEVER: Final = b"\xff" * 12
 """No header ends so (a number of more than 64 bits): the prediction of a lane that accepts nothing."""
 
+_NOTHING: Final = [b""] * (LOW_MASK + 1)
+
 _UNNUMBERED: Final = [varint(NO_SEQUENCE)] * (LOW_MASK + 1)
 
 
@@ -60,13 +62,15 @@ class Writer:
 
     def carry(self) -> None:
         """Renew the predicted bytes; needed whenever the low part of the counter starts again."""
-        self.low = low_table(self.next)
-        self.high = high_part(self.next)
+        if self.closed_at is None:
+            self.low = low_table(self.next)
+            self.high = high_part(self.next)
 
     def close(self) -> int:
         """Accept nothing more; the first call decides where (protocol.md section 5, rule 3)."""
         if self.closed_at is None:
             self.closed_at = self.next
+            self.low, self.high = _NOTHING, _NEVER  # what still comes is judged in full, and answered
         return self.closed_at
 
 

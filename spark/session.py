@@ -1,0 +1,63 @@
+"""A local Spark session with the settings that konverse wants."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from pkgutil import iter_modules
+from typing import Final
+
+from pyspark.sql import SparkSession
+
+DISCOVERED: Final = "pyspark_konverse"
+"""The module by which Spark finds the format."""
+
+
+def local_session(
+    app: str,
+    *,
+    cores: int = 2,
+    java_home: str | os.PathLike[str] | None = None,
+    memory: str = "1g",
+    config: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """A session on this machine, with filter push-down, few shuffle partitions and without the web page.
+
+    `java_home`: a Java 17 or newer; by default JAVA_HOME, else the `java` on PATH. `memory` is the driver's heap.
+    `config` holds further Spark settings, and has the last word. Workers run this very Python.
+    """
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if java_home is not None:
+        os.environ["JAVA_HOME"] = str(Path(java_home))
+    make_discoverable()
+    settings = {
+        "spark.driver.memory": memory,
+        "spark.sql.python.filterPushdown.enabled": "true",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(2 * cores),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        **(config or {}),
+    }
+    builder = SparkSession.builder.master(f"local[{cores}]").appName(app)
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+def make_discoverable() -> None:
+    """Put the folder of `pyspark_konverse` on the workers' path where Spark would not see the module.
+
+    Spark lists the folders of `sys.path`; an editable installation is found by an import hook instead. A folder that
+    Spark sees anyway is left alone. Only a session that starts afterwards profits.
+    """
+    found = find_spec(DISCOVERED)
+    if found is None or found.origin is None or any(module.name == DISCOVERED for module in iter_modules()):
+        return
+    folder = str(Path(found.origin).parent)
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if folder not in paths:
+        os.environ["PYTHONPATH"] = os.pathsep.join([folder, *filter(None, paths)])

@@ -1,0 +1,195 @@
+"""The options of `format("konverse")`, checked before anything is read."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Final, Literal
+from uuid import UUID
+
+from konverse.schemas.errors import InvalidSettings
+from konverse.schemas.identifiers import check_name, data_topic, incarnation_tag
+
+OPTIONS: Final = (
+    "bootstrap",
+    "database",
+    "queue",
+    "instance",
+    "topic",
+    "incarnation",
+    "startingOffsets",
+    "endingOffsets",
+    "include",
+)
+CLIENT_PREFIX: Final = "kafka."
+"""`kafka.<setting>` goes to librdkafka as `<setting>`."""
+
+DEFAULT_INSTANCE: Final = "konverse"
+DEFAULT_DATABASE: Final = "default"
+"""As `konverse.connect` has them."""
+
+FIXED: Final = frozenset({
+    "auto.offset.reset",
+    "bootstrap.servers",
+    "enable.auto.commit",
+    "enable.auto.offset.store",
+    "enable.partition.eof",
+    "isolation.level",
+    "max.poll.interval.ms",
+})  # fmt: skip
+"""Settings of the client on which correctness rests; nobody may change them."""
+
+_SERVER: Final = re.compile(r"(?:kafka://)?((?:\[[0-9A-Fa-f:.]+\]|[^\s,:/\[\]]+):(\d{1,5}))/?")
+
+Position = int | Literal["earliest", "latest"]
+
+
+@dataclass(frozen=True, slots=True)
+class Offsets:
+    """Where reading starts or ends, per partition."""
+
+    default: Position
+    partitions: Mapping[int, Position]
+
+    def of(self, partition: int) -> Position:
+        """The position for one partition."""
+        return self.partitions.get(partition, self.default)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What to read, from where, and how to reach it."""
+
+    bootstrap: str
+    topic: str
+    queue: str | None
+    """Name of the queue when the topic was derived from it."""
+    tag: bytes | None
+    """First four bytes of the incarnation; None: whatever incarnation a record names."""
+    starting: Offsets
+    ending: Offsets
+    include_all: bool
+    client: Mapping[str, str]
+    """Settings for librdkafka."""
+
+
+def parse(options: Mapping[str, str]) -> Settings:
+    """Settings from the options of a reader; InvalidSettings or InvalidName names the option and the remedy."""
+    known = {name.lower(): name for name in OPTIONS}
+    given: dict[str, str] = {}
+    client: dict[str, str] = {}
+    for option, value in options.items():
+        if option.lower().startswith(CLIENT_PREFIX):
+            client[_client_setting(option)] = value
+        elif option.lower() in known:
+            given[known[option.lower()]] = value
+        else:
+            raise InvalidSettings(_unknown(option))
+    topic, queue = _topic(given)
+    return Settings(
+        bootstrap=_bootstrap(given.get("bootstrap")),
+        topic=topic,
+        queue=queue,
+        tag=_tag(given.get("incarnation")),
+        starting=_offsets("startingOffsets", given.get("startingOffsets", "earliest")),
+        ending=_offsets("endingOffsets", given.get("endingOffsets", "latest")),
+        include_all=_include(given.get("include", "accepted")),
+        client=client,
+    )
+
+
+def _unknown(option: str) -> str:
+    near = get_close_matches(option, OPTIONS, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return (
+        f"option {option!r} is unknown to the format konverse; {hint}"
+        f"Known are {', '.join(OPTIONS)}, and {CLIENT_PREFIX}<setting> for the Kafka client"
+    )
+
+
+def _client_setting(option: str) -> str:
+    setting = option[len(CLIENT_PREFIX) :].lower()
+    if setting == "bootstrap.servers":
+        raise InvalidSettings(f"option {option!r} is not used by the format konverse; give 'bootstrap' instead")
+    if setting in FIXED:
+        raise InvalidSettings(f"option {option!r} cannot be changed: what konverse reads rests on it; remove it")
+    return setting
+
+
+def _bootstrap(value: str | None) -> str:
+    if not value:
+        raise InvalidSettings("option 'bootstrap' is missing; give it the Kafka brokers as 'host:port,host:port'")
+    servers = []
+    for part in value.split(","):
+        match = _SERVER.fullmatch(part.strip())
+        if match is None or not 0 < int(match[2]) < 1 << 16:
+            raise InvalidSettings(
+                f"option 'bootstrap' holds {part.strip()!r}, which is no address; write 'host:port' or 'kafka://host:port'"
+            )
+        servers.append(match[1])
+    return ",".join(servers)
+
+
+def _topic(given: Mapping[str, str]) -> tuple[str, str | None]:
+    named = [name for name in ("database", "queue", "instance") if name in given]
+    topic = given.get("topic")
+    if topic is not None:
+        if named:
+            raise InvalidSettings(f"options 'topic' and {named[0]!r} exclude each other; give a queue or a topic")
+        if not topic:
+            raise InvalidSettings("option 'topic' is empty; give the name of a Kafka topic")
+        return topic, None
+    if "queue" not in given:
+        raise InvalidSettings("option 'queue' is missing; give 'queue' (and its 'database'), or a Kafka 'topic'")
+    names = {
+        "instance": given.get("instance", DEFAULT_INSTANCE),
+        "database": given.get("database", DEFAULT_DATABASE),
+        "queue": given["queue"],
+    }
+    for kind, name in names.items():
+        check_name(kind, name)
+    return data_topic(**names), given["queue"]
+
+
+def _tag(value: str | None) -> bytes | None:
+    if value is None:
+        return None
+    try:
+        return incarnation_tag(UUID(value).bytes)
+    except ValueError:
+        raise InvalidSettings(f"option 'incarnation' is {value!r}; give the queue's incarnation as a UUID") from None
+
+
+def _include(value: str) -> bool:
+    if value.lower() not in ("accepted", "all"):
+        raise InvalidSettings(f"option 'include' is {value!r}; give 'accepted' or 'all'")
+    return value.lower() == "all"
+
+
+def _offsets(option: str, value: str) -> Offsets:
+    default: Position = "earliest" if option == "startingOffsets" else "latest"
+    text = value.strip()
+    if text.lower() in ("earliest", "latest"):
+        return Offsets(_position(option, text), {})
+    try:
+        parsed = json.loads(text)
+        partitions = {int(partition): _position(option, position) for partition, position in parsed.items()}
+        if min(partitions, default=0) < 0:
+            raise ValueError("a negative partition")
+    except (ValueError, AttributeError):
+        raise InvalidSettings(
+            f"option {option!r} is {value!r}; give 'earliest', 'latest' or offsets per partition such as "
+            '\'{"0": 1200, "1": "latest"}\''
+        ) from None
+    return Offsets(default, partitions)
+
+
+def _position(option: str, value: object) -> Position:
+    if isinstance(value, str) and value.lower() in ("earliest", "latest"):
+        return "earliest" if value.lower() == "earliest" else "latest"
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    raise InvalidSettings(f"option {option!r} holds {value!r}; an offset is 0 or more, 'earliest' or 'latest'")

@@ -1,0 +1,59 @@
+"""`spark.read.format("konverse")`: the messages of a queue as a DataFrame.
+
+Spark finds the format by itself (module `pyspark_konverse`). This module loads with any pyspark that knows Python data
+sources, so that one too old for us is told so by an error of ours and disturbs nobody else's format.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import MutableMapping
+from typing import TYPE_CHECKING, Final
+
+from .requirements import missing, require
+
+try:
+    from pyspark.sql.datasource import DataSource
+except ImportError as error:
+    raise missing("pyspark 4.1 or newer") from error
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import DataSourceReader
+    from pyspark.sql.types import StructType
+
+_PUSHDOWN_PLANNER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
+
+
+class KonverseDataSource(DataSource):
+    """Messages of a queue or topic. Options and columns: docs/spark.md."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        require()
+        from .settings import parse  # noqa: PLC0415  # after `require`
+
+        super().__init__(options)
+        self._settings = parse(options)
+
+    @classmethod
+    def name(cls) -> str:
+        """The name for `format(...)` and `USING`."""
+        return "konverse"
+
+    def schema(self) -> str:
+        """The columns; `verdict` with `include` = `all` only. A reader may ask for some of them by `.schema(...)`."""
+        from .columns import ACCEPTED_COLUMNS, ALL_COLUMNS, COLUMNS  # noqa: PLC0415  # as above
+
+        names = ALL_COLUMNS if self._settings.include_all else ACCEPTED_COLUMNS
+        return ", ".join(f"`{name}` {COLUMNS[name].sql}" for name in names)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """A batch read."""
+        from .reader import FilteredMessagesReader, MessagesReader  # noqa: PLC0415  # as above
+
+        return (FilteredMessagesReader if _pushes_filters() else MessagesReader)(self._settings, schema)
+
+
+def _pushes_filters() -> bool:
+    """Whether Spark asks for push-down just now: it refuses a reader that could while its setting is off."""
+    main = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return _PUSHDOWN_PLANNER in sys.modules or (main is not None and main.name == _PUSHDOWN_PLANNER)

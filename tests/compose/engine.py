@@ -1,0 +1,212 @@
+"""A Docker engine: the one that answers, or Debian's, installed and started for this run alone.
+
+An engine of our own has its own socket and its own storage under the cache folder, so it meets no other engine and no
+other images. What an engine leaves in the kernel when it ends (the bridge docker0, rules, forwarding) is taken back.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import platform
+import shlex
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Final
+
+from tests.compose.shell import CannotRunHere, CommandFailed, Shell, wait_until
+
+FORWARDING: Final = Path("/proc/sys/net/ipv4/ip_forward")
+TABLES: Final = ("filter", "nat", "raw")
+ENGINE_START_S: Final = 60
+ENGINE_STOP_S: Final = 60
+INSTALL_S: Final = 600
+
+
+@dataclass(frozen=True)
+class Engine:
+    """An engine that answers, and the programs to speak to it with."""
+
+    shell: Shell
+    compose: tuple[str, ...]
+    """How compose is called: `docker compose`, or `docker-compose`."""
+    pid: int | None = None
+    """The engine's process when this program has started it."""
+
+    @property
+    def ours(self) -> bool:
+        """Whether this program has started it."""
+        return self.pid is not None
+
+    def docker(self, *words: str | Path, within_s: float = 60) -> str:
+        """Run `docker` with `words`."""
+        return self.shell.run(["docker", *words], within_s=within_s)
+
+    def describe(self) -> str:
+        """Its versions, for the progress lines."""
+        version = self.docker("version", "--format", "{{.Server.Version}}").strip()
+        compose = self.shell.run([*self.compose, "version", "--short"]).strip()
+        started = f", started here as process {self.pid}" if self.pid else ""
+        return f"engine {version}, {' '.join(self.compose)} {compose}{started}"
+
+
+@contextmanager
+def engine(shell: Shell, cache: Path, run: Path, *, keep: bool) -> Iterator[Engine]:
+    """Find an engine, or start one with its storage in `cache` and its socket in `run`; stop it unless `keep`."""
+    if answers(shell):
+        yield Engine(shell, find_compose(shell))
+        return
+    install(shell, {"dockerd": "docker.io"})
+    if answers(shell):  # where systemd runs, the package starts its engine
+        yield Engine(shell, find_compose(shell))
+        return
+    with _only_one(cache):
+        kernel = Kernel.before(shell)
+        own = replace(shell, environment={**shell.environment, "DOCKER_HOST": f"unix://{run / 'docker.sock'}"})
+        process = _start(own, cache, run)
+        try:
+            yield Engine(own, find_compose(own), process.pid)
+        finally:
+            if not keep:
+                _stop(process)
+                kernel.restore(shell)
+
+
+def answers(shell: Shell) -> bool:
+    """Whether an engine answers at the place that the environment names."""
+    return bool(shutil.which("docker")) and shell.succeeds(["docker", "version"], within_s=20)
+
+
+def find_compose(shell: Shell) -> tuple[str, ...]:
+    """Compose as a plug-in of docker, as a program, or as Debian's package."""
+    for command in (("docker", "compose"), ("docker-compose",)):
+        if shell.succeeds([*command, "version"]):
+            return command
+    install(shell, {"docker-compose": "docker-compose"})
+    return ("docker-compose",)
+
+
+def install(shell: Shell, packages: dict[str, str]) -> None:
+    """Install Debian's packages for those programs (the keys) that are missing; CannotRunHere where that cannot be."""
+    missing = {program: package for program, package in packages.items() if not shutil.which(program)}
+    if not missing:
+        return
+    names = ", ".join(missing)
+    if os.geteuid() != 0 or not shutil.which("apt-get") or _distribution() != "debian":
+        raise CannotRunHere(f"missing: {names}; only root on Debian can install it here. Start Docker, or be root.")
+    apt = ["apt-get", "-o", "DPkg::Lock::Timeout=120", "--yes"]
+    installer = replace(shell, environment={**shell.environment, "DEBIAN_FRONTEND": "noninteractive"})
+    try:
+        installer.run([*apt, "update"], within_s=INSTALL_S)
+        # Without the recommended packages: one of them, needrestart, restarts the services of others.
+        installer.run([*apt, "--no-install-recommends", "install", *missing.values()], within_s=INSTALL_S)
+    except CommandFailed as failed:
+        raise CannotRunHere(f"missing: {names}; apt-get could not install it: {failed}") from failed
+
+
+def _distribution() -> str:
+    with suppress(OSError):
+        return platform.freedesktop_os_release().get("ID", "")
+    return ""
+
+
+@contextmanager
+def _only_one(cache: Path) -> Iterator[IO[str]]:
+    """Two engines on one storage would spoil it."""
+    with (cache / "lock").open("w", encoding="utf-8") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as taken:
+            raise CannotRunHere(f"another run of tests.compose works in {cache}; wait for its end") from taken
+        yield lock
+
+
+def _start(shell: Shell, cache: Path, run: Path) -> subprocess.Popen[bytes]:
+    folders = {"--data-root": cache / "engine", "--exec-root": run / "exec", "--pidfile": run / "dockerd.pid"}
+    options = [f"{name}={folder}" for name, folder in folders.items()]
+    command = ["dockerd", *options, f"--host={shell.environment['DOCKER_HOST']}"]
+    log = run / "dockerd.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, stdout=output, stderr=subprocess.STDOUT, env=shell.variables(), start_new_session=True
+        )
+    try:
+        wait_until(lambda: _is_up(process, shell, log), within_s=ENGINE_START_S, what="dockerd answers")
+    except BaseException:
+        _stop(process)
+        raise
+    return process
+
+
+def _is_up(process: subprocess.Popen[bytes], shell: Shell, log: Path) -> bool:
+    if process.poll() is not None:
+        last = log.read_text(encoding="utf-8", errors="replace").splitlines()[-1:]
+        raise CannotRunHere(f"dockerd ended with code {process.returncode}: {' '.join(last)}")
+    return answers(shell)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """End the engine; it ends its containerd itself."""
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(ENGINE_STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """What the kernel held before an engine of ours came."""
+
+    bridge: bool
+    forwarding: str
+    forward_policy: str
+
+    @classmethod
+    def before(cls, shell: Shell) -> Kernel:
+        """Look at the kernel now."""
+        rules = _rules(shell, "filter")
+        policy = next((line.split()[1] for line in rules if line.startswith(":FORWARD ")), "ACCEPT")
+        return cls(_has_bridge(), FORWARDING.read_text(encoding="ascii"), policy)
+
+    def restore(self, shell: Shell) -> None:
+        """Take back the bridge, the rules and the forwarding, unless an engine was at work before."""
+        if self.bridge:
+            return
+        for table in TABLES:
+            for command in undo(table, _rules(shell, table)):
+                shell.succeeds(command)
+        shell.succeeds(["iptables", "--policy", "FORWARD", self.forward_policy])
+        FORWARDING.write_text(self.forwarding, encoding="ascii")
+        if _has_bridge():
+            shell.succeeds(["ip", "link", "delete", "docker0"])
+
+
+def undo(table: str, rules: list[str]) -> list[list[str]]:
+    """The commands that take Docker's rules and chains out of a table, given as `iptables-save` prints it.
+
+    >>> undo("nat", [":DOCKER - [0:0]", ":INPUT ACCEPT [0:0]", "-A OUTPUT -j DOCKER", "-A INPUT -i lo -j ACCEPT"])
+    [['iptables', '-t', 'nat', '-D', 'OUTPUT', '-j', 'DOCKER'], ['iptables', '-t', 'nat', '-X', 'DOCKER']]
+    """
+    appended = [shlex.split(rule)[1:] for rule in rules if rule.startswith("-A ")]
+    docker = [words for words in appended if any(word.startswith(("DOCKER", "docker0")) for word in words)]
+    chains = [rule.split()[0][1:] for rule in rules if rule.startswith(":DOCKER")]
+    return [["iptables", "-t", table, "-D", *words] for words in docker] + [
+        ["iptables", "-t", table, "-X", chain] for chain in chains
+    ]
+
+
+def _rules(shell: Shell, table: str) -> list[str]:
+    with suppress(CommandFailed):
+        return shell.run(["iptables-save", "-t", table]).splitlines()
+    return []
+
+
+def _has_bridge() -> bool:
+    return Path("/sys/class/net/docker0").exists()

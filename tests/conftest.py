@@ -1,0 +1,67 @@
+"""Fixtures for tests that need real servers; see tests/kit/servers.py for which servers they get."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from konverse.deploy.settings import StackSettings
+from konverse.deploy.stack import LocalStack
+from konverse.schemas.errors import StackError
+from tests.kit.servers import Servers, download, missing, provide
+
+NewStack = Callable[[StackSettings], LocalStack]
+
+_NEEDING_SERVERS = {"servers", "own_stack", "new_stack"}
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Download the broker before the first test that needs it, whose time limit would include it otherwise."""
+    if any(_NEEDING_SERVERS & set(getattr(item, "fixturenames", ())) for item in session.items):
+        download()
+
+
+@pytest.fixture(scope="session")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
+    """Kafka and Redis for tests that leave them alone: shared by all tests, and by all workers of pytest-xdist."""
+    with ExitStack() as exits:
+        try:
+            provided = exits.enter_context(provide(_folder_of_all_workers(tmp_path_factory)))
+        except StackError as error:
+            missing(error)
+        yield provided
+
+
+@pytest.fixture
+def new_stack() -> Iterator[NewStack]:
+    """Start local stacks for one test, which may do with them what it likes."""
+    with ExitStack() as exits:
+
+        def start(settings: StackSettings) -> LocalStack:
+            try:
+                return exits.enter_context(LocalStack.start(settings))
+            except StackError as error:
+                missing(error)
+
+        yield start
+
+
+@pytest.fixture
+def own_stack(new_stack: NewStack) -> LocalStack:
+    """A local stack of one broker and Redis (with its append-only file) for one test that kills servers."""
+    return new_stack(StackSettings(redis_aof=True))
+
+
+@pytest.fixture
+def database() -> str:
+    """A database name that no other test has, so that its topics and keys are its own."""
+    return f"t{uuid.uuid4().hex[:12]}"
+
+
+def _folder_of_all_workers(factory: pytest.TempPathFactory) -> Path | None:
+    return factory.getbasetemp().parent if "PYTEST_XDIST_WORKER" in os.environ else None

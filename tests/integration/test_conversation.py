@@ -1,0 +1,403 @@
+"""Conversations on a real Kafka, as an application sees them."""
+
+from __future__ import annotations
+
+import uuid
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Producer
+
+import konverse
+from konverse.bridge.reader import Reader
+from konverse.dialog.transaction import Message, Transaction
+from konverse.schemas.catalog import DEFAULT, END_DIALOG
+from konverse.schemas.envelope import HEADER, decode, encode_envelope
+from konverse.schemas.limits import BODY_BYTES_MAX
+from tests.kit.oracle import prove_exactly_once, read_raw
+from tests.kit.servers import Servers
+from tests.kit.shop import (
+    DEADLINE_S,
+    NOTE,
+    ORDER,
+    ORDER_SERVICE,
+    RECEIPT,
+    SHOP_SERVICE,
+    answer,
+    begin,
+    connected,
+    drain,
+    fill,
+    open_shop,
+    queue_of,
+    receive,
+    send_orders,
+    until,
+)
+from tests.kit.workers import Job, Worker
+
+pytestmark = pytest.mark.stack
+
+
+def test_the_quick_start_works(servers: Servers, database: str) -> None:
+    broker = konverse.connect(f"kafka://{servers.bootstrap}", database=database)
+    broker.create_message_type(ORDER)
+    broker.create_message_type(RECEIPT)
+    broker.create_contract("//sales/Ordering", {ORDER: "INITIATOR", RECEIPT: "TARGET"})
+    broker.create_queue("Orders", partitions=4)
+    broker.create_service(ORDER_SERVICE, queue="Orders", contracts=["//sales/Ordering"])
+    broker.create_queue("Shop")
+    broker.create_service(SHOP_SERVICE, queue="Shop")
+    dialog = broker.begin_dialog(SHOP_SERVICE, ORDER_SERVICE, "//sales/Ordering")
+    receipts = [dialog.send(ORDER, b"hello"), dialog.send(ORDER, b"two")]
+    receipts[1].wait()
+    assert [(receipt.sequence, receipt.acknowledged) for receipt in receipts] == [(0, True), (1, True)]
+    with broker.reader("Orders", timeout=1) as reader:
+        for transaction in reader:
+            with transaction:
+                for message in transaction:
+                    transaction.send(message.dialog, RECEIPT, b"ok " + message.body)
+                transaction.end(message.dialog)
+    taken: list[Message] = []
+    with broker.reader("Shop", timeout=1) as reader:
+        for transaction in reader:
+            with transaction:
+                for message in transaction:
+                    taken.append(message)
+                    if message.type == END_DIALOG:
+                        transaction.end(message.dialog)
+    broker.close()
+    assert [(m.type, m.body, m.sequence) for m in taken] == [
+        (RECEIPT, b"ok hello", 0),
+        (RECEIPT, b"ok two", 1),
+        (END_DIALOG, b"", 2),
+    ]
+    assert {m.dialog.id for m in taken} == {dialog.id}
+
+
+@pytest.mark.slow
+def test_two_processes_share_2000_messages_of_50_dialogs_in_order_and_exactly_once(
+    servers: Servers, database: str, tmp_path: Path
+) -> None:
+    job = Job(servers.bootstrap, database, str(tmp_path / "diary"), idle_s=8)
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker, partitions=4, home_partitions=2)
+        with Worker(job) as first, Worker(job) as second:
+            for worker in (first, second):
+                worker.wait_for("reads")
+            sent = send_orders(broker, dialogs=50, messages=2_000)
+            assert (first.wait(), second.wait()) == (0, 0), first.errors + second.errors
+            handled = [len(worker.said("handled")) for worker in (first, second)]
+        proof = prove_exactly_once(servers.bootstrap, queue_of(broker, "Orders"), queue_of(broker, "Shop"), sent)
+    assert (proof.messages, proof.replies) == (2_000, 2_000)
+    assert sum(handled) >= 2_000
+    assert min(handled) > 0, "one of the processes did all the work"
+
+
+def test_a_request_gets_its_reply_on_the_same_conversation(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker, partitions=2, home_partitions=2)
+        dialogs = [begin(broker) for _ in range(10)]
+        for number, dialog in enumerate(dialogs):
+            dialog.send(ORDER, b"%d" % number)
+        with broker.reader("Orders", timeout=1) as reader:
+            assert answer(reader) == 10
+        replies = receive(broker, "Shop", 10)
+    assert {m.dialog.id: m.body for m in replies} == {d.id: b"re %d" % n for n, d in enumerate(dialogs)}
+    assert {(m.type, m.sequence) for m in replies} == {(RECEIPT, 0)}
+
+
+def test_the_replies_of_a_reader_that_is_closed_at_once_reach_their_initiator(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        begin(broker).send(ORDER, b"one")
+        with broker.reader("Orders", timeout=DEADLINE_S) as reader:
+            for transaction in reader:
+                with transaction:
+                    for message in transaction:
+                        transaction.send(message.dialog, RECEIPT, b"re " + message.body)
+                break
+        assert [m.body for m in receive(broker, "Shop", 1)] == [b"re one"]
+
+
+def test_a_handler_that_raises_gets_the_same_messages_again(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        send_orders(broker, dialogs=1, messages=3)
+        with broker.reader("Orders", timeout=DEADLINE_S) as reader:
+            fill(reader, 3)
+            transaction = next(reader)
+            with pytest.raises(LookupError), transaction:
+                before = list(transaction)
+                transaction.send(before[0].dialog, RECEIPT, b"never sent")
+                transaction.end(before[0].dialog)
+                raise LookupError
+            transaction = next(reader)
+            with transaction:
+                again = list(transaction)
+                transaction.send(again[0].dialog, RECEIPT, b"sent")
+        assert [(m.id, m.sequence, m.body) for m in again] == [(m.id, m.sequence, m.body) for m in before]
+        assert [m.sequence for m in again] == [0, 1, 2]
+        assert [m.body for m in drain(broker, "Shop")] == [b"sent"]
+
+
+def test_a_message_keeps_its_id_when_another_reader_gets_it_again(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker, partitions=2)
+        send_orders(broker, dialogs=4, messages=12)
+        seen: list[set[str]] = []
+        for _ in range(2):
+            with broker.reader("Orders", timeout=DEADLINE_S) as reader:
+                fill(reader, 12)
+                ids: set[str] = set()
+                with pytest.raises(LookupError):
+                    for transaction in reader:
+                        with transaction:
+                            ids |= {message.id for message in transaction}
+                            raise LookupError
+                seen.append(ids)
+        taken = receive(broker, "Orders", 12)
+    assert len({m.id for m in taken}) == 12
+    assert all(ids <= {m.id for m in taken} for ids in seen)
+    incarnations = {m.id.split("/")[0] for m in taken}
+    assert incarnations == {str(uuid.UUID(bytes=queue_of(broker, "Orders").incarnation))}
+
+
+def test_dialogs_that_are_related_are_received_together(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker, partitions=4, home_partitions=3)
+        first = begin(broker)
+        related = [begin(broker, related_to=first) for _ in range(3)]
+        other = begin(broker)
+        for dialog in (first, *related, other):
+            dialog.send(ORDER, dialog.id.bytes)
+        with broker.reader("Orders", timeout=1) as reader:
+            answer(reader)
+        groups: list[set[uuid.UUID]] = []
+        with broker.reader("Shop", timeout=DEADLINE_S) as reader:
+            fill(reader, 5)
+            while sum(map(len, groups)) < 5:
+                with next(reader) as transaction:
+                    groups.append({message.dialog.id for message in transaction})
+                    assert {member.group_id for member in transaction.members} == {transaction.group.group_id}
+    assert sorted(map(len, groups)) == [1, 4]
+    assert {first.id, *(dialog.id for dialog in related)} in groups
+
+
+def test_max_messages_bounds_what_a_transaction_gets(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        send_orders(broker, dialogs=1, messages=7)
+        sizes: list[int] = []
+        with broker.reader("Orders", timeout=DEADLINE_S, max_messages=3) as reader:
+            fill(reader, 7)
+            while sum(sizes) < 7:
+                with next(reader) as transaction:
+                    sizes.append(len([message.sequence for message in transaction]))
+    assert sizes == [3, 3, 1]
+
+
+@pytest.mark.parametrize(("batch", "commits"), [(1, 20), (5, 4), (100, 1)])
+def test_so_many_conversations_share_a_commit_as_batch_says(
+    servers: Servers, database: str, batch: int, commits: int
+) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        send_orders(broker, dialogs=20, messages=20)
+        with broker.reader("Orders", timeout=DEADLINE_S, batch=batch) as reader:
+            fill(reader, 20)
+            (owner,) = reader.owners
+            before = owner.counters.commits
+            for _ in range(20):
+                with next(reader) as transaction:
+                    list(transaction)
+            reader.settle()
+            assert owner.counters.transactions == 20
+            assert commits <= owner.counters.commits - before <= commits + 1  # one more for what was ingested late
+
+
+def test_iteration_ends_when_nothing_comes_for_the_timeout_and_not_before(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        with broker.reader("Orders", timeout=0.2) as empty:
+            assert list(empty) == []
+        dialog = begin(broker)
+        with broker.reader("Orders", timeout=1.5) as reader:
+            taken: list[bytes] = []
+            dialog.send(ORDER, b"0")
+            for transaction in reader:
+                with transaction:
+                    taken += [message.body for message in transaction]
+                if len(taken) < 3:
+                    dialog.send(ORDER, b"%d" % len(taken))
+    assert taken == [b"0", b"1", b"2"]
+
+
+def test_the_key_of_a_dialog_is_the_key_of_its_records_and_chooses_the_partition(
+    servers: Servers, database: str
+) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker, partitions=8)
+        keyed = [begin(broker, key=b"customer 7") for _ in range(5)]
+        plain = begin(broker)
+        for dialog in (*keyed, plain):
+            dialog.send(ORDER, b"1")
+            dialog.send(ORDER, b"2")
+        broker.flush()
+        queue = queue_of(broker, "Orders")
+        keys: dict[bytes, list[tuple[int, bytes | None]]] = {}
+        for partition in range(queue.partitions):
+            for record in read_raw(servers.bootstrap, queue.topic, partition):
+                keys.setdefault(decode(dict(record.headers)[HEADER] or b"").conversation, []).append(
+                    (partition, record.key)
+                )
+    places = {place for dialog in keyed for place in keys[dialog.id.bytes]}
+    assert len(places) == 1
+    assert places.pop()[1] == b"customer 7"
+    assert {key for _, key in keys[plain.id.bytes]} == {plain.id.bytes}
+
+
+def test_headers_of_the_senders_own_come_with_the_message(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        begin(broker).send(ORDER, b"first")
+        broker.flush()
+        queue = queue_of(broker, "Orders")
+        (record,) = read_raw(servers.bootstrap, queue.topic, 0)
+        first = decode(dict(record.headers)[HEADER] or b"")
+        envelope = first._replace(counter=1, sequence=1, flags=0)
+        producer = Producer({"bootstrap.servers": servers.bootstrap})
+        headers = [("trace", b"abc"), (HEADER, encode_envelope(envelope)), ("trace", b"def")]
+        producer.produce(queue.topic, b"second", record.key, 0, headers=headers)
+        producer.flush()
+        taken = receive(broker, "Orders", 2)
+    assert [(m.body, m.headers) for m in taken] == [
+        (b"first", []),
+        (b"second", [("trace", b"abc"), ("trace", b"def")]),
+    ]
+
+
+@pytest.mark.parametrize("size", [0, 1, BODY_BYTES_MAX])
+def test_bodies_of_every_size_arrive_unchanged_both_ways(servers: Servers, database: str, size: int) -> None:
+    body = (uuid.uuid4().bytes * (size // 16 + 1))[:size]
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        dialog = begin(broker)
+        for _ in range(3):
+            dialog.send(NOTE, body)
+        with broker.reader("Orders", timeout=1) as reader:
+            for transaction in reader:
+                with transaction:
+                    for message in transaction:
+                        assert message.body == body
+                        transaction.send(message.dialog, NOTE, message.body)
+        assert [m.body == body for m in receive(broker, "Shop", 3)] == [True] * 3
+
+
+def test_bytearray_and_memoryview_are_bodies_too(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        dialog = begin(broker)
+        dialog.send(ORDER, bytearray(b"one"))  # type: ignore[arg-type]
+        dialog.send(ORDER, memoryview(b"two"))  # type: ignore[arg-type]
+        assert [m.body for m in receive(broker, "Orders", 2)] == [b"one", b"two"]
+
+
+def test_the_default_contract_and_type_need_no_catalog(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        dialog = broker.begin_dialog(SHOP_SERVICE, ORDER_SERVICE)
+        dialog.send()
+        dialog.send(body=b"x")
+        taken = receive(broker, "Orders", 2)
+    assert [(m.type, m.body, m.dialog.contract) for m in taken] == [(DEFAULT, b"", DEFAULT), (DEFAULT, b"x", DEFAULT)]
+
+
+def test_a_message_says_who_talks_to_whom_and_when_it_was_sent(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        begin(broker).send(ORDER, b"x")
+        (message,) = receive(broker, "Orders", 1)
+        queue = queue_of(broker, "Orders")
+    endpoint = message.dialog
+    assert (endpoint.service, endpoint.far_service) == (ORDER_SERVICE, SHOP_SERVICE)
+    assert not endpoint.is_initiator
+    assert message.id == f"{uuid.UUID(bytes=queue.incarnation)}/0/{message.offset}"
+    assert message.timestamp.tzinfo is not None
+
+
+def test_a_message_that_the_loop_did_not_reach_stays_in_the_queue(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        send_orders(broker, dialogs=1, messages=3)
+        with broker.reader("Orders", timeout=DEADLINE_S) as reader:
+            fill(reader, 3)
+            with next(reader) as transaction:
+                for message in transaction:
+                    assert message.sequence == 0
+                    break
+            with next(reader) as transaction:
+                assert [message.sequence for message in transaction] == [1, 2]
+
+
+def test_what_a_reader_took_and_never_finished_is_received_again_after_close(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        send_orders(broker, dialogs=2, messages=2)
+        reader = broker.reader("Orders", timeout=DEADLINE_S)
+        fill(reader, 2)
+        forgotten: Transaction = next(reader)
+        with next(reader) as finished:
+            done = list(finished)
+        reader.close()
+        with forgotten:
+            list(forgotten)  # too late: the partition was given back
+        (again,) = drain(broker, "Orders")
+    assert again.dialog.id != done[0].dialog.id
+
+
+def test_leaving_out_the_flush_sends_everything_at_close(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+    with connected(servers.bootstrap, database) as sender:
+        dialog = begin(sender)
+        for number in range(100):
+            dialog.send(ORDER, b"%d" % number)
+    with connected(servers.bootstrap, database) as broker:
+        assert [m.body for m in receive(broker, "Orders", 100)] == [b"%d" % n for n in range(100)]
+
+
+def test_a_conversation_that_is_begun_twice_is_one_conversation(servers: Servers, database: str) -> None:
+    conversation = uuid.uuid4()
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        for number in range(2):
+            begin(broker, conversation_id=conversation).send(ORDER, b"%d" % number)
+            broker.flush()
+        taken = receive(broker, "Orders", 2)
+    assert {m.dialog.id for m in taken} == {conversation}
+    assert [(m.sequence, m.body) for m in taken] == [(0, b"0"), (1, b"1")]
+
+
+def test_replies_come_back_to_a_partition_that_this_process_reads(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker, home_partitions=4)
+        with broker.reader("Shop", partitions=(2,), timeout=1) as shop:
+            shop.wait_for_partitions(1, DEADLINE_S)
+            homes = {begin(broker).begin.home.partition for _ in range(20)}
+        until(lambda: shop.closed, "the reader closes")
+        everywhere = {begin(broker).begin.home.partition for _ in range(50)}
+    assert homes == {2}
+    assert len(everywhere) > 1
+
+
+def test_a_reader_takes_the_partitions_that_it_is_told_to_take(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker, partitions=4)
+        sent = send_orders(broker, dialogs=20, messages=40)
+        readers: list[Reader] = [broker.reader("Orders", partitions=pair, timeout=1) for pair in ((0, 1), (2, 3))]
+        assert [reader.partitions for reader in readers] == [{0, 1}, {2, 3}]
+        assert sum(answer(reader) for reader in readers) == 40
+        for reader in readers:
+            reader.close()
+        prove_exactly_once(servers.bootstrap, queue_of(broker, "Orders"), queue_of(broker, "Shop"), sent)

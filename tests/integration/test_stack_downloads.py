@@ -1,0 +1,94 @@
+"""Maven and Ivy for real. They need the network, and Ivy about 40 s."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from konverse.deploy import maven
+from konverse.deploy.coordinates import KAFKA, Coordinate, JarSet
+from konverse.deploy.ivy import find_ivy
+from konverse.deploy.jars import jar_folder, kafka_jars
+from konverse.deploy.java import Java, find_java
+from konverse.deploy.progress import Silence
+from konverse.schemas.errors import JarsNotResolvable
+from tests.kit.servers import needs_local_servers
+
+pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("local_servers")]
+
+ABSENT = JarSet("absent", (Coordinate("org.apache.kafka", "kafka_2.13", "9.9.9"),), ("kafka_2.13-9.9.9.jar",))
+SMALL = JarSet("small", (Coordinate("org.example.konverse", "small", "1.0"),), ("small-1.0.jar",))
+
+
+@pytest.fixture(scope="module")
+def local_servers() -> None:
+    needs_local_servers()
+
+
+@pytest.fixture
+def java() -> Java:
+    return find_java()
+
+
+@pytest.fixture
+def no_maven(monkeypatch: pytest.MonkeyPatch) -> None:
+    if find_ivy() is None:
+        pytest.skip("pyspark is not installed")
+    monkeypatch.setattr(maven, "find_maven", lambda _: None)
+
+
+@pytest.mark.slow
+def test_maven_names_a_coordinate_that_does_not_exist(tmp_path: Path, java: Java) -> None:
+    if maven.find_maven(os.environ) is None:
+        pytest.skip("mvn is not on PATH")
+    with pytest.raises(JarsNotResolvable, match=r"^org\.apache\.kafka:kafka_2\.13:9\.9\.9 cannot be resolved by mvn"):
+        jar_folder(ABSENT, java, tmp_path, Silence())
+    assert [path for path in tmp_path.iterdir() if not path.name.endswith(".lock")] == []
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_maven")
+def test_ivy_names_a_coordinate_that_does_not_exist(tmp_path: Path, java: Java) -> None:
+    with pytest.raises(JarsNotResolvable, match=r"^org\.apache\.kafka:kafka_2\.13:9\.9\.9 cannot be resolved by Ivy"):
+        jar_folder(ABSENT, java, tmp_path, Silence())
+    assert [path for path in tmp_path.iterdir() if not path.name.endswith(".lock")] == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.usefixtures("no_maven")
+def test_ivy_resolves_the_same_jars_as_maven(tmp_path: Path, java: Java) -> None:
+    by_ivy = jar_folder(KAFKA, java, tmp_path, Silence())
+    assert _names(by_ivy) == _names(kafka_jars(java))
+
+
+@pytest.mark.usefixtures("no_maven")
+def test_ivy_asks_the_mirror_of_the_users_maven_settings(
+    tmp_path: Path, java: Java, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _publish(tmp_path / "mirror")
+    settings = tmp_path / "home" / ".m2" / "settings.xml"
+    settings.parent.mkdir(parents=True)
+    url = f"<url>file://{tmp_path}/mirror</url>"
+    settings.write_text(f"<settings><mirrors><mirror><mirrorOf>*</mirrorOf>{url}</mirror></mirrors></settings>")
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert _names(jar_folder(SMALL, java, tmp_path / "cache", Silence())) == ["small-1.0.jar"]
+
+
+def _publish(repository: Path) -> None:
+    """Put the one artifact of `SMALL` into a folder as Maven repositories have it."""
+    folder = repository / "org" / "example" / "konverse" / "small" / "1.0"
+    folder.mkdir(parents=True)
+    with zipfile.ZipFile(folder / "small-1.0.jar", "w") as jar:
+        jar.writestr("a", "b")
+    (folder / "small-1.0.pom").write_text(
+        "<project><modelVersion>4.0.0</modelVersion><groupId>org.example.konverse</groupId>"
+        "<artifactId>small</artifactId><version>1.0</version></project>"
+    )
+
+
+def _names(folder: Path) -> list[str]:
+    return sorted(jar.name for jar in folder.glob("*.jar"))

@@ -1,0 +1,259 @@
+"""Small worlds for tests of the pure core: writers that make records, logs that keep them, partitions that fold them.
+
+`identifier("anybody")` is 16 bytes that are the same in every run. A `Scribe` is a writer: its headers carry running
+counters. A `Side` is one partition that ingests at once what it is given. A `Pair` is the basic fixture: home and
+target of conversations, and a session that begins them; nothing travels before a test says so.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from konverse.dialog.apply import apply
+from konverse.dialog.endpoint import Endpoint
+from konverse.dialog.head import LogIdentity
+from konverse.dialog.ingest import Columns, ingest
+from konverse.dialog.outbox import headers_of
+from konverse.dialog.partition import Partition
+from konverse.schemas.envelope import decode, encode_envelope
+from konverse.schemas.identifiers import Address, incarnation_tag
+from konverse.schemas.journal import GENESIS_HASH, Commit, EndOperation, Operations
+from konverse.schemas.records import FIRST, NO_SEQUENCE, Begin, Bounce, End, Envelope, Kind, Role, Suffix
+from konverse.schemas.system_messages import error_body
+
+GARBAGE: Final = b"\xff" * 60
+"""No envelope."""
+
+
+def identifier(name: str) -> bytes:
+    """16 bytes that stand for `name`."""
+    return hashlib.sha256(name.encode()).digest()[:16]
+
+
+def log_of(queue: str = "orders", partition: int = 0) -> LogIdentity:
+    """The logs of a queue's partition."""
+    return LogIdentity(
+        queue, partition, identifier(f"{queue} incarnation"), identifier(f"{queue} data"), identifier(f"{queue} journal")
+    )
+
+
+def address_of(queue: str = "orders", partition: int = 0) -> Address:
+    """Where records for a queue's partition go."""
+    return Address(queue, partition, incarnation_tag(log_of(queue).incarnation))
+
+
+def begin_block(home: str = "replies", target: str = "orders", **changes: Any) -> Begin:
+    """A Begin block of a conversation from one queue to another."""
+    block = Begin("shop", "store", "orders", address_of(home), address_of(target), identifier("a group"))
+    return block._replace(**changes)
+
+
+class Record:
+    """A driver's record: what the fold keeps and gives back."""
+
+    def __init__(self, body: bytes | None = None, headers: Iterable[tuple[str, bytes]] = (), time_ms: int = 0) -> None:
+        self._body = body
+        self._headers = list(headers)
+        self._time_ms = time_ms
+
+    def value(self) -> bytes | None:
+        return self._body
+
+    def headers(self) -> list[tuple[str, bytes]] | None:
+        return self._headers or None
+
+    def timestamp(self) -> tuple[int, int]:
+        return (1, self._time_ms)
+
+    def __repr__(self) -> str:
+        return f"<Record {self._body!r}>"
+
+
+Row = tuple[bytes | None, Record]
+
+
+def columns_of(rows: Iterable[Row], start: int = 0) -> Columns:
+    """Rows as a driver hands them over, at offsets from `start` on."""
+    rows = list(rows)
+    end = start + len(rows)
+    return Columns(range(start, end), [header for header, _ in rows], [record for _, record in rows], end)
+
+
+class Scribe:
+    """A writer outside: its records to each queue have the next counter, unless the test says otherwise."""
+
+    def __init__(self, name: str) -> None:
+        self.id = identifier(name)
+        self.next: dict[Address, int] = defaultdict(int)
+
+    def envelope(self, kind: Kind, to: Address, conversation: bytes, **changes: Any) -> Envelope:
+        """The next envelope to a partition; a `counter` among the changes is taken without being counted."""
+        if "counter" not in changes:
+            changes["counter"] = self.next[to]
+            self.next[to] += 1
+        plain = Envelope(kind, 0, Role.INITIATOR, to.tag, self.id, conversation, 0, NO_SEQUENCE, Suffix())
+        return plain._replace(**changes)
+
+    def write(self, kind: Kind, to: Address, conversation: bytes, **changes: Any) -> bytes:
+        """The header of that envelope."""
+        return encode_envelope(self.envelope(kind, to, conversation, **changes))
+
+    def first(self, to: Address, conversation: bytes, begin: Begin, message_type: str = "order", **changes: Any) -> bytes:
+        """FIRST: the message that creates the target."""
+        suffix = Suffix(message_type, begin=begin)
+        return self.write(Kind.MESSAGE, to, conversation, **{"flags": FIRST, "sequence": 0, "suffix": suffix, **changes})
+
+    def message(self, to: Address, conversation: bytes, message_type: str = "order", **changes: Any) -> bytes:
+        """A message of a conversation; unnumbered unless it is given a `sequence`."""
+        return self.write(Kind.MESSAGE, to, conversation, **{"suffix": Suffix(message_type), **changes})
+
+    def begin(self, conversation: bytes, begin: Begin) -> bytes:
+        """BEGIN to the home that the block names."""
+        return self.write(Kind.BEGIN, begin.home, conversation, suffix=Suffix(begin=begin))
+
+    def end(self, to: Address, conversation: bytes, detail: End, kind: Kind = Kind.END, **changes: Any) -> bytes:
+        """END (or ERROR) as the owner of the other side sends it."""
+        return self.write(kind, to, conversation, **{"suffix": Suffix("its end", detail=detail), **changes})
+
+    def close(self, to: Address, writer: bytes) -> bytes:
+        """CLOSE_WRITER for `writer`."""
+        return self.write(Kind.CLOSE_WRITER, to, writer)
+
+    def bounce(self, to: Address, conversation: bytes, detail: Bounce) -> bytes:
+        """BOUNCE to the mailbox of a session."""
+        return self.write(Kind.BOUNCE, to, conversation, suffix=Suffix("order", detail=detail))
+
+
+@dataclass(frozen=True)
+class Sent:
+    """An output of a partition, decoded."""
+
+    envelope: Envelope
+    key: bytes
+    body: bytes | None
+
+    @property
+    def kind(self) -> Kind:
+        return self.envelope.kind
+
+    @property
+    def detail(self) -> Any:
+        return self.envelope.suffix.detail
+
+
+@dataclass
+class Side:
+    """A partition that ingests at once what it is given."""
+
+    queue: str
+    state: Partition = field(init=False)
+    number: int = 0
+
+    def __post_init__(self) -> None:
+        self.state = Partition(log_of(self.queue))
+
+    @property
+    def address(self) -> Address:
+        return self.state.address
+
+    def take(self, header: bytes | None, body: bytes | None = None) -> None:
+        """One record arrives."""
+        self.take_all([(header, Record(body))])
+
+    def take_all(self, rows: Iterable[Row]) -> None:
+        """Records arrive in one read."""
+        ingest(self.state, columns_of(rows, self.state.ingest_to))
+
+    def commit(self, **columns: Any) -> None:
+        """A commit of what was ingested so far; `columns` are fields of Operations, or acks and so on of the Commit."""
+        names = Operations.__dataclass_fields__
+        operations = Operations(**{name: value for name, value in columns.items() if name in names})
+        others = {name: value for name, value in columns.items() if name not in names}
+        self.number += 1
+        apply(self.state, Commit(1, b"o" * 16, self.number, GENESIS_HASH, self.state.ingest_to, operations, **others))
+
+    def send(self, endpoint: Endpoint, *bodies: bytes, message_type: str = "reply") -> None:
+        """A handler sends, and commits."""
+        count = len(bodies)
+        self.commit(
+            types=[message_type], send_endpoints=[endpoint.index] * count, send_types=[0] * count, send_bodies=[*bodies]
+        )
+
+    def end(self, endpoint: Endpoint, code: int = 0, description: str = "") -> None:
+        """A handler ends, and commits."""
+        self.commit(ends=[EndOperation(endpoint.index, code, description)])
+
+    def receive(self, endpoint: Endpoint) -> list[str]:
+        """A handler takes all that waits, Error first, and commits; the message types."""
+        taken = [endpoint.error[1]] if endpoint.error else []
+        position = (endpoint.consumed + len(endpoint.queue)) << 2 | bool(endpoint.error)
+        taken += [entry[1] for entry in endpoint.queue]
+        self.commit(receive_endpoints=[endpoint.index], receive_positions=[position])
+        return taken
+
+    def outputs(self, to: Address) -> list[Sent]:
+        """What waits for a destination, decoded."""
+        stream = self.state.streams.get(to)
+        if stream is None:
+            return []
+        outputs = stream.run(stream.acked, len(stream.entries))
+        headers = headers_of(stream.acked, outputs)
+        return [Sent(decode(header), out[1], out[4]) for header, out in zip(headers, outputs, strict=True)]
+
+    def deliver(self, other: Side) -> list[Sent]:
+        """What waits for the other side arrives there, and the journal says so; what that was."""
+        sent = self.outputs(other.address)
+        other.take_all([(encode_envelope(one.envelope), Record(one.body)) for one in sent])
+        if sent:
+            self.commit(output_acks=[(other.address, self.state.streams[other.address].next)])
+        return sent
+
+    def waiting(self, endpoint: Endpoint) -> list[str]:
+        """Types of the messages that wait in an endpoint's queue."""
+        return [entry[1] for entry in endpoint.queue]
+
+
+class Pair:
+    """Home (initiators, queue `replies`), target (queue `orders`), and a session that begins conversations."""
+
+    def __init__(self) -> None:
+        self.home = Side("replies")
+        self.target = Side("orders")
+        self.client = Scribe("client")
+
+    def begin(self, name: str = "a conversation", messages: int = 1, **changes: Any) -> bytes:
+        """The session begins a conversation and sends on it; both sides have ingested everything."""
+        conversation = identifier(name)
+        block = begin_block(group=conversation)._replace(**changes)
+        self.home.take(self.client.begin(conversation, block))
+        if messages:
+            self.target.take(self.client.first(self.target.address, conversation, block), b"0")
+        for number in range(1, messages):
+            self.send(conversation, str(number).encode(), sequence=number)
+        return conversation
+
+    def send(self, conversation: bytes, body: bytes = b"", **changes: Any) -> None:
+        """The session sends one more message."""
+        suffix = Suffix("order", home=self.home.address)
+        self.target.take(self.client.message(self.target.address, conversation, **{"suffix": suffix, **changes}), body)
+
+    def end_call(self, conversation: bytes, error: tuple[int, str] | None = None) -> None:
+        """The session's END CONVERSATION arrives at home."""
+        body = error_body(*error) if error else None
+        self.home.take(self.client.write(Kind.END_CALL, self.home.address, conversation), body)
+
+    def initiator(self, conversation: bytes) -> Endpoint:
+        return _living(self.home, Role.INITIATOR, conversation)
+
+    def receiver(self, conversation: bytes) -> Endpoint:
+        return _living(self.target, Role.TARGET, conversation)
+
+
+def _living(side: Side, role: Role, conversation: bytes) -> Endpoint:
+    endpoint = side.state.endpoint(role, conversation)
+    assert endpoint is not None, f"no {role.name} of the conversation lives in {side.queue}"
+    return endpoint

@@ -1,0 +1,146 @@
+"""The shop that integration tests play with: orders go out, receipts come back."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
+
+import konverse
+from konverse.bridge.broker import Broker
+from konverse.bridge.dialog import Dialog
+from konverse.bridge.reader import Reader
+from konverse.dialog.transaction import Message
+from konverse.schemas.catalog import END_DIALOG, ERROR, Queue
+
+ORDER: Final = "//sales/Order"
+RECEIPT: Final = "//sales/Receipt"
+NOTE: Final = "//sales/Note"
+ORDERING: Final = "//sales/Ordering"
+ORDER_SERVICE: Final = "//sales/OrderService"
+SHOP_SERVICE: Final = "//sales/ShopService"
+
+DEADLINE_S: Final = 60.0
+"""For conditions: the machine may be busy with other things."""
+
+Value = TypeVar("Value")
+
+
+def until(condition: Callable[[], Value], what: str, deadline_s: float = DEADLINE_S) -> Value:
+    """Wait until the condition is true and return its value; AssertionError says what did not come about."""
+    deadline = time.monotonic() + deadline_s
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"{what}: not within {deadline_s} s"
+        time.sleep(0.02)
+    return value
+
+
+@contextmanager
+def connected(bootstrap: str, database: str, **settings: Any) -> Iterator[Broker]:
+    """A broker connection that is closed afterwards."""
+    with konverse.connect(f"kafka://{bootstrap}", database=database, **settings) as broker:
+        yield broker
+
+
+def open_shop(broker: Broker, *, partitions: int = 1, home_partitions: int = 1) -> None:
+    """Create queue Orders with the order service and queue Shop with the shop's service."""
+    for name in (ORDER, RECEIPT, NOTE):
+        broker.create_message_type(name)
+    broker.create_contract(ORDERING, {ORDER: "INITIATOR", RECEIPT: "TARGET", NOTE: "ANY"})
+    broker.create_queue("Orders", partitions=partitions)
+    broker.create_queue("Shop", partitions=home_partitions)
+    broker.create_service(ORDER_SERVICE, queue="Orders", contracts=[ORDERING])
+    broker.create_service(SHOP_SERVICE, queue="Shop")
+
+
+def begin(broker: Broker, **options: Any) -> Dialog:
+    """Begin a dialog from the shop to the order service."""
+    return broker.begin_dialog(SHOP_SERVICE, ORDER_SERVICE, ORDERING, **options)
+
+
+def send_orders(broker: Broker, *, dialogs: int, messages: int, **options: Any) -> dict[bytes, list[bytes]]:
+    """Send so many messages in turn on so many dialogs; returns the bodies by conversation when all count."""
+    opened = [begin(broker, **options) for _ in range(dialogs)]
+    sent: dict[bytes, list[bytes]] = {dialog.id.bytes: [] for dialog in opened}
+    for number in range(messages):
+        dialog = opened[number % dialogs]
+        body = b"order %d" % number
+        dialog.send(ORDER, body)
+        sent[dialog.id.bytes].append(body)
+    broker.flush()
+    return sent
+
+
+def receive(broker: Broker, queue: str, count: int, **options: Any) -> list[Message]:
+    """Consume exactly so many messages; AssertionError when fewer come in time."""
+    taken: list[Message] = []
+    options.setdefault("timeout", DEADLINE_S)
+    with broker.reader(queue, **options) as reader:
+        for transaction in reader:
+            with transaction:
+                taken += transaction
+            if len(taken) >= count:
+                break
+    assert len(taken) == count, f"{len(taken)} messages of {count}: {taken}"
+    return taken
+
+
+def fill(reader: Reader, count: int) -> None:
+    """Let the reader fetch until at least so many messages wait for its transactions."""
+
+    def waiting() -> bool:
+        reader._advance()
+        return sum(owner.fold.state.unread for owner in reader.owners) >= count
+
+    until(waiting, f"{count} messages in {reader.queue.name}")
+
+
+def drain(broker: Broker, queue: str, quiet_s: float = 1.0, **options: Any) -> list[Message]:
+    """Consume until nothing has come for `quiet_s`."""
+    taken: list[Message] = []
+    with broker.reader(queue, timeout=quiet_s, **options) as reader:
+        for transaction in reader:
+            with transaction:
+                taken += transaction
+    return taken
+
+
+def answer(reader: Reader, body: Callable[[Message], bytes] = lambda message: b"re " + message.body) -> int:
+    """Answer every order until the reader ends, and end what the peer ended; returns how many were answered."""
+    answered = 0
+    for transaction in reader:
+        with transaction:
+            for message in transaction:
+                if message.type in (END_DIALOG, ERROR):
+                    transaction.end(message.dialog)
+                else:
+                    transaction.send(message.dialog, RECEIPT, body(message))
+                    answered += 1
+    return answered
+
+
+@contextmanager
+def pumped(*readers: Reader) -> Iterator[None]:
+    """Let readers work in threads of their own while the block runs: what they receive goes back into its queue."""
+    stop = threading.Event()
+
+    def work(reader: Reader) -> None:
+        while not stop.is_set():
+            reader._advance()
+
+    threads = [threading.Thread(target=work, args=(reader,), daemon=True) for reader in readers]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+
+
+def queue_of(broker: Broker, name: str) -> Queue:
+    """The queue as the catalog has it."""
+    return broker.catalog.get(Queue, name)

@@ -1,0 +1,284 @@
+"""What must hold when a run has drained: the logs, the reference, the product's folds and the history, held together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+
+from konverse.dialog.owner import Owner
+from konverse.dialog.view import unpack
+from konverse.schemas.envelope import decode
+from konverse.schemas.errors import MalformedRecord
+from konverse.schemas.identifiers import Address
+from konverse.schemas.records import Kind, Role
+
+from .failure import SimulationFailure
+from .places import Place
+from .reference import Reference, Said, Side
+from .world import World
+
+UNSAID = "not said by any commit that counts"
+
+
+def check(world: World) -> None:
+    """Raise SimulationFailure with everything that does not hold."""
+    references: dict[Address, Reference] = {}
+    for place in world.places:
+        reference = Reference(place.address, place.shadow.state.writer_id)
+        reference.fold(place.judge.judged, place.data.records)
+        references[place.address] = reference
+    problems = list(_problems(world, references))
+    if problems:
+        raise SimulationFailure("\n".join(problems[:12]))
+    _count(world, references)
+
+
+def _problems(world: World, references: dict[Address, Reference]) -> Iterator[str]:
+    for place in world.places:
+        reference = references[place.address]
+        yield from (f"{problem} ({place.name})" for problem in place.judge.problems)
+        yield from reference.problems
+        yield from _folds(world, place, reference)
+        yield from _counters(reference)
+        yield from _drained(world, place, reference)
+        yield from _view(place)
+    yield from _outputs(world, references)
+    yield from _handlers(world, references)
+    yield from _sends(world, references)
+    yield from _ended_dialogs(world, references)
+
+
+# ----------------------------------------------------------------------------------------------------- I1, I2, I3
+
+
+def _folds(world: World, place: Place, reference: Reference) -> Iterator[str]:
+    """The product's fold, the owner's live state and the reference are one."""
+    place.follow(place.journal.end)
+    state, head, judge = place.shadow.state, place.shadow.head, place.judge
+    if (head.epoch, head.owner, head.number, head.hash) != (judge.epoch, judge.owner, judge.number, judge.link):
+        yield f"I1: {place.name}: the product judges the journal otherwise"
+    owner = _owner_of(world, place)
+    if owner.fold.state.digest() != state.digest():
+        yield f"I3: {place.name}: the owner's state is not the fold of the logs"
+    ours = {(int(e.role), e.conversation): e for e in state.live()}
+    if set(ours) != set(reference.living):
+        yield f"I3: {place.name}: the product has endpoints {set(ours)}, the reference {set(reference.living)}"
+    for key, endpoint in ours.items():
+        side = reference.living.get(key)
+        if side is None:
+            continue
+        product = (endpoint.index, endpoint.state.code, endpoint.received, endpoint.consumed, endpoint.sent,
+                   [entry[0] for entry in endpoint.queue], endpoint.error is not None, endpoint.opener)  # fmt: skip
+        consumed = len(side.consumed)
+        expected = (side.index, side.code, len(side.heard), consumed, side.numbering,
+                    [h.offset for h in side.heard[consumed:]] if not side.ended else [], side.error is not None,
+                    side.opener)  # fmt: skip
+        if product != expected:
+            yield f"I3: {place.name}: endpoint {key} is {product}, the reference says {expected}"
+    writers = {w.id: (w.next, w.closed_at) for w in state.writers.values()}
+    expected_writers = {w: (len(c), reference.closed.get(w)) for w, c in reference.accepted.items()}
+    if writers != expected_writers:
+        yield f"I4: {place.name}: the product knows writers {writers}, the reference {expected_writers}"
+    if state.tombstones != reference.tombstones:
+        yield f"I9: {place.name}: tombstones differ"
+    if {key: value[0].reason for key, value in state.mailbox.items()} != reference.mailbox:
+        yield f"I6: {place.name}: mailboxes differ"
+    counts = state.statistics
+    tally = reference.tally
+    if (counts.duplicates, counts.gaps, counts.foreign, counts.malformed) != (
+        tally["duplicate"], tally["gap"], tally["foreign"], tally["malformed"],
+    ):  # fmt: skip
+        yield f"I3: {place.name}: statistics differ: {counts}, {tally}"
+
+
+def _owner_of(world: World, place: Place) -> Owner:
+    owner = next(process.owner for process in world.owners if process.place is place)
+    assert owner is not None
+    return owner
+
+
+# --------------------------------------------------------------------------------------------------------- I4, L1
+
+
+def _counters(reference: Reference) -> Iterator[str]:
+    for writer, counters in reference.accepted.items():
+        if counters != list(range(len(counters))):
+            yield f"I4: writer {writer.hex()} was accepted with counters {counters}"
+    for side in reference.sides:
+        offsets = [heard.offset for heard in side.heard]
+        if offsets != sorted(set(offsets)):
+            yield f"I5: {side.key} was accepted in another order than that of the log"
+        consumed = [heard for _, heard in side.consumed]
+        if consumed + side.thrown_away != side.heard[: len(consumed) + len(side.thrown_away)]:
+            yield f"I7: {side.key} was consumed out of order"
+
+
+def _drained(world: World, place: Place, reference: Reference) -> Iterator[str]:
+    state = _owner_of(world, place).fold.state
+    if state.unread != sum(len(endpoint.queue) for endpoint in state.live()):
+        yield f"I15: {place.name}: {state.unread} messages are counted as unread"
+    for side in reference.living.values():
+        if len(side.consumed) < len(side.heard) and not side.ended:
+            yield f"L1: {place.name}: {side.key} has unread messages"
+        if side.code not in ("SO", "CO"):
+            yield f"L1: {place.name}: {side.key} is left in {side.code}"
+    for address, stream in state.streams.items():
+        made = len(reference.outputs.get(address, ()))
+        if (stream.next, stream.acked) != (made, made):
+            yield f"L1: {place.name}: {made} outputs to {address}, {stream.next} in the outbox, {stream.acked} there"
+
+
+def _view(place: Place) -> Iterator[str]:
+    """The view says what the fold says."""
+    view = place.view
+    expected = {}
+    for e in place.shadow.state.live():
+        expected[e.conversation + b"IT"[e.role : e.role + 1]] = (
+            e.state, e.sent, e.received, e.consumed, len(e.queue), e.error is not None, e.role,
+        )  # fmt: skip
+    shown = {}
+    for field, (offset, value) in view.rows.items():
+        row = unpack(field, offset.to_bytes(8, "big") + value)
+        shown[field] = (row.state, row.send_sequence, row.receive_sequence, row.consumed, row.unread, row.error_waits,
+                        row.role)  # fmt: skip
+        if offset > place.journal.end:
+            yield f"view: {place.name}: a row names journal offset {offset}, which does not exist"
+    if shown != expected:
+        yield f"view: {place.name}: the view shows {shown}, the fold has {expected}"
+
+
+# ------------------------------------------------------------------------------------------------------------- I8
+
+
+def _outputs(world: World, references: dict[Address, Reference]) -> Iterator[str]:
+    """Whatever stands in a data log under an owner's name was said by a COMMIT that counts, before; all of it got there."""
+    owners = {reference.writer: reference for reference in references.values()}
+    for place in world.places:
+        for record in place.data.records:
+            try:
+                envelope = decode(record.header or b"")
+            except MalformedRecord:
+                continue
+            source = owners.get(envelope.writer)
+            if source is None:
+                continue
+            said = source.outputs.get(place.address, [])
+            expected = said[envelope.counter] if 0 <= envelope.counter < len(said) else None
+            found = Said(
+                expected.order if expected else 0, envelope.kind, int(envelope.role), envelope.conversation,
+                envelope.sequence, envelope.suffix.message_type,
+                b"" if envelope.kind in (Kind.END, Kind.ERROR) else record.body or b"",
+                envelope.suffix.detail if envelope.suffix.detail else None,  # type: ignore[arg-type]
+            )  # fmt: skip
+            if expected != found:
+                yield f"I8: {place.name} at {record.offset}: output {found} is {UNSAID} ({expected})"
+            elif expected.order > record.order:
+                yield f"I8: {place.name} at {record.offset}: an output was there before its commit"
+    for reference in references.values():
+        for address, said in reference.outputs.items():
+            taken = len(references[address].accepted.get(reference.writer, ()))
+            if taken != len(said):
+                yield f"I8: {len(said)} outputs for {address}, {taken} were accepted"
+
+
+# ------------------------------------------------------------------------------------------------------------- I7
+
+
+def _handlers(world: World, references: dict[Address, Reference]) -> Iterator[str]:
+    """What handlers received in commits that count is each accepted message once, in order; what they sent is said."""
+    history = world.history
+    for place in world.places:
+        reference = references[place.address]
+        received: dict[tuple[int, bytes], list[int]] = {}
+        replies: dict[tuple[int, bytes], list[bytes]] = {}
+        for number, (_, owner) in sorted(place.judge.commits.items()):
+            for work in history.committed.get((place.name, owner, number), ()):
+                for taken in work.taken:
+                    if taken.sequence >= 0:
+                        received.setdefault((taken.role, taken.conversation), []).append(taken.offset)
+                for reply in work.replies:
+                    replies.setdefault((reply.role, reply.conversation), []).append(reply.body)
+        consumed: dict[tuple[int, bytes], list[int]] = {}
+        for side in reference.sides:
+            if side.consumed:
+                consumed[side.key] = [heard.offset for _, heard in side.consumed]
+        if received != consumed:
+            keys = [key for key in {**received, **consumed} if received.get(key) != consumed.get(key)]
+            yield (f"I7: {place.name}: handlers received {[received.get(key) for key in keys]} in commits that count, "
+                   f"the journal says {[consumed.get(key) for key in keys]}")  # fmt: skip
+        said: dict[tuple[int, bytes], list[bytes]] = {}
+        for outputs in reference.outputs.values():
+            for output in outputs:
+                if output.kind is Kind.MESSAGE:
+                    said.setdefault((output.role, output.conversation), []).append(output.body)
+        if said != replies:
+            yield f"I8: {place.name}: handlers of commits that count sent {replies}, the journal says {said}"
+
+
+# --------------------------------------------------------------------------------------------------------- I6, I20
+
+
+def _sends(world: World, references: dict[Address, Reference]) -> Iterator[str]:
+    """Every acknowledged record has one verdict; bounces are in the mailbox; the order of calls is kept."""
+    history = world.history
+    for (writer, address), acknowledged in history.acknowledged.items():
+        reference = references[address]
+        taken = len(reference.accepted.get(writer, ()))
+        if taken < acknowledged:
+            yield f"I6: {acknowledged} records of {writer.hex()} to {address} were acknowledged, {taken} arrived"
+    boxes = {key for reference in references.values() for key in reference.mailbox}
+    for address, reference in references.items():
+        for (writer, counter), verdict in reference.verdicts.items():
+            if writer in world.clients and (writer, address, counter) not in history.handed:
+                yield f"I6: {address} took a record {counter} that {writer.hex()} never sent"
+            if verdict.startswith("bounced") and writer in world.clients and (writer, address, counter) not in boxes:
+                yield f"I6: the bounce of {counter} of {writer.hex()} reached no mailbox"
+    for session in world.sessions:
+        for plan in session.plans:
+            side = _side(references[plan.dialog.target.address], Role.TARGET, plan.dialog.conversation)
+            if side is None:
+                continue
+            bodies = [heard.body for heard in side.heard if heard.writer == session.session.writer]
+            if bodies != plan.sent[: len(bodies)]:
+                yield f"I20: {plan.dialog.conversation.hex()} received {bodies}, {plan.sent} were sent"
+
+
+def _side(reference: Reference, role: Role, conversation: bytes) -> Side | None:
+    return next((side for side in reference.sides if side.key == (int(role), conversation)), None)
+
+
+def _ended_dialogs(world: World, references: dict[Address, Reference]) -> Iterator[str]:
+    """A session that lived to its end and that nobody shut out has left no endpoint behind."""
+    for session in world.sessions:
+        if session.dead or session.shut_out:
+            continue
+        for plan in session.plans:
+            conversation = plan.dialog.conversation
+            for role, address in ((0, plan.dialog.begin.home), (1, plan.dialog.begin.target)):
+                if (role, conversation) in references[address].living:
+                    yield f"L1: {conversation.hex()} still has its {Role(role).name} at {address}"
+                if references[address].tombstones.get(conversation):
+                    yield f"I15: a tombstone of {conversation.hex()} is left at {address}"
+
+
+def _count(world: World, references: dict[Address, Reference]) -> None:
+    """Rare paths that only the reference sees."""
+    happened = world.sometimes.happened
+    for reference in references.values():
+        for path, times in reference.tally.items():
+            happened(path, times)
+        for verdict in reference.verdicts.values():
+            if verdict.startswith("bounced"):
+                happened("bounced")
+            if verdict == "bounced WRITER_CLOSED":
+                happened("bounced, writer closed")
+            elif verdict == "bounced tombstone":
+                happened("bounced, tombstone")
+            elif verdict == "refused BEGIN":
+                happened("refused BEGIN")
+            elif verdict == "discarded":
+                happened("discarded")
+        for side in reference.sides:
+            happened("discarded", len(side.thrown_away))
+            happened("several writers", len(side.voices) > 1)
+        happened("high numbers", sum(len(counters) > 64 for counters in reference.accepted.values()))

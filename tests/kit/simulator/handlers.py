@@ -1,0 +1,111 @@
+"""Applications: what they do with received messages, one step at a time, so that the world can move under their hands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from enum import Enum
+from typing import TYPE_CHECKING, NamedTuple
+
+from konverse.dialog.transaction import Message, Transaction
+from konverse.schemas.catalog import END_DIALOG, ERROR
+from konverse.schemas.errors import InvalidState
+
+if TYPE_CHECKING:
+    from .world import World
+
+
+class Taken(NamedTuple):
+    """A message that a handler received."""
+
+    role: int
+    conversation: bytes
+    sequence: int
+    offset: int
+    type: str
+    body: bytes
+
+
+class Reply(NamedTuple):
+    """A message that a handler sent."""
+
+    role: int
+    conversation: bytes
+    type: str
+    body: bytes
+
+
+class Progress(Enum):
+    """Where a handler stands."""
+
+    WORKING = "working"
+    DONE = "done"
+    FAILED = "failed"
+
+
+class Work:
+    """One execution of a handler. Its nonce is in everything that it sends: a second execution sends other bytes."""
+
+    def __init__(self, world: World, transaction: Transaction) -> None:
+        self.world = world
+        self.transaction = transaction
+        self.nonce = len(world.history.works)
+        self.taken: list[Taken] = []
+        self.replies: list[Reply] = []
+        self.ended: list[bytes] = []
+        self._steps = self._run()
+        world.history.works.append(self)
+
+    def go_on(self) -> Progress:
+        """Some more messages."""
+        world = self.world
+        try:
+            for _ in range(4 if world.kafka.calm else 1 + world.choices.choose(4)):
+                next(self._steps)
+        except StopIteration:
+            return Progress.DONE
+        except InvalidState:
+            world.sometimes.happened("state changed")
+            return Progress.FAILED
+        if not world.kafka.calm and world.choices.chance(world.swarm.raising):
+            return Progress.FAILED
+        return Progress.WORKING
+
+    def _run(self) -> Iterator[None]:
+        world, transaction = self.world, self.transaction
+        for message in transaction:
+            dialog = message.dialog
+            self.taken.append(
+                Taken(dialog.role, dialog.conversation, message.sequence, message.offset, message.type, message.body)
+            )
+            if message.type in (END_DIALOG, ERROR):
+                if dialog.conversation not in self.ended:
+                    self._end(message, 0)
+            elif dialog.state.code in ("SO", "CO") and dialog.conversation not in self.ended:
+                yield
+                self._answer(message)
+            if not world.kafka.calm and world.choices.chance(world.swarm.leaving):
+                world.sometimes.happened("partial")
+                return
+            yield
+
+    def _answer(self, message: Message) -> None:
+        choices, swarm, calm = self.world.choices, self.world.swarm, self.world.kafka.calm
+        dialog = message.dialog
+        if dialog.is_initiator:
+            count = not calm and choices.chance(swarm.answering)
+        else:
+            count = 1 if calm else (1, 0, 2)[choices.choose(3)]
+        for number in range(count):
+            kind = ("r", "s")[0 if calm else choices.choose(2)]
+            body = b"%d.%d<%d" % (self.nonce, number, message.offset)
+            self.transaction.send(dialog, kind, body)
+            self.replies.append(Reply(dialog.role, dialog.conversation, kind, body))
+        if not calm and choices.chance(swarm.failing):
+            self._end(message, 17)
+        elif not calm and choices.chance(swarm.ending):
+            self._end(message, 0)
+
+    def _end(self, message: Message, code: int) -> None:
+        dialog = message.dialog
+        self.transaction.end(dialog, error=code, description="because" if code else "")
+        self.ended.append(dialog.conversation)

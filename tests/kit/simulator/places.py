@@ -1,0 +1,65 @@
+"""The partitions of a run: their logs, who they are, and what is known of them from outside."""
+
+from __future__ import annotations
+
+from konverse.dialog.events import JournalRead
+from konverse.dialog.fold import Fold, JournalRecord
+from konverse.dialog.head import LogIdentity
+from konverse.dialog.ingest import Columns
+from konverse.schemas.identifiers import Address, incarnation_tag
+
+from .journals import JournalJudge
+from .kafka import Kafka, Log, Slice
+from .redis_view import RedisView
+
+
+class Place:
+    """One partition of one queue."""
+
+    def __init__(self, kafka: Kafka, queue: int, partition: int) -> None:
+        topic = f"q{queue}"
+        incarnation = (queue + 1).to_bytes(4, "big") + b"incarnation!"
+        self.identity = LogIdentity(topic, partition, incarnation, b"data topic id   ", b"journal topic id")
+        self.address = Address(topic, partition, incarnation_tag(incarnation))
+        self.data = kafka.logs[topic, partition] = Log((topic, partition))
+        self.journal = kafka.logs[f"{topic}.journal", partition] = Log((f"{topic}.journal", partition), is_journal=True)
+        self.judge = JournalJudge()
+        self.view = RedisView()
+        self.shadow = Fold(self.identity)
+        """The product's fold, fed with the logs themselves: what every owner should have come to."""
+        self._fed = 0
+
+    @property
+    def name(self) -> str:
+        """Topic and partition."""
+        return f"{self.address.topic}/{self.address.partition}"
+
+    def follow(self, offset: int) -> bool:
+        """Bring the shadow up to a journal offset; False when it has passed it already."""
+        shadow = self.shadow
+        while self._fed < len(self.journal.records) and self.journal.records[self._fed].offset <= offset:
+            record = self.journal.records[self._fed]
+            shadow.feed_journal([JournalRecord(record.offset, record.body or b"", record.timestamp_ms)])
+            needed = shadow.advance()
+            if needed is not None:
+                start = shadow.data_to
+                shadow.feed_data(columns(Slice(self.data.between(start, needed), needed)))
+                assert shadow.advance() is None
+            self._fed += 1
+        return self._fed > 0 and self.journal.records[self._fed - 1].offset <= offset
+
+
+def columns(read: Slice) -> Columns:
+    """Data records in the form that the product reads."""
+    records = read.records
+    return Columns(
+        [record.offset for record in records], [record.header for record in records], records, read.next_offset
+    )
+
+
+def journal_read(read: Slice) -> JournalRead:
+    """Journal records in the form that the product reads."""
+    return JournalRead(
+        [JournalRecord(record.offset, record.body or b"", record.timestamp_ms) for record in read.records],
+        read.next_offset,
+    )

@@ -1,0 +1,47 @@
+"""A seed from beginning to end."""
+
+from __future__ import annotations
+
+import traceback
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from .checks import check
+from .choices import Choices
+from .failure import SimulationFailure
+from .swarm import draw
+from .tuning import tuned
+from .world import World
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What a seed came to."""
+
+    seed: int
+    error: str | None
+    trace: str
+    """Hash of all choices and logs."""
+    choices: int
+    messages: int
+    paths: Counter[str]
+
+
+def simulate(seed: int, recorded: Sequence[int] | None = None) -> Result:
+    """Run a seed, or the recorded choices of one."""
+    choices = Choices(seed, recorded)
+    swarm = draw(choices)
+    error = None
+    with tuned(choices, swarm):
+        world = World(choices, swarm)
+        try:
+            world.run()
+            check(world)
+        except SimulationFailure as failure:
+            error = str(failure)
+        except Exception:  # noqa: BLE001  # whatever the product raises is a failure of the run
+            error = traceback.format_exc(limit=-4)
+    return Result(
+        seed, error, world.trace(), len(choices.taken), len(world.history.works), world.sometimes.counts
+    )

@@ -1,0 +1,108 @@
+"""What each seed draws: topology, load, settings, and a mix of faults of its own, many of them absent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .choices import Choices
+
+
+@dataclass(frozen=True, slots=True)
+class Swarm:
+    """One run's draw. Rates are per thousand."""
+
+    # topology and load
+    queues: int
+    partitions: int
+    sessions: int
+    dialogs: int
+    messages: int
+    burst: int
+    groups: bool
+    steps: int
+    # settings of the product
+    batch: int
+    max_messages: int | None
+    view_interval_ms: int
+    tiny_windows: bool
+    low_numbers: bool
+    """Look-up tables of counters end at 63, so that the paths behind them are walked."""
+    # producers
+    loose: int
+    """Rate of processes whose producers are not idempotent."""
+    lost: int
+    ack_lost: int
+    delayed: int
+    doubled: int
+    reordered: int
+    refused: int
+    # reads
+    holes: int
+    short_reads: int
+    stale_ends: int
+    garbage: int
+    # processes
+    crashes: int
+    pauses: int
+    contenders: int
+    releases: int
+    late: int
+    closers: int
+    view_losses: int
+    # handlers
+    raising: int
+    ending: int
+    failing: int
+    leaving: int
+    answering: int
+    """Rate of replies of an initiator's handler: a second writer in that direction."""
+
+
+def draw(choices: Choices) -> Swarm:
+    """The swarm of a run."""
+
+    def rate(most: int, absent: int = 300) -> int:
+        return 0 if choices.chance(absent) else 1 + choices.choose(most)
+
+    choose = choices.choose
+    queues = 1 + choose(3)
+    partitions = 1 + choose(3 if queues == 1 else 2)
+    low_numbers = choices.chance(150)
+    return Swarm(
+        queues=queues,
+        partitions=partitions,
+        sessions=1 + choose(3),
+        dialogs=1 + choose(4),
+        messages=40 + choose(40) if low_numbers else 1 + choose(8),
+        burst=30 if low_numbers else 1 + choose(3),
+        groups=choices.chance(400),
+        steps=300 + 90 * queues * partitions,
+        batch=(100, 1, 3)[choose(3)],
+        max_messages=(None, 1, 3)[choose(3)],
+        view_interval_ms=(100, 0, 1_000)[choose(3)],
+        tiny_windows=choices.chance(500),
+        low_numbers=low_numbers,
+        loose=(0, 1_000, 500)[choose(3)],
+        lost=rate(150),
+        ack_lost=rate(200),
+        delayed=rate(200),
+        doubled=rate(200),
+        reordered=rate(400),
+        refused=rate(200, 700),
+        holes=rate(150, 500),
+        short_reads=rate(600),
+        stale_ends=rate(500),
+        garbage=rate(5, 800),
+        crashes=rate(12),
+        pauses=rate(25),
+        contenders=rate(25),
+        releases=rate(12, 500),
+        late=rate(200, 100),
+        closers=rate(500, 400),
+        view_losses=rate(8, 500),
+        raising=rate(200),
+        ending=rate(80, 400),
+        failing=rate(80, 600),
+        leaving=rate(300),
+        answering=rate(400, 600),
+    )

@@ -1,0 +1,106 @@
+"""Tiny limits for the product, so that short runs walk the paths behind them; undone after each run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any, Final
+
+import konverse.dialog.emitter
+import konverse.dialog.endpoint
+import konverse.dialog.fold
+import konverse.dialog.ingest
+import konverse.dialog.outbox
+import konverse.dialog.owner
+import konverse.dialog.session
+import konverse.dialog.staging
+from konverse.schemas import journal
+from konverse.schemas.journal import Claim, Commit
+from konverse.schemas.varint import SMALL, varint
+
+from . import journals
+from .choices import Choices
+from .swarm import Swarm
+
+LOW_BITS: Final = 6
+LOW_MASK: Final = (1 << LOW_BITS) - 1
+_LOW: Final = [bytes((((number << 1) & 0x7F) | 0x80,)) for number in range(LOW_MASK + 1)]
+
+
+def low_table(number: int) -> list[bytes]:
+    """As in `konverse.schemas.varint`, with tables of 64 entries."""
+    return _LOW if number > LOW_MASK else SMALL
+
+
+def high_part(number: int) -> bytes:
+    """As in `konverse.schemas.varint`, for tables of 64 entries."""
+    if number <= LOW_MASK:
+        return b""
+    rest = number >> LOW_BITS
+    out = bytearray()
+    while rest > 0x7F:
+        out.append((rest & 0x7F) | 0x80)
+        rest >>= 7
+    out.append(rest)
+    return bytes(out)
+
+
+assert all(low_table(n)[n & LOW_MASK] + high_part(n) == varint(n) for n in (0, 63, 64, 8_191, 8_192, 1 << 40))
+
+
+def _windows(choices: Choices) -> list[tuple[ModuleType, str, Any]]:
+    def small(*sizes: int) -> int:
+        return sizes[choices.choose(len(sizes))]
+
+    return [
+        (konverse.dialog.emitter, "EMITTER_WINDOW_RECORDS_MAX", small(3, 1, 20)),
+        (konverse.dialog.owner, "LOOK_AHEAD_RECORDS_MAX", small(5, 1, 50)),
+        (konverse.dialog.owner, "OUTBOX_RECORDS_MAX", small(8, 2, 50)),
+        (konverse.dialog.session, "SESSION_WINDOW_RECORDS_MAX", small(6, 2, 50)),
+        (konverse.dialog.staging, "COMMIT_BYTES_TARGET", small(40, 4, 400)),
+        (konverse.dialog.staging, "COMMIT_GROUPS_MAX", small(3, 1, 50)),
+    ]
+
+
+def _tables() -> list[tuple[ModuleType, str, Any]]:
+    changes: list[tuple[ModuleType, str, Any]] = [(konverse.dialog.ingest, "LOW_MASK", LOW_MASK)]
+    for module in (konverse.dialog.endpoint, konverse.dialog.outbox, konverse.dialog.session):
+        changes += [
+            (module, "LOW_MASK", LOW_MASK),
+            (module, "low_table", low_table),
+            (module, "high_part", high_part),
+        ]
+    return changes
+
+
+def remembering(decode: Callable[[bytes], Claim | Commit]) -> Callable[[bytes], Claim | Commit]:
+    """Decode each journal record once in a run: many owners read the same ones, and decoding is pure."""
+    known: dict[bytes, Claim | Commit] = {}
+
+    def remembered(data: bytes) -> Claim | Commit:
+        value = known.get(data)
+        if value is None:
+            value = known[data] = decode(data)
+        return value
+
+    return remembered
+
+
+@contextmanager
+def tuned(choices: Choices, swarm: Swarm) -> Iterator[None]:
+    """The product with the limits of one run."""
+    decode = remembering(journal.decode)
+    changes: list[tuple[ModuleType, str, Any]] = [(konverse.dialog.fold, "decode", decode), (journals, "decode", decode)]
+    if swarm.tiny_windows:
+        changes += _windows(choices)
+    if swarm.low_numbers:
+        changes += _tables()
+    before = [(module, name, getattr(module, name)) for module, name, _ in changes]
+    try:
+        for module, name, value in changes:
+            setattr(module, name, value)
+        yield
+    finally:
+        for module, name, value in before:
+            setattr(module, name, value)

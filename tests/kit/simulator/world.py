@@ -1,0 +1,228 @@
+"""One run: a world of partitions, owners and sessions; first with faults, then calm until everything has drained."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import Final
+
+from konverse.dialog.view import Show
+from konverse.schemas.envelope import encode_envelope
+from konverse.schemas.identifiers import Address
+from konverse.schemas.journal import Claim, Commit
+from konverse.schemas.records import Envelope, Kind, Role, Suffix
+
+from .choices import Choices
+from .failure import SimulationFailure
+from .history import History
+from .kafka import Kafka, Log, Record, Request
+from .owning import OwnerProcess
+from .places import Place
+from .redis_view import RedisView
+from .sending import SessionProcess
+from .sometimes import Sometimes
+from .swarm import Swarm
+
+CALM_ROUNDS_MAX: Final = 80
+ROUND_MS: Final = 1_100
+"""Longer than every interval of the product."""
+
+CONTENDERS_MAX: Final = 3
+STEP_MS: Final = (0, 1, 10, 60, 250)
+
+Process = OwnerProcess | SessionProcess
+
+
+class World:
+    """Everything that one seed decides."""
+
+    def __init__(self, choices: Choices, swarm: Swarm) -> None:
+        self.choices = choices
+        self.swarm = swarm
+        self.sometimes = Sometimes()
+        self.history = History()
+        self.kafka = Kafka(choices, swarm, self.sometimes)
+        self.kafka.on_append = self._appended
+        self.steps = 0
+        self._identifiers = 0
+        self._messages = 0
+        self.late_shows: list[tuple[RedisView, Show]] = []
+        """Writes to the view by processes that are gone."""
+        self.places = [
+            Place(self.kafka, queue, partition)
+            for queue in range(swarm.queues)
+            for partition in range(swarm.partitions)
+        ]
+        self._journals = {place.journal.name: place for place in self.places}
+        self.owners = [OwnerProcess(self, place) for place in self.places]
+        self.sessions = [SessionProcess(self) for _ in range(swarm.sessions)]
+        self.clients = {session.session.writer for session in self.sessions}
+
+    def identifier(self, kind: bytes) -> bytes:
+        """16 bytes that nobody else has."""
+        self._identifiers += 1
+        return self._identifiers.to_bytes(4, "big") + kind.ljust(12, b".")
+
+    def new_message(self) -> int:
+        """The number of the next message, unique in the run."""
+        self._messages += 1
+        return self._messages
+
+    def log_of(self, address: Address) -> Log:
+        """The data log of a partition."""
+        return self.kafka.logs[address.topic, address.partition]
+
+    # ------------------------------------------------------------------------------------------------------- faults
+
+    def run(self) -> None:
+        """Both phases; SimulationFailure when an invariant breaks."""
+        for _ in range(self.swarm.steps):
+            self._step()
+        self._calm_down()
+
+    def _step(self) -> None:
+        choices, swarm, kafka = self.choices, self.swarm, self.kafka
+        self.steps += 1
+        kafka.now_ms += STEP_MS[choices.choose(len(STEP_MS))]
+        if kafka.late and choices.chance(swarm.late):
+            kafka.deliver_late()
+        processes: list[Process] = [*self.owners, *self.sessions]
+        awake = [process for process in processes if process.asleep_until <= self.steps and not process.dead]
+        if not awake:
+            return
+        process = awake[choices.choose(len(awake))]
+        if choices.chance(swarm.crashes + swarm.pauses + swarm.contenders + swarm.releases):
+            self._disturb(process)
+        else:
+            process.step()
+        if swarm.garbage and choices.chance(swarm.garbage):
+            self._litter()
+        if swarm.view_losses and choices.chance(swarm.view_losses):
+            choices.pick(self.places).view.flush()
+        if self.late_shows and choices.chance(50):
+            view, show = self.late_shows.pop(choices.choose(len(self.late_shows)))
+            view.apply(show)
+
+    def _disturb(self, process: Process) -> None:
+        choices, swarm = self.choices, self.swarm
+        which = choices.choose(swarm.crashes + swarm.pauses + swarm.contenders + swarm.releases)
+        if which < swarm.pauses:
+            process.asleep_until = self.steps + (5, 40, 300)[choices.choose(3)]
+            self.sometimes.happened("slept")
+            if isinstance(process, SessionProcess):
+                self._succeed(process)
+        elif which < swarm.pauses + swarm.contenders:
+            place = choices.pick(self.places)
+            if sum(owner.place is place for owner in self.owners) < CONTENDERS_MAX:
+                self.owners.append(OwnerProcess(self, place))
+        elif which < swarm.pauses + swarm.contenders + swarm.releases:
+            if isinstance(process, OwnerProcess):
+                process.release()
+        else:
+            process.crash()
+            if isinstance(process, SessionProcess):
+                self._succeed(process)
+            else:
+                self.owners.remove(process)
+                if not any(owner.place is process.place for owner in self.owners):
+                    self.owners.append(OwnerProcess(self, process.place))
+
+    def _succeed(self, session: SessionProcess) -> None:
+        """Sometimes somebody takes over from a session that is dead, or seems to be, and closes its writer."""
+        choices = self.choices
+        if session.closed or not choices.chance(self.swarm.closers):
+            return
+        self.sometimes.happened("closed by a successor")
+        session.shut_out = True
+        writer = self.identifier(b"successor")
+        counters: dict[Address, int] = {}
+        for address in session.addresses:
+            for _ in range(choices.choose(3)):  # not everywhere, and doubled elsewhere
+                counter = counters.get(address, 0)
+                self._write(address, Kind.CLOSE_WRITER, writer, session.session.writer, counter)
+                counters[address] = choices.choose(2)
+
+    def _write(self, address: Address, kind: Kind, writer: bytes, conversation: bytes, counter: int) -> None:
+        envelope = Envelope(kind, 0, Role.INITIATOR, address.tag, writer, conversation, counter, -1, Suffix())
+        self.kafka.append(self.log_of(address), (encode_envelope(envelope), writer, None))
+
+    def _litter(self) -> None:
+        """Records that are none, or are meant for others."""
+        place = self.choices.pick(self.places)
+        match self.choices.choose(4):
+            case 0:
+                self.kafka.append(place.journal, (None, b"", b"\x07 not a record"))
+                self.sometimes.happened("undecodable")
+            case 1:
+                self.kafka.append(place.data, (b"\xff" * 40, b"", b""))
+            case 2:
+                self.kafka.append(place.data, (None, b"", b"plain"))
+            case _:
+                elsewhere = Address(place.address.topic, place.address.partition, b"gone")
+                self._write(elsewhere, Kind.CLOSE_WRITER, self.identifier(b"stranger"), self.identifier(b"nobody"), 0)
+
+    def _appended(self, log: Log, record: Record) -> None:
+        place = self._journals.get(log.name)
+        if place is None:
+            return
+        decision = place.judge.hear(record).decision
+        counts = place.judge.judged[-1].counts
+        happened, late = self.sometimes.happened, self.kafka.delivering
+        if isinstance(decision, Claim):
+            happened("clean claim", counts and decision.clean and decision.epoch > 1)
+            happened("invalid CLAIM", not counts)
+            happened("late CLAIM", late)
+        elif isinstance(decision, Commit):
+            happened("invalid COMMIT", not counts)
+            happened("zombie COMMIT", late and decision.epoch < place.judge.epoch)
+
+    # --------------------------------------------------------------------------------------------------------- calm
+
+    def _calm_down(self) -> None:
+        """No more faults, one owner for each partition: everything must drain (L1)."""
+        kafka = self.kafka
+        kafka.calm = True
+        for place in self.places:
+            rivals = [owner for owner in self.owners if owner.place is place]
+            keep = self.choices.pick(rivals)
+            for rival in rivals:
+                if rival is not keep:
+                    rival.crash()
+                    self.owners.remove(rival)
+        living = [session for session in self.sessions if not session.dead]
+        for turn in range(CALM_ROUNDS_MAX):
+            kafka.now_ms += ROUND_MS
+            if turn in (1, 4, 9):
+                self._deliver_most()
+            for session in living:
+                session.settle_down()
+            for owner in self.owners:
+                owner.settle_down()
+            if turn > 9 and all(session.closed for session in living) and all(owner.quiet for owner in self.owners):
+                return
+        waiting = [f"owner of {owner.place.name}" for owner in self.owners if not owner.quiet]
+        waiting += [f"session {session.session.writer.hex()}" for session in living if not session.closed]
+        raise SimulationFailure(f"L1: after {CALM_ROUNDS_MAX} calm rounds these still wait: {', '.join(waiting)}")
+
+    def _deliver_most(self) -> None:
+        """What is still on its way arrives now, save some that never will."""
+        kafka, choices = self.kafka, self.choices
+        late: list[Request] = kafka.late
+        for _ in range(len(late)):
+            if choices.chance(100):
+                late.pop(choices.choose(len(late)))
+            elif late:
+                kafka.deliver_late()
+
+    # -------------------------------------------------------------------------------------------------------- trace
+
+    def trace(self) -> str:
+        """A hash of everything that was chosen and written: the same for the same seed, always."""
+        out = sha256(self.choices.taken.tobytes())
+        for name, log in self.kafka.logs.items():
+            out.update(repr(name).encode())
+            for record in log.records:
+                out.update(repr((record.offset, record.timestamp_ms, record.header, record.key, record.body)).encode())
+        for place in self.places:
+            out.update(repr(sorted(place.view.rows.items())).encode())
+        out.update(repr(sorted(self.sometimes.counts.items())).encode())
+        return out.hexdigest()[:16]

@@ -1,0 +1,218 @@
+"""What can stand in a record, for property tests: names in any script, extreme numbers, every kind of detail."""
+
+from __future__ import annotations
+
+import unicodedata
+from typing import Final
+
+from hypothesis import strategies as st
+
+from konverse.schemas.catalog import CatalogObject, Change, Contract, MessageType, Queue, SentBy, Service
+from konverse.schemas.identifiers import Address
+from konverse.schemas.journal import Claim, Commit, EndOperation, Operations
+from konverse.schemas.records import (
+    Begin,
+    Bounce,
+    BounceReason,
+    Detail,
+    End,
+    Envelope,
+    Kind,
+    Notice,
+    NoticeReason,
+    Role,
+    Suffix,
+    WriterClosed,
+)
+
+INT_MAX: Final = 2**31 - 1
+COUNTER_MAX: Final = 2**62
+
+identifiers: Final = st.binary(min_size=16, max_size=16)
+tags: Final = st.binary(min_size=4, max_size=4)
+texts: Final = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+"""Anything that UTF-8 can carry."""
+
+names: Final = (
+    st.text(st.characters(exclude_categories=["Cs", "Cc"]), min_size=1, max_size=6)
+    .map(lambda text: unicodedata.normalize("NFC", text))
+    .filter(bool)
+)
+"""What `check_name` allows."""
+
+awkward_names: Final = st.one_of(names, st.text("aA0._-/{}% é-", min_size=1, max_size=6))
+"""The same, rich in what separates and escapes."""
+
+
+def _around(number: int) -> st.SearchStrategy[int]:
+    return st.integers(max(number - 2, 0), number + 2)
+
+
+counters: Final = st.one_of(
+    st.integers(0, 300), st.sampled_from([2**power for power in range(6, 62)]).flatmap(_around), st.integers(0, COUNTER_MAX)
+)
+"""Small ones, those around the places where a number gets one byte more, and any up to 2 to the 62nd."""
+
+sequences: Final = st.one_of(st.just(-1), counters)
+ints: Final = st.integers(0, INT_MAX)
+
+addresses: Final = st.builds(Address, topic=texts, partition=ints, tag=tags)
+
+begins: Final = st.builds(
+    Begin,
+    from_service=texts,
+    to_service=texts,
+    contract=texts,
+    home=addresses,
+    target=addresses,
+    group=identifiers,
+    key=st.none() | st.binary(max_size=30),
+    broker_instance=st.none() | texts,
+    lifetime_ms=st.just(-1) | counters,
+)
+
+details: Final[st.SearchStrategy[Detail]] = st.one_of(
+    st.none(),
+    st.builds(
+        End,
+        opener=identifiers,
+        home=addresses,
+        received=st.lists(st.tuples(identifiers, counters), max_size=4).map(tuple),
+    ),
+    st.builds(Bounce, writer=identifiers, counter=counters, at=addresses, reason=st.sampled_from(BounceReason)),
+    st.builds(Notice, writer=identifiers, next=counters, at=addresses, reason=st.sampled_from(NoticeReason)),
+    st.builds(WriterClosed, writer=identifiers, closed_at=counters, at=addresses),
+)
+
+suffixes: Final = st.builds(
+    Suffix,
+    message_type=texts,
+    fragment=st.none() | st.tuples(ints, ints),
+    home=st.none() | addresses,
+    begin=st.none() | begins,
+    origin=st.none() | identifiers,
+    detail=details,
+)
+
+envelopes: Final = st.builds(
+    Envelope,
+    kind=st.sampled_from(Kind),
+    flags=st.integers(0, 255),
+    role=st.sampled_from(Role),
+    tag=tags,
+    writer=identifiers,
+    conversation=identifiers,
+    counter=counters,
+    sequence=sequences,
+    suffix=suffixes,
+)
+
+claims: Final = st.builds(
+    Claim,
+    epoch=counters,
+    owner=identifiers,
+    fold_version=ints,
+    incarnation=identifiers,
+    data_topic_id=identifiers,
+    journal_topic_id=identifiers,
+    clean=st.booleans(),
+)
+
+
+@st.composite
+def operations(draw: st.DrawFn) -> Operations:
+    """Operations whose columns fit together."""
+    types = draw(st.lists(texts, max_size=3))
+    sends = draw(
+        st.lists(st.tuples(counters, st.integers(0, len(types) - 1), st.binary(max_size=40)), max_size=5)
+        if types
+        else st.just([])
+    )
+    receives = draw(st.lists(st.tuples(counters, counters), max_size=5))
+    return Operations(
+        begins=draw(st.lists(st.tuples(identifiers, begins), max_size=2)),
+        receive_endpoints=[endpoint for endpoint, _ in receives],
+        receive_positions=[position for _, position in receives],
+        types=types,
+        send_endpoints=[endpoint for endpoint, _, _ in sends],
+        send_types=[place for _, place, _ in sends],
+        send_bodies=[body for _, _, body in sends],
+        ends=draw(st.lists(st.builds(EndOperation, counters, ints, texts), max_size=3)),
+    )
+
+
+commits: Final = st.builds(
+    Commit,
+    epoch=counters,
+    owner=identifiers,
+    number=counters,
+    previous_hash=st.binary(min_size=32, max_size=32),
+    ingest_to=counters,
+    operations=operations(),
+    output_acks=st.lists(st.tuples(addresses, counters), max_size=3),
+    rejected=st.lists(st.tuples(counters, ints), max_size=3),
+    release=st.booleans(),
+    parts=ints,
+)
+
+catalog_objects: Final[st.SearchStrategy[CatalogObject]] = st.one_of(
+    st.builds(MessageType, name=texts, validation=texts),
+    st.builds(Contract, name=texts, sent_by=st.dictionaries(texts, st.sampled_from(SentBy), max_size=4)),
+    st.builds(
+        Queue,
+        name=texts,
+        topic=texts,
+        subscription=texts,
+        partitions=ints,
+        incarnation=identifiers,
+        data_topic_id=identifiers,
+        journal_topic_id=identifiers,
+    ),
+    st.builds(Service, name=texts, queue=texts, contracts=st.lists(texts, max_size=4).map(tuple)),
+)
+
+changes: Final = st.builds(
+    Change, expected_offset=counters, database=texts, kind=texts, name=texts, value=st.none() | catalog_objects
+)
+
+
+@st.composite
+def damaged(draw: st.DrawFn, valid: st.SearchStrategy[bytes]) -> bytes:
+    """Bytes that nobody wrote: any, or valid ones that were cut, extended, changed, or given an absurd number."""
+    data = bytearray(draw(valid))
+    at = draw(st.integers(0, len(data)))
+    match draw(st.sampled_from(["any", "cut", "extend", "change", "number", "drop", "swap"])):
+        case "any":
+            return draw(st.binary(max_size=200))
+        case "cut":
+            return bytes(data[:at])
+        case "extend":
+            return bytes(data) + draw(st.binary(min_size=1, max_size=30))
+        case "change":
+            for _ in range(draw(st.integers(1, 4))):
+                data[draw(st.integers(0, len(data) - 1))] = draw(st.integers(0, 255))
+        case "number":
+            data[at : at + draw(st.integers(0, 2))] = draw(st.sampled_from(ABSURD))
+        case "drop":
+            del data[at : at + draw(st.integers(1, 20))]
+        case _:
+            other = draw(st.integers(0, len(data)))
+            data[at:] = data[at:][: other // 2] + data[:other]
+    return bytes(data)
+
+
+def _zigzag(number: int) -> bytes:
+    rest = (number << 1) ^ (number >> 63)
+    out = bytearray()
+    while rest > 0x7F:
+        out.append((rest & 0x7F) | 0x80)
+        rest >>= 7
+    return bytes([*out, rest])
+
+
+ABSURD: Final = [
+    *(_zigzag(number) for number in (2**60, -(2**60), 2**63 - 1, -(2**63), 2**40, -1, 2**31, 2**20, -(2**20))),
+    b"\xff" * 12,
+    b"\x80" * 40 + b"\x00",
+]
+"""Avro numbers that a length, a count or an index must survive."""

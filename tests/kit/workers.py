@@ -1,0 +1,341 @@
+"""Worker processes for fault tests: `python -m tests.kit.workers '<job>'`, and `Worker`, which runs one.
+
+A worker reads a queue, answers every message with a nonce that this execution alone made, and says in a file of JSON
+lines what it does. A job may name a point at which the process kills itself: the product's own methods are wrapped for
+that, in this process only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import konverse
+from konverse.bridge import owning
+from konverse.bridge.broker import Broker
+from konverse.bridge.kafka import Kafka
+from konverse.bridge.owning import OUTPUT_LINGER_MS, Owning
+from konverse.bridge.reader import Reader
+from konverse.bridge.view import ViewWriter
+from konverse.dialog.emitter import Emitter
+from konverse.dialog.owner import Owner
+from konverse.schemas.catalog import END_DIALOG, ERROR
+from konverse.schemas.journal import Claim, decode
+from tests.kit.shop import NOTE, ORDER, RECEIPT, begin, until
+
+_ROOT: Final = Path(__file__).parents[2]
+_OUTPUTS_BEFORE_DEATH: Final = 3
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a worker does."""
+
+    bootstrap: str
+    database: str
+    log: str
+    """JSON lines, appended."""
+    work: str = "answer"
+    """`answer` reads a queue; `send` sends numbered messages on a few dialogs until it is killed or has sent `count`."""
+    queue: str = "Orders"
+    partitions: list[int] | None = None
+    batch: int = 100
+    max_messages: int | None = None
+    idle_s: float | None = 3.0
+    """The worker ends when nothing came for so long; None: never."""
+    die_at: str = ""
+    """A name of `POINTS`."""
+    die_on: int = 1
+    """Die at this occurrence of the point, 1 being the first."""
+    hold_on: str = ""
+    """Body of a message whose handler waits until the file `release` exists."""
+    release: str = ""
+    count: int = 0
+    dialogs: int = 4
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Further settings of `connect`."""
+
+
+# --------------------------------------------------------------------------------------------------- inside the process
+
+
+class Diary:
+    """Says what happened in a line that survives the death of the process."""
+
+    def __init__(self, path: str) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+    def write(self, event: str, **details: Any) -> None:
+        """Append a line."""
+        os.write(self._file, (json.dumps({"event": event, "pid": os.getpid(), **details}) + "\n").encode())
+
+
+class Death:
+    """Ends the process with SIGKILL at the n-th occurrence of what it is told."""
+
+    def __init__(self, job: Job, diary: Diary) -> None:
+        self._job = job
+        self._diary = diary
+        self._left = job.die_on
+
+    def near(self) -> None:
+        """The point was reached once more."""
+        self._left -= 1
+        if self._left == 0:
+            self._diary.write("dies", at=self._job.die_at)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _wrap(owner: type, name: str, make: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    original = getattr(owner, name)
+    wrapped = make(original)
+    setattr(owner, name, wrapped)
+    for effect, method in owning._EFFECTS.items():
+        if method is original:
+            owning._EFFECTS[effect] = wrapped
+
+
+def _before(owner: type, name: str, death: Death, when: Callable[..., bool] = lambda *_, **__: True) -> None:
+    """Die when the method is called, if `when(*arguments)`."""
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*arguments: Any, **options: Any) -> Any:
+            if when(*arguments, **options):
+                death.near()
+            return original(*arguments, **options)
+
+        return wrapped
+
+    _wrap(owner, name, make)
+
+
+def _after(owner: type, name: str, death: Death, when: Callable[..., bool] = lambda *_, **__: True) -> None:
+    """Die when the method has returned, if `when(result, *arguments)`."""
+
+    def make(original: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*arguments: Any, **options: Any) -> Any:
+            result = original(*arguments, **options)
+            if when(result, *arguments, **options):
+                death.near()
+            return result
+
+        return wrapped
+
+    _wrap(owner, name, make)
+
+
+def _consumes(data: bytes | None) -> bool:
+    record = decode(data or b"")
+    return not isinstance(record, Claim) and bool(record.operations.receive_endpoints)
+
+
+class _CountingProducer:
+    """Dies when the k-th output of a window was handed over; with `delivered`, the ones before are in the log then."""
+
+    def __init__(self, inner: Any, death: Death, *, delivered: bool) -> None:
+        self._inner = inner
+        self._death = death
+        self._delivered = delivered
+        self._left = _OUTPUTS_BEFORE_DEATH
+
+    def produce(self, *arguments: Any) -> None:
+        self._inner.produce(*arguments)
+        self._left -= 1
+        if self._left == 0:
+            if self._delivered:
+                self._inner.flush()
+            self._death.near()
+
+    def __len__(self) -> int:
+        return len(self._inner)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+
+def _within_emission(death: Death, *, delivered: bool) -> None:
+    original = Kafka.data_producer
+
+    def wrapped(kafka: Kafka, *, linger_ms: int) -> Any:
+        producer = original(kafka, linger_ms=linger_ms)
+        return _CountingProducer(producer, death, delivered=delivered) if linger_ms == OUTPUT_LINGER_MS else producer
+
+    Kafka.data_producer = wrapped  # type: ignore[assignment, method-assign]
+
+
+POINTS: Final[dict[str, Callable[[Death], None]]] = {
+    "after the CLAIM is in the journal": lambda death: _before(
+        Owning, "_on_append", death, lambda *call: not _consumes(call[-1].value())
+    ),
+    "after ingest": lambda death: _after(Owning, "ingest", death, lambda count, *_: count > 0),
+    "after the handler, before the commit": lambda death: _after(Reader, "_done", death),
+    "before the COMMIT is produced": lambda death: _before(
+        Owning, "_append", death, lambda *call: _consumes(call[-1].data)
+    ),
+    "after the COMMIT is handed to the producer": lambda death: _after(
+        Owning, "_append", death, lambda *call: _consumes(call[-1].data)
+    ),
+    "after the COMMIT is in the journal, before its acknowledgement is handled": lambda death: _before(
+        Owning, "_on_append", death, lambda *call: _consumes(call[-1].value())
+    ),
+    "after the acknowledgement, before the view is written": lambda death: _before(
+        ViewWriter, "show", death, lambda *call: not call[2].whole
+    ),
+    "before emission": lambda death: _before(Owning, "_emit", death),
+    "within emission, what was handed over not delivered": lambda death: _within_emission(death, delivered=False),
+    "within emission, what was handed over delivered": lambda death: _within_emission(death, delivered=True),
+    "after emission, before the acknowledgements are journaled": lambda death: _after(Emitter, "drained", death),
+    "after the acknowledgements are journaled": lambda death: _before(
+        Owner, "_committed", death, lambda self, *_: bool(self._in_flight and self._in_flight.commit.output_acks)
+    ),
+}
+"""Where a worker can die; each wraps a method of the product."""
+
+
+def _answer(broker: Broker, job: Job, diary: Diary) -> None:
+    partitions = None if job.partitions is None else tuple(job.partitions)
+    reader = broker.reader(
+        job.queue, batch=job.batch, max_messages=job.max_messages, timeout=job.idle_s, partitions=partitions
+    )
+    diary.write("reads")
+    owned: frozenset[int] = frozenset()
+    with reader:
+        for transaction in reader:
+            if reader.partitions != owned:
+                owned = reader.partitions
+                diary.write("owns", partitions=sorted(owned))
+            with transaction:
+                for message in transaction:
+                    if message.type in (END_DIALOG, ERROR):
+                        transaction.end(message.dialog)
+                        continue
+                    nonce = uuid.uuid4().hex
+                    diary.write(
+                        "handled",
+                        conversation=str(message.dialog.id),
+                        sequence=message.sequence,
+                        id=message.id,
+                        nonce=nonce,
+                    )
+                    transaction.send(message.dialog, RECEIPT, nonce.encode())
+                    if job.hold_on and message.body == job.hold_on.encode():
+                        diary.write("holds")
+                        until(Path(job.release).exists, "release of the handler", 120)
+
+
+def _send(broker: Broker, job: Job, diary: Diary) -> None:
+    dialogs = [begin(broker) for _ in range(job.dialogs)]
+    last: list[Any] = []
+    for number in range(job.count):
+        dialog = dialogs[number % len(dialogs)]
+        receipt = dialog.send(ORDER if number % 7 else NOTE, b"order %d" % number)
+        diary.write("sends", conversation=dialog.id.hex, body=f"order {number}")
+        last.append((dialog, number, receipt))
+        if number % 50 == 49:
+            receipt.wait()
+            for earlier, body, known in last:
+                if known.acknowledged:
+                    diary.write("acknowledged", conversation=earlier.id.hex, body=f"order {body}")
+            last = [entry for entry in last if not entry[2].acknowledged]
+    broker.flush()
+    diary.write("flushed")
+
+
+def main() -> None:
+    """Do the job that the command line holds."""
+    job = Job(**json.loads(sys.argv[1]))
+    diary = Diary(job.log)
+    if job.die_at:
+        POINTS[job.die_at](Death(job, diary))
+    with konverse.connect(f"kafka://{job.bootstrap}", database=job.database, **job.settings) as broker:
+        {"answer": _answer, "send": _send}[job.work](broker, job, diary)
+    diary.write("done")
+
+
+# -------------------------------------------------------------------------------------------------- outside of it
+
+
+class Worker:
+    """A worker process of ours. Leaving the block ends it."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self._log = Path(job.log)
+        self._errors = self._log.with_suffix(f".{uuid.uuid4().hex[:6]}.stderr")
+        with self._errors.open("wb") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tests.kit.workers", json.dumps(asdict(job))], cwd=_ROOT, stderr=errors
+            )
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """What this worker has said so far."""
+        return [event for event in read_diary(self._log) if event["pid"] == self.process.pid]
+
+    def said(self, event: str) -> list[dict[str, Any]]:
+        """Its events of that name."""
+        return [entry for entry in self.events if entry["event"] == event]
+
+    def wait_for(self, event: str, count: int = 1, deadline_s: float = 60.0) -> list[dict[str, Any]]:
+        """Wait until it has said that so often."""
+
+        def reached() -> list[dict[str, Any]] | None:
+            found = self.said(event)
+            assert len(found) >= count or self.process.poll() is None, f"the worker ended early:\n{self.errors}"
+            return found if len(found) >= count else None
+
+        return until(reached, f"{count} times {event!r} of a worker", deadline_s) or []
+
+    def wait(self, deadline_s: float = 90.0) -> int:
+        """Wait for its end and return its exit code."""
+        try:
+            return self.process.wait(deadline_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"the worker does not end within {deadline_s} s:\n{self.errors}") from None
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send this process a signal."""
+        self.process.send_signal(number)
+
+    @property
+    def errors(self) -> str:
+        """What it wrote to its standard error."""
+        return self._errors.read_text(errors="replace")[-4_000:]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait(30)
+        if error is not None:
+            error.add_note(f"stderr of worker {self.process.pid}:\n{self.errors}")
+
+
+def read_diary(path: Path) -> list[dict[str, Any]]:
+    """What all workers of a test have said; a line that is not finished yet is left out."""
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]]
+
+
+def milliseconds_since(start: float) -> int:
+    """For figures that tests print."""
+    return round((time.monotonic() - start) * 1000)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,265 @@
+"""Random lives of a data log: several writers, conversations and message types, and all that can go wrong with them.
+
+A script is a list of steps, small tuples that hypothesis can shrink. `rows_of` turns it into records with running
+counters; what a step means when its conversation is over or its writer closed is for the fold to say.
+"""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import Any, Final, NamedTuple
+
+from hypothesis import strategies as st
+
+from konverse.dialog.endpoint import Endpoint, Writer
+from konverse.dialog.partition import Partition
+from konverse.schemas.envelope import PREFIX_BYTES, decode, encode
+from konverse.schemas.errors import MalformedRecord
+from konverse.schemas.identifiers import Address
+from konverse.schemas.records import FIRST, NO_SEQUENCE, Bounce, BounceReason, End, Envelope, Kind, Role, Suffix
+from tests.kit.builders import GARBAGE, Record, Row, Scribe, Side, address_of, begin_block, identifier
+
+HERE: Final = address_of("orders")
+AWAY: Final = address_of("replies")
+WRITERS: Final = [identifier(f"writer {number}") for number in range(3)]
+CONVERSATIONS: Final = [identifier(f"conversation {number}") for number in range(3)]
+STARTS: Final = [0, 60, 8185, 8190, 16380, 16383]
+"""Counters and sequence numbers from which a few records cross a boundary of the prediction."""
+
+
+class Step(NamedTuple):
+    """One thing that happens; what `option` chooses depends on `what`."""
+
+    what: str
+    writer: int
+    conversation: int
+    role: Role
+    option: int
+
+
+OFTEN: Final = ["message", "burst"]
+SOMETIMES: Final = ["message", "first", "begin", "again", "gap", "close", "end", "error", "end call", "nothing"]
+SELDOM: Final = ["bounce", "elsewhere", "other kind"]
+
+steps: Final = st.builds(
+    Step,
+    st.sampled_from(OFTEN) | st.sampled_from(SOMETIMES) | st.sampled_from(SOMETIMES + SELDOM),
+    st.sampled_from([0, 0, 0, 1, 1, 2]),
+    st.sampled_from([0, 0, 0, 1, 1, 2]),
+    st.sampled_from([Role.INITIATOR, Role.INITIATOR, Role.TARGET]),
+    st.integers(0, 11),
+)
+scripts: Final = st.lists(st.lists(steps, max_size=12), max_size=10).map(lambda parts: [*chain.from_iterable(parts)])
+"""Parts, because hypothesis makes lists of five on the average."""
+
+
+class _Author:
+    """Writes what a script says, and knows from the reference which sequence number comes next."""
+
+    def __init__(self, counter: int, sequence: int) -> None:
+        self.rows: list[Row] = []
+        self.scribes = [Scribe(f"writer {number}") for number in range(len(WRITERS))]
+        self.reference = opened(counter, sequence)
+        for scribe in self.scribes:
+            scribe.next[HERE] = counter
+
+    def play(self, step: Step) -> None:
+        scribe, conversation, option = self.scribes[step.writer], CONVERSATIONS[step.conversation], step.option
+        match step.what:
+            case "message":
+                self._message(step)
+            case "burst":
+                for _ in range(1 + option % 6):
+                    self._message(step)
+            case "first":
+                block = begin_block(group=conversation, key=b"a key" if option == 1 else None)
+                self._put(scribe.first(HERE, conversation, block, role=step.role, sequence=option % 2))
+            case "begin":
+                group = conversation if option % 2 else identifier("a group")
+                self._put(scribe.begin(conversation, begin_block(home="orders", target="replies", group=group)))
+            case "again":
+                if self.rows:
+                    self.rows.append(self.rows[-1 - option % len(self.rows)])
+            case "gap":
+                ahead = scribe.next[HERE] + 1 + option
+                self._put(scribe.message(HERE, conversation, role=step.role, counter=ahead))
+            case "close":
+                self._put(scribe.close(HERE, WRITERS[option % 3]))
+            case "bounce":
+                detail = Bounce(WRITERS[step.writer], option // 4, [HERE, AWAY][option % 2], BounceReason.ENDED)
+                self._put(scribe.bounce(HERE, conversation, detail))
+            case "elsewhere":
+                other = Address("orders", 0, b"else")
+                self._put(scribe.message(other, conversation, role=step.role, counter=scribe.next[HERE]))
+            case "other kind":
+                self._put(scribe.write([Kind.FIN, Kind.OPEN, Kind.NO_PEER, Kind.BATCH][option % 4], HERE, conversation))
+            case "nothing":
+                self._put(self._no_record(scribe, conversation, step))
+            case _:
+                self._end(scribe, conversation, step)
+
+    def _message(self, step: Step) -> None:
+        """Mostly as a good sender writes it; unnumbered, or numbered wrongly, by one or by one round of the tables."""
+        conversation, option = CONVERSATIONS[step.conversation], step.option
+        right = self.reference.received.get((Role(1 - step.role), conversation), 0)
+        number = {7: NO_SEQUENCE, 8: NO_SEQUENCE, 9: right + 1, 10: max(right - 8192, 0)}.get(option, right)
+        suffix = Suffix("order" if option not in (6, 8) else "rücknahme", home=AWAY if option else None)
+        flags = 2 if option == 11 else 0
+        scribe = self.scribes[step.writer]
+        self._put(scribe.message(HERE, conversation, role=step.role, sequence=number, suffix=suffix, flags=flags))
+
+    def _end(self, scribe: Scribe, conversation: bytes, step: Step) -> None:
+        if step.what == "end call":
+            body = b"<Error/>" if step.option % 3 == 1 else b""
+            self._put(scribe.write(Kind.END_CALL, HERE, conversation, role=step.role), body)
+            return
+        detail = End(WRITERS[step.option % 3], AWAY)
+        suffix = Suffix("its end", detail=detail if step.option else None)
+        kind = Kind.END if step.what == "end" else Kind.ERROR
+        self._put(scribe.end(HERE, conversation, detail, kind, role=step.role, suffix=suffix))
+
+    def _no_record(self, scribe: Scribe, conversation: bytes, step: Step) -> bytes | None:
+        """No header, no envelope, or an envelope with the ending that a lane without a prediction might expect."""
+        if step.option < 4:
+            return [None, b"", GARBAGE, b"\x00" * 39][step.option]
+        header = scribe.message(HERE, conversation, role=step.role, counter=scribe.next[HERE])
+        number = self.reference.received.get((Role(1 - step.role), conversation), 0)
+        return encode(header[:PREFIX_BYTES], scribe.next[HERE], number, b"\xff" * 12 if step.option < 8 else b"")
+
+    def _put(self, header: bytes | None, body: bytes | None = b"body") -> None:
+        self.rows.append((header, Record(body)))
+        self.reference.read_header(header)
+
+
+def rows_of(script: list[Step], counter: int = 0, sequence: int = 0) -> list[Row]:
+    """The records of a script whose writers start at `counter` and conversations at `sequence`."""
+    author = _Author(counter, sequence)
+    for step in script:
+        author.play(step)
+    return author.rows
+
+
+def prepared(counter: int = 0, sequence: int = 0) -> Side:
+    """A partition that lives already: known writers, and both sides of two conversations that have received so much."""
+    side = Side("orders")
+    if counter:
+        for name in WRITERS:
+            writer = side.state.writers[name] = Writer(name)
+            writer.next = counter
+            writer.carry()
+    founder = Scribe("founder")
+    for number, conversation in enumerate(CONVERSATIONS[:2]):
+        side.take(founder.first(side.address, conversation, begin_block(key=b"key" if number else None)))
+        side.take(founder.begin(conversation, begin_block(home="orders", target="replies")))
+    for endpoint in side.state.live():
+        endpoint.queue.clear()
+        endpoint.received = endpoint.consumed = sequence
+    side.state.unread = 0
+    side.state.ready.clear()
+    return side
+
+
+def opened(counter: int = 0, sequence: int = 0) -> Reference:
+    """What the reference knows of a prepared partition."""
+    reference = Reference()
+    reference.next = {identifier("founder"): 4, **(dict.fromkeys(WRITERS, counter) if counter else {})}
+    for role in Role:
+        for conversation in CONVERSATIONS[:2]:
+            reference.open(role, conversation, sequence)
+    return reference
+
+
+def outcome(state: Partition) -> dict[str, Any]:
+    """Everything in which two folds of one log must agree."""
+    return {
+        "digest": state.digest(),
+        "statistics": state.statistics,
+        "unread": state.unread,
+        "endings": state.endings,
+        "ready": [endpoint.conversation for endpoint in state.ready],
+        "changed": [endpoint.conversation for endpoint in state.changed],
+        "forgotten": [endpoint.conversation for endpoint in state.forgotten],
+    }
+
+
+Place = tuple[Role, bytes]
+
+
+class Reference:
+    """Who is heard, in as few lines as it takes: invariants I4, I5 and I9 without any optimisation."""
+
+    def __init__(self) -> None:
+        self.next: dict[bytes, int] = {}
+        self.closed: set[bytes] = set()
+        self.ended_by: dict[Place, set[str]] = {}
+        self.tombstones: dict[bytes, bytes] = {}
+        self.queues: dict[Place, list[str]] = {}
+        self.received: dict[Place, int] = {}
+
+    def open(self, role: Role, conversation: bytes, received: int = 0) -> None:
+        self.ended_by[role, conversation] = set()
+        self.queues[role, conversation] = []
+        self.received[role, conversation] = received
+
+    def read_header(self, header: bytes | None) -> None:
+        """One record of the log."""
+        try:
+            envelope = decode(header or b"")
+        except MalformedRecord:
+            return
+        if envelope.tag == HERE.tag and envelope.counter == self.next.get(envelope.writer, 0):
+            self.next[envelope.writer] = envelope.counter + 1
+            if envelope.writer not in self.closed:
+                self._hear(envelope)
+
+    def _hear(self, envelope: Envelope) -> None:
+        mine = (envelope.role, envelope.conversation)
+        theirs = (Role(1 - envelope.role), envelope.conversation)
+        match envelope.kind:
+            case Kind.MESSAGE:
+                self._message(theirs, envelope)
+            case Kind.BEGIN if (Role.INITIATOR, envelope.conversation) not in self.ended_by:
+                self.open(Role.INITIATOR, envelope.conversation)
+            case Kind.CLOSE_WRITER:
+                self.closed.add(envelope.conversation)
+                self.next.setdefault(envelope.conversation, 0)
+                self.tombstones = {c: w for c, w in self.tombstones.items() if w != envelope.conversation}
+            case Kind.END | Kind.ERROR if isinstance(envelope.suffix.detail, End):
+                self._peer_end(theirs, envelope, envelope.suffix.detail.opener)
+            case Kind.END_CALL if mine in self.ended_by and "us" not in self.ended_by[mine]:
+                self.queues[mine].clear()
+                self._end(mine, "us")
+            case _:
+                pass
+
+    def _message(self, place: Place, envelope: Envelope) -> None:
+        if place not in self.ended_by and envelope.flags & FIRST and place[0] is Role.TARGET:
+            if self.tombstones.get(place[1]) == envelope.writer:
+                del self.tombstones[place[1]]
+                return
+            self.open(*place)
+        if self.ended_by.get(place) == set():
+            self._queue(place, envelope)
+
+    def _peer_end(self, place: Place, envelope: Envelope, opener: bytes) -> None:
+        if place not in self.ended_by:
+            if place[0] is Role.TARGET and opener not in self.closed:
+                self.tombstones[place[1]] = opener
+        elif "peer" not in self.ended_by[place]:
+            if envelope.kind is Kind.END and not self.ended_by[place]:
+                self._queue(place, envelope)
+            self._end(place, "peer")
+
+    def _queue(self, place: Place, envelope: Envelope) -> None:
+        self.queues[place].append(envelope.suffix.message_type)
+        self.received[place] += 1
+
+    def _end(self, place: Place, who: str) -> None:
+        self.ended_by[place].add(who)
+        if len(self.ended_by[place]) == 2:
+            del self.ended_by[place], self.queues[place], self.received[place]
+
+
+def place_of(endpoint: Endpoint) -> Place:
+    """Under which name the reference knows an endpoint."""
+    return endpoint.role, endpoint.conversation

@@ -1,0 +1,47 @@
+"""One Spark session and as many topics as the tests want."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+from confluent_kafka.admin import AdminClient, NewTopic
+from pyspark.sql import SparkSession
+
+from konverse.deploy.java import find_java, spark_java_home
+from konverse.schemas.errors import StackError
+from konverse.spark.session import local_session
+from tests.kit.servers import Servers, missing
+from tests.spark.logs import Log
+
+NewLog = Callable[..., Log]
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """A session of this machine, shared by all tests."""
+    try:
+        java_home = spark_java_home(find_java())
+    except StackError as error:
+        missing(error)
+    session = local_session("konverse tests", java_home=java_home)
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def new_log(servers: Servers) -> Iterator[NewLog]:
+    """Make topics that go when the test is over."""
+    admin = AdminClient({"bootstrap.servers": servers.bootstrap})
+    with ExitStack() as exits:
+
+        def make(partitions: int = 1, name: str | None = None) -> Log:
+            topic = name or f"spark-{uuid.uuid4().hex[:12]}"
+            admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result()
+            exits.callback(lambda: admin.delete_topics([topic])[topic].result())
+            return Log(servers.bootstrap, topic)
+
+        yield make

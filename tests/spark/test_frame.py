@@ -1,0 +1,94 @@
+"""Decoding in bulk says what the decoders of the schemas say."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from konverse.schemas.envelope import decode, decode_suffix, encode, encode_envelope, encode_suffix
+from konverse.schemas.errors import MalformedRecord
+from konverse.schemas.records import Envelope, Kind, Role, Suffix
+from konverse.spark import frame, suffix
+from tests.kit.builders import Scribe, identifier
+from tests.kit.strategies import COUNTER_MAX, damaged, envelopes, suffixes
+from tests.spark.logs import ORDERS
+
+PREFIX: Final = Scribe("writer").message(ORDERS, identifier("a conversation"))[:39]
+LONGEST: Final = 2**63 - 1
+
+
+def one_by_one(header: bytes | None) -> Envelope | None:
+    if header is None:
+        return None
+    try:
+        return decode(header)
+    except MalformedRecord:
+        return None
+
+
+def assert_same(found: frame.Frame, headers: list[bytes | None]) -> None:
+    expected = [one_by_one(header) for header in headers]
+    assert found.sound.tolist() == [envelope is not None for envelope in expected]
+    for row, envelope in enumerate(expected):
+        if envelope is None:
+            continue
+        assert (Kind(found.kind[row]), Role(found.role[row])) == (envelope.kind, envelope.role)
+        assert found.tagged_writer[row].tobytes() == envelope.tag + envelope.writer
+        assert found.conversation[row].tobytes() == envelope.conversation
+        assert (found.counter[row], found.sequence[row]) == (envelope.counter, envelope.sequence)
+        assert found.message_type[row].as_py() == envelope.suffix.message_type
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.none() | envelopes.map(encode_envelope), max_size=20))
+def test_honest_headers_decode_in_bulk_as_one_by_one(headers: list[bytes | None]) -> None:
+    assert_same(frame.decode(headers), headers)
+
+
+@settings(max_examples=500, deadline=None)
+@given(st.lists(damaged(envelopes.map(encode_envelope)), max_size=12))
+def test_damaged_headers_decode_in_bulk_as_one_by_one(headers: list[bytes]) -> None:
+    assert_same(frame.decode(headers), [*headers])
+
+
+def test_numbers_of_every_length_are_read() -> None:
+    tail = encode_suffix(Suffix("order"))
+    numbers = [0, -1, 63, 64, 8191, 8192, COUNTER_MAX, LONGEST, -LONGEST - 1]
+    headers = [encode(PREFIX, counter, sequence, tail) for counter in numbers for sequence in numbers]
+    assert_same(frame.decode(headers), [*headers])
+
+
+def test_a_header_cut_anywhere_is_not_sound() -> None:
+    whole = encode(PREFIX, 300, 7, encode_suffix(Suffix("order")))
+    headers = [whole[:size] for size in range(len(whole))]
+    assert not frame.decode(headers).sound.any()
+    assert frame.decode([*headers, whole]).sound.tolist() == [False] * len(whole) + [True]
+
+
+@settings(max_examples=300, deadline=None)
+@given(suffixes.map(encode_suffix))
+def test_the_message_type_of_a_suffix_is_found_without_building_it(data: bytes) -> None:
+    assert suffix.message_type(data) == decode_suffix(data).message_type
+
+
+@settings(max_examples=1000, deadline=None)
+@given(damaged(suffixes.map(encode_suffix)))
+def test_a_suffix_is_walked_only_where_the_decoder_takes_it(data: bytes) -> None:
+    try:
+        expected = decode_suffix(data).message_type
+    except MalformedRecord:
+        expected = None
+    assert suffix.message_type(data) == expected
+    try:
+        walked = suffix.walk(data)
+    except (LookupError, ValueError):
+        return
+    assert walked == expected
+
+
+def test_the_usual_suffixes_are_walked() -> None:
+    scribe = Scribe("writer")
+    plain = scribe.message(ORDERS, identifier("a conversation"))
+    assert suffix.walk(plain[41:]) == "order"

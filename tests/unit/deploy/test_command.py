@@ -1,0 +1,54 @@
+"""The `konverse` command itself: errors, exit codes, commands of other packages."""
+
+from __future__ import annotations
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from konverse.bridge.cli.main import KonverseGroup, app, exit_code
+from konverse.schemas.errors import InvalidName, KafkaUnavailable, KonverseError, PortTaken
+
+
+def failing(error: Exception) -> typer.Typer:
+    """A command that raises, in a group that handles errors as konverse does."""
+    made = typer.Typer(cls=KonverseGroup)
+
+    @made.callback()
+    def options(*, debug: bool = False) -> None:
+        """Take the option that decides about tracebacks."""
+
+    @made.command()
+    def fail() -> None:
+        raise error
+
+    return made
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(KafkaUnavailable("no Kafka"), 1), (InvalidName("no name"), 2), (PortTaken("taken"), 3)]
+)
+def test_an_error_is_one_line_and_an_exit_code(error: KonverseError, code: int) -> None:
+    answer = CliRunner().invoke(failing(error), ["fail"])
+    assert (answer.exit_code, answer.stderr, answer.stdout) == (code, f"konverse: {error}\n", "")
+    assert exit_code(error) == code
+
+
+def test_with_debug_the_error_itself_comes_through() -> None:
+    answer = CliRunner().invoke(failing(PortTaken("taken")), ["--debug", "fail"])
+    assert isinstance(answer.exception, PortTaken)
+
+
+def test_an_error_that_nobody_foresaw_is_not_hidden() -> None:
+    answer = CliRunner().invoke(failing(ValueError("a bug")), ["fail"])
+    assert isinstance(answer.exception, ValueError)
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    answer = CliRunner().invoke(app, ["--version"])
+    assert answer.exit_code == 0
+    assert answer.stdout.startswith("konverse ")
+
+
+def test_an_unknown_command_is_wrong_usage() -> None:
+    assert CliRunner().invoke(app, ["no-such-command"]).exit_code == 2

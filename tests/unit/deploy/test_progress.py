@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+
+from konverse.deploy.progress import Display, PlainLines, reporter_for
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_pipe_gets_plain_lines() -> None:
+    stream = io.StringIO()
+    reporter = reporter_for(stream)
+    assert isinstance(reporter, PlainLines)
+    with reporter.step("Downloading", 2) as advance:
+        advance("one")
+    assert stream.getvalue() == "Downloading ...\n"
+
+
+@pytest.mark.parametrize("pieces", [None, 2])
+def test_a_terminal_gets_a_display_that_leaves_nothing(pieces: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    stream = Terminal()
+    reporter = reporter_for(stream)
+    assert isinstance(reporter, Display)
+    with reporter.step("Downloading [kafka]", pieces) as advance:
+        for piece in ("one", "two", "three"):
+            advance(piece)
+    assert "Downloading [kafka]" in re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", stream.getvalue())
+    assert stream.getvalue().endswith("\x1b[2K")
