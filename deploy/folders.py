@@ -95,7 +95,10 @@ class StackHome:
             raise InvalidSettings(f"{self.root} is not empty and not the folder of a stack. Choose a new or empty one.")
 
     def create(self) -> None:
-        """Make the folder and its parts."""
+        """Make the folder, which only its user may enter, and its parts."""
+        make_folder(self.root.parent)
+        with filesystem_faults(self.root):
+            self.root.mkdir(mode=0o700, exist_ok=True)
         for part in ("config", "data", "logs", "tmp"):
             make_folder(self.root / part)
         with filesystem_faults(self._mark):

@@ -75,6 +75,13 @@ class Spawner:
         self._ask({"do": "release"})
         self._finish()
 
+    def let_go(self) -> None:
+        """Leave the guard to an owner that is another process. This spawner can start nothing more."""
+        for pipe in (self._guard.stdin, self._guard.stdout):
+            if pipe is not None:
+                pipe.close()
+        self._guard.returncode = 0  # not ours to wait for
+
     def stop(self) -> None:
         """Kill all servers, remove the paths, and end the guard. Does nothing the second time."""
         if self._guard.poll() is None:

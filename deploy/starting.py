@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from konverse.deploy.faults import require_room
@@ -28,7 +29,7 @@ class NewStack:
     home: StackHome
     programs: Programs
     owner_pid: int | None = None
-    """The process whose end is the end of the stack; None: this one."""
+    """Of an ephemeral stack: the process whose end is its end; None: this one."""
 
     lock: int | None = None
     """The locked descriptor of a lasting stack; None: an ephemeral one."""
@@ -50,16 +51,16 @@ class NewStack:
         had_data = self.home.has_data()
         spawner = None
         try:
-            state = plan(self.settings, self.home)
+            state = replace(plan(self.settings, self.home), owner_pid=self._owner_pid)
             self.programs.require(state.servers)
             self.home.create()
             require_room(self.home.root, _ROOM_BYTES)
             spawner = self._spawner(keep_data=had_data)
             names = [server.name for server in state.servers]
             state = Launcher(self.home, self.programs, spawner).start(state, names)
-            if self.lock is None:
+            if self._owner_pid == os.getpid():
                 return state, spawner
-            spawner.release()
+            _leave(spawner, state)
         except BaseException:
             if spawner is not None:
                 spawner.stop()
@@ -68,29 +69,41 @@ class NewStack:
             raise
         return state, None
 
+    @property
+    def _owner_pid(self) -> int | None:
+        return None if self.lock is not None else self.owner_pid or os.getpid()
+
     def _spawner(self, *, keep_data: bool) -> Spawner:
         paths = [*self.home.entries(keep_data=keep_data), self.home.lock]
-        return Spawner(paths, owner_pid=self.owner_pid, lasting=self.lock is not None, lock=self.lock)
+        return Spawner(paths, owner_pid=self._owner_pid, lasting=self.lock is not None, lock=self.lock)
 
 
 def start_again(
     home: StackHome, programs: Programs, state: StackState, names: Sequence[str], lock: int | None = None
 ) -> StackState:
-    """Start servers of a lasting stack again, on their ports and data; a failure ends only them.
+    """Start servers of a stack that another process started again, on their ports and data; a failure ends only them.
 
     Raises `PortTaken` if a stranger has one of the ports by now.
     """
     servers = [state.server(name) for name in names]
     programs.require(servers)
     home.create()
-    spawner = Spawner(lasting=True, lock=lock)
+    spawner = Spawner(owner_pid=state.owner_pid, lasting=state.owner_pid is None, lock=lock)
     try:
         state = Launcher(home, programs, spawner).start(state, names)
-        spawner.release()
+        _leave(spawner, state)
     except BaseException:
         spawner.stop()
         raise
     return state
+
+
+def _leave(spawner: Spawner, state: StackState) -> None:
+    """Leave the servers alone, or to the process that they end with."""
+    if state.owner_pid is None:
+        spawner.release()
+    else:
+        spawner.let_go()
 
 
 def processes_of(state: StackState | None) -> list[ProcessId]:

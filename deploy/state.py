@@ -52,6 +52,8 @@ class StackState:
     redis_aof: bool = False
     broker_settings: dict[str, str] | None = None
     start_deadline_s: float = 90.0
+    owner_pid: int | None = None
+    """Of an ephemeral stack: the process that it ends with."""
 
     @property
     def bootstrap(self) -> str:

@@ -17,6 +17,7 @@ from pyspark.sql.datasource import (
 )
 
 _OFFSET_END: Final = 1 << 63
+"""Behind every offset."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,8 +30,8 @@ def conversations(messages: DataFrame) -> DataFrame:
     if missing:
         raise InvalidSettings(f"the frame lacks the column {missing[0]!r}; read it with format('konverse')")
     judged = "verdict" in messages.columns
-    accepted = sql.col("verdict") == Verdict.accepted.name if judged else sql.lit(value=True)
-    duplicate = sql.col("verdict") == Verdict.duplicate.name if judged else sql.lit(value=False)
+    accepted = sql.col("verdict") == Verdict.accepted.name if judged else sql.expr("true")
+    duplicate = sql.col("verdict") == Verdict.duplicate.name if judged else sql.expr("false")
     sequenced = messages.where(sql.col("kind").isin([kind.name for kind in SEQUENCED])).where(accepted | duplicate)
 
     def of_accepted(value: Column) -> Column:
@@ -46,7 +46,7 @@ def conversations(messages: DataFrame) -> DataFrame:
         sql.max(of_accepted(sql.col("timestamp"))).alias("last_timestamp"),
         sql.min(sequence).alias("first_sequence"),
         sql.max(sequence).alias("last_sequence"),
-        sql.coalesce(sql.bool_or(of_accepted(is_end)), sql.lit(value=False)).alias("ended"),
+        sql.coalesce(sql.bool_or(of_accepted(is_end)), sql.expr("false")).alias("ended"),
         sql.coalesce(
             sql.greatest(sql.max(sequence) - sql.min(sequence) + 1 - sql.count(sequence), sql.lit(0)), sql.lit(0)
         ).alias("gaps"),

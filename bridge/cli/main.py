@@ -14,6 +14,8 @@ from typer.core import TyperGroup
 
 from konverse.schemas.errors import BadInput, KonverseError, StackError
 
+from .show import list_catalog, view
+
 COMMANDS: Final = "konverse.commands"
 _EXIT_CODES: Final[tuple[tuple[type[KonverseError], int], ...]] = ((BadInput, 2), (StackError, 3), (KonverseError, 1))
 
@@ -60,6 +62,9 @@ def konverse(
 ) -> None:
     """Service Broker conversations on Kafka: exactly once, in order, whatever dies."""
 
+
+app.command("view")(view)
+app.command("list")(list_catalog)
 
 for _command in entry_points(group=COMMANDS):
     app.add_typer(_command.load(), name=_command.name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import sys
 import threading
 import time
@@ -77,8 +76,9 @@ def send_all(broker: Broker, path: Path, rate: float, receipts: Receipts) -> tup
     return sent, list(dialogs.values())
 
 
-def main(kafka: str, redis: str, database: str, path: str, rate: str, patience_s: str) -> None:
+def main(*arguments: str) -> None:
     """Send everything, wait for every receipt, end every conversation."""
+    kafka, redis, database, path, rate, patience_s = arguments
     with konverse.connect(kafka, redis=redis, database=database) as broker:
         receipts = Receipts(broker)
         try:

@@ -41,7 +41,12 @@ def new_log(servers: Servers) -> Iterator[NewLog]:
         def make(partitions: int = 1, name: str | None = None) -> Log:
             topic = name or f"spark-{uuid.uuid4().hex[:12]}"
             admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result()
-            exits.callback(lambda: admin.delete_topics([topic])[topic].result())
+            exits.callback(drop, admin, topic)
             return Log(servers.bootstrap, topic)
 
         yield make
+
+
+def drop(admin: AdminClient, topic: str) -> None:
+    """Delete a topic."""
+    admin.delete_topics([topic])[topic].result()

@@ -78,7 +78,8 @@ class Work:
                 Taken(dialog.role, dialog.conversation, message.sequence, message.offset, message.type, message.body)
             )
             if message.type in (END_DIALOG, ERROR):
-                if dialog.conversation not in self.ended:
+                theirs = dialog.is_initiator and world.swarm.sessions_end
+                if dialog.conversation not in self.ended and not theirs:
                     self._end(message, 0)
             elif dialog.state.code in ("SO", "CO") and dialog.conversation not in self.ended:
                 yield

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from konverse.dialog.emitter import Emit
@@ -28,12 +27,13 @@ from konverse.dialog.staging import OwnerSettings
 from konverse.dialog.transaction import Transaction
 from konverse.dialog.view import Show
 
+from . import beliefs
 from .failure import SimulationFailure
 from .handlers import Progress, Work
 from .kafka import Outcome, Request
 from .outputs import Outputs
 from .places import Place, columns, journal_read
-from .redis_view import Written
+from .redis_view import ViewWriter
 
 if TYPE_CHECKING:
     from .world import World
@@ -41,14 +41,7 @@ if TYPE_CHECKING:
 BACK_OFF_STEPS_MAX: Final = 25
 WORKS_MAX: Final = 3
 READS_AHEAD_MAX: Final = 3
-
-
-@dataclass(slots=True)
-class _Flight:
-    """A commit on its way."""
-
-    number: int
-    works: list[Work]
+CALM_STEPS_MAX: Final = 200
 
 
 class OwnerProcess:
@@ -66,16 +59,15 @@ class OwnerProcess:
         self._reads: deque[ReadJournal | ReadData] = deque()
         self._request: Request | None = None
         self._answer_lost = False
-        self._flight: _Flight | None = None
+        self._flight: beliefs.Flight | None = None
         self._overtaken: list[Transaction] = []
-        self._shows: deque[Show] = deque()
-        self._view_lost = False
         self._position = 0
         self._releasing = False
         self._clock_ms = world.choices.choose(60_000) * 1_000
+        self._view = ViewWriter(place.view, world.sometimes)
         self._outputs = Outputs(world, loose=world.choices.chance(world.swarm.loose))
 
-    # ---------------------------------------------------------------------------------------------------- a step
+    # ----------------------------------------------------------------------------------------------------- a step
 
     def step(self) -> None:
         """One thing, chosen among all that it could do."""
@@ -93,6 +85,10 @@ class OwnerProcess:
             actions.append(self._read)
         if self._request is not None:
             actions.append(self._outcome)
+        elif owner.staging.finished:
+            actions.append(self._commit)
+        elif self._releasing:
+            actions.append(self.release)
         if self.works:
             actions.append(self._work)
         if self._outputs.waiting:
@@ -105,13 +101,9 @@ class OwnerProcess:
             actions.append(self._ingest)
         if owner.fold.state.ready and len(self.works) < WORKS_MAX:
             actions.append(self._take)
-        if owner.staging.finished and not owner.committing:
-            actions.append(self._commit)
-        if self._releasing and not owner.committing:
-            actions.append(self.release)
-        if self._shows:
-            actions.append(self._write_view)
-        if self._view_lost:
+        if self._view.waiting:
+            actions.append(self._view.write)
+        if self._view.lost:
             actions.append(self._report_lost_view)
         actions.append(self._tick)
         return actions
@@ -150,13 +142,11 @@ class OwnerProcess:
 
     def crash(self) -> None:
         """The process dies; what it had sent lives on."""
-        owner, happened = self.owner, self.world.sometimes.happened
+        happened = self.world.sometimes.happened
         happened("owner crashed")
-        if owner is not None and self.leading:
-            if self._flight is not None:
-                happened("owner crashed in a commit")
-            elif self._outputs.waiting:
-                happened("owner crashed before emission")
+        if self.leading:
+            happened("owner crashed in a commit", self._flight is not None)
+            happened("owner crashed before emission", self._flight is None and self._outputs.waiting)
         self._drop()
         self.dead = True
 
@@ -165,32 +155,20 @@ class OwnerProcess:
         self._outputs.abandon()
         if self._request is not None:
             self._request.abandoned = True
-        self.world.late_shows += [(self.place.view, show) for show in self._shows]
+        self.world.late_shows += self._view.drop()
         self.owner = None
         self.works = []
         self._finished = []
         self._reads.clear()
         self._request = None
         self._flight = None
-        self._shows.clear()
-        self._view_lost = False
         self._releasing = False
 
     def _stopped(self, effect: Stopped) -> None:
-        owner = self.owner
-        assert owner is not None
-        happened = self.world.sometimes.happened
-        if effect.clean:
-            happened("released")
-        elif effect.fenced:
-            if self._flight is None:
-                happened("claim lost")
-            else:
-                happened("offset judged, invalid")
-                counted = self.place.judge.commits.get(self._flight.number)
-                if counted is not None and counted[1] == owner.claim_id:
-                    raise SimulationFailure(f"I2: {self.place.name}: an owner says that commit {self._flight.number} "
-                                            "does not count, and it does")  # fmt: skip
+        assert self.owner is not None
+        self.world.sometimes.happened("released", effect.clean)
+        if effect.fenced:
+            beliefs.fenced(self.world, self.place, self.owner, self._flight)
         self._drop()
         if not self.world.kafka.calm:
             self.asleep_until = self.world.steps + self.world.choices.choose(BACK_OFF_STEPS_MAX)
@@ -216,7 +194,9 @@ class OwnerProcess:
         self._overtaken.clear()
         effects = call()
         if owner.counters.commits != commits:
-            self._believe(owner)
+            flight, self._flight = self._flight, None
+            assert flight is not None
+            beliefs.committed(self.world, self.place, owner, flight)
         for effect in effects:
             if isinstance(effect, Append):
                 self._append(owner, effect)
@@ -224,21 +204,21 @@ class OwnerProcess:
                 _EFFECTS[type(effect)](self, effect)
 
     def _append(self, owner: Owner, effect: Append) -> None:
-        happened = self.world.sometimes.happened
         if owner.phase is Phase.LEADING:
-            happened("overtaken", len(self._overtaken))
+            self.world.sometimes.happened("overtaken", len(self._overtaken))
             overtaken = {id(transaction) for transaction in self._overtaken}
             works = [work for work in self._finished if id(work.transaction) not in overtaken]
             self._finished = []
-            self._flight = _Flight(owner.fold.head.number + 1, works)
+            self._flight = beliefs.Flight(owner.fold.head.number + 1)
             self.world.history.committed[self.place.name, owner.claim_id, self._flight.number] = works
         self._request = Request(self.place.journal, [(None, b"", effect.data)])
         self._answer_lost = self.world.kafka.send(self._request) is Outcome.SILENT
 
     def _outcome(self) -> None:
         """The append was answered, or the driver stops waiting."""
-        request, world = self._request, self.world
-        assert request is not None
+        request, world, owner = self._request, self.world, self.owner
+        if request is None or owner is None:
+            return
         if request.landed and not self._answer_lost:
             record = world.choices.pick(request.landed)
             outcome = Appended(record.offset, record.timestamp_ms)
@@ -247,41 +227,17 @@ class OwnerProcess:
             world.sometimes.happened("append unknown, landed" if request.landed else "append unknown")
         else:
             return
-        owner = self.owner
-        if owner is not None and outcome.offset is not None and outcome.offset > owner.fold.head.offset + 1:
-            world.sometimes.happened("offset judged", self.leading)
+        if self._flight is not None and (outcome.offset or 0) > owner.fold.head.offset + 1:
+            self._flight.judged = True
+            world.sometimes.happened("offset judged")
         self._request = None
         request.abandoned = True
         self._tell(outcome)
 
-    def _believe(self, owner: Owner) -> None:
-        """The owner reports a commit: it must be right, and its state must be what the logs say (I2, I3)."""
-        flight, self._flight = self._flight, None
-        assert flight is not None
-        place = self.place
-        counted = place.judge.commits.get(flight.number)
-        if counted is None or counted[1] != owner.claim_id:
-            raise SimulationFailure(f"I2: {place.name}: an owner reports commit {flight.number}, which does not count")
-        if counted[0] != place.journal.records[-1].offset:
-            self.world.sometimes.happened("offset judged, valid")
-        if self.world.choices.chance(250):
-            self._compare(owner)
-
-    def _compare(self, owner: Owner) -> None:
-        state, place = owner.fold.state, self.place
-        if state.ingest_to != owner._journaled_to or not place.follow(owner.fold.head.offset):
-            return
-        if state.digest() != place.shadow.state.digest():
-            raise SimulationFailure(f"I3: {place.name}: the owner's state is not the fold of the logs")
-
     def _leading(self, effect: Leading) -> None:
-        owner, place = self.owner, self.place
-        assert owner is not None
-        if owner.claim_id not in place.judge.claims:
-            raise SimulationFailure(f"I2: {place.name}: an owner leads without a CLAIM that counts")
+        assert self.owner is not None
         self._position = effect.data_from
-        self.world.sometimes.happened("outbox recovered", any(s.entries for s in owner.fold.state.streams.values()))
-        self._compare(owner)
+        beliefs.leads(self.world, self.place, self.owner)
 
     def _halted(self, effect: Halted) -> None:
         raise SimulationFailure(f"I17: {self.place.name} halted: {effect.reason}")
@@ -315,16 +271,18 @@ class OwnerProcess:
             self.world.sometimes.happened("group of several", len(transaction.members) > 1)
 
     def _work(self) -> None:
-        owner = self.owner
+        owner, world = self.owner, self.world
         assert owner is not None
-        work = self.world.choices.pick(self.works)
+        if not world.kafka.calm and world.choices.chance(world.swarm.slow):
+            return
+        work = world.choices.pick(self.works)
         progress = work.go_on()
         if progress is Progress.DONE:
             self.works.remove(work)
             self._finished.append(work)
             owner.finish(work.transaction)
         elif progress is Progress.FAILED:
-            self.world.sometimes.happened("rolled back")
+            world.sometimes.happened("rolled back")
             self.works.remove(work)
             owner.roll_back(work.transaction)
 
@@ -334,9 +292,10 @@ class OwnerProcess:
         self._call(lambda: owner.commit(self.now_ms))
 
     def _tick(self) -> None:
-        staged = self._flight is None and self.owner is not None and not self.owner.staging.finished
+        assert self.owner is not None
+        alone = self._flight is None and not self.owner.staging.finished
         self._tell(Tick())
-        self.world.sometimes.happened("nothing staged", staged and self._flight is not None)
+        self.world.sometimes.happened("nothing staged", alone and self._flight is not None)
 
     # ------------------------------------------------------------------------------------------------------- outputs
 
@@ -354,61 +313,52 @@ class OwnerProcess:
         if event is not None:
             self._tell(event)
 
-    # ---------------------------------------------------------------------------------------------------------- view
-
-    def _write_view(self) -> None:
-        written = self.place.view.apply(self._shows.popleft())
-        self._view_lost |= written is Written.LOST
-        self.world.sometimes.happened("view refused", written is Written.REFUSED)
-
     def _report_lost_view(self) -> None:
-        self._view_lost = False
-        self._shows.clear()
-        self.world.sometimes.happened("view lost")
+        self._view.tell()
         self._tell(ViewLost())
 
     # ---------------------------------------------------------------------------------------------------------- calm
 
     def settle_down(self) -> None:
         """Without faults: everything that can be done now, in a sensible order."""
-        for _ in range(200):
-            owner = self.owner
-            if owner is None:
-                self._start()
-            elif self._reads:
-                self._read()
-            elif self._request is not None:
-                self._outcome()
-            elif not self.leading:
-                return
-            elif self._outputs.waiting:
-                self._transmit()
-            elif self._outputs.outstanding:
-                self._settle()
-            elif self._position < self.place.data.end:
-                self._poll()
-            elif owner.fold.data and owner.has_room:
-                self._ingest()
-            elif self.works:
-                self._work()
-            elif owner.fold.state.ready and not self._releasing:
-                self._take()
-            elif (owner.staging.finished or self._releasing) and not owner.committing:
-                self._commit()
-            elif self._shows:
-                self._write_view()
-            elif self._view_lost:
-                self._report_lost_view()
-            else:
+        for _ in range(CALM_STEPS_MAX):
+            action = self._sensible()
+            if action is None:
                 break
+            action()
         if self.leading:
+            self._view.look()
             self._tick()
+
+    def _sensible(self) -> Callable[[], None] | None:
+        owner = self.owner
+        if owner is None:
+            return self._start
+        if self._reads:
+            return self._read
+        if self._request is not None:
+            return self._outcome
+        if not self.leading:
+            return None
+        choices: list[tuple[object, Callable[[], None]]] = [
+            (self._outputs.waiting, self._transmit),
+            (self._outputs.outstanding, self._settle),
+            (self._position < self.place.data.end, self._poll),
+            (owner.fold.data and owner.has_room, self._ingest),
+            (self.works, self._work),
+            (owner.fold.state.ready and not self._releasing, self._take),
+            (owner.staging.finished, self._commit),
+            (self._releasing, self.release),
+            (self._view.waiting, self._view.write),
+            (self._view.lost, self._report_lost_view),
+        ]
+        return next((action for possible, action in choices if possible), None)
 
     @property
     def quiet(self) -> bool:
         """Nothing is left to do."""
         owner = self.owner
-        if owner is None or not self.leading or self._request is not None or self._shows:
+        if owner is None or not self.leading or self._request is not None or self._view.waiting or self._view.lost:
             return False
         state = owner.fold.state
         return (
@@ -425,7 +375,7 @@ _EFFECTS: Final[dict[type, Callable[[OwnerProcess, Any], None]]] = {
     ReadJournal: lambda process, effect: process._reads.append(effect),
     ReadData: lambda process, effect: process._reads.append(effect),
     Emit: lambda process, effect: process._outputs.emit(effect),
-    Show: lambda process, effect: process._shows.append(effect),
+    Show: lambda process, effect: process._view.waiting.append(effect),
     Leading: OwnerProcess._leading,
     Stopped: OwnerProcess._stopped,
     Halted: OwnerProcess._halted,

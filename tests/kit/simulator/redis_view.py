@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
 from enum import Enum
 
 from konverse.dialog.view import Show
+
+from .sometimes import Sometimes
 
 
 class Written(Enum):
@@ -32,7 +35,7 @@ class RedisView:
         self.rows.clear()
 
     def apply(self, show: Show) -> Written:
-        """Write unless the view says something newer."""
+        """Write unless the view says something newer; as `bridge/scripts/show.lua`."""
         fence = (show.claim_offset, show.journal_offset)
         if self.header is not None and fence < self.header:
             return Written.REFUSED
@@ -46,3 +49,37 @@ class RedisView:
         for field in show.gone:
             self.rows.pop(field, None)
         return Written.DONE
+
+
+class ViewWriter:
+    """An owner's writes on their way to the view, in order."""
+
+    def __init__(self, view: RedisView, sometimes: Sometimes) -> None:
+        self.view = view
+        self.waiting: deque[Show] = deque()
+        self.lost = False
+        """The owner has to be told that the view must be written whole."""
+        self._sometimes = sometimes
+
+    def write(self) -> None:
+        """The next one arrives."""
+        written = self.view.apply(self.waiting.popleft())
+        self._sometimes.happened("view refused", written is Written.REFUSED)
+        self.lost |= written is Written.LOST
+
+    def look(self) -> None:
+        """Now and then a driver looks whether the header is still there."""
+        self.lost |= self.view.header is None
+
+    def tell(self) -> None:
+        """The owner is being told; what was on its way is stale."""
+        self.lost = False
+        self.waiting.clear()
+        self._sometimes.happened("view lost")
+
+    def drop(self) -> list[tuple[RedisView, Show]]:
+        """The owner is gone; what was on its way may arrive at any time."""
+        late = [(self.view, show) for show in self.waiting]
+        self.waiting.clear()
+        self.lost = False
+        return late

@@ -30,7 +30,7 @@ STALLED_STEPS_MAX: Final = 5
 class Plan:
     """What the application wants with one dialog."""
 
-    __slots__ = ("dialog", "home", "left", "over", "sent")
+    __slots__ = ("dialog", "home", "left", "over", "seen", "sent")
 
     def __init__(self, dialog: SessionDialog, home: Place, left: int) -> None:
         self.dialog = dialog
@@ -41,6 +41,8 @@ class Plan:
         """Bodies, in the order of the calls."""
         self.over = False
         """END was called."""
+        self.seen = False
+        """Its endpoint was seen at home."""
 
 
 class SessionProcess:
@@ -57,6 +59,7 @@ class SessionProcess:
         """Somebody closed its writer at some partition."""
         self._dialogs_left = world.swarm.dialogs
         self._group = world.identifier(b"group")
+        self._home = world.choices.pick(world.places)
         self._loose = world.choices.chance(world.swarm.loose)
         self._producer = self._new_producer()
         self._stalled = 0
@@ -97,8 +100,9 @@ class SessionProcess:
         world = self.world
         self._dialogs_left -= 1
         home, target = world.choices.pick(world.places), world.choices.pick(world.places)
-        conversation = world.identifier(b"conversation")
-        group = self._group if world.swarm.groups else conversation
+        conversation = group = world.identifier(b"conversation")
+        if world.swarm.groups:  # a group lives in one partition
+            home, group = self._home, self._group
         begin = Begin("near", "far", "contract", home.address, target.address, group)
         try:
             dialog, hands = self.session.begin(conversation, begin)
@@ -140,7 +144,8 @@ class SessionProcess:
         plan = self.world.choices.pick([plan for plan in self.plans if not plan.over])
         plan.home.follow(plan.home.journal.end)
         endpoint = plan.home.shadow.state.endpoint(Role.INITIATOR, plan.dialog.conversation)
-        if endpoint is not None and endpoint.state in (State.DISCONNECTED_INBOUND, State.ERROR):
+        plan.seen |= endpoint is not None
+        if plan.seen and (endpoint is None or endpoint.state in (State.DISCONNECTED_INBOUND, State.ERROR)):
             self.session.ended_by_peer(plan.dialog.conversation)
 
     def _close(self) -> None:

@@ -60,6 +60,7 @@ PATHS: Final = {
     "view refused": "the view refused a stale write",
     "view lost": "the view was lost and written again",
     "nothing staged": "time alone made an owner commit",
+    "state compared": "an owner's live state was compared with a fold of the logs",
 }
 """Name of each path, and what it means."""
 

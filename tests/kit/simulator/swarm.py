@@ -50,12 +50,15 @@ class Swarm:
     closers: int
     view_losses: int
     # handlers
+    slow: int
     raising: int
     ending: int
     failing: int
     leaving: int
     answering: int
     """Rate of replies of an initiator's handler: a second writer in that direction."""
+    sessions_end: bool
+    """Initiators' handlers leave it to the session to end a dialog whose peer has ended."""
 
 
 def draw(choices: Choices) -> Swarm:
@@ -98,11 +101,13 @@ def draw(choices: Choices) -> Swarm:
         contenders=rate(25),
         releases=rate(12, 500),
         late=rate(200, 100),
-        closers=rate(500, 400),
+        closers=rate(10, 500),
         view_losses=rate(8, 500),
+        slow=rate(900),
         raising=rate(200),
         ending=rate(80, 400),
         failing=rate(80, 600),
         leaving=rate(300),
         answering=rate(400, 600),
+        sessions_end=choices.chance(300),
     )

@@ -94,9 +94,11 @@ class World:
             self._disturb(process)
         else:
             process.step()
-        if swarm.garbage and choices.chance(swarm.garbage):
+        if choices.chance(swarm.closers):
+            self._succeed(choices.pick(self.sessions))
+        if choices.chance(swarm.garbage):
             self._litter()
-        if swarm.view_losses and choices.chance(swarm.view_losses):
+        if choices.chance(swarm.view_losses):
             choices.pick(self.places).view.flush()
         if self.late_shows and choices.chance(50):
             view, show = self.late_shows.pop(choices.choose(len(self.late_shows)))
@@ -108,8 +110,6 @@ class World:
         if which < swarm.pauses:
             process.asleep_until = self.steps + (5, 40, 300)[choices.choose(3)]
             self.sometimes.happened("slept")
-            if isinstance(process, SessionProcess):
-                self._succeed(process)
         elif which < swarm.pauses + swarm.contenders:
             place = choices.pick(self.places)
             if sum(owner.place is place for owner in self.owners) < CONTENDERS_MAX:
@@ -119,24 +119,22 @@ class World:
                 process.release()
         else:
             process.crash()
-            if isinstance(process, SessionProcess):
-                self._succeed(process)
-            else:
+            if isinstance(process, OwnerProcess):
                 self.owners.remove(process)
                 if not any(owner.place is process.place for owner in self.owners):
                     self.owners.append(OwnerProcess(self, process.place))
 
     def _succeed(self, session: SessionProcess) -> None:
-        """Sometimes somebody takes over from a session that is dead, or seems to be, and closes its writer."""
+        """Somebody takes over from a session that is dead, or seems to be, and closes its writer, not everywhere."""
         choices = self.choices
-        if session.closed or not choices.chance(self.swarm.closers):
+        if session.closed:
             return
         self.sometimes.happened("closed by a successor")
         session.shut_out = True
         writer = self.identifier(b"successor")
         counters: dict[Address, int] = {}
         for address in session.addresses:
-            for _ in range(choices.choose(3)):  # not everywhere, and doubled elsewhere
+            for _ in range(choices.choose(3)):
                 counter = counters.get(address, 0)
                 self._write(address, Kind.CLOSE_WRITER, writer, session.session.writer, counter)
                 counters[address] = choices.choose(2)

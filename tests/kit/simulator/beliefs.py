@@ -1,0 +1,71 @@
+"""What an owner believes, held against the logs at the moment at which it says so (invariants I2 and I3)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from konverse.dialog.owner import Owner
+
+from .failure import SimulationFailure
+from .places import Place
+
+if TYPE_CHECKING:
+    from .world import World
+
+
+@dataclass(slots=True)
+class Flight:
+    """A commit on its way."""
+
+    number: int
+    judged: bool = False
+    """Something stood before it, and the journal was read."""
+
+
+def leads(world: World, place: Place, owner: Owner) -> None:
+    """The owner says that the partition is its own."""
+    if owner.claim_id not in place.judge.claims:
+        raise SimulationFailure(f"I2: {place.name}: an owner leads without a CLAIM that counts")
+    outbox = any(stream.entries for stream in owner.fold.state.streams.values())
+    world.sometimes.happened("outbox recovered", outbox)
+    compare(world, place, owner)
+
+
+def committed(world: World, place: Place, owner: Owner, flight: Flight) -> None:
+    """The owner reports a commit."""
+    counted = place.judge.commits.get(flight.number)
+    if counted is None or counted[1] != owner.claim_id:
+        raise SimulationFailure(f"I2: {place.name}: an owner reports commit {flight.number}, which does not count")
+    world.sometimes.happened("offset judged, valid", flight.judged)
+    if world.choices.chance(250):
+        compare(world, place, owner)
+
+
+def fenced(world: World, place: Place, owner: Owner, flight: Flight | None) -> None:
+    """The owner says that another one was first, so that its commit, if there is one, does not count."""
+    if flight is None:
+        world.sometimes.happened("claim lost")
+        return
+    world.sometimes.happened("offset judged, invalid")
+    counted = place.judge.commits.get(flight.number)
+    if counted is not None and counted[1] == owner.claim_id:
+        raise SimulationFailure(f"I2: {place.name}: an owner says that commit {flight.number} does not count; it does")
+
+
+def compare(world: World, place: Place, owner: Owner) -> None:
+    """Without an overlay, the owner's live state is the fold of the logs up to the last record that it verified."""
+    state, head = owner.fold.state, owner.fold.head
+    if state.ingest_to != owner._journaled_to or not place.follow(head.offset):
+        return
+    shadow = place.shadow
+    if (head.epoch, head.owner, head.number, head.hash, head.claim_offset, head.clean) != (
+        shadow.head.epoch, shadow.head.owner, shadow.head.number, shadow.head.hash, shadow.head.claim_offset,
+        shadow.head.clean,
+    ):  # fmt: skip
+        raise SimulationFailure(f"I3: {place.name}: the owner judges the journal otherwise than a fold of it")
+    if head.now_ms != shadow.head.now_ms:
+        raise SimulationFailure(f"I3: {place.name}: the partition's time is {head.now_ms}, not {shadow.head.now_ms}")
+    if state.digest() != shadow.state.digest():
+        raise SimulationFailure(f"I3: {place.name}: the owner's state is not the fold of the logs")
+    world.sometimes.happened("state compared")

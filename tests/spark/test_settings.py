@@ -1,0 +1,83 @@
+"""Options are checked before anything is read, and an error says which one is wrong and what to give."""
+
+from __future__ import annotations
+
+from typing import Final
+from uuid import UUID
+
+import pytest
+
+from konverse.schemas.errors import InvalidName, InvalidSettings
+from konverse.spark.settings import Offsets, parse
+
+GIVEN: Final = {"bootstrap": "one:9092", "topic": "orders"}
+
+
+def test_a_queue_is_read_from_the_topic_of_its_name() -> None:
+    settings = parse({"bootstrap": "one:9092", "queue": "Orders", "database": "shop-1"})
+    assert (settings.topic, settings.queue) == ("konverse.shop--1.Orders", "Orders")
+    assert parse({"bootstrap": "one:9092", "queue": "q"}).topic == "konverse.default.q"
+    assert parse({"bootstrap": "one:9092", "queue": "q", "database": "d", "instance": "i"}).topic == "i.d.q"
+
+
+def test_brokers_are_given_as_addresses_or_urls() -> None:
+    brokers = "kafka://one:9092, two:9093,kafka://[::1]:9094/"
+    assert parse({**GIVEN, "bootstrap": brokers}).bootstrap == "one:9092,two:9093,[::1]:9094"
+
+
+def test_names_of_options_are_compared_without_case() -> None:
+    settings = parse({"BOOTSTRAP": "one:9092", "Topic": "orders", "startingoffsets": "LATEST", "INCLUDE": "All"})
+    assert settings.include_all
+    assert settings.starting == Offsets("latest", {})
+
+
+def test_offsets_are_given_per_partition() -> None:
+    settings = parse({**GIVEN, "startingOffsets": '{"0": 7, "2": "latest"}', "endingOffsets": '{"0": 9}'})
+    assert [settings.starting.of(partition) for partition in range(3)] == [7, "earliest", "latest"]
+    assert [settings.ending.of(partition) for partition in range(2)] == [9, "latest"]
+
+
+def test_settings_of_the_client_are_passed_on() -> None:
+    assert parse({**GIVEN, "kafka.security.protocol": "SSL"}).client == {"security.protocol": "SSL"}
+
+
+def test_an_incarnation_is_known_by_its_first_four_bytes() -> None:
+    incarnation = UUID("0a0b0c0d-0000-4000-8000-000000000000")
+    assert parse({**GIVEN, "incarnation": str(incarnation)}).tag == b"\x0a\x0b\x0c\x0d"
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"quue": "q"}, "'quue' is unknown .* did you mean 'queue'"),
+        ({"minPartitions": "4"}, "'minPartitions' is unknown .* Known are bootstrap, "),
+        ({"bootstrap": ""}, "'bootstrap' is missing; give it .*host:port"),
+        ({"bootstrap": "localhost"}, "'localhost', which is no address; write 'host:port'"),
+        ({"bootstrap": "one:9092,two:99999"}, "'two:99999', which is no address"),
+        ({"bootstrap": "http://one:9092"}, "which is no address"),
+        ({"topic": ""}, "'topic' is empty"),
+        ({"queue": "q"}, "'topic' and 'queue' exclude each other"),
+        ({"include": "some"}, "'include' is 'some'; give 'accepted' or 'all'"),
+        ({"incarnation": "new"}, "'incarnation' is 'new'; give .* UUID"),
+        ({"startingOffsets": "first"}, "'startingOffsets' is 'first'; give 'earliest'"),
+        ({"startingOffsets": "[1]"}, "'startingOffsets' is"),
+        ({"endingOffsets": '{"0": -1}'}, "'endingOffsets' holds -1; an offset is 0 or more"),
+        ({"endingOffsets": '{"-1": 1}'}, "'endingOffsets' is"),
+        ({"endingOffsets": '{"0": true}'}, "holds True"),
+        ({"kafka.bootstrap.servers": "one:9092"}, "give 'bootstrap' instead"),
+        ({"kafka.isolation.level": "read_uncommitted"}, "'kafka.isolation.level' cannot be changed"),
+    ],
+)
+def test_a_wrong_option_is_named_with_the_remedy(changed: dict[str, str], words: str) -> None:
+    with pytest.raises(InvalidSettings, match=words):
+        parse({**GIVEN, **changed})
+
+
+def test_neither_queue_nor_topic_is_an_error() -> None:
+    with pytest.raises(InvalidSettings, match="'queue' is missing; give .* or a Kafka 'topic'"):
+        parse({"bootstrap": "one:9092", "database": "d"})
+
+
+def test_names_follow_the_rules_for_names() -> None:
+    with pytest.raises(InvalidName, match="queue name is empty"):
+        parse({"bootstrap": "one:9092", "database": "d", "queue": ""})
