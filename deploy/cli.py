@@ -54,7 +54,8 @@ def up(
     """Start the servers, or find those that run; print their addresses.
 
     The first start downloads Kafka (44 MB) with Maven, or with the Ivy inside pyspark. If it is interrupted, nothing is
-    left running. Servers of the stack that have died are started again on their ports and data.
+    left running. Servers of the stack that have died are started again on their ports and data. Options other than
+    --name and --directory matter only for a new stack.
     """
     settings = StackSettings(
         name=name,

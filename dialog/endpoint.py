@@ -20,11 +20,6 @@ if TYPE_CHECKING:
 Entry = tuple[int, str, Any]
 """A message that waits: offset, message type, and the record as the driver handed it over (never looked at here)."""
 
-_NEVER: Final = b"\xff" * 12
-"""No header ends so (a number of more than 64 bits): the prediction of a lane that accepts nothing."""
-
-_NOTHING: Final = [b""] * (LOW_MASK + 1)
-
 _UNNUMBERED: Final = [varint(NO_SEQUENCE)] * (LOW_MASK + 1)
 
 
@@ -62,15 +57,13 @@ class Writer:
 
     def carry(self) -> None:
         """Renew the predicted bytes; needed whenever the low part of the counter starts again."""
-        if self.closed_at is None:
-            self.low = low_table(self.next)
-            self.high = high_part(self.next)
+        self.low = low_table(self.next)
+        self.high = high_part(self.next)
 
     def close(self) -> int:
         """Accept nothing more; the first call decides where (protocol.md section 5, rule 3)."""
         if self.closed_at is None:
             self.closed_at = self.next
-            self.low, self.high = _NOTHING, _NEVER  # what still comes is judged in full, and answered
         return self.closed_at
 
 
@@ -91,7 +84,7 @@ class Lane:
         self.suffix = b""
         self.numbered = True
         self.low = SMALL
-        self.tail = _NEVER
+        self.tail = b""
 
     def expect(self, message_type: str, suffix: bytes, *, numbered: bool) -> None:
         """Predict that the next record ends like the last one."""
@@ -101,17 +94,13 @@ class Lane:
         self.carry()
 
     def carry(self) -> None:
-        """Renew the predicted bytes; needed whenever the low part of the sequence number starts again."""
+        """Renew the predicted bytes."""
         if self.numbered:
             self.low = low_table(self.endpoint.received)
             self.tail = high_part(self.endpoint.received) + self.suffix
         else:
             self.low = _UNNUMBERED
             self.tail = self.suffix
-
-    def shut(self) -> None:
-        """Predict nothing: every further record is judged in full."""
-        self.tail = _NEVER
 
 
 class Group:
@@ -213,6 +202,11 @@ class Endpoint:
             out.append(lane)
             lane = lane.behind
         return out
+
+    def carry(self) -> None:
+        """Renew what all lanes predict; needed whenever the low part of the sequence number starts again."""
+        for lane in self.lanes():
+            lane.carry()
 
     def __repr__(self) -> str:
         return f"<Endpoint {self.id} {self.role.name} {self.state.code} of {self.terms.service}>"

@@ -13,6 +13,7 @@ from konverse.schemas.catalog import END_DIALOG, ERROR
 from konverse.schemas.envelope import CONVERSATION_AT, PREFIX_BYTES, decode, encode_suffix
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Address
+from konverse.schemas.limits import END_WRITERS_MAX
 from konverse.schemas.records import (
     FIRST,
     NO_SEQUENCE,
@@ -67,14 +68,14 @@ def ingest(state: Partition, columns: Columns) -> None:
             counter = writer.next
             sequence = endpoint.received
             predicted = writer.low[counter & LOW_MASK] + writer.high + lane.low[sequence & LOW_MASK] + lane.tail
-            if header[PREFIX_BYTES:] == predicted:  # type: ignore[index]  # a lane is found by a header only
+            if header[PREFIX_BYTES:] == predicted and writer.closed_at is None:  # type: ignore[index]  # lanes have headers
                 lane.last = counter
                 writer.next = counter = counter + 1
                 if not counter & LOW_MASK:
                     writer.carry()
                 endpoint.received = sequence = sequence + 1
                 if not sequence & LOW_MASK:
-                    lane.carry()
+                    endpoint.carry()
                 queue = endpoint.queue
                 if not queue:
                     state.ready.append(endpoint)
@@ -177,6 +178,8 @@ def _accept(state: Partition, endpoint: Endpoint, header: bytes, envelope: Envel
     lane.last = envelope.counter
     endpoint.state = next_state(endpoint.state, Event.RECEIVED)
     endpoint.received += 1
+    if not endpoint.received & LOW_MASK:
+        endpoint.carry()
     state.statistics.accepted += 1
     suffix = header[len(header) - _suffix_length(header) :]
     lane.expect(envelope.suffix.message_type, suffix, numbered=numbered)
@@ -235,10 +238,9 @@ def end_endpoint(state: Partition, endpoint: Endpoint, error_body: bytes | None)
     state.endings += 1
     endpoint.queue = []
     endpoint.error = None
-    for lane in endpoint.lanes():
-        lane.shut()
+    state.shut(endpoint)
     home = state.address if endpoint.role is Role.INITIATOR else endpoint.stream.address
-    received = tuple((lane.writer.id, lane.last) for lane in endpoint.lanes())
+    received = tuple((lane.writer.id, lane.last) for lane in endpoint.lanes()[:END_WRITERS_MAX])
     _push_end(endpoint.stream, endpoint, End(endpoint.opener, home, received), error_body)
     endpoint.state = next_state(endpoint.state, Event.END)
     if endpoint.state is State.CLOSED:
@@ -277,8 +279,7 @@ def _peer_end(state: Partition, offset: int, _header: bytes, envelope: Envelope,
         state.statistics.undeliverable += 1
         return
     endpoint.state = next_state(endpoint.state, Event.PEER_FAILED if failed else Event.PEER_ENDED)
-    for lane in endpoint.lanes():
-        lane.shut()
+    state.shut(endpoint)
     if endpoint.state is State.CLOSED:
         state.forget(endpoint)
         return

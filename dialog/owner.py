@@ -243,10 +243,9 @@ class Owner:
         if not (staging.finished or acks or state.ingest_to > self._journaled_to or self._releasing):
             return []
         operations, transactions = staging.merge()
-        release = self._releasing and not staging.taken
         number = head.number + 1
         commit = Commit(
-            head.epoch, self.claim_id, number, head.hash, state.ingest_to, operations, acks, release=release
+            head.epoch, self.claim_id, number, head.hash, state.ingest_to, operations, acks, release=self._releasing
         )
         data = encode_commit(commit)
         apply(state, commit)
@@ -283,6 +282,7 @@ class Owner:
         effects: list[Effect] = []
         probe = Fold(self.identity)
         probe.feed_journal(event.records)
+        self.fold.alarms += probe.alarms
         for record, decision in probe.waiting:
             if self._in_flight is None or record.data != flight.data:
                 if head.accepts(decision):
@@ -349,7 +349,7 @@ class Owner:
         return effects + self._show(now_ms)
 
     def release(self, now_ms: int) -> list[Effect]:
-        """Give the partition back: hand out nothing more, commit what is finished, and say that this was no crash."""
+        """Give the partition back: commit what is finished and say that this was no crash; the rest is received again."""
         self._releasing = True
         return self.commit(now_ms)
 

@@ -106,6 +106,7 @@ class Partition:
             if shared is None:
                 shared = self.groups[group] = Group(group)
             endpoint.group = shared
+            endpoint.held = bool(shared.members) and shared.members[0].held  # a group is locked as one
             shared.members.append(endpoint)
         self.touch(endpoint)
 
@@ -115,13 +116,17 @@ class Partition:
         self.table[endpoint.index] = None
         self.free.append(endpoint.index)
         self.beginning.pop(endpoint.index, None)
-        for lane in endpoint.lanes():
-            self.lanes.pop(lane.prefix, None)
+        self.shut(endpoint)
         if endpoint.group:
             endpoint.group.members.remove(endpoint)
             if not endpoint.group.members:
                 del self.groups[endpoint.group.id]
         self.forgotten.append(endpoint)
+
+    def shut(self, endpoint: Endpoint) -> None:
+        """Predict nothing for an endpoint: every further record is judged in full."""
+        for lane in endpoint.lanes():
+            self.lanes.pop(lane.prefix, None)
 
     def touch(self, endpoint: Endpoint) -> None:
         """The view has to learn of the endpoint."""

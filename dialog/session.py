@@ -200,14 +200,14 @@ class Session:
 
     def end(self, dialog: SessionDialog, error_body: bytes = b"") -> list[Hand]:
         """END CONVERSATION: to home, when all sends count; a second END changes nothing."""
-        if dialog.state is DialogState.ENDED or dialog.waiting_end is not None:
+        if dialog.waiting_end is not None:
             return []
         dialog.waiting_end = error_body
         self._ending.append(dialog)
         return self._release()
 
     def ended_by_peer(self, conversation: bytes) -> None:
-        """News from home: the peer ended, so sends are refused early."""
+        """News from home: the peer ended, so sends are refused early. END is still to be called."""
         dialog = self.dialogs.get(conversation)
         if dialog is not None and dialog.state is not DialogState.ENDED:
             dialog.state = DialogState.ENDED
@@ -271,7 +271,7 @@ class Session:
                 touched[dialog.target.address] = dialog.target
             dialog.held.clear()
         for dialog in list(self._ending):
-            if dialog.state is DialogState.BEGINNING or dialog.last >= dialog.target.window.acked:
+            if dialog.begun_at >= dialog.home.window.acked or dialog.last >= dialog.target.window.acked:
                 continue
             self._ending.remove(dialog)
             error_body = dialog.waiting_end

@@ -164,9 +164,10 @@ class Transaction:
             self._refuse_foreign(dialog)
         if body.__class__ is not bytes:
             body = _as_bytes(body)
-        self._sized += len(body)
-        if self._sized > COMMIT_BYTES_TARGET or len(body) > BODY_BYTES_MAX:
-            self._refuse_size(len(body))
+        sized = self._sized + len(body)
+        if sized > COMMIT_BYTES_TARGET or len(body) > BODY_BYTES_MAX:
+            _refuse_size(len(body), sized)
+        self._sized = sized
         self.outputs.append(dialog.index)
         self.types.append(message_type)
         self.bodies.append(body)
@@ -215,16 +216,17 @@ class Transaction:
             "a transaction works on the one conversation group whose messages it received"
         )
 
-    def _refuse_size(self, size: int) -> None:
-        if size > BODY_BYTES_MAX:
-            raise BodyTooLarge(f"the body has {size} bytes; at most {BODY_BYTES_MAX} fit into one message")
-        raise TransactionTooLarge(
-            f"the transaction sends {self._sized} bytes; at most {COMMIT_BYTES_TARGET} fit into one commit. "
-            "Receive fewer messages at a time (max_messages) or send smaller ones"
-        )
+
+def _refuse_size(body_bytes: int, transaction_bytes: int) -> None:
+    if body_bytes > BODY_BYTES_MAX:
+        raise BodyTooLarge(f"the body has {body_bytes} bytes; at most {BODY_BYTES_MAX} fit into one message")
+    raise TransactionTooLarge(
+        f"the transaction sends {transaction_bytes} bytes; at most {COMMIT_BYTES_TARGET} fit into one commit. "
+        "Receive fewer messages at a time (max_messages) or send smaller ones"
+    )
 
 
 def _as_bytes(body: object) -> bytes:
-    if isinstance(body, bytearray | memoryview):
+    if isinstance(body, bytes | bytearray | memoryview):
         return bytes(body)
     raise BadInput(f"a message body is bytes, not {type(body).__name__}; encode it first")

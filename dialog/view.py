@@ -11,7 +11,7 @@ from uuid import UUID
 from zlib import crc32
 
 from konverse.schemas.errors import MalformedRecord
-from konverse.schemas.limits import VIEW_BUCKETS
+from konverse.schemas.limits import VIEW_BUCKETS, VIEW_VALUE_BYTES_MAX
 from konverse.schemas.records import Role
 from konverse.schemas.varint import LOW_MASK, SMALL, read_varint, varint
 
@@ -87,6 +87,8 @@ def pack(endpoint: Endpoint) -> bytes:
 
 def unpack(field: bytes, value: bytes) -> Row:
     """A row from Redis; MalformedRecord for anything else (the view is never trusted)."""
+    if len(value) > VIEW_VALUE_BYTES_MAX:
+        raise MalformedRecord(f"a row of the view with {len(value)} bytes; at most {VIEW_VALUE_BYTES_MAX} are allowed")
     try:
         numbers = []
         at = 9
@@ -108,7 +110,7 @@ def unpack(field: bytes, value: bytes) -> Row:
             timer,
             attempts,
         )
-    except (ValueError, IndexError, UnicodeDecodeError) as error:
+    except (ValueError, IndexError) as error:
         raise MalformedRecord("a row of the view that is not one") from error
 
 
@@ -135,7 +137,7 @@ class ViewFeed:
             return None
         shown = state.live() if self._whole else state.changed
         rows = [(field_of(e), pack(e)) for e in shown if state.table[e.index] is e]
-        gone = [field_of(e) for e in state.forgotten]
+        gone = [field_of(e) for e in state.forgotten if state.endpoint(e.role, e.conversation) is None]
         show = Show(head.claim_offset, head.offset, head.owner, rows, gone, state.unread, self._whole)
         for endpoint in state.changed:
             endpoint.changed = False

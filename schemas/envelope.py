@@ -19,7 +19,7 @@ from typing import Any, Final, cast
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
 
 from .errors import MalformedRecord
-from .limits import HEADER_BYTES_MAX, SUFFIX_CACHE_ENTRIES_MAX
+from .limits import HEADER_BYTES_MAX, SUFFIX_BYTES_MAX, SUFFIX_CACHE_ENTRIES_MAX
 from .records import Envelope, Kind, Role, Suffix, suffix_from_avro, suffix_to_avro
 from .varint import read_varint, varint
 
@@ -72,6 +72,8 @@ def decode(header: bytes) -> Envelope:
         kind = _KINDS[kind_byte >> 1]
         counter, at = read_varint(header, PREFIX_BYTES)
         sequence, at = read_varint(header, at)
+        if len(header) - at > SUFFIX_BYTES_MAX:  # not of the whole: a prediction must hold when a number gets longer
+            raise MalformedRecord(f"an envelope whose end has {len(header) - at} bytes")
     except (IndexError, ValueError) as error:
         raise MalformedRecord("an envelope that is cut or of unknown kind") from error
     return Envelope(

@@ -64,7 +64,7 @@ def unescape(component: str) -> str:
     i = 0
     while i < len(component):
         if component[i] != "-":
-            out.append(ord(component[i]))
+            out += component[i].encode("utf-8", "surrogatepass")
             i += 1
         elif component[i : i + 2] == "--":
             out.append(ord("-"))

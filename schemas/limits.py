@@ -14,12 +14,18 @@ TOPIC_NAME_LENGTH_MAX: Final = 249
 """Kafka's own bound; a longer escaped name is refused when the queue is created."""
 
 HEADER_BYTES_MAX: Final = 4_096
-"""An envelope. Begin blocks with four names of the longest kind fit; nothing honest is longer."""
+"""An envelope. Begin blocks with four names of the longest kind and the longest key fit; nothing honest is longer."""
+
+SUFFIX_BYTES_MAX: Final = HEADER_BYTES_MAX - 39 - 2 * 10
+"""The part that repeats: what remains of an envelope behind its prefix and two numbers of the longest kind."""
+
+END_WRITERS_MAX: Final = 128
+"""Writers of which an END tells how far they were received, the latest ones: as many as fit into an envelope."""
 
 BODY_BYTES_MAX: Final = 960_000
 """A message body. With header and key it stays below librdkafka's and the broker's default of 1,000,000 bytes."""
 
-KEY_BYTES_MAX: Final = 4_096
+KEY_BYTES_MAX: Final = 2_048
 """A user's key: it travels with every message of the conversation and is kept by both endpoints."""
 
 JOURNAL_RECORD_BYTES_MAX: Final = 8_388_608

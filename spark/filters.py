@@ -12,6 +12,7 @@ from pyspark.sql.datasource import (
     GreaterThan,
     GreaterThanOrEqual,
     In,
+    IsNotNull,
     LessThan,
     LessThanOrEqual,
 )
@@ -46,6 +47,8 @@ class Selection:
         return None
 
 
+_NEVER_NULL: Final = ("partition", "offset")
+
 _RANGES: Final[dict[type[Filter], Callable[[int], tuple[int, int]]]] = {
     GreaterThan: lambda value: (value + 1, _OFFSET_END),
     GreaterThanOrEqual: lambda value: (value, _OFFSET_END),
@@ -60,6 +63,8 @@ def narrowed(selection: Selection, pushed: Filter) -> Selection | None:
     column: tuple[str, ...] = getattr(pushed, "attribute", ())
     if len(column) != 1:
         return None
+    if isinstance(pushed, IsNotNull) and column[0] in _NEVER_NULL:
+        return selection
     if isinstance(pushed, In):
         whole = all(_is_whole(item) for item in value)
         return selection.among(column[0], value) if whole else None

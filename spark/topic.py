@@ -125,6 +125,8 @@ class Topic:
             consumer.unassign()
 
     def _offsets(self, partitions: list[int], logical: int) -> dict[int, int]:
+        if not partitions:
+            return {}
         asked = [TopicPartition(self._settings.topic, partition, logical) for partition in partitions]
         try:
             answers = self._consumer.offsets_for_times(asked, timeout=ANSWER_S_MAX)

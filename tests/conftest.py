@@ -13,17 +13,17 @@ import pytest
 from konverse.deploy.settings import StackSettings
 from konverse.deploy.stack import LocalStack
 from konverse.schemas.errors import StackError
-from tests.kit.servers import Servers, download, missing, provide
+from tests.kit.servers import Servers, missing, needs_local_servers, prepare, provide
 
 NewStack = Callable[[StackSettings], LocalStack]
 
-_NEEDING_SERVERS = {"servers", "own_stack", "new_stack"}
+_NEEDING_SERVERS = {"servers", "local_servers", "own_stack", "new_stack"}
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Download the broker before the first test that needs it, whose time limit would include it otherwise."""
+    """Make the machine ready before the first test that needs servers, whose time limit would include it."""
     if any(_NEEDING_SERVERS & set(getattr(item, "fixturenames", ())) for item in session.items):
-        download()
+        prepare()
 
 
 @pytest.fixture(scope="session")
@@ -35,6 +35,12 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
         except StackError as error:
             missing(error)
         yield provided
+
+
+@pytest.fixture(scope="session")
+def local_servers() -> None:
+    """Ask for a machine on which the local stack can run, for tests of the stack itself."""
+    needs_local_servers()
 
 
 @pytest.fixture

@@ -15,14 +15,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.integration.stack_command import StackCommand, files_in, processes_naming
 from tests.kit import until
-from tests.kit.servers import needs_local_servers
 
 pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("local_servers")]
-
-
-@pytest.fixture(scope="module")
-def local_servers() -> None:
-    needs_local_servers()
 
 
 @pytest.fixture

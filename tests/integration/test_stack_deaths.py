@@ -23,16 +23,10 @@ from konverse.deploy.stack import LocalStack
 from konverse.schemas.errors import DiskFull, InvalidSettings, JavaNotFound, ServerDied, ServerNotFound
 from tests.integration.stack_command import processes_naming
 from tests.kit import until
-from tests.kit.servers import needs_local_servers
 
 pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("local_servers")]
 
 NewStack = Callable[[StackSettings], LocalStack]
-
-
-@pytest.fixture(scope="module")
-def local_servers() -> None:
-    needs_local_servers()
 
 
 @pytest.fixture

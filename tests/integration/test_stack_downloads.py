@@ -15,17 +15,11 @@ from konverse.deploy.jars import jar_folder, kafka_jars
 from konverse.deploy.java import Java, find_java
 from konverse.deploy.progress import Silence
 from konverse.schemas.errors import JarsNotResolvable
-from tests.kit.servers import needs_local_servers
 
 pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("local_servers")]
 
 ABSENT = JarSet("absent", (Coordinate("org.apache.kafka", "kafka_2.13", "9.9.9"),), ("kafka_2.13-9.9.9.jar",))
 SMALL = JarSet("small", (Coordinate("org.example.konverse", "small", "1.0"),), ("small-1.0.jar",))
-
-
-@pytest.fixture(scope="module")
-def local_servers() -> None:
-    needs_local_servers()
 
 
 @pytest.fixture

@@ -19,8 +19,11 @@ from typing import Final, Literal, NoReturn
 
 import pytest
 
+from konverse.deploy.archive import archive_file
+from konverse.deploy.folders import cache_folder
 from konverse.deploy.jars import kafka_jars
 from konverse.deploy.java import find_java
+from konverse.deploy.kafka_server import KafkaProgram
 from konverse.deploy.locks import locked
 from konverse.deploy.redis_server import find_redis
 from konverse.deploy.settings import StackSettings
@@ -102,12 +105,19 @@ def missing(reason: StackError | str) -> NoReturn:
     pytest.skip(f"No servers: {reason}")
 
 
-def download() -> None:
-    """Get what the local stack needs before any test has a time limit; what fails is told when a test asks."""
+def prepare() -> None:
+    """Do what only a first start takes time for, before any test has a time limit.
+
+    That is the download and the class archive. What fails here is told by the first test that asks for servers.
+    """
     if os.environ.get(KAFKA_VARIABLE) or containers.has_kafka():
         return
     try:
-        kafka_jars(find_java())
+        with locked(cache_folder() / ".first-start.lock", deadline_s=_LOCK_DEADLINE_S):
+            java = find_java()
+            program = KafkaProgram(java, kafka_jars(java), cache_folder())
+            if not archive_file(program).exists():
+                LocalStack.start(StackSettings(redis=False)).stop()
     except StackError:
         return
 

@@ -45,6 +45,7 @@ def test_offsets_are_selected_as_the_filters_say(filters: list[tuple[Any, int]],
 def test_partitions_are_selected_by_value_and_by_list() -> None:
     selection, rest = select(Selection(), [In(PARTITION, (1, 2, 3)), EqualTo(PARTITION, 2)])
     assert (selection.partitions, list(rest)) == (frozenset({2}), [])
+    assert list(select(selection, [IsNotNull(PARTITION), IsNotNull(OFFSET)])[1]) == []
     nothing, _ = select(selection, [EqualTo(PARTITION, 1)])
     assert nothing.partitions == frozenset()
 
@@ -59,7 +60,7 @@ def test_partitions_are_selected_by_value_and_by_list() -> None:
         In(OFFSET, (1, 2)),
         In(PARTITION, (1, None)),
         GreaterThan(PARTITION, 1),
-        IsNotNull(OFFSET),
+        IsNotNull(("sequence",)),
         Not(EqualTo(OFFSET, 1)),
         EqualTo(("headers", "offset"), 1),
     ],

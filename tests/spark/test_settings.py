@@ -74,7 +74,7 @@ def test_a_wrong_option_is_named_with_the_remedy(changed: dict[str, str], words:
 
 
 def test_neither_queue_nor_topic_is_an_error() -> None:
-    with pytest.raises(InvalidSettings, match="'queue' is missing; give .* or a Kafka 'topic'"):
+    with pytest.raises(InvalidSettings, match=r"'queue' is missing; give .* or a Kafka 'topic'"):
         parse({"bootstrap": "one:9092", "database": "d"})
 
 

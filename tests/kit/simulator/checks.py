@@ -115,17 +115,26 @@ def _counters(reference: Reference) -> Iterator[str]:
 
 def _drained(world: World, place: Place, reference: Reference) -> Iterator[str]:
     state = _owner_of(world, place).fold.state
+    unattended = _unattended(world)
     if state.unread != sum(len(endpoint.queue) for endpoint in state.live()):
         yield f"I15: {place.name}: {state.unread} messages are counted as unread"
     for side in reference.living.values():
         if len(side.consumed) < len(side.heard) and not side.ended:
             yield f"L1: {place.name}: {side.key} has unread messages"
-        if side.code not in ("SO", "CO"):
+        if side.code not in ("SO", "CO") and side.key[1] not in unattended:
             yield f"L1: {place.name}: {side.key} is left in {side.code}"
     for address, stream in state.streams.items():
         made = len(reference.outputs.get(address, ()))
         if (stream.next, stream.acked) != (made, made):
             yield f"L1: {place.name}: {made} outputs to {address}, {stream.next} in the outbox, {stream.acked} there"
+
+
+def _unattended(world: World) -> set[bytes]:
+    """Conversations whose initiator would have to be ended by a session that cannot do it any more."""
+    lost = [session for session in world.sessions if session.dead or session.shut_out]
+    if not world.swarm.sessions_end:
+        return set()
+    return {plan.dialog.conversation for session in lost for plan in session.plans}
 
 
 def _view(place: Place) -> Iterator[str]:

@@ -1,0 +1,323 @@
+"""What a batch read takes from Kafka, without Spark around it."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import pytest
+from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, LessThan
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from konverse.schemas.envelope import HEADER
+from konverse.schemas.errors import InvalidSettings, KafkaUnavailable, QueueNotFound, TopicMismatch, UnknownObject
+from konverse.schemas.records import Begin, End, Kind, Role, Suffix
+from konverse.spark import topic as topics
+from konverse.spark.columns import COLUMNS
+from konverse.spark.reader import FilteredMessagesReader, MessagesReader, Range
+from konverse.spark.settings import parse
+from konverse.spark.topic import Bounds, Topic
+from tests.kit.builders import GARBAGE, Scribe, begin_block, identifier
+from tests.kit.servers import Servers
+from tests.spark.conftest import NewLog
+from tests.spark.logs import ORDERS, Log
+
+pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("spark")]
+
+CONVERSATION = identifier("a conversation")
+
+
+def schema_of(*names: str) -> StructType:
+    pairs = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+    types: dict[str, DataType] = {
+        "string": StringType(),
+        "binary": BinaryType(),
+        "bigint": LongType(),
+        "timestamp": TimestampType(),
+        "array<struct<key:string,value:binary>>": ArrayType(pairs),
+    }
+    return StructType([StructField(name, types[COLUMNS[name].sql]) for name in names])
+
+
+COUNTERS = schema_of("counter", "offset")
+JUDGED = schema_of("verdict", "sequence")
+
+
+def reader(log: Log, schema: StructType = COUNTERS, **options: str) -> MessagesReader:
+    return FilteredMessagesReader(parse(log.options(**options)), schema)
+
+
+def ranges(made: MessagesReader) -> list[Range]:
+    found = made.partitions()
+    assert all(isinstance(one, Range) for one in found)
+    return [one for one in found if isinstance(one, Range)]
+
+
+def read(made: MessagesReader) -> list[dict[str, Any]]:
+    return [row for one in ranges(made) for batch in made.read(one) for row in batch.to_pylist()]
+
+
+def counters(made: MessagesReader) -> list[int]:
+    return [row["counter"] for row in read(made)]
+
+
+def messages(scribe: Scribe, count: int) -> list[bytes]:
+    return [scribe.message(ORDERS, CONVERSATION) for _ in range(count)]
+
+
+def verdicts(log: Log, **options: str) -> list[tuple[str, int | None]]:
+    return [(row["verdict"], row["sequence"]) for row in read(reader(log, JUDGED, include="all", **options))]
+
+
+def test_every_record_is_judged(new_log: NewLog) -> None:
+    log, scribe = new_log(), Scribe("writer")
+    first, second = messages(scribe, 2)
+    log.write(first, second, first, None, GARBAGE)
+    log.write(scribe.message(ORDERS, CONVERSATION, counter=9))
+    log.write(scribe.message(ORDERS, CONVERSATION, counter=2))
+    assert verdicts(log) == [
+        ("accepted", 0),
+        ("accepted", 1),
+        ("duplicate", None),
+        ("foreign", None),
+        ("malformed", None),
+        ("gap", None),
+        ("accepted", 2),
+    ]
+
+
+def test_control_records_count_and_are_left_out(new_log: NewLog) -> None:
+    log, scribe = new_log(), Scribe("writer")
+    log.write(messages(scribe, 1)[0], scribe.close(ORDERS, identifier("another")), messages(scribe, 1)[0])
+    assert verdicts(log) == [("accepted", 0), ("control", None), ("accepted", 1)]
+    assert counters(reader(log)) == [0, 2]
+
+
+def test_an_end_is_the_last_number_of_its_direction(new_log: NewLog) -> None:
+    log, scribe = new_log(), Scribe("writer")
+    detail = End(identifier("opener"), ORDERS)
+    log.write(*messages(scribe, 2), scribe.end(ORDERS, CONVERSATION, detail))
+    log.write(scribe.message(ORDERS, CONVERSATION, role=Role.TARGET))
+    assert verdicts(log) == [("accepted", 0), ("accepted", 1), ("accepted", 2), ("accepted", 0)]
+
+
+def test_records_for_another_incarnation_are_foreign(new_log: NewLog) -> None:
+    log, scribe = new_log(), Scribe("writer")
+    other = ORDERS.__class__(ORDERS.topic, 0, b"old!")
+    log.write(scribe.message(other, CONVERSATION), *messages(scribe, 1))
+    tag = ORDERS.tag.hex()
+    assert verdicts(log, incarnation=f"{tag}-0000-4000-8000-000000000000") == [("foreign", None), ("accepted", 0)]
+    assert [verdict for verdict, _ in verdicts(log)] == ["accepted", "accepted"]
+
+
+def test_the_first_header_of_our_name_counts_and_a_null_is_none(new_log: NewLog) -> None:
+    log, scribe = new_log(), Scribe("writer")
+    first, second = messages(scribe, 2)
+    log.write(first, headers=[(HEADER, GARBAGE)])
+    log.write(None, headers=[(HEADER, None)])
+    log.write(None, headers=[("other", b"x"), (HEADER, second)])
+    assert [verdict for verdict, _ in verdicts(log)] == ["accepted", "foreign", "accepted"]
+
+
+def test_a_range_in_the_middle_is_judged_from_the_log_start(new_log: NewLog) -> None:
+    log, scribe = new_log(), Scribe("writer")
+    log.fill(messages(scribe, 6))
+    log.write(scribe.message(ORDERS, CONVERSATION, counter=1))
+    log.fill(messages(scribe, 2))
+    assert counters(reader(log, startingOffsets='{"0": 4}', endingOffsets='{"0": 8}')) == [4, 5, 6]
+    assert counters(reader(log, startingOffsets="latest")) == []
+
+
+def test_a_log_that_lost_its_start_is_judged_from_what_is_left(new_log: NewLog, servers: Servers) -> None:
+    log, scribe = new_log(), Scribe("writer")
+    log.fill([scribe.message(ORDERS, CONVERSATION, sequence=number) for number in range(6)])
+    truncate(servers.bootstrap, log.topic, 4)
+    schema = StructType([*COUNTERS.fields, StructField("sequence", LongType())])
+    expected = [{"counter": number, "offset": number, "sequence": number} for number in (4, 5)]
+    assert read(reader(log, schema)) == expected
+
+
+def truncate(bootstrap: str, topic: str, offset: int) -> None:
+    from confluent_kafka import TopicPartition
+    from confluent_kafka.admin import AdminClient
+
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for deleted in admin.delete_records([TopicPartition(topic, 0, offset)]).values():
+        deleted.result()
+
+
+def test_markers_of_transactions_are_no_rows_and_no_end(new_log: NewLog) -> None:
+    log, scribe = new_log(), Scribe("writer")
+    log.transaction(*messages(scribe, 2))
+    log.transaction(*messages(Scribe("another"), 3), commit=False)
+    log.transaction(*messages(scribe, 1))
+    assert [row["offset"] for row in read(reader(log))] == [0, 1, 7]
+    assert [one.end for one in ranges(reader(log))] == [9]
+    assert [row["offset"] for row in read(reader(log, startingOffsets='{"0": 2}', endingOffsets='{"0": 7}'))] == []
+
+
+def test_an_open_transaction_hides_what_follows(new_log: NewLog) -> None:
+    from confluent_kafka import Producer
+
+    log, scribe = new_log(), Scribe("writer")
+    log.write(*messages(scribe, 1))
+    producer = Producer({"bootstrap.servers": log.bootstrap, "transactional.id": log.topic})
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(log.topic, b"open", partition=0)
+    assert producer.flush(30) == 0
+    log.write(*messages(scribe, 1))
+    assert counters(reader(log)) == [0]
+    with pytest.raises(InvalidSettings, match="asks for offset 3 of partition 0, which holds 0 up to 1"):
+        ranges(reader(log, endingOffsets='{"0": 3}'))
+    producer.abort_transaction(30)
+
+
+def test_one_task_for_each_partition_that_holds_something(new_log: NewLog) -> None:
+    log, scribe = new_log(4), Scribe("writer")
+    log.write(*messages(scribe, 2), partition=2)
+    assert ranges(reader(log)) == [Range(2, 0, 0, 2)]
+    assert counters(reader(new_log(2))) == []
+
+
+def test_filters_narrow_the_ranges(new_log: NewLog) -> None:
+    log = new_log(3)
+    for partition in range(3):
+        log.fill(messages(Scribe(f"writer {partition}"), 5), partition=partition)
+    made = FilteredMessagesReader(parse(log.options()), COUNTERS)
+    rest = made.pushFilters([EqualTo(("partition",), 1), GreaterThanOrEqual(("offset",), 2), LessThan(("offset",), 4)])
+    assert list(rest) == []
+    assert ranges(made) == [Range(1, 0, 2, 4)]
+    assert counters(made) == [2, 3]
+
+
+def test_large_logs_come_in_batches(new_log: NewLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topics, "CHUNK_RECORDS_MAX", 100)
+    log = new_log()
+    log.fill(messages(Scribe("writer"), 1_050))
+    made = reader(log)
+    sizes = [batch.num_rows for one in ranges(made) for batch in made.read(one)]
+    assert sum(sizes) == 1_050
+    assert max(sizes) == 100
+
+
+def test_a_read_that_is_given_up_closes_its_client_and_restores_the_collector(new_log: NewLog) -> None:
+    log = new_log()
+    log.fill(messages(Scribe("writer"), 10))
+    made, before = reader(log), gc.get_threshold()
+    batches = made.read(ranges(made)[0])
+    next(batches)
+    assert gc.get_threshold() != before
+    batches.close()  # type: ignore[attr-defined]  # a generator, which is an iterator that can be closed
+    assert gc.get_threshold() == before
+
+
+def test_users_headers_and_nulls_come_through(new_log: NewLog) -> None:
+    log, scribe = new_log(), Scribe("writer")
+    log.write(*messages(scribe, 1), body=None, headers=[("trace", b"1"), ("trace", None)], timestamp=1_700_000_000_123)
+    log.write(None, key=b"key")
+    names = ("body", "key", "headers", "timestamp", "writer", "conversation", "message_type", "role", "kind", "counter")
+    first, second = read(reader(log, schema_of(*names), include="all"))
+    assert first["headers"] == [{"key": "trace", "value": b"1"}, {"key": "trace", "value": None}]
+    assert first["timestamp"].isoformat() == "2023-11-14T22:13:20.123000+00:00"
+    assert (first["body"], first["key"]) == (None, None)
+    assert (first["writer"], first["conversation"]) == (scribe.id, CONVERSATION)
+    assert (first["message_type"], first["role"], first["kind"], first["counter"]) == (
+        "order",
+        "INITIATOR",
+        "MESSAGE",
+        0,
+    )
+    assert (second["body"], second["key"], second["headers"]) == (b"body", b"key", [])
+    assert {second[name] for name in ("writer", "conversation", "message_type", "role", "kind", "counter")} == {None}
+
+
+def test_a_topic_that_does_not_exist_is_named(servers: Servers) -> None:
+    made = MessagesReader(parse({"bootstrap": servers.bootstrap, "topic": "no-such-topic"}), COUNTERS)
+    with pytest.raises(UnknownObject, match="topic 'no-such-topic' does not exist; check option 'topic'"):
+        made.partitions()
+
+
+def test_a_queue_that_does_not_exist_is_named(servers: Servers) -> None:
+    made = MessagesReader(parse({"bootstrap": servers.bootstrap, "database": "d", "queue": "none"}), COUNTERS)
+    with pytest.raises(QueueNotFound, match=r"queue 'none' \(topic 'konverse.d.none'\) does not exist; check options"):
+        made.partitions()
+
+
+def test_brokers_that_do_not_answer_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topics, "ANSWER_S_MAX", 0.5)
+    made = MessagesReader(parse({"bootstrap": "127.0.0.1:1", "topic": "orders"}), COUNTERS)
+    with pytest.raises(KafkaUnavailable, match=r"no broker at 127.0.0.1:1 answered within .* check option 'bootstrap'"):
+        made.partitions()
+
+
+def test_a_setting_that_the_client_refuses_is_named(servers: Servers) -> None:
+    options = {"bootstrap": servers.bootstrap, "topic": "orders", "kafka.no.such.setting": "1"}
+    with pytest.raises(InvalidSettings, match=r"no.such.setting.*check the kafka\.\* options"):
+        MessagesReader(parse(options), COUNTERS).partitions()
+
+
+def test_offsets_outside_the_log_are_named(new_log: NewLog) -> None:
+    log = new_log()
+    log.fill(messages(Scribe("writer"), 3))
+    with pytest.raises(
+        InvalidSettings, match="'startingOffsets' asks for offset 9 of partition 0, which holds 0 up to 3"
+    ):
+        ranges(reader(log, startingOffsets='{"0": 9}'))
+    with pytest.raises(InvalidSettings, match=r"'endingOffsets' names partition 5; topic .* has 1 partitions"):
+        ranges(reader(log, endingOffsets='{"5": 0}'))
+
+
+def test_records_that_were_deleted_meanwhile_are_an_error(new_log: NewLog, servers: Servers) -> None:
+    log = new_log()
+    log.fill(messages(Scribe("writer"), 6))
+    planned = ranges(reader(log))[0]
+    truncate(servers.bootstrap, log.topic, 4)
+    with pytest.raises(TopicMismatch, match=r"were deleted while they were read .* run the query again"):
+        list(reader(log).read(planned))
+
+
+def test_a_partition_that_goes_silent_is_an_error(new_log: NewLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(topics, "STALL_S_MAX", 0.3)
+    log = new_log()
+    log.fill(messages(Scribe("writer"), 2))
+    with (
+        Topic(parse(log.options())) as topic,
+        pytest.raises(KafkaUnavailable, match=r"partition 0 of topic .* gave nothing at offset 2"),
+    ):
+        list(topic.chunks(0, 0, 5))
+
+
+def test_bounds_are_first_offset_and_end(new_log: NewLog) -> None:
+    log = new_log(2)
+    log.fill(messages(Scribe("writer"), 3), partition=1)
+    with Topic(parse(log.options())) as topic:
+        assert topic.bounds([0, 1]) == {0: Bounds(0, 0), 1: Bounds(0, 3)}
+
+
+def test_columns_of_other_names_or_types_are_refused() -> None:
+    settings = parse({"bootstrap": "one:9092", "topic": "orders"})
+    with pytest.raises(InvalidSettings, match="has no column 'value'; it has conversation, role"):
+        MessagesReader(settings, StructType([StructField("value", StringType())]))
+    with pytest.raises(InvalidSettings, match="column 'counter' has the type bigint, not int"):
+        MessagesReader(settings, StructType([StructField("counter", IntegerType())]))
+
+
+def test_the_begin_of_a_conversation_is_read(new_log: NewLog) -> None:
+    log, scribe = new_log(), Scribe("writer")
+    block: Begin = begin_block()
+    log.write(scribe.first(ORDERS, CONVERSATION, block, "first"))
+    log.write(scribe.message(ORDERS, CONVERSATION, suffix=Suffix("second", home=block.home)))
+    schema = schema_of("message_type", "kind")
+    kind = Kind.MESSAGE.name
+    assert [tuple(row.values()) for row in read(reader(log, schema))] == [("first", kind), ("second", kind)]
