@@ -7,10 +7,9 @@ from uuid import UUID
 
 from konverse.dialog.session import SessionDialog
 from konverse.schemas.catalog import DEFAULT
-from konverse.schemas.errors import BadInput, InvalidState
-from konverse.schemas.limits import ERROR_DESCRIPTION_CHARACTERS_MAX
+from konverse.schemas.errors import BadInput
 from konverse.schemas.records import Begin, Role
-from konverse.schemas.system_messages import error_body
+from konverse.schemas.system_messages import check_error, error_body
 
 from .sending import Receipt, Sender
 
@@ -59,11 +58,7 @@ class Dialog:
 
         A second end changes nothing. Raises InvalidState for an error code below 0 or a missing description (112).
         """
-        if error < 0 or (error and not 0 < len(description) <= ERROR_DESCRIPTION_CHARACTERS_MAX):
-            raise InvalidState(
-                f"an error needs a code above 0 and a description of 1 to {ERROR_DESCRIPTION_CHARACTERS_MAX} "
-                f"characters, not code {error} with {len(description)} characters"
-            )
+        check_error(error, description)
         self._sender.end(self._staged, error_body(error, description) if error else b"")
 
     def __repr__(self) -> str:

@@ -47,6 +47,7 @@ from konverse.dialog.transaction import Rule
 from konverse.dialog.view import Show
 from konverse.schemas.catalog import Queue
 from konverse.schemas.envelope import HEADER
+from konverse.schemas.errors import KafkaUnavailable
 from konverse.schemas.identifiers import Address, journal_topic
 
 from .kafka import Headers, Kafka, LogReader, LogTruncated
@@ -56,6 +57,9 @@ log: Final = logging.getLogger("konverse.owning")
 
 OUTPUT_LINGER_MS: Final = 0
 """Outputs come a window at a time; waiting for more would only delay them."""
+
+ROOM_S: Final = 5.0
+"""How long outputs wait for room in the producer's buffer before their destination is left alone for a while."""
 
 
 class Owning:
@@ -219,6 +223,10 @@ class Owning:
         except LogTruncated:
             self._do(number, owner, owner.step(OutOfRange(), now_ms()))
             return
+        except KafkaUnavailable as error:
+            log.warning("%s/%d is let go: %s", topic, number, error)
+            self._do(number, owner, owner.step(Appended(None), now_ms()))
+            return
         messages = [message for chunk, _ in chunks for message in chunk]
         self._do(number, owner, owner.step(event(messages, chunks[-1][1]), now_ms()))
 
@@ -275,13 +283,23 @@ class Owning:
             carrier[HEADER] = header
             try:
                 produce(topic, output[4], output[1], number, refused, None, 0, carrier)
-            except BufferError:
-                self._output_producer.poll(0.05)
-                produce(topic, output[4], output[1], number, refused, None, 0, carrier)
-            except KafkaException as error:
-                log.warning("outputs to %s are not taken: %s", topic, error)
-                self._refusal = (topic, number)
-                return
+            except (BufferError, KafkaException) as error:
+                if not self._taken_later(error, topic, output[4], output[1], number, refused, None, 0, carrier):
+                    self._refusal = (topic, number)
+                    return
+
+    def _taken_later(self, error: Exception, *record: Any) -> bool:
+        """Try again with a record that was not taken, as long as the producer's buffer may make room."""
+        deadline = time.monotonic() + ROOM_S
+        while isinstance(error, BufferError) and time.monotonic() < deadline:
+            self._output_producer.poll(0.05)
+            try:
+                self._output_producer.produce(*record)
+                return True
+            except (BufferError, KafkaException) as again:
+                error = again
+        log.warning("outputs to %s are not taken: %s", record[0], error)
+        return False
 
     def _on_refusal(self, error: Any, message: Message) -> None:
         """An output was not delivered (successes are not reported)."""

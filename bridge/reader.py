@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
-from confluent_kafka import OFFSET_END, Consumer, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, KafkaException, Message, TopicPartition
 
 from konverse.dialog.events import Halted
 from konverse.dialog.owner import Owner, Phase
@@ -36,8 +36,8 @@ log: Final = logging.getLogger("konverse.reader")
 
 WAIT_S: Final = 0.05
 CLAIM_AGAIN_S: Final = 0.5
-OFFSETS_EVERY_S: Final = 5.0
 SETTLE_S: Final = 30.0
+CLOSE_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +78,10 @@ class Reader:
         """Held by the one thread that waits for Kafka."""
         self._returned = threading.Condition(self._lock)
         self._closed = False
+        self._stopping = False
+        """A handler of `run` raised: nothing further is handed out there."""
         self._assigned: set[int] = set()
         self._claim_again_at: dict[int, float] = {}
-        self._offsets_at = time.monotonic()
         self._failure: KonverseError | None = None
         self._consumer = self._subscribe(kafka)
 
@@ -102,7 +103,7 @@ class Reader:
             with self._lock:
                 if self._failure is not None:
                     raise self._failure
-                if self._closed:
+                if self._closed or self._stopping:
                     raise StopIteration
                 transaction = self._take()
             if transaction is not None:
@@ -118,29 +119,28 @@ class Reader:
 
         The exception of a handler rolls its transaction back, ends the others after theirs, and is raised here.
         """
-        failed = threading.Event()
 
         def work() -> None:
             for transaction in self:
-                try:
-                    with transaction:
-                        handler(transaction)
-                except BaseException:
-                    failed.set()
-                    raise
-                if failed.is_set():
-                    return
+                with transaction:
+                    handler(transaction)
 
-        with ThreadPoolExecutor(threads, thread_name_prefix="konverse-handler") as pool:
-            done, _ = wait([pool.submit(work) for _ in range(threads)], return_when=FIRST_EXCEPTION)
-            for future in done:
-                future.result()
+        try:
+            with ThreadPoolExecutor(threads, thread_name_prefix="konverse-handler") as pool:
+                try:
+                    done, _ = wait([pool.submit(work) for _ in range(threads)], return_when=FIRST_EXCEPTION)
+                finally:
+                    self._stopping = True  # ends the other threads, also when this one is interrupted
+        finally:
+            self._stopping = False
+        for future in done:
+            future.result()
 
     def settle(self, timeout_s: float = SETTLE_S) -> None:
         """Commit what is finished and wait until it counts and its outputs are delivered and acknowledged."""
         deadline = time.monotonic() + timeout_s
-        while time.monotonic() < deadline:
-            with self._lock:
+        while not self._closed and time.monotonic() < deadline:
+            with self._pumping, self._lock:
                 self._commit_finished(acknowledgements=True)
                 if not self._owning.busy and not self._uncommitted():
                     return
@@ -174,20 +174,27 @@ class Reader:
         """Return when at least `count` partitions are ours; SteppedDown when that does not happen."""
         deadline = time.monotonic() + timeout_s
         while len(self.partitions) < count:
+            if self._closed:
+                raise BrokerClosed(f"the reader of queue {self.queue.name!r} was closed")
             if time.monotonic() > deadline:
                 raise SteppedDown(f"{len(self.partitions)} of {count} partitions of {self.queue.name!r} are ours")
             self._advance()
 
     def close(self) -> None:
-        """Commit what is finished, give the partitions back, leave the group. Safe to call twice."""
-        with self._pumping, self._lock:
-            if self._closed:
-                return
-            self._closed = True
-            try:
-                self._owning.close()
-            finally:
-                self._consumer.close()
+        """Commit what is finished, deliver its outputs, give the partitions back, leave the group. Safe to call twice.
+
+        Transactions that are not finished are received again by the next owner.
+        """
+        try:
+            self.settle(CLOSE_S)
+        finally:
+            with self._pumping, self._lock:
+                first, self._closed = not self._closed, True
+                if first:
+                    try:
+                        self._owning.close()
+                    finally:
+                        self._consumer.close()
 
     def __enter__(self) -> Self:
         return self
@@ -211,9 +218,9 @@ class Reader:
             transaction = owner.take()
             if transaction is not None:
                 transaction.done = partial(self._done, owner)
-                endpoint = transaction.group
-                if endpoint.role is Role.INITIATOR and endpoint.state is not State.CONVERSING:
-                    self._on_ended(endpoint.conversation)
+                for endpoint in transaction.members:
+                    if endpoint.role is Role.INITIATOR and endpoint.state is not State.CONVERSING:
+                        self._on_ended(endpoint.conversation)
                 return transaction
         return None
 
@@ -236,7 +243,8 @@ class Reader:
             return False
         try:
             with self._lock:
-                self._check_open()
+                if self._closed:
+                    return False
                 self._owning.pump()
                 self._see_stopped()
                 if self._ready_owners():
@@ -260,12 +268,8 @@ class Reader:
 
     def _fetch(self, wait_s: float) -> bool:
         """Take new data from Kafka, waiting for the first record only; callbacks of the group run in here."""
-        consumer = self._consumer
-        if wait_s:
-            first = consumer.poll(wait_s)
-            messages = [] if first is None else [first, *consumer.consume(FETCH_RECORDS, 0)]
-        else:
-            messages = consumer.consume(FETCH_RECORDS, 0)
+        poll, consume = self._consumer.poll, self._consumer.consume
+        messages = self._fetch_behind(poll(wait_s)) if wait_s else consume(FETCH_RECORDS, 0)
         good = [m for m in messages if m.error() is None]
         for message in messages:
             if message.error() is not None:
@@ -274,6 +278,15 @@ class Reader:
             self._flow()
             self._owning.feed(good)
             return self._owning.ingest() > 0
+
+    def _fetch_behind(self, first: Message | None) -> list[Message]:
+        """A record and what waits behind it; without it when its partition changed hands in between."""
+        if first is None:
+            return []
+        number, owners = first.partition() or 0, self._owning.owners
+        owner = owners.get(number)
+        messages = self._consumer.consume(FETCH_RECORDS, 0)
+        return [first, *messages] if owners.get(number) is owner else messages
 
     def _flow(self) -> None:
         """Stop fetching for owners whose look-ahead is full; go on when it has room again."""
@@ -296,10 +309,6 @@ class Reader:
 
     def _uncommitted(self) -> bool:
         return any(owner.staging.finished for owner in self._owning.owners.values())
-
-    def _check_open(self) -> None:
-        if self._closed:
-            raise BrokerClosed(f"the reader of queue {self.queue.name!r} was closed")
 
     # --------------------------------------------------------------------------------------------------- partitions
 

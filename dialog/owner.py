@@ -244,8 +244,9 @@ class Owner:
             return []
         operations, transactions = staging.merge()
         number = head.number + 1
+        release = self._releasing and not staging.finished
         commit = Commit(
-            head.epoch, self.claim_id, number, head.hash, state.ingest_to, operations, acks, release=self._releasing
+            head.epoch, self.claim_id, number, head.hash, state.ingest_to, operations, acks, release=release
         )
         data = encode_commit(commit)
         apply(state, commit)

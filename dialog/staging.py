@@ -77,8 +77,8 @@ class Staging:
         self._free(transaction)
 
     def merge(self) -> tuple[Operations, list[Transaction]]:
-        """Everything that was finished, as the operations of one commit, and the transactions to `release` after it."""
-        finished, self.finished, self.size_bytes = self.finished, [], 0
+        """What was finished, as the operations of one commit, and the transactions to `release` after it."""
+        finished = self._next_commit()
         operations = Operations()
         places: dict[str, int] = {}
         endings = self.state.endings
@@ -98,6 +98,18 @@ class Staging:
             operations.ends += transaction.ends
         operations.types = list(places)
         return operations, [transaction for transaction, _ in finished]
+
+    def _next_commit(self) -> list[tuple[Transaction, int]]:
+        """What was finished first, up to the size of a commit; the rest joins the one after it."""
+        total, count = self.size_bytes, len(self.finished)
+        if total > COMMIT_BYTES_TARGET:
+            total = count = 0
+            while total < COMMIT_BYTES_TARGET:
+                total += self.finished[count][0].size_bytes
+                count += 1
+        finished, self.finished = self.finished[:count], self.finished[count:]
+        self.size_bytes -= total
+        return finished
 
     def release(self, transactions: list[Transaction]) -> None:
         """The commit was applied: the groups of these transactions may be taken again."""

@@ -15,14 +15,18 @@ from uuid import UUID
 
 from konverse.schemas.errors import BadInput, BodyTooLarge, DialogNotFound, InvalidState, TransactionTooLarge
 from konverse.schemas.journal import SYSTEM_BITS, TOOK_ERROR, EndOperation
-from konverse.schemas.limits import BODY_BYTES_MAX, COMMIT_BYTES_TARGET, ERROR_DESCRIPTION_CHARACTERS_MAX
+from konverse.schemas.limits import BODY_BYTES_MAX, TRANSACTION_BYTES_MAX
 from konverse.schemas.records import Role
+from konverse.schemas.system_messages import check_error
 
 from .endpoint import Endpoint, Entry
 from .states import SENDING
 
 Rule = Callable[[str, Role, str], None]
 """`rule(contract, role, message type)` raises when the side may not send the type."""
+
+_OUTPUT_BYTES: Final = 14
+"""What an output takes in a commit beside its body: endpoint, type and size."""
 
 ERROR_SEQUENCE: Final = -1
 """Sequence number of an Error message: it overtakes and is not counted."""
@@ -164,8 +168,8 @@ class Transaction:
             self._refuse_foreign(dialog)
         if body.__class__ is not bytes:
             body = _as_bytes(body)
-        sized = self._sized + len(body)
-        if sized > COMMIT_BYTES_TARGET or len(body) > BODY_BYTES_MAX:
+        sized = self._sized + len(body) + _OUTPUT_BYTES
+        if sized > TRANSACTION_BYTES_MAX or len(body) > BODY_BYTES_MAX:
             _refuse_size(len(body), sized)
         self._sized = sized
         self.outputs.append(dialog.index)
@@ -177,16 +181,12 @@ class Transaction:
 
         Raises InvalidState for a conversation that was ended already (behaviour 118) or a code below 0 (112).
         """
-        if error < 0 or (error and not description) or len(description) > ERROR_DESCRIPTION_CHARACTERS_MAX:
-            raise InvalidState(
-                f"an error needs a code above 0 and a description of 1 to {ERROR_DESCRIPTION_CHARACTERS_MAX} "
-                f"characters, not code {error} with {len(description)} characters"
-            )
+        check_error(error, description)
         if dialog.state.code in {"DO", "CD"} or self.ends:
             self._refuse_ended(dialog, "end")
         if (dialog.group or dialog) is not self._group:
             self._refuse_foreign(dialog)
-        self.ends.append(EndOperation(dialog.index, error, description))
+        self.ends.append(EndOperation(dialog.index, error, description.encode("utf-8", "replace").decode()))
 
     def clear(self) -> None:
         """Forget what was staged; the messages can be taken again."""
@@ -199,7 +199,7 @@ class Transaction:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of bodies that are staged."""
+        """Bytes that the staged outputs take in a commit."""
         return self._sized
 
     def _refuse_ended(self, dialog: Endpoint, verb: str) -> None:
@@ -221,7 +221,7 @@ def _refuse_size(body_bytes: int, transaction_bytes: int) -> None:
     if body_bytes > BODY_BYTES_MAX:
         raise BodyTooLarge(f"the body has {body_bytes} bytes; at most {BODY_BYTES_MAX} fit into one message")
     raise TransactionTooLarge(
-        f"the transaction sends {transaction_bytes} bytes; at most {COMMIT_BYTES_TARGET} fit into one commit. "
+        f"the transaction sends {transaction_bytes} bytes; at most {TRANSACTION_BYTES_MAX} fit into one commit. "
         "Receive fewer messages at a time (max_messages) or send smaller ones"
     )
 

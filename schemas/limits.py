@@ -34,6 +34,9 @@ JOURNAL_RECORD_BYTES_MAX: Final = 8_388_608
 COMMIT_BYTES_TARGET: Final = 786_432
 """A group commit closes at this size: larger ones gain nothing and make a recovering owner wait."""
 
+TRANSACTION_BYTES_MAX: Final = 4_194_304
+"""Bodies that one transaction sends. It may join a commit that is nearly full, and still fits into one record."""
+
 JOURNAL_OPERATIONS_MAX: Final = 65_535
 """Message types of one commit are numbered with 16 bits."""
 
@@ -78,6 +81,9 @@ VIEW_VALUE_BYTES_MAX: Final = 64
 
 UNCOMMITTED_MS_MAX: Final = 200
 """Ingested data or acknowledgements wait at most this long for a commit (protocol.md section 4, `loop`)."""
+
+ERROR_CODE_MAX: Final = 2_147_483_647
+"""Code of an Error: the original's int."""
 
 ERROR_DESCRIPTION_CHARACTERS_MAX: Final = 3_000
 """Description of an Error (behaviour 112)."""

@@ -5,12 +5,26 @@ from __future__ import annotations
 from typing import Final
 from xml.sax.saxutils import escape
 
+from .errors import InvalidState
+from .limits import ERROR_CODE_MAX, ERROR_DESCRIPTION_CHARACTERS_MAX
+
 ERROR_NAMESPACE: Final = "http://schemas.microsoft.com/SQL/ServiceBroker/Error"
 
 _INVALID: Final = {code: "\ufffd" for code in range(0x20) if code not in (0x09, 0x0A, 0x0D)} | {
     0xFFFE: "\ufffd",
     0xFFFF: "\ufffd",
 }
+
+
+def check_error(code: int, description: str) -> None:
+    """Raise InvalidState unless an END may carry this; code 0 is a plain end (behaviour 112)."""
+    if code == 0 and not description:
+        return
+    if not 0 < code <= ERROR_CODE_MAX or not 0 < len(description) <= ERROR_DESCRIPTION_CHARACTERS_MAX:
+        raise InvalidState(
+            f"an error needs a code of 1 to {ERROR_CODE_MAX} and a description of 1 to "
+            f"{ERROR_DESCRIPTION_CHARACTERS_MAX} characters, not code {code} with {len(description)} characters"
+        )
 
 
 def error_body(code: int, description: str) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
@@ -35,6 +36,18 @@ STALL_S_MAX: Final = 60.0
 
 CHUNK_RECORDS_MAX: Final = 8_192
 """Records handed over at once. The bytes are bounded by what the client fetches ahead."""
+
+_PAUSE_S: Final = 0.1
+"""Between two questions to a partition whose leader is being elected."""
+
+_PASSING: Final = frozenset({
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.OFFSET_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+})  # fmt: skip
+"""What a broker says around an election; a newly made topic has one too."""
 
 _DEFAULTS: Final[dict[str, Any]] = {
     "group.id": "konverse-spark",  # the client wants one; nothing is committed under it
@@ -128,14 +141,20 @@ class Topic:
         if not partitions:
             return {}
         asked = [TopicPartition(self._settings.topic, partition, logical) for partition in partitions]
-        try:
-            answers = self._consumer.offsets_for_times(asked, timeout=ANSWER_S_MAX)
-        except KafkaException as error:
-            raise self._unavailable(error) from error
+        answers = self._answers(asked, time.monotonic() + ANSWER_S_MAX)
         for answer in answers:
             if answer.error is not None:
                 raise self._failure(answer.error)
         return {answer.partition: answer.offset for answer in answers}
+
+    def _answers(self, asked: list[TopicPartition], deadline_s: float) -> list[TopicPartition]:
+        while True:
+            try:
+                return self._consumer.offsets_for_times(asked, timeout=ANSWER_S_MAX)
+            except KafkaException as error:
+                if error.args[0].code() not in _PASSING or time.monotonic() > deadline_s:
+                    raise self._unavailable(error) from error
+            time.sleep(_PAUSE_S)
 
     def _without_events(self, messages: list[Message], position: int) -> tuple[list[Message], int]:
         """The records alone, and where an end-of-partition event says that the log goes on."""
@@ -146,7 +165,7 @@ class Topic:
                 records.append(message)
             elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # librdkafka's own codes are named so
                 position = max(position, _offset(message))
-            elif not error.retriable():
+            else:
                 raise self._failure(error)
         return records, position
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import shutil
 import signal
 import sys
@@ -118,7 +119,7 @@ def working_stack(report: Report, docker: Engine, cache: Path, *, keep: bool) ->
         if report.failed or sys.exc_info()[0]:
             docker.shell.succeeds(stack.command("logs", "--no-color", "--tail", "60"))
         if keep:
-            report.say(f"kept: {_how_to_use(stack)}")
+            report.say(f"kept, at {stack.ports}; to end it: sh {_write_end(stack, provided)}")
         else:
             report.check("down", stack.down)
             _clean(docker, provided, image)
@@ -134,15 +135,23 @@ def _clean(docker: Engine, provided: dict[str, str], image: str) -> None:
     if docker.ours:
         docker.shell.succeeds(["docker", "image", "prune", "--force", "--filter", "until=24h"], within_s=300)
     else:
-        docker.shell.succeeds(["docker", "image", "rm", "--force", image], within_s=300)
-        images.remove(docker, provided)
+        docker.shell.succeeds(["docker", "image", "rm", "--force", image, *images.made_here(provided)], within_s=300)
 
 
-def _how_to_use(stack: Stack) -> str:
-    variables = " ".join(f"{name}={value}" for name, value in stack.shell.environment.items())
-    command = " ".join(str(word) for word in stack.command("down", "--volumes"))
-    stop = f"; then end the engine: kill {stack.engine.pid}" if stack.engine.ours else ""
-    return f"env {variables} {command}{stop}"
+def _write_end(stack: Stack, provided: dict[str, str]) -> Path:
+    """Write the commands that end what is kept."""
+    made = [] if stack.engine.ours else [stack.image, *images.made_here(provided)]
+    folder = stack.shell.log.parent
+    commands = [
+        *(["export", f"{name}={value}"] for name, value in stack.shell.environment.items()),
+        [str(word) for word in stack.command("down", "--volumes")],
+        *(["docker", "image", "rm", "--force", image] for image in made),
+        *stack.engine.ending(),
+        ["rm", "-r", str(folder)],
+    ]
+    script = folder / "end"
+    script.write_text("".join(f"{shlex.join(command)}\n" for command in commands), encoding="utf-8")
+    return script
 
 
 def run(options: argparse.Namespace, folder: Path) -> int:

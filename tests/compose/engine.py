@@ -37,11 +37,20 @@ class Engine:
     """How compose is called: `docker compose`, or `docker-compose`."""
     pid: int | None = None
     """The engine's process when this program has started it."""
+    kernel: Kernel | None = None
+    """What the kernel held before this program has started it."""
 
     @property
     def ours(self) -> bool:
         """Whether this program has started it."""
         return self.pid is not None
+
+    def ending(self) -> list[list[str]]:
+        """The commands that end an engine of ours and take back what it has left in the kernel."""
+        if self.pid is None or self.kernel is None:
+            return []
+        end = ["sh", "-c", f"kill {self.pid}; while kill -0 {self.pid}; do sleep 0.2; done"]
+        return [end, *self.kernel.restoring(self.shell)]
 
     def docker(self, *words: str | Path, within_s: float = 60) -> str:
         """Run `docker` with `words`."""
@@ -70,11 +79,12 @@ def engine(shell: Shell, cache: Path, run: Path, *, keep: bool) -> Iterator[Engi
         own = replace(shell, environment={**shell.environment, "DOCKER_HOST": f"unix://{run / 'docker.sock'}"})
         process = _start(own, cache, run)
         try:
-            yield Engine(own, find_compose(own), process.pid)
+            yield Engine(own, find_compose(own), process.pid, kernel)
         finally:
             if not keep:
                 _stop(process)
-                kernel.restore(shell)
+                for command in kernel.restoring(shell):
+                    shell.succeeds(command)
 
 
 def answers(shell: Shell) -> bool:
@@ -164,28 +174,28 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
 class Kernel:
     """What the kernel held before an engine of ours came."""
 
-    bridge: bool
+    other_engine: bool
     forwarding: str
     forward_policy: str
 
     @classmethod
     def before(cls, shell: Shell) -> Kernel:
-        """Look at the kernel now."""
+        """Look at the kernel now. Rules of Docker without an engine are what a killed run has left."""
         rules = _rules(shell, "filter")
         policy = next((line.split()[1] for line in rules if line.startswith(":FORWARD ")), "ACCEPT")
-        return cls(_has_bridge(), FORWARDING.read_text(encoding="ascii"), policy)
+        left = any(line.startswith(":DOCKER") for line in rules)
+        return cls(_engine_runs(), FORWARDING.read_text(encoding="ascii").strip(), "ACCEPT" if left else policy)
 
-    def restore(self, shell: Shell) -> None:
-        """Take back the bridge, the rules and the forwarding, unless an engine was at work before."""
-        if self.bridge:
-            return
-        for table in TABLES:
-            for command in undo(table, _rules(shell, table)):
-                shell.succeeds(command)
-        shell.succeeds(["iptables", "--policy", "FORWARD", self.forward_policy])
-        FORWARDING.write_text(self.forwarding, encoding="ascii")
-        if _has_bridge():
-            shell.succeeds(["ip", "link", "delete", "docker0"])
+    def restoring(self, shell: Shell) -> list[list[str]]:
+        """The commands that take back the rules, the forwarding and the bridge; none beside another engine."""
+        if self.other_engine:
+            return []
+        return [
+            *(command for table in TABLES for command in undo(table, _rules(shell, table))),
+            ["iptables", "--policy", "FORWARD", self.forward_policy],
+            ["sh", "-c", f"echo {self.forwarding} > {FORWARDING}"],
+            ["ip", "link", "delete", "docker0"],
+        ]
 
 
 def undo(table: str, rules: list[str]) -> list[list[str]]:
@@ -208,5 +218,9 @@ def _rules(shell: Shell, table: str) -> list[str]:
     return []
 
 
-def _has_bridge() -> bool:
-    return Path("/sys/class/net/docker0").exists()
+def _engine_runs() -> bool:
+    for name in Path("/proc").glob("[0-9]*/comm"):
+        with suppress(OSError):  # it has just ended
+            if name.read_text(encoding="utf-8").strip() == "dockerd":
+                return True
+    return False

@@ -64,13 +64,10 @@ def provide(engine: Engine, cache: Path) -> dict[str, str]:
     return provided
 
 
-def remove(engine: Engine, provided: dict[str, str]) -> None:
-    """Take the stand-ins out of an engine that others use: they bear the names of real images."""
-    for image in [image for image, how in provided.items() if how == "stand-in"]:
-        with suppress(CommandFailed):
-            engine.docker("image", "rm", "--force", image)
-    with suppress(CommandFailed):
-        engine.docker("image", "rm", "--force", BASE)
+def made_here(provided: dict[str, str]) -> list[str]:
+    """The stand-ins and their base: an engine that others use must not keep them under the names of real images."""
+    standins = [image for image, how in provided.items() if how == "stand-in"]
+    return [*standins, BASE] if standins else []
 
 
 def _is_present(engine: Engine, image: str) -> bool:

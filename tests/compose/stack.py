@@ -75,6 +75,8 @@ class Stack:
         """Stop and remove containers, networks and volumes, and see that none is left."""
         self.compose("down", "--volumes", "--remove-orphans", within_s=STOP_S)
         left = {kind: self._listed(kind) for kind in ("container", "volume", "network")}
+        if self.engine.ours:  # then volumes without a name, which bear no label, cannot be another's either
+            left["volume"] = self.engine.docker("volume", "ls", "--quiet").split()
         if any(left.values()):
             raise CheckFailed(f"compose down has left: {left}")
 

@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from konverse.deploy.java import find_java, spark_java_home
 from konverse.schemas.errors import StackError
 from konverse.spark.session import local_session
+from tests.kit import until
 from tests.kit.servers import Servers, missing
 from tests.spark.logs import Log
 
@@ -42,9 +43,16 @@ def new_log(servers: Servers) -> Iterator[NewLog]:
             topic = name or f"spark-{uuid.uuid4().hex[:12]}"
             admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result()
             exits.callback(drop, admin, topic)
+            until(lambda: has_leaders(admin, topic, partitions))
             return Log(servers.bootstrap, topic)
 
         yield make
+
+
+def has_leaders(admin: AdminClient, topic: str, partitions: int) -> bool:
+    """Whether the broker knows the topic well enough to be asked about it."""
+    found = admin.list_topics(topic).topics[topic].partitions
+    return len(found) == partitions and all(partition.leader >= 0 for partition in found.values())
 
 
 def drop(admin: AdminClient, topic: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from konverse.dialog.transaction import Message, Transaction
 from konverse.schemas.catalog import END_DIALOG, ERROR
@@ -12,6 +12,9 @@ from konverse.schemas.errors import InvalidState
 
 if TYPE_CHECKING:
     from .world import World
+
+
+SLEEP_STEPS_MAX: Final = 150
 
 
 class Taken(NamedTuple):
@@ -49,6 +52,7 @@ class Work:
         self.world = world
         self.transaction = transaction
         self.nonce = len(world.history.works)
+        self.asleep_until = 0
         self.taken: list[Taken] = []
         self.replies: list[Reply] = []
         self.ended: list[bytes] = []
@@ -66,8 +70,12 @@ class Work:
         except InvalidState:
             world.sometimes.happened("state changed")
             return Progress.FAILED
-        if not world.kafka.calm and world.choices.chance(world.swarm.raising):
+        if world.kafka.calm:
+            return Progress.WORKING
+        if world.choices.chance(world.swarm.raising):
             return Progress.FAILED
+        if world.choices.chance(world.swarm.slow):
+            self.asleep_until = world.steps + world.choices.choose(SLEEP_STEPS_MAX)
         return Progress.WORKING
 
     def _run(self) -> Iterator[None]:

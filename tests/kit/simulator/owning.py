@@ -38,10 +38,13 @@ from .redis_view import ViewWriter
 if TYPE_CHECKING:
     from .world import World
 
-BACK_OFF_STEPS_MAX: Final = 25
+BACK_OFF_STEPS_MAX: Final = (25, 400)
+"""After an unknown outcome, and after another one has won."""
 WORKS_MAX: Final = 3
 READS_AHEAD_MAX: Final = 3
 CALM_STEPS_MAX: Final = 200
+BURST_MAX: Final = 5
+"""Things that a process does before another one moves."""
 
 
 class OwnerProcess:
@@ -69,10 +72,17 @@ class OwnerProcess:
 
     # ----------------------------------------------------------------------------------------------------- a step
 
-    def step(self) -> None:
-        """One thing, chosen among all that it could do."""
-        actions = self._actions()
-        actions[self.world.choices.choose(len(actions))]()
+    def step(self) -> bool:
+        """Some things, each chosen among all that it could do; False when time passed and nothing else."""
+        choices = self.world.choices
+        busy = False
+        for _ in range(1 + choices.choose(BURST_MAX)):
+            actions = self._actions()
+            actions[choices.choose(len(actions))]()
+            if len(actions) == 1 and self.leading:
+                break  # it was a tick
+            busy = True
+        return busy
 
     def _actions(self) -> list[Callable[[], None]]:
         owner = self.owner
@@ -171,7 +181,8 @@ class OwnerProcess:
             beliefs.fenced(self.world, self.place, self.owner, self._flight)
         self._drop()
         if not self.world.kafka.calm:
-            self.asleep_until = self.world.steps + self.world.choices.choose(BACK_OFF_STEPS_MAX)
+            most = BACK_OFF_STEPS_MAX[effect.fenced]
+            self.asleep_until = self.world.steps + self.world.choices.choose(most)
 
     def release(self) -> None:
         """Ask the owner to give the partition back."""
@@ -273,9 +284,9 @@ class OwnerProcess:
     def _work(self) -> None:
         owner, world = self.owner, self.world
         assert owner is not None
-        if not world.kafka.calm and world.choices.chance(world.swarm.slow):
-            return
         work = world.choices.pick(self.works)
+        if work.asleep_until > world.steps and not world.kafka.calm:
+            return
         progress = work.go_on()
         if progress is Progress.DONE:
             self.works.remove(work)

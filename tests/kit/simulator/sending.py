@@ -66,8 +66,8 @@ class SessionProcess:
 
     # ----------------------------------------------------------------------------------------------------- a step
 
-    def step(self) -> None:
-        """One thing, chosen among all that it could do."""
+    def step(self) -> bool:
+        """One thing, chosen among all that it could do; False when there is none."""
         actions: list[Callable[[], None]] = []
         if not self._producer.empty:
             actions += (self._transmit, self._transmit, self._transmit)
@@ -76,9 +76,9 @@ class SessionProcess:
         if self.session.closing:
             self.closed = self.session.idle
         else:
-            if self._dialogs_left:
-                actions.append(self._begin)
             sending = [plan for plan in self.plans if not plan.over]
+            if self._dialogs_left and len(sending) < self.world.swarm.open_dialogs:
+                actions.append(self._begin)
             if sending:
                 actions += (self._send, self._send, self._hear_news)
                 if not all(plan.left for plan in sending) or self.world.choices.chance(self.world.swarm.ending):
@@ -87,6 +87,7 @@ class SessionProcess:
                 actions.append(self._close)
         if actions:
             actions[self.world.choices.choose(len(actions))]()
+        return bool(actions)
 
     def crash(self) -> None:
         """The process dies; what it had sent lives on."""

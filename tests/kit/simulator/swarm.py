@@ -16,6 +16,8 @@ class Swarm:
     partitions: int
     sessions: int
     dialogs: int
+    open_dialogs: int
+    """A session begins the next one when it has fewer."""
     messages: int
     burst: int
     groups: bool
@@ -74,12 +76,13 @@ def draw(choices: Choices) -> Swarm:
     return Swarm(
         queues=queues,
         partitions=partitions,
-        sessions=1 + choose(3),
-        dialogs=1 + choose(4),
-        messages=40 + choose(40) if low_numbers else 1 + choose(8),
+        sessions=1 + choose(4),
+        dialogs=1 + choose(2 if low_numbers else 8),
+        open_dialogs=1 + choose(4),
+        messages=40 + choose(40) if low_numbers else choose(12),
         burst=30 if low_numbers else 1 + choose(3),
         groups=choices.chance(400),
-        steps=300 + 90 * queues * partitions,
+        steps=250 + 60 * queues * partitions,
         batch=(100, 1, 3)[choose(3)],
         max_messages=(None, 1, 3)[choose(3)],
         view_interval_ms=(100, 0, 1_000)[choose(3)],
@@ -96,14 +99,14 @@ def draw(choices: Choices) -> Swarm:
         short_reads=rate(600),
         stale_ends=rate(500),
         garbage=rate(5, 800),
-        crashes=rate(12),
+        crashes=rate(10),
         pauses=rate(25),
-        contenders=rate(25),
+        contenders=rate(12),
         releases=rate(12, 500),
         late=rate(200, 100),
         closers=rate(10, 500),
         view_losses=rate(8, 500),
-        slow=rate(900),
+        slow=rate(300),
         raising=rate(200),
         ending=rate(80, 400),
         failing=rate(80, 600),

@@ -27,6 +27,9 @@ ROUND_MS: Final = 1_100
 """Longer than every interval of the product."""
 
 CONTENDERS_MAX: Final = 3
+MOVES_MAX: Final = 3
+"""A process with nothing to do lets another one go first, so often."""
+
 STEP_MS: Final = (0, 1, 10, 60, 250)
 
 Process = OwnerProcess | SessionProcess
@@ -85,15 +88,7 @@ class World:
         kafka.now_ms += STEP_MS[choices.choose(len(STEP_MS))]
         if kafka.late and choices.chance(swarm.late):
             kafka.deliver_late()
-        processes: list[Process] = [*self.owners, *self.sessions]
-        awake = [process for process in processes if process.asleep_until <= self.steps and not process.dead]
-        if not awake:
-            return
-        process = awake[choices.choose(len(awake))]
-        if choices.chance(swarm.crashes + swarm.pauses + swarm.contenders + swarm.releases):
-            self._disturb(process)
-        else:
-            process.step()
+        self._move()
         if choices.chance(swarm.closers):
             self._succeed(choices.pick(self.sessions))
         if choices.chance(swarm.garbage):
@@ -103,6 +98,20 @@ class World:
         if self.late_shows and choices.chance(50):
             view, show = self.late_shows.pop(choices.choose(len(self.late_shows)))
             view.apply(show)
+
+    def _move(self) -> None:
+        """Some process goes on, or something happens to it."""
+        choices, swarm = self.choices, self.swarm
+        processes: list[Process] = [*self.owners, *(s for s in self.sessions if not (s.dead or s.closed))]
+        awake = [process for process in processes if process.asleep_until <= self.steps]
+        if not awake:
+            return
+        if choices.chance(swarm.crashes + swarm.pauses + swarm.contenders + swarm.releases):
+            self._disturb(choices.pick(awake))
+            return
+        for _ in range(MOVES_MAX):
+            if awake[choices.choose(len(awake))].step():
+                break
 
     def _disturb(self, process: Process) -> None:
         choices, swarm = self.choices, self.swarm

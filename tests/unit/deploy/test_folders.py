@@ -9,12 +9,12 @@ from konverse.schemas.errors import InvalidSettings
 
 
 def test_the_folders_of_the_user_are_those_of_the_xdg_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", "/home/ann")
+    monkeypatch.setenv("HOME", "/users/ann")
     assert cache_folder({"XDG_CACHE_HOME": "/var/cache/ann"}) == Path("/var/cache/ann/konverse")
-    assert cache_folder({}) == Path("/home/ann/.cache/konverse")
-    assert cache_folder({"XDG_CACHE_HOME": "not/absolute"}) == Path("/home/ann/.cache/konverse")
+    assert cache_folder({}) == Path("/users/ann/.cache/konverse")
+    assert cache_folder({"XDG_CACHE_HOME": "not/absolute"}) == Path("/users/ann/.cache/konverse")
     assert stack_folder("demo", {"XDG_STATE_HOME": "/st"}) == Path("/st/konverse/stack/demo")
-    assert stack_folder("demo", {}) == Path("/home/ann/.local/state/konverse/stack/demo")
+    assert stack_folder("demo", {}) == Path("/users/ann/.local/state/konverse/stack/demo")
 
 
 def test_a_removed_stack_leaves_no_file_and_no_folder(tmp_path: Path) -> None:

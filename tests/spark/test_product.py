@@ -1,0 +1,87 @@
+"""What the product writes is what Spark reads, by the words of docs/spark.md."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+from confluent_kafka.admin import AdminClient
+from pyspark.sql import SparkSession
+
+from konverse.bridge.broker import Broker
+from konverse.schemas.catalog import Queue
+from konverse.spark.columns import COLUMNS
+from konverse.spark.settings import OPTIONS
+from tests.kit.servers import Servers
+from tests.kit.shop import connected, open_shop, queue_of, send_orders
+from tests.spark.logs import rows
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+
+PAGE: Final = (Path(__file__).parents[2] / "docs" / "spark.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def broker(servers: Servers, database: str) -> Iterator[Broker]:
+    """A connection to a shop of the test's own, whose topics go when the test is over."""
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker, partitions=2)
+        yield broker
+    admin = AdminClient({"bootstrap.servers": servers.bootstrap})
+    mine = [topic for topic in admin.list_topics().topics if topic.startswith(f"konverse.{database}.")]
+    for deleted in admin.delete_topics(mine).values():
+        deleted.result()
+
+
+def code(language: str) -> str:
+    """The page's one block of that language."""
+    (block,) = re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    return str(block)
+
+
+def placed(text: str, servers: Servers, database: str) -> str:
+    """The page's code for the servers of these tests."""
+    assert "localhost:9092" in text
+    return text.replace("localhost:9092", servers.bootstrap).replace("sales", database)
+
+
+def test_orders_that_were_sent_are_read_in_order(
+    spark: SparkSession, servers: Servers, broker: Broker, database: str
+) -> None:
+    sent = send_orders(broker, dialogs=3, messages=30)
+    queue: Queue = queue_of(broker, "Orders")
+    frame = (
+        spark.read.format("konverse")
+        .options(bootstrap=f"kafka://{servers.bootstrap}", database=database, queue="Orders", include="all")
+        .option("incarnation", queue.incarnation.hex())
+        .load()
+    )
+    assert {row["verdict"] for row in frame.select("verdict").distinct().collect()} == {"accepted"}
+    found: dict[bytes, list[bytes]] = {}
+    for conversation, sequence, body in rows(frame, "conversation", "sequence", "body"):
+        bodies = found.setdefault(conversation, [])
+        assert sequence == len(bodies)
+        bodies.append(body)
+    assert found == sent
+
+
+def test_the_examples_of_the_page_run(
+    spark: SparkSession, servers: Servers, broker: Broker, database: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    send_orders(broker, dialogs=2, messages=6)
+    exec(compile(placed(code("python"), servers, database), "docs/spark.md", "exec"), {})
+    shown = capsys.readouterr().out
+    assert re.search(r"//sales/Order\|\s+6\|", shown)
+    assert "last_sequence" in shown
+    spark.sql(placed(code("sql"), servers, database))
+    assert spark.table("orders").count() == 6
+    spark.catalog.dropTempView("orders")
+
+
+def test_the_page_names_every_option_and_column() -> None:
+    named = set(re.findall(r"`(\w+)`", PAGE))
+    assert set(OPTIONS) <= named
+    assert set(COLUMNS) <= named

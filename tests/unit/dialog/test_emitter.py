@@ -1,0 +1,157 @@
+"""Outputs leave in counter order, a window at a time, and only those of commits that count."""
+
+from __future__ import annotations
+
+import pytest
+
+from konverse.dialog.emitter import Emit, Emitter
+from konverse.dialog.outbox import Output, Stream
+from konverse.schemas.envelope import decode, encode_suffix
+from konverse.schemas.identifiers import Address
+from konverse.schemas.limits import EMITTER_WINDOW_RECORDS_MAX
+from konverse.schemas.records import Kind, Role, Suffix
+from tests.kit.builders import address_of, identifier
+
+HERE, THERE = address_of("here"), address_of("there")
+
+
+@pytest.fixture
+def streams() -> dict[Address, Stream]:
+    return {}
+
+
+@pytest.fixture
+def emitter(streams: dict[Address, Stream]) -> Emitter:
+    return Emitter(streams)
+
+
+def push(streams: dict[Address, Stream], address: Address, count: int) -> None:
+    stream = streams.setdefault(address, Stream(address, identifier("owner")))
+    prefix, suffix = stream.head(Kind.MESSAGE, Role.TARGET) + identifier("c"), encode_suffix(Suffix("t"))
+    for _ in range(count):
+        stream.push(Output(prefix, b"key", -1, suffix, str(stream.next).encode()))
+
+
+def allow(emitter: Emitter) -> None:
+    """The commit that made everything so far counts."""
+    for window, limit in emitter.limits():
+        window.limit = limit
+
+
+def bodies(effects: list[Emit]) -> dict[Address, list[bytes | None]]:
+    return {effect.address: [output[4] for output in effect.outputs] for effect in effects}
+
+
+def test_nothing_leaves_before_its_commit_counts(emitter: Emitter, streams: dict[Address, Stream]) -> None:
+    push(streams, HERE, 3)
+    limits = emitter.limits()
+    assert emitter.pending() == []
+    push(streams, HERE, 2)
+    for window, limit in limits:
+        window.limit = limit
+    assert bodies(emitter.pending()) == {HERE: [b"0", b"1", b"2"]}, "what came behind the commit waits"
+
+
+def test_an_emission_carries_finished_headers_with_running_counters(
+    emitter: Emitter, streams: dict[Address, Stream]
+) -> None:
+    push(streams, HERE, 3)
+    allow(emitter)
+    (effect,) = emitter.pending()
+    assert (effect.address, effect.first) == (HERE, 0)
+    assert [decode(header).counter for header in effect.headers] == [0, 1, 2]
+
+
+def test_the_next_window_leaves_when_the_last_one_is_in_the_log(
+    emitter: Emitter, streams: dict[Address, Stream]
+) -> None:
+    push(streams, HERE, 2)
+    allow(emitter)
+    emitter.pending()
+    push(streams, HERE, 1)
+    allow(emitter)
+    assert emitter.pending() == []
+    assert not emitter.idle
+    emitter.drained([HERE])
+    assert bodies(emitter.pending()) == {HERE: [b"2"]}
+    emitter.drained([HERE])
+    assert emitter.idle
+
+
+def test_a_window_is_bounded(emitter: Emitter, streams: dict[Address, Stream]) -> None:
+    push(streams, HERE, EMITTER_WINDOW_RECORDS_MAX + 1)
+    allow(emitter)
+    (effect,) = emitter.pending()
+    assert len(effect.outputs) == EMITTER_WINDOW_RECORDS_MAX
+    emitter.drained([HERE])
+    (effect,) = emitter.pending()
+    assert (effect.first, len(effect.outputs)) == (EMITTER_WINDOW_RECORDS_MAX, 1)
+
+
+def test_destinations_do_not_wait_for_each_other(emitter: Emitter, streams: dict[Address, Stream]) -> None:
+    push(streams, HERE, 1)
+    push(streams, THERE, 1)
+    allow(emitter)
+    assert bodies(emitter.pending()) == {HERE: [b"0"], THERE: [b"0"]}
+    push(streams, HERE, 1)
+    push(streams, THERE, 1)
+    allow(emitter)
+    emitter.drained([THERE])
+    assert bodies(emitter.pending()) == {THERE: [b"1"]}
+
+
+def test_a_new_producer_gets_everything_that_does_not_count_with_the_same_counters(
+    emitter: Emitter, streams: dict[Address, Stream]
+) -> None:
+    push(streams, HERE, 4)
+    allow(emitter)
+    (first,) = emitter.pending()
+    emitter.windows[HERE].delivered(0, 50)
+    emitter.restart(None)
+    (again,) = emitter.pending()
+    assert again.first == 1
+    assert again.headers == first.headers[1:]
+    assert again.outputs == first.outputs[1:]
+
+
+def test_who_refused_waits_until_the_pause_is_over(emitter: Emitter, streams: dict[Address, Stream]) -> None:
+    push(streams, HERE, 1)
+    push(streams, THERE, 1)
+    allow(emitter)
+    emitter.pending()
+    emitter.restart(THERE)
+    assert bodies(emitter.pending()) == {HERE: [b"0"]}
+    emitter.paused.clear()
+    assert bodies(emitter.pending()) == {THERE: [b"0"]}
+
+
+def test_the_journal_is_told_of_acknowledgements_once(emitter: Emitter, streams: dict[Address, Stream]) -> None:
+    push(streams, HERE, 2)
+    allow(emitter)
+    emitter.pending()
+    assert emitter.acknowledged() == []
+    emitter.drained([HERE])
+    assert emitter.acknowledged() == [(HERE, 2)]
+    streams[HERE].acknowledge(2)
+    assert emitter.acknowledged() == []
+
+
+def test_an_emitter_goes_on_where_the_journal_says(streams: dict[Address, Stream]) -> None:
+    push(streams, HERE, 5)
+    streams[HERE].acknowledge(3)
+    emitter = Emitter(streams)
+    allow(emitter)
+    assert bodies(emitter.pending()) == {HERE: [b"3", b"4"]}
+
+
+def test_outputs_leave_after_acknowledgements_were_journaled(
+    emitter: Emitter, streams: dict[Address, Stream]
+) -> None:
+    push(streams, HERE, 2)
+    allow(emitter)
+    emitter.pending()
+    emitter.drained([HERE])
+    push(streams, HERE, 2)
+    streams[HERE].acknowledge(2)
+    allow(emitter)
+    assert bodies(emitter.pending()) == {HERE: [b"2", b"3"]}

@@ -1,0 +1,176 @@
+"""Journal and data log in, state out; what is lacking is asked for and never guessed."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+from konverse.dialog.fold import Fold, JournalRecord
+from konverse.dialog.ingest import Columns
+from konverse.schemas.errors import PartitionHalted
+from konverse.schemas.journal import (
+    FOLD_VERSION,
+    GENESIS_HASH,
+    Claim,
+    Commit,
+    Operations,
+    encode_claim,
+    encode_commit,
+)
+from tests.kit.builders import Pair, Record, Row, Scribe, columns_of, begin_block, identifier, log_of
+
+LOG = log_of()
+OWNER = identifier("owner")
+
+
+class Journal:
+    """Records of one owner, each following the last."""
+
+    def __init__(self) -> None:
+        self.records: list[JournalRecord] = []
+        self.number = 0
+        self.hash = GENESIS_HASH
+        self.add(encode_claim(Claim(1, OWNER, FOLD_VERSION, LOG.incarnation, LOG.data_topic_id, LOG.journal_topic_id, True)))
+
+    def add(self, data: bytes) -> None:
+        self.records.append(JournalRecord(len(self.records), data, 0))
+
+    def commit(self, ingest_to: int, **columns: list[int]) -> None:
+        self.number += 1
+        data = encode_commit(Commit(1, OWNER, self.number, self.hash, ingest_to, Operations(**columns)))  # type: ignore[arg-type]
+        self.hash = hashlib.sha256(data).digest()
+        self.add(data)
+
+
+def messages(count: int) -> list[Row]:
+    """One conversation."""
+    client, conversation, to = Scribe("client"), identifier("c"), Pair().target.address
+    rows: list[Row] = [(client.first(to, conversation, begin_block()), Record())]
+    rows += [(client.message(to, conversation), Record()) for _ in range(count - 1)]
+    return rows
+
+
+@pytest.fixture
+def journal() -> Journal:
+    return Journal()
+
+
+@pytest.fixture
+def fold() -> Fold:
+    return Fold(LOG)
+
+
+def test_a_fold_of_nothing_needs_nothing(fold: Fold) -> None:
+    assert fold.advance() is None
+    assert (fold.head.offset, fold.data_to) == (-1, 0)
+
+
+def test_a_commit_waits_for_the_data_that_it_ingests(fold: Fold, journal: Journal) -> None:
+    journal.commit(3)
+    fold.feed_journal(journal.records)
+    assert fold.advance() == 3
+    assert (fold.head.number, fold.head.offset) == (0, 0)
+    fold.feed_data(columns_of(messages(2)))
+    assert fold.advance() == 3
+    assert fold.data_to == 2
+    fold.feed_data(columns_of(messages(3)[2:], 2))
+    assert fold.advance() is None
+    assert (fold.head.number, fold.state.ingest_to, fold.state.unread) == (1, 3, 3)
+
+
+def test_one_question_covers_all_commits_that_were_read(fold: Fold, journal: Journal) -> None:
+    for ingest_to in (1, 2, 5):
+        journal.commit(ingest_to)
+    fold.feed_journal(journal.records)
+    assert fold.advance() == 5
+
+
+def test_each_commit_is_applied_to_exactly_its_own_data(fold: Fold, journal: Journal) -> None:
+    """A receive of a position is right only before the messages behind it were ingested."""
+    journal.commit(2)
+    journal.commit(2, receive_endpoints=[0], receive_positions=[2 << 2])
+    journal.commit(4, receive_endpoints=[0], receive_positions=[3 << 2])
+    fold.feed_data(columns_of(messages(5)))
+    fold.feed_journal(journal.records)
+    assert fold.advance() is None
+    (endpoint,) = fold.state.live()
+    assert (endpoint.consumed, endpoint.received, fold.state.ingest_to) == (3, 4, 4)
+    assert fold.data_to == 5, "what stands behind the last commit is kept"
+    assert fold.ingest_some(10) == 1
+    assert endpoint.received == 5
+
+
+def test_it_does_not_matter_in_which_pieces_the_logs_are_read(journal: Journal) -> None:
+    journal.commit(2)
+    journal.commit(3, receive_endpoints=[0], receive_positions=[1 << 2])
+    journal.commit(6, receive_endpoints=[0], receive_positions=[5 << 2])
+    rows = messages(6)
+    digests = set()
+    for size in (1, 2, 3, 6):
+        fold = Fold(LOG)
+        for start in range(0, 6, size):
+            fold.feed_data(columns_of(rows[start : start + size], start))
+        for record in journal.records:
+            fold.feed_journal([record])
+            assert fold.advance() is None
+        digests.add(fold.state.digest())
+    assert len(digests) == 1
+
+
+def test_data_that_was_read_already_is_dropped(fold: Fold) -> None:
+    rows = messages(5)
+    fold.feed_data(columns_of(rows[:3]))
+    fold.feed_data(columns_of(rows[1:3], 1))
+    fold.feed_data(columns_of(rows[1:5], 1))
+    assert fold.data_to == 5
+    assert fold.ingest_some(100) == 5
+    assert fold.state.statistics.accepted == 5
+    assert fold.state.statistics.duplicates == 0
+
+
+def test_a_read_without_records_moves_on(fold: Fold, journal: Journal) -> None:
+    journal.commit(3)
+    fold.feed_journal(journal.records)
+    fold.feed_data(Columns((), (), (), 3))
+    assert fold.advance() is None
+    assert fold.state.ingest_to == 3
+
+
+def test_whole_reads_are_ingested_until_there_are_enough(fold: Fold) -> None:
+    rows = messages(9)
+    for start in (0, 3, 6):
+        fold.feed_data(columns_of(rows[start : start + 3], start))
+    assert fold.ingest_some(4) == 6
+    assert fold.state.ingest_to == 6
+    assert fold.ingest_some(4) == 3
+    assert fold.ingest_some(4) == 0
+
+
+def test_an_undecodable_record_changes_nothing_and_raises_an_alarm(fold: Fold, journal: Journal) -> None:
+    journal.add(b"no record")
+    journal.commit(0)
+    fold.feed_journal(journal.records)
+    assert fold.advance() is None
+    assert (fold.head.number, fold.head.offset) == (1, 2)
+    (alarm,) = fold.alarms
+    assert "journal record 1 of orders/0 is undecodable" in alarm
+
+
+def test_a_record_that_does_not_count_is_passed(fold: Fold, journal: Journal) -> None:
+    stale = encode_commit(Commit(1, identifier("a zombie"), 1, GENESIS_HASH, 0, Operations()))
+    journal.add(stale)
+    journal.commit(0)
+    fold.feed_journal(journal.records)
+    assert fold.advance() is None
+    assert (fold.head.number, fold.head.offset) == (1, 2)
+
+
+def test_a_journal_that_does_not_chain_halts_the_fold(fold: Fold, journal: Journal) -> None:
+    journal.commit(0)
+    journal.hash = b"x" * 32
+    journal.commit(0)
+    fold.feed_journal(journal.records)
+    with pytest.raises(PartitionHalted, match="commit 2 of orders/0"):
+        fold.advance()
+    assert fold.head.number == 1

@@ -1,0 +1,76 @@
+"""The outbox: outputs of valid commits, numbered per destination, until they are acknowledged."""
+
+from __future__ import annotations
+
+import pytest
+
+from konverse.dialog.outbox import Output, Stream, headers_of
+from konverse.schemas.envelope import decode, encode, encode_suffix
+from konverse.schemas.records import FIRST, Kind, Role, Suffix
+from tests.kit.builders import address_of, identifier
+
+WRITER = identifier("the owner")
+
+
+def output(stream: Stream, number: int) -> Output:
+    prefix = stream.head(Kind.MESSAGE, Role.TARGET) + identifier("c")
+    return Output(prefix, b"key", number, encode_suffix(Suffix("t")), str(number).encode())
+
+
+@pytest.fixture
+def stream() -> Stream:
+    """With five outputs, numbered 0 to 4."""
+    stream = Stream(address_of(), WRITER)
+    for number in range(5):
+        assert stream.push(output(stream, number)) == number
+    return stream
+
+
+def bodies(stream: Stream) -> list[bytes | None]:
+    return [entry[4] for entry in stream.entries]
+
+
+@pytest.mark.parametrize(("counter", "rest"), [(0, [0, 1, 2, 3, 4]), (2, [2, 3, 4]), (5, [])])
+def test_what_is_acknowledged_is_forgotten(stream: Stream, counter: int, rest: list[int]) -> None:
+    stream.acknowledge(counter)
+    assert bodies(stream) == [str(number).encode() for number in rest]
+    assert (stream.acked, stream.next) == (counter, 5)
+
+
+def test_an_acknowledgement_never_moves_back(stream: Stream) -> None:
+    stream.acknowledge(3)
+    stream.acknowledge(1)
+    assert (stream.acked, bodies(stream)) == (3, [b"3", b"4"])
+
+
+def test_an_acknowledgement_of_what_was_never_sent_is_one_of_all_that_was(stream: Stream) -> None:
+    stream.acknowledge(99)
+    assert (stream.acked, stream.next, bodies(stream)) == (5, 5, [])
+    assert stream.push(output(stream, 5)) == 5
+
+
+def test_a_run_is_asked_for_by_counter(stream: Stream) -> None:
+    stream.acknowledge(2)
+    assert [entry[4] for entry in stream.run(3, 1)] == [b"3"]
+    assert [entry[4] for entry in stream.run(2, 10)] == [b"2", b"3", b"4"]
+    assert stream.run(5, 10) == []
+
+
+def test_a_head_names_kind_role_flags_destination_and_writer(stream: Stream) -> None:
+    header = encode(stream.head(Kind.ERROR, Role.TARGET, FIRST) + identifier("c"), 4, 2, encode_suffix(Suffix("t")))
+    envelope = decode(header)
+    assert (envelope.kind, envelope.role, envelope.flags) == (Kind.ERROR, Role.TARGET, FIRST)
+    assert (envelope.tag, envelope.writer) == (address_of().tag, WRITER)
+    assert stream.heads == (stream.head(Kind.MESSAGE, Role.INITIATOR), stream.head(Kind.MESSAGE, Role.TARGET))
+
+
+@pytest.mark.parametrize("first", [0, 1, 8_190, 8_191, 8_192, 16_380, 2**40 - 3])
+@pytest.mark.parametrize("count", [0, 1, 5, 9_000])
+def test_the_headers_of_a_run_have_the_counters_from_its_first_on(first: int, count: int) -> None:
+    stream = Stream(address_of(), WRITER)
+    outputs = [output(stream, number) for number in (-1, 0, 8_191, 8_192, 2**40)] * (count // 5 + 1)
+    outputs = outputs[:count]
+    headers = headers_of(first, [tuple(entry) for entry in outputs])
+    assert headers == [
+        encode(entry.prefix, first + place, entry.sequence, entry.suffix) for place, entry in enumerate(outputs)
+    ]
