@@ -7,6 +7,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from typing import Any, Self
 
 from konverse.dialog.staging import OwnerSettings
@@ -33,9 +34,9 @@ from .catalog import Catalog, kind_of
 from .dialog import Dialog
 from .kafka import Kafka
 from .owning import Owning
-from .reader import Reader, ReaderOptions
+from .reader import Reader
 from .sending import Sender
-from .settings import Settings
+from .settings import ReaderOptions, Settings
 from .topics import DATA_CONFIG, JOURNAL_CONFIG, Topics
 from .view import ViewStore, ViewWriter, connect_redis
 
@@ -104,6 +105,7 @@ class Broker:
 
         Raises InvalidSettings for the number, TopicMismatch when an administrator's topics do not fit, AlreadyExists.
         """
+        self._check_open()
         check_name("queue", name)
         if not 1 <= partitions <= QUEUE_PARTITIONS_MAX:
             raise InvalidSettings(
@@ -163,6 +165,7 @@ class Broker:
         `conversation_id` makes a repeated begin of a living conversation harmless. Raises ServiceNotFound (8423),
         ContractNotFound (8425), also when the target service does not accept the contract.
         """
+        self._check_open()
         catalog = self.catalog
         source, target = catalog.get(Service, from_service), catalog.get(Service, to_service)
         catalog.get(Contract, contract)
@@ -232,6 +235,7 @@ class Broker:
 
     def view(self, queue: str) -> ViewStore:
         """What Redis shows of a queue. Raises QueueNotFound, or InvalidSettings when no Redis was named."""
+        self._check_open()
         if not self.settings.redis:
             raise InvalidSettings("no Redis was named; connect with redis='redis://host:port' to see the view")
         return ViewStore(connect_redis(self.settings.redis), self.catalog.get(Queue, queue))
@@ -247,13 +251,12 @@ class Broker:
             if self._closed:
                 return
             self._closed = True
-        try:
-            if self._sender is not None:
-                self._sender.close()
-        finally:
+        with ExitStack() as exits:  # the last first, and all of them whatever fails
+            exits.callback(self.catalog.close)
             for reader in self._readers:
-                reader.close()
-            self.catalog.close()
+                exits.callback(reader.close)
+            if self._sender is not None:
+                exits.callback(self._sender.close)
 
     def __enter__(self) -> Self:
         return self

@@ -106,6 +106,7 @@ class LogReader:
     def __init__(self, kafka: Kafka) -> None:
         self._consumer = kafka.consumer(**{"enable.partition.eof": True})
         self._timeout_s = kafka.settings.connect_timeout_s
+        self._known: set[str] = set()
 
     def ends(self, topic: str, partition: int) -> tuple[int, int]:
         """First offset of the log and its end."""
@@ -119,6 +120,7 @@ class LogReader:
         if start >= end:
             return
         consumer = self._consumer
+        self._make_known(topic)
         consumer.assign([TopicPartition(topic, partition, start)])
         try:
             at = start
@@ -130,6 +132,15 @@ class LogReader:
                 yield [m for m in messages if (m.offset() or 0) < end], min(at, end)
         finally:
             consumer.unassign()
+
+    def _make_known(self, topic: str) -> None:
+        """Ask for the topic's leaders: by itself the client looks for those of a further topic once a second only."""
+        if topic not in self._known:
+            try:
+                self._consumer.list_topics(topic, self._timeout_s)
+            except KafkaException as error:
+                raise unavailable(f"the leaders of {topic} cannot be learnt", error) from None
+            self._known.add(topic)
 
     def close(self) -> None:
         """Close the client."""

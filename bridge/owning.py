@@ -19,6 +19,7 @@ from typing import Any, Final
 from confluent_kafka import KafkaException, Message
 
 from konverse.dialog.emitter import Emit
+from konverse.dialog.endpoint import Record
 from konverse.dialog.events import (
     Append,
     Appended,
@@ -96,13 +97,12 @@ class Owning:
         self.owners[number] = owner
         start, end = self._log.ends(self._journal, number)
         self._do(number, owner, owner.step(Recover(start, end), now_ms()))
+        self._raise_alarms(owner, 0)
         while owner.phase is not Phase.LEADING:
             if owner.phase in (Phase.STOPPED, Phase.HALTED):
                 return None
             self._journal_producer.poll(0.05)
             self._take_outcomes()
-        for alarm in owner.fold.alarms:
-            log.error("%s", alarm)
         return owner.fold.data_to
 
     def give_back(self, number: int) -> None:
@@ -203,7 +203,14 @@ class Owning:
     def _take_outcomes(self) -> None:
         while self._outcomes:
             owner, outcome = self._outcomes.popleft()
+            known = len(owner.fold.alarms)
             self._do(owner.identity.partition, owner, owner.step(outcome, now_ms()))
+            self._raise_alarms(owner, known)
+
+    @staticmethod
+    def _raise_alarms(owner: Owner, known: int) -> None:
+        for alarm in owner.fold.alarms[known:]:
+            log.error("%s", alarm)
 
     def _read_journal(self, number: int, owner: Owner, effect: ReadJournal) -> None:
         def event(messages: list[Message], at: int) -> JournalRead:
@@ -279,10 +286,10 @@ class Owning:
         produce, refused = self._output_producer.produce, self._on_refusal
         carrier: Headers = {HEADER: b""}
         self._handed.append((owner, address))
-        for header, output in zip(effect.headers, effect.outputs, strict=True):
+        for header, key, body in effect.outputs:
             carrier[HEADER] = header
             try:
-                produce(topic, output[4], output[1], number, refused, None, 0, carrier)
+                produce(topic, body, key, number, refused, None, 0, carrier)
             except (BufferError, KafkaException) as error:
                 if not self._taken_later(error, topic, output[4], output[1], number, refused, None, 0, carrier):
                     self._refusal = (topic, number)
@@ -338,22 +345,31 @@ _EFFECTS: Final[dict[type, Callable[[Owning, int, Owner, Any], None]]] = {
 
 def columns_of(messages: list[Message], next_offset: int | None = None) -> Columns:
     """A run of one partition as columns."""
-    headers = [_header_of(message.headers()) for message in messages]
+    headers: list[bytes | None] = []
+    records: list[Record] = []
+    for message in messages:
+        pairs: Any = message.headers()
+        if pairs and len(pairs) == 1 and pairs[0][0] == HEADER:  # the usual record has ours alone
+            headers.append(pairs[0][1])
+            records.append((message.value(), message.timestamp()[1], None))
+        else:
+            ours, others = _split(pairs)
+            headers.append(ours)
+            records.append((message.value(), message.timestamp()[1], others))
     if not messages:
         return Columns((), (), (), next_offset or 0)
     first, last = messages[0].offset() or 0, messages[-1].offset() or 0
     contiguous = last - first + 1 == len(messages)
     offsets = range(first, last + 1) if contiguous else [m.offset() or 0 for m in messages]
-    return Columns(offsets, headers, messages, next_offset if next_offset is not None else last + 1)
+    return Columns(offsets, headers, records, next_offset if next_offset is not None else last + 1)
 
 
-def _header_of(headers: Any) -> bytes | None:
-    """Ours among a record's headers; nearly always it is alone."""
-    if headers and headers[0][0] == HEADER:
-        value = headers[0][1]
-    else:
-        value = next((value for name, value in headers or () if name == HEADER), None)
-    return value if isinstance(value, bytes) else None
+def _split(headers: Any) -> tuple[bytes | None, list[tuple[str, bytes]] | None]:
+    """Our header, and the user's."""
+    if not headers:
+        return None, None
+    ours = next((value for name, value in headers if name == HEADER and isinstance(value, bytes)), None)
+    return ours, [pair for pair in headers if pair[0] != HEADER]
 
 
 def now_ms() -> int:

@@ -6,12 +6,12 @@ for the next transaction drives everything: acknowledgements, outputs, new data,
 
 from __future__ import annotations
 
+import gc
 import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
@@ -21,13 +21,13 @@ from konverse.dialog.events import Halted
 from konverse.dialog.owner import Owner, Phase
 from konverse.dialog.states import State
 from konverse.dialog.transaction import Transaction
-from konverse.schemas.catalog import Queue
-from konverse.schemas.errors import BrokerClosed, InvalidSettings, KonverseError, PartitionHalted, SteppedDown
+from konverse.schemas.errors import BrokerClosed, KonverseError, PartitionHalted, SteppedDown
 from konverse.schemas.identifiers import consumer_group
 from konverse.schemas.records import Role
 
 from .kafka import FETCH_RECORDS, Kafka, check_event
 from .owning import Owning
+from .settings import ReaderOptions
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -38,30 +38,8 @@ WAIT_S: Final = 0.05
 CLAIM_AGAIN_S: Final = 0.5
 SETTLE_S: Final = 30.0
 CLOSE_S: Final = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class ReaderOptions:
-    """How a queue is read."""
-
-    batch: int = 100
-    """Conversation groups that share one commit, at most."""
-    max_messages: int | None = None
-    """Messages of a conversation in one transaction, at most (TOP n)."""
-    timeout: float | None = None
-    """Iteration ends when nothing came for so many seconds; None waits for ever (behaviours 69, 70)."""
-    partitions: tuple[int, ...] | None = None
-    """Take exactly these partitions instead of a share that the consumer group suggests."""
-
-    def check(self, queue: Queue) -> None:
-        """Raise InvalidSettings for what cannot be."""
-        if self.batch < 1:
-            raise InvalidSettings(f"batch is {self.batch}; at least one conversation group goes into a commit")
-        if self.max_messages is not None and self.max_messages < 1:
-            raise InvalidSettings(f"max_messages is {self.max_messages}; leave it out or give at least 1")
-        for number in self.partitions or ():
-            if not 0 <= number < queue.partitions:
-                raise InvalidSettings(f"queue {queue.name!r} has partitions 0 to {queue.partitions - 1}, not {number}")
+JOIN_S: Final = 10.0
+"""A reader that its group has given nothing yet is not idle for so long: joining takes a second or more."""
 
 
 class Reader:
@@ -78,12 +56,16 @@ class Reader:
         """Held by the one thread that waits for Kafka."""
         self._returned = threading.Condition(self._lock)
         self._closed = False
+        self._others_wait = 0
+        self._dones: dict[Owner, Callable[[Transaction, bool], None]] = {}
         self._stopping = False
         """A handler of `run` raised: nothing further is handed out there."""
         self._assigned: set[int] = set()
+        self._joined_at = 0.0 if options.partitions is not None else time.monotonic() + JOIN_S
         self._claim_again_at: dict[int, float] = {}
         self._failure: KonverseError | None = None
         self._consumer = self._subscribe(kafka)
+        gc.freeze()  # what is alive now stays so; looking through it again and again costs a third of a fast loop
 
     # --------------------------------------------------------------------------------------------------- iteration
 
@@ -97,8 +79,7 @@ class Reader:
         process dies before, the messages are received again. Raises PartitionHalted when Kafka contradicts itself, and
         SteppedDown when another process claims a partition that this reader was told to take.
         """
-        timeout = self.options.timeout
-        idle_since = time.monotonic()
+        idle_since = 0.0
         while True:
             with self._lock:
                 if self._failure is not None:
@@ -108,9 +89,10 @@ class Reader:
                 transaction = self._take()
             if transaction is not None:
                 return transaction
-            if self._advance():
+            timeout = self.options.timeout
+            if self._advance() or not idle_since:
                 idle_since = time.monotonic()
-            elif timeout is not None and time.monotonic() - idle_since >= timeout:
+            elif timeout is not None and time.monotonic() - max(idle_since, self._joined_at) >= timeout:
                 self.settle()
                 raise StopIteration
 
@@ -217,12 +199,23 @@ class Reader:
                 continue
             transaction = owner.take()
             if transaction is not None:
-                transaction.done = partial(self._done, owner)
-                for endpoint in transaction.members:
-                    if endpoint.role is Role.INITIATOR and endpoint.state is not State.CONVERSING:
-                        self._on_ended(endpoint.conversation)
+                transaction.done = self._dones.get(owner) or self._remember(owner)
+                if transaction.group.role is Role.INITIATOR:
+                    self._tell_ends(transaction)
                 return transaction
         return None
+
+    def _tell_ends(self, transaction: Transaction) -> None:
+        for endpoint in transaction.members:
+            if endpoint.state is not State.CONVERSING:
+                self._on_ended(endpoint.conversation)
+
+    def _remember(self, owner: Owner) -> Callable[[Transaction, bool], None]:
+        """One callback per owner, not per transaction."""
+        for other in [known for known in self._dones if known.phase is not Phase.LEADING]:
+            del self._dones[other]
+        done = self._dones[owner] = partial(self._done, owner)
+        return done
 
     def _done(self, owner: Owner, transaction: Transaction, commit: bool) -> None:  # noqa: FBT001  # a callback's shape
         with self._returned:
@@ -231,7 +224,8 @@ class Reader:
                     owner.finish(transaction)
                 else:
                     owner.roll_back(transaction)
-            self._returned.notify()
+            if self._others_wait:
+                self._returned.notify()
 
     # ------------------------------------------------------------------------------------------------------ pumping
 
@@ -239,7 +233,9 @@ class Reader:
         """Do what can be done; wait a little when nothing can. True when something new is there to take."""
         if not self._pumping.acquire(blocking=False):
             with self._returned:
+                self._others_wait += 1
                 self._returned.wait(WAIT_S)
+                self._others_wait -= 1
             return False
         try:
             with self._lock:
@@ -270,13 +266,12 @@ class Reader:
         """Take new data from Kafka, waiting for the first record only; callbacks of the group run in here."""
         poll, consume = self._consumer.poll, self._consumer.consume
         messages = self._fetch_behind(poll(wait_s)) if wait_s else consume(FETCH_RECORDS, 0)
-        good = [m for m in messages if m.error() is None]
-        for message in messages:
-            if message.error() is not None:
-                check_event(message)
+        events = [m for m in messages if m.error() is not None]
+        for event in events:
+            check_event(event)
         with self._lock:
             self._flow()
-            self._owning.feed(good)
+            self._owning.feed([m for m in messages if m.error() is None] if events else messages)
             return self._owning.ingest() > 0
 
     def _fetch_behind(self, first: Message | None) -> list[Message]:
@@ -340,6 +335,8 @@ class Reader:
         with self._lock:
             self._assigned.update(place.partition for place in partitions)
             places = [self._claim(place.partition) for place in partitions]
+            if places:
+                self._joined_at = time.monotonic()
         consumer.incremental_assign(places)
         waiting = [place for place in places if place.offset == OFFSET_END]
         if waiting:

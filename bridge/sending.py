@@ -166,8 +166,8 @@ class Sender:
                 return
         try:
             if self.session.lanes:
-                self.flush(timeout_s)
-                with self._lock:
+                with self._lock:  # nobody sends between the two
+                    self.flush(timeout_s)
                     self._hand(self.session.close())
                 self.flush(timeout_s)
         finally:

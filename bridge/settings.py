@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Literal, Self
 from urllib.parse import urlsplit
 
@@ -13,6 +14,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
+from konverse.schemas.catalog import Queue
 from konverse.schemas.errors import InvalidSettings
 
 
@@ -78,3 +80,27 @@ class Settings(BaseSettings):
     def bootstrap(self) -> str:
         """Broker addresses as librdkafka wants them."""
         return urlsplit(self.kafka).netloc
+
+
+@dataclass(frozen=True, slots=True)
+class ReaderOptions:
+    """How a queue is read."""
+
+    batch: int = 100
+    """Conversation groups that share one commit, at most."""
+    max_messages: int | None = None
+    """Messages of a conversation in one transaction, at most (TOP n)."""
+    timeout: float | None = None
+    """Iteration ends when nothing came for so many seconds; None waits for ever (behaviours 69, 70)."""
+    partitions: tuple[int, ...] | None = None
+    """Take exactly these partitions instead of a share that the consumer group suggests."""
+
+    def check(self, queue: Queue) -> None:
+        """Raise InvalidSettings for what cannot be."""
+        if self.batch < 1:
+            raise InvalidSettings(f"batch is {self.batch}; at least one conversation group goes into a commit")
+        if self.max_messages is not None and self.max_messages < 1:
+            raise InvalidSettings(f"max_messages is {self.max_messages}; leave it out or give at least 1")
+        for number in self.partitions or ():
+            if not 0 <= number < queue.partitions:
+                raise InvalidSettings(f"queue {queue.name!r} has partitions 0 to {queue.partitions - 1}, not {number}")

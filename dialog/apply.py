@@ -11,6 +11,7 @@ from konverse.schemas.errors import PartitionHalted
 from konverse.schemas.journal import SYSTEM_BITS, TOOK_ERROR, Commit, Operations
 from konverse.schemas.records import FIRST, NO_SEQUENCE, Kind, Suffix
 from konverse.schemas.system_messages import error_body
+from konverse.schemas.varint import LOW_MASK, SMALL, varint
 
 from .endpoint import Endpoint
 from .ingest import create_initiator, end_endpoint
@@ -59,26 +60,33 @@ def _receive(state: Partition, operations: Operations) -> None:
 
 
 def _send(state: Partition, operations: Operations) -> None:
+    """Outputs of messages into their streams: as `Stream.push`, with what repeats looked up once per run."""
     table = state.table
-    suffixes = [encode_suffix(Suffix(name)) for name in operations.types]
-    size = len(table)
+    types = operations.types
+    suffixes = [encode_suffix(Suffix(name)) for name in types]
+    last, key, numbered = -1, b"", False
     for index, kind, body in zip(operations.send_endpoints, operations.send_types, operations.send_bodies, strict=True):
-        endpoint = table[index] if index < size else None
-        if endpoint is None:
-            raise _halted(state, index)
-        if endpoint.state is State.STARTED_OUTBOUND and _send_first(state, endpoint, operations.types[kind], body):
-            continue
+        if index != last:
+            endpoint = _known(state, index)
+            if endpoint.state is State.STARTED_OUTBOUND and _send_first(state, endpoint, types[kind], body):
+                continue
+            last = index
+            stream = endpoint.stream
+            append = stream.entries.append
+            prefix = stream.heads[endpoint.role] + endpoint.conversation
+            key = endpoint.key or endpoint.conversation
+            numbered = endpoint.sent != NO_SEQUENCE
+            if not endpoint.changed:
+                state.touch(endpoint)
+        counter = stream.next
         sequence = endpoint.sent
-        stream = endpoint.stream
-        conversation = endpoint.conversation
-        stream.entries.append(
-            (stream.heads[endpoint.role] + conversation, endpoint.key or conversation, sequence, suffixes[kind], body)
-        )
-        stream.next += 1
-        if sequence != NO_SEQUENCE:
+        number = SMALL[sequence] if 0 <= sequence <= LOW_MASK else varint(sequence)
+        append((prefix + stream.low[counter & LOW_MASK] + stream.high + number + suffixes[kind], key, body))
+        stream.next = counter = counter + 1
+        if not counter & LOW_MASK:
+            stream.carry()
+        if numbered:
             endpoint.sent = sequence + 1
-        if not endpoint.changed:
-            state.touch(endpoint)
 
 
 def _send_first(state: Partition, endpoint: Endpoint, message_type: str, body: bytes) -> bool:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import EMITTER_WINDOW_RECORDS_MAX
 
-from .outbox import OutputTuple, Stream, headers_of
+from .outbox import Handed, Stream
 from .window import Window
 
 
@@ -23,9 +23,8 @@ class Emit(NamedTuple):
     address: Address
     first: int
     """Counter of the first record; the others follow."""
-    headers: list[bytes]
-    outputs: list[OutputTuple]
-    """As `outbox.Output`: the key is at place 1, the body at place 4."""
+    outputs: list[Handed]
+    """Header, key and body of each."""
 
 
 class Emitter:
@@ -55,7 +54,7 @@ class Emitter:
             count = min(window.limit - window.sent, EMITTER_WINDOW_RECORDS_MAX)
             if count and not window.outstanding and address not in self.paused:
                 outputs = self.streams[address].run(window.sent, count)
-                out.append(Emit(address, window.sent, headers_of(window.sent, outputs), outputs))
+                out.append(Emit(address, window.sent, outputs))
                 window.sent += count
         return out
 

@@ -17,8 +17,14 @@ from .states import State
 if TYPE_CHECKING:
     from .outbox import Stream
 
-Entry = tuple[int, str, Any]
-"""A message that waits: offset, message type, and the record as the driver handed it over (never looked at here)."""
+Record = tuple[bytes | None, int, Any]
+"""What the driver took from Kafka: body, timestamp in milliseconds, and the user's own headers or None.
+
+A plain tuple of plain values: the garbage collector leaves those alone, however many wait.
+"""
+
+Entry = tuple[int, str, Record]
+"""A message that waits: offset, message type, record."""
 
 _UNNUMBERED: Final = [varint(NO_SEQUENCE)] * (LOW_MASK + 1)
 

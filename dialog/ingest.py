@@ -28,7 +28,7 @@ from konverse.schemas.records import (
 )
 from konverse.schemas.varint import LOW_MASK
 
-from .endpoint import Endpoint, Lane, Writer
+from .endpoint import Endpoint, Entry, Lane, Record, Writer
 from .outbox import Output, Stream
 from .partition import Partition
 from .states import RECEIVING, Event, State, next_state
@@ -39,8 +39,7 @@ class Columns(NamedTuple):
 
     offsets: Sequence[int]
     headers: Sequence[bytes | None]
-    records: Sequence[Any]
-    """The driver's own objects; the fold keeps them and gives them back. `value()` gives the body."""
+    records: Sequence[Record]
     next_offset: int
     """Where the log goes on: behind the last record, and behind transaction markers."""
 
@@ -59,7 +58,7 @@ def ingest(state: Partition, columns: Columns) -> None:
     """Take records in log order, each writer's counters once and in order (invariants I4, I5)."""
     lanes = state.lanes
     accepted = 0
-    rows: Iterable[tuple[int, bytes | None, Any]] = zip(*columns[:3], strict=True)
+    rows: Iterable[tuple[int, bytes | None, Record]] = zip(*columns[:3], strict=True)
     for offset, header, record in rows:
         lane = lanes.get(header[:PREFIX_BYTES]) if header else None
         if lane is not None:
@@ -90,7 +89,7 @@ def ingest(state: Partition, columns: Columns) -> None:
     state.ingest_to = max(state.ingest_to, columns.next_offset)
 
 
-def _judge(state: Partition, offset: int, header: bytes | None, record: Any) -> None:
+def _judge(state: Partition, offset: int, header: bytes | None, record: Record) -> None:
     """One record in full."""
     statistics = state.statistics
     if header is None:
@@ -128,7 +127,7 @@ def _judge(state: Partition, offset: int, header: bytes | None, record: Any) -> 
 # ------------------------------------------------------------------------------------------------------- messages
 
 
-def _message(state: Partition, offset: int, header: bytes, envelope: Envelope, record: Any) -> None:
+def _message(state: Partition, offset: int, header: bytes, envelope: Envelope, record: Record) -> None:
     role = _other(envelope.role)
     endpoint = state.endpoint(role, envelope.conversation)
     begin = envelope.suffix.begin
@@ -194,7 +193,7 @@ def _suffix_length(header: bytes) -> int:
     return len(header) - at
 
 
-def _enqueue(state: Partition, endpoint: Endpoint, entry: tuple[int, str, Any]) -> None:
+def _enqueue(state: Partition, endpoint: Endpoint, entry: Entry) -> None:
     if not endpoint.queue:
         state.ready.append(endpoint)
     endpoint.queue.append(entry)
@@ -205,7 +204,7 @@ def _enqueue(state: Partition, endpoint: Endpoint, entry: tuple[int, str, Any]) 
 # -------------------------------------------------------------------------------------------------------- control
 
 
-def _begin(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Any) -> None:
+def _begin(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:
     """BEGIN of a session at the dialog's home: the initiator's endpoint."""
     begin = envelope.suffix.begin
     if begin is None or state.endpoint(Role.INITIATOR, envelope.conversation) is not None:
@@ -224,11 +223,11 @@ def create_initiator(state: Partition, conversation: bytes, begin: Begin, opener
     return endpoint
 
 
-def _end_call(state: Partition, _offset: int, _header: bytes, envelope: Envelope, record: Any) -> None:
+def _end_call(state: Partition, _offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
     """END CONVERSATION of a session, at home; a body is the Error document of WITH ERROR."""
     endpoint = state.endpoint(envelope.role, envelope.conversation)
     if endpoint is not None and endpoint.state is not State.DISCONNECTED_OUTBOUND:
-        end_endpoint(state, endpoint, record.value() or None)
+        end_endpoint(state, endpoint, record[0] or None)
 
 
 def end_endpoint(state: Partition, endpoint: Endpoint, error_body: bytes | None) -> None:
@@ -263,7 +262,7 @@ def _push_end(stream: Stream, endpoint: Endpoint, detail: End, error_body: bytes
     )
 
 
-def _peer_end(state: Partition, offset: int, _header: bytes, envelope: Envelope, record: Any) -> None:
+def _peer_end(state: Partition, offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
     """END or ERROR of the peer: judged by its place in this log alone (invariant I9)."""
     role = _other(envelope.role)
     endpoint = state.endpoint(role, envelope.conversation)
@@ -308,13 +307,13 @@ def _end_of_unknown(state: Partition, role: Role, envelope: Envelope, detail: En
     stream.push(Output(prefix, envelope.conversation, NO_SEQUENCE, encode_suffix(answer), None))
 
 
-def _bounced(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Any) -> None:
+def _bounced(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:
     detail = envelope.suffix.detail
     if isinstance(detail, Bounce):
         state.keep_bounce(detail, envelope.suffix.message_type)
 
 
-def _close_writer(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Any) -> None:
+def _close_writer(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:
     """CLOSE_WRITER: the conversation field names the writer that sends nothing more."""
     state.close_writer(envelope.conversation)
 
@@ -322,7 +321,7 @@ def _close_writer(state: Partition, _offset: int, _header: bytes, envelope: Enve
 # -------------------------------------------------------------------------------------------------------- answers
 
 
-def _refuse_closed(state: Partition, envelope: Envelope, record: Any) -> None:
+def _refuse_closed(state: Partition, envelope: Envelope, record: Record) -> None:
     """A record of a closed writer is answered once and never accepted."""
     if envelope.kind is Kind.MESSAGE:
         _bounce(state, envelope, record, BounceReason.WRITER_CLOSED)
@@ -334,7 +333,7 @@ def _refuse_closed(state: Partition, envelope: Envelope, record: Any) -> None:
         stream.push(Output(prefix, envelope.conversation, NO_SEQUENCE, encode_suffix(suffix), None))
 
 
-def _bounce(state: Partition, envelope: Envelope, record: Any, reason: BounceReason) -> None:
+def _bounce(state: Partition, envelope: Envelope, record: Record, reason: BounceReason) -> None:
     """Carry a message back to the mailbox of its writer, at the home that the record names."""
     state.statistics.bounced += 1
     home = _home_of(envelope)
@@ -345,7 +344,7 @@ def _bounce(state: Partition, envelope: Envelope, record: Any, reason: BounceRea
     detail = Bounce(envelope.suffix.origin or envelope.writer, envelope.counter, state.address, reason)
     suffix = encode_suffix(Suffix(envelope.suffix.message_type, detail=detail))
     prefix = stream.head(Kind.BOUNCE, _other(envelope.role)) + envelope.conversation
-    stream.push(Output(prefix, envelope.conversation, NO_SEQUENCE, suffix, record.value()))
+    stream.push(Output(prefix, envelope.conversation, NO_SEQUENCE, suffix, record[0]))
 
 
 def _home_of(envelope: Envelope) -> Address | None:
@@ -357,7 +356,7 @@ def _other(role: Role) -> Role:
     return Role.TARGET if role is Role.INITIATOR else Role.INITIATOR
 
 
-_Handler = Callable[[Partition, int, bytes, Envelope, Any], None]
+_Handler = Callable[[Partition, int, bytes, Envelope, Record], None]
 
 _HANDLERS: Final[dict[Kind, _Handler]] = {
     Kind.MESSAGE: _message,

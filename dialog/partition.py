@@ -101,14 +101,22 @@ class Partition:
             endpoint.index = len(self.table)
             self.table.append(endpoint)
         self.sides[endpoint.role][endpoint.conversation] = endpoint
-        if group is not None and group != endpoint.conversation:
-            shared = self.groups.get(group)
-            if shared is None:
-                shared = self.groups[group] = Group(group)
-            endpoint.group = shared
-            endpoint.held = bool(shared.members) and shared.members[0].held  # a group is locked as one
-            shared.members.append(endpoint)
+        if group is not None and (group != endpoint.conversation or group in self.groups):
+            self._join(endpoint, group)
         self.touch(endpoint)
+
+    def _join(self, endpoint: Endpoint, group: bytes) -> None:
+        """Put an endpoint into a group; the conversation whose id is the group's belongs to it when it lives here."""
+        shared = self.groups.get(group)
+        if shared is None:
+            shared = self.groups[group] = Group(group)
+            founder = self.sides[endpoint.role].get(group)
+            if founder is not None:
+                founder.group = shared
+                shared.members.append(founder)
+        endpoint.group = shared
+        endpoint.held = bool(shared.members) and shared.members[0].held  # a group is locked as one
+        shared.members.append(endpoint)
 
     def forget(self, endpoint: Endpoint) -> None:
         """Drop an endpoint that ended and whose peer ended."""

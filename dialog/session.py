@@ -96,7 +96,8 @@ class Lane:
     def unsent(self) -> list[Handed]:
         """Records that must be handed over (again)."""
         window = self.window
-        records = list(islice(self.kept, window.sent - window.acked, None))
+        records = list(islice(reversed(self.kept), self.next - window.sent))  # from behind: few of many, as a rule
+        records.reverse()
         window.sent = window.limit = self.next
         return records
 
@@ -208,8 +209,8 @@ class Session:
 
     def ended_by_peer(self, conversation: bytes) -> None:
         """News from home: the peer ended, so sends are refused early. END is still to be called."""
-        dialog = self.dialogs.get(conversation)
-        if dialog is not None and dialog.state is not DialogState.ENDED:
+        dialog = self.dialogs.pop(conversation, None)
+        if dialog is not None:
             dialog.state = DialogState.ENDED
 
     def close(self) -> list[Hand]:

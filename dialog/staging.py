@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-
 from konverse.schemas.journal import Operations
 from konverse.schemas.limits import COMMIT_BYTES_TARGET, COMMIT_GROUPS_MAX
 
+from .endpoint import Endpoint
 from .partition import Partition
 from .states import State
-from .transaction import Rule, Transaction
+from .transaction import NOT_GROUPED, Rule, Scope, Transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +29,10 @@ class Staging:
 
     def __init__(self, state: Partition, rule: Rule, settings: OwnerSettings) -> None:
         self.state = state
-        self.rule = rule
+        self.scope = Scope(state.identity.incarnation, state.identity.partition, rule)
         self.settings = settings
         self.batch = min(settings.batch, COMMIT_GROUPS_MAX)
-        self.taken: dict[int, int] = {}
-        """Transactions in handlers, with the number of endings that they have seen."""
-        self.finished: list[tuple[Transaction, int]] = []
+        self.finished: list[Transaction] = []
         self.size_bytes = 0
         self.superseded = 0
         """Finished transactions dropped because a session ended their conversation meanwhile."""
@@ -55,24 +53,23 @@ class Staging:
                 continue
             if endpoint.group is None:
                 endpoint.held = True
+                locked: list[Endpoint] = NOT_GROUPED
                 members = [(endpoint, endpoint.queue[:most])]
             else:
-                for member in endpoint.group.members:
+                locked = endpoint.group.members.copy()
+                for member in locked:
                     member.held = True
-                members = [(m, m.queue[:most]) for m in endpoint.group.members if m.queue or m.error]
-            transaction = Transaction(members, state.identity.incarnation, state.identity.partition, self.rule)
-            self.taken[id(transaction)] = state.endings
-            return transaction
+                members = [(m, m.queue[:most]) for m in locked if m.queue or m.error]
+            return Transaction(members, locked, state.endings, self.scope)
         return None
 
     def finish(self, transaction: Transaction) -> None:
         """The handler is done: what it did joins the next commit."""
-        self.finished.append((transaction, self.taken.pop(id(transaction))))
+        self.finished.append(transaction)
         self.size_bytes += transaction.size_bytes
 
     def roll_back(self, transaction: Transaction) -> None:
         """The handler failed: its messages wait as before, and nothing of it was written (behaviour 74)."""
-        self.taken.pop(id(transaction), None)
         transaction.clear()
         self._free(transaction)
 
@@ -82,8 +79,8 @@ class Staging:
         operations = Operations()
         places: dict[str, int] = {}
         endings = self.state.endings
-        for transaction, seen in finished:
-            if seen != endings and self._overtaken(transaction):
+        for transaction in finished:
+            if transaction.endings != endings and self._overtaken(transaction):
                 self.superseded += 1
                 continue
             operations.receive_endpoints += transaction.received
@@ -91,21 +88,21 @@ class Staging:
             if transaction.outputs:
                 operations.send_endpoints += transaction.outputs
                 operations.send_bodies += transaction.bodies
-                for name in transaction.types:
-                    if name not in places:
-                        places[name] = len(places)
-                operations.send_types += [places[name] for name in transaction.types]
+                types = transaction.types
+                for name in dict.fromkeys(types):
+                    places.setdefault(name, len(places))
+                operations.send_types += map(places.__getitem__, types)
             operations.ends += transaction.ends
         operations.types = list(places)
-        return operations, [transaction for transaction, _ in finished]
+        return operations, finished
 
-    def _next_commit(self) -> list[tuple[Transaction, int]]:
+    def _next_commit(self) -> list[Transaction]:
         """What was finished first, up to the size of a commit; the rest joins the one after it."""
         total, count = self.size_bytes, len(self.finished)
         if total > COMMIT_BYTES_TARGET:
             total = count = 0
             while total < COMMIT_BYTES_TARGET:
-                total += self.finished[count][0].size_bytes
+                total += self.finished[count].size_bytes
                 count += 1
         finished, self.finished = self.finished[:count], self.finished[count:]
         self.size_bytes -= total
@@ -117,11 +114,16 @@ class Staging:
             self._free(transaction)
 
     def _free(self, transaction: Transaction) -> None:
-        members = transaction.group.members
-        for member in members:
-            member.held = False
         table, ready = self.state.table, self.state.ready
-        for member in members:
+        endpoint = transaction.group
+        if endpoint.group is None:
+            endpoint.held = False
+            if (endpoint.queue or endpoint.error) and table[endpoint.index] is endpoint:
+                ready.append(endpoint)
+            return
+        for member in endpoint.group.members:
+            member.held = False
+        for member in endpoint.group.members:
             if (member.queue or member.error) and table[member.index] is member:
                 ready.append(member)
                 return
@@ -130,7 +132,7 @@ class Staging:
         """A session's END came before the handler was done: the messages that it read were discarded by that."""
         table = self.state.table
         touched = {*transaction.received, *transaction.outputs, *(end.endpoint for end in transaction.ends)}
-        for member in transaction.group.members:
+        for member in transaction.locked or transaction.members:
             if member.index in touched:
                 if table[member.index] is not member or member.state is State.DISCONNECTED_OUTBOUND:
                     return True

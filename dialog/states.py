@@ -70,10 +70,10 @@ TRANSITIONS: Final[dict[tuple[State, Event], State]] = {
     (_ER, _END): _CD,
 }
 
-SENDING: Final = frozenset({_SO, _CO})
+SENDING: Final = (_CO, _SO)
 """States in which this side may send."""
 
-RECEIVING: Final = frozenset({_SO, _CO})
+RECEIVING: Final = (_CO, _SO)
 """States in which further messages of the peer are accepted."""
 
 

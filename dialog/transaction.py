@@ -19,7 +19,7 @@ from konverse.schemas.limits import BODY_BYTES_MAX, TRANSACTION_BYTES_MAX
 from konverse.schemas.records import Role
 from konverse.schemas.system_messages import check_error
 
-from .endpoint import Endpoint, Entry
+from .endpoint import Endpoint, Entry, Record
 from .states import SENDING
 
 Rule = Callable[[str, Role, str], None]
@@ -28,11 +28,17 @@ Rule = Callable[[str, Role, str], None]
 _OUTPUT_BYTES: Final = 14
 """What an output takes in a commit beside its body: endpoint, type and size."""
 
+_NONE: Final[list[Any]] = []
+"""Nothing sent, nothing ended: one empty list for all, never filled."""
+
+NOT_GROUPED: Final[list[Endpoint]] = []
+"""The locked group of a lone conversation: it is its own."""
+
 ERROR_SEQUENCE: Final = -1
 """Sequence number of an Error message: it overtakes and is not counted."""
 
 
-class Message(tuple[str, bytes, int, Endpoint, int, Any, bytes, int]):
+class Message(tuple[str, bytes, int, Endpoint, int, Record, "Scope"]):
     """A received message. Made for every message of every queue, hence a tuple with names."""
 
     __slots__ = ()
@@ -51,59 +57,79 @@ class Message(tuple[str, bytes, int, Endpoint, int, Any, bytes, int]):
     @property
     def timestamp(self) -> datetime:
         """Kafka's timestamp of the record, UTC."""
-        return datetime.fromtimestamp(self[5].timestamp()[1] / 1000, UTC)
+        return datetime.fromtimestamp(self[5][1] / 1000, UTC)
 
     @property
     def headers(self) -> list[tuple[str, bytes]]:
         """The sender's own Kafka headers, without konverse's."""
-        return [(name, value) for name, value in self[5].headers() or () if name != "konverse"]
+        return list(self[5][2] or ())
 
     @property
     def id(self) -> str:
         """Stable over re-execution, unique for ever: key of effects outside (protocol.md section 5)."""
-        return f"{UUID(bytes=self[6])}/{self[7]}/{self[4]}"
+        scope = self[6]
+        return f"{UUID(bytes=scope.incarnation)}/{scope.partition}/{self[4]}"
 
     def __repr__(self) -> str:
         return f"<Message {self.type} #{self.sequence} of {self.dialog.id}, {len(self.body)} bytes>"
 
 
+class Scope:
+    """What all transactions of a partition share."""
+
+    __slots__ = ("incarnation", "partition", "rule")
+
+    def __init__(self, incarnation: bytes, partition: int, rule: Rule) -> None:
+        self.incarnation = incarnation
+        self.partition = partition
+        self.rule = rule
+
+
 class Transaction:
-    """The ready messages of one conversation group, and what is done with them."""
+    """The ready messages of one conversation group, and what is done with them.
+
+    One is made for every group that is handed out, so it allocates what it needs when it needs it.
+    """
 
     __slots__ = (
-        "_checked",
-        "_group",
-        "_incarnation",
+        "_dialog",
+        "_first",
         "_members",
-        "_partition",
-        "_rule",
+        "_scope",
         "_sized",
+        "_type",
         "bodies",
         "done",
+        "endings",
         "ends",
+        "locked",
         "outputs",
         "received",
         "types",
     )
 
     def __init__(
-        self, members: list[tuple[Endpoint, list[Entry]]], incarnation: bytes, partition: int, rule: Rule
+        self, members: list[tuple[Endpoint, list[Entry]]], locked: list[Endpoint], endings: int, scope: Scope
     ) -> None:
         self._members = members
-        self._group = members[0][0].group or members[0][0]
-        self._incarnation = incarnation
-        self._partition = partition
-        self._rule = rule
-        self._checked: tuple[Any, str] = (None, "")
+        self._first = members[0][0]
+        self._scope = scope
+        self._dialog: Endpoint | None = None
+        """Conversation and type of the last send: the next one like it needs no checks."""
         self._sized = 0
+        self.locked = locked
+        """All endpoints of the group when it was locked; none for a lone conversation."""
+        self.endings = endings
+        """Endings in the partition before this transaction; another number means that it may be overtaken."""
         self.done: Callable[[Transaction, bool], None] | None = None
         """Called once at the end of the `with` block: with True to commit, False to roll back."""
         self.received: dict[int, int] = {}
         """Endpoint index -> receive position, for what the handler took."""
-        self.outputs: list[int] = []
-        self.types: list[str] = []
-        self.bodies: list[bytes] = []
-        self.ends: list[EndOperation] = []
+        self.outputs: list[int] = _NONE
+        """Endpoint indexes, types and bodies of what it sends."""
+        self.types: list[str] = _NONE
+        self.bodies: list[bytes] = _NONE
+        self.ends: list[EndOperation] = _NONE
 
     def __enter__(self) -> Self:
         return self
@@ -133,7 +159,7 @@ class Transaction:
 
         What was handed out is consumed when the transaction is finished; a loop left early leaves the rest in place.
         """
-        incarnation, partition, received = self._incarnation, self._partition, self.received
+        received, scope = self.received, self._scope
         for endpoint, entries in self._members:
             index = endpoint.index
             sequence = endpoint.consumed
@@ -142,14 +168,10 @@ class Transaction:
                 bits = TOOK_ERROR
                 received[index] = sequence << SYSTEM_BITS | bits
                 offset, kind, record = endpoint.error
-                yield Message((
-                    kind, record.value() or b"", ERROR_SEQUENCE, endpoint, offset, record, incarnation, partition
-                ))  # fmt: skip
+                yield Message((kind, record[0] or b"", ERROR_SEQUENCE, endpoint, offset, record, scope))
             for offset, kind, record in entries:
                 received[index] = (sequence + 1) << SYSTEM_BITS | bits
-                yield Message((
-                    kind, record.value() or b"", sequence, endpoint, offset, record, incarnation, partition
-                ))  # fmt: skip
+                yield Message((kind, record[0] or b"", sequence, endpoint, offset, record, scope))
                 sequence += 1
 
     def send(self, dialog: Endpoint, message_type: str, body: bytes = b"") -> None:
@@ -158,23 +180,29 @@ class Transaction:
         Raises InvalidState when this side may not send any more, NotInContract, WrongDirection or MessageTypeNotFound
         for the type, BodyTooLarge and TransactionTooLarge for the size (behaviours 46, 47, 50 to 52).
         """
-        terms = dialog.terms
-        if self._checked != (terms, message_type):
-            self._rule(terms.contract, dialog.role, message_type)
-            self._checked = (terms, message_type)
-        if dialog.state not in SENDING or self.ends:
-            self._refuse_ended(dialog, "send on")
-        if (dialog.group or dialog) is not self._group:
-            self._refuse_foreign(dialog)
+        if dialog is not self._dialog or message_type is not self._type:
+            self._check(dialog, message_type)
         if body.__class__ is not bytes:
             body = _as_bytes(body)
-        sized = self._sized + len(body) + _OUTPUT_BYTES
-        if sized > TRANSACTION_BYTES_MAX or len(body) > BODY_BYTES_MAX:
-            _refuse_size(len(body), sized)
-        self._sized = sized
+        size = len(body)
+        self._sized = sized = self._sized + size + _OUTPUT_BYTES
+        if sized > TRANSACTION_BYTES_MAX or size > BODY_BYTES_MAX:
+            self._sized -= size + _OUTPUT_BYTES
+            _refuse_size(size, sized)
         self.outputs.append(dialog.index)
         self.types.append(message_type)
         self.bodies.append(body)
+
+    def _check(self, dialog: Endpoint, message_type: str) -> None:
+        """Everything that forbids a send, but its size."""
+        self._scope.rule(dialog.terms.contract, dialog.role, message_type)
+        if dialog.state not in SENDING or self.ends:
+            self._refuse_ended(dialog, "send on")
+        if dialog is not self._first:
+            self._check_member(dialog)
+        if self.outputs is _NONE:
+            self.outputs, self.types, self.bodies = [], [], []
+        self._dialog, self._type = dialog, message_type
 
     def end(self, dialog: Endpoint, *, error: int = 0, description: str = "") -> None:
         """End this side of a conversation when the transaction commits; with `error` > 0 as WITH ERROR.
@@ -184,17 +212,18 @@ class Transaction:
         check_error(error, description)
         if dialog.state.code in {"DO", "CD"} or self.ends:
             self._refuse_ended(dialog, "end")
-        if (dialog.group or dialog) is not self._group:
-            self._refuse_foreign(dialog)
+        if dialog is not self._first:
+            self._check_member(dialog)
+        self._dialog = None
+        if self.ends is _NONE:
+            self.ends = []
         self.ends.append(EndOperation(dialog.index, error, description.encode("utf-8", "replace").decode()))
 
     def clear(self) -> None:
         """Forget what was staged; the messages can be taken again."""
-        self.received.clear()
-        self.outputs.clear()
-        self.types.clear()
-        self.bodies.clear()
-        self.ends.clear()
+        self.received = {}
+        self.outputs = self.types = self.bodies = self.ends = _NONE
+        self._dialog = None
         self._sized = 0
 
     @property
@@ -210,7 +239,9 @@ class Transaction:
             state = "ended in this transaction" if ended else dialog.state.name
             raise InvalidState(f"cannot {verb} conversation {dialog.id}: it is {state}. Begin a new dialog instead")
 
-    def _refuse_foreign(self, dialog: Endpoint) -> None:
+    def _check_member(self, dialog: Endpoint) -> None:
+        if dialog.group is not None and dialog.group is self._first.group:
+            return
         raise DialogNotFound(
             f"conversation {dialog.id} does not belong to the group of this transaction; "
             "a transaction works on the one conversation group whose messages it received"

@@ -82,12 +82,11 @@ def _partitions(rows: Rows) -> pa.Int32Array:
 
 
 def _timestamps(rows: Rows) -> pa.TimestampArray:
-    kinds, milliseconds = zip(*map(Message.timestamp, rows.messages), strict=True)
-    microseconds = np.array(milliseconds, np.int64) * 1000
+    milliseconds = np.array([message.timestamp()[1] for message in rows.messages], np.int64)
     mask = None
-    if TIMESTAMP_NOT_AVAILABLE in kinds:
-        mask = np.array(kinds) == TIMESTAMP_NOT_AVAILABLE
-    return pa.array(microseconds, mask=mask).cast(_TIMESTAMP)
+    if (milliseconds <= 0).any():
+        mask = np.array([message.timestamp()[0] == TIMESTAMP_NOT_AVAILABLE for message in rows.messages])
+    return pa.array(milliseconds * 1000, mask=mask).cast(_TIMESTAMP)
 
 
 _TIMESTAMP: Final = pa.timestamp("us", tz="UTC")

@@ -125,8 +125,11 @@ def _second_opinion(frame: Frame, headers: Sequence[bytes | None]) -> Frame:
     """Ask the envelope's decoder about every row that is not sound."""
     types = None
     for row in np.flatnonzero(~frame.sound).tolist():
+        header = headers[row]
+        if header is None:
+            continue
         try:
-            found = envelope.decode(headers[row] or b"")
+            found = envelope.decode(header)
         except MalformedRecord:
             continue
         types = types or frame.message_type.to_pylist()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
@@ -15,6 +16,10 @@ HEADERS_TYPE: Final = pa.list_(pa.field("element", pa.struct([("key", pa.string(
 """The type that Spark's own Kafka source gives to headers."""
 
 KafkaHeaders = list[tuple[str, bytes | None]] | None
+
+
+_headers: Final[Callable[[Message], Any]] = Message.headers
+"""As it is for a record that was read: KafkaHeaders."""
 
 
 class Headers(NamedTuple):
@@ -40,17 +45,23 @@ class Headers(NamedTuple):
 
 def split(messages: list[Message]) -> Headers:
     """The headers of records; quick when ours is the only one, which is usual."""
-    raw: Any = list(map(Message.headers, messages))
     try:
-        if set(map(len, raw)) == {1}:
-            names, values = zip(*chain.from_iterable(raw), strict=True)
-            if set(names) == {HEADER} and None not in values:
-                return Headers(list(values), None)
+        ours = [
+            found[0][1]
+            for found in map(_headers, messages)
+            if len(found) == 1 and found[0][0] == HEADER and found[0][1]
+        ]
     except TypeError:  # a record without headers has None, which has no length
-        pass
+        ours = []
+    if len(ours) == len(messages):
+        return Headers(ours, None)
+    raw = list(map(_headers, messages))
     return Headers([_ours(headers) for headers in raw], raw)
 
 
 def _ours(headers: KafkaHeaders) -> bytes | None:
     """The first header of our name, as an owner takes it; a null is none."""
-    return next((value for name, value in headers or () if name == HEADER), None)
+    for name, value in headers or ():
+        if name == HEADER:
+            return value
+    return None

@@ -9,14 +9,15 @@
 --              then per forgotten endpoint: place of its bucket in KEYS, field
 --
 -- Returns 1 when written, 0 when the view is newer (a zombie wrote), -1 when the view must be written whole first.
-local header = redis.call('HMGET', KEYS[1], 'incarnation', 'claim', 'journal', 'complete')
+local header = redis.pcall('HMGET', KEYS[1], 'incarnation', 'claim', 'journal', 'complete')
 local claim, journal, how = tonumber(ARGV[2]), tonumber(ARGV[3]), ARGV[7]
-local same = header[1] == ARGV[1]
-if same and tonumber(header[2]) > claim then return 0 end
-if same and tonumber(header[2]) == claim and tonumber(header[3]) > journal then return 0 end
+local shown_claim, shown_journal = tonumber(header[2] or nil), tonumber(header[3] or nil)
+local same = header[1] == ARGV[1] and shown_claim and shown_journal -- else it is missing, of another queue, or garbage
+if same and shown_claim > claim then return 0 end
+if same and shown_claim == claim and shown_journal > journal then return 0 end
 if how == 'first' then
-  for i = 2, #KEYS do redis.call('UNLINK', KEYS[i]) end
-elseif not same or tonumber(header[2]) < claim then
+  for i = 1, #KEYS do redis.call('UNLINK', KEYS[i]) end
+elseif not same or shown_claim < claim then
   return -1
 elseif how == 'some' and header[4] ~= '1' then
   return -1

@@ -30,6 +30,7 @@ from tests.compose.stack import Stack
 
 OK: Final = 0
 FAILED: Final = 1
+INTERRUPTED: Final = 130
 SKIPPED: Final = 77
 
 SPARK_SUBMIT: Final = ["spark-submit", "--master", "spark://spark-master:7077", "--conf", "spark.ui.enabled=false"]
@@ -173,6 +174,9 @@ def run(options: argparse.Namespace, folder: Path) -> int:
     except CheckFailed as failed:
         report.say(f"FAILED: {failed}")
         report.failed.append("see above")
+    except KeyboardInterrupt:
+        report.say("interrupted")
+        return INTERRUPTED
     if report.failed:
         report.say(f"failed: {', '.join(report.failed)}; the log is {shell.log}")
         return FAILED

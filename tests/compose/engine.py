@@ -199,17 +199,23 @@ class Kernel:
 
 
 def undo(table: str, rules: list[str]) -> list[list[str]]:
-    """The commands that take Docker's rules and chains out of a table, given as `iptables-save` prints it.
-
-    >>> undo("nat", [":DOCKER - [0:0]", ":INPUT ACCEPT [0:0]", "-A OUTPUT -j DOCKER", "-A INPUT -i lo -j ACCEPT"])
-    [['iptables', '-t', 'nat', '-D', 'OUTPUT', '-j', 'DOCKER'], ['iptables', '-t', 'nat', '-X', 'DOCKER']]
-    """
-    appended = [shlex.split(rule)[1:] for rule in rules if rule.startswith("-A ")]
-    docker = [words for words in appended if any(word.startswith(("DOCKER", "docker0")) for word in words)]
+    """The commands that take Docker's rules and chains out of a table, given as `iptables-save` prints it."""
+    iptables = ["iptables", "-t", table]
     chains = [rule.split()[0][1:] for rule in rules if rule.startswith(":DOCKER")]
-    return [["iptables", "-t", table, "-D", *words] for words in docker] + [
-        ["iptables", "-t", table, "-X", chain] for chain in chains
+    appended = [shlex.split(rule)[1:] for rule in rules if rule.startswith("-A ")]
+    jumps = [words for words in appended if words[0] not in chains and _is_docker(words)]
+    return [
+        *([*iptables, "-D", *words] for words in jumps),
+        *([*iptables, "-F", chain] for chain in chains),
+        *([*iptables, "-X", chain] for chain in chains),
     ]
+
+
+def _is_docker(words: list[str]) -> bool:
+    """Whether a rule is the engine's own; those of a network of compose (br-...) go with that network."""
+    return any(word.startswith(("DOCKER", "docker0")) for word in words) and not any(
+        word.startswith("br-") for word in words
+    )
 
 
 def _rules(shell: Shell, table: str) -> list[str]:

@@ -32,13 +32,15 @@ def test_rules_of_docker_are_taken_back_and_those_of_others_stay() -> None:
         "-A FORWARD -j DOCKER-USER",
         "-A FORWARD -i wg0 -j ACCEPT",
         "-A FORWARD -i docker0 ! -o docker0 -j ACCEPT",
+        "-A FORWARD -o br-5c79e675cb8d -j DOCKER",
         "-A DOCKER-USER -j RETURN",
     ]
     iptables = ["iptables", "-t", "filter"]
     assert undo("filter", rules) == [
         [*iptables, "-D", "FORWARD", "-j", "DOCKER-USER"],
         [*iptables, "-D", "FORWARD", "-i", "docker0", "!", "-o", "docker0", "-j", "ACCEPT"],
-        [*iptables, "-D", "DOCKER-USER", "-j", "RETURN"],
+        [*iptables, "-F", "DOCKER"],
+        [*iptables, "-F", "DOCKER-USER"],
         [*iptables, "-X", "DOCKER"],
         [*iptables, "-X", "DOCKER-USER"],
     ]

@@ -2,7 +2,8 @@
 
 `identifier("anybody")` is 16 bytes that are the same in every run. A `Scribe` is a writer: its headers carry running
 counters. A `Side` is one partition that ingests at once what it is given. A `Pair` is the basic fixture: home and
-target of conversations, and a session that begins them; nothing travels before a test says so.
+target of conversations, and a session that begins them; nothing travels before a test says so. A `Driver` is an owner
+with its logs.
 """
 
 from __future__ import annotations
@@ -11,14 +12,18 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from konverse.dialog.apply import apply
-from konverse.dialog.endpoint import Endpoint
+from konverse.dialog.endpoint import Endpoint, Record
+from konverse.dialog.events import Append, Appended, DataRead, Effect, JournalRead, ReadData, ReadJournal, Recover
+from konverse.dialog.fold import JournalRecord
 from konverse.dialog.head import LogIdentity
 from konverse.dialog.ingest import Columns, ingest
-from konverse.dialog.outbox import headers_of
+from konverse.dialog.owner import Owner
 from konverse.dialog.partition import Partition
+from konverse.dialog.staging import OwnerSettings
+from konverse.dialog.transaction import Message
 from konverse.schemas.envelope import decode, encode_envelope
 from konverse.schemas.identifiers import Address, incarnation_tag
 from konverse.schemas.journal import GENESIS_HASH, Commit, EndOperation, Operations
@@ -37,7 +42,11 @@ def identifier(name: str) -> bytes:
 def log_of(queue: str = "orders", partition: int = 0) -> LogIdentity:
     """The logs of a queue's partition."""
     return LogIdentity(
-        queue, partition, identifier(f"{queue} incarnation"), identifier(f"{queue} data"), identifier(f"{queue} journal")
+        queue,
+        partition,
+        identifier(f"{queue} incarnation"),
+        identifier(f"{queue} data"),
+        identifier(f"{queue} journal"),
     )
 
 
@@ -52,25 +61,9 @@ def begin_block(home: str = "replies", target: str = "orders", **changes: Any) -
     return block._replace(**changes)
 
 
-class Record:
-    """A driver's record: what the fold keeps and gives back."""
-
-    def __init__(self, body: bytes | None = None, headers: Iterable[tuple[str, bytes]] = (), time_ms: int = 0) -> None:
-        self._body = body
-        self._headers = list(headers)
-        self._time_ms = time_ms
-
-    def value(self) -> bytes | None:
-        return self._body
-
-    def headers(self) -> list[tuple[str, bytes]] | None:
-        return self._headers or None
-
-    def timestamp(self) -> tuple[int, int]:
-        return (1, self._time_ms)
-
-    def __repr__(self) -> str:
-        return f"<Record {self._body!r}>"
+def record(body: bytes | None = None, time_ms: int = 0, headers: list[tuple[str, bytes]] | None = None) -> Record:
+    """What a driver takes from Kafka beside offset and header."""
+    return (body, time_ms, headers)
 
 
 Row = tuple[bytes | None, Record]
@@ -80,7 +73,7 @@ def columns_of(rows: Iterable[Row], start: int = 0) -> Columns:
     """Rows as a driver hands them over, at offsets from `start` on."""
     rows = list(rows)
     end = start + len(rows)
-    return Columns(range(start, end), [header for header, _ in rows], [record for _, record in rows], end)
+    return Columns(range(start, end), [header for header, _ in rows], [values for _, values in rows], end)
 
 
 class Scribe:
@@ -102,10 +95,14 @@ class Scribe:
         """The header of that envelope."""
         return encode_envelope(self.envelope(kind, to, conversation, **changes))
 
-    def first(self, to: Address, conversation: bytes, begin: Begin, message_type: str = "order", **changes: Any) -> bytes:
+    def first(
+        self, to: Address, conversation: bytes, begin: Begin, message_type: str = "order", **changes: Any
+    ) -> bytes:
         """FIRST: the message that creates the target."""
         suffix = Suffix(message_type, begin=begin)
-        return self.write(Kind.MESSAGE, to, conversation, **{"flags": FIRST, "sequence": 0, "suffix": suffix, **changes})
+        return self.write(
+            Kind.MESSAGE, to, conversation, **{"flags": FIRST, "sequence": 0, "suffix": suffix, **changes}
+        )
 
     def message(self, to: Address, conversation: bytes, message_type: str = "order", **changes: Any) -> bytes:
         """A message of a conversation; unnumbered unless it is given a `sequence`."""
@@ -162,7 +159,7 @@ class Side:
 
     def take(self, header: bytes | None, body: bytes | None = None) -> None:
         """One record arrives."""
-        self.take_all([(header, Record(body))])
+        self.take_all([(header, record(body))])
 
     def take_all(self, rows: Iterable[Row]) -> None:
         """Records arrive in one read."""
@@ -201,13 +198,12 @@ class Side:
         if stream is None:
             return []
         outputs = stream.run(stream.acked, len(stream.entries))
-        headers = headers_of(stream.acked, outputs)
-        return [Sent(decode(header), out[1], out[4]) for header, out in zip(headers, outputs, strict=True)]
+        return [Sent(decode(header), key, body) for header, key, body in outputs]
 
     def deliver(self, other: Side) -> list[Sent]:
         """What waits for the other side arrives there, and the journal says so; what that was."""
         sent = self.outputs(other.address)
-        other.take_all([(encode_envelope(one.envelope), Record(one.body)) for one in sent])
+        other.take_all([(encode_envelope(one.envelope), record(one.body)) for one in sent])
         if sent:
             self.commit(output_acks=[(other.address, self.state.streams[other.address].next)])
         return sent
@@ -257,3 +253,98 @@ def _living(side: Side, role: Role, conversation: bytes) -> Endpoint:
     endpoint = side.state.endpoint(role, conversation)
     assert endpoint is not None, f"no {role.name} of the conversation lives in {side.queue}"
     return endpoint
+
+
+def anything(_contract: str, _role: Role, _message_type: str) -> None:
+    """A rule that allows every message type."""
+
+
+class Driver:
+    """An owner and its logs. Reads are answered at once; appends, outputs and time wait for the test."""
+
+    def __init__(
+        self, journal: list[bytes] | None = None, data: list[Row] | None = None, claim: str = "me", **settings: Any
+    ) -> None:
+        self.journal = [] if journal is None else journal
+        self.data = [] if data is None else data
+        self.owner = Owner(log_of(), identifier(claim), anything, OwnerSettings(**{"view_interval_ms": 0, **settings}))
+        self.now_ms = 0
+
+    @property
+    def state(self) -> Partition:
+        return self.owner.fold.state
+
+    def step(self, event: Any) -> list[Effect]:
+        """Tell the owner, answer its questions; what else it asks for."""
+        return self._answer(self.owner.step(event, self.now_ms))
+
+    def recover(self) -> list[Effect]:
+        """Read both logs; ends with the CLAIM."""
+        return self.step(Recover(0, len(self.journal)))
+
+    def lead(self) -> list[Effect]:
+        """Recover and claim undisturbed."""
+        (claim,) = self.recover()
+        return self.acknowledge(claim)
+
+    def write(self, effect: Effect | bytes) -> int:
+        """An append reaches the journal; its offset."""
+        self.journal.append(effect.data if isinstance(effect, Append) else cast("bytes", effect))
+        return len(self.journal) - 1
+
+    def acknowledge(self, effect: Effect) -> list[Effect]:
+        """An append reaches the journal and the owner learns of it."""
+        return self.step(Appended(self.write(effect), self.now_ms))
+
+    def arrive(self, *rows: Row) -> None:
+        """Records reach the data log, the owner reads and ingests them."""
+        start = len(self.data)
+        self.data.extend(rows)
+        assert self.step(DataRead(columns_of(rows, start))) == []
+        self.owner.ingest(self.now_ms)
+
+    def commit(self) -> list[Effect]:
+        """A commit that Kafka takes; what follows from it."""
+        (append,) = self.owner.commit(self.now_ms)
+        return self.acknowledge(append)
+
+    def handle(self, *replies: bytes) -> list[Message]:
+        """A handler takes the next group, all of it, and replies on the first conversation; its messages."""
+        transaction = self.owner.take()
+        assert transaction is not None, "no group is ready"
+        messages = list(transaction)
+        for body in replies:
+            transaction.send(messages[0].dialog, "reply", body)
+        self.owner.finish(transaction)
+        return messages
+
+    def _answer(self, effects: list[Effect]) -> list[Effect]:
+        out: list[Effect] = []
+        for effect in effects:
+            if isinstance(effect, ReadJournal):
+                out += self.step(self.journal_read(effect.start, effect.end))
+            elif isinstance(effect, ReadData):
+                out += self.step(DataRead(columns_of(self.data[effect.start : effect.end], effect.start)))
+            else:
+                out.append(effect)
+        return out
+
+    def journal_read(self, start: int, end: int) -> JournalRead:
+        """What a read of the journal brings."""
+        records = [JournalRecord(offset, self.journal[offset], offset) for offset in range(start, end)]
+        return JournalRead(records, end)
+
+
+def conversations(*names: str, messages: int = 1, client: Scribe | None = None, **changes: Any) -> list[Row]:
+    """Rows of conversations that a client begins with this many messages each, one conversation after the other."""
+    client, to = client or Scribe("client"), address_of()
+    rows: list[Row] = []
+    for name in names:
+        conversation = identifier(name)
+        block = begin_block(group=conversation)._replace(**changes)
+        rows.append((client.first(to, conversation, block), record(b"0")))
+        rows += [
+            (client.message(to, conversation, sequence=number), record(str(number).encode()))
+            for number in range(1, messages)
+        ]
+    return rows

@@ -12,7 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
@@ -24,7 +24,7 @@ from konverse.schemas.journal import GENESIS_HASH, SYSTEM_BITS, Claim, Commit
 from konverse.schemas.journal import decode as decode_journal
 from konverse.schemas.records import FIRST, Envelope, Kind, Role
 
-READ_DEADLINE_S = 60.0
+READ_DEADLINE_S: Final = 60.0
 
 
 class RawRecord(NamedTuple):
@@ -59,7 +59,8 @@ def _read(consumer: Consumer, topic: str, partition: int) -> Iterator[RawRecord]
         for message in consumer.consume(1_000, 0.5):
             error = message.error()
             if error is None:
-                yield RawRecord(message.offset(), message.key(), message.value() or b"", message.headers() or [])
+                headers: Any = message.headers() or []
+                yield RawRecord(message.offset() or 0, message.key(), message.value() or b"", headers)
             elif error.code() == KafkaError._PARTITION_EOF:
                 return
     raise AssertionError(f"{topic}/{partition} could not be read within {READ_DEADLINE_S} s")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
 
@@ -87,11 +88,19 @@ def receive(broker: Broker, queue: str, count: int, **options: Any) -> list[Mess
     return taken
 
 
+def work(reader: Reader) -> None:
+    """Let the reader do what it has to, also fetch when something waits to be taken already."""
+    reader._advance()
+    with reader._pumping:
+        if not reader.closed:
+            reader._fetch(0.01)
+
+
 def fill(reader: Reader, count: int) -> None:
     """Let the reader fetch until at least so many messages wait for its transactions."""
 
     def waiting() -> bool:
-        reader._advance()
+        work(reader)
         return sum(owner.fold.state.unread for owner in reader.owners) >= count
 
     until(waiting, f"{count} messages in {reader.queue.name}")
@@ -126,19 +135,18 @@ def pumped(*readers: Reader) -> Iterator[None]:
     """Let readers work in threads of their own while the block runs: what they receive goes back into its queue."""
     stop = threading.Event()
 
-    def work(reader: Reader) -> None:
+    def go_on(reader: Reader) -> None:
         while not stop.is_set():
-            reader._advance()
+            work(reader)
 
-    threads = [threading.Thread(target=work, args=(reader,), daemon=True) for reader in readers]
-    for thread in threads:
-        thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join()
+    with ThreadPoolExecutor(len(readers)) as pool:
+        done = [pool.submit(go_on, reader) for reader in readers]
+        try:
+            yield
+        finally:
+            stop.set()
+    for future in done:
+        future.result()
 
 
 def queue_of(broker: Broker, name: str) -> Queue:

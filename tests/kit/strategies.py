@@ -49,7 +49,9 @@ def _around(number: int) -> st.SearchStrategy[int]:
 
 
 counters: Final = st.one_of(
-    st.integers(0, 300), st.sampled_from([2**power for power in range(6, 62)]).flatmap(_around), st.integers(0, COUNTER_MAX)
+    st.integers(0, 300),
+    st.sampled_from([2**power for power in range(6, 62)]).flatmap(_around),
+    st.integers(0, COUNTER_MAX),
 )
 """Small ones, those around the places where a number gets one byte more, and any up to 2 to the 62nd."""
 

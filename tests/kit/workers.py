@@ -46,7 +46,7 @@ class Job:
     log: str
     """JSON lines, appended."""
     work: str = "answer"
-    """`answer` reads a queue; `send` sends numbered messages on a few dialogs until it is killed or has sent `count`."""
+    """`answer` reads a queue; `send` sends `count` numbered messages on a few dialogs."""
     queue: str = "Orders"
     partitions: list[int] | None = None
     batch: int = 100

@@ -17,7 +17,7 @@ from konverse.schemas.envelope import PREFIX_BYTES, decode, encode
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Address
 from konverse.schemas.records import FIRST, NO_SEQUENCE, Bounce, BounceReason, End, Envelope, Kind, Role, Suffix
-from tests.kit.builders import GARBAGE, Record, Row, Scribe, Side, address_of, begin_block, identifier
+from tests.kit.builders import GARBAGE, Row, Scribe, Side, address_of, begin_block, identifier, record
 
 HERE: Final = address_of("orders")
 AWAY: Final = address_of("replies")
@@ -127,7 +127,7 @@ class _Author:
         return encode(header[:PREFIX_BYTES], scribe.next[HERE], number, b"\xff" * 12 if step.option < 8 else b"")
 
     def _put(self, header: bytes | None, body: bytes | None = b"body") -> None:
-        self.rows.append((header, Record(body)))
+        self.rows.append((header, record(body)))
         self.reference.read_header(header)
 
 

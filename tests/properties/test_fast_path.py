@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from konverse.dialog.ingest import ingest
 from konverse.dialog.partition import Partition
-from tests.kit.builders import Pair, Record, Row, Scribe, Side, begin_block, columns_of, identifier
+from tests.kit.builders import Pair, Row, Scribe, Side, begin_block, columns_of, identifier, record
 from tests.properties.scripts import STARTS, Step, outcome, prepared, rows_of, scripts
 
 starts = st.sampled_from(STARTS)
@@ -27,7 +29,7 @@ def one_by_one_without_lanes(state: Partition, rows: list[Row]) -> None:
 
 def in_chunks(state: Partition, rows: list[Row], cuts: list[int]) -> None:
     edges = [0, *sorted({cut % (len(rows) + 1) for cut in cuts}), len(rows)]
-    for start, end in zip(edges, edges[1:], strict=False):
+    for start, end in pairwise(edges):
         ingest(state, columns_of(rows[start:end], state.ingest_to))
 
 
@@ -73,13 +75,13 @@ def long_log(side: Side, count: int) -> list[Row]:
     one, other, third = Scribe("one"), Scribe("other"), Scribe("third")
     shared, alone = identifier("shared"), identifier("alone")
     rows: list[Row] = [
-        (one.first(side.address, shared, begin_block()), Record()),
-        (third.first(side.address, alone, begin_block()), Record()),
+        (one.first(side.address, shared, begin_block()), record()),
+        (third.first(side.address, alone, begin_block()), record()),
     ]
     for number in range(1, count):
         scribe = other if number % 5 == 0 else one
-        rows.append((scribe.message(side.address, shared, sequence=number), Record()))
-        rows.append((third.message(side.address, alone, sequence=number), Record()))
+        rows.append((scribe.message(side.address, shared, sequence=number), record()))
+        rows.append((third.message(side.address, alone, sequence=number), record()))
     return rows
 
 

@@ -34,8 +34,7 @@ def outcome(decoder: Decoder, data: bytes) -> Any:
     """The value, or MalformedRecord; any other exception fails the test."""
     try:
         return decoder(data)
-    except MalformedRecord as error:
-        assert str(error)
+    except MalformedRecord:
         return MalformedRecord
 
 
@@ -94,7 +93,9 @@ def test_a_change_or_malformed_record_comes_of_any_bytes(data: bytes) -> None:
 
 @settings(max_examples=300)
 @given(
-    st.one_of(st.binary(max_size=20), st.builds(lambda c, r: c + r, st.binary(min_size=16, max_size=16), st.just(b"I"))),
+    st.one_of(
+        st.binary(max_size=20), st.builds(lambda c, r: c + r, st.binary(min_size=16, max_size=16), st.just(b"I"))
+    ),
     st.one_of(
         st.binary(max_size=100),
         st.lists(counters, min_size=7, max_size=9).map(lambda numbers: bytes(9) + b"".join(map(varint, numbers))),
@@ -103,7 +104,6 @@ def test_a_change_or_malformed_record_comes_of_any_bytes(data: bytes) -> None:
 def test_a_row_or_malformed_record_comes_of_any_bytes(field: bytes, value: bytes) -> None:
     row = outcome(lambda data: unpack(field, data), value)
     assert row is MalformedRecord or isinstance(row, Row)
-
 
 
 ANYWHERE: Final = Address("orders", 0, b"tagg")

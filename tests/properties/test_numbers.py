@@ -69,7 +69,9 @@ def test_a_cut_varint_is_an_index_error(number: int, data: st.DataObject) -> Non
         read_varint(cut, 0)
 
 
-@pytest.mark.parametrize("data", [b"\xff" * 9 + b"\x02", b"\xff" * 10, b"\x80" * 10 + b"\x00", b"\xff" * 1000 + b"\x00"])
+@pytest.mark.parametrize(
+    "data", [b"\xff" * 9 + b"\x02", b"\xff" * 10, b"\x80" * 10 + b"\x00", b"\xff" * 1000 + b"\x00"]
+)
 def test_more_than_64_bits_are_a_value_error(data: bytes) -> None:
     with pytest.raises(ValueError, match="64 bits"):
         read_varint(data, 0)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konverse.routing.partitioning import choose_home, choose_partition, murmur2
+from konverse.routing.partitioning import choose_home, choose_partition
 
 keys: Final = st.binary(max_size=64)
 partitions: Final = st.integers(1, 1024)
@@ -26,21 +26,6 @@ def test_every_length_of_key_goes_where_librdkafka_sends_it(length: int) -> None
         assert choose_partition(key, 1009) == confluent_kafka.murmur2(key, 1009)
 
 
-@pytest.mark.parametrize(
-    ("key", "number"),
-    [
-        (b"21", -973932308),
-        (b"foobar", -790332482),
-        (b"a-little-bit-long-string", -985981536),
-        (b"a-little-bit-longer-string", -1486304829),
-        (b"lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8", -58897971),
-        (b"abc", 479470107),
-    ],
-)
-def test_the_hash_is_the_one_of_kafkas_own_tests(key: bytes, number: int) -> None:
-    assert murmur2(key) == number % 2**32
-
-
 @given(keys, partitions)
 def test_a_partition_is_one_of_those_that_exist(key: bytes, count: int) -> None:
     assert 0 <= choose_partition(key, count) < count
@@ -52,9 +37,3 @@ def test_the_home_of_a_dialog_is_a_partition_that_this_process_owns(
 ) -> None:
     home = choose_home(conversation, count, owned)
     assert home in owned if owned else home == choose_partition(conversation, count)
-
-
-def test_the_homes_of_many_dialogs_are_spread_over_what_is_owned() -> None:
-    owned = frozenset({1, 5, 7})
-    homes = [choose_home(number.to_bytes(16, "big"), 8, owned) for number in range(300)]
-    assert all(homes.count(number) > 60 for number in owned)

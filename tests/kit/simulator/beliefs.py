@@ -5,7 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import konverse.dialog.emitter
+from konverse.dialog.emitter import Emit
 from konverse.dialog.owner import Owner
+from konverse.dialog.view import Show, field_of, pack
 
 from .failure import SimulationFailure
 from .places import Place
@@ -51,6 +54,29 @@ def fenced(world: World, place: Place, owner: Owner, flight: Flight | None) -> N
     counted = place.judge.commits.get(flight.number)
     if counted is not None and counted[1] == owner.claim_id:
         raise SimulationFailure(f"I2: {place.name}: an owner says that commit {flight.number} does not count; it does")
+
+
+def shows(world: World, place: Place, show: Show) -> None:
+    """The view must never show what is not verified: each row is what the fold of the logs has at that offset."""
+    if show.journal_offset >= place.journal.end:
+        raise SimulationFailure(f"view: {place.name}: journal offset {show.journal_offset} is shown before it exists")
+    if not world.choices.chance(300) or not place.follow(show.journal_offset):
+        return
+    live = {field_of(endpoint): pack(endpoint) for endpoint in place.shadow.state.live()}
+    for field, value in show.rows:
+        if live.get(field) != value:
+            raise SimulationFailure(f"view: {place.name}: a row is shown as {value!r} and is {live.get(field)!r}")
+    for field in show.gone:
+        if field in live:
+            raise SimulationFailure(f"view: {place.name}: a row is deleted and its endpoint lives")
+    world.sometimes.happened("view compared")
+
+
+def emits(place: Place, effect: Emit) -> None:
+    """No more is handed over at a time than the window allows (I15)."""
+    most = vars(konverse.dialog.emitter)["EMITTER_WINDOW_RECORDS_MAX"]  # as this run has it
+    if len(effect.outputs) > most:
+        raise SimulationFailure(f"I15: {place.name}: {len(effect.outputs)} outputs are emitted at once, {most} may be")
 
 
 def compare(world: World, place: Place, owner: Owner) -> None:

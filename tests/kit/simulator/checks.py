@@ -1,9 +1,8 @@
-"""What must hold when a run has drained: the logs, the reference, the product's folds and the history, held together."""
+"""What must hold when a run has drained: logs, reference, the product's folds and history, held together."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import pairwise
 
 from konverse.dialog.owner import Owner
 from konverse.dialog.view import unpack
@@ -83,12 +82,17 @@ def _folds(world: World, place: Place, reference: Reference) -> Iterator[str]:
         yield f"I9: {place.name}: tombstones differ"
     if {key: value[0].reason for key, value in state.mailbox.items()} != reference.mailbox:
         yield f"I6: {place.name}: mailboxes differ"
-    counts = state.statistics
-    tally = reference.tally
-    if (counts.duplicates, counts.gaps, counts.foreign, counts.malformed) != (
-        tally["duplicate"], tally["gap"], tally["foreign"], tally["malformed"],
-    ):  # fmt: skip
-        yield f"I3: {place.name}: statistics differ: {counts}, {tally}"
+    counts, tally = state.statistics, reference.tally
+    verdicts = list(reference.verdicts.values())
+    product_counts = (counts.duplicates, counts.gaps, counts.foreign, counts.malformed, counts.misnumbered,
+                      counts.accepted, counts.bounced, counts.discarded)  # fmt: skip
+    expected_counts = (
+        tally["duplicate"], tally["gap"], tally["foreign"], tally["malformed"], tally["misnumbered"],
+        verdicts.count("accepted"), sum(verdict.startswith("bounced") for verdict in verdicts),
+        verdicts.count("discarded") + sum(len(side.thrown_away) for side in reference.sides),
+    )  # fmt: skip
+    if product_counts != expected_counts:
+        yield f"I3: {place.name}: statistics are {product_counts}, the reference says {expected_counts}"
 
 
 def _owner_of(world: World, place: Place) -> Owner:
@@ -160,7 +164,7 @@ def _view(place: Place) -> Iterator[str]:
 
 
 def _outputs(world: World, references: dict[Address, Reference]) -> Iterator[str]:
-    """Whatever stands in a data log under an owner's name was said by a COMMIT that counts, before; all of it got there."""
+    """Whatever a data log holds under an owner's name was said before by a COMMIT that counts; all of it got there."""
     owners = {reference.writer: reference for reference in references.values()}
     for place in world.places:
         for record in place.data.records:
@@ -177,9 +181,9 @@ def _outputs(world: World, references: dict[Address, Reference]) -> Iterator[str
                 expected.order if expected else 0, envelope.kind, int(envelope.role), envelope.conversation,
                 envelope.sequence, envelope.suffix.message_type,
                 b"" if envelope.kind in (Kind.END, Kind.ERROR) else record.body or b"",
-                envelope.suffix.detail if envelope.suffix.detail else None,  # type: ignore[arg-type]
+                envelope.suffix.detail or None,  # type: ignore[arg-type]
             )  # fmt: skip
-            if expected != found:
+            if expected is None or expected != found:
                 yield f"I8: {place.name} at {record.offset}: output {found} is {UNSAID} ({expected})"
             elif expected.order > record.order:
                 yield f"I8: {place.name} at {record.offset}: an output was there before its commit"

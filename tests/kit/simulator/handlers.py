@@ -1,4 +1,4 @@
-"""Applications: what they do with received messages, one step at a time, so that the world can move under their hands."""
+"""Applications: what they do with received messages, step by step, so that the world can move under their hands."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class Work:
         choices, swarm, calm = self.world.choices, self.world.swarm, self.world.kafka.calm
         dialog = message.dialog
         if dialog.is_initiator:
-            count = not calm and choices.chance(swarm.answering)
+            count = int(not calm and choices.chance(swarm.answering))
         else:
             count = 1 if calm else (1, 0, 2)[choices.choose(3)]
         for number in range(count):

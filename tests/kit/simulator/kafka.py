@@ -19,7 +19,7 @@ CLOCK_JITTER_MS: Final = 200
 
 
 class Record:
-    """A record in a log; the product gets these objects and asks them for `value()`."""
+    """A record in a log."""
 
     __slots__ = ("body", "header", "key", "offset", "order", "timestamp_ms")
 
@@ -29,10 +29,6 @@ class Record:
         self.order = order
         """Place among all appends to all logs: what was first."""
         self.timestamp_ms = timestamp_ms
-
-    def value(self) -> bytes | None:
-        """The body, as confluent-kafka names it."""
-        return self.body
 
 
 class Log:

@@ -54,8 +54,7 @@ class Outputs:
     def emit(self, effect: Emit) -> None:
         """Take what the owner emits."""
         self._handed[effect.address] = None
-        payloads = [(header, out[1], out[4]) for header, out in zip(effect.headers, effect.outputs, strict=True)]
-        self._producer.hand(effect.address, effect.first, payloads)
+        self._producer.hand(effect.address, effect.first, effect.outputs)
 
     def transmit(self) -> ProducerReplaced | None:
         """One exchange with Kafka; an event when the producer failed by it."""

@@ -42,7 +42,6 @@ BACK_OFF_STEPS_MAX: Final = (25, 400)
 """After an unknown outcome, and after another one has won."""
 WORKS_MAX: Final = 3
 READS_AHEAD_MAX: Final = 3
-CALM_STEPS_MAX: Final = 200
 BURST_MAX: Final = 5
 """Things that a process does before another one moves."""
 
@@ -218,8 +217,10 @@ class OwnerProcess:
         if owner.phase is Phase.LEADING:
             self.world.sometimes.happened("overtaken", len(self._overtaken))
             overtaken = {id(transaction) for transaction in self._overtaken}
-            works = [work for work in self._finished if id(work.transaction) not in overtaken]
-            self._finished = []
+            waiting = set(map(id, owner.staging.finished))  # for the commit after this one
+            merged = [work for work in self._finished if id(work.transaction) not in waiting]
+            works = [work for work in merged if id(work.transaction) not in overtaken]
+            self._finished = [work for work in self._finished if id(work.transaction) in waiting]
             self._flight = beliefs.Flight(owner.fold.head.number + 1)
             self.world.history.committed[self.place.name, owner.claim_id, self._flight.number] = works
         self._request = Request(self.place.journal, [(None, b"", effect.data)])
@@ -310,6 +311,14 @@ class OwnerProcess:
 
     # ------------------------------------------------------------------------------------------------------- outputs
 
+    def _emit(self, effect: Emit) -> None:
+        beliefs.emits(self.place, effect)
+        self._outputs.emit(effect)
+
+    def _show(self, effect: Show) -> None:
+        beliefs.shows(self.world, self.place, effect)
+        self._view.waiting.append(effect)
+
     def _transmit(self) -> None:
         self._tell_if(self._outputs.transmit())
 
@@ -328,65 +337,12 @@ class OwnerProcess:
         self._view.tell()
         self._tell(ViewLost())
 
-    # ---------------------------------------------------------------------------------------------------------- calm
-
-    def settle_down(self) -> None:
-        """Without faults: everything that can be done now, in a sensible order."""
-        for _ in range(CALM_STEPS_MAX):
-            action = self._sensible()
-            if action is None:
-                break
-            action()
-        if self.leading:
-            self._view.look()
-            self._tick()
-
-    def _sensible(self) -> Callable[[], None] | None:
-        owner = self.owner
-        if owner is None:
-            return self._start
-        if self._reads:
-            return self._read
-        if self._request is not None:
-            return self._outcome
-        if not self.leading:
-            return None
-        choices: list[tuple[object, Callable[[], None]]] = [
-            (self._outputs.waiting, self._transmit),
-            (self._outputs.outstanding, self._settle),
-            (self._position < self.place.data.end, self._poll),
-            (owner.fold.data and owner.has_room, self._ingest),
-            (self.works, self._work),
-            (owner.fold.state.ready and not self._releasing, self._take),
-            (owner.staging.finished, self._commit),
-            (self._releasing, self.release),
-            (self._view.waiting, self._view.write),
-            (self._view.lost, self._report_lost_view),
-        ]
-        return next((action for possible, action in choices if possible), None)
-
-    @property
-    def quiet(self) -> bool:
-        """Nothing is left to do."""
-        owner = self.owner
-        if owner is None or not self.leading or self._request is not None or self._view.waiting or self._view.lost:
-            return False
-        state = owner.fold.state
-        return (
-            state.ingest_to == self.place.data.end == owner._journaled_to
-            and not state.unread
-            and not self.works
-            and not self._outputs.outstanding
-            and owner.emitter.idle
-            and not any(stream.entries for stream in state.streams.values())
-        )
-
 
 _EFFECTS: Final[dict[type, Callable[[OwnerProcess, Any], None]]] = {
     ReadJournal: lambda process, effect: process._reads.append(effect),
     ReadData: lambda process, effect: process._reads.append(effect),
-    Emit: lambda process, effect: process._outputs.emit(effect),
-    Show: lambda process, effect: process._view.waiting.append(effect),
+    Emit: OwnerProcess._emit,
+    Show: OwnerProcess._show,
     Leading: OwnerProcess._leading,
     Stopped: OwnerProcess._stopped,
     Halted: OwnerProcess._halted,

@@ -53,7 +53,10 @@ def columns(read: Slice) -> Columns:
     """Data records in the form that the product reads."""
     records = read.records
     return Columns(
-        [record.offset for record in records], [record.header for record in records], records, read.next_offset
+        [record.offset for record in records],
+        [record.header for record in records],
+        [(record.body, record.timestamp_ms, None) for record in records],
+        read.next_offset,
     )
 
 

@@ -51,8 +51,8 @@ class IdempotentProducer:
         """Everything that it was given is in the logs, or it has failed."""
         return not self._lanes
 
-    def hand(self, address: Address, first: int, payloads: Sequence[Payload]) -> None:  # noqa: ARG002  # as LooseProducer
-        """Take consecutive records."""
+    def hand(self, address: Address, first: int, payloads: Sequence[Payload]) -> None:
+        """Take consecutive records; the counter is for producers that report each."""
         log = self._log_of(address)
         lane = self._lanes.get(address)
         if lane is None:

@@ -1,4 +1,4 @@
-"""What Redis would hold of one partition: rows behind the fence of protocol.md section 8. Nothing reads it but checks."""
+"""What Redis would hold of a partition: rows behind the fence of protocol.md section 8. Only checks read it."""
 
 from __future__ import annotations
 

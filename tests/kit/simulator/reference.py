@@ -8,7 +8,7 @@ it, so that the checks can ask what happened to each message.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from konverse.schemas.catalog import END_DIALOG, ERROR
 from konverse.schemas.envelope import decode
@@ -22,6 +22,9 @@ from .kafka import Record
 
 Key = tuple[int, bytes]
 """One side of a conversation: role and conversation."""
+
+
+TALLIED: Final = ("duplicate", "gap", "foreign", "malformed", "misnumbered", "Error overtook")
 
 
 class Heard(NamedTuple):
@@ -107,7 +110,7 @@ class Reference:
         self.tombstones: dict[bytes, bytes] = {}
         self.refused_for_ever: set[Key] = set()
         self.mailbox: dict[tuple[bytes, Address, int], BounceReason] = {}
-        self.tally: dict[str, int] = dict.fromkeys(("duplicate", "gap", "foreign", "malformed", "Error overtook"), 0)
+        self.tally: dict[str, int] = dict.fromkeys(TALLIED, 0)
         self.problems: list[str] = []
         self._order = 0
 
@@ -268,7 +271,9 @@ class Reference:
         if side.peer_ended or side.peer_failed:
             return self._bounce(envelope, record, BounceReason.ENDED)
         side.talked = True
-        if envelope.sequence not in (-1, len(side.heard)) and len({envelope.writer, *side.voices}) == 1:
+        misnumbered = envelope.sequence not in (-1, len(side.heard))
+        self.tally["misnumbered"] += misnumbered
+        if misnumbered and len({envelope.writer, *side.voices}) == 1:
             self.problem(f"I5: number {envelope.sequence} was accepted as {len(side.heard)} at {record.offset}")
         side.voices[envelope.writer] = envelope.counter
         side.heard.append(

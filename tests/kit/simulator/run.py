@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import traceback
+from array import array
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from .checks import check
 from .choices import Choices
 from .failure import SimulationFailure
+from .story import tell
 from .swarm import draw
 from .tuning import tuned
 from .world import World
@@ -23,12 +25,14 @@ class Result:
     error: str | None
     trace: str
     """Hash of all choices and logs."""
-    choices: int
-    messages: int
+    choices: array[int]
+    """What was chosen: `simulate` repeats it."""
     paths: Counter[str]
+    story: list[str]
+    """What happened, a line each; empty unless asked for."""
 
 
-def simulate(seed: int, recorded: Sequence[int] | None = None) -> Result:
+def simulate(seed: int, recorded: Sequence[int] | None = None, *, told: bool = False) -> Result:
     """Run a seed, or the recorded choices of one."""
     choices = Choices(seed, recorded)
     swarm = draw(choices)
@@ -42,6 +46,5 @@ def simulate(seed: int, recorded: Sequence[int] | None = None) -> Result:
             error = str(failure)
         except Exception:  # noqa: BLE001  # whatever the product raises is a failure of the run
             error = traceback.format_exc(limit=-4)
-    return Result(
-        seed, error, world.trace(), len(choices.taken), len(world.history.works), world.sometimes.counts
-    )
+    story = tell(world) if told else []
+    return Result(seed, error, world.trace(), choices.taken, world.sometimes.counts, story)

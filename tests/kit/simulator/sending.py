@@ -58,7 +58,8 @@ class SessionProcess:
         self.shut_out = False
         """Somebody closed its writer at some partition."""
         self._dialogs_left = world.swarm.dialogs
-        self._group = world.identifier(b"group")
+        self._group = (world.identifier(b"group"), b"")[world.choices.choose(2)]
+        """Group of all its dialogs; if empty, that of the first."""
         self._home = world.choices.pick(world.places)
         self._loose = world.choices.chance(world.swarm.loose)
         self._producer = self._new_producer()
@@ -103,6 +104,7 @@ class SessionProcess:
         home, target = world.choices.pick(world.places), world.choices.pick(world.places)
         conversation = group = world.identifier(b"conversation")
         if world.swarm.groups:  # a group lives in one partition
+            self._group = self._group or conversation
             home, group = self._home, self._group
         begin = Begin("near", "far", "contract", home.address, target.address, group)
         try:

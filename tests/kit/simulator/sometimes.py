@@ -39,6 +39,7 @@ PATHS: Final = {
     "Error overtook": "an Error was received before messages with lower numbers",
     "group of several": "a transaction held messages of two conversations of one group",
     "several writers": "two writers sent in one direction of a conversation",
+    "misnumbered": "two writers numbered their messages alike",
     "high numbers": "a counter left the range of the first look-up table",
     "producer replaced": "an owner's producer of outputs was replaced",
     "producer refused": "because one destination refused",
@@ -60,6 +61,7 @@ PATHS: Final = {
     "view refused": "the view refused a stale write",
     "view lost": "the view was lost and written again",
     "nothing staged": "time alone made an owner commit",
+    "view compared": "a write to the view was compared with a fold of the logs",
     "state compared": "an owner's live state was compared with a fold of the logs",
 }
 """Name of each path, and what it means."""

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any, Final
 
+import konverse.dialog.apply
 import konverse.dialog.emitter
 import konverse.dialog.endpoint
 import konverse.dialog.fold
@@ -15,6 +16,7 @@ import konverse.dialog.outbox
 import konverse.dialog.owner
 import konverse.dialog.session
 import konverse.dialog.staging
+import konverse.dialog.view
 from konverse.schemas import journal
 from konverse.schemas.journal import Claim, Commit
 from konverse.schemas.varint import SMALL, varint
@@ -49,7 +51,21 @@ def high_part(number: int) -> bytes:
 assert all(low_table(n)[n & LOW_MASK] + high_part(n) == varint(n) for n in (0, 63, 64, 8_191, 8_192, 1 << 40))
 
 
-def _windows(choices: Choices) -> list[tuple[ModuleType, str, Any]]:
+COUNTING: Final = (
+    konverse.dialog.apply,
+    konverse.dialog.endpoint,
+    konverse.dialog.ingest,
+    konverse.dialog.outbox,
+    konverse.dialog.session,
+    konverse.dialog.view,
+)
+"""Modules that use the look-up tables."""
+
+Change = tuple[ModuleType, str, Any]
+"""Module, name of a global, and its value for this run."""
+
+
+def _windows(choices: Choices) -> list[Change]:
     def small(*sizes: int) -> int:
         return sizes[choices.choose(len(sizes))]
 
@@ -63,15 +79,9 @@ def _windows(choices: Choices) -> list[tuple[ModuleType, str, Any]]:
     ]
 
 
-def _tables() -> list[tuple[ModuleType, str, Any]]:
-    changes: list[tuple[ModuleType, str, Any]] = [(konverse.dialog.ingest, "LOW_MASK", LOW_MASK)]
-    for module in (konverse.dialog.endpoint, konverse.dialog.outbox, konverse.dialog.session):
-        changes += [
-            (module, "LOW_MASK", LOW_MASK),
-            (module, "low_table", low_table),
-            (module, "high_part", high_part),
-        ]
-    return changes
+def _tables() -> list[Change]:
+    values = {"LOW_MASK": LOW_MASK, "low_table": low_table, "high_part": high_part}
+    return [(module, name, values[name]) for module in COUNTING for name in values if name in vars(module)]
 
 
 def remembering(decode: Callable[[bytes], Claim | Commit]) -> Callable[[bytes], Claim | Commit]:
@@ -91,7 +101,10 @@ def remembering(decode: Callable[[bytes], Claim | Commit]) -> Callable[[bytes], 
 def tuned(choices: Choices, swarm: Swarm) -> Iterator[None]:
     """The product with the limits of one run."""
     decode = remembering(journal.decode)
-    changes: list[tuple[ModuleType, str, Any]] = [(konverse.dialog.fold, "decode", decode), (journals, "decode", decode)]
+    changes: list[Change] = [
+        (konverse.dialog.fold, "decode", decode),
+        (journals, "decode", decode),
+    ]
     if swarm.tiny_windows:
         changes += _windows(choices)
     if swarm.low_numbers:

@@ -11,6 +11,7 @@ from konverse.schemas.identifiers import Address
 from konverse.schemas.journal import Claim, Commit
 from konverse.schemas.records import Envelope, Kind, Role, Suffix
 
+from .calm import is_quiet, settle_down
 from .choices import Choices
 from .failure import SimulationFailure
 from .history import History
@@ -203,10 +204,10 @@ class World:
             for session in living:
                 session.settle_down()
             for owner in self.owners:
-                owner.settle_down()
-            if turn > 9 and all(session.closed for session in living) and all(owner.quiet for owner in self.owners):
+                settle_down(owner)
+            if turn > 9 and all(session.closed for session in living) and all(map(is_quiet, self.owners)):
                 return
-        waiting = [f"owner of {owner.place.name}" for owner in self.owners if not owner.quiet]
+        waiting = [f"owner of {owner.place.name}" for owner in self.owners if not is_quiet(owner)]
         waiting += [f"session {session.session.writer.hex()}" for session in living if not session.closed]
         raise SimulationFailure(f"L1: after {CALM_ROUNDS_MAX} calm rounds these still wait: {', '.join(waiting)}")
 

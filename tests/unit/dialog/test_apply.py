@@ -52,7 +52,8 @@ def test_the_error_is_taken_when_the_commit_says_so_and_not_else(pair: Pair) -> 
     pair.target.commit(receive_endpoints=[receiver.index], receive_positions=[1 << 2])
     assert receiver.error is not None
     pair.target.commit(receive_endpoints=[receiver.index], receive_positions=[1 << 2 | 1])
-    assert (receiver.error, receiver.consumed) == (None, 1)
+    assert pair.target.waiting(receiver) == ["order"]
+    assert not receiver.error
 
 
 # ------------------------------------------------------------------------------------------------------------ sends

@@ -39,7 +39,7 @@ def allow(emitter: Emitter) -> None:
 
 
 def bodies(effects: list[Emit]) -> dict[Address, list[bytes | None]]:
-    return {effect.address: [output[4] for output in effect.outputs] for effect in effects}
+    return {effect.address: [output[2] for output in effect.outputs] for effect in effects}
 
 
 def test_nothing_leaves_before_its_commit_counts(emitter: Emitter, streams: dict[Address, Stream]) -> None:
@@ -59,7 +59,7 @@ def test_an_emission_carries_finished_headers_with_running_counters(
     allow(emitter)
     (effect,) = emitter.pending()
     assert (effect.address, effect.first) == (HERE, 0)
-    assert [decode(header).counter for header in effect.headers] == [0, 1, 2]
+    assert [decode(header).counter for header in [header for header, _, _ in effect.outputs]] == [0, 1, 2]
 
 
 def test_the_next_window_leaves_when_the_last_one_is_in_the_log(
@@ -110,7 +110,7 @@ def test_a_new_producer_gets_everything_that_does_not_count_with_the_same_counte
     emitter.restart(None)
     (again,) = emitter.pending()
     assert again.first == 1
-    assert again.headers == first.headers[1:]
+    assert again.outputs == first.outputs[1:]
     assert again.outputs == first.outputs[1:]
 
 
@@ -144,9 +144,7 @@ def test_an_emitter_goes_on_where_the_journal_says(streams: dict[Address, Stream
     assert bodies(emitter.pending()) == {HERE: [b"3", b"4"]}
 
 
-def test_outputs_leave_after_acknowledgements_were_journaled(
-    emitter: Emitter, streams: dict[Address, Stream]
-) -> None:
+def test_outputs_leave_after_acknowledgements_were_journaled(emitter: Emitter, streams: dict[Address, Stream]) -> None:
     push(streams, HERE, 2)
     allow(emitter)
     emitter.pending()

@@ -18,7 +18,7 @@ from konverse.schemas.journal import (
     encode_claim,
     encode_commit,
 )
-from tests.kit.builders import Pair, Record, Row, Scribe, columns_of, begin_block, identifier, log_of
+from tests.kit.builders import Pair, Row, Scribe, begin_block, columns_of, identifier, log_of, record
 
 LOG = log_of()
 OWNER = identifier("owner")
@@ -31,7 +31,9 @@ class Journal:
         self.records: list[JournalRecord] = []
         self.number = 0
         self.hash = GENESIS_HASH
-        self.add(encode_claim(Claim(1, OWNER, FOLD_VERSION, LOG.incarnation, LOG.data_topic_id, LOG.journal_topic_id, True)))
+        self.add(
+            encode_claim(Claim(1, OWNER, FOLD_VERSION, LOG.incarnation, LOG.data_topic_id, LOG.journal_topic_id, True))
+        )
 
     def add(self, data: bytes) -> None:
         self.records.append(JournalRecord(len(self.records), data, 0))
@@ -46,8 +48,8 @@ class Journal:
 def messages(count: int) -> list[Row]:
     """One conversation."""
     client, conversation, to = Scribe("client"), identifier("c"), Pair().target.address
-    rows: list[Row] = [(client.first(to, conversation, begin_block()), Record())]
-    rows += [(client.message(to, conversation), Record()) for _ in range(count - 1)]
+    rows: list[Row] = [(client.first(to, conversation, begin_block()), record())]
+    rows += [(client.message(to, conversation), record()) for _ in range(count - 1)]
     return rows
 
 
@@ -111,8 +113,8 @@ def test_it_does_not_matter_in_which_pieces_the_logs_are_read(journal: Journal) 
         fold = Fold(LOG)
         for start in range(0, 6, size):
             fold.feed_data(columns_of(rows[start : start + size], start))
-        for record in journal.records:
-            fold.feed_journal([record])
+        for journal_record in journal.records:
+            fold.feed_journal([journal_record])
             assert fold.advance() is None
         digests.add(fold.state.digest())
     assert len(digests) == 1

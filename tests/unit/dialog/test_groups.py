@@ -69,9 +69,10 @@ def test_a_finished_conversation_leaves_nothing_behind(pair: Pair) -> None:
     finish(pair, pair.begin("first"))
     for side in (pair.home, pair.target):
         state = side.state
-        assert state.live() == state.changed[1:] == []
+        assert state.live() == []
         assert state.sides == ({}, {})
-        assert not (state.lanes or state.groups or state.tombstones or state.mailbox or state.beginning)
+        left = [state.lanes, state.groups, state.tombstones, state.mailbox, state.beginning]
+        assert not any(left), left
         assert state.unread == 0
 
 
@@ -93,6 +94,29 @@ def test_conversations_with_one_group_are_its_members(pair: Pair) -> None:
     assert pair.initiator(one).group_id == GROUP
     assert [member.conversation for member in pair.initiator(alone).members] == [alone]
     assert pair.initiator(alone).group_id == alone
+
+
+def test_a_conversation_related_to_another_makes_a_group_of_both(pair: Pair) -> None:
+    founder = pair.begin("founder")
+    related = pair.begin("related", group=founder)
+    assert [member.conversation for member in pair.initiator(founder).members] == [founder, related]
+    assert pair.initiator(founder).group_id == pair.initiator(related).group_id == founder
+
+
+def test_a_conversation_whose_group_was_there_before_it_joins_it(pair: Pair) -> None:
+    founder = identifier("founder")
+    early = pair.begin("early", group=founder)
+    assert pair.begin("founder") == founder
+    assert [member.conversation for member in pair.initiator(early).members] == [early, founder]
+
+
+def test_a_group_outlives_the_conversation_that_gave_it_its_name(pair: Pair) -> None:
+    founder = pair.begin("founder")
+    related = pair.begin("related", group=founder)
+    finish(pair, founder)
+    late = pair.begin("late", group=founder)
+    assert [member.conversation for member in pair.initiator(late).members] == [related, late]
+    assert pair.initiator(related).group_id == founder
 
 
 def test_the_group_of_the_initiator_means_nothing_to_the_target(pair: Pair) -> None:

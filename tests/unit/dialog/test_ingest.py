@@ -10,7 +10,7 @@ import pytest
 from konverse.dialog.ingest import Columns, ingest
 from konverse.dialog.partition import Statistics
 from konverse.schemas.records import NO_SEQUENCE, Kind, Suffix
-from tests.kit.builders import GARBAGE, Pair, Record, Scribe, Side, address_of, begin_block, columns_of, identifier
+from tests.kit.builders import GARBAGE, Pair, Scribe, Side, address_of, begin_block, columns_of, identifier, record
 
 
 @pytest.fixture
@@ -89,7 +89,9 @@ def test_a_record_for_another_incarnation_is_foreign_and_takes_no_counter(pair: 
     assert counted(pair.target, next_message(pair, conversation)) == {"accepted": 1}
 
 
-@pytest.mark.parametrize("header", [b"", b"\x00", GARBAGE, bytes(39), bytes(5_000)], ids=["empty", "short", "garbage", "cut", "long"])
+@pytest.mark.parametrize(
+    "header", [b"", b"\x00", GARBAGE, bytes(39), bytes(5_000)], ids=["empty", "short", "garbage", "cut", "long"]
+)
 def test_a_header_that_is_no_envelope_is_malformed(pair: Pair, header: bytes) -> None:
     assert counted(pair.target, header) == {"malformed": 1}
 
@@ -122,7 +124,7 @@ def test_a_stale_number_of_a_second_writer_is_counted_also_after_8192_messages(p
     other = Scribe("other")
     address = pair.target.address
     pair.target.take(other.message(address, conversation, sequence=1))
-    rows = [(pair.client.message(address, conversation, sequence=number), Record()) for number in range(2, 8193)]
+    rows = [(pair.client.message(address, conversation, sequence=number), record()) for number in range(2, 8193)]
     pair.target.take_all(rows)
     assert pair.receiver(conversation).received == 8193
     assert counted(pair.target, other.message(address, conversation, sequence=1)) == {"accepted": 1, "misnumbered": 1}
@@ -133,7 +135,7 @@ def test_a_stale_number_of_a_second_writer_is_counted_also_after_8192_messages(p
 
 def test_what_is_queued_is_the_offset_the_type_and_the_drivers_own_record() -> None:
     side, client, conversation = Side("orders"), Scribe("client"), identifier("c")
-    records = [Record(b"0"), Record(b"1"), Record(b"2")]
+    records = [record(b"0"), record(b"1"), record(b"2")]
     headers = [
         client.first(side.address, conversation, begin_block(), "a"),
         client.message(side.address, conversation, "b", sequence=1),
@@ -209,22 +211,23 @@ def test_both_sides_of_a_conversation_can_live_in_one_partition() -> None:
     ],
 )
 def test_columns_are_cut_before_an_offset(cut: int, before: list[int], behind: list[int]) -> None:
-    columns = Columns([3, 4, 6], [b"3", b"4", b"6"], ["3", "4", "6"], 9)
+    records = [record(b"3"), record(b"4"), record(b"6")]
+    columns = Columns([3, 4, 6], [b"3", b"4", b"6"], records, 9)
     first, rest = columns.before(cut)
     assert ([*first.offsets], first.next_offset) == (before, min(cut, 9))
     assert ([*rest.offsets], rest.next_offset) == (behind, 9)
     assert [*first.headers, *rest.headers] == [b"3", b"4", b"6"]
-    assert [*first.records, *rest.records] == ["3", "4", "6"]
+    assert [*first.records, *rest.records] == records
 
 
 def test_columns_of_consecutive_offsets_are_cut_too() -> None:
-    first, rest = columns_of([(None, Record())] * 4, 10).before(12)
+    first, rest = columns_of([(None, record())] * 4, 10).before(12)
     assert ([*first.offsets], [*rest.offsets]) == ([10, 11], [12, 13])
 
 
 def test_columns_of_different_lengths_are_a_mistake_of_the_driver(pair: Pair) -> None:
-    with pytest.raises(ValueError, match="shorter|longer"):
-        ingest(pair.target.state, Columns([0, 1], [None], [Record()], 2))
+    with pytest.raises(ValueError, match=r"shorter|longer"):
+        ingest(pair.target.state, Columns([0, 1], [None], [record()], 2))
 
 
 def test_addresses_of_two_queues_differ_in_topic_and_tag() -> None:

@@ -50,7 +50,7 @@ def test_whoever_may_send_may_be_sent_to_and_nobody_else() -> None:
 def test_a_state_that_may_send_or_receive_has_an_entry_for_it() -> None:
     assert all((state, Event.SENT) in TRANSITIONS for state in SENDING)
     assert all((state, Event.RECEIVED) in TRANSITIONS for state in RECEIVING)
-    assert {state for state, event in TRANSITIONS if event is Event.RECEIVED} == RECEIVING
+    assert {state for state, event in TRANSITIONS if event is Event.RECEIVED} == {*RECEIVING}
 
 
 def test_codes_are_those_of_conversation_endpoints() -> None:

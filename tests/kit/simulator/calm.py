@@ -1,0 +1,63 @@
+"""What an owner's process does without faults: everything that can be done now, in a sensible order (L1)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from .owning import OwnerProcess
+
+CALM_STEPS_MAX: Final = 200
+
+
+def settle_down(process: OwnerProcess) -> None:
+    """Go on until nothing can be done but wait."""
+    for _ in range(CALM_STEPS_MAX):
+        action = _next(process)
+        if action is None:
+            break
+        action()
+    if process.leading:
+        process._view.look()
+        process._tick()
+
+
+def _next(process: OwnerProcess) -> Callable[[], None] | None:
+    owner = process.owner
+    if owner is None:
+        return process._start
+    if process._reads:
+        return process._read
+    if process._request is not None:
+        return process._outcome
+    if not process.leading:
+        return None
+    choices: list[tuple[object, Callable[[], None]]] = [
+        (process._outputs.waiting, process._transmit),
+        (process._outputs.outstanding, process._settle),
+        (process._position < process.place.data.end, process._poll),
+        (owner.fold.data and owner.has_room, process._ingest),
+        (process.works, process._work),
+        (owner.fold.state.ready and not process._releasing, process._take),
+        (owner.staging.finished, process._commit),
+        (process._releasing, process.release),
+        (process._view.waiting, process._view.write),
+        (process._view.lost, process._report_lost_view),
+    ]
+    return next((action for possible, action in choices if possible), None)
+
+
+def is_quiet(process: OwnerProcess) -> bool:
+    """Nothing is left to do."""
+    owner, view = process.owner, process._view
+    if owner is None or not process.leading or process._request is not None or view.waiting or view.lost:
+        return False
+    state = owner.fold.state
+    return (
+        state.ingest_to == process.place.data.end == owner._journaled_to
+        and not state.unread
+        and not process.works
+        and not process._outputs.outstanding
+        and owner.emitter.idle
+        and not any(stream.entries for stream in state.streams.values())
+    )

@@ -1,0 +1,35 @@
+"""A failing run made smaller: choices are set to 0, the harmless one, or left out while it goes on failing."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterator
+
+from .run import simulate
+
+
+def shrink(seed: int, choices: array[int], go_on: Callable[[], bool]) -> array[int]:
+    """The choices of a failing run with as many zeros and as few choices as `go_on` gives time for."""
+    kind = _kind(seed, choices)
+    best = choices
+    size = max(1, len(best) // 2)
+    while size and go_on():
+        smaller = next((c for c in _candidates(best, size) if not go_on() or _kind(seed, c) == kind), None)
+        if smaller is None or not go_on():
+            size //= 2
+        else:
+            best = smaller
+    return best
+
+
+def _candidates(choices: array[int], size: int) -> Iterator[array[int]]:
+    for start in reversed(range(0, len(choices), size)):
+        part = choices[start : start + size]
+        yield choices[:start] + choices[start + size :]
+        if any(part):
+            yield choices[:start] + array("H", [0] * len(part)) + choices[start + size :]
+
+
+def _kind(seed: int, choices: array[int]) -> str | None:
+    error = simulate(seed, choices).error
+    return error and error.partition(":")[0]

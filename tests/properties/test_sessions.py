@@ -1,0 +1,103 @@
+"""Whatever happens to the producer of a session, each message is received once and in call order (I4, I5, I20)."""
+
+from __future__ import annotations
+
+from itertools import chain
+from typing import Final
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from konverse.dialog.session import Hand, Session, SessionDialog
+from konverse.dialog.states import State
+from konverse.schemas.identifiers import Address
+from konverse.schemas.records import Role
+from tests.kit.builders import Row, Side, begin_block, identifier, record
+
+DIALOGS: Final = ["a", "b", "c"]
+
+calls: Final = st.one_of(
+    st.tuples(st.sampled_from(["begin", "send", "send", "send", "end"]), st.integers(0, len(DIALOGS) - 1)),
+    st.tuples(st.sampled_from(["drain", "drain", "fail", "again"]), st.integers(0, 5)),
+)
+lives: Final = st.lists(st.lists(calls, max_size=10), max_size=8).map(lambda parts: [*chain.from_iterable(parts)])
+
+
+class Kafka:
+    """What stands between a session and its destinations: a producer that fails, and records that come late."""
+
+    def __init__(self) -> None:
+        self.session = Session(identifier("a session"))
+        self.home, self.target = Side("replies"), Side("orders")
+        self.sides = {side.address: side for side in (self.home, self.target)}
+        self.on_its_way: list[tuple[Address, Row]] = []
+        self.past: list[tuple[Address, Row]] = []
+
+    def hand(self, hands: list[Hand]) -> None:
+        for hand in hands:
+            self.on_its_way += [(hand.address, (header, record(body))) for header, _, body in hand.records]
+
+    def write(self, rows: list[tuple[Address, Row]]) -> None:
+        for address, row in rows:
+            self.sides[address].take_all([row])
+
+    def drain(self) -> None:
+        """The producer runs empty."""
+        self.write(self.on_its_way)
+        self.past += self.on_its_way
+        self.on_its_way = []
+        self.hand(self.session.drained())
+
+    def fail(self, written: int) -> None:
+        """The producer fails; some of what it had is in the log, the rest is not, or not yet."""
+        self.write(self.on_its_way[:written])
+        self.past += self.on_its_way
+        self.on_its_way = []
+        self.hand(self.session.restart())
+
+    def again(self, count: int) -> None:
+        """Requests of producers long gone arrive, once more or at last."""
+        self.write(self.past[len(self.past) - count :])
+
+
+@settings(max_examples=200)
+@given(lives)
+def test_every_message_is_received_once_and_in_call_order(life: list[tuple[str, int]]) -> None:
+    kafka = Kafka()
+    session = kafka.session
+    dialogs: dict[bytes, SessionDialog] = {}
+    sent: dict[bytes, list[bytes]] = {}
+    for what, number in life:
+        conversation = identifier(DIALOGS[number % len(DIALOGS)])
+        dialog = dialogs.get(conversation)
+        match what:
+            case "begin" if dialog is None:
+                dialogs[conversation], hands = session.begin(conversation, begin_block(group=conversation))
+                sent[conversation] = []
+                kafka.hand(hands)
+            case "send" if dialog and dialog.waiting_end is None:
+                sent[conversation].append(str(len(sent[conversation])).encode())
+                kafka.hand(session.send(dialog, "order", sent[conversation][-1]))
+            case "end" if dialog:
+                kafka.hand(session.end(dialog))
+            case "drain":
+                kafka.drain()
+            case "fail":
+                kafka.fail(number)
+            case "again":
+                kafka.again(number)
+            case _:
+                pass
+    while not session.idle:
+        kafka.drain()
+    assert {conversation: received(kafka.target, conversation) for conversation in sent} == sent
+    assert kafka.target.state.statistics.bounced == kafka.target.state.statistics.misnumbered == 0
+    assert {conversation for conversation, dialog in dialogs.items() if dialog.waiting_end is not None} == {
+        endpoint.conversation for endpoint in kafka.home.state.live() if endpoint.state is State.DISCONNECTED_OUTBOUND
+    }
+
+
+def received(side: Side, conversation: bytes) -> list[bytes | None]:
+    """Bodies that wait for the target of a conversation."""
+    endpoint = side.state.endpoint(Role.TARGET, conversation)
+    return [entry[2][0] for entry in endpoint.queue] if endpoint else []

@@ -1,0 +1,89 @@
+"""The seeds that `make test` runs, those that failed once, and what a seed means."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Final
+
+import pytest
+
+from tests.kit.simulator.choices import Choices
+from tests.kit.simulator.run import simulate
+from tests.kit.simulator.sometimes import PATHS, Sometimes
+from tests.simulation.runner import CHUNK_SEEDS, Tally, chunked, regression_seeds, run, seeds_from
+
+SEEDS: Final = 150
+OFTEN: Final = 3
+"""Paths that so few seeds may miss; the others are asked for by `--all-paths` in long runs."""
+
+
+def held(tally: Tally) -> str:
+    """The failures of a tally as a test shows them; nothing when all holds."""
+    return "\n\n".join(
+        f"{failure.error}\nagain: python -m tests.simulation --replay {failure.seed}" for failure in tally.failures
+    )
+
+
+@pytest.mark.parametrize("first", [0, SEEDS])
+def test_every_invariant_holds_whatever_befalls(first: int) -> None:
+    tally = run(range(first, first + SEEDS))
+    assert not held(tally)
+    assert len(tally.missing) <= OFTEN, f"hardly a test: {tally.missing} never happened"
+
+
+def test_no_old_failure_comes_back() -> None:
+    assert not held(run(regression_seeds()))
+
+
+def test_a_seed_leaves_the_same_trace_in_every_process() -> None:
+    traces = {_trace_of_a_process(hash_seed) for hash_seed in ("0", "1", "4711")}
+    assert traces == {run(range(10)).trace}
+
+
+def _trace_of_a_process(hash_seed: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.simulation", "--seeds", "10", "--stop", "--skip-regressions", "--json"],
+        env={**os.environ, "PYTHONHASHSEED": hash_seed},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return str(json.loads(done.stdout)["trace"])
+
+
+def test_the_record_of_a_run_repeats_it() -> None:
+    run_once = simulate(7, told=True)
+    again = simulate(7, run_once.choices, told=True)
+    assert (again.trace, again.story) == (run_once.trace, run_once.story)
+
+
+def test_a_run_without_choices_is_harmless_and_holds() -> None:
+    result = simulate(0, [])
+    assert result.error is None
+    assert not any(result.choices)
+    faults = ("gap", "producer replaced", "owner crashed", "session crashed", "append unknown", "rolled back")
+    assert [path for path in faults if result.paths[path]] == []
+
+
+def test_the_same_number_is_chosen_again_and_0_is_never_a_fault() -> None:
+    drawn = Choices(1)
+    numbers = [drawn.choose(n) for n in (2, 10, 1_000, 1)]
+    recorded = Choices(2, drawn.taken)
+    assert [recorded.choose(n) for n in (2, 10, 1_000, 1)] == numbers
+    assert not Choices(0, [0]).chance(999)
+    assert Choices(0, [999]).chance(1)
+
+
+def test_seeds_are_cut_into_chunks() -> None:
+    chunks = list(chunked(seeds_from(5, CHUNK_SEEDS + 1)))
+    assert chunks == [list(range(5, 5 + CHUNK_SEEDS)), [5 + CHUNK_SEEDS]]
+
+
+def test_a_path_that_was_never_walked_is_named() -> None:
+    sometimes = Sometimes()
+    for path in PATHS:
+        sometimes.happened(path, path != "gap")
+    assert Sometimes.missing(sometimes.counts) == ["gap"]

@@ -1,0 +1,52 @@
+"""Where pyspark or pyarrow is missing or too old, the error says what to install."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+
+import pyspark
+import pytest
+
+from konverse.schemas.errors import NotInstalled
+from konverse.spark import requirements
+from konverse.spark.source import KonverseDataSource
+
+WITHOUT_PYSPARK = """
+import sys
+sys.modules["pyspark"] = sys.modules["pyspark.sql"] = sys.modules["pyspark.sql.datasource"] = None
+try:
+    import konverse.spark.source
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+
+
+@pytest.mark.parametrize("version", ["4.1.0", "4.3.0", "5.0.0.dev1", "4.10.2"])
+def test_a_new_enough_spark_is_taken(version: str) -> None:
+    requirements.require_version(version)
+
+
+@pytest.mark.parametrize("version", ["3.5.6", "4.0.1"])
+def test_an_old_spark_is_refused_when_the_format_is_used(version: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pyspark, "__version__", version)
+    with pytest.raises(NotInstalled, match=rf"pyspark 4.1 or newer, and this is {version}; .*'konverse\[spark\]'"):
+        KonverseDataSource({"bootstrap": "one:9092", "topic": "orders"})
+
+
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_pyarrow(name: str) -> ModuleSpec | None:
+        return None if name == "pyarrow" else find_spec(name)
+
+    monkeypatch.setattr(requirements, "find_spec", without_pyarrow)
+    with pytest.raises(NotInstalled, match=r"needs pyarrow; install it with: pip install 'konverse\[spark\]'"):
+        requirements.require()
+
+
+def test_the_format_cannot_be_imported_without_pyspark() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_PYSPARK], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.startswith("NotInstalled the Spark side of konverse needs pyspark 4.1 or newer; install it with")

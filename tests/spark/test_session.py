@@ -1,0 +1,46 @@
+"""The local session has the settings that suit, and finds the format in every kind of installation."""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from konverse.spark.session import DISCOVERED, make_discoverable
+
+
+@pytest.mark.spark
+@pytest.mark.xdist_group("spark")
+@pytest.mark.timeout(300)
+def test_a_local_session_pushes_filters_down_and_has_no_page(spark: SparkSession) -> None:
+    assert spark.conf.get("spark.sql.python.filterPushdown.enabled") == "true"
+    assert spark.conf.get("spark.sql.shuffle.partitions") == "4"
+    assert spark.sparkContext.uiWebUrl is None
+    assert spark.sparkContext.master == "local[2]"
+    assert spark.sparkContext.pythonExec == sys.executable
+
+
+def test_the_folder_of_the_module_is_put_on_the_path_where_spark_cannot_see_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    found = find_spec(DISCOVERED)
+    assert found is not None
+    assert found.origin is not None
+    folder = str(Path(found.origin).parent)
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place != folder])
+    monkeypatch.setenv("PYTHONPATH", "already")
+    make_discoverable()
+    make_discoverable()
+    assert os.environ["PYTHONPATH"] == os.pathsep.join([folder, "already"])
+
+
+def test_a_folder_that_spark_sees_is_left_alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / f"{DISCOVERED}.py").write_text("", encoding="utf-8")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.setenv("PYTHONPATH", "already")
+    make_discoverable()
+    assert os.environ["PYTHONPATH"] == "already"

@@ -1,0 +1,405 @@
+"""A session: what leaves when, and what goes again (protocol.md section 5)."""
+
+from __future__ import annotations
+
+import pytest
+
+from konverse.dialog.session import DialogState, Hand, Session, SessionDialog
+from konverse.schemas.catalog import END_DIALOG
+from konverse.schemas.envelope import decode
+from konverse.schemas.errors import BodyTooLarge, ConversationEnded, KonverseError, QueueFull
+from konverse.schemas.identifiers import Address
+from konverse.schemas.limits import BODY_BYTES_MAX, SESSION_WINDOW_BYTES_MAX, SESSION_WINDOW_RECORDS_MAX
+from konverse.schemas.records import FIRST, NO_SEQUENCE, Begin, Envelope, Kind, Role
+from tests.kit.builders import Side, address_of, begin_block, identifier, record
+
+HOME, TARGET = address_of("replies"), address_of("orders")
+WRITER = identifier("a session")
+
+
+@pytest.fixture
+def session() -> Session:
+    return Session(WRITER)
+
+
+def block(name: str = "a", target: str = "orders", home: str = "replies") -> Begin:
+    return begin_block(home, target, group=identifier(name))
+
+
+def begun(session: Session, name: str = "a", target: str = "orders", home: str = "replies") -> SessionDialog:
+    """A dialog whose BEGIN was handed over."""
+    dialog, hands = session.begin(identifier(name), block(name, target, home))
+    assert kinds(hands) == {address_of(home): [Kind.BEGIN]}
+    return dialog
+
+
+def opened(session: Session, name: str = "a", target: str = "orders") -> SessionDialog:
+    """A dialog whose BEGIN counts."""
+    dialog = begun(session, name, target)
+    assert session.drained() == []
+    return dialog
+
+
+def envelopes(hands: list[Hand]) -> dict[Address, list[Envelope]]:
+    return {hand.address: [decode(header) for header, _, _ in hand.records] for hand in hands}
+
+
+def kinds(hands: list[Hand]) -> dict[Address, list[Kind]]:
+    return {address: [one.kind for one in all_of_it] for address, all_of_it in envelopes(hands).items()}
+
+
+def counters(hands: list[Hand]) -> dict[Address, list[int]]:
+    return {address: [one.counter for one in all_of_it] for address, all_of_it in envelopes(hands).items()}
+
+
+def bodies(hands: list[Hand]) -> list[bytes | None]:
+    return [body for hand in hands for _, _, body in hand.records]
+
+
+# ------------------------------------------------------------------------------------------------------------- begin
+
+
+def test_begin_goes_to_home_and_nothing_to_the_target_behaviour_31(session: Session) -> None:
+    dialog, hands = session.begin(identifier("a"), block())
+    ((header, key, body),) = hands[0].records
+    envelope = decode(header)
+    assert hands[0].address == HOME
+    assert (envelope.kind, envelope.role, envelope.tag, envelope.writer) == (
+        Kind.BEGIN,
+        Role.INITIATOR,
+        HOME.tag,
+        WRITER,
+    )
+    assert (envelope.conversation, envelope.counter, envelope.sequence) == (identifier("a"), 0, NO_SEQUENCE)
+    assert envelope.suffix.begin == block()
+    assert (key, body) == (identifier("a"), None)
+    assert dialog.state is DialogState.BEGINNING
+    assert session.gated
+
+
+def test_messages_wait_until_begin_counts(session: Session) -> None:
+    dialog = begun(session)
+    assert session.send(dialog, "order", b"0") == []
+    assert session.send(dialog, "order", b"1") == []
+    hands = session.drained()
+    assert bodies(hands) == [b"0", b"1"]
+    assert counters(hands) == {TARGET: [0, 1]}
+    assert dialog.state is DialogState.OPEN
+    assert not session.gated
+
+
+def test_the_first_message_carries_the_begin_block_and_the_others_the_home(session: Session) -> None:
+    dialog = opened(session)
+    first, second, third = (envelopes(session.send(dialog, kind, b"body"))[TARGET][0] for kind in ("a", "b", "a"))
+    assert (first.flags, first.suffix.begin, first.suffix.message_type) == (FIRST, block(), "a")
+    assert (second.flags, second.suffix.begin, second.suffix.message_type) == (0, None, "b")
+    assert second.suffix.home == third.suffix.home == HOME
+    assert [one.sequence for one in (first, second, third)] == [0, 1, 2]
+
+
+def test_the_key_is_the_users_own_or_else_the_group(session: Session) -> None:
+    with_key, _ = session.begin(identifier("k"), block("k")._replace(key=b"a key"))
+    without, _ = session.begin(identifier("g"), block("g"))
+    session.drained()
+    assert session.send(with_key, "order", b"")[0].records[0][1] == b"a key"
+    assert session.send(without, "order", b"")[0].records[0][1] == identifier("g")
+
+
+def test_a_begin_that_counts_lets_only_its_own_messages_go(session: Session) -> None:
+    """Dialogs of two homes: the acknowledgements come in another order than the begins."""
+    one, two = begun(session, "one"), begun(session, "two", home="other replies")
+    session.send(one, "order", b"one")
+    session.send(two, "order", b"two")
+    hands = session.delivered(address_of("other replies"), 0, 5)
+    assert hands is not None
+    assert bodies(hands) == [b"two"]
+    hands = session.delivered(HOME, 0, 5)
+    assert hands is not None
+    assert bodies(hands) == [b"one"]
+
+
+# -------------------------------------------------------------------------------------------------------------- sends
+
+
+def test_counters_run_through_all_dialogs_with_one_destination(session: Session) -> None:
+    one, two, elsewhere = opened(session, "one"), opened(session, "two"), opened(session, "three", "other")
+    sent = [session.send(dialog, "order", b"") for dialog in (one, two, one, elsewhere, two)]
+    assert [counters(hands) for hands in sent] == [
+        {TARGET: [0]},
+        {TARGET: [1]},
+        {TARGET: [2]},
+        {address_of("other"): [0]},
+        {TARGET: [3]},
+    ]
+    assert [one.sent, two.sent, elsewhere.sent] == [2, 2, 1]
+
+
+def test_numbers_are_right_beyond_the_tables(session: Session) -> None:
+    dialog = opened(session)
+    count = 16_500
+    headers = [session.send(dialog, "order", b"")[0].records[0][0] for _ in range(count)]
+    places = [0, 63, 64, 8_191, 8_192, 8_193, 16_383, 16_384, count - 1]
+    assert [(decode(headers[n]).counter, decode(headers[n]).sequence) for n in places] == [(n, n) for n in places]
+    side = Side("orders")
+    side.take_all([(header, record()) for header in headers])
+    assert side.state.statistics.accepted == count
+    assert side.state.statistics.misnumbered == 0
+
+
+def test_too_much_on_its_way_is_refused_and_nothing_is_written(session: Session) -> None:
+    dialog = opened(session)
+    for _ in range(SESSION_WINDOW_RECORDS_MAX):
+        session.send(dialog, "order", b"")
+    with pytest.raises(QueueFull, match=f"{SESSION_WINDOW_RECORDS_MAX} records to orders wait for Kafka"):
+        session.send(dialog, "order", b"")
+    assert (dialog.sent, dialog.target.next) == (SESSION_WINDOW_RECORDS_MAX, SESSION_WINDOW_RECORDS_MAX)
+    session.drained()
+    assert counters(session.send(dialog, "order", b"")) == {TARGET: [SESSION_WINDOW_RECORDS_MAX]}
+
+
+def test_too_many_bytes_on_their_way_are_refused_until_some_are_there(session: Session) -> None:
+    dialog = opened(session)
+    body = bytes(BODY_BYTES_MAX)
+    count = -(-SESSION_WINDOW_BYTES_MAX // len(body))
+    for _ in range(count):
+        session.send(dialog, "order", body)
+    with pytest.raises(QueueFull):
+        session.send(dialog, "order", b"")
+    session.delivered(TARGET, 0, 10)
+    session.send(dialog, "order", b"")
+    session.drained()
+    assert dialog.target.bytes_waiting == 0
+
+
+def test_too_many_messages_that_wait_for_begin_are_refused(session: Session) -> None:
+    dialog = begun(session)
+    for _ in range(SESSION_WINDOW_RECORDS_MAX):
+        session.send(dialog, "order", b"")
+    with pytest.raises(QueueFull):
+        session.send(dialog, "order", b"")
+    assert len(bodies(session.drained())) == SESSION_WINDOW_RECORDS_MAX
+
+
+def test_too_many_begins_on_their_way_are_refused(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("konverse.dialog.session.SESSION_WINDOW_RECORDS_MAX", 2)
+    begun(session, "one")
+    begun(session, "two")
+    with pytest.raises(QueueFull, match="2 records to replies wait for Kafka; try again"):
+        session.begin(identifier("three"), block("three"))
+    assert identifier("three") not in session.dialogs
+    session.drained()
+    begun(session, "three")
+
+
+def test_a_body_that_is_too_large_is_refused_and_nothing_is_written(session: Session) -> None:
+    dialog = opened(session)
+    with pytest.raises(BodyTooLarge, match=f"{BODY_BYTES_MAX + 1} bytes; at most {BODY_BYTES_MAX}"):
+        session.send(dialog, "order", bytes(BODY_BYTES_MAX + 1))
+    assert dialog.sent == 0
+    assert session.idle
+
+
+# --------------------------------------------------------------------------------------------------------------- ends
+
+
+def test_an_end_goes_to_home_when_all_sends_count(session: Session) -> None:
+    dialog = opened(session)
+    session.send(dialog, "order", b"")
+    assert session.end(dialog) == []
+    assert session.gated
+    hands = session.drained()
+    (end,) = envelopes(hands)[HOME]
+    assert (end.kind, end.counter, end.sequence, end.suffix.message_type) == (Kind.END_CALL, 1, NO_SEQUENCE, END_DIALOG)
+    assert bodies(hands) == [None]
+    assert dialog.state is DialogState.ENDED
+    assert not session.gated
+    assert session.dialogs == {}
+
+
+def test_an_end_of_a_dialog_that_has_nothing_on_its_way_leaves_at_once(session: Session) -> None:
+    dialog = opened(session)
+    assert kinds(session.end(dialog)) == {HOME: [Kind.END_CALL]}
+
+
+def test_an_end_waits_for_its_own_dialog_alone(session: Session) -> None:
+    busy, quiet = opened(session, "busy", "other"), opened(session, "quiet")
+    session.send(busy, "order", b"")
+    session.end(busy)
+    assert [one.conversation for one in envelopes(session.end(quiet))[HOME]] == [identifier("quiet")]
+
+
+def test_an_end_before_begin_counts_waits_for_it_and_for_what_was_held(session: Session) -> None:
+    dialog = begun(session)
+    session.send(dialog, "order", b"held")
+    assert session.end(dialog) == []
+    assert kinds(session.drained()) == {TARGET: [Kind.MESSAGE]}
+    assert kinds(session.drained()) == {HOME: [Kind.END_CALL]}
+
+
+def test_an_end_with_an_error_carries_its_document(session: Session) -> None:
+    dialog = opened(session)
+    hands = session.end(dialog, b"<Error/>")
+    assert (bodies(hands), kinds(hands)) == ([b"<Error/>"], {HOME: [Kind.END_CALL]})
+
+
+def test_a_second_end_changes_nothing(session: Session) -> None:
+    dialog = opened(session)
+    session.end(dialog)
+    assert session.end(dialog, b"<Error/>") == []
+    assert session.drained() == []
+
+
+@pytest.mark.parametrize("when", ["waiting", "gone"])
+def test_nothing_is_sent_behind_an_end(session: Session, when: str) -> None:
+    dialog = opened(session)
+    session.send(dialog, "order", b"")
+    session.end(dialog)
+    if when == "gone":
+        session.drained()
+    with pytest.raises(ConversationEnded, match="begin a new one to send to store"):
+        session.send(dialog, "order", b"")
+    assert dialog.sent == 1
+
+
+def test_nothing_is_sent_after_news_that_the_peer_ended(session: Session) -> None:
+    dialog = opened(session)
+    session.ended_by_peer(identifier("a"))
+    with pytest.raises(ConversationEnded):
+        session.send(dialog, "order", b"")
+    assert session.idle
+
+
+def test_a_dialog_that_the_peer_ended_is_still_to_be_ended_behaviour_108(session: Session) -> None:
+    dialog = opened(session)
+    session.send(dialog, "order", b"")
+    session.ended_by_peer(identifier("a"))
+    assert session.end(dialog) == []
+    assert kinds(session.drained()) == {HOME: [Kind.END_CALL]}
+
+
+def test_news_of_a_dialog_that_is_not_ours_change_nothing(session: Session) -> None:
+    dialog = opened(session)
+    session.ended_by_peer(identifier("another"))
+    session.send(dialog, "order", b"")
+
+
+# ----------------------------------------------------------------------------------------------------------- outcomes
+
+
+def test_after_a_failure_the_same_bytes_are_handed_over_again(session: Session) -> None:
+    dialog = opened(session)
+    sent = [hand for number in range(5) for hand in session.send(dialog, "order", str(number).encode())]
+    (again,) = session.restart()
+    assert again.address == TARGET
+    assert again.records == [hand.records[0] for hand in sent]
+    assert session.restart() == [again]
+
+
+def test_what_counts_does_not_go_again(session: Session) -> None:
+    dialog = opened(session)
+    for number in range(4):
+        session.send(dialog, "order", str(number).encode())
+    session.delivered(TARGET, 0, 100)
+    session.delivered(TARGET, 1, 101)
+    session.delivered(TARGET, 3, 103)
+    (again,) = session.restart()
+    assert (counters([again]), bodies([again])) == ({TARGET: [2, 3]}, [b"2", b"3"])
+
+
+def test_every_destination_starts_again_after_a_failure(session: Session) -> None:
+    one, two = opened(session, "one"), opened(session, "two", "other")
+    session.send(one, "order", b"1")
+    session.send(two, "order", b"2")
+    assert counters(session.restart()) == {TARGET: [0], address_of("other"): [0]}
+
+
+def test_a_begin_goes_again_too_and_its_messages_wait_on(session: Session) -> None:
+    dialog = begun(session)
+    session.send(dialog, "order", b"held")
+    assert kinds(session.restart()) == {HOME: [Kind.BEGIN]}
+    assert bodies(session.drained()) == [b"held"]
+
+
+def test_messages_that_are_sent_after_a_failure_follow_those_that_go_again(session: Session) -> None:
+    dialog = opened(session)
+    session.send(dialog, "order", b"0")
+    assert counters(session.restart()) == {TARGET: [0]}
+    assert counters(session.send(dialog, "order", b"1")) == {TARGET: [1]}
+
+
+def test_a_delivery_that_leaves_one_out_does_not_count(session: Session) -> None:
+    dialog = opened(session)
+    session.send(dialog, "order", b"0")
+    session.send(dialog, "order", b"1")
+    session.end(dialog)
+    assert session.delivered(TARGET, 1, 101) == []
+    assert not session.idle
+    hands = session.delivered(TARGET, 0, 100)
+    assert hands is not None
+    assert kinds(hands) == {HOME: [Kind.END_CALL]}
+
+
+def test_a_delivery_out_of_order_asks_for_a_new_producer_which_gets_what_does_not_count(session: Session) -> None:
+    dialog = opened(session)
+    for number in range(3):
+        session.send(dialog, "order", str(number).encode())
+    assert session.delivered(TARGET, 1, 120) == []
+    assert session.delivered(TARGET, 2, 115) == []
+    assert session.delivered(TARGET, 0, 110) is None
+    assert counters(session.restart()) == {TARGET: [1, 2]}
+
+
+def test_a_session_is_idle_when_everything_counts(session: Session) -> None:
+    assert session.idle
+    dialog = begun(session)
+    assert not session.idle
+    session.drained()
+    assert session.idle
+    session.send(dialog, "order", b"")
+    assert not session.idle
+    session.end(dialog)
+    session.drained()
+    assert not session.idle, "the END is on its way"
+    session.drained()
+    assert session.idle
+
+
+# -------------------------------------------------------------------------------------------------------------- close
+
+
+def test_a_session_says_goodbye_to_every_destination(session: Session) -> None:
+    opened(session, "one")
+    dialog = opened(session, "two", "other")
+    session.send(dialog, "order", b"")
+    session.drained()
+    hands = session.close()
+    addresses = {HOME, TARGET, address_of("other")}
+    assert {address: [one.kind for one in all_of_it] for address, all_of_it in envelopes(hands).items()} == {
+        address: [Kind.CLOSE_WRITER] for address in addresses
+    }
+    assert {one.conversation for all_of_it in envelopes(hands).values() for one in all_of_it} == {WRITER}
+    assert counters(hands) == {HOME: [2], TARGET: [0], address_of("other"): [1]}
+    assert session.closing
+    assert not session.idle
+    session.drained()
+    assert session.idle
+
+
+def test_the_destinations_take_the_goodbye(session: Session) -> None:
+    dialog = opened(session)
+    side = Side("orders")
+    for hands in (session.send(dialog, "order", b""), session.drained(), session.close()):
+        rows = [(header, record(body)) for hand in hands if hand.address == TARGET for header, _, body in hand.records]
+        side.take_all(rows)
+    assert side.state.writers[WRITER].closed_at == 2
+
+
+def test_a_session_does_not_close_while_something_waits(session: Session) -> None:
+    begun(session)
+    with pytest.raises(AssertionError, match="when everything counts"):
+        session.close()
+
+
+def test_a_refusal_says_whether_to_try_again() -> None:
+    refusals: list[type[KonverseError]] = [QueueFull, ConversationEnded, BodyTooLarge]
+    assert [refusal.retriable for refusal in refusals] == [True, False, False]

@@ -1,0 +1,451 @@
+"""What a handler may do with a conversation group, and what it is told when it may not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from konverse.dialog.endpoint import Endpoint
+from konverse.dialog.staging import OwnerSettings, Staging
+from konverse.dialog.states import State
+from konverse.dialog.transaction import Message, Transaction
+from konverse.schemas.catalog import ERROR
+from konverse.schemas.errors import (
+    BadInput,
+    BodyTooLarge,
+    DialogNotFound,
+    InvalidState,
+    NotInContract,
+    TransactionTooLarge,
+)
+from konverse.schemas.limits import BODY_BYTES_MAX, ERROR_DESCRIPTION_CHARACTERS_MAX, TRANSACTION_BYTES_MAX
+from konverse.schemas.records import Role
+from tests.kit.builders import Pair, Side, anything, identifier, log_of, record
+
+GROUP = identifier("a group")
+
+
+@pytest.fixture
+def pair() -> Pair:
+    return Pair()
+
+
+def of(side: Side, endpoint: Endpoint, rule: Callable[[str, Role, str], None] = anything) -> Transaction:
+    """A transaction with all that waits for the group of an endpoint."""
+    for member in endpoint.members:
+        member.held = False
+    side.state.ready.clear()
+    side.state.ready.append(endpoint)
+    transaction = Staging(side.state, rule, OwnerSettings()).take()
+    assert transaction is not None
+    return transaction
+
+
+def answered(pair: Pair, *names: str, messages: int = 1) -> list[Endpoint]:
+    """Initiators of one group, each with so many replies waiting."""
+    ids = [pair.begin(name, group=GROUP) for name in names]
+    for conversation in ids:
+        for number in range(messages):
+            pair.target.send(pair.receiver(conversation), str(number).encode())
+    pair.target.deliver(pair.home)
+    return [pair.initiator(conversation) for conversation in ids]
+
+
+def seen(transaction: Transaction) -> list[tuple[bytes, str, int]]:
+    return [(message.dialog.conversation, message.type, message.sequence) for message in transaction]
+
+
+# --------------------------------------------------------------------------------------------------------- receiving
+
+
+def test_messages_come_in_their_order_with_their_numbers(pair: Pair) -> None:
+    conversation = pair.begin(messages=3)
+    transaction = of(pair.target, pair.receiver(conversation))
+    assert [(message.sequence, message.body) for message in transaction] == [(0, b"0"), (1, b"1"), (2, b"2")]
+    assert len(transaction) == 3
+
+
+def test_numbers_go_on_where_the_last_transaction_ended_behaviour_66(pair: Pair) -> None:
+    conversation = pair.begin(messages=2)
+    pair.target.receive(pair.receiver(conversation))
+    for number in (2, 3):
+        pair.send(conversation, sequence=number)
+    assert [message.sequence for message in of(pair.target, pair.receiver(conversation))] == [2, 3]
+
+
+def test_conversations_of_a_group_come_one_after_the_other_behaviour_67(pair: Pair) -> None:
+    one, two = answered(pair, "one", "two", messages=2)
+    assert seen(of(pair.home, one)) == [
+        (one.conversation, "reply", 0),
+        (one.conversation, "reply", 1),
+        (two.conversation, "reply", 0),
+        (two.conversation, "reply", 1),
+    ]
+
+
+def test_an_error_comes_first_and_has_no_number_behaviour_115(pair: Pair) -> None:
+    conversation = pair.begin(messages=2)
+    pair.end_call(conversation, (4, "no"))
+    pair.home.deliver(pair.target)
+    transaction = of(pair.target, pair.receiver(conversation))
+    assert seen(transaction) == [(conversation, ERROR, -1), (conversation, "order", 0), (conversation, "order", 1)]
+    assert len(transaction) == 3
+
+
+@pytest.mark.parametrize(("taken", "position"), [(0, None), (1, 1 << 2), (2, 2 << 2), (3, 3 << 2)])
+def test_what_was_iterated_is_consumed_and_nothing_else(pair: Pair, taken: int, position: int | None) -> None:
+    receiver = pair.receiver(pair.begin(messages=3))
+    transaction = of(pair.target, receiver)
+    for _, _ in zip(range(taken), transaction, strict=False):
+        pass
+    assert transaction.received == ({} if position is None else {receiver.index: position})
+
+
+def test_an_error_alone_is_consumed_alone(pair: Pair) -> None:
+    conversation = pair.begin(messages=2)
+    pair.end_call(conversation, (4, "no"))
+    pair.home.deliver(pair.target)
+    receiver = pair.receiver(conversation)
+    transaction = of(pair.target, receiver)
+    messages = iter(transaction)
+    next(messages)
+    assert transaction.received == {receiver.index: 0 << 2 | 1}
+    next(messages)
+    assert transaction.received == {receiver.index: 1 << 2 | 1}
+
+
+def test_a_transaction_sees_what_waited_when_it_was_made(pair: Pair) -> None:
+    conversation = pair.begin(messages=2)
+    transaction = of(pair.target, pair.receiver(conversation))
+    pair.send(conversation, sequence=2)
+    assert [message.sequence for message in transaction] == [0, 1]
+
+
+def test_iterating_changes_no_state(pair: Pair) -> None:
+    conversation = pair.begin(messages=2)
+    before = pair.target.state.digest()
+    transaction = of(pair.target, pair.receiver(conversation))
+    list(transaction)
+    transaction.send(pair.receiver(conversation), "reply", b"body")
+    transaction.end(pair.receiver(conversation))
+    assert pair.target.state.digest() == before
+
+
+def test_a_transaction_that_was_cleared_stages_nothing(pair: Pair) -> None:
+    receiver = pair.receiver(pair.begin(messages=2))
+    transaction = of(pair.target, receiver)
+    list(transaction)
+    transaction.send(receiver, "reply", b"body")
+    transaction.end(receiver)
+    transaction.clear()
+    assert ([*transaction.outputs], [*transaction.ends], transaction.received) == ([], [], {})
+    assert transaction.size_bytes == 0
+    transaction.send(receiver, "another", b"one")
+    assert (transaction.types, transaction.bodies) == (["another"], [b"one"])
+    transaction.clear()
+    assert [message.sequence for message in transaction] == [0, 1]
+
+
+def test_members_are_the_endpoints_whose_messages_are_there(pair: Pair) -> None:
+    one, two = answered(pair, "one", "two")
+    transaction = of(pair.home, one)
+    assert transaction.members == [one, two]
+    assert transaction.group is one
+
+
+# ----------------------------------------------------------------------------------------------------------- messages
+
+
+def test_the_id_of_a_message_is_its_place_and_stays_when_it_is_received_again(pair: Pair) -> None:
+    receiver = pair.receiver(pair.begin(messages=2))
+    first, again = ([message.id for message in of(pair.target, receiver)] for _ in range(2))
+    incarnation = "-".join(log_of().incarnation.hex()[a:b] for a, b in ((0, 8), (8, 12), (12, 16), (16, 20), (20, 32)))
+    assert first == again == [f"{incarnation}/0/0", f"{incarnation}/0/1"]
+
+
+@pytest.mark.parametrize("headers", [None, [("trace", b"1"), ("trace", b"2")]])
+def test_headers_are_what_the_driver_took_from_the_sender(pair: Pair, headers: list[tuple[str, bytes]] | None) -> None:
+    endpoint = pair.receiver(pair.begin())
+    endpoint.queue = [(0, "order", record(b"", headers=headers))]
+    (message,) = of(pair.target, endpoint)
+    assert message.headers == (headers or [])
+
+
+def test_the_time_of_a_message_is_kafkas(pair: Pair) -> None:
+    endpoint = pair.receiver(pair.begin())
+    endpoint.queue = [(0, "order", record(b"", time_ms=1_700_000_000_123))]
+    (message,) = of(pair.target, endpoint)
+    assert message.timestamp == datetime(2023, 11, 14, 22, 13, 20, 123_000, tzinfo=UTC)
+
+
+def test_a_message_without_a_body_has_an_empty_one(pair: Pair) -> None:
+    endpoint = pair.receiver(pair.begin())
+    endpoint.queue = [(0, "order", record(None))]
+    (message,) = of(pair.target, endpoint)
+    assert message.body == b""
+
+
+def test_a_message_says_what_it_is_but_not_what_it_carries(pair: Pair) -> None:
+    endpoint = pair.receiver(pair.begin())
+    endpoint.queue = [(7, "order", record(b"a secret"))]
+    (message,) = of(pair.target, endpoint)
+    assert repr(message) == f"<Message order #0 of {endpoint.id}, 8 bytes>"
+    assert (message.offset, message.type, message.dialog) == (7, "order", endpoint)
+
+
+# ------------------------------------------------------------------------------------------------------------ sending
+
+
+def test_what_is_sent_is_staged_in_call_order(pair: Pair) -> None:
+    one, two = answered(pair, "one", "two")
+    transaction = of(pair.home, one)
+    transaction.send(two, "a", b"1")
+    transaction.send(one, "b", b"2")
+    transaction.send(two, "a")
+    assert transaction.outputs == [two.index, one.index, two.index]
+    assert transaction.types == ["a", "b", "a"]
+    assert transaction.bodies == [b"1", b"2", b""]
+
+
+class Subclass(bytes):
+    """As numpy's bytes are."""
+
+
+@pytest.mark.parametrize("kind", [bytes, bytearray, memoryview, Subclass])
+def test_a_body_is_kept_as_bytes(pair: Pair, kind: Any) -> None:
+    receiver = pair.receiver(pair.begin())
+    transaction = of(pair.target, receiver)
+    transaction.send(receiver, "reply", kind(b"body"))
+    assert transaction.bodies == [b"body"]
+    assert type(transaction.bodies[0]) is bytes
+
+
+@pytest.mark.parametrize(("body", "kind"), [("text", "str"), (7, "int"), (None, "NoneType"), ([1], "list")])
+def test_a_body_that_is_not_bytes_is_refused(pair: Pair, body: Any, kind: str) -> None:
+    receiver = pair.receiver(pair.begin())
+    transaction = of(pair.target, receiver)
+    with pytest.raises(BadInput, match=f"bytes, not {kind}; encode it first"):
+        transaction.send(receiver, "reply", body)
+    assert transaction.outputs == []
+
+
+def test_the_rule_is_asked_for_the_side_the_contract_and_the_type(pair: Pair) -> None:
+    asked: list[tuple[str, Role, str]] = []
+    conversation = pair.begin()
+    receiver = pair.receiver(conversation)
+    transaction = of(pair.target, receiver, rule=lambda *question: asked.append(question))
+    for message_type in ("a", "a", "b", "a"):
+        transaction.send(receiver, message_type)
+    assert {*asked} == {("orders", Role.TARGET, "a"), ("orders", Role.TARGET, "b")}
+
+
+def test_what_the_rule_forbids_is_not_staged(pair: Pair) -> None:
+    def forbids(contract: str, _role: Role, message_type: str) -> None:
+        if message_type == "forbidden":
+            raise NotInContract(f"{message_type} is not in {contract}")
+
+    receiver = pair.receiver(pair.begin())
+    transaction = of(pair.target, receiver, rule=forbids)
+    transaction.send(receiver, "allowed")
+    for _ in range(2):
+        with pytest.raises(NotInContract):
+            transaction.send(receiver, "forbidden")
+    assert transaction.types == ["allowed"]
+
+
+def test_a_body_of_the_largest_size_can_be_sent_and_one_byte_more_cannot(pair: Pair) -> None:
+    receiver = pair.receiver(pair.begin())
+    transaction = of(pair.target, receiver)
+    transaction.send(receiver, "reply", bytes(BODY_BYTES_MAX))
+    with pytest.raises(BodyTooLarge, match=f"{BODY_BYTES_MAX + 1} bytes; at most {BODY_BYTES_MAX}"):
+        transaction.send(receiver, "reply", bytes(BODY_BYTES_MAX + 1))
+    assert len(transaction.bodies) == 1
+
+
+def test_a_transaction_that_does_not_fit_into_a_commit_is_refused_with_what_to_do(pair: Pair) -> None:
+    receiver = pair.receiver(pair.begin())
+    transaction = of(pair.target, receiver)
+    fitting = TRANSACTION_BYTES_MAX // BODY_BYTES_MAX
+    for _ in range(fitting):
+        transaction.send(receiver, "reply", bytes(BODY_BYTES_MAX))
+    with pytest.raises(TransactionTooLarge, match=f"at most {TRANSACTION_BYTES_MAX} fit into one commit.*max_messages"):
+        transaction.send(receiver, "reply", bytes(BODY_BYTES_MAX))
+    assert len(transaction.bodies) == fitting
+    assert transaction.size_bytes <= TRANSACTION_BYTES_MAX
+
+
+def test_many_messages_without_a_body_fill_a_transaction_too(pair: Pair) -> None:
+    """Each takes its place in the columns of a commit."""
+    receiver = pair.receiver(pair.begin())
+    transaction = of(pair.target, receiver)
+    transaction.send(receiver, "reply")
+    assert transaction.size_bytes >= 14
+
+
+def test_a_refused_size_takes_no_room(pair: Pair) -> None:
+    receiver = pair.receiver(pair.begin())
+    transaction = of(pair.target, receiver)
+    transaction.send(receiver, "reply", b"before")
+    before = transaction.size_bytes
+    for _ in range(10):
+        with pytest.raises(BodyTooLarge):
+            transaction.send(receiver, "reply", bytes(BODY_BYTES_MAX + 1))
+    assert transaction.size_bytes == before
+    transaction.send(receiver, "reply", b"sorry")
+    assert transaction.bodies == [b"before", b"sorry"]
+
+
+# ------------------------------------------------------------------------------------------------------------- ending
+
+
+@pytest.mark.parametrize(
+    ("ended", "state"),
+    [("by us", "DISCONNECTED_OUTBOUND"), ("by the peer", "DISCONNECTED_INBOUND"), ("by an error", "ERROR")],
+)
+def test_nothing_can_be_sent_on_a_conversation_that_ended(pair: Pair, ended: str, state: str) -> None:
+    conversation = pair.begin()
+    receiver = pair.receiver(conversation)
+    transaction = of(pair.target, receiver)
+    if ended == "by us":
+        pair.target.end(receiver)
+    else:
+        pair.end_call(conversation, None if ended == "by the peer" else (1, "no"))
+        pair.home.deliver(pair.target)
+    with pytest.raises(InvalidState, match=f"cannot send on conversation {receiver.id}: it is {state}.*Begin a new"):
+        transaction.send(receiver, "reply")
+    assert not transaction.outputs
+
+
+def test_nothing_can_be_sent_behind_the_end_of_the_same_transaction(pair: Pair) -> None:
+    one, two = answered(pair, "one", "two")
+    transaction = of(pair.home, one)
+    transaction.end(one)
+    with pytest.raises(InvalidState, match=f"cannot send on conversation {one.id}: it is ended in this transaction"):
+        transaction.send(one, "reply")
+    transaction.send(two, "reply")
+    assert transaction.outputs == [two.index]
+
+
+def test_a_conversation_is_ended_once_behaviour_118(pair: Pair) -> None:
+    one, two = answered(pair, "one", "two")
+    transaction = of(pair.home, one)
+    transaction.end(one)
+    with pytest.raises(InvalidState, match=f"cannot end conversation {one.id}: it is ended in this transaction"):
+        transaction.end(one)
+    transaction.end(two)
+    assert [end.endpoint for end in transaction.ends] == [one.index, two.index]
+
+
+def test_a_conversation_that_we_ended_before_cannot_be_ended_again_behaviour_118(pair: Pair) -> None:
+    receiver = pair.receiver(pair.begin())
+    transaction = of(pair.target, receiver)
+    pair.target.end(receiver)
+    with pytest.raises(InvalidState, match=r"cannot end conversation .* it is DISCONNECTED_OUTBOUND"):
+        transaction.end(receiver)
+
+
+@pytest.mark.parametrize("error", [None, (1, "no")])
+@pytest.mark.parametrize("another_was_ended", [True, False])
+def test_a_conversation_that_the_peer_ended_can_be_ended(
+    pair: Pair, error: tuple[int, str] | None, another_was_ended: bool
+) -> None:
+    one, two = answered(pair, "one", "two")
+    pair.target.end(pair.receiver(one.conversation), *(error or ()))
+    pair.target.deliver(pair.home)
+    transaction = of(pair.home, one)
+    if another_was_ended:
+        transaction.end(two)
+    transaction.end(one)
+    assert transaction.ends[-1].endpoint == one.index
+
+
+def test_a_conversation_that_has_sent_nothing_can_be_used_and_ended(pair: Pair) -> None:
+    (one,) = answered(pair, "one")
+    initiator = pair.initiator(pair.begin("two", messages=0, group=GROUP))
+    assert initiator.state is State.STARTED_OUTBOUND
+    transaction = of(pair.home, one)
+    transaction.send(initiator, "order")
+    transaction.end(initiator)
+    assert (len(transaction.outputs), len(transaction.ends)) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("code", "description"), [(1, "x"), (2**31 - 1, "x" * ERROR_DESCRIPTION_CHARACTERS_MAX), (7, "ö")]
+)
+def test_an_error_needs_a_code_and_a_description_behaviour_112(pair: Pair, code: int, description: str) -> None:
+    receiver = pair.receiver(pair.begin())
+    transaction = of(pair.target, receiver)
+    transaction.end(receiver, error=code, description=description)
+    assert transaction.ends == [(receiver.index, code, description)]
+
+
+@pytest.mark.parametrize(
+    ("code", "description"),
+    [(-1, "x"), (1, ""), (2**31, "x"), (1, "x" * (ERROR_DESCRIPTION_CHARACTERS_MAX + 1)), (0, "x")],
+    ids=["below 0", "no description", "too large", "too long", "no code"],
+)
+def test_an_error_without_a_proper_code_and_description_is_refused_behaviour_112(
+    pair: Pair, code: int, description: str
+) -> None:
+    receiver = pair.receiver(pair.begin())
+    transaction = of(pair.target, receiver)
+    with pytest.raises(BadInput, match=f"not code {code} with {len(description)} characters"):
+        transaction.end(receiver, error=code, description=description)
+    assert transaction.ends == []
+
+
+def test_another_group_is_not_touched(pair: Pair) -> None:
+    mine, foreign = pair.receiver(pair.begin("mine")), pair.receiver(pair.begin("foreign"))
+    transaction = of(pair.target, mine)
+    for call in (lambda: transaction.send(foreign, "reply"), lambda: transaction.end(foreign)):
+        with pytest.raises(DialogNotFound, match=f"conversation {foreign.id} does not belong to the group"):
+            call()
+    assert not (transaction.outputs or transaction.ends)
+
+
+def test_a_transaction_that_stages_nothing_shares_no_list_that_another_fills(pair: Pair) -> None:
+    one, two = pair.receiver(pair.begin("one")), pair.receiver(pair.begin("two"))
+    filled, empty = of(pair.target, one), of(pair.target, two)
+    filled.send(one, "reply")
+    filled.end(one)
+    assert ([*empty.outputs], [*empty.ends], empty.received) == ([], [], {})
+
+
+def test_a_member_of_the_group_without_messages_can_be_used(pair: Pair) -> None:
+    one, two = answered(pair, "one", "two")
+    pair.home.receive(two)
+    transaction = of(pair.home, one)
+    assert transaction.members == [one]
+    transaction.send(two, "reply")
+    transaction.end(two)
+    assert transaction.outputs == [two.index]
+
+
+# ------------------------------------------------------------------------------------------------------ with statement
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_with_block_commits_or_rolls_back_once(pair: Pair, fails: bool) -> None:
+    outcomes: list[bool] = []
+    transaction = of(pair.target, pair.receiver(pair.begin()))
+    transaction.done = lambda _, commits: outcomes.append(commits)
+    try:
+        with transaction as the_same:
+            assert the_same is transaction
+            if fails:
+                raise RuntimeError("the handler fails")
+    except RuntimeError:
+        assert fails
+    with transaction:
+        pass
+    assert outcomes == [not fails]
+
+
+def test_messages_are_tuples_that_cannot_be_changed(pair: Pair) -> None:
+    (message,) = of(pair.target, pair.receiver(pair.begin()))
+    assert isinstance(message, Message)
+    with pytest.raises(AttributeError):
+        message.body = b"another"

@@ -1,0 +1,159 @@
+"""Envelopes that are refused, and what an envelope must have room for."""
+
+from __future__ import annotations
+
+import pytest
+
+from konverse.schemas import envelope as module
+from konverse.schemas.catalog import END_DIALOG
+from konverse.schemas.envelope import (
+    CONVERSATION_AT,
+    PREFIX_BYTES,
+    decode,
+    decode_suffix,
+    encode,
+    encode_envelope,
+    encode_suffix,
+    head,
+)
+from konverse.schemas.errors import MalformedRecord
+from konverse.schemas.identifiers import Address
+from konverse.schemas.limits import (
+    END_WRITERS_MAX,
+    HEADER_BYTES_MAX,
+    KEY_BYTES_MAX,
+    NAME_BYTES_MAX,
+    SUFFIX_BYTES_MAX,
+    SUFFIX_CACHE_ENTRIES_MAX,
+    TOPIC_NAME_LENGTH_MAX,
+)
+from konverse.schemas.records import (
+    FIRST,
+    NO_SEQUENCE,
+    Begin,
+    Bounce,
+    BounceReason,
+    End,
+    Envelope,
+    Kind,
+    Role,
+    Suffix,
+)
+from tests.kit.builders import identifier
+
+NUMBER_MAX = 2**63 - 1
+NAME = "n" * NAME_BYTES_MAX
+FAR = Address("t" * TOPIC_NAME_LENGTH_MAX, 2**31 - 1, b"tagg")
+BEGIN = Begin(NAME, NAME, NAME, FAR, FAR, identifier("g"), b"k" * KEY_BYTES_MAX, NAME, NUMBER_MAX)
+WRITERS = tuple((identifier(str(number)), NUMBER_MAX) for number in range(END_WRITERS_MAX))
+
+
+def envelope(suffix: Suffix | None = None) -> Envelope:
+    plain = suffix or Suffix("order")
+    return Envelope(Kind.MESSAGE, 0, Role.INITIATOR, b"tagg", identifier("w"), identifier("c"), 7, NO_SEQUENCE, plain)
+
+
+@pytest.mark.parametrize(
+    "suffix",
+    [
+        Suffix(NAME, begin=BEGIN, origin=identifier("o")),
+        Suffix(END_DIALOG, detail=End(identifier("o"), FAR, WRITERS)),
+        Suffix(NAME, detail=Bounce(identifier("w"), NUMBER_MAX, FAR, BounceReason.WRITER_CLOSED)),
+    ],
+    ids=["FIRST", "END", "BOUNCE"],
+)
+def test_the_longest_honest_envelope_has_room(suffix: Suffix) -> None:
+    longest = envelope(suffix)._replace(counter=NUMBER_MAX, sequence=NUMBER_MAX, flags=FIRST)
+    header = encode_envelope(longest)
+    assert len(header) <= HEADER_BYTES_MAX
+    assert decode(header) == longest
+
+
+@pytest.mark.parametrize(("too_long", "allowed"), [(0, True), (1, False)])
+def test_the_bound_is_one_of_the_suffix_so_that_it_holds_for_every_number(too_long: int, allowed: bool) -> None:
+    """A record that is predicted is never longer or shorter than one that is judged."""
+    empty = len(encode_suffix(Suffix("")))
+    text = "t" * (SUFFIX_BYTES_MAX - empty - 1 + too_long)
+    for number in (0, 63, 64, NUMBER_MAX):
+        header = encode_envelope(envelope(Suffix(text))._replace(counter=number, sequence=number))
+        if allowed:
+            assert decode(header).counter == number
+            assert len(header) <= HEADER_BYTES_MAX
+        else:
+            with pytest.raises(MalformedRecord):
+                decode(header)
+
+
+def test_every_cut_of_an_envelope_is_malformed() -> None:
+    header = encode_envelope(envelope(Suffix("order", home=FAR, detail=End(identifier("o"), FAR, WRITERS[:2]))))
+    for end in range(len(header)):
+        with pytest.raises(MalformedRecord):
+            decode(header[:end])
+
+
+def test_bytes_behind_an_envelope_are_malformed() -> None:
+    with pytest.raises(MalformedRecord, match="behind its end"):
+        decode(encode_envelope(envelope()) + b"\x00")
+
+
+@pytest.mark.parametrize("byte", [1, 3, len(Kind) << 1, 0x80, 0xFE, 0xFF])
+def test_a_kind_that_does_not_exist_is_malformed(byte: int) -> None:
+    header = encode_envelope(envelope())
+    with pytest.raises(MalformedRecord):
+        decode(bytes([byte]) + header[1:])
+
+
+@pytest.mark.parametrize("byte", [1, 3, 4, 0x80, 0xFF])
+def test_a_role_that_does_not_exist_is_malformed(byte: int) -> None:
+    header = encode_envelope(envelope())
+    with pytest.raises(MalformedRecord):
+        decode(header[:2] + bytes([byte]) + header[3:])
+
+
+@pytest.mark.parametrize("flags", [0, 1, 2, 0x80, 0xFF])
+def test_flags_that_nobody_knows_are_kept(flags: int) -> None:
+    assert decode(encode_envelope(envelope()._replace(flags=flags))).flags == flags
+
+
+def test_a_suffix_in_another_form_is_malformed() -> None:
+    """The message type's length in two bytes instead of one: Avro allows it, and one record would have two forms."""
+    header = encode_envelope(envelope())
+    at = len(header) - len(encode_suffix(Suffix("order")))
+    assert header[at] == len("order") << 1
+    with pytest.raises(MalformedRecord, match="canonical"):
+        decode(header[:at] + bytes([header[at] | 0x80, 0]) + header[at + 1 :])
+
+
+@pytest.mark.parametrize("text", [b"\xff\xfe", b"\xed\xa0\x80", b"\xc0\xaf"], ids=["no UTF-8", "surrogate", "overlong"])
+def test_a_message_type_that_is_no_text_is_malformed(text: bytes) -> None:
+    header = encode_envelope(envelope(Suffix("x" * len(text))))
+    with pytest.raises(MalformedRecord):
+        decode(header.replace(b"x" * len(text), text))
+
+
+def test_a_header_is_a_prefix_two_numbers_and_a_suffix() -> None:
+    start = head(Kind.END, FIRST, Role.TARGET, b"tagg", identifier("w"))
+    assert (len(start), len(start + identifier("c"))) == (CONVERSATION_AT, PREFIX_BYTES)
+    header = encode(start + identifier("c"), 300, -1, encode_suffix(Suffix("order")))
+    assert header[PREFIX_BYTES : PREFIX_BYTES + 3] == b"\xd8\x04\x01"
+    assert decode(header) == Envelope(
+        *(Kind.END, FIRST, Role.TARGET, b"tagg", identifier("w"), identifier("c"), 300, -1), Suffix("order")
+    )
+
+
+def test_suffixes_that_repeat_are_read_once() -> None:
+    suffix = encode_suffix(Suffix("a suffix that repeats"))
+    assert decode_suffix(suffix) is decode_suffix(bytes(bytearray(suffix)))
+
+
+def test_what_is_remembered_of_suffixes_is_bounded() -> None:
+    for number in range(SUFFIX_CACHE_ENTRIES_MAX + 10):
+        decode_suffix(encode_suffix(Suffix(f"type {number}")))
+        assert len(module._suffixes) <= SUFFIX_CACHE_ENTRIES_MAX
+
+
+def test_a_suffix_that_is_malformed_is_not_remembered() -> None:
+    for _ in range(2):
+        with pytest.raises(MalformedRecord):
+            decode_suffix(b"\xff\xff\xff")
+    assert b"\xff\xff\xff" not in module._suffixes

@@ -1,0 +1,55 @@
+"""The tree of exceptions is the one that is drawn, and each says what its reader needs."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import pytest
+
+from konverse.schemas import errors
+from konverse.schemas.errors import KonverseError
+
+ALL: Final[dict[str, type[KonverseError]]] = {
+    name: value for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, Exception)
+}
+DRAWN: Final = (errors.__doc__ or "").partition("`retriable`")[0]
+
+
+def test_every_exception_is_in_the_drawing_and_nothing_else() -> None:
+    assert {*re.findall(r"\b[A-Z][a-z]+[A-Z]\w+", DRAWN)} <= {*ALL}
+    assert [name for name in ALL if len(re.findall(rf"\b{name}\b", DRAWN)) != 1] == []
+
+
+def test_every_exception_stands_under_its_base() -> None:
+    groups = {"BadInput", "UnknownObject", "Unavailable", "StackError"}
+    lines = DRAWN.splitlines()
+    for name, exception in ALL.items():
+        if exception is KonverseError:
+            continue
+        (line,) = (text for text in lines if re.search(rf"\b{name}\b", text))
+        base = exception.__mro__[1].__name__
+        assert base in groups | {"KonverseError"}, name
+        nested = line.lstrip(" ").startswith("│") or bool(re.match(r"\s{8}", line))
+        assert nested == (base in groups), f"{name} is drawn at another depth than {base} says"
+
+
+def test_all_are_konverse_errors_and_none_escapes_an_except_exception() -> None:
+    assert all(issubclass(exception, KonverseError) for exception in ALL.values())
+    assert KonverseError.__mro__[1] is Exception
+
+
+def test_what_may_succeed_later_without_a_change_is_retriable() -> None:
+    assert {name for name, exception in ALL.items() if exception.retriable} == {
+        "Unavailable",
+        "KafkaUnavailable",
+        "RedisUnavailable",
+        "QueueFull",
+        "SteppedDown",
+    }
+
+
+@pytest.mark.parametrize("name", sorted(ALL))
+def test_a_number_is_one_of_the_originals(name: str) -> None:
+    number = ALL[name].number
+    assert number is None or number in {2714, 15138, 15151} or 8400 <= number < 9800

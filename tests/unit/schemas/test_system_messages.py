@@ -1,0 +1,69 @@
+"""The Error document: well-formed for every description (behaviours 112, 113)."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from konverse.schemas.errors import InvalidState
+from konverse.schemas.limits import ERROR_CODE_MAX, ERROR_DESCRIPTION_CHARACTERS_MAX
+from konverse.schemas.system_messages import ERROR_NAMESPACE, check_error, error_body
+
+
+def read(body: bytes) -> tuple[int, str]:
+    """Code and description of an Error document."""
+    root = ET.fromstring(body)
+    assert root.tag == f"{{{ERROR_NAMESPACE}}}Error"
+    code, description = list(root)
+    assert [child.tag for child in root] == [f"{{{ERROR_NAMESPACE}}}Code", f"{{{ERROR_NAMESPACE}}}Description"]
+    return int(code.text or ""), description.text or ""
+
+
+@pytest.mark.parametrize(
+    "description",
+    [
+        "no such article",
+        "<Code>1</Code>",
+        "a & b",
+        "]]>",
+        "\"quoted\" 'twice'",
+        "Größe \u5317\u4eac \U0001f600",
+        "line\nline\ttab",
+        "x" * 3000,
+    ],
+)
+def test_a_description_is_read_back(description: str) -> None:
+    assert read(error_body(4711, description)) == (4711, description)
+
+
+@pytest.mark.parametrize("character", ["\x00", "\x08", "\x0b", "\x1f", "\ufffe", "\uffff"])
+def test_what_xml_cannot_carry_is_replaced(character: str) -> None:
+    assert read(error_body(1, f"a{character}b")) == (1, "a\ufffdb")
+
+
+def test_a_lone_surrogate_is_replaced() -> None:
+    assert read(error_body(1, "a\ud800b"))[1] in {"a?b", "a\ufffdb"}
+
+
+def test_a_document_is_utf_8_and_says_its_namespace() -> None:
+    assert error_body(-8462, "gone").startswith(b'<?xml version="1.0"?><Error xmlns="http://schemas.microsoft.com/')
+
+
+@pytest.mark.parametrize(
+    ("code", "description"), [(0, ""), (1, "x"), (ERROR_CODE_MAX, "x" * ERROR_DESCRIPTION_CHARACTERS_MAX)]
+)
+def test_an_end_may_carry_this(code: int, description: str) -> None:
+    check_error(code, description)
+
+
+@pytest.mark.parametrize(
+    ("code", "description"),
+    [(-1, "x"), (0, "x"), (1, ""), (ERROR_CODE_MAX + 1, "x"), (1, "x" * (ERROR_DESCRIPTION_CHARACTERS_MAX + 1))],
+    ids=["below 0", "no code", "no description", "too large", "too long"],
+)
+def test_an_end_may_not_carry_this_behaviour_112(code: int, description: str) -> None:
+    with pytest.raises(
+        InvalidState, match=f"a description of 1 to {ERROR_DESCRIPTION_CHARACTERS_MAX} characters, not code"
+    ):
+        check_error(code, description)
