@@ -291,7 +291,7 @@ class Owning:
             try:
                 produce(topic, body, key, number, refused, None, 0, carrier)
             except (BufferError, KafkaException) as error:
-                if not self._taken_later(error, topic, output[4], output[1], number, refused, None, 0, carrier):
+                if not self._taken_later(error, topic, body, key, number, refused, None, 0, carrier):
                     self._refusal = (topic, number)
                     return
 

@@ -60,33 +60,44 @@ def _receive(state: Partition, operations: Operations) -> None:
 
 
 def _send(state: Partition, operations: Operations) -> None:
-    """Outputs of messages into their streams: as `Stream.push`, with what repeats looked up once per run."""
-    table = state.table
-    types = operations.types
-    suffixes = [encode_suffix(Suffix(name)) for name in types]
-    last, key, numbered = -1, b"", False
-    for index, kind, body in zip(operations.send_endpoints, operations.send_types, operations.send_bodies, strict=True):
-        if index != last:
-            endpoint = _known(state, index)
-            if endpoint.state is State.STARTED_OUTBOUND and _send_first(state, endpoint, types[kind], body):
+    """Outputs of messages into their streams, a run of one endpoint after the other."""
+    endpoints, kinds, bodies = operations.send_endpoints, operations.send_types, operations.send_bodies
+    suffixes = [encode_suffix(Suffix(name)) for name in operations.types]
+    at, count = 0, len(endpoints)
+    while at < count:
+        index = endpoints[at]
+        endpoint = _known(state, index)
+        if endpoint.state is State.STARTED_OUTBOUND:
+            name = operations.types[kinds[at]]
+            if _send_first(state, endpoint, name, bodies[at]):
+                at += 1
                 continue
-            last = index
-            stream = endpoint.stream
-            append = stream.entries.append
-            prefix = stream.heads[endpoint.role] + endpoint.conversation
-            key = endpoint.key or endpoint.conversation
-            numbered = endpoint.sent != NO_SEQUENCE
-            if not endpoint.changed:
-                state.touch(endpoint)
-        counter = stream.next
-        sequence = endpoint.sent
+        end = at + 1
+        while end < count and endpoints[end] == index:
+            end += 1
+        _send_run(endpoint, [suffixes[kind] for kind in kinds[at:end]], bodies[at:end])
+        state.touch(endpoint)
+        at = end
+
+
+def _send_run(endpoint: Endpoint, suffixes: list[bytes], bodies: list[bytes]) -> None:
+    """As `Stream.push` for each, with what repeats looked up once."""
+    stream = endpoint.stream
+    append = stream.entries.append
+    prefix = stream.heads[endpoint.role] + endpoint.conversation
+    key = endpoint.key or endpoint.conversation
+    counter, sequence = stream.next, endpoint.sent
+    step = 0 if sequence == NO_SEQUENCE else 1
+    for suffix, body in zip(suffixes, bodies, strict=True):
         number = SMALL[sequence] if 0 <= sequence <= LOW_MASK else varint(sequence)
-        append((prefix + stream.low[counter & LOW_MASK] + stream.high + number + suffixes[kind], key, body))
-        stream.next = counter = counter + 1
+        append((prefix + stream.low[counter & LOW_MASK] + stream.high + number + suffix, key, body))
+        counter += 1
+        sequence += step
         if not counter & LOW_MASK:
+            stream.next = counter
             stream.carry()
-        if numbered:
-            endpoint.sent = sequence + 1
+    stream.next = counter
+    endpoint.sent = sequence
 
 
 def _send_first(state: Partition, endpoint: Endpoint, message_type: str, body: bytes) -> bool:

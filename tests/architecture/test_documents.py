@@ -21,7 +21,8 @@ EXTERNAL: Final = re.compile(r"[a-z][a-z0-9+.-]*:|//")
 FOREIGN: Final = {
     "a session of work": re.compile(r"\bsession (?:no\. ?|number )?\d+\b(?!\.)", re.IGNORECASE),
     "a ticket": re.compile(
-        r"\b(?:ticket|issue|bug|pull request|PR|story)s? #?\d+\b|(?<![\w&/#])#\d+\b(?!;)", re.IGNORECASE
+        r"\b(?:ticket|issue|bug|pull request|PR|story)s? #?\d+\b|\b(?:close|fixe?|resolve|see)[ds]? #\d+\b|\(#\d+\)",
+        re.IGNORECASE,
     ),
     "a path of one machine": re.compile(r"(?<![\w.])/(?:work|root|home/\w+)\b/"),
     "a registry host": re.compile(
@@ -108,7 +109,8 @@ def test_a_dead_link_is_found(tmp_path: Path) -> None:
     [
         ("as found in session", " 12"),
         ("see issue", " 7"),
-        ("fixed in #", "1234"),
+        ("fixes #", "1234"),
+        ("done (#", "1234)"),
         ("see /wo", "rk/main"),
         ("in /ho", "me/me/x"),
         ("from https://py", "pi.org/simple"),
@@ -121,7 +123,17 @@ def test_a_foreign_word_is_found(parts: tuple[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["session 4.3 s", "&#39;", "a session of 12 messages", "/usr/bin/java", "KIP-966", "color: #fff", "C#12"]
+    "text",
+    [
+        "session 4.3 s",
+        "&#39;",
+        "a session of 12 messages",
+        "/usr/bin/java",
+        "KIP-966",
+        "color: #fff",
+        "C#12",
+        "message #0 of 4",
+    ],
 )
 def test_the_words_of_the_field_are_let_through(text: str) -> None:
     assert list(foreign_words(text)) == []

@@ -22,8 +22,8 @@ from konverse.dialog.head import LogIdentity
 from konverse.dialog.ingest import Columns, ingest
 from konverse.dialog.owner import Owner
 from konverse.dialog.partition import Partition
-from konverse.dialog.staging import OwnerSettings
-from konverse.dialog.transaction import Message
+from konverse.dialog.staging import OwnerSettings, Staging
+from konverse.dialog.transaction import Message, Rule, Transaction
 from konverse.schemas.envelope import decode, encode_envelope
 from konverse.schemas.identifiers import Address, incarnation_tag
 from konverse.schemas.journal import GENESIS_HASH, Commit, EndOperation, Operations
@@ -65,6 +65,8 @@ def record(body: bytes | None = None, time_ms: int = 0, headers: list[tuple[str,
     """What a driver takes from Kafka beside offset and header."""
     return (body, time_ms, headers)
 
+
+GROUP: Final = identifier("a group")
 
 Row = tuple[bytes | None, Record]
 
@@ -242,6 +244,14 @@ class Pair:
         body = error_body(*error) if error else None
         self.home.take(self.client.write(Kind.END_CALL, self.home.address, conversation), body)
 
+    def answered(self, *names: str, messages: int = 1) -> list[Endpoint]:
+        """Conversations of one group; their initiators, each with so many replies waiting."""
+        conversations = [self.begin(name, group=GROUP) for name in names]
+        for conversation in conversations:
+            self.target.send(self.receiver(conversation), *(str(number).encode() for number in range(messages)))
+        self.target.deliver(self.home)
+        return [self.initiator(conversation) for conversation in conversations]
+
     def initiator(self, conversation: bytes) -> Endpoint:
         return _living(self.home, Role.INITIATOR, conversation)
 
@@ -253,6 +263,17 @@ def _living(side: Side, role: Role, conversation: bytes) -> Endpoint:
     endpoint = side.state.endpoint(role, conversation)
     assert endpoint is not None, f"no {role.name} of the conversation lives in {side.queue}"
     return endpoint
+
+
+def of(side: Side, endpoint: Endpoint, rule: Rule | None = None) -> Transaction:
+    """A transaction with all that waits for the group of an endpoint."""
+    for member in endpoint.members:
+        member.held = False
+    side.state.ready.clear()
+    side.state.ready.append(endpoint)
+    transaction = Staging(side.state, rule or anything, OwnerSettings()).take()
+    assert transaction is not None, "nothing waits for the group"
+    return transaction
 
 
 def anything(_contract: str, _role: Role, _message_type: str) -> None:

@@ -1,4 +1,4 @@
-"""Each counter of a writer once and in order, each conversation without a gap, held against a reference (I4, I5, I9)."""
+"""Each counter of a writer once and in order, each conversation without a gap: held against a reference."""
 
 from __future__ import annotations
 

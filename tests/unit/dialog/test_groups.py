@@ -6,9 +6,7 @@ import pytest
 
 from konverse.schemas.errors import PartitionHalted
 from konverse.schemas.journal import EndOperation
-from tests.kit.builders import Pair, Side, identifier
-
-GROUP = identifier("a group")
+from tests.kit.builders import GROUP, Pair, Side, identifier
 
 
 @pytest.fixture

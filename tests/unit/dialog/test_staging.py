@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from konverse.dialog.endpoint import Endpoint
 from konverse.dialog.staging import OwnerSettings, Staging
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.journal import GENESIS_HASH, Commit, encode_commit
@@ -18,9 +17,8 @@ from konverse.schemas.limits import (
     JOURNAL_RECORD_BYTES_MAX,
     TRANSACTION_BYTES_MAX,
 )
-from tests.kit.builders import Pair, Side, anything, identifier
+from tests.kit.builders import GROUP, Pair, Side, anything
 
-GROUP = identifier("a group")
 Stage = Callable[..., Staging]
 
 
@@ -56,15 +54,6 @@ def commit(staging: Staging, side: Side) -> None:
     staging.release(transactions)
 
 
-def group_of_two(pair: Pair) -> tuple[Endpoint, Endpoint]:
-    """Two initiators of one group, each with a reply."""
-    one, two = pair.begin("one", group=GROUP), pair.begin("two", group=GROUP)
-    for conversation in (one, two):
-        pair.target.send(pair.receiver(conversation), b"reply")
-    pair.target.deliver(pair.home)
-    return pair.initiator(one), pair.initiator(two)
-
-
 # -------------------------------------------------------------------------------------------------------- handing out
 
 
@@ -86,7 +75,7 @@ def test_a_group_is_handed_out_once_behaviours_71_and_72(pair: Pair) -> None:
 
 
 def test_all_conversations_of_a_group_are_handed_out_together_behaviour_64(pair: Pair) -> None:
-    one, two = group_of_two(pair)
+    one, two = pair.answered("one", "two")
     staging = staging_of(pair.home)
     assert taken(staging).members == [one, two]
     assert (one.held, two.held) == (True, True)
@@ -94,7 +83,7 @@ def test_all_conversations_of_a_group_are_handed_out_together_behaviour_64(pair:
 
 
 def test_a_member_without_messages_is_locked_too(pair: Pair) -> None:
-    one, two = group_of_two(pair)
+    one, two = pair.answered("one", "two")
     pair.home.receive(two)
     staging = staging_of(pair.home)
     assert taken(staging).members == [one]
@@ -105,7 +94,7 @@ def test_a_member_without_messages_is_locked_too(pair: Pair) -> None:
 
 def test_a_conversation_that_joins_a_group_in_a_handler_is_locked_with_it(pair: Pair) -> None:
     """Else its first message would hand out the whole group a second time."""
-    one, two = group_of_two(pair)
+    one, two = pair.answered("one", "two")
     staging = staging_of(pair.home)
     transaction = taken(staging)
     late = pair.begin("late", group=GROUP)
@@ -137,7 +126,7 @@ def test_a_conversation_that_becomes_a_group_in_a_handler_is_locked_and_can_be_u
 
 
 def test_a_conversation_that_joins_a_free_group_is_free(pair: Pair) -> None:
-    group_of_two(pair)
+    pair.answered("one", "two")
     late = pair.begin("late", group=GROUP)
     assert not pair.initiator(late).held
 
@@ -229,7 +218,7 @@ def test_what_is_rolled_back_waits_as_before_behaviour_74(pair: Pair) -> None:
 
 
 def test_a_group_is_rolled_back_as_one(pair: Pair) -> None:
-    one, two = group_of_two(pair)
+    one, two = pair.answered("one", "two")
     staging = staging_of(pair.home)
     staging.roll_back(taken(staging))
     assert (one.held, two.held) == (False, False)
@@ -241,7 +230,7 @@ def test_a_group_is_rolled_back_as_one(pair: Pair) -> None:
 
 
 def test_a_sessions_end_overtakes_a_handler_and_its_work_is_dropped(pair: Pair) -> None:
-    one, two = group_of_two(pair)
+    one, two = pair.answered("one", "two")
     staging = staging_of(pair.home)
     transaction = taken(staging)
     list(transaction)
@@ -288,7 +277,7 @@ def test_an_end_elsewhere_overtakes_nobody(pair: Pair) -> None:
 
 
 def test_an_end_of_a_member_that_the_handler_did_not_touch_overtakes_nobody(pair: Pair) -> None:
-    one, two = group_of_two(pair)
+    one, two = pair.answered("one", "two")
     staging = staging_of(pair.home)
     transaction = taken(staging)
     next(iter(transaction))

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from konverse.dialog.endpoint import Endpoint
-from konverse.dialog.staging import OwnerSettings, Staging
-from konverse.dialog.states import State
-from konverse.dialog.transaction import Message, Transaction
+from konverse.dialog.transaction import Transaction
 from konverse.schemas.catalog import ERROR
 from konverse.schemas.errors import (
     BadInput,
     BodyTooLarge,
-    DialogNotFound,
-    InvalidState,
     NotInContract,
     TransactionTooLarge,
 )
-from konverse.schemas.limits import BODY_BYTES_MAX, ERROR_DESCRIPTION_CHARACTERS_MAX, TRANSACTION_BYTES_MAX
+from konverse.schemas.limits import BODY_BYTES_MAX, TRANSACTION_BYTES_MAX
 from konverse.schemas.records import Role
-from tests.kit.builders import Pair, Side, anything, identifier, log_of, record
+from tests.kit.builders import Pair, log_of, of, record
 
 GROUP = identifier("a group")
 
@@ -31,27 +25,6 @@ GROUP = identifier("a group")
 @pytest.fixture
 def pair() -> Pair:
     return Pair()
-
-
-def of(side: Side, endpoint: Endpoint, rule: Callable[[str, Role, str], None] = anything) -> Transaction:
-    """A transaction with all that waits for the group of an endpoint."""
-    for member in endpoint.members:
-        member.held = False
-    side.state.ready.clear()
-    side.state.ready.append(endpoint)
-    transaction = Staging(side.state, rule, OwnerSettings()).take()
-    assert transaction is not None
-    return transaction
-
-
-def answered(pair: Pair, *names: str, messages: int = 1) -> list[Endpoint]:
-    """Initiators of one group, each with so many replies waiting."""
-    ids = [pair.begin(name, group=GROUP) for name in names]
-    for conversation in ids:
-        for number in range(messages):
-            pair.target.send(pair.receiver(conversation), str(number).encode())
-    pair.target.deliver(pair.home)
-    return [pair.initiator(conversation) for conversation in ids]
 
 
 def seen(transaction: Transaction) -> list[tuple[bytes, str, int]]:
@@ -77,7 +50,7 @@ def test_numbers_go_on_where_the_last_transaction_ended_behaviour_66(pair: Pair)
 
 
 def test_conversations_of_a_group_come_one_after_the_other_behaviour_67(pair: Pair) -> None:
-    one, two = answered(pair, "one", "two", messages=2)
+    one, two = pair.answered("one", "two", messages=2)
     assert seen(of(pair.home, one)) == [
         (one.conversation, "reply", 0),
         (one.conversation, "reply", 1),
@@ -150,7 +123,7 @@ def test_a_transaction_that_was_cleared_stages_nothing(pair: Pair) -> None:
 
 
 def test_members_are_the_endpoints_whose_messages_are_there(pair: Pair) -> None:
-    one, two = answered(pair, "one", "two")
+    one, two = pair.answered("one", "two")
     transaction = of(pair.home, one)
     assert transaction.members == [one, two]
     assert transaction.group is one
@@ -200,7 +173,7 @@ def test_a_message_says_what_it_is_but_not_what_it_carries(pair: Pair) -> None:
 
 
 def test_what_is_sent_is_staged_in_call_order(pair: Pair) -> None:
-    one, two = answered(pair, "one", "two")
+    one, two = pair.answered("one", "two")
     transaction = of(pair.home, one)
     transaction.send(two, "a", b"1")
     transaction.send(one, "b", b"2")
@@ -296,156 +269,3 @@ def test_a_refused_size_takes_no_room(pair: Pair) -> None:
     assert transaction.size_bytes == before
     transaction.send(receiver, "reply", b"sorry")
     assert transaction.bodies == [b"before", b"sorry"]
-
-
-# ------------------------------------------------------------------------------------------------------------- ending
-
-
-@pytest.mark.parametrize(
-    ("ended", "state"),
-    [("by us", "DISCONNECTED_OUTBOUND"), ("by the peer", "DISCONNECTED_INBOUND"), ("by an error", "ERROR")],
-)
-def test_nothing_can_be_sent_on_a_conversation_that_ended(pair: Pair, ended: str, state: str) -> None:
-    conversation = pair.begin()
-    receiver = pair.receiver(conversation)
-    transaction = of(pair.target, receiver)
-    if ended == "by us":
-        pair.target.end(receiver)
-    else:
-        pair.end_call(conversation, None if ended == "by the peer" else (1, "no"))
-        pair.home.deliver(pair.target)
-    with pytest.raises(InvalidState, match=f"cannot send on conversation {receiver.id}: it is {state}.*Begin a new"):
-        transaction.send(receiver, "reply")
-    assert not transaction.outputs
-
-
-def test_nothing_can_be_sent_behind_the_end_of_the_same_transaction(pair: Pair) -> None:
-    one, two = answered(pair, "one", "two")
-    transaction = of(pair.home, one)
-    transaction.end(one)
-    with pytest.raises(InvalidState, match=f"cannot send on conversation {one.id}: it is ended in this transaction"):
-        transaction.send(one, "reply")
-    transaction.send(two, "reply")
-    assert transaction.outputs == [two.index]
-
-
-def test_a_conversation_is_ended_once_behaviour_118(pair: Pair) -> None:
-    one, two = answered(pair, "one", "two")
-    transaction = of(pair.home, one)
-    transaction.end(one)
-    with pytest.raises(InvalidState, match=f"cannot end conversation {one.id}: it is ended in this transaction"):
-        transaction.end(one)
-    transaction.end(two)
-    assert [end.endpoint for end in transaction.ends] == [one.index, two.index]
-
-
-def test_a_conversation_that_we_ended_before_cannot_be_ended_again_behaviour_118(pair: Pair) -> None:
-    receiver = pair.receiver(pair.begin())
-    transaction = of(pair.target, receiver)
-    pair.target.end(receiver)
-    with pytest.raises(InvalidState, match=r"cannot end conversation .* it is DISCONNECTED_OUTBOUND"):
-        transaction.end(receiver)
-
-
-@pytest.mark.parametrize("error", [None, (1, "no")])
-@pytest.mark.parametrize("another_was_ended", [True, False])
-def test_a_conversation_that_the_peer_ended_can_be_ended(
-    pair: Pair, error: tuple[int, str] | None, another_was_ended: bool
-) -> None:
-    one, two = answered(pair, "one", "two")
-    pair.target.end(pair.receiver(one.conversation), *(error or ()))
-    pair.target.deliver(pair.home)
-    transaction = of(pair.home, one)
-    if another_was_ended:
-        transaction.end(two)
-    transaction.end(one)
-    assert transaction.ends[-1].endpoint == one.index
-
-
-def test_a_conversation_that_has_sent_nothing_can_be_used_and_ended(pair: Pair) -> None:
-    (one,) = answered(pair, "one")
-    initiator = pair.initiator(pair.begin("two", messages=0, group=GROUP))
-    assert initiator.state is State.STARTED_OUTBOUND
-    transaction = of(pair.home, one)
-    transaction.send(initiator, "order")
-    transaction.end(initiator)
-    assert (len(transaction.outputs), len(transaction.ends)) == (1, 1)
-
-
-@pytest.mark.parametrize(
-    ("code", "description"), [(1, "x"), (2**31 - 1, "x" * ERROR_DESCRIPTION_CHARACTERS_MAX), (7, "ö")]
-)
-def test_an_error_needs_a_code_and_a_description_behaviour_112(pair: Pair, code: int, description: str) -> None:
-    receiver = pair.receiver(pair.begin())
-    transaction = of(pair.target, receiver)
-    transaction.end(receiver, error=code, description=description)
-    assert transaction.ends == [(receiver.index, code, description)]
-
-
-@pytest.mark.parametrize(
-    ("code", "description"),
-    [(-1, "x"), (1, ""), (2**31, "x"), (1, "x" * (ERROR_DESCRIPTION_CHARACTERS_MAX + 1)), (0, "x")],
-    ids=["below 0", "no description", "too large", "too long", "no code"],
-)
-def test_an_error_without_a_proper_code_and_description_is_refused_behaviour_112(
-    pair: Pair, code: int, description: str
-) -> None:
-    receiver = pair.receiver(pair.begin())
-    transaction = of(pair.target, receiver)
-    with pytest.raises(BadInput, match=f"not code {code} with {len(description)} characters"):
-        transaction.end(receiver, error=code, description=description)
-    assert transaction.ends == []
-
-
-def test_another_group_is_not_touched(pair: Pair) -> None:
-    mine, foreign = pair.receiver(pair.begin("mine")), pair.receiver(pair.begin("foreign"))
-    transaction = of(pair.target, mine)
-    for call in (lambda: transaction.send(foreign, "reply"), lambda: transaction.end(foreign)):
-        with pytest.raises(DialogNotFound, match=f"conversation {foreign.id} does not belong to the group"):
-            call()
-    assert not (transaction.outputs or transaction.ends)
-
-
-def test_a_transaction_that_stages_nothing_shares_no_list_that_another_fills(pair: Pair) -> None:
-    one, two = pair.receiver(pair.begin("one")), pair.receiver(pair.begin("two"))
-    filled, empty = of(pair.target, one), of(pair.target, two)
-    filled.send(one, "reply")
-    filled.end(one)
-    assert ([*empty.outputs], [*empty.ends], empty.received) == ([], [], {})
-
-
-def test_a_member_of_the_group_without_messages_can_be_used(pair: Pair) -> None:
-    one, two = answered(pair, "one", "two")
-    pair.home.receive(two)
-    transaction = of(pair.home, one)
-    assert transaction.members == [one]
-    transaction.send(two, "reply")
-    transaction.end(two)
-    assert transaction.outputs == [two.index]
-
-
-# ------------------------------------------------------------------------------------------------------ with statement
-
-
-@pytest.mark.parametrize("fails", [True, False])
-def test_a_with_block_commits_or_rolls_back_once(pair: Pair, fails: bool) -> None:
-    outcomes: list[bool] = []
-    transaction = of(pair.target, pair.receiver(pair.begin()))
-    transaction.done = lambda _, commits: outcomes.append(commits)
-    try:
-        with transaction as the_same:
-            assert the_same is transaction
-            if fails:
-                raise RuntimeError("the handler fails")
-    except RuntimeError:
-        assert fails
-    with transaction:
-        pass
-    assert outcomes == [not fails]
-
-
-def test_messages_are_tuples_that_cannot_be_changed(pair: Pair) -> None:
-    (message,) = of(pair.target, pair.receiver(pair.begin()))
-    assert isinstance(message, Message)
-    with pytest.raises(AttributeError):
-        message.body = b"another"

@@ -1,0 +1,172 @@
+"""How a handler ends conversations, what it may not touch, and how a transaction ends itself."""
+
+from __future__ import annotations
+
+import pytest
+
+from konverse.dialog.states import State
+from konverse.dialog.transaction import Message
+from konverse.schemas.errors import BadInput, DialogNotFound, InvalidState
+from konverse.schemas.limits import ERROR_DESCRIPTION_CHARACTERS_MAX
+from tests.kit.builders import GROUP, Pair, of
+
+
+@pytest.fixture
+def pair() -> Pair:
+    return Pair()
+
+
+# ------------------------------------------------------------------------------------------------------------- ending
+
+
+@pytest.mark.parametrize(
+    ("ended", "state"),
+    [("by us", "DISCONNECTED_OUTBOUND"), ("by the peer", "DISCONNECTED_INBOUND"), ("by an error", "ERROR")],
+)
+def test_nothing_can_be_sent_on_a_conversation_that_ended(pair: Pair, ended: str, state: str) -> None:
+    conversation = pair.begin()
+    receiver = pair.receiver(conversation)
+    transaction = of(pair.target, receiver)
+    if ended == "by us":
+        pair.target.end(receiver)
+    else:
+        pair.end_call(conversation, None if ended == "by the peer" else (1, "no"))
+        pair.home.deliver(pair.target)
+    with pytest.raises(InvalidState, match=f"cannot send on conversation {receiver.id}: it is {state}.*Begin a new"):
+        transaction.send(receiver, "reply")
+    assert not transaction.outputs
+
+
+def test_nothing_can_be_sent_behind_the_end_of_the_same_transaction(pair: Pair) -> None:
+    one, two = pair.answered("one", "two")
+    transaction = of(pair.home, one)
+    transaction.end(one)
+    with pytest.raises(InvalidState, match=f"cannot send on conversation {one.id}: it is ended in this transaction"):
+        transaction.send(one, "reply")
+    transaction.send(two, "reply")
+    assert transaction.outputs == [two.index]
+
+
+def test_a_conversation_is_ended_once_behaviour_118(pair: Pair) -> None:
+    one, two = pair.answered("one", "two")
+    transaction = of(pair.home, one)
+    transaction.end(one)
+    with pytest.raises(InvalidState, match=f"cannot end conversation {one.id}: it is ended in this transaction"):
+        transaction.end(one)
+    transaction.end(two)
+    assert [end.endpoint for end in transaction.ends] == [one.index, two.index]
+
+
+def test_a_conversation_that_we_ended_before_cannot_be_ended_again_behaviour_118(pair: Pair) -> None:
+    receiver = pair.receiver(pair.begin())
+    transaction = of(pair.target, receiver)
+    pair.target.end(receiver)
+    with pytest.raises(InvalidState, match=r"cannot end conversation .* it is DISCONNECTED_OUTBOUND"):
+        transaction.end(receiver)
+
+
+@pytest.mark.parametrize("error", [None, (1, "no")])
+@pytest.mark.parametrize("another_was_ended", [True, False])
+def test_a_conversation_that_the_peer_ended_can_be_ended(
+    pair: Pair, error: tuple[int, str] | None, another_was_ended: bool
+) -> None:
+    one, two = pair.answered("one", "two")
+    pair.target.end(pair.receiver(one.conversation), *(error or ()))
+    pair.target.deliver(pair.home)
+    transaction = of(pair.home, one)
+    if another_was_ended:
+        transaction.end(two)
+    transaction.end(one)
+    assert transaction.ends[-1].endpoint == one.index
+
+
+def test_a_conversation_that_has_sent_nothing_can_be_used_and_ended(pair: Pair) -> None:
+    (one,) = pair.answered("one")
+    initiator = pair.initiator(pair.begin("two", messages=0, group=GROUP))
+    assert initiator.state is State.STARTED_OUTBOUND
+    transaction = of(pair.home, one)
+    transaction.send(initiator, "order")
+    transaction.end(initiator)
+    assert (len(transaction.outputs), len(transaction.ends)) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("code", "description"), [(1, "x"), (2**31 - 1, "x" * ERROR_DESCRIPTION_CHARACTERS_MAX), (7, "ö")]
+)
+def test_an_error_needs_a_code_and_a_description_behaviour_112(pair: Pair, code: int, description: str) -> None:
+    receiver = pair.receiver(pair.begin())
+    transaction = of(pair.target, receiver)
+    transaction.end(receiver, error=code, description=description)
+    assert transaction.ends == [(receiver.index, code, description)]
+
+
+@pytest.mark.parametrize(
+    ("code", "description"),
+    [(-1, "x"), (1, ""), (2**31, "x"), (1, "x" * (ERROR_DESCRIPTION_CHARACTERS_MAX + 1)), (0, "x")],
+    ids=["below 0", "no description", "too large", "too long", "no code"],
+)
+def test_an_error_without_a_proper_code_and_description_is_refused_behaviour_112(
+    pair: Pair, code: int, description: str
+) -> None:
+    receiver = pair.receiver(pair.begin())
+    transaction = of(pair.target, receiver)
+    with pytest.raises(BadInput, match=f"not code {code} with {len(description)} characters"):
+        transaction.end(receiver, error=code, description=description)
+    assert transaction.ends == []
+
+
+def test_another_group_is_not_touched(pair: Pair) -> None:
+    mine, foreign = pair.receiver(pair.begin("mine")), pair.receiver(pair.begin("foreign"))
+    transaction = of(pair.target, mine)
+    refusal = f"conversation {foreign.id} does not belong to the group"
+    with pytest.raises(DialogNotFound, match=refusal):
+        transaction.send(foreign, "reply")
+    with pytest.raises(DialogNotFound, match=refusal):
+        transaction.end(foreign)
+    assert not transaction.outputs
+    assert not transaction.ends
+
+
+def test_a_transaction_that_stages_nothing_shares_no_list_that_another_fills(pair: Pair) -> None:
+    one, two = pair.receiver(pair.begin("one")), pair.receiver(pair.begin("two"))
+    filled, empty = of(pair.target, one), of(pair.target, two)
+    filled.send(one, "reply")
+    filled.end(one)
+    assert ([*empty.outputs], [*empty.ends], empty.received) == ([], [], {})
+
+
+def test_a_member_of_the_group_without_messages_can_be_used(pair: Pair) -> None:
+    one, two = pair.answered("one", "two")
+    pair.home.receive(two)
+    transaction = of(pair.home, one)
+    assert transaction.members == [one]
+    transaction.send(two, "reply")
+    transaction.end(two)
+    assert transaction.outputs == [two.index]
+
+
+# ------------------------------------------------------------------------------------------------------ with statement
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_with_block_commits_or_rolls_back_once(pair: Pair, fails: bool) -> None:
+    outcomes: list[bool] = []
+    transaction = of(pair.target, pair.receiver(pair.begin()))
+    transaction.done = lambda _, commits: outcomes.append(commits)
+    try:
+        with transaction as the_same:
+            assert the_same is transaction
+            if fails:
+                raise RuntimeError("the handler fails")
+    except RuntimeError:
+        assert fails
+    with transaction:
+        pass
+    assert outcomes == [not fails]
+
+
+def test_messages_are_tuples_that_cannot_be_changed(pair: Pair) -> None:
+    (message,) = of(pair.target, pair.receiver(pair.begin()))
+    assert isinstance(message, Message)
+    with pytest.raises(AttributeError):
+        message.body = b"another"
