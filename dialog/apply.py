@@ -83,14 +83,15 @@ def _send(state: Partition, operations: Operations) -> None:
 def _send_run(endpoint: Endpoint, suffixes: list[bytes], bodies: list[bytes]) -> None:
     """As `Stream.push` for each, with what repeats looked up once."""
     stream = endpoint.stream
-    append = stream.entries.append
+    append, join = stream.entries.append, b"".join
     prefix = stream.heads[endpoint.role] + endpoint.conversation
     key = endpoint.key or endpoint.conversation
     counter, sequence = stream.next, endpoint.sent
     step = 0 if sequence == NO_SEQUENCE else 1
     for suffix, body in zip(suffixes, bodies, strict=True):
         number = SMALL[sequence] if 0 <= sequence <= LOW_MASK else varint(sequence)
-        append((prefix + stream.low[counter & LOW_MASK] + stream.high + number + suffix, key, body))
+        header = join((prefix, stream.low[counter & LOW_MASK], stream.high, number, suffix))
+        append((header, key, body))
         counter += 1
         sequence += step
         if not counter & LOW_MASK:

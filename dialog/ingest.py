@@ -7,7 +7,7 @@ Its bytes are predicted and compared; nothing is parsed. Every other record is d
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from konverse.schemas.catalog import END_DIALOG, ERROR
 from konverse.schemas.envelope import CONVERSATION_AT, PREFIX_BYTES, decode, encode_suffix

@@ -253,7 +253,7 @@ class Owner:
         self._journaled_to = state.ingest_to
         self._waiting_since = None
         staging.release(transactions)
-        self._in_flight = _InFlight(commit, data, self.emitter.limits(), self.view.due(now_ms))
+        self._in_flight = _InFlight(commit, data, self.emitter.limits(), self.view.due(now_ms, last=release))
         self.counters.journal_bytes += len(data)
         return [Append(data)]
 

@@ -66,7 +66,7 @@ class Lane:
     def put(self, prefix: bytes, tail: bytes, key: bytes, body: bytes | None) -> Handed:
         """The next record; `tail` is sequence number and suffix."""
         counter = self.next
-        record = (prefix + self._low[counter & LOW_MASK] + self._high + tail, key, body)
+        record = (b"".join((prefix, self._low[counter & LOW_MASK], self._high, tail)), key, body)
         self.next = counter = counter + 1
         if not counter & LOW_MASK:
             self._low = low_table(counter)

@@ -128,10 +128,13 @@ class ViewFeed:
         self._whole = True
         self._shown_at_ms = None
 
-    def due(self, now_ms: int) -> Show | None:
-        """What to show now; None when it is too early or nothing has changed. Only when the state is a verified one."""
+    def due(self, now_ms: int, *, last: bool = False) -> Show | None:
+        """What to show now; None when it is too early or nothing has changed. Only when the state is a verified one.
+
+        With `last` it is never too early: the partition is given back.
+        """
         state, head = self._fold.state, self._fold.head
-        if self._shown_at_ms is not None and now_ms - self._shown_at_ms < self._interval_ms:
+        if not last and self._shown_at_ms is not None and now_ms - self._shown_at_ms < self._interval_ms:
             return None
         if not (self._whole or state.changed or state.forgotten):
             return None

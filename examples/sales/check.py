@@ -93,13 +93,11 @@ def _numbers(bootstrap: str, queue: Queue, verdict: Verdict) -> dict[bytes, list
 
 
 def _envelope(message: Message) -> Envelope | None:
-    for name, value in message.headers() or ():
-        if name == HEADER and isinstance(value, bytes):
-            try:
-                return decode(value)
-            except MalformedRecord:
-                return None
-    return None
+    headers = dict(message.headers() or ())
+    try:
+        return decode(headers.get(HEADER) or b"")
+    except MalformedRecord:
+        return None
 
 
 def _records(bootstrap: str, topic: str, partition: int) -> Iterator[Message]:

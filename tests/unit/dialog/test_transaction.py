@@ -19,8 +19,6 @@ from konverse.schemas.limits import BODY_BYTES_MAX, TRANSACTION_BYTES_MAX
 from konverse.schemas.records import Role
 from tests.kit.builders import Pair, log_of, of, record
 
-GROUP = identifier("a group")
-
 
 @pytest.fixture
 def pair() -> Pair:
