@@ -332,6 +332,8 @@ class Reader:
         return consumer
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        if self._closed:  # the group gave us something while we left it
+            return
         with self._lock:
             self._assigned.update(place.partition for place in partitions)
             places = [self._claim(place.partition) for place in partitions]

@@ -13,7 +13,7 @@ from konverse.schemas.records import FIRST, NO_SEQUENCE, Kind, Suffix
 from konverse.schemas.system_messages import error_body
 from konverse.schemas.varint import LOW_MASK, SMALL, varint
 
-from .endpoint import Endpoint
+from .endpoint import NOTHING, Endpoint
 from .ingest import create_initiator, end_endpoint
 from .outbox import Output
 from .partition import Partition
@@ -46,7 +46,7 @@ def _receive(state: Partition, operations: Operations) -> None:
         count = up_to - endpoint.consumed
         queue = endpoint.queue
         if count == len(queue):
-            endpoint.queue = []
+            endpoint.queue = NOTHING
         elif 0 <= count < len(queue):
             del queue[:count]
         else:

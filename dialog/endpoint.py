@@ -26,6 +26,9 @@ A plain tuple of plain values: the garbage collector leaves those alone, however
 Entry = tuple[int, str, Record]
 """A message that waits: offset, message type, record."""
 
+NOTHING: Final[list[Entry]] = []
+"""The queue of an endpoint where nothing waits: one for all, never filled."""
+
 _UNNUMBERED: Final = [varint(NO_SEQUENCE)] * (LOW_MASK + 1)
 
 
@@ -157,7 +160,7 @@ class Endpoint:
         self.consumed = 0
         self.sent = 0
         """Sequence number of the next message of this side, or -1 where a session numbers them."""
-        self.queue: list[Entry] = []
+        self.queue: list[Entry] = NOTHING
         self.error: Entry | None = None
         self.lane: Lane | None = None
         self.changed = False

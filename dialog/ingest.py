@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from konverse.schemas.catalog import END_DIALOG, ERROR
-from konverse.schemas.envelope import CONVERSATION_AT, PREFIX_BYTES, decode, encode_suffix
+from konverse.schemas.envelope import CONVERSATION_AT, PREFIX_BYTES, decode, encode_suffix, shared
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import END_WRITERS_MAX
@@ -28,7 +28,7 @@ from konverse.schemas.records import (
 )
 from konverse.schemas.varint import LOW_MASK
 
-from .endpoint import Endpoint, Entry, Lane, Record, Writer
+from .endpoint import NOTHING, Endpoint, Entry, Lane, Record, Writer
 from .outbox import Output, Stream
 from .partition import Partition
 from .states import RECEIVING, Event, State, next_state
@@ -75,12 +75,13 @@ def ingest(state: Partition, columns: Columns) -> None:
                 endpoint.received = sequence = sequence + 1
                 if not sequence & LOW_MASK:
                     endpoint.carry()
-                queue = endpoint.queue
-                if not queue:
+                if endpoint.queue:
+                    endpoint.queue.append((offset, lane.message_type, record))
+                else:
+                    endpoint.queue = [(offset, lane.message_type, record)]
                     state.ready.append(endpoint)
                 if not endpoint.changed:
                     state.touch(endpoint)
-                queue.append((offset, lane.message_type, record))
                 accepted += 1
                 continue
         _judge(state, offset, header, record)
@@ -153,7 +154,7 @@ def _message(state: Partition, offset: int, header: bytes, envelope: Envelope, r
 def _create_target(state: Partition, envelope: Envelope, begin: Begin) -> Endpoint:
     terms = state.terms_of(begin.to_service, begin.from_service, begin.contract)
     endpoint = Endpoint(envelope.conversation, Role.TARGET, State.CONVERSING, terms, state.stream_to(begin.home))
-    endpoint.opener = envelope.writer
+    endpoint.opener = state.writers[envelope.writer].id
     endpoint.key = begin.key
     state.add(endpoint)
     return endpoint
@@ -180,7 +181,7 @@ def _accept(state: Partition, endpoint: Endpoint, header: bytes, envelope: Envel
     if not endpoint.received & LOW_MASK:
         endpoint.carry()
     state.statistics.accepted += 1
-    suffix = header[len(header) - _suffix_length(header) :]
+    suffix = shared(header[len(header) - _suffix_length(header) :])
     lane.expect(envelope.suffix.message_type, suffix, numbered=numbered)
 
 
@@ -194,9 +195,11 @@ def _suffix_length(header: bytes) -> int:
 
 
 def _enqueue(state: Partition, endpoint: Endpoint, entry: Entry) -> None:
-    if not endpoint.queue:
+    if endpoint.queue:
+        endpoint.queue.append(entry)
+    else:
+        endpoint.queue = [entry]
         state.ready.append(endpoint)
-    endpoint.queue.append(entry)
     state.unread += 1
     state.touch(endpoint)
 
@@ -235,7 +238,7 @@ def end_endpoint(state: Partition, endpoint: Endpoint, error_body: bytes | None)
     state.statistics.discarded += len(endpoint.queue)
     state.unread -= len(endpoint.queue)
     state.endings += 1
-    endpoint.queue = []
+    endpoint.queue = NOTHING
     endpoint.error = None
     state.shut(endpoint)
     home = state.address if endpoint.role is Role.INITIATOR else endpoint.stream.address

@@ -90,17 +90,25 @@ def decode(header: bytes) -> Envelope:
 
 
 def decode_suffix(data: bytes) -> Suffix:
-    """The suffix in `data`; remembered, because a log has few different ones."""
-    suffix = _suffixes.get(data)
-    if suffix is None:
-        suffix = _read_suffix(data)
+    """The suffix in `data`; what repeats is remembered, because a log has few different ones."""
+    known = _suffixes.get(data)
+    if known is not None:
+        return known[1]
+    suffix = _read_suffix(data)
+    if suffix.begin is None and suffix.detail is None:
         if len(_suffixes) >= SUFFIX_CACHE_ENTRIES_MAX:
             _suffixes.clear()
-        _suffixes[data] = suffix
+        _suffixes[data] = (data, suffix)
     return suffix
 
 
-_suffixes: dict[bytes, Suffix] = {}
+def shared(data: bytes) -> bytes:
+    """The same bytes as one object for all who keep them, where `decode_suffix` remembers them."""
+    known = _suffixes.get(data)
+    return data if known is None else known[0]
+
+
+_suffixes: dict[bytes, tuple[bytes, Suffix]] = {}
 
 
 def _read_suffix(data: bytes) -> Suffix:

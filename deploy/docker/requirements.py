@@ -1,19 +1,38 @@
-"""Print what konverse and one of its extras require, one requirement a line.
+"""Write what the image installs before the wheel, as two lists for pip, so that each gets a layer of its own.
 
-The image installs the requirements in a layer of their own, before the wheel: a change of our source then does not
-install Spark again. Usage: python requirements.py pyproject.toml spark
+`extra.txt`: the requirements of one extra (Spark, pandas, ...), in the pinned versions, to be installed without what
+they need themselves. These are the large packages, and the list changes only when one of them does.
+`all.txt`: all requirements, to be installed with `constraints.txt`, of which any line may change any day.
+
+Usage: python requirements.py pyproject.toml constraints.txt spark folder
 """
 
+import re
 import sys
 import tomllib
 from pathlib import Path
 
+NAME = re.compile(r"[A-Za-z0-9._-]+")
 
-def main(pyproject: str, extra: str) -> None:
-    """Read `pyproject` and print its dependencies and those of `extra`."""
+
+def main(pyproject: str, constraints: str, extra: str, folder: str) -> None:
+    """Read `pyproject` and `constraints`; write both lists into `folder`."""
     project = tomllib.loads(Path(pyproject).read_text(encoding="utf-8"))["project"]
-    requirements = [*project["dependencies"], *project["optional-dependencies"][extra]]
-    sys.stdout.writelines(f"{requirement}\n" for requirement in requirements)
+    pins = dict(re.findall(r"^([A-Za-z0-9._-]+)==(\S+)", Path(constraints).read_text(encoding="utf-8"), re.MULTILINE))
+    of_extra = project["optional-dependencies"][extra]
+    _write(Path(folder, "extra.txt"), [_pinned(requirement, pins) for requirement in of_extra])
+    _write(Path(folder, "all.txt"), [*project["dependencies"], *of_extra])
+
+
+def _pinned(requirement: str, pins: dict[str, str]) -> str:
+    name = NAME.match(requirement)
+    if name is None or name[0] not in pins:
+        return requirement
+    return f"{name[0]}=={pins[name[0]]}"
+
+
+def _write(path: Path, lines: list[str]) -> None:
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -16,10 +16,14 @@ REPLY: Final = "//order/reply"
 QUEUE: Final = "Orders"
 
 
-def connect(place: Place, *, view: bool = False) -> Broker:
-    """A broker of this run's own database."""
-    name = "".join(c for c in place.name if c.isalnum())
-    return konverse.connect(f"kafka://{place.bootstrap}", redis=place.redis_url if view else None, database=name)
+def database(place: Place) -> str:
+    """The run's own database."""
+    return "".join(c for c in place.name if c.isalnum())
+
+
+def connect(place: Place) -> Broker:
+    """A broker of that database."""
+    return konverse.connect(f"kafka://{place.bootstrap}", database=database(place))
 
 
 def create(broker: Broker) -> None:

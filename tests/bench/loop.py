@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import time
+from statistics import median
 from typing import Final
 
 from confluent_kafka import Consumer, Message, TopicPartition
 
-from statistics import median
-from tests.bench import conversations, fill
 from konverse.bridge.reader import Reader
+from tests.bench import conversations, fill
 from tests.bench.clients import DEADLINE_S, consumer, create_topic, producer
 from tests.bench.measure import Meter, latencies
 from tests.bench.model import WARM_UP_BATCHES, Case, Figures, Load, Place, Row, Run
-
 
 MESSAGES_EACH_FROM: Final = 250
 """Conversations of a partition: a batch of 1,000 takes four messages of each, as a backlog would."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Final
 
+from konverse.dialog.head import LogIdentity
+from tests.bench.many import open_conversations
 from tests.bench.measure import resident_growth
-from tests.bench.model import Case, Figures, Load, Place, Row, Run, Unwritten
+from tests.bench.model import Case, Figures, Load, Place, Row, Run
 
 
 def owner(place: Place, load: Load) -> object:
-    """The state of an owner with `load.conversations` open conversations, each of which received one message."""
-    raise Unwritten
+    """The state of an owner with `load.conversations` open conversations, each of which received two messages."""
+    return open_conversations(LogIdentity(place.name, 0, bytes(16), bytes(16), bytes(16)), load.conversations)
 
 
 def product(place: Place, load: Load) -> Figures:

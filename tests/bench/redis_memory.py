@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Final
 
+from konverse.bridge.view import ViewStore, connect_redis
+from konverse.dialog.head import LogIdentity
+from konverse.dialog.view import Show, field_of, pack
+from konverse.schemas.catalog import Queue
+from konverse.schemas.identifiers import NATIVE_SUBSCRIPTION
+from tests.bench.clients import PARTITIONS
+from tests.bench.many import open_conversations
 from tests.bench.measure import redis_growth
-from tests.bench.model import Case, Figures, Load, Place, Row, Run, Unwritten
+from tests.bench.model import Case, Figures, Load, Place, Row, Run
 
 
 def view(place: Place, load: Load) -> None:
     """Let the view of the queue `place.name` show `load.conversations` open conversations; close every connection."""
-    raise Unwritten
+    queue = Queue("Orders", place.name, NATIVE_SUBSCRIPTION, PARTITIONS, bytes(16), bytes(16), bytes(16))
+    share = load.conversations // PARTITIONS
+    with closing(connect_redis(place.redis_url)) as client:
+        store = ViewStore(client, queue)
+        for number in range(PARTITIONS):
+            state = open_conversations(LogIdentity(place.name, number, bytes(16), bytes(16), bytes(16)), share)
+            rows = [(field_of(endpoint), pack(endpoint)) for endpoint in state.live()]
+            store.show(number, Show(1, 1_000_000, bytes(16), rows, [], 0, whole=True), share)
 
 
 def product(place: Place, load: Load) -> Figures:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Final
 
 from konverse.deploy.jars import spark_connector_jars
 from konverse.deploy.java import find_java, spark_java_home
-from tests.bench import fill
+from tests.bench import conversations, fill
 from tests.bench.clients import PARTITIONS
 from tests.bench.measure import Meter
-from tests.bench.model import Case, Figures, Load, Place, Row, Run, Unwritten
+from tests.bench.model import Case, Figures, Load, Place, Row, Run
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,7 +35,16 @@ def raw(place: Place, load: Load) -> Figures:
 
 def product(place: Place, load: Load) -> Figures:
     """The same of a queue: `spark.read.format("konverse")`, options `bootstrap` and `queue`, through `timed`."""
-    raise Unwritten
+    session = spark(connector=False)
+    frame = (
+        session.read.format("konverse")
+        .option("bootstrap", place.bootstrap)
+        .option("database", conversations.database(place))
+        .option("queue", conversations.QUEUE)
+        .load()
+        .select("key", "body", "conversation", "sequence", "message_type", "partition", "offset")
+    )
+    return timed(session, frame, load)
 
 
 def timed(session: SparkSession, frame: DataFrame, load: Load) -> Figures:

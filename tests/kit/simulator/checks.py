@@ -14,6 +14,7 @@ from konverse.schemas.records import Kind, Role
 from .failure import SimulationFailure
 from .places import Place
 from .reference import Reference, Said, Side
+from .sending import Plan
 from .world import World
 
 UNSAID = "not said by any commit that counts"
@@ -248,12 +249,25 @@ def _sends(world: World, references: dict[Address, Reference]) -> Iterator[str]:
                 yield f"I6: the bounce of {counter} of {writer.hex()} reached no mailbox"
     for session in world.sessions:
         for plan in session.plans:
+            if not session.shut_out:
+                yield from _end_was_last(references, session.session.writer, plan)
             side = _side(references[plan.dialog.target.address], Role.TARGET, plan.dialog.conversation)
             if side is None:
                 continue
             bodies = [heard.body for heard in side.heard if heard.writer == session.session.writer]
             if bodies != plan.sent[: len(bodies)]:
                 yield f"I20: {plan.dialog.conversation.hex()} received {bodies}, {plan.sent} were sent"
+
+
+def _end_was_last(references: dict[Address, Reference], writer: bytes, plan: Plan) -> Iterator[str]:
+    """END of a session does not overtake what it sent before: whatever comes too late, somebody else has ended."""
+    conversation = plan.dialog.conversation
+    home = _side(references[plan.dialog.begin.home], Role.INITIATOR, conversation)
+    if home is None or not home.ended_by_session:
+        return
+    for late_writer, counter, late_conversation in references[plan.dialog.begin.target].too_late:
+        if (late_writer, late_conversation) == (writer, conversation):
+            yield f"I20: END of {conversation.hex()} overtook record {counter} of the session that ended it"
 
 
 def _side(reference: Reference, role: Role, conversation: bytes) -> Side | None:

@@ -265,8 +265,12 @@ class OwnerProcess:
             self._tell(DataRead(columns(kafka.read(place.data, effect.start, effect.end))))
 
     def _poll(self) -> None:
-        read = self.world.kafka.read(self.place.data, self._position, self.place.data.end)
-        self._position = read.next_offset
+        world, start = self.world, self._position
+        if start and not world.kafka.calm and world.choices.chance(world.swarm.doubled_reads):
+            start -= 1 + world.choices.choose(start)
+            world.sometimes.happened("read twice")
+        read = world.kafka.read(self.place.data, start, self.place.data.end)
+        self._position = max(self._position, read.next_offset)
         self._tell(DataRead(columns(read)))
 
     def _ingest(self) -> None:

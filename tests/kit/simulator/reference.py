@@ -70,6 +70,7 @@ class Side:
     """Writer -> highest counter that was accepted."""
     talked: bool = False
     ended: bool = False
+    ended_by_session: bool = False
     peer_ended: bool = False
     peer_failed: bool = False
 
@@ -101,6 +102,8 @@ class Reference:
         """Writer -> its counters in the order in which they were taken."""
         self.closed: dict[bytes, int] = {}
         self.verdicts: dict[tuple[bytes, int], str] = {}
+        self.too_late: list[tuple[bytes, int, bytes]] = []
+        """Writer, counter and conversation of messages that came when the conversation was over."""
         self.sides: list[Side] = []
         self.living: dict[Key, Side] = {}
         self.table: dict[int, Side] = {}
@@ -241,6 +244,7 @@ class Reference:
             case Kind.END_CALL:
                 side = self.living.get((int(envelope.role), envelope.conversation))
                 if side is not None and not side.ended:
+                    side.ended_by_session = True
                     self._end(side, failed=bool(record.body))
             case Kind.END | Kind.ERROR:
                 self._peer_end(envelope, record)
@@ -260,6 +264,7 @@ class Reference:
         begin = envelope.suffix.begin
         if key not in self.living:
             if not envelope.flags & 1 or begin is None or role is Role.INITIATOR:
+                self.too_late.append((envelope.writer, envelope.counter, envelope.conversation))
                 return self._bounce(envelope, record, BounceReason.NO_ENDPOINT)
             if self.tombstones.get(envelope.conversation) == envelope.writer:
                 del self.tombstones[envelope.conversation]
@@ -269,6 +274,7 @@ class Reference:
         if side.ended:
             return "discarded"
         if side.peer_ended or side.peer_failed:
+            self.too_late.append((envelope.writer, envelope.counter, envelope.conversation))
             return self._bounce(envelope, record, BounceReason.ENDED)
         side.talked = True
         misnumbered = envelope.sequence not in (-1, len(side.heard))

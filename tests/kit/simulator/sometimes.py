@@ -22,6 +22,7 @@ PATHS: Final = {
     "undecodable": "a journal holds bytes that are no record",
     "stale end": "an owner recovered from an end of the journal that was too low",
     "short read": "a read returned less than was asked for",
+    "read twice": "an owner was given data records that it had already",
     "hole": "a data log has a transaction marker",
     "duplicate": "a record was dropped because its counter was there already",
     "gap": "a record was dropped because one before it is missing",

@@ -42,6 +42,7 @@ class Swarm:
     holes: int
     short_reads: int
     stale_ends: int
+    doubled_reads: int
     garbage: int
     # processes
     crashes: int
@@ -98,6 +99,7 @@ def draw(choices: Choices) -> Swarm:
         holes=rate(150, 500),
         short_reads=rate(600),
         stale_ends=rate(500),
+        doubled_reads=rate(200, 500),
         garbage=rate(5, 800),
         crashes=rate(10),
         pauses=rate(25),

@@ -65,13 +65,13 @@ def test_a_conversation_that_we_ended_before_cannot_be_ended_again_behaviour_118
         transaction.end(receiver)
 
 
-@pytest.mark.parametrize("error", [None, (1, "no")])
+@pytest.mark.parametrize(("code", "description"), [(0, ""), (1, "no")], ids=["END", "ERROR"])
 @pytest.mark.parametrize("another_was_ended", [True, False])
 def test_a_conversation_that_the_peer_ended_can_be_ended(
-    pair: Pair, error: tuple[int, str] | None, another_was_ended: bool
+    pair: Pair, code: int, description: str, another_was_ended: bool
 ) -> None:
     one, two = pair.answered("one", "two")
-    pair.target.end(pair.receiver(one.conversation), *(error or ()))
+    pair.target.end(pair.receiver(one.conversation), code, description)
     pair.target.deliver(pair.home)
     transaction = of(pair.home, one)
     if another_was_ended:

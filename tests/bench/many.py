@@ -1,0 +1,51 @@
+"""Partitions with many open conversations, built in memory and in small steps."""
+
+from __future__ import annotations
+
+from konverse.dialog.apply import apply
+from konverse.dialog.head import LogIdentity
+from konverse.dialog.ingest import Columns, ingest
+from konverse.dialog.partition import Partition
+from konverse.schemas.envelope import encode, encode_suffix, head
+from konverse.schemas.identifiers import Address
+from konverse.schemas.journal import SYSTEM_BITS, Commit, Operations
+from konverse.schemas.records import FIRST, Begin, Kind, Role, Suffix
+
+STEP = 500
+BODY = bytes(100)
+
+
+def open_conversations(identity: LogIdentity, count: int) -> Partition:
+    """A partition with so many live conversations; each received two messages, and both were consumed."""
+    state = Partition(identity)
+    home = Address("konverse.bench.Shop", 0, bytes(4))
+    writer = bytes(16)
+    heads = [head(Kind.MESSAGE, flags, Role.INITIATOR, state.address.tag, writer) for flags in (FIRST, 0)]
+    counter = number = 0
+    for start in range(0, count, STEP):
+        headers: list[bytes | None] = []
+        for place in range(start, min(start + STEP, count)):
+            conversation = place.to_bytes(16, "big")
+            begin = Begin("//shop", "//orders", "//order", home, state.address, conversation)
+            headers.append(
+                encode(heads[0] + conversation, counter, 0, encode_suffix(Suffix("//order/line", begin=begin)))
+            )
+            headers.append(
+                encode(heads[1] + conversation, counter + 1, 1, encode_suffix(Suffix("//order/line", home=home)))
+            )
+            counter += 2
+        records = [(BODY, 0, None)] * len(headers)
+        ingest(state, Columns(range(counter - len(headers), counter), headers, records, counter))
+        operations = Operations()
+        while state.ready:
+            endpoint = state.ready.popleft()
+            operations.receive_endpoints.append(endpoint.index)
+            operations.receive_positions.append(endpoint.received << SYSTEM_BITS)
+        number += 1
+        apply(state, Commit(1, b"", number, b"", counter, operations))
+        for endpoint in state.changed:
+            endpoint.changed = False
+        state.changed = []
+    if len(state.live()) != count or state.unread:
+        raise RuntimeError(f"{len(state.live())} of {count} conversations are open, {state.unread} messages unread")
+    return state

@@ -1,0 +1,406 @@
+"""What must not be asked for is refused with an error that says why, and nothing has happened then."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final
+
+import pytest
+
+import konverse
+from konverse.bridge.broker import Broker
+from konverse.bridge.dialog import Dialog
+from konverse.dialog.endpoint import Endpoint
+from konverse.dialog.transaction import Transaction
+from konverse.schemas.catalog import MessageType
+from konverse.schemas.errors import (
+    AlreadyExists,
+    BadInput,
+    BodyTooLarge,
+    BrokerClosed,
+    ContractNotFound,
+    DialogNotFound,
+    InvalidContract,
+    InvalidName,
+    InvalidSettings,
+    KafkaUnavailable,
+    KonverseError,
+    MessageTypeNotFound,
+    NotInContract,
+    QueueNotFound,
+    ServiceNotFound,
+    TransactionTooLarge,
+    WrongDirection,
+)
+from konverse.schemas.limits import BODY_BYTES_MAX, KEY_BYTES_MAX, TRANSACTION_BYTES_MAX
+from tests.kit.servers import Servers
+from tests.kit.shop import (
+    DEADLINE_S,
+    NOTE,
+    ORDER,
+    ORDER_SERVICE,
+    ORDERING,
+    RECEIPT,
+    SHOP_SERVICE,
+    begin,
+    connected,
+    fill,
+    open_shop,
+    receive,
+)
+
+pytestmark = pytest.mark.stack
+
+UNREACHABLE_WITHIN_S = 12
+
+
+@pytest.fixture(scope="module")
+def shop(servers: Servers) -> Iterator[Broker]:
+    """A shop that all tests of this module share: they are refused."""
+    with connected(servers.bootstrap, f"bad{time.time_ns()}") as broker:
+        open_shop(broker)
+        yield broker
+
+
+REFUSED: Final[dict[str, tuple[Callable[[Broker], object], type[KonverseError], int | None, str]]] = {
+    "from an unknown service": (lambda b: b.begin_dialog("?", ORDER_SERVICE), ServiceNotFound, 8423, "service '?'"),
+    "to an unknown service": (lambda b: b.begin_dialog(SHOP_SERVICE, "?"), ServiceNotFound, 8423, "create_service"),
+    "a service in other letters": (
+        lambda b: b.begin_dialog(SHOP_SERVICE, ORDER_SERVICE.upper(), ORDERING),
+        ServiceNotFound,
+        8423,
+        "byte by",
+    ),
+    "an unknown contract": (
+        lambda b: b.begin_dialog(SHOP_SERVICE, ORDER_SERVICE, "?"),
+        ContractNotFound,
+        8425,
+        "contract '?'",
+    ),
+    "a contract that the target does not accept": (
+        lambda b: b.begin_dialog(ORDER_SERVICE, SHOP_SERVICE, ORDERING),
+        ContractNotFound,
+        8425,
+        "does not accept",
+    ),
+    "a service on an unknown queue": (lambda b: b.create_service("new", queue="?"), QueueNotFound, 15151, "queue '?'"),
+    "a service with an unknown contract": (
+        lambda b: b.create_service("new", queue="Orders", contracts=["?"]),
+        ContractNotFound,
+        8425,
+        "contract '?'",
+    ),
+    "a contract with an unknown type": (
+        lambda b: b.create_contract("new", {"?": "ANY"}),
+        MessageTypeNotFound,
+        8428,
+        "message type '?'",
+    ),
+    "reading an unknown queue": (lambda b: b.reader("?"), QueueNotFound, 15151, "create_queue"),
+    "an unknown type": (lambda b: begin(b).send("?"), MessageTypeNotFound, 8428, "message type '?'"),
+    "a type that is not in the contract": (
+        lambda b: begin(b).send("DEFAULT"),
+        NotInContract,
+        8431,
+        "is not in contract",
+    ),
+    "the peer's type": (lambda b: begin(b).send(RECEIPT), WrongDirection, 8432, "this side is the initiator"),
+    "a body that is too large": (
+        lambda b: begin(b).send(ORDER, b"x" * (BODY_BYTES_MAX + 1)),
+        BodyTooLarge,
+        8459,
+        "960001 bytes",
+    ),
+    "a text for a body": (lambda b: begin(b).send(ORDER, "text"), BadInput, None, "encode it first"),
+    "no body at all": (lambda b: begin(b).send(ORDER, None), BadInput, None, "not NoneType"),
+    "a key that is too large": (lambda b: begin(b, key=b"k" * (KEY_BYTES_MAX + 1)), InvalidSettings, None, "at most"),
+    "a second message type": (lambda b: b.create_message_type(ORDER), AlreadyExists, 2714, "message type"),
+    "a second contract": (lambda b: b.create_contract(ORDERING, {ORDER: "ANY"}), AlreadyExists, 2714, "contract"),
+    "a second queue": (lambda b: b.create_queue("Orders"), AlreadyExists, 2714, "queue"),
+    "a second service": (lambda b: b.create_service(ORDER_SERVICE, queue="Orders"), AlreadyExists, 2714, "service"),
+    "a contract without types": (lambda b: b.create_contract("new", {}), InvalidContract, 8492, "nothing to send"),
+    "a contract without a type for the initiator": (
+        lambda b: b.create_contract("new", {RECEIPT: "TARGET"}),
+        InvalidContract,
+        8492,
+        "nothing to send",
+    ),
+    "a contract with an unknown side": (
+        lambda b: b.create_contract("new", {ORDER: "EVERYBODY"}),
+        InvalidContract,
+        8492,
+        "INITIATOR, TARGET or ANY",
+    ),
+    "a contract twice in a service": (
+        lambda b: b.create_service("new", queue="Orders", contracts=[ORDERING] * 2),
+        InvalidContract,
+        8492,
+        "twice",
+    ),
+    "a queue without partitions": (
+        lambda b: b.create_queue("new", partitions=0),
+        InvalidSettings,
+        None,
+        "0 partitions",
+    ),
+    "a queue with too many partitions": (
+        lambda b: b.create_queue("new", partitions=1_025),
+        InvalidSettings,
+        None,
+        "1 to 1024",
+    ),
+    "a commit of nothing": (lambda b: b.reader("Orders", batch=0), InvalidSettings, None, "batch is 0"),
+    "transactions of nothing": (
+        lambda b: b.reader("Orders", max_messages=0),
+        InvalidSettings,
+        None,
+        "max_messages is 0",
+    ),
+    "a partition that is not there": (
+        lambda b: b.reader("Orders", partitions=(0, 1)),
+        InvalidSettings,
+        None,
+        "partitions 0 to 0, not 1",
+    ),
+    "a view without Redis": (lambda b: b.view("Orders"), InvalidSettings, None, "no Redis was named"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_cannot_be_is_refused_and_the_error_says_why(shop: Broker, what: str) -> None:
+    call, error, number, words = REFUSED[what]
+    with pytest.raises(KonverseError) as caught:
+        call(shop)
+    assert type(caught.value) is error
+    assert words in str(caught.value)
+    assert caught.value.number == number
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("", "empty"),
+        ("x" * 257, "257 bytes"),
+        ("ä" * 129, "258 bytes"),
+        ("line\nbreak", "control character"),
+        ("null\0", "control character"),
+        ("\ud800", "control character"),
+        ("a\u0308", "NFC"),
+    ],
+)
+def test_a_name_that_is_none_is_refused_everywhere(shop: Broker, name: str, words: str) -> None:
+    settings = shop.settings
+    calls: list[Callable[[], object]] = [
+        lambda: shop.create_message_type(name),
+        lambda: shop.create_contract(name, {ORDER: "ANY"}),
+        lambda: shop.create_queue(name),
+        lambda: shop.create_service(name, queue="Orders"),
+        lambda: konverse.connect(settings.kafka, database=name),
+        lambda: konverse.connect(settings.kafka, database="fine", instance=name),
+    ]
+    for call in calls:
+        with pytest.raises(InvalidName) as caught:
+            call()
+        assert words in str(caught.value)
+
+
+def test_a_name_of_the_largest_size_and_of_any_script_is_a_name(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        longest = "x" * 256
+        broker.create_message_type(longest)
+        broker.create_contract("契約 ✓", {longest: "ANY"})
+        broker.create_queue("Очередь. -_/", partitions=1)
+        for service in ("ä-Dienst", "ö-Dienst"):
+            broker.create_service(service, queue="Очередь. -_/", contracts=["契約 ✓"])
+        broker.begin_dialog("ä-Dienst", "ö-Dienst", "契約 ✓").send(longest, b"x")
+        (message,) = receive(broker, "Очередь. -_/", 1)
+    assert (message.type, message.dialog.service, message.dialog.contract) == (longest, "ö-Dienst", "契約 ✓")
+
+
+def test_a_queue_whose_topic_name_would_be_too_long_is_refused_before_anything_is_made(shop: Broker) -> None:
+    with pytest.raises(InvalidName, match="Kafka allows 249"):
+        shop.create_queue("ä" * 128)
+
+
+# ------------------------------------------------------------------------------------------------------ transactions
+
+
+@pytest.fixture
+def both(servers: Servers, database: str) -> Iterator[tuple[Transaction, Endpoint, Endpoint]]:
+    """A transaction of the target, its conversation, and another one that it did not receive."""
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        for _ in range(2):
+            begin(broker).send(ORDER, b"x")
+        with broker.reader("Orders", timeout=DEADLINE_S) as reader:
+            fill(reader, 2)
+            first, second = next(reader), next(reader)
+            with second, first:
+                yield first, first.group, second.group
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "error", "words"),
+    [
+        ("?", b"", MessageTypeNotFound, "message type '?'"),
+        ("DEFAULT", b"", NotInContract, "is not in contract"),
+        (ORDER, b"", WrongDirection, "this side is the target"),
+        (RECEIPT, b"x" * (BODY_BYTES_MAX + 1), BodyTooLarge, "960001 bytes"),
+        (RECEIPT, "text", BadInput, "encode it first"),
+        (RECEIPT, 7, BadInput, "not int"),
+    ],
+)
+def test_a_handler_cannot_send_what_the_contract_or_the_size_forbids(
+    both: tuple[Transaction, Endpoint, Endpoint], kind: str, body: Any, error: type[KonverseError], words: str
+) -> None:
+    transaction, dialog, _ = both
+    for _ in range(2):  # also the second time, when the type was looked at before
+        with pytest.raises(error) as caught:
+            transaction.send(dialog, kind, body)
+        assert words in str(caught.value)
+    transaction.send(dialog, RECEIPT, b"fine")
+    assert transaction.bodies == [b"fine"]
+
+
+def test_a_handler_works_on_the_conversations_that_it_received_only(
+    both: tuple[Transaction, Endpoint, Endpoint],
+) -> None:
+    transaction, dialog, other = both
+    transaction.send(dialog, RECEIPT, b"x")
+    for _ in range(2):
+        with pytest.raises(DialogNotFound, match="does not belong to the group") as caught:
+            transaction.send(other, RECEIPT, b"x")
+        assert caught.value.number == 8426
+        with pytest.raises(DialogNotFound):
+            transaction.end(other)
+
+
+def test_a_transaction_that_does_not_fit_into_a_commit_is_refused_where_it_grows_too_large(
+    both: tuple[Transaction, Endpoint, Endpoint],
+) -> None:
+    transaction, dialog, _ = both
+    body = b"x" * 900_000
+    fits = TRANSACTION_BYTES_MAX // len(body)
+    for _ in range(fits):
+        transaction.send(dialog, RECEIPT, body)
+    with pytest.raises(TransactionTooLarge, match="Receive fewer messages at a time"):
+        transaction.send(dialog, RECEIPT, body)
+    transaction.send(dialog, RECEIPT, b"a small one fits")
+    assert len(transaction.bodies) == fits + 1
+
+
+def test_transactions_that_are_too_large_for_one_commit_together_use_several(servers: Servers, database: str) -> None:
+    body = b"x" * 900_000
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        for _ in range(5):
+            begin(broker).send(NOTE, b"x")
+        with broker.reader("Orders", timeout=DEADLINE_S) as reader:
+            fill(reader, 5)
+            transactions = [next(reader) for _ in range(5)]  # 18 MB, more than twice what one record may have
+            for transaction in transactions:
+                with transaction:
+                    for message in transaction:
+                        for _ in range(4):
+                            transaction.send(message.dialog, NOTE, body)
+            reader.settle(DEADLINE_S)
+            assert reader.owners[0].counters.commits >= 5
+        assert len(receive(broker, "Shop", 20)) == 20
+
+
+# ----------------------------------------------------------------------------------------------------------- servers
+
+
+def test_a_broker_that_does_not_run_is_a_typed_error_in_good_time() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    started = time.monotonic()
+    with pytest.raises(KafkaUnavailable, match="no Kafka broker answers at") as caught:
+        konverse.connect(f"kafka://127.0.0.1:{port}", database="any")
+    assert time.monotonic() - started < UNREACHABLE_WITHIN_S
+    assert caught.value.retriable
+
+
+def test_something_that_listens_and_never_answers_is_a_typed_error_in_good_time() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        started = time.monotonic()
+        with pytest.raises(KafkaUnavailable, match="correct the address"):
+            konverse.connect(f"kafka://127.0.0.1:{server.getsockname()[1]}", database="any")
+        assert time.monotonic() - started < UNREACHABLE_WITHIN_S
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"kafka": "localhost:9092"}, "must look like kafka://host:port"),
+        ({"kafka": "kafka://"}, "must look like kafka://host:port"),
+        ({"send_timeout_s": 0}, "KONVERSE_SEND_TIMEOUT_S"),
+        ({"group_protocol": "newest"}, "group_protocol"),
+        ({"colour": "blue"}, "colour"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_named(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidSettings) as caught:
+        konverse.connect(**{"kafka": "kafka://127.0.0.1:1", **settings})
+    assert words in str(caught.value)
+
+
+# ------------------------------------------------------------------------------------------------------------ closed
+
+
+def test_a_broker_that_was_closed_says_so_whatever_is_asked_of_it(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database, redis=servers.redis_url) as broker:
+        open_shop(broker)
+        dialog: Dialog = begin(broker)
+        dialog.send(ORDER, b"x")
+        reader = broker.reader("Orders")
+    calls: list[Callable[[], object]] = [
+        lambda: broker.create_message_type("late"),
+        lambda: broker.create_contract("late", {ORDER: "ANY"}),
+        lambda: broker.create_queue("late"),
+        lambda: broker.create_service("late", queue="Orders"),
+        lambda: begin(broker),
+        lambda: broker.reader("Orders"),
+        lambda: broker.view("Orders"),
+        lambda: dialog.send(ORDER, b"late"),
+        dialog.end,
+        lambda: reader.wait_for_partitions(1),
+    ]
+    for call in calls:
+        with pytest.raises(BrokerClosed, match="was closed"):
+            call()
+    assert reader.closed
+    assert list(reader) == []
+    for close in (broker.close, reader.close, broker.close, reader.settle):
+        close()
+    broker.flush()  # nothing is left to wait for
+    with connected(servers.bootstrap, database) as again:
+        assert again.catalog.find(MessageType, "late") is None
+        assert len(receive(again, "Orders", 1)) == 1
+
+
+def test_administrators_at_the_same_time_lose_no_change(servers: Servers, database: str) -> None:
+    def administer(name: int) -> list[str]:
+        refused = []
+        with connected(servers.bootstrap, database) as broker:
+            for number in range(4):
+                broker.create_message_type(f"{name}/{number}")
+                try:
+                    broker.create_message_type(f"everybody's {number}")
+                except AlreadyExists:
+                    refused.append(f"everybody's {number}")
+        return refused
+
+    with ThreadPoolExecutor(3) as pool:
+        refused = [name for names in pool.map(administer, range(3)) for name in names]
+    with connected(servers.bootstrap, database) as broker:
+        names = {kind.name for kind in broker.catalog.all(MessageType)}
+    assert names == {
+        "DEFAULT",
+        *(f"{name}/{number}" for name in range(3) for number in range(4)),
+        *(f"everybody's {number}" for number in range(4)),
+    }
+    assert sorted(refused) == sorted([f"everybody's {number}" for number in range(4)] * 2)

@@ -1,0 +1,169 @@
+"""Topics that an administrator made, changed, deleted or made again: said exactly, and nothing is lost by guessing."""
+
+from __future__ import annotations
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
+
+from konverse.bridge.topics import DATA_CONFIG, JOURNAL_CONFIG
+from konverse.schemas.errors import OutcomeUnknown, PartitionHalted, TopicMismatch
+from konverse.schemas.identifiers import data_topic, journal_topic, snapshot_topic
+from tests.kit.servers import Servers
+from tests.kit.shop import DEADLINE_S, ORDER, begin, connected, open_shop, queue_of, receive, send_orders, until
+
+pytestmark = pytest.mark.stack
+
+
+@pytest.fixture
+def admin(servers: Servers) -> AdminClient:
+    return AdminClient({"bootstrap.servers": servers.bootstrap})
+
+
+def delete(admin: AdminClient, topic: str) -> None:
+    admin.delete_topics([topic], operation_timeout=30)[topic].result(DEADLINE_S)
+    until(lambda: topic not in admin.list_topics(timeout=10).topics, f"{topic} is gone")
+
+
+def create(admin: AdminClient, topic: str, partitions: int, config: dict[str, str]) -> None:
+    admin.create_topics([NewTopic(topic, partitions, 1, config=config)])[topic].result(DEADLINE_S)
+    until(lambda: topic in admin.list_topics(timeout=10).topics, f"{topic} is there")
+
+
+def set_config(admin: AdminClient, topic: str, name: str, value: str) -> None:
+    entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+    resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
+    admin.incremental_alter_configs([resource])[resource].result(DEADLINE_S)
+
+
+@pytest.mark.parametrize("part", ["data", "journal"])
+def test_a_topic_that_is_missing_is_named(servers: Servers, database: str, admin: AdminClient, part: str) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker, partitions=3)
+        topic = queue_of(broker, "Orders").topic
+        topic = journal_topic(topic) if part == "journal" else topic
+        delete(admin, topic)
+        with pytest.raises(TopicMismatch) as caught:
+            broker.reader("Orders")
+    assert f"topic {topic} does not exist; create it with 3 partitions" in str(caught.value)
+
+
+@pytest.mark.parametrize("part", ["data", "journal"])
+def test_a_topic_that_was_made_again_is_not_taken_for_the_first(
+    servers: Servers, database: str, admin: AdminClient, part: str
+) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        send_orders(broker, dialogs=1, messages=3)
+        topic, config = queue_of(broker, "Orders").topic, DATA_CONFIG
+        if part == "journal":
+            topic, config = journal_topic(topic), JOURNAL_CONFIG
+        delete(admin, topic)
+        create(admin, topic, 1, config)
+        with pytest.raises(TopicMismatch, match="deleted and created again since the queue was created") as caught:
+            broker.reader("Orders")
+    assert topic in str(caught.value)
+    assert "Restore it from a backup, or drop the queue" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "value", "needed"),
+    [
+        ("data", "cleanup.policy", "compact", "delete"),
+        ("journal", "cleanup.policy", "compact", "delete"),
+        ("journal", "message.timestamp.type", "CreateTime", "LogAppendTime"),
+        ("journal", "retention.ms", "3600000", "-1"),
+        ("journal", "max.message.bytes", "1048588", JOURNAL_CONFIG["max.message.bytes"]),
+    ],
+)
+def test_a_topic_with_other_settings_is_refused_with_the_command_that_mends_it(
+    servers: Servers, database: str, admin: AdminClient, part: str, name: str, value: str, needed: str
+) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        send_orders(broker, dialogs=1, messages=1)
+        topic = queue_of(broker, "Orders").topic
+        topic = journal_topic(topic) if part == "journal" else topic
+        set_config(admin, topic, name, value)
+        with pytest.raises(TopicMismatch) as caught:
+            broker.reader("Orders")
+        assert f"topic {topic} has {name}={value}; konverse needs {needed}" in str(caught.value)
+        assert f"kafka-configs --alter --topic {topic} --add-config {name}={needed}" in str(caught.value)
+        set_config(admin, topic, name, needed)
+        assert len(receive(broker, "Orders", 1)) == 1
+
+
+def test_topics_that_an_administrator_made_before_are_used_when_they_fit(
+    servers: Servers, database: str, admin: AdminClient
+) -> None:
+    topic = data_topic("konverse", database, "Orders")
+    for name, config in (
+        (topic, DATA_CONFIG),
+        (journal_topic(topic), {**JOURNAL_CONFIG, "max.message.bytes": "10485760"}),
+        (snapshot_topic(topic), JOURNAL_CONFIG),
+    ):
+        create(admin, name, 2, config)
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker, partitions=2)
+        begin(broker).send(ORDER, b"x")
+        assert len(receive(broker, "Orders", 1)) == 1
+
+
+def test_a_queue_is_not_put_on_topics_with_another_number_of_partitions(
+    servers: Servers, database: str, admin: AdminClient
+) -> None:
+    create(admin, data_topic("konverse", database, "Orders"), 3, DATA_CONFIG)
+    with (
+        connected(servers.bootstrap, database) as broker,
+        pytest.raises(TopicMismatch, match="has 3 partitions, not 2; partitions are fixed when a queue is created"),
+    ):
+        broker.create_queue("Orders", partitions=2)
+
+
+def test_a_sender_to_a_topic_that_is_missing_learns_that_the_outcome_is_unknown(
+    servers: Servers, database: str, admin: AdminClient
+) -> None:
+    with connected(servers.bootstrap, database, send_timeout_s=8) as broker:
+        open_shop(broker)
+        dialog = begin(broker)
+        dialog.send(ORDER, b"x").wait()
+        delete(admin, queue_of(broker, "Orders").topic)
+        receipt = dialog.send(ORDER, b"y")
+        with pytest.raises(OutcomeUnknown, match="has not acknowledged message 1 within 8"):
+            receipt.wait()
+        with pytest.raises(OutcomeUnknown, match="They are kept and sent again"):
+            broker.close()
+
+
+def test_a_data_log_that_was_cut_behind_our_back_stops_the_partition_with_an_alarm(
+    servers: Servers, database: str, admin: AdminClient
+) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        send_orders(broker, dialogs=2, messages=6)
+        receive(broker, "Orders", 6)
+        topic = queue_of(broker, "Orders").topic
+        place = TopicPartition(topic, 0, 4)
+        admin.delete_records([place])[place].result(DEADLINE_S)
+        with (
+            broker.reader("Orders", timeout=DEADLINE_S) as reader,
+            pytest.raises(PartitionHalted, match="begins at 4"),
+        ):
+            next(reader)
+
+
+def test_a_journal_that_was_cut_behind_our_back_stops_the_partition_with_an_alarm(
+    servers: Servers, database: str, admin: AdminClient
+) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        send_orders(broker, dialogs=2, messages=6)
+        receive(broker, "Orders", 6)
+        topic = journal_topic(queue_of(broker, "Orders").topic)
+        place = TopicPartition(topic, 0, 1)
+        admin.delete_records([place])[place].result(DEADLINE_S)
+        with (
+            broker.reader("Orders", timeout=DEADLINE_S) as reader,
+            pytest.raises(PartitionHalted, match="begins at 1 and there is no snapshot"),
+        ):
+            next(reader)
