@@ -48,7 +48,7 @@ coverage: $(READY)  ## All tests, and the lines that none of them ran
 bench: $(READY)  ## Measure against plain Kafka and plain Spark
 	$(BIN)/python -m tests.bench
 
-chaos: $(READY)  ## Kill, stop and cut real processes; PROFILE=smoke
+chaos: $(READY)  ## Kill, stop and cut real processes; PROFILE=smoke or long
 	$(BIN)/python -m tests.chaos --profile $(PROFILE)
 
 simulate: $(READY)  ## Run the seeded simulator; SEEDS=1500 FIRST=seed

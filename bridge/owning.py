@@ -123,6 +123,12 @@ class Owning:
         if self._view is not None:
             self._view.forget(number)
 
+    def truncated(self, number: int) -> None:
+        """The data log does not hold what comes next."""
+        owner = self.owners.get(number)
+        if owner is not None:
+            self._do(number, owner, owner.step(OutOfRange(), now_ms()))
+
     def stopped(self) -> list[tuple[int, Stopped | Halted]]:
         """Partitions that were lost since the last call, and why."""
         out = list(self._stopped)

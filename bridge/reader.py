@@ -25,7 +25,7 @@ from konverse.schemas.errors import BrokerClosed, KonverseError, PartitionHalted
 from konverse.schemas.identifiers import consumer_group
 from konverse.schemas.records import Role
 
-from .kafka import FETCH_RECORDS, Kafka, check_event
+from .kafka import FETCH_RECORDS, Kafka, LogTruncated, check_event
 from .owning import Owning
 from .settings import ReaderOptions
 
@@ -267,11 +267,14 @@ class Reader:
         poll, consume = self._consumer.poll, self._consumer.consume
         messages = self._fetch_behind(poll(wait_s)) if wait_s else consume(FETCH_RECORDS, 0)
         events = [m for m in messages if m.error() is not None]
-        for event in events:
-            check_event(event)
         with self._lock:
             self._flow()
             self._owning.feed([m for m in messages if m.error() is None] if events else messages)
+            for event in events:  # after the records that came with them, which do not come again
+                try:
+                    check_event(event)
+                except LogTruncated:
+                    self._owning.truncated(event.partition() or 0)
             return self._owning.ingest() > 0
 
     def _fetch_behind(self, first: Message | None) -> list[Message]:

@@ -158,6 +158,11 @@ class Owner:
         return self._fold_on(self._resume_at, now_ms)
 
     def _out_of_range(self, _event: OutOfRange, _now_ms: int) -> list[Effect]:
+        if self.fold.waiting:
+            raise PartitionHalted(
+                f"the data log of {self.fold.head.where} does not hold offset {self.fold.data_to} any more, which its "
+                "journal has ingested: its beginning was deleted. Restore the topic or create the queue anew"
+            )
         return self._stop("the log was truncated while it was read; recover again")
 
     def _journal_folded(self, now_ms: int) -> list[Effect]:

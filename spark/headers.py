@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import chain
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -18,8 +18,8 @@ HEADERS_TYPE: Final = pa.list_(pa.field("element", pa.struct([("key", pa.string(
 KafkaHeaders = list[tuple[str, bytes | None]] | None
 
 
-_headers: Final[Callable[[Message], Any]] = Message.headers
-"""As it is for a record that was read: KafkaHeaders."""
+_headers: Final = cast("Callable[[Message], Any]", Message.headers)
+"""What it gives for a record that was read: KafkaHeaders."""
 
 
 class Headers(NamedTuple):

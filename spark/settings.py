@@ -176,7 +176,7 @@ def _offsets(option: str, value: str) -> Offsets:
         return Offsets(_position(option, text), {})
     try:
         parsed = json.loads(text)
-        partitions = {int(partition): _position(option, position) for partition, position in parsed.items()}
+        partitions: dict[int, Position] = {int(name): _position(option, position) for name, position in parsed.items()}
         if min(partitions, default=0) < 0:
             raise ValueError("a negative partition")
     except (ValueError, AttributeError):

@@ -70,6 +70,9 @@ def spark(*, connector: bool) -> SparkSession:
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     from pyspark.sql import SparkSession
 
+    from konverse.spark.session import make_discoverable
+
+    make_discoverable()
     builder = (
         SparkSession.builder.master("local[2]")
         .appName("konverse bench")

@@ -7,10 +7,10 @@ from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from konverse.bridge.topics import DATA_CONFIG, JOURNAL_CONFIG
-from konverse.schemas.errors import OutcomeUnknown, PartitionHalted, TopicMismatch
+from konverse.schemas.errors import KafkaUnavailable, KonverseError, OutcomeUnknown, PartitionHalted, TopicMismatch
 from konverse.schemas.identifiers import data_topic, journal_topic, snapshot_topic
 from tests.kit.servers import Servers
-from tests.kit.shop import DEADLINE_S, ORDER, begin, connected, open_shop, queue_of, receive, send_orders, until
+from tests.kit.shop import DEADLINE_S, ORDER, begin, connected, fill, open_shop, queue_of, receive, send_orders, until
 
 pytestmark = pytest.mark.stack
 
@@ -67,18 +67,19 @@ def test_a_topic_that_was_made_again_is_not_taken_for_the_first(
 
 
 @pytest.mark.parametrize(
-    ("part", "name", "value", "needed"),
+    ("part", "setting", "needed"),
     [
-        ("data", "cleanup.policy", "compact", "delete"),
-        ("journal", "cleanup.policy", "compact", "delete"),
-        ("journal", "message.timestamp.type", "CreateTime", "LogAppendTime"),
-        ("journal", "retention.ms", "3600000", "-1"),
-        ("journal", "max.message.bytes", "1048588", JOURNAL_CONFIG["max.message.bytes"]),
+        ("data", "cleanup.policy=compact", "delete"),
+        ("journal", "cleanup.policy=compact", "delete"),
+        ("journal", "message.timestamp.type=CreateTime", "LogAppendTime"),
+        ("journal", "retention.ms=3600000", "-1"),
+        ("journal", "max.message.bytes=1048588", JOURNAL_CONFIG["max.message.bytes"]),
     ],
 )
 def test_a_topic_with_other_settings_is_refused_with_the_command_that_mends_it(
-    servers: Servers, database: str, admin: AdminClient, part: str, name: str, value: str, needed: str
+    servers: Servers, database: str, admin: AdminClient, part: str, setting: str, needed: str
 ) -> None:
+    name, value = setting.split("=")
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
         send_orders(broker, dialogs=1, messages=1)
@@ -147,7 +148,7 @@ def test_a_data_log_that_was_cut_behind_our_back_stops_the_partition_with_an_ala
         admin.delete_records([place])[place].result(DEADLINE_S)
         with (
             broker.reader("Orders", timeout=DEADLINE_S) as reader,
-            pytest.raises(PartitionHalted, match="begins at 4"),
+            pytest.raises(PartitionHalted, match="does not hold offset 0 any more"),
         ):
             next(reader)
 
@@ -167,3 +168,23 @@ def test_a_journal_that_was_cut_behind_our_back_stops_the_partition_with_an_alar
             pytest.raises(PartitionHalted, match="begins at 1 and there is no snapshot"),
         ):
             next(reader)
+
+
+def test_a_data_log_that_is_made_again_under_a_reader_stops_it_with_a_typed_error(
+    servers: Servers, database: str, admin: AdminClient
+) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        send_orders(broker, dialogs=2, messages=6)
+        topic = queue_of(broker, "Orders").topic
+        with broker.reader("Orders", timeout=DEADLINE_S) as reader:
+            fill(reader, 6)
+            with next(reader) as transaction:
+                list(transaction)
+            delete(admin, topic)
+            create(admin, topic, 1, DATA_CONFIG)
+            with pytest.raises(KonverseError) as caught:
+                for transaction in reader:
+                    with transaction:
+                        list(transaction)
+    assert type(caught.value) in (KafkaUnavailable, PartitionHalted)

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from hypothesis import strategies as st
 
-from konverse.dialog.endpoint import Endpoint, Writer
+from konverse.dialog.endpoint import NOTHING, Endpoint, Writer
 from konverse.dialog.partition import Partition
 from konverse.schemas.envelope import PREFIX_BYTES, decode, encode
 from konverse.schemas.errors import MalformedRecord
@@ -171,6 +171,7 @@ def opened(counter: int = 0, sequence: int = 0) -> Reference:
 
 def outcome(state: Partition) -> dict[str, Any]:
     """Everything in which two folds of one log must agree."""
+    assert NOTHING == [], "the queue that all empty endpoints share was filled"
     return {
         "digest": state.digest(),
         "statistics": state.statistics,

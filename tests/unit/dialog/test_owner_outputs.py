@@ -155,6 +155,14 @@ def test_the_view_is_written_no_more_often_than_its_interval() -> None:
     assert shows(driver.step(Tick())) == []
 
 
+def test_the_last_view_of_an_owner_that_releases_is_never_too_early() -> None:
+    driver = leading(HERE, HERE, view_interval_ms=1_000)
+    driver.handle()
+    (append,) = driver.owner.release(0)
+    (show,) = shows(driver.acknowledge(append))
+    assert (show.journal_offset, show.unread) == (1, 1)
+
+
 def test_the_view_never_shows_what_the_journal_does_not_say() -> None:
     driver = leading(HERE)
     assert driver.step(Tick()) == [], "the records that were ingested are not committed yet"

@@ -164,6 +164,16 @@ def test_a_log_that_is_cut_while_it_is_read_stops(worked: Driver) -> None:
     assert (stopped.clean, stopped.fenced) == (False, False)
 
 
+def test_a_data_log_that_lost_what_the_journal_has_ingested_halts(worked: Driver) -> None:
+    next_owner = successor(worked)
+    owner = next_owner.owner
+    owner.step(Recover(0, 2), 0)
+    assert owner.step(next_owner.journal_read(0, 2), 0) == [ReadData(0, 6)]
+    (halted,) = owner.step(OutOfRange(), 0)
+    assert isinstance(halted, Halted)
+    assert "the data log of orders/0 does not hold offset 0 any more" in halted.reason
+
+
 def test_an_undecodable_record_raises_an_alarm_and_nothing_else(worked: Driver) -> None:
     worked.journal.insert(1, b"\x00 not a record")
     next_owner = successor(worked)
@@ -226,6 +236,13 @@ def test_a_claim_of_unknown_outcome_stops(driver: Driver) -> None:
     (stopped,) = driver.step(Appended(None))
     assert stopped == Stopped("the outcome of an append to the journal is unknown")
     assert driver.owner.phase is Phase.STOPPED
+
+
+def test_a_claim_is_read_back_from_the_last_record_that_was_read(worked: Driver) -> None:
+    next_owner = successor(worked)
+    (mine,) = next_owner.recover()
+    assert next_owner.owner.step(Appended(next_owner.write(mine)), 0) == [ReadJournal(2, 3)]
+    assert next_owner.owner.phase is Phase.READING_BACK
 
 
 def test_a_claim_that_comes_second_is_lost(driver: Driver) -> None:

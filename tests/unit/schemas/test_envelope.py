@@ -15,6 +15,7 @@ from konverse.schemas.envelope import (
     encode_envelope,
     encode_suffix,
     head,
+    shared,
 )
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Address
@@ -144,6 +145,23 @@ def test_a_header_is_a_prefix_two_numbers_and_a_suffix() -> None:
 def test_suffixes_that_repeat_are_read_once() -> None:
     suffix = encode_suffix(Suffix("a suffix that repeats"))
     assert decode_suffix(suffix) is decode_suffix(bytes(bytearray(suffix)))
+
+
+@pytest.mark.parametrize(
+    ("suffix", "repeats"),
+    [
+        (Suffix("a type", home=FAR), True),
+        (Suffix("a type", begin=BEGIN), False),
+        (Suffix("a type", detail=End(identifier("o"), FAR)), False),
+    ],
+    ids=["message", "FIRST", "END"],
+)
+def test_what_comes_once_is_not_remembered(suffix: Suffix, repeats: bool) -> None:
+    data = encode_suffix(suffix)
+    assert (decode_suffix(data) is decode_suffix(data)) is repeats
+    again = bytes(bytearray(data))
+    assert (shared(data) is shared(again)) is repeats
+    assert shared(again) == data
 
 
 def test_what_is_remembered_of_suffixes_is_bounded() -> None:
