@@ -299,10 +299,8 @@ class Broker:
 
     def _check_topics(self, queue: Queue) -> None:
         self._topics.check(queue.topic, queue.partitions, {"cleanup.policy": "delete"})
-        journal = journal_topic(queue.topic, queue.subscription)
-        self._topics.check(journal, queue.partitions, JOURNAL_CONFIG)
-        for topic, identifier in ((queue.topic, queue.data_topic_id), (journal, queue.journal_topic_id)):
-            self._topics.same(topic, identifier)
+        self._topics.check(journal_topic(queue.topic, queue.subscription), queue.partitions, JOURNAL_CONFIG)
+        self._topics.same_queue(queue)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -99,6 +99,15 @@ class Kafka:
             **options,
         })  # fmt: skip
 
+    def group_consumer(self, group: str) -> Consumer:
+        """For the share of a topic that a consumer group suggests."""
+        protocol = self.settings.group_protocol
+        if protocol == "consumer":
+            share = {"group.remote.assignor": "range"}
+        else:
+            share = {"partition.assignment.strategy": "cooperative-sticky"}
+        return self.consumer(**{"group.id": group, "group.protocol": protocol, **share})
+
 
 class LogReader:
     """Reads ranges of partitions, one at a time."""

@@ -21,13 +21,14 @@ from konverse.dialog.events import Halted
 from konverse.dialog.owner import Owner, Phase
 from konverse.dialog.states import State
 from konverse.dialog.transaction import Transaction
-from konverse.schemas.errors import BrokerClosed, KonverseError, PartitionHalted, SteppedDown
+from konverse.schemas.errors import BrokerClosed, KonverseError, PartitionHalted, SteppedDown, TopicMismatch
 from konverse.schemas.identifiers import consumer_group
 from konverse.schemas.records import Role
 
 from .kafka import FETCH_RECORDS, Kafka, LogTruncated, check_event
 from .owning import Owning
 from .settings import ReaderOptions
+from .topics import Topics
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -64,6 +65,7 @@ class Reader:
         self._joined_at = 0.0 if options.partitions is not None else time.monotonic() + JOIN_S
         self._claim_again_at: dict[int, float] = {}
         self._failure: KonverseError | None = None
+        self._topics = Topics(kafka)
         self._consumer = self._subscribe(kafka)
         gc.freeze()  # what is alive now stays so; looking through it again and again costs a third of a fast loop
 
@@ -312,26 +314,18 @@ class Reader:
 
     def _subscribe(self, kafka: Kafka) -> Consumer:
         self._paused: set[int] = set()
-        topic, options = self.queue.topic, self.options
-        settings = kafka.settings
-        grouped = {
-            "group.id": consumer_group(topic, self.queue.subscription),
-            "group.protocol": settings.group_protocol,
-        }
-        if settings.group_protocol == "consumer":
-            grouped["group.remote.assignor"] = "range"
-        else:
-            grouped["partition.assignment.strategy"] = "cooperative-sticky"
-        consumer = kafka.consumer(**grouped if options.partitions is None else {})
-        if options.partitions is None:
+        topic, partitions = self.queue.topic, self.options.partitions
+        if partitions is None:
+            consumer = kafka.group_consumer(consumer_group(topic, self.queue.subscription))
             consumer.subscribe([topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
-        else:
-            self._assigned.update(options.partitions)
-            places = [self._claim(number) for number in options.partitions]
-            consumer.assign(places)
-            waiting = [place for place in places if place.offset == OFFSET_END]
-            if waiting:
-                consumer.pause(waiting)
+            return consumer
+        self._assigned.update(partitions)
+        places = [self._claim(number) for number in partitions]
+        consumer = kafka.consumer()
+        consumer.assign(places)
+        waiting = [place for place in places if place.offset == OFFSET_END]
+        if waiting:
+            consumer.pause(waiting)
         return consumer
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
@@ -390,12 +384,24 @@ class Reader:
                 )
             elif number in self._assigned:
                 self._claim_again_at.setdefault(number, time.monotonic() + CLAIM_AGAIN_S)
-        if self._claim_again_at:
-            now = time.monotonic()
-            for number in [n for n, at in self._claim_again_at.items() if at <= now]:
-                del self._claim_again_at[number]
-                place = self._claim(number)
-                if place.offset != OFFSET_END:
-                    self._consumer.resume([TopicPartition(place.topic, number)])
-                    self._consumer.seek(place)
-                    self._paused.discard(number)
+        due = [number for number, at in self._claim_again_at.items() if at <= time.monotonic()]
+        if due:
+            self._claim_again(due)
+
+    def _claim_again(self, numbers: list[int]) -> None:
+        try:
+            self._topics.same_queue(self.queue)
+        except TopicMismatch as error:
+            self._failure = error
+            return
+        except KonverseError as error:
+            log.warning("partitions of queue %r cannot be claimed yet: %s", self.queue.name, error)
+            self._claim_again_at.update(dict.fromkeys(numbers, time.monotonic() + CLAIM_AGAIN_S))
+            return
+        for number in numbers:
+            del self._claim_again_at[number]
+            place = self._claim(number)
+            if place.offset != OFFSET_END:
+                self._consumer.resume([TopicPartition(place.topic, number)])
+                self._consumer.seek(place)
+                self._paused.discard(number)

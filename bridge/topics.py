@@ -9,7 +9,9 @@ from uuid import UUID
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType
 
+from konverse.schemas.catalog import Queue
 from konverse.schemas.errors import TopicMismatch
+from konverse.schemas.identifiers import journal_topic
 
 from .kafka import RECORD_BYTES_MAX, Kafka, unavailable
 
@@ -77,10 +79,14 @@ class Topics:
 
     def topic_id(self, name: str) -> bytes:
         """Kafka's own id of the topic, 16 bytes: tells a topic from its namesake of yesterday."""
+        timeout_s = self._kafka.settings.connect_timeout_s
         try:
-            described = self._kafka.admin.describe_topics(TopicCollection([name]))[name].result()
+            asked = self._kafka.admin.describe_topics(TopicCollection([name]), request_timeout=timeout_s)
+            described = asked[name].result()
         except KafkaException as error:
-            raise TopicMismatch(f"topic {name} cannot be described: {error.args[0].str()}") from None
+            if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                raise unavailable(f"topic {name} cannot be described", error) from None
+            raise TopicMismatch(f"topic {name} does not exist any more; restore it from a backup") from None
         identifier = described.topic_id
         mask = (1 << 64) - 1
         high, low = identifier.get_most_significant_bits() & mask, identifier.get_least_significant_bits() & mask
@@ -93,6 +99,11 @@ class Topics:
                 f"topic {name} was deleted and created again since the queue was created: what it held is gone. "
                 "Restore it from a backup, or drop the queue and create it anew"
             )
+
+    def same_queue(self, queue: Queue) -> None:
+        """Raise TopicMismatch when a topic of the queue is not the one that the catalog means."""
+        self.same(queue.topic, queue.data_topic_id)
+        self.same(journal_topic(queue.topic, queue.subscription), queue.journal_topic_id)
 
     def _wait_until_visible(self, name: str, partitions: int) -> None:
         """Creation is asynchronous: return when the broker that we ask knows the topic and all leaders."""

@@ -53,7 +53,7 @@ class Stream:
         return head(kind, flags, role, self.address.tag, self.writer)
 
     def push(self, output: Output) -> int:
-        """Append an output; returns its counter. (`apply` does the same inline for messages.)"""
+        """Append an output; returns its counter. `apply` does the same inline for messages."""
         counter = self.next
         header = encode(output.prefix, counter, output.sequence, output.suffix)
         self.entries.append((header, output.key, output.body))

@@ -355,7 +355,7 @@ class Owner:
         return effects + self._show(now_ms)
 
     def release(self, now_ms: int) -> list[Effect]:
-        """Give the partition back: commit what is finished and say that this was no crash; the rest is received again."""
+        """Give the partition back: commit what is finished and say that this was no crash."""
         self._releasing = True
         return self.commit(now_ms)
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Final, Literal
+from typing import Any, Final, Literal
 from uuid import UUID
 
 from konverse.schemas.errors import InvalidSettings
@@ -31,15 +31,14 @@ DEFAULT_INSTANCE: Final = "konverse"
 DEFAULT_DATABASE: Final = "default"
 """As `konverse.connect` has them."""
 
-FIXED: Final = frozenset({
-    "auto.offset.reset",
-    "bootstrap.servers",
-    "enable.auto.commit",
-    "enable.auto.offset.store",
-    "enable.partition.eof",
-    "isolation.level",
-    "max.poll.interval.ms",
-})  # fmt: skip
+FIXED: Final[dict[str, Any]] = {
+    "auto.offset.reset": "error",
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    "enable.partition.eof": True,  # ends behind a transaction's marker carry no record
+    "isolation.level": "read_committed",
+    "max.poll.interval.ms": 86_400_000,  # Spark may let a task wait
+}
 """Settings of the client on which correctness rests; nobody may change them."""
 
 _SERVER: Final = re.compile(r"(?:kafka://)?((?:\[[0-9A-Fa-f:.]+\]|[^\s,:/\[\]]+):(\d{1,5}))/?")

@@ -26,7 +26,7 @@ from konverse.schemas.errors import (
     UnknownObject,
 )
 
-from .settings import Settings
+from .settings import FIXED, Settings
 
 ANSWER_S_MAX: Final = 10.0
 """How long a broker may take to answer before it counts as unreachable."""
@@ -57,14 +57,6 @@ _DEFAULTS: Final[dict[str, Any]] = {
     "fetch.message.max.bytes": 4_194_304,
     "queued.max.messages.kbytes": 16_384,  # bounds the memory of a task
 }
-_FIXED: Final[dict[str, Any]] = {
-    "auto.offset.reset": "error",
-    "enable.auto.commit": False,
-    "enable.auto.offset.store": False,
-    "enable.partition.eof": True,  # ends behind a transaction's marker carry no record
-    "isolation.level": "read_committed",
-    "max.poll.interval.ms": 86_400_000,  # Spark may let a task wait
-}
 
 
 class Bounds(NamedTuple):
@@ -80,7 +72,7 @@ class Topic:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._trouble = ""
-        config = {**_DEFAULTS, **settings.client, **_FIXED}
+        config = {**_DEFAULTS, **settings.client, **FIXED}
         config["bootstrap.servers"] = settings.bootstrap
         config["error_cb"] = self._remember
         try:

@@ -21,8 +21,8 @@ def open_conversations(identity: LogIdentity, count: int) -> Partition:
     home = Address("konverse.bench.Shop", 0, bytes(4))
     writer = bytes(16)
     heads = [head(Kind.MESSAGE, flags, Role.INITIATOR, state.address.tag, writer) for flags in (FIRST, 0)]
-    counter = number = 0
-    for start in range(0, count, STEP):
+    counter = 0
+    for number, start in enumerate(range(0, count, STEP), 1):
         headers: list[bytes | None] = []
         for place in range(start, min(start + STEP, count)):
             conversation = place.to_bytes(16, "big")
@@ -41,7 +41,6 @@ def open_conversations(identity: LogIdentity, count: int) -> Partition:
             endpoint = state.ready.popleft()
             operations.receive_endpoints.append(endpoint.index)
             operations.receive_positions.append(endpoint.received << SYSTEM_BITS)
-        number += 1
         apply(state, Commit(1, b"", number, b"", counter, operations))
         for endpoint in state.changed:
             endpoint.changed = False

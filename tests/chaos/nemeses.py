@@ -39,7 +39,7 @@ class Arena:
 
 
 def kill_worker(arena: Arena) -> None:
-    """kill -9 of a worker; another one takes its place."""
+    """A worker is ended with kill -9; another one takes its place."""
     place = arena.random.randrange(len(arena.workers))
     worker = arena.workers[place]
     worker.send_signal(signal.SIGKILL)
@@ -49,7 +49,7 @@ def kill_worker(arena: Arena) -> None:
 
 
 def kill_sender(arena: Arena) -> None:
-    """kill -9 of a sender; another one sends on dialogs of its own."""
+    """A sender is ended with kill -9; another one sends on dialogs of its own."""
     place = arena.random.randrange(len(arena.senders))
     sender = arena.senders[place]
     if sender.process.poll() is None:
@@ -90,7 +90,7 @@ def lie_in_redis(arena: Arena) -> None:
 
 
 def kill_broker(arena: Arena) -> None:
-    """kill -9 of Kafka, and start it again."""
+    """Kafka is ended with kill -9, and start it again."""
     name = next(name for name in arena.stack.servers if name.startswith("kafka"))
     arena.stack.kill(name)
     arena.count("broker killed")
