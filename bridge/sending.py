@@ -11,6 +11,7 @@ interpreter with every message (twice the cost, measured). A thread of ours serv
 
 from __future__ import annotations
 
+import gc
 import logging
 import threading
 import time
@@ -22,7 +23,7 @@ from confluent_kafka import KafkaException, Producer
 from konverse.dialog.session import DialogState, Hand, Lane, Session, SessionDialog
 from konverse.schemas.envelope import HEADER
 from konverse.schemas.errors import BrokerClosed, OutcomeUnknown, QueueFull
-from konverse.schemas.limits import BODY_BYTES_MAX
+from konverse.schemas.limits import BODY_BYTES_MAX, SESSION_WINDOW_BYTES_MAX, SESSION_WINDOW_RECORDS_MAX
 from konverse.schemas.records import Begin
 
 from .kafka import Headers, Kafka
@@ -87,9 +88,13 @@ class Sender:
         self._waiters = 0
         self._waiting_since: float | None = None
         self._pausing = False
+        self._failed = self._on_failure  # bound once
+        self._free = True
+        """Nothing keeps senders waiting: no pause, no failure, not closed."""
         self._closed = False
         self._carrier: Headers = {HEADER: b""}
         self._producer = self._new_producer()
+        gc.freeze()  # as in `reader`: what is alive now stays so
         self._thread = threading.Thread(target=self._run, name="konverse-sender", daemon=True)
         self._thread.start()
 
@@ -107,31 +112,28 @@ class Sender:
         """Send a message; returns at once. Waits only when too much is on its way, then QueueFull."""
         with self._lock:
             target = dialog.target
-            if (
-                dialog.state is DialogState.OPEN
-                and dialog.waiting_end is None
-                and dialog.sent
+            if not (
+                dialog.open
+                and self._free
                 and len(body) <= BODY_BYTES_MAX
-                and not (target.full or self._pausing or self._failure or self._closed)
+                and len(target.kept) < SESSION_WINDOW_RECORDS_MAX
+                and target.bytes_waiting < SESSION_WINDOW_BYTES_MAX
             ):
-                counter = target.next
-                sequence = dialog.sent
-                header, key, value = dialog.stage(message_type, body)
-                self._carrier[HEADER] = header
-                address = target.address
-                try:
-                    self._produce(
-                        address.topic, value, key, address.partition, self._on_failure, None, 0, self._carrier
-                    )
-                except (BufferError, KafkaException):
-                    self._hand(self._unsent(target))
-                else:
-                    target.window.sent = counter + 1
-                    self._sends = sends = self._sends + 1
-                    if not sends & SERVE_MASK:
-                        self._serve(0)
+                return self._send_with_care(dialog, message_type, body)
+            counter = target.next
+            sequence = dialog.sent
+            self._carrier[HEADER], key, value = dialog.stage(message_type, body)
+            topic, partition = target.place
+            try:
+                self._produce(topic, value, key, partition, self._failed, None, 0, self._carrier)
+            except (BufferError, KafkaException):
+                self._hand(self._unsent(target))
                 return Receipt((self, dialog, sequence, counter))
-            return self._send_with_care(dialog, message_type, body)
+            target.window.sent = counter + 1
+            self._sends = sends = self._sends + 1
+            if not sends & SERVE_MASK:
+                self._serve(0)
+            return Receipt((self, dialog, sequence, counter))
 
     def end(self, dialog: SessionDialog, error_body: bytes = b"") -> None:
         """End a dialog; its home tells the peer when everything that was sent before counts."""
@@ -173,6 +175,7 @@ class Sender:
         finally:
             with self._changed:
                 self._closed = True
+                self._look()
                 self._changed.notify_all()
             self._thread.join()
             self._producer.purge()
@@ -238,6 +241,7 @@ class Sender:
 
     def _fail(self, reason: str) -> None:
         self._failure = self._last_failure = reason
+        self._look()
 
     def _serve_until(self, reached: Callable[[], bool], timeout_s: float) -> bool:
         """Serve the client, or wait for whoever does, until `reached`; False when that takes too long."""
@@ -287,9 +291,13 @@ class Sender:
             if len(self._producer) or self._failure:
                 return
             self._pausing = False
+            self._look()
             self._waiting_since = None
             self._hand(self.session.drained())
             self._changed.notify_all()
+
+    def _look(self) -> None:
+        self._free = not (self._pausing or self._failure or self._closed)
 
     def _pause_senders(self) -> None:
         now = time.monotonic()
@@ -297,6 +305,7 @@ class Sender:
             self._waiting_since = now
         elif now - self._waiting_since > PAUSE_AFTER_S:
             self._pausing = True
+            self._look()
 
     def _replace_producer(self) -> None:
         """Something failed: a new producer, and everything that does not count again, with the same counters."""
@@ -309,5 +318,6 @@ class Sender:
                 log.debug("the failed producer is dropped", exc_info=True)
             self._changed.wait_for(lambda: self._closed, RETRY_S)
             self._failure = None
+            self._look()
             self._producer = self._new_producer()
             self._hand(self.session.restart())

@@ -51,30 +51,35 @@ class DialogState(Enum):
 class Lane:
     """Records of the session for one destination partition: counters, and what may have to go again."""
 
-    __slots__ = ("_high", "_low", "address", "bytes_waiting", "kept", "next", "window")
+    __slots__ = ("address", "bytes_waiting", "high", "kept", "low", "next", "place", "window")
 
     def __init__(self, address: Address) -> None:
         self.address = address
+        self.place = (address.topic, address.partition)
         self.window = Window()
         self.next = 0
         self.kept: deque[Handed] = deque()
         """Records window.acked … next-1."""
         self.bytes_waiting = 0
-        self._low = SMALL
-        self._high = b""
+        self.low = SMALL
+        self.high = b""
 
     def put(self, prefix: bytes, tail: bytes, key: bytes, body: bytes | None) -> Handed:
         """The next record; `tail` is sequence number and suffix."""
         counter = self.next
-        record = (b"".join((prefix, self._low[counter & LOW_MASK], self._high, tail)), key, body)
+        record = (b"".join((prefix, self.low[counter & LOW_MASK], self.high, tail)), key, body)
         self.next = counter = counter + 1
         if not counter & LOW_MASK:
-            self._low = low_table(counter)
-            self._high = high_part(counter)
+            self.carry()
         self.kept.append(record)
         if body:
             self.bytes_waiting += len(body)
         return record
+
+    def carry(self) -> None:
+        """Renew the bytes of the running counter; needed whenever its low part starts again."""
+        self.low = low_table(self.next)
+        self.high = high_part(self.next)
 
     @property
     def full(self) -> bool:
@@ -114,6 +119,7 @@ class SessionDialog:
         "home",
         "key",
         "last",
+        "open",
         "sent",
         "state",
         "tails",
@@ -128,6 +134,8 @@ class SessionDialog:
         self.target = target
         self.key = begin.key or begin.group
         self.state = DialogState.BEGINNING
+        self.open = False
+        """FIRST was sent and no end was called: messages need no further thought."""
         self.begun_at = -1
         """Counter of BEGIN in the home lane."""
         self.last = -1
@@ -143,15 +151,22 @@ class SessionDialog:
         self._prefix = head(Kind.MESSAGE, 0, Role.INITIATOR, target.address.tag, writer) + conversation
 
     def stage(self, message_type: str, body: bytes) -> Handed:
-        """The record of the next message of an open dialog that has sent FIRST."""
+        """The record of the next message of an `open` dialog: what `Lane.put` does, inline."""
         tail = self.tails.get(message_type)
         if tail is None:
             tail = self.tails[message_type] = encode_suffix(Suffix(message_type, home=self.begin.home))
         sequence = self.sent
-        number = SMALL[sequence] if sequence <= LOW_MASK else varint(sequence)
         self.sent = sequence + 1
-        self.last = self.target.next
-        return self.target.put(self._prefix, number + tail, self.key, body)
+        lane = self.target
+        self.last = counter = lane.next
+        number = SMALL[sequence] if sequence <= LOW_MASK else varint(sequence)
+        record = (b"".join((self._prefix, lane.low[counter & LOW_MASK], lane.high, number, tail)), self.key, body)
+        lane.next = counter = counter + 1
+        if not counter & LOW_MASK:
+            lane.carry()
+        lane.kept.append(record)
+        lane.bytes_waiting += len(body)
+        return record
 
 
 class Session:
@@ -204,6 +219,7 @@ class Session:
         if dialog.waiting_end is not None:
             return []
         dialog.waiting_end = error_body
+        dialog.open = False
         self._ending.append(dialog)
         return self._release()
 
@@ -212,6 +228,7 @@ class Session:
         dialog = self.dialogs.pop(conversation, None)
         if dialog is not None:
             dialog.state = DialogState.ENDED
+            dialog.open = False
 
     def close(self) -> list[Hand]:
         """A clean end of the session: tell every destination that this writer sends nothing more. When all counts."""
@@ -291,6 +308,7 @@ class Session:
             dialog.stage(message_type, body)
             return
         dialog.sent = 1
+        dialog.open = dialog.state is DialogState.OPEN and dialog.waiting_end is None
         dialog.last = dialog.target.next
         prefix = head(Kind.MESSAGE, FIRST, Role.INITIATOR, dialog.begin.target.tag, self.writer) + dialog.conversation
         suffix = encode_suffix(Suffix(message_type, begin=dialog.begin))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pyspark.sql.datasource import (
+    EqualNullSafe,
     EqualTo,
     Filter,
     GreaterThan,
@@ -70,11 +71,10 @@ def narrowed(selection: Selection, pushed: Filter) -> Selection | None:
         return selection.among(column[0], value) if whole else None
     if not _is_whole(value):
         return None
-    if isinstance(pushed, EqualTo):
+    if isinstance(pushed, EqualTo | EqualNullSafe):
         return selection.among(column[0], (value,))
-    if type(pushed) not in _RANGES:
-        return None
-    return selection.within(column[0], *_RANGES[type(pushed)](value))
+    bounds = _RANGES.get(type(pushed))
+    return None if bounds is None else selection.within(column[0], *bounds(value))
 
 
 def select(selection: Selection, filters: Iterable[Filter]) -> tuple[Selection, Iterator[Filter]]:

@@ -67,18 +67,19 @@ def test_a_topic_that_was_made_again_is_not_taken_for_the_first(
 
 
 @pytest.mark.parametrize(
-    ("part", "setting", "needed"),
+    ("part", "case"),
     [
-        ("data", "cleanup.policy=compact", "delete"),
-        ("journal", "cleanup.policy=compact", "delete"),
-        ("journal", "message.timestamp.type=CreateTime", "LogAppendTime"),
-        ("journal", "retention.ms=3600000", "-1"),
-        ("journal", "max.message.bytes=1048588", JOURNAL_CONFIG["max.message.bytes"]),
+        ("data", ("cleanup.policy=compact", "delete")),
+        ("journal", ("cleanup.policy=compact", "delete")),
+        ("journal", ("message.timestamp.type=CreateTime", "LogAppendTime")),
+        ("journal", ("retention.ms=3600000", "-1")),
+        ("journal", ("max.message.bytes=1048588", JOURNAL_CONFIG["max.message.bytes"])),
     ],
 )
 def test_a_topic_with_other_settings_is_refused_with_the_command_that_mends_it(
-    admin: AdminClient, servers: Servers, database: str, part: str, setting: str, needed: str
+    admin: AdminClient, servers: Servers, database: str, part: str, case: tuple[str, str]
 ) -> None:
+    setting, needed = case
     name, value = setting.split("=")
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)

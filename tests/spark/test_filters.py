@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.datasource import (
+    EqualNullSafe,
     EqualTo,
     Filter,
     GreaterThan,
@@ -27,6 +28,7 @@ PARTITION: Final = ("partition",)
 
 MEANING: Final[dict[type[Filter], Callable[[int, int], bool]]] = {
     EqualTo: lambda offset, value: offset == value,
+    EqualNullSafe: lambda offset, value: offset == value,
     GreaterThan: lambda offset, value: offset > value,
     GreaterThanOrEqual: lambda offset, value: offset >= value,
     LessThan: lambda offset, value: offset < value,

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .world import World
 
 
-SLEEP_STEPS_MAX: Final = 150
+SLEEP_STEPS_MAX: Final = (150, 30, 600)
 
 
 class Taken(NamedTuple):
@@ -75,7 +75,7 @@ class Work:
         if world.choices.chance(world.swarm.raising):
             return Progress.FAILED
         if world.choices.chance(world.swarm.slow):
-            self.asleep_until = world.steps + world.choices.choose(SLEEP_STEPS_MAX)
+            self.asleep_until = world.steps + world.choices.choose(world.choices.pick(SLEEP_STEPS_MAX))
         return Progress.WORKING
 
     def _run(self) -> Iterator[None]:

@@ -69,7 +69,8 @@ class IdempotentProducer:
         address = choices.pick(list(self._lanes))
         lane = self._lanes[address]
         waiting = [batch for batch in list(lane)[:WINDOW_BATCHES] if not batch.done]
-        batch = waiting[choices.choose(len(waiting)) if choices.chance(self.kafka.swarm.reordered) else 0]
+        overtaking = not self.kafka.calm and choices.chance(self.kafka.swarm.reordered)
+        batch = waiting[choices.choose(len(waiting)) if overtaking else 0]
         if self.kafka.send(batch.request) is Outcome.ACKNOWLEDGED:
             batch.done = True
         elif not self.kafka.calm and choices.chance(250):
@@ -113,7 +114,7 @@ class LooseProducer:
     def transmit(self) -> None:
         """One exchange with Kafka."""
         choices = self._choices
-        overtaking = len(self._waiting) > 1 and choices.chance(self.kafka.swarm.reordered)
+        overtaking = not self.kafka.calm and len(self._waiting) > 1 and choices.chance(self.kafka.swarm.reordered)
         address, counter, request = self._waiting.pop(choices.choose(min(len(self._waiting), 4)) if overtaking else 0)
         self._sent.append(request)
         outcome = self.kafka.send(request)

@@ -65,10 +65,15 @@ class Swarm:
 
 
 def draw(choices: Choices) -> Swarm:
-    """The swarm of a run."""
+    """The swarm of a run. A quarter are quiet: Kafka and processes behave, so that applications get further."""
+
+    quiet = choices.chance(250)
 
     def rate(most: int, absent: int = 300) -> int:
         return 0 if choices.chance(absent) else 1 + choices.choose(most)
+
+    def fault(most: int, absent: int = 300) -> int:
+        return 0 if quiet else rate(most, absent)
 
     choose = choices.choose
     queues = 1 + choose(3)
@@ -80,9 +85,9 @@ def draw(choices: Choices) -> Swarm:
         sessions=1 + choose(4),
         dialogs=1 + choose(2 if low_numbers else 8),
         open_dialogs=1 + choose(4),
-        messages=40 + choose(40) if low_numbers else choose(12),
+        messages=40 + choose(40) if low_numbers else choose((12, 4)[choose(2)]),
         burst=30 if low_numbers else 1 + choose(3),
-        groups=choices.chance(400),
+        groups=choices.chance(500),
         steps=250 + 60 * queues * partitions,
         batch=(100, 1, 3)[choose(3)],
         max_messages=(None, 1, 3)[choose(3)],
@@ -90,24 +95,24 @@ def draw(choices: Choices) -> Swarm:
         tiny_windows=choices.chance(500),
         low_numbers=low_numbers,
         loose=(0, 1_000, 500)[choose(3)],
-        lost=rate(150),
-        ack_lost=rate(200),
-        delayed=rate(200),
-        doubled=rate(200),
-        reordered=rate(400),
-        refused=rate(200, 700),
-        holes=rate(150, 500),
-        short_reads=rate(600),
-        stale_ends=rate(500),
-        doubled_reads=rate(200, 500),
-        garbage=rate(5, 800),
-        crashes=rate(10),
-        pauses=rate(25),
-        contenders=rate(12),
-        releases=rate(12, 500),
-        late=rate(200, 100),
-        closers=rate(10, 500),
-        view_losses=rate(8, 500),
+        lost=fault(150),
+        ack_lost=fault(200),
+        delayed=fault(200),
+        doubled=fault(200),
+        reordered=fault(400),
+        refused=fault(200, 700),
+        holes=fault(150, 500),
+        short_reads=fault(600),
+        stale_ends=fault(500),
+        doubled_reads=fault(200, 500),
+        garbage=fault(5, 800),
+        crashes=fault(10),
+        pauses=fault(25),
+        contenders=fault(12),
+        releases=fault(12, 500),
+        late=fault(200, 100),
+        closers=fault(10, 500),
+        view_losses=fault(8, 500),
         slow=rate(300),
         raising=rate(200),
         ending=rate(80, 400),
