@@ -52,7 +52,7 @@ def write(producer: Producer, queue: Queue, headers: Header, body: bytes = b"not
 def statistics_after(broker: Broker, count: int) -> tuple[Statistics, int]:
     """Answer so many orders; what the owner counted besides."""
     with broker.reader("Orders", timeout=2) as reader:
-        answered = answer(reader)
+        answered = answer(reader, lambda message: message.dialog.conversation + message.body)
         (owner,) = reader.owners
         assert answered == count
         return owner.fold.state.statistics, owner.fold.state.ingest_to

@@ -56,6 +56,7 @@ def is_quiet(process: OwnerProcess) -> bool:
     return (
         state.ingest_to == process.place.data.end == owner._journaled_to
         and not state.unread
+        and not (state.changed or state.forgotten)
         and not process.works
         and not process._outputs.outstanding
         and owner.emitter.idle

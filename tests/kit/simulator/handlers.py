@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from .world import World
 
 
-SLEEP_STEPS_MAX: Final = (150, 30, 600)
+SLEEP_STEPS_MAX: Final = 150
+"""Of a handler; one that holds a group may sleep nearly for ever, so that others of its conversations come and go."""
 
 
 class Taken(NamedTuple):
@@ -75,7 +76,9 @@ class Work:
         if world.choices.chance(world.swarm.raising):
             return Progress.FAILED
         if world.choices.chance(world.swarm.slow):
-            self.asleep_until = world.steps + world.choices.choose(world.choices.pick(SLEEP_STEPS_MAX))
+            grouped = self.transaction.group.group is not None
+            most = world.swarm.steps if grouped else SLEEP_STEPS_MAX
+            self.asleep_until = world.steps + world.choices.choose(most)
         return Progress.WORKING
 
     def _run(self) -> Iterator[None]:

@@ -76,6 +76,7 @@ def draw(choices: Choices) -> Swarm:
         return 0 if quiet else rate(most, absent)
 
     choose = choices.choose
+    groups = choices.chance(500)
     queues = 1 + choose(3)
     partitions = 1 + choose(3 if queues == 1 else 2)
     low_numbers = choices.chance(150)
@@ -87,7 +88,7 @@ def draw(choices: Choices) -> Swarm:
         open_dialogs=1 + choose(4),
         messages=40 + choose(40) if low_numbers else choose((12, 4)[choose(2)]),
         burst=30 if low_numbers else 1 + choose(3),
-        groups=choices.chance(500),
+        groups=groups,
         steps=250 + 60 * queues * partitions,
         batch=(100, 1, 3)[choose(3)],
         max_messages=(None, 1, 3)[choose(3)],
@@ -113,7 +114,7 @@ def draw(choices: Choices) -> Swarm:
         late=fault(200, 100),
         closers=fault(10, 500),
         view_losses=fault(8, 500),
-        slow=rate(300),
+        slow=rate(300, 100 if groups else 400),
         raising=rate(200),
         ending=rate(80, 400),
         failing=rate(80, 600),

@@ -1,0 +1,237 @@
+"""The view in Redis: right when it is there, rebuilt when it is lost, and of no consequence when it lies."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pytest
+import redis
+
+from konverse.bridge.broker import Broker
+from konverse.bridge.reader import Reader
+from konverse.bridge.view import ViewStore
+from konverse.deploy.settings import StackSettings
+from konverse.deploy.stack import LocalStack
+from konverse.dialog.view import Row
+from konverse.schemas.records import Role
+from tests.conftest import NewStack
+from tests.kit.oracle import prove_exactly_once
+from tests.kit.servers import Servers
+from tests.kit.shop import (
+    DEADLINE_S,
+    ORDER,
+    answer,
+    begin,
+    connected,
+    open_shop,
+    pumped,
+    queue_of,
+    send_orders,
+    until,
+)
+
+pytestmark = pytest.mark.stack
+
+
+@pytest.fixture
+def own_redis(new_stack: NewStack) -> LocalStack:
+    """A Redis that a test may flush, kill and stop; it starts empty each time."""
+    return new_stack(StackSettings(brokers=0))
+
+
+def shown(store: ViewStore, partition: int) -> dict[tuple[uuid.UUID, Role], tuple[object, ...]]:
+    """What the view says of a partition's endpoints, without the journal offsets."""
+    return {(row.conversation, row.role): _facts(row) for row in store.rows(partition)}
+
+
+def _facts(row: Row) -> tuple[object, ...]:
+    return (row.state, row.send_sequence, row.receive_sequence, row.consumed, row.unread, row.error_waits)
+
+
+def folded(reader: Reader) -> dict[int, dict[tuple[uuid.UUID, Role], tuple[object, ...]]]:
+    """What the owners of a reader know, by partition, in the same form."""
+    return {
+        owner.identity.partition: {
+            (e.id, e.role): (e.state, e.sent, e.received, e.consumed, len(e.queue), e.error is not None)
+            for e in owner.fold.state.live()
+        }
+        for owner in reader.owners
+    }
+
+
+def until_equal(reader: Reader, store: ViewStore) -> None:
+    """Wait until the view says of every partition what its owner knows, header included."""
+
+    def equal() -> bool:
+        for owner in reader.owners:
+            number, state = owner.identity.partition, owner.fold.state
+            header = store.header(number)
+            if header is None or not header.complete or shown(store, number) != folded(reader)[number]:
+                return False
+            if (header.unread, header.open, header.owner) != (state.unread, len(state.live()), owner.claim_id.hex()):
+                return False
+        return True
+
+    until(equal, "the view equals the fold")
+
+
+@dataclass
+class Answering:
+    """A reader of Orders that answers in a thread of its own."""
+
+    reader: Reader
+    answered: int = 0
+
+
+@contextmanager
+def answering(broker: Broker) -> Iterator[Answering]:
+    """Answer orders while the block runs, and all that are left when it ends."""
+    reader = broker.reader("Orders")
+    it = Answering(reader)
+    stop = threading.Event()
+
+    def nonce(message: object) -> bytes:
+        it.answered += 1
+        if stop.is_set():
+            reader.options.__class__  # noqa: B018
+        return uuid.uuid4().bytes
+
+    thread = threading.Thread(target=lambda: answer(reader, nonce), daemon=True)
+    thread.start()
+    try:
+        yield it
+    finally:
+        stop.set()
+        reader.close()
+        thread.join(DEADLINE_S)
+
+
+def test_the_view_says_what_the_owners_know(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database, redis=servers.redis_url) as broker:
+        open_shop(broker, partitions=3)
+        sent = send_orders(broker, dialogs=30, messages=90)
+        store = broker.view("Orders")
+        with broker.reader("Orders", batch=7) as reader:
+            reader.wait_for_partitions(3, DEADLINE_S)
+            with pumped(reader):
+                until(lambda: sum(o.fold.state.unread for o in reader.owners) == 90, "all orders are in")
+                until_equal(reader, store)
+            for _ in range(10):
+                with next(reader) as transaction:
+                    for message in transaction:
+                        transaction.send(message.dialog, "//sales/Receipt", b"x")
+            reader.settle(DEADLINE_S)
+            with pumped(reader):
+                until_equal(reader, store)
+        conversation = next(iter(sent))
+        ((_, row),) = store.find(conversation)
+        assert (row.conversation.bytes, row.role, row.receive_sequence) == (conversation, Role.TARGET, 3)
+        headers = [store.header(number) for number in range(3)]
+        assert sum(header.open for header in headers if header) == 30
+
+
+def test_a_view_that_is_flushed_in_the_middle_is_rebuilt_and_nothing_is_lost(
+    servers: Servers, database: str, own_redis: LocalStack
+) -> None:
+    client = redis.Redis.from_url(own_redis.redis_url)
+    with connected(servers.bootstrap, database, redis=own_redis.redis_url) as broker:
+        open_shop(broker, partitions=2)
+        store = broker.view("Orders")
+        sent: dict[bytes, list[bytes]] = {}
+        with answering(broker) as work:
+            for round_ in range(1, 6):
+                sent |= send_orders(broker, dialogs=10, messages=80)
+                client.flushall()
+                until(lambda done=80 * round_: work.answered >= done, "the orders are answered")  # type: ignore[misc]
+            client.flushall()
+            started = time.monotonic()
+            until_equal(work.reader, store)
+            print(f"the view of 50 conversations was rebuilt after {time.monotonic() - started:.2f} s")
+            assert sum(len(store.rows(number)) for number in range(2)) == 50
+        prove_exactly_once(servers.bootstrap, queue_of(broker, "Orders"), queue_of(broker, "Shop"), sent)
+
+
+def test_garbage_in_the_view_changes_nothing_and_does_not_stay(
+    servers: Servers, database: str, own_redis: LocalStack
+) -> None:
+    client = redis.Redis.from_url(own_redis.redis_url)
+    rng = random.Random(7)
+
+    def spoil() -> None:
+        for key in client.scan_iter("konverse:*", count=1_000):
+            dice = rng.randrange(6)
+            if key.endswith(b":header"):
+                lies = {
+                    "claim": "many",
+                    "journal": "-",
+                    "incarnation": rng.randbytes(16),
+                    "unread": "x",
+                    "complete": "",
+                }
+                (client.set(key, "no hash") if dice == 0 else client.hset(key, mapping=lies))
+            elif dice == 0:
+                client.set(key, "no hash")
+            elif dice == 1:
+                client.delete(key)
+            else:
+                client.hset(key, mapping={rng.randbytes(17): rng.randbytes(dice * 5) for _ in range(3)})
+
+    with connected(servers.bootstrap, database, redis=own_redis.redis_url) as broker:
+        open_shop(broker, partitions=2)
+        sent: dict[bytes, list[bytes]] = {}
+        with answering(broker) as work:
+            for round_ in range(1, 6):
+                sent |= send_orders(broker, dialogs=10, messages=40)
+                spoil()
+                until(lambda done=40 * round_: work.answered >= done, "the orders are answered")  # type: ignore[misc]
+            spoil()
+            sent |= send_orders(broker, dialogs=30, messages=30)  # every partition has something to show again
+            until_equal(work.reader, broker.view("Orders"))
+        prove_exactly_once(servers.bootstrap, queue_of(broker, "Orders"), queue_of(broker, "Shop"), sent)
+
+
+def test_work_goes_on_without_redis_and_the_view_catches_up_when_it_comes(
+    servers: Servers, database: str, own_redis: LocalStack
+) -> None:
+    own_redis.kill("redis")
+    with connected(servers.bootstrap, database, redis=own_redis.redis_url) as broker:
+        open_shop(broker, partitions=2)
+        with answering(broker) as work:
+            sent = send_orders(broker, dialogs=10, messages=100)
+            until(lambda: work.answered >= 100, "the orders are answered without Redis")
+            own_redis.restart("redis")
+            until_equal(work.reader, broker.view("Orders"))
+            own_redis.kill("redis")
+            sent |= send_orders(broker, dialogs=10, messages=100)
+            until(lambda: work.answered >= 200, "the orders are answered without Redis again")
+            own_redis.restart("redis")
+            until_equal(work.reader, broker.view("Orders"))
+        prove_exactly_once(servers.bootstrap, queue_of(broker, "Orders"), queue_of(broker, "Shop"), sent)
+
+
+def test_a_redis_that_hangs_delays_no_commit(servers: Servers, database: str, own_redis: LocalStack) -> None:
+    with connected(servers.bootstrap, database, redis=own_redis.redis_url) as broker:
+        open_shop(broker)
+        with answering(broker) as work:
+            begin(broker).send(ORDER, b"x")
+            until(lambda: work.answered >= 1, "the first order is answered")
+            until_equal(work.reader, broker.view("Orders"))
+            os.kill(own_redis.pids["redis"], signal.SIGSTOP)
+            try:
+                (owner,) = work.reader.owners
+                before = owner.counters.commits
+                sent = send_orders(broker, dialogs=10, messages=100)
+                until(lambda: work.answered >= 101, "the orders are answered")
+                until(lambda: owner.counters.commits > before and not work.reader._owning.busy, "they are committed")
+            finally:
+                os.kill(own_redis.pids["redis"], signal.SIGCONT)
+            until_equal(work.reader, broker.view("Orders"))
+        prove_exactly_once(servers.bootstrap, queue_of(broker, "Orders"), queue_of(broker, "Shop"), sent)
