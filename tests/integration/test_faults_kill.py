@@ -37,7 +37,7 @@ def test_a_worker_killed_at_any_point_loses_and_doubles_nothing(
         sent = send_orders(broker, dialogs=8, messages=24)
         with Worker(job) as first:
             assert first.wait() == -signal.SIGKILL, first.errors
-            assert [event["at"] for event in first.said("dies")] == [point]
+            assert [event["point"] for event in first.said("dies")] == [point]
         sent |= send_orders(broker, dialogs=2, messages=4)
         with Worker(Job(job.bootstrap, job.database, job.log, partitions=[0], idle_s=1.0)) as second:
             assert second.wait() == 0, second.errors

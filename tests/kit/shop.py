@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -128,6 +129,11 @@ def answer(reader: Reader, body: Callable[[Message], bytes] = lambda message: b"
                     transaction.send(message.dialog, RECEIPT, body(message))
                     answered += 1
     return answered
+
+
+def answer_once(reader: Reader) -> int:
+    """Answer every order with a body that comes once."""
+    return answer(reader, lambda _: uuid.uuid4().bytes)
 
 
 @contextmanager

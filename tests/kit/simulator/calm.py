@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from .owning import OwnerProcess
+from .owning import WORKS_MAX, OwnerProcess
 
 CALM_STEPS_MAX: Final = 200
 
@@ -37,8 +37,8 @@ def _next(process: OwnerProcess) -> Callable[[], None] | None:
         (process._outputs.outstanding, process._settle),
         (process._position < process.place.data.end, process._poll),
         (owner.fold.data and owner.has_room, process._ingest),
-        (process.works, process._work),
-        (owner.fold.state.ready and not process._releasing, process._take),
+        (any(work.awake for work in process.works), process._work),
+        (owner.fold.state.ready and not process._releasing and len(process.works) < WORKS_MAX, process._take),
         (owner.staging.finished, process._commit),
         (process._releasing, process.release),
         (process._view.waiting, process._view.write),

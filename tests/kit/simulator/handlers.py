@@ -60,18 +60,23 @@ class Work:
         self._steps = self._run()
         world.history.works.append(self)
 
+    @property
+    def awake(self) -> bool:
+        """It goes on when it is asked to."""
+        return not self.world.lively or self.asleep_until <= self.world.steps
+
     def go_on(self) -> Progress:
         """Some more messages."""
         world = self.world
         try:
-            for _ in range(4 if world.kafka.calm else 1 + world.choices.choose(4)):
+            for _ in range(1 + world.choices.choose(4)):
                 next(self._steps)
         except StopIteration:
             return Progress.DONE
         except InvalidState:
             world.sometimes.happened("state changed")
             return Progress.FAILED
-        if world.kafka.calm:
+        if not world.lively:
             return Progress.WORKING
         if world.choices.chance(world.swarm.raising):
             return Progress.FAILED
@@ -95,13 +100,13 @@ class Work:
             elif dialog.state.code in ("SO", "CO") and dialog.conversation not in self.ended:
                 yield
                 self._answer(message)
-            if not world.kafka.calm and world.choices.chance(world.swarm.leaving):
+            if world.lively and world.choices.chance(world.swarm.leaving):
                 world.sometimes.happened("partial")
                 return
             yield
 
     def _answer(self, message: Message) -> None:
-        choices, swarm, calm = self.world.choices, self.world.swarm, self.world.kafka.calm
+        choices, swarm, calm = self.world.choices, self.world.swarm, not self.world.lively
         dialog = message.dialog
         if dialog.is_initiator:
             count = int(not calm and choices.chance(swarm.answering))

@@ -98,7 +98,7 @@ class OwnerProcess:
             actions.append(self._commit)
         elif self._releasing:
             actions.append(self.release)
-        if self.works:
+        if any(work.awake for work in self.works):
             actions.append(self._work)
         if self._outputs.waiting:
             actions += (self._transmit, self._transmit)
@@ -289,9 +289,7 @@ class OwnerProcess:
     def _work(self) -> None:
         owner, world = self.owner, self.world
         assert owner is not None
-        work = world.choices.pick(self.works)
-        if work.asleep_until > world.steps and not world.kafka.calm:
-            return
+        work = world.choices.pick([work for work in self.works if work.awake])
         progress = work.go_on()
         if progress is Progress.DONE:
             self.works.remove(work)

@@ -25,6 +25,8 @@ COUNTER_AT: Final = 39
 """Place of the counter in a header (protocol.md section 2)."""
 
 STALLED_STEPS_MAX: Final = 5
+LIVELY_STEPS: Final = 6
+CALM_STEPS_MAX: Final = 400
 
 
 class Plan:
@@ -78,7 +80,9 @@ class SessionProcess:
             self.closed = self.session.idle
         else:
             sending = [plan for plan in self.plans if not plan.over]
-            if self._dialogs_left and len(sending) < self.world.swarm.open_dialogs:
+            swarm = self.world.swarm
+            may_begin = self._dialogs_left and len(sending) < swarm.open_dialogs
+            if may_begin and (not self.plans or self.world.choices.chance(swarm.beginning)):
                 actions.append(self._begin)
             if sending:
                 actions += (self._send, self._send, self._hear_news)
@@ -138,7 +142,7 @@ class SessionProcess:
         world = self.world
         plans = [plan for plan in self.plans if not plan.over]
         plan = world.choices.pick([plan for plan in plans if not plan.left] or plans)
-        failed = not world.kafka.calm and world.choices.chance(world.swarm.failing)
+        failed = world.lively and world.choices.chance(world.swarm.failing)
         plan.over = True
         self._hand(self.session.end(plan.dialog, error_body(5, "enough") if failed else b""))
 
@@ -226,12 +230,16 @@ class SessionProcess:
     # --------------------------------------------------------------------------------------------------------- calm
 
     def settle_down(self) -> None:
-        """Without faults: finish what was begun, then close."""
-        for _ in range(400):
+        """Without faults: go on for a while, then finish what was begun, and close."""
+        for _ in range(LIVELY_STEPS if self.world.lively else 0):
+            self.step()
+        for _ in range(CALM_STEPS_MAX):
             if not self._producer.empty:
                 self._transmit()
             elif self._outstanding:
                 self._settle()
+            elif self.world.lively:
+                break
             elif self.session.closing:
                 self.closed = self.session.idle
                 break

@@ -18,6 +18,8 @@ class Swarm:
     dialogs: int
     open_dialogs: int
     """A session begins the next one when it has fewer."""
+    beginning: int
+    """Rate of beginning it at once; else the session looks again later."""
     messages: int
     burst: int
     groups: bool
@@ -86,6 +88,7 @@ def draw(choices: Choices) -> Swarm:
         sessions=1 + choose(4),
         dialogs=1 + choose(2 if low_numbers else 8),
         open_dialogs=1 + choose(4),
+        beginning=(1_000, 200, 60)[choose(3)],
         messages=40 + choose(40) if low_numbers else choose((12, 4)[choose(2)]),
         burst=30 if low_numbers else 1 + choose(3),
         groups=groups,

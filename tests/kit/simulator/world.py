@@ -24,6 +24,12 @@ from .sometimes import Sometimes
 from .swarm import Swarm
 
 CALM_ROUNDS_MAX: Final = 80
+LIVELY_ROUNDS: Final = 8
+"""Calm rounds in which applications go on as before: handlers sleep, sessions begin dialogs."""
+
+ROUND_STEPS: Final = 40
+"""What a calm round counts for those who sleep."""
+
 ROUND_MS: Final = 1_100
 """Longer than every interval of the product."""
 
@@ -47,6 +53,8 @@ class World:
         self.kafka = Kafka(choices, swarm, self.sometimes)
         self.kafka.on_append = self._appended
         self.steps = 0
+        self.lively = True
+        """Applications still do as they like."""
         self._identifiers = 0
         self._messages = 0
         self.late_shows: list[tuple[RedisView, Show]] = []
@@ -199,13 +207,15 @@ class World:
         living = [session for session in self.sessions if not session.dead]
         for turn in range(CALM_ROUNDS_MAX):
             kafka.now_ms += ROUND_MS
-            if turn in (1, 4, 9):
+            self.steps += ROUND_STEPS
+            self.lively = turn < LIVELY_ROUNDS
+            if turn in (1, 4, LIVELY_ROUNDS + 2):
                 self._deliver_most()
             for session in living:
                 session.settle_down()
             for owner in self.owners:
                 settle_down(owner)
-            if turn > 9 and all(session.closed for session in living) and all(map(is_quiet, self.owners)):
+            if turn > LIVELY_ROUNDS + 2 and all(session.closed for session in living) and all(map(is_quiet, self.owners)):
                 return
         waiting = [f"owner of {owner.place.name}" for owner in self.owners if not is_quiet(owner)]
         waiting += [f"session {session.session.writer.hex()}" for session in living if not session.closed]

@@ -77,6 +77,32 @@ def test_a_target_numbers_its_answers_from_zero(pair: Pair) -> None:
     assert pair.home.state.statistics.misnumbered == 0
 
 
+@pytest.mark.parametrize("runs", [[8_190, 5, 8_190], [16_390], [1] * 5 + [8_187, 8_192, 1]], ids=str)
+def test_counters_and_numbers_of_outputs_are_right_beyond_the_tables(pair: Pair, runs: list[int]) -> None:
+    one, two = pair.receiver(pair.begin("one")), pair.receiver(pair.begin("two"))
+    for count in runs:
+        pair.target.send(one, *[b""] * count)
+    pair.target.send(two, b"")
+    sent = [one.envelope for one in pair.target.outputs(pair.home.address)]
+    total = sum(runs)
+    assert [(envelope.counter, envelope.sequence) for envelope in sent] == [*((n, n) for n in range(total)), (total, 0)]
+
+
+def test_a_control_record_behind_many_messages_has_the_next_counter(pair: Pair) -> None:
+    receiver = pair.receiver(pair.begin())
+    pair.target.send(receiver, *[b""] * 8_192)
+    pair.target.end(receiver)
+    other = pair.receiver(pair.begin("another"))
+    pair.target.send(other, b"", b"")
+    sent = [one.envelope for one in pair.target.outputs(pair.home.address)][8_191:]
+    assert [(envelope.counter, envelope.sequence) for envelope in sent] == [
+        (8_191, 8_191),
+        (8_192, 8_192),
+        (8_193, 0),
+        (8_194, 1),
+    ]
+
+
 def test_a_home_does_not_number_what_it_sends_on_a_sessions_dialog(pair: Pair) -> None:
     conversation = pair.begin()
     pair.home.send(pair.initiator(conversation), b"from home")
@@ -201,6 +227,8 @@ def test_what_a_commit_changes_the_view_learns() -> None:
     pair.target.send(receivers["sent"], b"a", b"b")
     pair.target.end(receivers["ended"])
     assert state.changed == [receivers[name] for name in names[:3]]
+    pair.target.commit(begins=[(identifier("begun"), begin_block(home="orders", target="replies"))])
+    assert state.changed[3:] == [state.endpoint(Role.INITIATOR, identifier("begun"))]
 
 
 def test_outputs_for_two_destinations_are_counted_apart() -> None:

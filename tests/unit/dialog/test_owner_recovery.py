@@ -66,7 +66,7 @@ def claim(epoch: int, owner: str, **changes: Any) -> bytes:
 
 
 def test_an_empty_journal_is_claimed_at_once(driver: Driver) -> None:
-    (effect,) = driver.recover()
+    (effect,) = driver.owner.step(Recover(0, 0), 0)
     log = log_of()
     assert claim_of(effect) == Claim(
         *(1, identifier("me"), FOLD_VERSION, log.incarnation, log.data_topic_id, log.journal_topic_id), clean=True

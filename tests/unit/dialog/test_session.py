@@ -71,6 +71,7 @@ def test_begin_goes_to_home_and_nothing_to_the_target_behaviour_31(session: Sess
         WRITER,
     )
     assert (envelope.conversation, envelope.counter, envelope.sequence) == (identifier("a"), 0, NO_SEQUENCE)
+    assert envelope.flags == 0
     assert envelope.suffix.begin == block()
     assert (key, body) == (identifier("a"), None)
     assert dialog.state is DialogState.BEGINNING
@@ -95,6 +96,36 @@ def test_the_first_message_carries_the_begin_block_and_the_others_the_home(sessi
     assert (second.flags, second.suffix.begin, second.suffix.message_type) == (0, None, "b")
     assert second.suffix.home == third.suffix.home == HOME
     assert [one.sequence for one in (first, second, third)] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("over", ["ended", "ended by the peer"])
+def test_a_dialog_is_open_from_its_first_message_to_its_end(session: Session, over: str) -> None:
+    """What a driver rests on that stages messages itself."""
+    dialog = begun(session)
+    session.send(dialog, "order", b"held")
+    assert not dialog.open
+    session.drained()
+    assert dialog.open
+    if over == "ended":
+        session.end(dialog)
+    else:
+        session.ended_by_peer(identifier("a"))
+    assert not dialog.open
+
+
+def test_a_dialog_that_has_sent_nothing_is_not_open(session: Session) -> None:
+    dialog = opened(session)
+    assert not dialog.open
+    session.send(dialog, "order", b"")
+    assert dialog.open
+
+
+def test_a_dialog_that_was_ended_before_begin_counted_never_opens(session: Session) -> None:
+    dialog = begun(session)
+    session.send(dialog, "order", b"held")
+    session.end(dialog)
+    session.drained()
+    assert (dialog.sent, dialog.open) == (1, False)
 
 
 def test_the_key_is_the_users_own_or_else_the_group(session: Session) -> None:
@@ -209,6 +240,7 @@ def test_an_end_goes_to_home_when_all_sends_count(session: Session) -> None:
     assert session.gated
     hands = session.drained()
     (end,) = envelopes(hands)[HOME]
+    assert (end.flags, end.role, end.tag, end.writer) == (0, Role.INITIATOR, HOME.tag, WRITER)
     assert (end.kind, end.counter, end.sequence, end.suffix.message_type) == (Kind.END_CALL, 1, NO_SEQUENCE, END_DIALOG)
     assert bodies(hands) == [None]
     assert dialog.state is DialogState.ENDED

@@ -8,7 +8,7 @@ from konverse.dialog.session import Hand, Session, SessionDialog
 from konverse.schemas.envelope import decode
 from konverse.schemas.errors import BodyTooLarge, ConversationEnded, KonverseError, QueueFull
 from konverse.schemas.identifiers import Address
-from konverse.schemas.records import Begin, Envelope, Kind
+from konverse.schemas.records import NO_SEQUENCE, Begin, Envelope, Kind, Role
 from tests.kit.builders import Side, address_of, begin_block, identifier, record
 
 HOME, TARGET = address_of("replies"), address_of("orders")
@@ -149,6 +149,9 @@ def test_a_session_says_goodbye_to_every_destination(session: Session) -> None:
         address: [Kind.CLOSE_WRITER] for address in addresses
     }
     assert {one.conversation for all_of_it in envelopes(hands).values() for one in all_of_it} == {WRITER}
+    assert {(one.flags, one.role, one.sequence) for all_of_it in envelopes(hands).values() for one in all_of_it} == {
+        (0, Role.INITIATOR, NO_SEQUENCE)
+    }
     assert counters(hands) == {HOME: [2], TARGET: [0], address_of("other"): [1]}
     assert session.closing
     assert not session.idle

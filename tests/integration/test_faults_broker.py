@@ -1,0 +1,164 @@
+"""Kafka itself dies or hangs while everybody works: readers and senders go on by themselves, and nothing is lost."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from konverse.bridge.broker import Broker
+from konverse.deploy.settings import StackSettings
+from konverse.deploy.stack import LocalStack
+from konverse.schemas.errors import StackError
+from tests.kit.oracle import Proof, prove_exactly_once
+from tests.kit.servers import missing
+from tests.kit.shop import ORDER, begin, connected, open_shop, queue_of, until
+from tests.kit.workers import Job, Worker
+
+pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.xdist_group("own Kafka"), pytest.mark.timeout(300)]
+
+RECOVERED_WITHIN_S = 90.0
+"""Far more than it takes: the machine may be busy. What it took is printed."""
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[LocalStack]:
+    """Servers that the tests of this module kill one after the other."""
+    try:
+        started = LocalStack.start(StackSettings())
+    except StackError as error:
+        missing(error)
+    with started:
+        yield started
+
+
+class Traffic:
+    """Orders on a few dialogs, a worker process that answers them, and a reader here that takes the answers."""
+
+    def __init__(self, stack: LocalStack, broker: Broker, job: Job) -> None:
+        self.bootstrap = stack.bootstrap
+        self.broker = broker
+        self.worker = Worker(job)
+        self.dialogs = [begin(broker) for _ in range(8)]
+        self.sent: dict[bytes, list[bytes]] = {dialog.id.bytes: [] for dialog in self.dialogs}
+        self.count = 0
+        self.answers = 0
+        self.finished = False
+        self._pool = ThreadPoolExecutor(1)
+        self._taking = self._pool.submit(self._take)
+
+    def _take(self) -> None:
+        with self.broker.reader("Shop") as reader:
+            for transaction in reader:
+                with transaction:
+                    self.answers += len(list(transaction))
+                if self.count and self.answers >= self.count and self.finished:
+                    return
+
+    def send(self, count: int) -> None:
+        """Send so many orders in turn on the dialogs."""
+        for _ in range(count):
+            dialog = self.dialogs[self.count % len(self.dialogs)]
+            body = b"order %d" % self.count
+            dialog.send(ORDER, body)
+            self.sent[dialog.id.bytes].append(body)
+            self.count += 1
+
+    def handled_since(self, moment: float) -> Any:
+        """The worker's first execution after that moment, if there was one."""
+        return next((event for event in self.worker.said("handled") if event["at"] > moment), None)
+
+    def finish(self) -> Proof:
+        """Send the last order, wait until all are answered, end everything and judge it."""
+        self.finished = True
+        self.send(1)
+        self.broker.flush(RECOVERED_WITHIN_S)
+        self._taking.result(RECOVERED_WITHIN_S)
+        self.worker.process.kill()
+        return prove_exactly_once(
+            self.bootstrap, queue_of(self.broker, "Orders"), queue_of(self.broker, "Shop"), self.sent
+        )
+
+    def __enter__(self) -> Traffic:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.worker.__exit__(*error)
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+@pytest.fixture
+def traffic(stack: LocalStack, database: str, tmp_path: Path) -> Iterator[Traffic]:
+    settings = {"redis": stack.redis_url, "append_timeout_s": 3, "send_timeout_s": RECOVERED_WITHIN_S}
+    job = Job(stack.bootstrap, database, str(tmp_path / "diary"), batch=5, idle_s=None, settings=settings)
+    with connected(stack.bootstrap, database, **settings) as broker:
+        open_shop(broker, partitions=2)
+        with Traffic(stack, broker, job) as made:
+            yield made
+
+
+def test_everybody_goes_on_after_the_broker_was_killed_and_restarted(stack: LocalStack, traffic: Traffic) -> None:
+    traffic.send(300)
+    traffic.worker.wait_for("handled", 100)
+    stack.kill("kafka")
+    traffic.send(300)  # nobody is told that Kafka is away
+    stack.restart("kafka")
+    back = time.time()
+    until(lambda: traffic.handled_since(back), "the worker goes on", RECOVERED_WITHIN_S)
+    print(f"the worker went on {traffic.handled_since(back)['at'] - back:.2f} s after Kafka answered again")
+    traffic.send(299)
+    proof = traffic.finish()
+    print(f"all 900 orders were answered {time.time() - back:.2f} s after Kafka answered again; {proof}")
+    assert (proof.messages, proof.replies) == (900, 900)
+
+
+def test_everybody_goes_on_after_the_broker_hung_longer_than_anyone_waits(stack: LocalStack, traffic: Traffic) -> None:
+    traffic.send(300)
+    traffic.worker.wait_for("handled", 50)
+    os.kill(stack.pids["kafka"], signal.SIGSTOP)
+    try:
+        traffic.send(300)
+        time.sleep(8)  # the fault itself: more than append_timeout_s and the group's session
+    finally:
+        os.kill(stack.pids["kafka"], signal.SIGCONT)
+    back = time.time()
+    traffic.send(299)
+    until(lambda: traffic.handled_since(back), "the worker goes on", RECOVERED_WITHIN_S)
+    print(f"the worker went on {traffic.handled_since(back)['at'] - back:.2f} s after Kafka woke up")
+    proof = traffic.finish()
+    print(f"all 900 orders were answered {time.time() - back:.2f} s after Kafka woke up; {proof}")
+    assert (proof.messages, proof.replies) == (900, 900)
+    assert proof.claims > 2, "no owner stepped down: the broker did not hang long enough"
+
+
+def test_a_sender_goes_on_after_a_restart_of_the_broker(stack: LocalStack, database: str) -> None:
+    with connected(stack.bootstrap, database, send_timeout_s=RECOVERED_WITHIN_S) as broker:
+        open_shop(broker)
+        dialog = begin(broker)
+        receipts = [dialog.send(ORDER, b"%d" % number) for number in range(500)]
+        stack.kill("kafka")
+        receipts += [dialog.send(ORDER, b"%d" % number) for number in range(500, 1_000)]
+        fresh = begin(broker)  # its BEGIN cannot count before Kafka is back
+        fresh.send(ORDER, b"held")
+        assert not receipts[-1].acknowledged
+        stack.restart("kafka")
+        back = time.monotonic()
+        receipts.append(dialog.send(ORDER, b"1000"))
+        receipts[-1].wait()
+        print(f"the sender was acknowledged {time.monotonic() - back:.2f} s after Kafka answered again")
+        broker.flush()
+        assert all(receipt.acknowledged for receipt in receipts)
+        bodies: dict[bytes, list[bytes]] = {}
+        with broker.reader("Orders", timeout=3) as reader:
+            for transaction in reader:
+                with transaction:
+                    for message in transaction:
+                        bodies.setdefault(message.dialog.conversation, []).append(message.body)
+        assert bodies == {dialog.id.bytes: [b"%d" % n for n in range(1_001)], fresh.id.bytes: [b"held"]}
+        broker.create_message_type("the catalog works too")
