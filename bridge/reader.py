@@ -98,7 +98,7 @@ class Reader:
                 self.settle()
                 raise StopIteration
 
-    def run(self, handler: Callable[[Transaction], None], *, threads: int = 1) -> None:
+    def run(self, handler: Callable[[Transaction], object], *, threads: int = 1) -> None:
         """Call `handler` for every transaction from so many threads until the reader ends or a handler raises.
 
         The exception of a handler rolls its transaction back, ends the others after theirs, and is raised here.

@@ -41,6 +41,9 @@ POLL_S: Final = 0.01
 PAUSE_AFTER_S: Final = 0.01
 """Something waits this long at most before senders make room for it."""
 
+PAUSE_MAX_S: Final = 0.5
+"""Senders pause this long at most, then go on for as long."""
+
 RETRY_S: Final = 0.5
 """Between a failed producer and the next one."""
 
@@ -303,9 +306,13 @@ class Sender:
         now = time.monotonic()
         if self._waiting_since is None:
             self._waiting_since = now
-        elif now - self._waiting_since > PAUSE_AFTER_S:
+        waited = now - self._waiting_since
+        if waited > PAUSE_MAX_S:  # Kafka is slow or away: room is all that senders need to wait for
+            self._pausing = False
+            self._waiting_since = now + PAUSE_MAX_S
+        elif waited > PAUSE_AFTER_S:
             self._pausing = True
-            self._look()
+        self._look()
 
     def _replace_producer(self) -> None:
         """Something failed: a new producer, and everything that does not count again, with the same counters."""

@@ -126,8 +126,7 @@ class Staging:
             member.held = False
         for member in endpoint.group.members:
             if (member.queue or member.error) and table[member.index] is member:
-                ready.append(member)
-                return
+                ready.append(member)  # each: one of them may be ended before the group is taken
 
     def _overtaken(self, transaction: Transaction) -> bool:
         """A session's END came before the handler was done: the messages that it read were discarded by that."""

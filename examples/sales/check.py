@@ -93,9 +93,9 @@ def _numbers(bootstrap: str, queue: Queue, verdict: Verdict) -> dict[bytes, list
 
 
 def _envelope(message: Message) -> Envelope | None:
-    headers = dict(message.headers() or ())
+    header = dict(message.headers() or ()).get(HEADER)
     try:
-        return decode(headers.get(HEADER) or b"")
+        return decode(header if isinstance(header, bytes) else b"")
     except MalformedRecord:
         return None
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 import pytest
@@ -55,6 +54,9 @@ from tests.kit.shop import (
 pytestmark = pytest.mark.stack
 
 UNREACHABLE_WITHIN_S = 12
+
+NOT_BYTES: Any = "text"
+NOTHING: Any = None
 
 
 @pytest.fixture(scope="module")
@@ -114,8 +116,8 @@ REFUSED: Final[dict[str, tuple[Callable[[Broker], object], type[KonverseError], 
         8459,
         "960001 bytes",
     ),
-    "a text for a body": (lambda b: begin(b).send(ORDER, "text"), BadInput, None, "encode it first"),
-    "no body at all": (lambda b: begin(b).send(ORDER, None), BadInput, None, "not NoneType"),
+    "a text for a body": (lambda b: begin(b).send(ORDER, NOT_BYTES), BadInput, None, "encode it first"),
+    "no body at all": (lambda b: begin(b).send(ORDER, NOTHING), BadInput, None, "not NoneType"),
     "a key that is too large": (lambda b: begin(b, key=b"k" * (KEY_BYTES_MAX + 1)), InvalidSettings, None, "at most"),
     "a second message type": (lambda b: b.create_message_type(ORDER), AlreadyExists, 2714, "message type"),
     "a second contract": (lambda b: b.create_contract(ORDERING, {ORDER: "ANY"}), AlreadyExists, 2714, "contract"),
@@ -380,27 +382,3 @@ def test_a_broker_that_was_closed_says_so_whatever_is_asked_of_it(servers: Serve
     with connected(servers.bootstrap, database) as again:
         assert again.catalog.find(MessageType, "late") is None
         assert len(receive(again, "Orders", 1)) == 1
-
-
-def test_administrators_at_the_same_time_lose_no_change(servers: Servers, database: str) -> None:
-    def administer(name: int) -> list[str]:
-        refused = []
-        with connected(servers.bootstrap, database) as broker:
-            for number in range(4):
-                broker.create_message_type(f"{name}/{number}")
-                try:
-                    broker.create_message_type(f"everybody's {number}")
-                except AlreadyExists:
-                    refused.append(f"everybody's {number}")
-        return refused
-
-    with ThreadPoolExecutor(3) as pool:
-        refused = [name for names in pool.map(administer, range(3)) for name in names]
-    with connected(servers.bootstrap, database) as broker:
-        names = {kind.name for kind in broker.catalog.all(MessageType)}
-    assert names == {
-        "DEFAULT",
-        *(f"{name}/{number}" for name in range(3) for number in range(4)),
-        *(f"everybody's {number}" for number in range(4)),
-    }
-    assert sorted(refused) == sorted([f"everybody's {number}" for number in range(4)] * 2)

@@ -9,7 +9,6 @@ import pytest
 from confluent_kafka import Producer
 
 import konverse
-from konverse.bridge.reader import Reader
 from konverse.dialog.transaction import Message, Transaction
 from konverse.schemas.catalog import DEFAULT, END_DIALOG
 from konverse.schemas.envelope import HEADER, decode, encode_envelope
@@ -57,7 +56,7 @@ def test_the_quick_start_works(servers: Servers, database: str) -> None:
             with transaction:
                 for message in transaction:
                     transaction.send(message.dialog, RECEIPT, b"ok " + message.body)
-                transaction.end(message.dialog)
+                transaction.end(transaction.group)
     taken: list[Message] = []
     with broker.reader("Shop", timeout=1) as reader:
         for transaction in reader:
@@ -392,15 +391,3 @@ def test_replies_come_back_to_a_partition_that_this_process_reads(servers: Serve
         everywhere = {begin(broker).begin.home.partition for _ in range(50)}
     assert homes == {2}
     assert len(everywhere) > 1
-
-
-def test_a_reader_takes_the_partitions_that_it_is_told_to_take(servers: Servers, database: str) -> None:
-    with connected(servers.bootstrap, database) as broker:
-        open_shop(broker, partitions=4)
-        sent = send_orders(broker, dialogs=20, messages=40)
-        readers: list[Reader] = [broker.reader("Orders", partitions=pair, timeout=1) for pair in ((0, 1), (2, 3))]
-        assert [reader.partitions for reader in readers] == [{0, 1}, {2, 3}]
-        assert sum(answer(reader) for reader in readers) == 40
-        for reader in readers:
-            reader.close()
-        prove_exactly_once(servers.bootstrap, queue_of(broker, "Orders"), queue_of(broker, "Shop"), sent)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -253,15 +254,16 @@ def test_an_end_that_cannot_be_is_refused_and_changes_nothing(servers: Servers, 
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
         dialog = begin(broker)
-        for bad in (
+        mistakes: tuple[dict[str, Any], ...] = (
             {"error": -1, "description": "x"},
             {"error": 1},
             {"error": 0, "description": "a reason without a code"},
             {"error": 1, "description": "x" * 3_001},
             {"error": 2**31, "description": "x"},
-        ):
+        )
+        for bad in mistakes:
             with pytest.raises(InvalidState, match="an error needs a code"):
-                dialog.end(**bad)  # type: ignore[arg-type]
+                dialog.end(**bad)
         dialog.send(ORDER, b"still open")
         with broker.reader("Orders", timeout=DEADLINE_S) as reader, next(reader) as transaction:
             (message,) = transaction

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -85,11 +85,11 @@ class Traffic:
             self.bootstrap, queue_of(self.broker, "Orders"), queue_of(self.broker, "Shop"), self.sent
         )
 
-    def __enter__(self) -> Traffic:
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *error: object) -> None:
-        self.worker.__exit__(*error)
+    def __exit__(self, *_: object) -> None:
+        self.worker.__exit__(None, None, None)
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 

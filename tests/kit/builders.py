@@ -281,7 +281,10 @@ def anything(_contract: str, _role: Role, _message_type: str) -> None:
 
 
 class Driver:
-    """An owner and its logs. Reads are answered at once; appends, outputs and time wait for the test."""
+    """An owner and its logs. Reads are answered at once; appends, outputs and time wait for the test.
+
+    The journal's clock shows the offset.
+    """
 
     def __init__(
         self, journal: list[bytes] | None = None, data: list[Row] | None = None, claim: str = "me", **settings: Any
@@ -315,7 +318,8 @@ class Driver:
 
     def acknowledge(self, effect: Effect) -> list[Effect]:
         """An append reaches the journal and the owner learns of it."""
-        return self.step(Appended(self.write(effect), self.now_ms))
+        offset = self.write(effect)
+        return self.step(Appended(offset, offset))
 
     def arrive(self, *rows: Row) -> None:
         """Records reach the data log, the owner reads and ingests them."""

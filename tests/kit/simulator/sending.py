@@ -47,6 +47,14 @@ class Plan:
         """Its endpoint was seen at home."""
 
 
+class Club:
+    """A conversation group that sessions put their dialogs into; it has an id of its own, or that of the first."""
+
+    def __init__(self, home: Place, group: bytes) -> None:
+        self.home = home
+        self.group = group
+
+
 class SessionProcess:
     """One client. When it dies it stays dead."""
 
@@ -60,9 +68,7 @@ class SessionProcess:
         self.shut_out = False
         """Somebody closed its writer at some partition."""
         self._dialogs_left = world.swarm.dialogs
-        self._group = (world.identifier(b"group"), b"")[world.choices.choose(2)]
-        """Group of all its dialogs; if empty, that of the first."""
-        self._home = world.choices.pick(world.places)
+        self._club = world.choices.pick(world.clubs) if world.clubs else None
         self._loose = world.choices.chance(world.swarm.loose)
         self._producer = self._new_producer()
         self._stalled = 0
@@ -107,9 +113,9 @@ class SessionProcess:
         self._dialogs_left -= 1
         home, target = world.choices.pick(world.places), world.choices.pick(world.places)
         conversation = group = world.identifier(b"conversation")
-        if world.swarm.groups:  # a group lives in one partition
-            self._group = self._group or conversation
-            home, group = self._home, self._group
+        if self._club is not None:  # a group lives in one partition
+            self._club.group = self._club.group or conversation
+            home, group = self._club.home, self._club.group
         begin = Begin("near", "far", "contract", home.address, target.address, group)
         try:
             dialog, hands = self.session.begin(conversation, begin)

@@ -22,7 +22,8 @@ class Swarm:
     """Rate of beginning it at once; else the session looks again later."""
     messages: int
     burst: int
-    groups: bool
+    clubs: int
+    """Conversation groups that sessions share; 0: each dialog is a group of its own."""
     steps: int
     # settings of the product
     batch: int
@@ -68,7 +69,6 @@ class Swarm:
 
 def draw(choices: Choices) -> Swarm:
     """The swarm of a run. A quarter are quiet: Kafka and processes behave, so that applications get further."""
-
     quiet = choices.chance(250)
 
     def rate(most: int, absent: int = 300) -> int:
@@ -78,7 +78,7 @@ def draw(choices: Choices) -> Swarm:
         return 0 if quiet else rate(most, absent)
 
     choose = choices.choose
-    groups = choices.chance(500)
+    clubs = (0, 1, 2)[choose(3)]
     queues = 1 + choose(3)
     partitions = 1 + choose(3 if queues == 1 else 2)
     low_numbers = choices.chance(150)
@@ -91,7 +91,7 @@ def draw(choices: Choices) -> Swarm:
         beginning=(1_000, 200, 60)[choose(3)],
         messages=40 + choose(40) if low_numbers else choose((12, 4)[choose(2)]),
         burst=30 if low_numbers else 1 + choose(3),
-        groups=groups,
+        clubs=clubs,
         steps=250 + 60 * queues * partitions,
         batch=(100, 1, 3)[choose(3)],
         max_messages=(None, 1, 3)[choose(3)],
@@ -117,7 +117,7 @@ def draw(choices: Choices) -> Swarm:
         late=fault(200, 100),
         closers=fault(10, 500),
         view_losses=fault(8, 500),
-        slow=rate(300, 100 if groups else 400),
+        slow=rate(300, 100 if clubs else 400),
         raising=rate(200),
         ending=rate(80, 400),
         failing=rate(80, 600),

@@ -19,7 +19,7 @@ from .kafka import Kafka, Log, Record, Request
 from .owning import OwnerProcess
 from .places import Place
 from .redis_view import RedisView
-from .sending import SessionProcess
+from .sending import Club, SessionProcess
 from .sometimes import Sometimes
 from .swarm import Swarm
 
@@ -66,6 +66,10 @@ class World:
         ]
         self._journals = {place.journal.name: place for place in self.places}
         self.owners = [OwnerProcess(self, place) for place in self.places]
+        self.clubs = [
+            Club(choices.pick(self.places), (self.identifier(b"group"), b"")[choices.choose(2)])
+            for _ in range(swarm.clubs)
+        ]
         self.sessions = [SessionProcess(self) for _ in range(swarm.sessions)]
         self.clients = {session.session.writer for session in self.sessions}
 
@@ -215,7 +219,11 @@ class World:
                 session.settle_down()
             for owner in self.owners:
                 settle_down(owner)
-            if turn > LIVELY_ROUNDS + 2 and all(session.closed for session in living) and all(map(is_quiet, self.owners)):
+            if (
+                turn > LIVELY_ROUNDS + 2
+                and all(session.closed for session in living)
+                and all(map(is_quiet, self.owners))
+            ):
                 return
         waiting = [f"owner of {owner.place.name}" for owner in self.owners if not is_quiet(owner)]
         waiting += [f"session {session.session.writer.hex()}" for session in living if not session.closed]

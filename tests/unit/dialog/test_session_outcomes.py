@@ -143,6 +143,7 @@ def test_a_session_says_goodbye_to_every_destination(session: Session) -> None:
     dialog = opened(session, "two", "other")
     session.send(dialog, "order", b"")
     session.drained()
+    assert not session.closing
     hands = session.close()
     addresses = {HOME, TARGET, address_of("other")}
     assert {address: [one.kind for one in all_of_it] for address, all_of_it in envelopes(hands).items()} == {

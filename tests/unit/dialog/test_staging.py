@@ -320,7 +320,9 @@ def large(pair: Pair, count: int, body: bytes) -> Staging:
 
 
 def test_staging_is_full_when_its_bodies_fill_a_commit(pair: Pair) -> None:
-    assert not large(pair, 1, bytes(COMMIT_BYTES_TARGET // 2)).full
+    overhead = large(Pair(), 1, b"").size_bytes
+    assert not large(pair, 1, bytes(COMMIT_BYTES_TARGET - overhead - 1)).full
+    assert large(Pair(), 1, bytes(COMMIT_BYTES_TARGET - overhead)).full
     assert large(Pair(), 2, bytes(COMMIT_BYTES_TARGET // 2)).full
 
 

@@ -1,0 +1,44 @@
+"""Administrators who change the catalog at the same time."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from konverse.schemas.catalog import MessageType
+from konverse.schemas.errors import (
+    AlreadyExists,
+)
+from tests.kit.servers import Servers
+from tests.kit.shop import (
+    connected,
+)
+
+pytestmark = pytest.mark.stack
+
+UNREACHABLE_WITHIN_S = 12
+
+
+def test_administrators_at_the_same_time_lose_no_change(servers: Servers, database: str) -> None:
+    def administer(name: int) -> list[str]:
+        refused = []
+        with connected(servers.bootstrap, database) as broker:
+            for number in range(4):
+                broker.create_message_type(f"{name}/{number}")
+                try:
+                    broker.create_message_type(f"everybody's {number}")
+                except AlreadyExists:
+                    refused.append(f"everybody's {number}")
+        return refused
+
+    with ThreadPoolExecutor(3) as pool:
+        refused = [name for names in pool.map(administer, range(3)) for name in names]
+    with connected(servers.bootstrap, database) as broker:
+        names = {kind.name for kind in broker.catalog.all(MessageType)}
+    assert names == {
+        "DEFAULT",
+        *(f"{name}/{number}" for name in range(3) for number in range(4)),
+        *(f"everybody's {number}" for number in range(4)),
+    }
+    assert sorted(refused) == sorted([f"everybody's {number}" for number in range(4)] * 2)
