@@ -4,13 +4,31 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Final
 
-from hypothesis import HealthCheck, settings
+import pytest
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis.configuration import set_hypothesis_home_dir
 
-set_hypothesis_home_dir(Path(__file__).resolve().parents[2] / ".cache" / "hypothesis")
+HERE: Final = Path(__file__).resolve().parent
+SHRINKING_S: Final = 600
+"""A test that fails looks for the smallest example, at most five minutes; it is no use to cut that short."""
 
-_COMMON = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+set_hypothesis_home_dir(HERE.parents[1] / ".cache" / "hypothesis")
+
+_COMMON: Final = settings(
+    max_examples=100,
+    deadline=None,
+    phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink],
+    suppress_health_check=[HealthCheck.too_slow],
+)
 settings.register_profile("ci", _COMMON, derandomize=True, database=None)
 settings.register_profile("home", _COMMON)
 settings.load_profile("ci" if os.environ.get("CI") else "home")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give the tests of this folder time to shrink."""
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.timeout(SHRINKING_S))

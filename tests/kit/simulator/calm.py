@@ -12,8 +12,10 @@ CALM_STEPS_MAX: Final = 200
 
 def settle_down(process: OwnerProcess) -> None:
     """Go on until nothing can be done but wait."""
+    world = process.world
+    silent = world.lively and world.choices.chance(300)  # the journal answers in the next round
     for _ in range(CALM_STEPS_MAX):
-        action = _next(process)
+        action = None if silent and process._request is not None else _next(process)
         if action is None:
             break
         action()

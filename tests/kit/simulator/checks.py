@@ -55,7 +55,9 @@ def _folds(world: World, place: Place, reference: Reference) -> Iterator[str]:
     """The product's fold, the owner's live state and the reference are one."""
     place.follow(place.journal.end)
     state, head, judge = place.shadow.state, place.shadow.head, place.judge
-    if (head.epoch, head.owner, head.number, head.hash) != (judge.epoch, judge.owner, judge.number, judge.link):
+    if (head.epoch, head.owner, head.number, head.hash, head.now_ms) != (
+        judge.epoch, judge.owner, judge.number, judge.link, judge.now_ms,
+    ):  # fmt: skip
         yield f"I1: {place.name}: the product judges the journal otherwise"
     owner = _owner_of(world, place)
     if owner.fold.state.digest() != state.digest():

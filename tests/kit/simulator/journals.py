@@ -33,6 +33,8 @@ class JournalJudge:
     number: int = 0
     link: bytes = bytes(32)
     claimed_at: int = -1
+    now_ms: int = 0
+    """Latest log-append time of a record that counts."""
     commits: dict[int, tuple[int, bytes]] = field(default_factory=dict)
     """Number of each COMMIT that counts -> offset and owner."""
     claims: dict[bytes, int] = field(default_factory=dict)
@@ -59,5 +61,7 @@ class JournalJudge:
                     self.problems.append(f"I17: commit {decision.number} does not follow the one before it")
                 self.number, self.link = decision.number, sha256(data).digest()
                 self.commits[decision.number] = (record.offset, decision.owner)
+        if counts:
+            self.now_ms = max(self.now_ms, record.timestamp_ms)
         self.judged.append(Judged(record, decision, counts))
         return self.judged[-1]

@@ -92,7 +92,8 @@ class SessionProcess:
                 actions.append(self._begin)
             if sending:
                 actions += (self._send, self._send, self._hear_news)
-                if not all(plan.left for plan in sending) or self.world.choices.chance(self.world.swarm.ending):
+                done = not all(plan.left for plan in sending)
+                if self.world.choices.chance(swarm.closing if done else swarm.ending):
                     actions.append(self._end)
             if not self._dialogs_left and not sending and self.session.idle:
                 actions.append(self._close)

@@ -20,6 +20,8 @@ class Swarm:
     """A session begins the next one when it has fewer."""
     beginning: int
     """Rate of beginning it at once; else the session looks again later."""
+    closing: int
+    """Rate of ending a dialog at once when everything is sent."""
     messages: int
     burst: int
     clubs: int
@@ -89,6 +91,7 @@ def draw(choices: Choices) -> Swarm:
         dialogs=1 + choose(2 if low_numbers else 8),
         open_dialogs=1 + choose(4),
         beginning=(1_000, 200, 60)[choose(3)],
+        closing=(1_000, 100)[choose(2)],
         messages=40 + choose(40) if low_numbers else choose((12, 4)[choose(2)]),
         burst=30 if low_numbers else 1 + choose(3),
         clubs=clubs,
@@ -104,7 +107,7 @@ def draw(choices: Choices) -> Swarm:
         delayed=fault(200),
         doubled=fault(200),
         reordered=fault(400),
-        refused=fault(200, 700),
+        refused=fault(500, 500),
         holes=fault(150, 500),
         short_reads=fault(600),
         stale_ends=fault(500),
