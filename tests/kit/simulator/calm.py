@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from .owning import WORKS_MAX, OwnerProcess
+from .owning import OwnerProcess
 
 CALM_STEPS_MAX: Final = 200
 
@@ -15,7 +15,7 @@ def settle_down(process: OwnerProcess) -> None:
     world = process.world
     silent = world.lively and world.choices.chance(300)  # the journal answers in the next round
     for _ in range(CALM_STEPS_MAX):
-        action = None if silent and process._request is not None else _next(process)
+        action = _next(process, silent=silent)
         if action is None:
             break
         action()
@@ -24,13 +24,13 @@ def settle_down(process: OwnerProcess) -> None:
         process._tick()
 
 
-def _next(process: OwnerProcess) -> Callable[[], None] | None:
-    owner = process.owner
+def _next(process: OwnerProcess, *, silent: bool) -> Callable[[], None] | None:
+    owner, world = process.owner, process.world
     if owner is None:
         return process._start
     if process._reads:
         return process._read
-    if process._request is not None:
+    if process._request is not None and not silent:
         return process._outcome
     if not process.leading:
         return None
@@ -40,9 +40,9 @@ def _next(process: OwnerProcess) -> Callable[[], None] | None:
         (process._position < process.place.data.end, process._poll),
         (owner.fold.data and owner.has_room, process._ingest),
         (any(work.awake for work in process.works), process._work),
-        (owner.fold.state.ready and not process._releasing and len(process.works) < WORKS_MAX, process._take),
-        (owner.staging.finished, process._commit),
-        (process._releasing, process.release),
+        (owner.fold.state.ready and not process._releasing and len(process.works) < world.swarm.handlers, process._take),
+        (owner.staging.finished and not owner.committing, process._commit),
+        (process._releasing and not owner.committing, process.release),
         (process._view.waiting, process._view.write),
         (process._view.lost, process._report_lost_view),
     ]

@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
 BACK_OFF_STEPS_MAX: Final = (25, 400)
 """After an unknown outcome, and after another one has won."""
-WORKS_MAX: Final = 3
 READS_AHEAD_MAX: Final = 3
 BURST_MAX: Final = 5
 """Things that a process does before another one moves."""
@@ -108,7 +107,7 @@ class OwnerProcess:
             actions.append(self._poll)
         if owner.fold.data:
             actions.append(self._ingest)
-        if owner.fold.state.ready and len(self.works) < WORKS_MAX:
+        if owner.fold.state.ready and len(self.works) < self.world.swarm.handlers:
             actions.append(self._take)
         if self._view.waiting:
             actions.append(self._view.write)

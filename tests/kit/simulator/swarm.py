@@ -58,6 +58,8 @@ class Swarm:
     closers: int
     view_losses: int
     # handlers
+    handlers: int
+    """Transactions that a process has in handlers at a time, at most."""
     slow: int
     raising: int
     ending: int
@@ -120,6 +122,7 @@ def draw(choices: Choices) -> Swarm:
         late=fault(200, 100),
         closers=fault(10, 500),
         view_losses=fault(8, 500),
+        handlers=1 + choose(4),
         slow=rate(300, 100 if clubs else 400),
         raising=rate(200),
         ending=rate(80, 400),

@@ -211,6 +211,7 @@ def test_what_is_rolled_back_waits_as_before_behaviour_74(pair: Pair) -> None:
     transaction.send(transaction.group, "reply", b"never")
     transaction.end(transaction.group)
     staging.roll_back(transaction)
+    assert ([*transaction.outputs], [*transaction.ends], transaction.received) == ([], [], {})
     assert pair.target.state.digest() == before
     assert not pair.receiver(conversation).held
     assert staging.merge()[0].receive_endpoints == []
@@ -262,6 +263,25 @@ def test_an_index_that_was_given_again_does_not_get_the_work_of_the_endpoint_bef
     commit(staging, pair.home)
     assert staging.superseded == 1
     assert pair.initiator(heir).consumed == 0
+
+
+@pytest.mark.parametrize("forgotten", [False, True])
+def test_the_end_of_a_conversation_that_joined_in_the_handler_overtakes_it_too(pair: Pair, forgotten: bool) -> None:
+    one, _ = pair.answered("one", "two")
+    staging = staging_of(pair.home)
+    transaction = taken(staging)
+    late = pair.begin("late", group=GROUP)
+    list(transaction)
+    transaction.send(pair.initiator(late), "order", b"never")
+    staging.finish(transaction)
+    pair.end_call(late)
+    if forgotten:
+        pair.home.deliver(pair.target)
+        pair.target.end(pair.receiver(late))
+        pair.target.deliver(pair.home)
+    commit(staging, pair.home)
+    assert staging.superseded == 1
+    assert one.consumed == 0
 
 
 def test_an_end_elsewhere_overtakes_nobody(pair: Pair) -> None:

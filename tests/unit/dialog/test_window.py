@@ -72,6 +72,8 @@ def test_a_report_that_comes_again_says_nothing_new() -> None:
     window.delivered(0, 100)
     assert window.delivered(0, 50)
     assert window.acked == 1
+    assert window.delivered(1, 101)
+    assert window.acked == 2
 
 
 def test_a_new_producer_starts_from_the_first_record_that_does_not_count() -> None:
