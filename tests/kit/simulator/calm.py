@@ -40,7 +40,10 @@ def _next(process: OwnerProcess, *, silent: bool) -> Callable[[], None] | None:
         (process._position < process.place.data.end, process._poll),
         (owner.fold.data and owner.has_room, process._ingest),
         (any(work.awake for work in process.works), process._work),
-        (owner.fold.state.ready and not process._releasing and len(process.works) < world.swarm.handlers, process._take),
+        (
+            owner.fold.state.ready and not process._releasing and len(process.works) < world.swarm.handlers,
+            process._take,
+        ),
         (owner.staging.finished and not owner.committing, process._commit),
         (process._releasing and not owner.committing, process.release),
         (process._view.waiting, process._view.write),
