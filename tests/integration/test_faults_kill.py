@@ -14,7 +14,7 @@ from tests.kit.workers import POINTS, Job, Worker, read_diary
 
 pytestmark = pytest.mark.stack
 
-TWICE = ("handler", "COMMIT", "view")
+TWICE = ("handler", "COMMIT")
 """Points that every batch of orders passes: let one go by."""
 
 

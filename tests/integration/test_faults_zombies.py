@@ -36,7 +36,7 @@ def test_a_stopped_worker_that_wakes_up_after_it_was_replaced_changes_nothing(
         database,
         str(tmp_path / "diary"),
         batch=1,  # the zombie commits before it asks its group anything
-        idle_s=6,
+        idle_s=4,
         hold_on="order 4",
         release=str(release),
         settings=settings,

@@ -191,7 +191,7 @@ POINTS: Final[dict[str, Callable[[Death], None]]] = {
         Owning, "_on_append", death, lambda *call: _consumes(call[-1].value())
     ),
     "after the acknowledgement, before the view is written": lambda death: _before(
-        ViewWriter, "show", death, lambda *call: not call[2].whole
+        ViewWriter, "show", death, lambda *call: call[2].journal_offset > call[2].claim_offset
     ),
     "before emission": lambda death: _before(Owning, "_emit", death),
     "within emission, what was handed over not delivered": lambda death: _within_emission(death, delivered=False),

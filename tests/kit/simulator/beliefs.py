@@ -79,6 +79,17 @@ def emits(place: Place, effect: Emit) -> None:
         raise SimulationFailure(f"I15: {place.name}: {len(effect.outputs)} outputs are emitted at once, {most} may be")
 
 
+def attends(place: Place, owner: Owner) -> None:
+    """No message is left lying: a free group with messages is among the ready ones (L1, before it is too late)."""
+    state = owner.fold.state
+    ready = [endpoint for endpoint in state.ready if endpoint.queue or endpoint.error]
+    for endpoint in state.live():
+        if (endpoint.queue or endpoint.error) and not endpoint.held:
+            group = endpoint.group
+            if not any(one is endpoint or (group is not None and one.group is group) for one in ready):
+                raise SimulationFailure(f"L1: {place.name}: nobody looks at the messages of {endpoint!r}")
+
+
 def compare(world: World, place: Place, owner: Owner) -> None:
     """Without an overlay, the owner's live state is the fold of the logs up to the last record that it verified."""
     state, head = owner.fold.state, owner.fold.head

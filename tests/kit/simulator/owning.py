@@ -306,6 +306,7 @@ class OwnerProcess:
 
     def _tick(self) -> None:
         assert self.owner is not None
+        beliefs.attends(self.place, self.owner)
         alone = self._flight is None and not self.owner.staging.finished
         self._tell(Tick())
         self.world.sometimes.happened("nothing staged", alone and self._flight is not None)

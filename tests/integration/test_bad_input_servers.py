@@ -1,0 +1,99 @@
+"""Servers that do not answer, settings that cannot be, and what was closed."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import konverse
+from konverse.bridge.dialog import Dialog
+from konverse.schemas.catalog import MessageType
+from konverse.schemas.errors import (
+    BrokerClosed,
+    InvalidSettings,
+    KafkaUnavailable,
+)
+from tests.kit.servers import Servers
+from tests.kit.shop import (
+    ORDER,
+    begin,
+    connected,
+    open_shop,
+    receive,
+)
+
+pytestmark = pytest.mark.stack
+
+UNREACHABLE_WITHIN_S = 12
+
+
+def test_a_broker_that_does_not_run_is_a_typed_error_in_good_time() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    started = time.monotonic()
+    with pytest.raises(KafkaUnavailable, match="no Kafka broker answers at") as caught:
+        konverse.connect(f"kafka://127.0.0.1:{port}", database="any")
+    assert time.monotonic() - started < UNREACHABLE_WITHIN_S
+    assert caught.value.retriable
+
+
+def test_something_that_listens_and_never_answers_is_a_typed_error_in_good_time() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        started = time.monotonic()
+        with pytest.raises(KafkaUnavailable, match="correct the address"):
+            konverse.connect(f"kafka://127.0.0.1:{server.getsockname()[1]}", database="any")
+        assert time.monotonic() - started < UNREACHABLE_WITHIN_S
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"kafka": "localhost:9092"}, "must look like kafka://host:port"),
+        ({"kafka": "kafka://"}, "must look like kafka://host:port"),
+        ({"send_timeout_s": 0}, "KONVERSE_SEND_TIMEOUT_S"),
+        ({"group_protocol": "newest"}, "group_protocol"),
+        ({"colour": "blue"}, "colour"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_named(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidSettings) as caught:
+        konverse.connect(**{"kafka": "kafka://127.0.0.1:1", **settings})
+    assert words in str(caught.value)
+
+
+# ------------------------------------------------------------------------------------------------------------ closed
+
+
+def test_a_broker_that_was_closed_says_so_whatever_is_asked_of_it(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database, redis=servers.redis_url) as broker:
+        open_shop(broker)
+        dialog: Dialog = begin(broker)
+        dialog.send(ORDER, b"x")
+        reader = broker.reader("Orders")
+    calls: list[Callable[[], object]] = [
+        lambda: broker.create_message_type("late"),
+        lambda: broker.create_contract("late", {ORDER: "ANY"}),
+        lambda: broker.create_queue("late"),
+        lambda: broker.create_service("late", queue="Orders"),
+        lambda: begin(broker),
+        lambda: broker.reader("Orders"),
+        lambda: broker.view("Orders"),
+        lambda: dialog.send(ORDER, b"late"),
+        dialog.end,
+        lambda: reader.wait_for_partitions(1),
+    ]
+    for call in calls:
+        with pytest.raises(BrokerClosed, match="was closed"):
+            call()
+    assert reader.closed
+    assert list(reader) == []
+    for close in (broker.close, reader.close, broker.close, reader.settle):
+        close()
+    broker.flush()  # nothing is left to wait for
+    with connected(servers.bootstrap, database) as again:
+        assert again.catalog.find(MessageType, "late") is None
+        assert len(receive(again, "Orders", 1)) == 1

@@ -1,0 +1,75 @@
+"""Readers on a real Kafka: what they take, keep and give back."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+
+from konverse.dialog.transaction import Transaction
+from tests.kit.servers import Servers
+from tests.kit.shop import (
+    DEADLINE_S,
+    ORDER,
+    begin,
+    connected,
+    drain,
+    fill,
+    open_shop,
+    receive,
+    send_orders,
+    until,
+)
+
+pytestmark = pytest.mark.stack
+
+
+def test_what_a_reader_took_and_never_finished_is_received_again_after_close(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        send_orders(broker, dialogs=2, messages=2)
+        reader = broker.reader("Orders", timeout=DEADLINE_S)
+        fill(reader, 2)
+        forgotten: Transaction = next(reader)
+        with next(reader) as finished:
+            done = list(finished)
+        reader.close()
+        with forgotten:
+            list(forgotten)  # too late: the partition was given back
+        (again,) = drain(broker, "Orders")
+    assert again.dialog.id != done[0].dialog.id
+
+
+def test_leaving_out_the_flush_sends_everything_at_close(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+    with connected(servers.bootstrap, database) as sender:
+        dialog = begin(sender)
+        for number in range(100):
+            dialog.send(ORDER, b"%d" % number)
+    with connected(servers.bootstrap, database) as broker:
+        assert [m.body for m in receive(broker, "Orders", 100)] == [b"%d" % n for n in range(100)]
+
+
+def test_a_conversation_that_is_begun_twice_is_one_conversation(servers: Servers, database: str) -> None:
+    conversation = uuid.uuid4()
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        for number in range(2):
+            begin(broker, conversation_id=conversation).send(ORDER, b"%d" % number)
+            broker.flush()
+        taken = receive(broker, "Orders", 2)
+    assert {m.dialog.id for m in taken} == {conversation}
+    assert [(m.sequence, m.body) for m in taken] == [(0, b"0"), (1, b"1")]
+
+
+def test_replies_come_back_to_a_partition_that_this_process_reads(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker, home_partitions=4)
+        with broker.reader("Shop", partitions=(2,), timeout=1) as shop:
+            shop.wait_for_partitions(1, DEADLINE_S)
+            homes = {begin(broker).begin.home.partition for _ in range(20)}
+        until(lambda: shop.closed, "the reader closes")
+        everywhere = {begin(broker).begin.home.partition for _ in range(50)}
+    assert homes == {2}
+    assert len(everywhere) > 1
