@@ -174,8 +174,8 @@ class Broker:
                 f"service {to_service!r} does not accept contract {contract!r}; it accepts "
                 f"{', '.join(map(repr, target.contracts)) or 'none'}. Create the service with it"
             )
-        if key is not None and len(key) > KEY_BYTES_MAX:
-            raise InvalidSettings(f"the key has {len(key)} bytes; at most {KEY_BYTES_MAX} are allowed")
+        if key is not None:
+            _check_key(key)
         conversation = (conversation_id or uuid.uuid4()).bytes
         home, far = catalog.get(Queue, source.queue), catalog.get(Queue, target.queue)
         if related_to is not None:
@@ -305,6 +305,11 @@ class Broker:
     def _check_open(self) -> None:
         if self._closed:
             raise BrokerClosed("the broker was closed; connect again")
+
+
+def _check_key(key: object) -> None:
+    if not isinstance(key, bytes) or len(key) > KEY_BYTES_MAX:
+        raise InvalidSettings(f"a key is bytes, at most {KEY_BYTES_MAX}, not {type(key).__name__}: {repr(key)[:40]}…")
 
 
 def _time_ordered_id() -> bytes:

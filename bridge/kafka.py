@@ -65,7 +65,7 @@ class Kafka:
             "linger.ms": 0,
             "socket.nagle.disable": True,
             "message.max.bytes": RECORD_BYTES_MAX,
-            "message.timeout.ms": round(self.settings.append_timeout_s * 1000),
+            "message.timeout.ms": max(1, round(self.settings.append_timeout_s * 1000)),
         })  # fmt: skip
 
     def data_producer(self, *, linger_ms: int) -> Producer:

@@ -16,7 +16,7 @@ from functools import partial
 from itertools import groupby
 from typing import Any, Final
 
-from confluent_kafka import KafkaException, Message
+from confluent_kafka import KafkaException, Message, Producer
 
 from konverse.dialog.emitter import Emit
 from konverse.dialog.endpoint import Record
@@ -195,8 +195,10 @@ class Owning:
         try:
             self._journal_producer.produce(self._journal, effect.data, None, owner.identity.partition, report)
         except (BufferError, KafkaException) as error:
-            log.warning("the journal takes nothing: %s", error)
+            log.warning("the journal takes nothing, its producer is replaced: %s", error)
             self._outcomes.append((owner, Appended(None)))
+            _discard(self._journal_producer)
+            self._journal_producer = self._kafka.journal_producer()
 
     def _on_append(self, owner: Owner, since: float, error: Any, message: Message) -> None:
         owner.counters.commit_waits_ms.append(1e3 * (time.perf_counter() - since))
@@ -321,11 +323,7 @@ class Owning:
 
     def _replace_output_producer(self, refusal: tuple[str, int] | None) -> None:
         """A new producer, and all outputs that do not count again; who refused waits a while."""
-        self._output_producer.purge()
-        try:
-            self._output_producer.flush(1)
-        except KafkaException:
-            log.debug("the failed producer is dropped", exc_info=True)
+        _discard(self._output_producer)
         self._output_producer = self._kafka.data_producer(linger_ms=OUTPUT_LINGER_MS)
         self._refusal = None
         self._emits.clear()
@@ -347,6 +345,15 @@ _EFFECTS: Final[dict[type, Callable[[Owning, int, Owner, Any], None]]] = {
     Halted: Owning._stop,  # noqa: SLF001
     ReplaceProducer: Owning._replace,
 }
+
+
+def _discard(producer: Producer) -> None:
+    """Let a producer go that may have failed for good; what it still has is reported as not delivered."""
+    producer.purge()
+    try:
+        producer.flush(1)
+    except KafkaException:
+        log.debug("the failed producer is dropped", exc_info=True)
 
 
 def columns_of(messages: list[Message], next_offset: int | None = None) -> Columns:

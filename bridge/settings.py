@@ -101,6 +101,8 @@ class ReaderOptions:
             raise InvalidSettings(f"batch is {self.batch}; at least one conversation group goes into a commit")
         if self.max_messages is not None and self.max_messages < 1:
             raise InvalidSettings(f"max_messages is {self.max_messages}; leave it out or give at least 1")
+        if self.partitions is not None and not 0 < len(set(self.partitions)) == len(self.partitions):
+            raise InvalidSettings(f"partitions are {self.partitions}; name each once, or leave it out for a share")
         for number in self.partitions or ():
             if not 0 <= number < queue.partitions:
                 raise InvalidSettings(f"queue {queue.name!r} has partitions 0 to {queue.partitions - 1}, not {number}")

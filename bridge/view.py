@@ -205,8 +205,8 @@ class ViewWriter:
                         self.lost.append(job[0])
                 else:
                     self.lost.extend(p for p in list(self._watched) if not self._store.present(p))
-            except redis.RedisError as error:
-                log.warning("the view is not written, Redis does not answer: %s", error)
+            except (redis.RedisError, ValueError, TypeError) as error:
+                log.warning("the view is not written, Redis does not answer as it should: %s", error)
                 self._lose_all(job)
 
     def _lose_all(self, job: tuple[int, Show, int] | None) -> None:

@@ -161,6 +161,9 @@ REFUSED: Final[dict[str, tuple[Callable[[Broker], object], type[KonverseError], 
         None,
         "partitions 0 to 0, not 1",
     ),
+    "a partition twice": (lambda b: b.reader("Orders", partitions=(0, 0)), InvalidSettings, None, "name each once"),
+    "no partition": (lambda b: b.reader("Orders", partitions=()), InvalidSettings, None, "leave it out for a share"),
+    "a text for a key": (lambda b: begin(b, key="k"), InvalidSettings, None, "not str"),
     "a view without Redis": (lambda b: b.view("Orders"), InvalidSettings, None, "no Redis was named"),
 }
 
@@ -203,17 +206,20 @@ def test_a_name_that_is_none_is_refused_everywhere(shop: Broker, name: str, word
         assert words in str(caught.value)
 
 
-def test_a_name_of_the_largest_size_and_of_any_script_is_a_name(servers: Servers, database: str) -> None:
+def test_names_and_keys_of_the_largest_size_and_of_any_script_are_used(servers: Servers, database: str) -> None:
     with connected(servers.bootstrap, database) as broker:
         longest = "x" * 256
         broker.create_message_type(longest)
-        broker.create_contract("契約 ✓", {longest: "ANY"})
-        broker.create_queue("Очередь. -_/", partitions=1)
-        for service in ("ä-Dienst", "ö-Dienst"):
-            broker.create_service(service, queue="Очередь. -_/", contracts=["契約 ✓"])
-        broker.begin_dialog("ä-Dienst", "ö-Dienst", "契約 ✓").send(longest, b"x")
-        (message,) = receive(broker, "Очередь. -_/", 1)
-    assert (message.type, message.dialog.service, message.dialog.contract) == (longest, "ö-Dienst", "契約 ✓")
+        broker.create_contract("契約 ✓" + "y" * 246, {longest: "ANY"})
+        broker.create_queue("Очередь. -_/" + "z" * 120, partitions=1)
+        shop, target = "ä" * 128, "ö" * 128
+        for service in (shop, target):
+            broker.create_service(service, queue="Очередь. -_/" + "z" * 120, contracts=["契約 ✓" + "y" * 246])
+        dialog = broker.begin_dialog(shop, target, "契約 ✓" + "y" * 246, key=b"k" * KEY_BYTES_MAX)
+        dialog.send(longest, b"x")
+        dialog.send(longest, b"y")
+        messages = receive(broker, "Очередь. -_/" + "z" * 120, 2)
+    assert {(m.type, m.dialog.service, m.dialog.far_service) for m in messages} == {(longest, target, shop)}
 
 
 def test_a_queue_whose_topic_name_would_be_too_long_is_refused_before_anything_is_made(shop: Broker) -> None:

@@ -6,12 +6,16 @@ import json
 import os
 import subprocess
 import sys
+from array import array
+from itertools import pairwise
+from types import SimpleNamespace
 from typing import Final
 
 import pytest
 
 from tests.kit.simulator.choices import Choices
 from tests.kit.simulator.run import simulate
+from tests.kit.simulator.shrink import shrink
 from tests.kit.simulator.sometimes import PATHS, Sometimes
 from tests.simulation.runner import CHUNK_SEEDS, Tally, chunked, regression_seeds, run, seeds_from
 
@@ -87,3 +91,14 @@ def test_a_path_that_was_never_walked_is_named() -> None:
     for path in PATHS:
         sometimes.happened(path, path != "gap")
     assert Sometimes.missing(sometimes.counts) == ["gap"]
+
+
+def test_a_failing_run_is_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails_with_7_before_9(_seed: int, choices: array[int]) -> SimpleNamespace:
+        without = [choice for choice in choices if choice in (7, 9)]
+        return SimpleNamespace(error="I1: here" if (7, 9) in pairwise(without) else None)
+
+    monkeypatch.setattr("tests.kit.simulator.shrink.simulate", fails_with_7_before_9)
+    long = array("H", [*range(1, 9), 5, 5, 5, 9, *range(1, 20)])
+    assert shrink(0, long, lambda: True).tolist() == [7, 9]
+    assert shrink(0, long, lambda: False) == long

@@ -13,9 +13,15 @@ def shrink(seed: int, choices: array[int], go_on: Callable[[], bool]) -> array[i
     kind = _kind(seed, choices)
     best = choices
     size = max(1, len(best) // 2)
-    while size and go_on():
-        smaller = next((c for c in _candidates(best, size) if not go_on() or _kind(seed, c) == kind), None)
-        if smaller is None or not go_on():
+    while size:
+        smaller = None
+        for candidate in _candidates(best, size):
+            if not go_on():
+                return best
+            if _kind(seed, candidate) == kind:
+                smaller = candidate
+                break
+        if smaller is None:
             size //= 2
         else:
             best = smaller

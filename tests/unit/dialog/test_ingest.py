@@ -118,16 +118,20 @@ def test_a_number_that_differs_is_counted_and_the_derived_one_rules(pair: Pair) 
     assert pair.receiver(conversation).received == 4
 
 
-def test_a_stale_number_of_a_second_writer_is_counted_also_after_8192_messages(pair: Pair) -> None:
+@pytest.mark.parametrize("crossing", ["first", "second"])
+def test_a_stale_number_of_another_writer_is_counted_also_after_8192_messages(pair: Pair, crossing: str) -> None:
     """The prediction of a lane must not outlive the round of the tables in which it was made."""
     conversation = pair.begin()
-    other = Scribe("other")
-    address = pair.target.address
-    pair.target.take(other.message(address, conversation, sequence=1))
-    rows = [(pair.client.message(address, conversation, sequence=number), record()) for number in range(2, 8193)]
-    pair.target.take_all(rows)
+    writers = {"first": pair.client, "second": Scribe("second")}
+    for number, writer in enumerate(writers.values(), 1):
+        pair.target.take(writer.message(pair.target.address, conversation, sequence=number))
+    many, stale = writers.pop(crossing), writers.popitem()[1]
+    pair.target.take_all(
+        (many.message(pair.target.address, conversation, sequence=number), record()) for number in range(3, 8193)
+    )
     assert pair.receiver(conversation).received == 8193
-    assert counted(pair.target, other.message(address, conversation, sequence=1)) == {"accepted": 1, "misnumbered": 1}
+    late = stale.message(pair.target.address, conversation, sequence=1)
+    assert counted(pair.target, late) == {"accepted": 1, "misnumbered": 1}
 
 
 # ------------------------------------------------------------------------------------------------------ bookkeeping

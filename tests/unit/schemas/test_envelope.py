@@ -132,6 +132,11 @@ def test_a_message_type_that_is_no_text_is_malformed(text: bytes) -> None:
         decode(header.replace(b"x" * len(text), text))
 
 
+def test_a_conversation_lives_for_ever_unless_it_is_told_otherwise() -> None:
+    plain = Begin("a", "b", "c", FAR, FAR, identifier("g"))
+    assert (plain.lifetime_ms, plain.key, plain.broker_instance) == (-1, None, None)
+
+
 def test_a_header_is_a_prefix_two_numbers_and_a_suffix() -> None:
     start = head(Kind.END, FIRST, Role.TARGET, b"tagg", identifier("w"))
     assert (len(start), len(start + identifier("c"))) == (CONVERSATION_AT, PREFIX_BYTES)
