@@ -11,7 +11,7 @@ from konverse.schemas.errors import BadInput
 from konverse.schemas.records import Begin, Role
 from konverse.schemas.system_messages import check_error, error_body
 
-from .sending import Receipt, Sender
+from .sending import Sender
 
 if TYPE_CHECKING:
     from .catalog import Catalog
@@ -20,14 +20,12 @@ if TYPE_CHECKING:
 class Dialog:
     """A conversation that this process began. Thread-safe; messages of several threads get numbers in call order."""
 
-    __slots__ = ("_catalog", "_checked", "_send", "_sender", "_staged")
+    __slots__ = ("_catalog", "_sender", "_staged")
 
     def __init__(self, sender: Sender, staged: SessionDialog, catalog: Catalog) -> None:
         self._sender = sender
-        self._send = sender.send
         self._staged = staged
         self._catalog = catalog
-        self._checked: set[str] = set()
 
     @property
     def id(self) -> UUID:
@@ -39,19 +37,26 @@ class Dialog:
         """Services, contract, addresses and group."""
         return self._staged.begin
 
-    def send(self, message_type: str = DEFAULT, body: bytes = b"") -> Receipt:
-        """Send a message; returns at once with a receipt (sequence number, acknowledgement).
+    def send(self, message_type: str = DEFAULT, body: bytes = b"") -> int:
+        """Send a message; returns its sequence number at once. `flush` waits until Kafka has it.
 
         Raises MessageTypeNotFound, NotInContract or WrongDirection for the type, BodyTooLarge for the size,
         ConversationEnded after an end, QueueFull when Kafka takes nothing for a while; nothing was written then.
         Behaviours 44 to 52.
         """
-        if message_type not in self._checked:
-            self._catalog.check_send(self._staged.begin.contract, Role.INITIATOR, message_type)
-            self._checked.add(message_type)
+        staged = self._staged
+        if message_type not in staged.suffixes:
+            self._catalog.check_send(staged.begin.contract, Role.INITIATOR, message_type)
         if body.__class__ is not bytes:
             body = _as_bytes(body)
-        return self._send(self._staged, message_type, body)
+        return self._sender.send(staged, message_type, body)
+
+    def flush(self, timeout_s: float | None = None) -> None:
+        """Return when Kafka has everything that was sent so far.
+
+        Raises OutcomeUnknown when Kafka stays silent for `timeout_s` (without it: the setting `send_timeout_s`).
+        """
+        self._sender.flush(timeout_s, self._staged)
 
     def end(self, *, error: int = 0, description: str = "") -> None:
         """End this side: the peer gets EndDialog after everything that was sent, or an Error at once (105, 111, 113).

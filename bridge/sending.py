@@ -17,13 +17,14 @@ import threading
 import time
 from collections.abc import Callable
 from typing import Any, Final
+from uuid import UUID
 
 from confluent_kafka import KafkaException, Producer
 
-from konverse.dialog.session import DialogState, Hand, Lane, Session, SessionDialog
+from konverse.dialog.session import Hand, Lane, Session, SessionDialog
 from konverse.schemas.envelope import HEADER
 from konverse.schemas.errors import BrokerClosed, OutcomeUnknown, QueueFull
-from konverse.schemas.limits import BODY_BYTES_MAX, SESSION_WINDOW_BYTES_MAX, SESSION_WINDOW_RECORDS_MAX
+from konverse.schemas.limits import BODY_BYTES_MAX
 from konverse.schemas.records import Begin
 
 from .kafka import Headers, Kafka
@@ -32,7 +33,7 @@ log: Final = logging.getLogger("konverse.sending")
 
 LINGER_MS: Final = 5
 SERVE_MASK: Final = 255
-"""A sending thread serves the client after every 256 messages."""
+"""A sending thread serves the client after every 256 messages to a destination."""
 
 BUSY_SENDS: Final = 32
 """So many messages within POLL_S: the senders serve often enough."""
@@ -48,32 +49,6 @@ RETRY_S: Final = 0.5
 """Between a failed producer and the next one."""
 
 
-class Receipt(tuple["Sender", SessionDialog, int, int]):
-    """What `send` returns: the message's sequence number, and whether Kafka has it. Made for every message."""
-
-    __slots__ = ()
-
-    @property
-    def sequence(self) -> int:
-        """Sequence number in this direction of the dialog, from 0."""
-        return self[2]
-
-    @property
-    def acknowledged(self) -> bool:
-        """Kafka has it, and everything that this session sent there before it."""
-        _, dialog, _, counter = self
-        if counter < 0:
-            return not dialog.held and 0 <= dialog.last < dialog.target.window.acked
-        return counter < dialog.target.window.acked
-
-    def wait(self, timeout_s: float | None = None) -> None:
-        """Return when it is acknowledged; OutcomeUnknown when Kafka stays silent."""
-        self[0].wait_until(lambda: self.acknowledged, f"message {self.sequence}", timeout_s)
-
-    def __repr__(self) -> str:
-        return f"<Receipt #{self.sequence} {'acknowledged' if self.acknowledged else 'on its way'}>"
-
-
 class Sender:
     """Hands over what a session decides."""
 
@@ -87,7 +62,6 @@ class Sender:
         self._last_failure = "none was reported"
         self._serving = threading.Lock()
         """Held by the one thread that serves the client."""
-        self._sends = 0
         self._waiters = 0
         self._waiting_since: float | None = None
         self._pausing = False
@@ -111,32 +85,28 @@ class Sender:
             self._hand(hands)
             return dialog
 
-    def send(self, dialog: SessionDialog, message_type: str, body: bytes) -> Receipt:
-        """Send a message; returns at once. Waits only when too much is on its way, then QueueFull."""
+    def send(self, dialog: SessionDialog, message_type: str, body: bytes) -> int:
+        """Send a message; returns its sequence number at once. Waits only when too much is on its way, then QueueFull.
+
+        The usual case is written out: nothing is looked up, asked or made that the next message does not need.
+        """
         with self._lock:
             target = dialog.target
-            if not (
-                dialog.open
-                and self._free
-                and len(body) <= BODY_BYTES_MAX
-                and len(target.kept) < SESSION_WINDOW_RECORDS_MAX
-                and target.bytes_waiting < SESSION_WINDOW_BYTES_MAX
-            ):
+            if not (dialog.open and self._free and target.weight < target.room and len(body) <= BODY_BYTES_MAX):
                 return self._send_with_care(dialog, message_type, body)
-            counter = target.next
             sequence = dialog.sent
-            self._carrier[HEADER], key, value = dialog.stage(message_type, body)
+            carrier = self._carrier
+            carrier[HEADER] = dialog.stage(message_type, body)
             topic, partition = target.place
             try:
-                self._produce(topic, value, key, partition, self._failed, None, 0, self._carrier)
+                self._produce(topic, body, dialog.key, partition, self._failed, None, 0, carrier)
             except (BufferError, KafkaException):
                 self._hand(self._unsent(target))
-                return Receipt((self, dialog, sequence, counter))
-            target.window.sent = counter + 1
-            self._sends = sends = self._sends + 1
-            if not sends & SERVE_MASK:
+                return sequence
+            target.window.sent = counter = target.next
+            if not counter & SERVE_MASK:
                 self._serve(0)
-            return Receipt((self, dialog, sequence, counter))
+            return sequence
 
     def end(self, dialog: SessionDialog, error_body: bytes = b"") -> None:
         """End a dialog; its home tells the peer when everything that was sent before counts."""
@@ -149,12 +119,19 @@ class Sender:
         with self._lock:
             self.session.ended_by_peer(conversation)
 
-    def flush(self, timeout_s: float | None = None) -> None:
-        """Return when everything sent, begun and ended so far counts; OutcomeUnknown when Kafka stays silent."""
-        self.wait_until(lambda: self.session.idle, "some records", timeout_s)
+    def flush(self, timeout_s: float | None = None, dialog: SessionDialog | None = None) -> None:
+        """Return when everything sent, begun and ended so far counts (of one dialog: begun and sent).
 
-    def wait_until(self, reached: Callable[[], bool], what: str, timeout_s: float | None) -> None:
-        """Wait for the session to come to a point; senders make room meanwhile."""
+        Senders make room meanwhile. OutcomeUnknown when Kafka stays silent.
+        """
+        if dialog is None:
+            self._wait_until(lambda: self.session.idle, "some records", timeout_s)
+        else:
+            last = dialog.sent + len(dialog.held) - 1
+            what = f"message {last} of {UUID(bytes=dialog.conversation)}"
+            self._wait_until(self.session.acknowledged(dialog), what, timeout_s)
+
+    def _wait_until(self, reached: Callable[[], bool], what: str, timeout_s: float | None) -> None:
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
         if not self._serve_until(reached, timeout_s):
             raise OutcomeUnknown(
@@ -186,14 +163,13 @@ class Sender:
 
     # ------------------------------------------------------------------------------------------------------ inside
 
-    def _send_with_care(self, dialog: SessionDialog, message_type: str, body: bytes) -> Receipt:
+    def _send_with_care(self, dialog: SessionDialog, message_type: str, body: bytes) -> int:
         """Everything but the usual case: BEGIN under way, no room, failure, ended."""
         self._check_open()
         self._wait_for_room(dialog)
         sequence = dialog.sent + len(dialog.held)
-        counter = -1 if dialog.state is DialogState.BEGINNING else dialog.target.next
         self._hand(self.session.send(dialog, message_type, body))
-        return Receipt((self, dialog, sequence, counter))
+        return sequence
 
     def _wait_for_room(self, dialog: SessionDialog) -> None:
         if not (dialog.target.full or self._pausing):
@@ -201,8 +177,9 @@ class Sender:
         there = self._serve_until(lambda: not (dialog.target.full or self._pausing), self._timeout_s)
         if not there:
             raise QueueFull(
-                f"{len(dialog.target.kept)} records to {dialog.target.address.topic} have waited {self._timeout_s} s "
-                f"for Kafka (last failure: {self._last_failure}); this message was not taken, send it again later"
+                f"{len(dialog.target.origins)} records to {dialog.target.address.topic} have waited "
+                f"{self._timeout_s} s for Kafka (last failure: {self._last_failure}); this message was not taken, "
+                "send it again later"
             )
         self._check_open()
 
@@ -284,8 +261,8 @@ class Sender:
         """Serve while nobody else does: a busy sender serves for itself."""
         seen = 0
         while not self._closed:
-            sent, seen = self._sends - seen, self._sends
-            if sent >= BUSY_SENDS or not self._serve(POLL_S):
+            before, seen = seen, sum(lane.next for lane in list(self.session.lanes.values()))
+            if seen - before >= BUSY_SENDS or not self._serve(POLL_S):
                 with self._changed:
                     self._changed.wait(POLL_S)
 

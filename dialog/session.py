@@ -22,7 +22,7 @@ from konverse.schemas.catalog import END_DIALOG
 from konverse.schemas.envelope import encode_suffix, head
 from konverse.schemas.errors import BodyTooLarge, ConversationEnded, QueueFull
 from konverse.schemas.identifiers import Address
-from konverse.schemas.limits import BODY_BYTES_MAX, SESSION_WINDOW_BYTES_MAX, SESSION_WINDOW_RECORDS_MAX
+from konverse.schemas.limits import BODY_BYTES_MAX, SESSION_RECORD_BYTES, SESSION_WINDOW_BYTES_MAX
 from konverse.schemas.records import FIRST, Begin, Kind, Role, Suffix
 from konverse.schemas.varint import LOW_MASK, SMALL, high_part, low_table, varint
 
@@ -39,6 +39,15 @@ class Hand(NamedTuple):
     records: list[Handed]
 
 
+class Single(NamedTuple):
+    """A record that is like no other: BEGIN, a first message, END, CLOSE_WRITER."""
+
+    prefix: bytes
+    """Of its header: everything before the counter."""
+    sequence: int
+    key: bytes
+
+
 class DialogState(Enum):
     """Where a session stands with a dialog that it began."""
 
@@ -49,32 +58,55 @@ class DialogState(Enum):
 
 
 class Lane:
-    """Records of the session for one destination partition: counters, and what may have to go again."""
+    """Records of the session for one destination partition: counters, and what may have to go again.
 
-    __slots__ = ("address", "bytes_waiting", "high", "kept", "low", "next", "place", "window")
+    Of a message nothing new is kept, only its dialog, its suffix and its body: its header is made of them once more if
+    it has to go again. Finished headers would fill the caches of a busy sender, and be freed when they have left them.
+    """
+
+    __slots__ = (
+        "address",
+        "bodies",
+        "contracts",
+        "high",
+        "low",
+        "next",
+        "origins",
+        "place",
+        "room",
+        "suffixes",
+        "weight",
+        "window",
+    )
 
     def __init__(self, address: Address) -> None:
         self.address = address
         self.place = (address.topic, address.partition)
         self.window = Window()
         self.next = 0
-        self.kept: deque[Handed] = deque()
-        """Records window.acked … next-1."""
-        self.bytes_waiting = 0
+        self.origins: deque[SessionDialog | Single] = deque()
+        """Whose the records window.acked … next-1 are."""
+        self.suffixes: deque[bytes] = deque()
+        """Of their headers."""
+        self.bodies: deque[bytes | None] = deque()
+        self.contracts: dict[str, dict[str, bytes]] = {}
+        """Contract -> message type -> suffix, of the dialogs that have their home here."""
+        self.weight = 0
+        """Bytes that are kept: of the bodies, and SESSION_RECORD_BYTES for each record."""
+        self.room = SESSION_WINDOW_BYTES_MAX
+        """Bytes that may be kept: the window, less what messages that wait for a BEGIN will take."""
         self.low = SMALL
         self.high = b""
 
-    def put(self, prefix: bytes, tail: bytes, key: bytes, body: bytes | None) -> Handed:
-        """The next record; `tail` is sequence number and suffix."""
-        counter = self.next
-        record = (b"".join((prefix, self.low[counter & LOW_MASK], self.high, tail)), key, body)
-        self.next = counter = counter + 1
-        if not counter & LOW_MASK:
+    def put(self, single: Single, suffix: bytes, body: bytes | None) -> None:
+        """The next record, if it is a single one."""
+        self.origins.append(single)
+        self.suffixes.append(suffix)
+        self.bodies.append(body)
+        self.weight += _weight(body)
+        self.next += 1
+        if not self.next & LOW_MASK:
             self.carry()
-        self.kept.append(record)
-        if body:
-            self.bytes_waiting += len(body)
-        return record
 
     def carry(self) -> None:
         """Renew the bytes of the running counter; needed whenever its low part starts again."""
@@ -84,24 +116,36 @@ class Lane:
     @property
     def full(self) -> bool:
         """As much waits for its acknowledgement as may."""
-        return len(self.kept) >= SESSION_WINDOW_RECORDS_MAX or self.bytes_waiting >= SESSION_WINDOW_BYTES_MAX
+        return self.weight >= self.room
 
     def forget(self) -> None:
         """Drop what counts as acknowledged."""
-        count = len(self.kept) - (self.next - self.window.acked)
-        if count == len(self.kept):
-            self.kept.clear()
-            self.bytes_waiting = 0
+        waiting = self.next - self.window.acked
+        if not waiting:
+            self.origins.clear()
+            self.suffixes.clear()
+            self.bodies.clear()
+            self.weight = 0
             return
-        for _ in range(count):
-            body = self.kept.popleft()[2]
-            if body:
-                self.bytes_waiting -= len(body)
+        for _ in range(len(self.origins) - waiting):
+            self.origins.popleft()
+            self.suffixes.popleft()
+            self.weight -= _weight(self.bodies.popleft())
 
     def unsent(self) -> list[Handed]:
-        """Records that must be handed over (again)."""
+        """Records that must be handed over (again). Made from behind, where each dialog knows its last number."""
         window = self.window
-        records = list(islice(reversed(self.kept), self.next - window.sent))  # from behind: few of many, as a rule
+        counter = self.next
+        kept = zip(reversed(self.origins), reversed(self.suffixes), reversed(self.bodies), strict=True)
+        sequences: dict[SessionDialog, int] = {}
+        records: list[Handed] = []
+        for origin, suffix, body in islice(kept, counter - window.sent):
+            counter -= 1
+            if isinstance(origin, Single):
+                sequence = origin.sequence
+            else:
+                sequences[origin] = sequence = sequences.get(origin, origin.sent) - 1
+            records.append((origin.prefix + varint(counter) + varint(sequence) + suffix, origin.key, body))
         records.reverse()
         window.sent = window.limit = self.next
         return records
@@ -111,7 +155,6 @@ class SessionDialog:
     """A dialog that the session began."""
 
     __slots__ = (
-        "_prefix",
         "begin",
         "begun_at",
         "conversation",
@@ -120,9 +163,10 @@ class SessionDialog:
         "key",
         "last",
         "open",
+        "prefix",
         "sent",
         "state",
-        "tails",
+        "suffixes",
         "target",
         "waiting_end",
     )
@@ -139,34 +183,37 @@ class SessionDialog:
         self.begun_at = -1
         """Counter of BEGIN in the home lane."""
         self.last = -1
-        """Counter of the last message in the target lane."""
+        """Counter in the target lane before which no END may leave, once it was called."""
         self.sent = 0
         """Sequence number of the next message."""
         self.held: list[tuple[str, bytes]] = []
         """Messages that wait for BEGIN."""
-        self.tails: dict[str, bytes] = {}
-        """Message type -> suffix."""
+        self.suffixes = home.contracts.setdefault(begin.contract, {})
+        """Of each message type that was sent; dialogs with the same contract and home share it."""
         self.waiting_end: bytes | None = None
         """Body of the END call that waits for the sends; b"" for a plain end."""
-        self._prefix = head(Kind.MESSAGE, 0, Role.INITIATOR, target.address.tag, writer) + conversation
+        self.prefix = head(Kind.MESSAGE, 0, Role.INITIATOR, target.address.tag, writer) + conversation
+        """Of the header of every message but the first."""
 
-    def stage(self, message_type: str, body: bytes) -> Handed:
-        """The record of the next message of an `open` dialog: what `Lane.put` does, inline."""
-        tail = self.tails.get(message_type)
-        if tail is None:
-            tail = self.tails[message_type] = encode_suffix(Suffix(message_type, home=self.begin.home))
+    def stage(self, message_type: str, body: bytes) -> bytes:
+        """The header of the next message of an `open` dialog."""
+        suffix = self.suffixes.get(message_type)
+        if suffix is None:
+            suffix = self.suffixes[message_type] = encode_suffix(Suffix(message_type, home=self.begin.home))
+        lane = self.target
+        lane.origins.append(self)
+        lane.suffixes.append(suffix)
+        lane.bodies.append(body)
+        lane.weight += len(body) + SESSION_RECORD_BYTES
         sequence = self.sent
         self.sent = sequence + 1
-        lane = self.target
-        self.last = counter = lane.next
         number = SMALL[sequence] if sequence <= LOW_MASK else varint(sequence)
-        record = (b"".join((self._prefix, lane.low[counter & LOW_MASK], lane.high, number, tail)), self.key, body)
+        counter = lane.next
+        header = b"".join((self.prefix, lane.low[counter & LOW_MASK], lane.high, number, suffix))
         lane.next = counter = counter + 1
         if not counter & LOW_MASK:
             lane.carry()
-        lane.kept.append(record)
-        lane.bytes_waiting += len(body)
-        return record
+        return header
 
 
 class Session:
@@ -187,12 +234,12 @@ class Session:
         """BEGIN DIALOG: a control record to the dialog's home; nothing reaches the target (behaviour 31)."""
         home = self._lane(begin.home)
         if home.full:
-            raise QueueFull(f"{len(home.kept)} records to {home.address.topic} wait for Kafka; try again")
+            raise QueueFull(f"{len(home.origins)} records to {home.address.topic} wait for Kafka; try again")
         dialog = SessionDialog(conversation, begin, self.writer, home, self._lane(begin.target))
         self.dialogs[conversation] = dialog
         dialog.begun_at = home.next
         prefix = head(Kind.BEGIN, 0, Role.INITIATOR, begin.home.tag, self.writer) + conversation
-        home.put(prefix, _UNNUMBERED + encode_suffix(Suffix(begin=begin)), dialog.key, None)
+        home.put(Single(prefix, -1, dialog.key), encode_suffix(Suffix(begin=begin)), None)
         self._beginning.append(dialog)
         return dialog, self._hand(home)
 
@@ -201,6 +248,7 @@ class Session:
         self.check(dialog, body)
         if dialog.state is DialogState.BEGINNING:
             dialog.held.append((message_type, body))
+            dialog.target.room -= _weight(body)
             return []
         self._message(dialog, message_type, body)
         return self._hand(dialog.target)
@@ -211,8 +259,9 @@ class Session:
             raise ConversationEnded(f"the dialog was ended; begin a new one to send to {dialog.begin.to_service}")
         if len(body) > BODY_BYTES_MAX:
             raise BodyTooLarge(f"the body has {len(body)} bytes; at most {BODY_BYTES_MAX} fit into one message")
-        if dialog.target.full or len(dialog.held) >= SESSION_WINDOW_RECORDS_MAX:
-            raise QueueFull(f"{len(dialog.target.kept)} records to {dialog.target.address.topic} wait for Kafka")
+        if dialog.target.full:
+            waiting = len(dialog.target.origins) + len(dialog.held)
+            raise QueueFull(f"{waiting} records to {dialog.target.address.topic} wait for Kafka; try again")
 
     def end(self, dialog: SessionDialog, error_body: bytes = b"") -> list[Hand]:
         """END CONVERSATION: to home, when all sends count; a second END changes nothing."""
@@ -220,6 +269,7 @@ class Session:
             return []
         dialog.waiting_end = error_body
         dialog.open = False
+        dialog.last = dialog.target.next - 1 if dialog.sent else -1
         self._ending.append(dialog)
         return self._release()
 
@@ -237,7 +287,7 @@ class Session:
         hands: list[Hand] = []
         for lane in self.lanes.values():
             prefix = head(Kind.CLOSE_WRITER, 0, Role.INITIATOR, lane.address.tag, self.writer) + self.writer
-            lane.put(prefix, _UNNUMBERED + _EMPTY, self.writer, None)
+            lane.put(Single(prefix, -1, self.writer), _EMPTY, None)
             hands += self._hand(lane)
         return hands
 
@@ -266,10 +316,18 @@ class Session:
             hands += self._hand(lane)
         return hands
 
+    @staticmethod
+    def acknowledged(dialog: SessionDialog) -> Callable[[], bool]:
+        """Tells, whenever it is asked, whether everything that was sent on the dialog before this call counts."""
+        sent, lane = dialog.target.next, dialog.target
+        if dialog.held:
+            return lambda: not dialog.held and dialog.last < lane.window.acked
+        return lambda: lane.window.acked >= sent
+
     @property
     def idle(self) -> bool:
         """Nothing waits, for Kafka or for an earlier record."""
-        return not self._beginning and not self._ending and not any(lane.kept for lane in self.lanes.values())
+        return not self._beginning and not self._ending and not any(lane.origins for lane in self.lanes.values())
 
     @property
     def gated(self) -> bool:
@@ -285,7 +343,9 @@ class Session:
             if dialog.state is DialogState.BEGINNING:
                 dialog.state = DialogState.OPEN
             for message_type, body in dialog.held:
+                dialog.target.room += _weight(body)
                 self._message(dialog, message_type, body)
+                dialog.last = dialog.target.next - 1
                 touched[dialog.target.address] = dialog.target
             dialog.held.clear()
         for dialog in list(self._ending):
@@ -294,7 +354,7 @@ class Session:
             self._ending.remove(dialog)
             error_body = dialog.waiting_end
             prefix = head(Kind.END_CALL, 0, Role.INITIATOR, dialog.begin.home.tag, self.writer) + dialog.conversation
-            dialog.home.put(prefix, _UNNUMBERED + _END_SUFFIX, dialog.key, error_body or None)
+            dialog.home.put(Single(prefix, -1, dialog.key), _END_SUFFIX, error_body or None)
             touched[dialog.home.address] = dialog.home
             dialog.state = DialogState.ENDED
             self.dialogs.pop(dialog.conversation, None)
@@ -309,10 +369,8 @@ class Session:
             return
         dialog.sent = 1
         dialog.open = dialog.state is DialogState.OPEN and dialog.waiting_end is None
-        dialog.last = dialog.target.next
         prefix = head(Kind.MESSAGE, FIRST, Role.INITIATOR, dialog.begin.target.tag, self.writer) + dialog.conversation
-        suffix = encode_suffix(Suffix(message_type, begin=dialog.begin))
-        dialog.target.put(prefix, SMALL[0] + suffix, dialog.key, body)
+        dialog.target.put(Single(prefix, 0, dialog.key), encode_suffix(Suffix(message_type, begin=dialog.begin)), body)
 
     def _lane(self, address: Address) -> Lane:
         lane = self.lanes.get(address)
@@ -323,6 +381,10 @@ class Session:
     def _hand(self, lane: Lane) -> list[Hand]:
         records = lane.unsent()
         return [Hand(lane.address, records)] if records else []
+
+
+def _weight(body: bytes | None) -> int:
+    return (len(body) if body else 0) + SESSION_RECORD_BYTES
 
 
 def _take_while(queue: deque[SessionDialog], ready: Callable[[SessionDialog], bool]) -> Iterable[SessionDialog]:
@@ -337,6 +399,5 @@ def _take_while(queue: deque[SessionDialog], ready: Callable[[SessionDialog], bo
     queue.extend(rest)
 
 
-_UNNUMBERED: Final = varint(-1)
 _EMPTY: Final = encode_suffix(Suffix())
 _END_SUFFIX: Final = encode_suffix(Suffix(END_DIALOG))

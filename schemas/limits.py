@@ -46,11 +46,11 @@ COMMIT_GROUPS_MAX: Final = 10_000
 QUEUE_PARTITIONS_MAX: Final = 1_024
 """Partitions of one queue: each costs a journal, an owner and some files of the broker."""
 
-SESSION_WINDOW_RECORDS_MAX: Final = 50_000
+SESSION_WINDOW_BYTES_MAX: Final = 67_108_864
 """Unacknowledged records of one session per destination partition; beyond it `send` waits, then raises QueueFull."""
 
-SESSION_WINDOW_BYTES_MAX: Final = 67_108_864
-"""The same bound in bytes of bodies, so that large messages do not fill the memory of a sender."""
+SESSION_RECORD_BYTES: Final = 1_342
+"""What a record counts in that window besides its body: it ends at some 50,000 small messages."""
 
 EMITTER_WINDOW_RECORDS_MAX: Final = 20_000
 """Outputs of one destination handed to the producer and not acknowledged: two full fetches of the reader."""

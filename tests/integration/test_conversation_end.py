@@ -99,7 +99,8 @@ def test_a_conversation_that_the_target_ends_first_is_ended_by_the_initiator(
     with connected(servers.bootstrap, database, redis=servers.redis_url) as broker:
         open_shop(broker)
         dialog = begin(broker)
-        dialog.send(ORDER, b"x").wait()
+        dialog.send(ORDER, b"x")
+        dialog.flush()
         take(broker, "Orders", 1, end=True)
         (message,) = take(broker, "Shop", 1, end=how == "in a transaction")
         assert (message.type, message.body, message.sequence) == (END_DIALOG, b"", 0)
@@ -126,7 +127,8 @@ def test_both_sides_ending_at_once_is_an_end_like_any_other(servers: Servers, da
     with connected(servers.bootstrap, database, redis=servers.redis_url) as broker:
         open_shop(broker)
         dialog = begin(broker)
-        dialog.send(ORDER, b"x").wait()
+        dialog.send(ORDER, b"x")
+        dialog.flush()
         with broker.reader("Orders", timeout=DEADLINE_S) as reader:
             fill(reader, 1)
             with next(reader) as transaction:
@@ -215,9 +217,11 @@ def test_a_message_that_comes_after_the_end_of_the_target_is_discarded_and_the_c
     with connected(servers.bootstrap, database, redis=servers.redis_url) as broker:
         open_shop(broker)
         dialog = begin(broker)
-        dialog.send(ORDER, b"first").wait()
+        dialog.send(ORDER, b"first")
+        dialog.flush()
         take(broker, "Orders", 1, end=True)
-        dialog.send(ORDER, b"late").wait()  # nobody here knows of the end yet
+        dialog.send(ORDER, b"late")  # nobody here knows of the end yet
+        dialog.flush()
         with broker.reader("Orders", timeout=1) as reader:
             assert list(reader) == []
             assert reader.owners[0].fold.state.statistics.discarded == 1
@@ -234,11 +238,13 @@ def test_a_message_to_a_conversation_that_was_forgotten_comes_back_to_its_home(s
     ):
         open_shop(broker)
         dialog = begin(session)
-        dialog.send(ORDER, b"first").wait()
+        dialog.send(ORDER, b"first")
+        dialog.flush()
         take(broker, "Orders", 1, end=True)
         take(broker, "Shop", 1, end=True)
         until_forgotten(servers, broker, dialog.id)
-        dialog.send(ORDER, b"late").wait()  # this session reads no queue and has not heard of the end
+        dialog.send(ORDER, b"late")  # this session reads no queue and has not heard of the end
+        dialog.flush()
         with broker.reader("Orders") as orders, broker.reader("Shop") as shop, pumped(orders, shop):
 
             def mailbox() -> list[object]:

@@ -114,7 +114,7 @@ def test_threads_that_send_on_one_dialog_get_numbers_in_the_order_in_which_it_is
         out = []
         for number in range(250):
             body = b"%d/%d" % (name, number)
-            out.append((dialog.send(ORDER, body).sequence, body))
+            out.append((dialog.send(ORDER, body), body))
         return out
 
     with connected(servers.bootstrap, database) as broker:
@@ -133,14 +133,16 @@ def test_a_dialog_that_joins_a_group_in_use_waits_with_it(servers: Servers, data
         first = begin(broker)
         second = begin(broker, related_to=first)
         for dialog in (first, second):
-            dialog.send(ORDER, b"x").wait()
+            dialog.send(ORDER, b"x")
+            dialog.flush()
         with broker.reader("Orders", timeout=1) as orders, broker.reader("Shop", timeout=DEADLINE_S) as shop:
             assert answer(orders) == 2
             fill(shop, 2)
             with next(shop) as transaction:
                 taken = list(transaction)
                 third = begin(broker, related_to=second)
-                third.send(ORDER, b"x").wait()
+                third.send(ORDER, b"x")
+                third.flush()
                 assert answer(orders) == 1
                 fill(shop, 3)
                 assert shop._take() is None, "the group was handed out twice"

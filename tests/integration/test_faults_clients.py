@@ -79,14 +79,15 @@ def test_a_senders_producer_that_breaks_is_replaced_and_everything_goes_again(
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
         dialog = begin(broker)
-        dialog.send(ORDER, b"0").wait()
+        dialog.send(ORDER, b"0")
+        dialog.flush()
         sender: Sender = dialog._sender
         broken = Broken(healthy)
         with sender._lock:
             sender._producer = broken  # type: ignore[assignment]
             sender._produce = broken.produce  # type: ignore[assignment]
-            receipts = [dialog.send(ORDER, b"%d" % number) for number in range(1, 20)]
-        receipts[-1].wait(DEADLINE_S)
+            assert [dialog.send(ORDER, b"%d" % number) for number in range(1, 20)] == [*range(1, 20)]
+        dialog.flush(DEADLINE_S)
         with broker.reader("Orders", timeout=2) as reader:
             answer_once(reader)
         sent = {dialog.id.bytes: [b"%d" % number for number in range(20)]}

@@ -128,11 +128,12 @@ def test_a_sender_to_a_topic_that_is_missing_learns_that_the_outcome_is_unknown(
     with connected(servers.bootstrap, database, send_timeout_s=8) as broker:
         open_shop(broker)
         dialog = begin(broker)
-        dialog.send(ORDER, b"x").wait()
+        dialog.send(ORDER, b"x")
+        dialog.flush()
         delete(admin, queue_of(broker, "Orders").topic)
-        receipt = dialog.send(ORDER, b"y")
-        with pytest.raises(OutcomeUnknown, match="has not acknowledged message 1 within 8"):
-            receipt.wait()
+        dialog.send(ORDER, b"y")
+        with pytest.raises(OutcomeUnknown, match=f"has not acknowledged message 1 of {dialog.id} within 8"):
+            dialog.flush()
         with pytest.raises(OutcomeUnknown, match="They are kept and sent again"):
             broker.close()
 

@@ -97,7 +97,8 @@ def test_readers_that_fight_for_a_partition_lose_and_double_nothing(servers: Ser
         sent[dialog.id.bytes] = []
         for number in range(12):
             body = b"%d" % number
-            dialog.send(ORDER, body).wait()
+            dialog.send(ORDER, body)
+            dialog.flush()
             sent[dialog.id.bytes].append(body)
             reader = broker.reader("Orders", partitions=(0,), timeout=DEADLINE_S)
             with next(reader) as transaction:

@@ -237,19 +237,15 @@ def _answer(broker: Broker, job: Job, diary: Diary) -> None:
 
 def _send(broker: Broker, job: Job, diary: Diary) -> None:
     dialogs = [begin(broker) for _ in range(job.dialogs)]
-    last: list[Any] = []
     for number in range(job.count):
         dialog = dialogs[number % len(dialogs)]
-        receipt = dialog.send(ORDER if number % 7 else NOTE, b"order %d" % number)
+        dialog.send(ORDER if number % 7 else NOTE, b"order %d" % number)
         if number < len(dialogs):
             diary.write("sends", conversation=dialog.id.hex, dialog=number)
-        last.append((dialog, receipt))
-        if number % 500 == 499:
-            receipt.wait()
-        if number % 10 == 9:
-            for earlier, _ in (pair for pair in last if pair[1].acknowledged):
-                diary.write("acknowledged", conversation=earlier.id.hex)
-            last = [pair for pair in last if not pair[1].acknowledged]
+        if number % 20 == 19:
+            broker.flush()
+            for earlier in range(number - 19, number + 1):
+                diary.write("acknowledged", conversation=dialogs[earlier % len(dialogs)].id.hex)
     broker.flush()
     diary.write("flushed")
 

@@ -19,6 +19,7 @@ import konverse.dialog.staging
 import konverse.dialog.view
 from konverse.schemas import journal
 from konverse.schemas.journal import Claim, Commit
+from konverse.schemas.limits import SESSION_RECORD_BYTES
 from konverse.schemas.varint import SMALL, varint
 
 from . import journals
@@ -73,7 +74,7 @@ def _windows(choices: Choices) -> list[Change]:
         (konverse.dialog.emitter, "EMITTER_WINDOW_RECORDS_MAX", small(3, 1, 20)),
         (konverse.dialog.owner, "LOOK_AHEAD_RECORDS_MAX", small(5, 1, 50)),
         (konverse.dialog.owner, "OUTBOX_RECORDS_MAX", small(8, 2, 50)),
-        (konverse.dialog.session, "SESSION_WINDOW_RECORDS_MAX", small(6, 2, 50)),
+        (konverse.dialog.session, "SESSION_WINDOW_BYTES_MAX", SESSION_RECORD_BYTES * small(6, 2, 50)),
         (konverse.dialog.staging, "COMMIT_BYTES_TARGET", small(40, 4, 400)),
         (konverse.dialog.staging, "COMMIT_GROUPS_MAX", small(3, 1, 50)),
     ]

@@ -9,12 +9,13 @@ from konverse.schemas.catalog import END_DIALOG
 from konverse.schemas.envelope import decode
 from konverse.schemas.errors import BodyTooLarge, ConversationEnded, QueueFull
 from konverse.schemas.identifiers import Address
-from konverse.schemas.limits import BODY_BYTES_MAX, SESSION_WINDOW_BYTES_MAX, SESSION_WINDOW_RECORDS_MAX
+from konverse.schemas.limits import BODY_BYTES_MAX, SESSION_RECORD_BYTES, SESSION_WINDOW_BYTES_MAX
 from konverse.schemas.records import FIRST, NO_SEQUENCE, Begin, Envelope, Kind, Role
 from tests.kit.builders import Side, address_of, begin_block, identifier, record
 
 HOME, TARGET = address_of("replies"), address_of("orders")
 WRITER = identifier("a session")
+WINDOW_RECORDS = -(-SESSION_WINDOW_BYTES_MAX // SESSION_RECORD_BYTES)
 
 
 @pytest.fixture
@@ -179,19 +180,19 @@ def test_numbers_are_right_beyond_the_tables(session: Session) -> None:
 
 def test_too_much_on_its_way_is_refused_and_nothing_is_written(session: Session) -> None:
     dialog = opened(session)
-    for _ in range(SESSION_WINDOW_RECORDS_MAX):
+    for _ in range(WINDOW_RECORDS):
         session.send(dialog, "order", b"")
-    with pytest.raises(QueueFull, match=f"{SESSION_WINDOW_RECORDS_MAX} records to orders wait for Kafka"):
+    with pytest.raises(QueueFull, match=f"{WINDOW_RECORDS} records to orders wait for Kafka"):
         session.send(dialog, "order", b"")
-    assert (dialog.sent, dialog.target.next) == (SESSION_WINDOW_RECORDS_MAX, SESSION_WINDOW_RECORDS_MAX)
+    assert (dialog.sent, dialog.target.next) == (WINDOW_RECORDS, WINDOW_RECORDS)
     session.drained()
-    assert counters(session.send(dialog, "order", b"")) == {TARGET: [SESSION_WINDOW_RECORDS_MAX]}
+    assert counters(session.send(dialog, "order", b"")) == {TARGET: [WINDOW_RECORDS]}
 
 
 def test_too_many_bytes_on_their_way_are_refused_until_some_are_there(session: Session) -> None:
     dialog = opened(session)
     body = bytes(BODY_BYTES_MAX)
-    count = -(-SESSION_WINDOW_BYTES_MAX // len(body))
+    count = -(-SESSION_WINDOW_BYTES_MAX // (len(body) + SESSION_RECORD_BYTES))
     for _ in range(count):
         session.send(dialog, "order", body)
     with pytest.raises(QueueFull):
@@ -199,20 +200,37 @@ def test_too_many_bytes_on_their_way_are_refused_until_some_are_there(session: S
     session.delivered(TARGET, 0, 10)
     session.send(dialog, "order", b"")
     session.drained()
-    assert dialog.target.bytes_waiting == 0
+    assert (dialog.target.weight, dialog.target.room) == (0, SESSION_WINDOW_BYTES_MAX)
+
+
+def test_what_was_sent_on_a_dialog_counts_when_its_last_record_does(session: Session) -> None:
+    dialog = begun(session)
+    session.send(dialog, "order", b"held")
+    there = session.acknowledged(dialog)
+    assert not there()
+    session.drained()
+    assert not there(), "the message leaves only now"
+    session.drained()
+    assert there()
+    session.send(dialog, "order", b"second")
+    there = session.acknowledged(dialog)
+    session.send(dialog, "order", b"third")
+    session.delivered(TARGET, 1, 11)
+    assert there()
+    assert not session.acknowledged(dialog)()
 
 
 def test_too_many_messages_that_wait_for_begin_are_refused(session: Session) -> None:
     dialog = begun(session)
-    for _ in range(SESSION_WINDOW_RECORDS_MAX):
+    for _ in range(WINDOW_RECORDS):
         session.send(dialog, "order", b"")
     with pytest.raises(QueueFull):
         session.send(dialog, "order", b"")
-    assert len(bodies(session.drained())) == SESSION_WINDOW_RECORDS_MAX
+    assert len(bodies(session.drained())) == WINDOW_RECORDS
 
 
 def test_too_many_begins_on_their_way_are_refused(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("konverse.dialog.session.SESSION_WINDOW_RECORDS_MAX", 2)
+    monkeypatch.setattr("konverse.dialog.session.SESSION_WINDOW_BYTES_MAX", 2 * SESSION_RECORD_BYTES)
     begun(session, "one")
     begun(session, "two")
     with pytest.raises(QueueFull, match="2 records to replies wait for Kafka; try again"):
