@@ -19,7 +19,6 @@ from typing import Any, Final
 from confluent_kafka import KafkaException, Message, Producer
 
 from konverse.dialog.emitter import Emit
-from konverse.dialog.endpoint import Record
 from konverse.dialog.events import (
     Append,
     Appended,
@@ -41,7 +40,6 @@ from konverse.dialog.events import (
 )
 from konverse.dialog.fold import JournalRecord
 from konverse.dialog.head import LogIdentity
-from konverse.dialog.ingest import Columns
 from konverse.dialog.owner import Owner, Phase
 from konverse.dialog.staging import OwnerSettings
 from konverse.dialog.transaction import Rule
@@ -51,6 +49,7 @@ from konverse.schemas.envelope import HEADER
 from konverse.schemas.errors import KafkaUnavailable
 from konverse.schemas.identifiers import Address, journal_topic
 
+from .columns import columns_of
 from .kafka import Headers, Kafka, LogReader, LogTruncated
 from .view import ViewWriter
 
@@ -137,12 +136,16 @@ class Owning:
 
     # --------------------------------------------------------------------------------------------------------- work
 
-    def feed(self, messages: list[Message]) -> None:
-        """Records of the data log, from the reader's consumer."""
+    def feed(self, messages: list[Message]) -> list[Message]:
+        """Records of the data log, from the reader's consumer; returns what among them is an event of the client."""
+        events: list[Message] = []
         for number, run in groupby(messages, Message.partition):
+            columns, between = columns_of(list(run))
+            events += between
             owner = self.owners.get(number or 0)
             if owner is not None:
-                owner.step(DataRead(columns_of(list(run))), 0)
+                owner.step(DataRead(columns), 0)
+        return events
 
     def ingest(self) -> int:
         """Let every owner ingest what it was fed; returns how many records."""
@@ -229,7 +232,7 @@ class Owning:
         self._read(number, owner, self._journal, effect, event)
 
     def _read_data(self, number: int, owner: Owner, effect: ReadData) -> None:
-        self._read(number, owner, self.queue.topic, effect, lambda messages, at: DataRead(columns_of(messages, at)))
+        self._read(number, owner, self.queue.topic, effect, lambda messages, at: DataRead(columns_of(messages, at)[0]))
 
     def _read(self, number: int, owner: Owner, topic: str, effect: ReadJournal | ReadData, event: Any) -> None:
         """Read a range whole, then tell the owner: it may ask for other ranges in between."""
@@ -294,14 +297,15 @@ class Owning:
         produce, refused = self._output_producer.produce, self._on_refusal
         carrier: Headers = {HEADER: b""}
         self._handed.append((owner, address))
-        for header, key, body in effect.outputs:
-            carrier[HEADER] = header
-            try:
-                produce(topic, body, key, number, refused, None, 0, carrier)
-            except (BufferError, KafkaException) as error:
-                if not self._taken_later(error, topic, body, key, number, refused, None, 0, carrier):
-                    self._refusal = (topic, number)
-                    return
+        for key, headers, bodies in effect.batches():
+            for header, body in zip(headers, bodies, strict=True):
+                carrier[HEADER] = header
+                try:
+                    produce(topic, body, key, number, refused, None, 0, carrier)
+                except (BufferError, KafkaException) as error:
+                    if not self._taken_later(error, topic, body, key, number, refused, None, 0, carrier):
+                        self._refusal = (topic, number)
+                        return
 
     def _taken_later(self, error: Exception, *record: Any) -> bool:
         """Try again with a record that was not taken, as long as the producer's buffer may make room."""
@@ -354,35 +358,6 @@ def _discard(producer: Producer) -> None:
         producer.flush(1)
     except KafkaException:
         log.debug("the failed producer is dropped", exc_info=True)
-
-
-def columns_of(messages: list[Message], next_offset: int | None = None) -> Columns:
-    """A run of one partition as columns."""
-    headers: list[bytes | None] = []
-    records: list[Record] = []
-    for message in messages:
-        pairs: Any = message.headers()
-        if pairs and len(pairs) == 1 and pairs[0][0] == HEADER:  # the usual record has ours alone
-            headers.append(pairs[0][1])
-            records.append((message.value(), message.timestamp()[1], None))
-        else:
-            ours, others = _split(pairs)
-            headers.append(ours)
-            records.append((message.value(), message.timestamp()[1], others))
-    if not messages:
-        return Columns((), (), (), next_offset or 0)
-    first, last = messages[0].offset() or 0, messages[-1].offset() or 0
-    contiguous = last - first + 1 == len(messages)
-    offsets = range(first, last + 1) if contiguous else [m.offset() or 0 for m in messages]
-    return Columns(offsets, headers, records, next_offset if next_offset is not None else last + 1)
-
-
-def _split(headers: Any) -> tuple[bytes | None, list[tuple[str, bytes]] | None]:
-    """Our header, and the user's."""
-    if not headers:
-        return None, None
-    ours = next((value for name, value in headers if name == HEADER and isinstance(value, bytes)), None)
-    return ours, [pair for pair in headers if pair[0] != HEADER]
 
 
 def now_ms() -> int:

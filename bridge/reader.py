@@ -268,11 +268,9 @@ class Reader:
         """Take new data from Kafka, waiting for the first record only; callbacks of the group run in here."""
         poll, consume = self._consumer.poll, self._consumer.consume
         messages = self._fetch_behind(poll(wait_s)) if wait_s else consume(FETCH_RECORDS, 0)
-        events = [m for m in messages if m.error() is not None]
         with self._lock:
             self._flow()
-            self._owning.feed([m for m in messages if m.error() is None] if events else messages)
-            for event in events:  # after the records that came with them, which do not come again
+            for event in self._owning.feed(messages):  # after the records that came with them, which do not come again
                 try:
                     check_event(event)
                 except LogTruncated:

@@ -6,16 +6,18 @@ do and changes nothing; it applies its own commit by the very function that repl
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import groupby
+
 from konverse.schemas.envelope import encode_suffix
 from konverse.schemas.errors import PartitionHalted
 from konverse.schemas.journal import SYSTEM_BITS, TOOK_ERROR, Commit, Operations
 from konverse.schemas.records import FIRST, NO_SEQUENCE, Kind, Suffix
 from konverse.schemas.system_messages import error_body
-from konverse.schemas.varint import LOW_MASK, SMALL, varint
 
 from .endpoint import NOTHING, Endpoint
 from .ingest import create_initiator, end_endpoint
-from .outbox import Output
+from .outbox import Run
 from .partition import Partition
 from .states import Event, State, next_state
 
@@ -60,61 +62,43 @@ def _receive(state: Partition, operations: Operations) -> None:
 
 
 def _send(state: Partition, operations: Operations) -> None:
-    """Outputs of messages into their streams, a run of one endpoint after the other."""
-    endpoints, kinds, bodies = operations.send_endpoints, operations.send_types, operations.send_bodies
+    """Outputs of messages into their streams, those of one conversation and type at once."""
     suffixes = [encode_suffix(Suffix(name)) for name in operations.types]
-    at, count = 0, len(endpoints)
-    while at < count:
-        index = endpoints[at]
+    kinds, bodies = operations.send_types, operations.send_bodies
+    at = 0
+    for index, run in groupby(operations.send_endpoints):
+        end = at + len(list(run))
         endpoint = _known(state, index)
         if endpoint.state is State.STARTED_OUTBOUND:
-            name = operations.types[kinds[at]]
-            if _send_first(state, endpoint, name, bodies[at]):
-                at += 1
-                continue
-        end = at + 1
-        while end < count and endpoints[end] == index:
-            end += 1
-        _send_run(endpoint, [suffixes[kind] for kind in kinds[at:end]], bodies[at:end])
+            at += _send_first(state, endpoint, operations.types[kinds[at]], bodies[at])
+        for kind, same in groupby(kinds[at:end]):
+            start, at = at, at + len(list(same))
+            _send_run(endpoint, suffixes[kind], bodies[start:at])
         state.touch(endpoint)
-        at = end
 
 
-def _send_run(endpoint: Endpoint, suffixes: list[bytes], bodies: list[bytes]) -> None:
-    """As `Stream.push` for each, with what repeats looked up once."""
-    stream = endpoint.stream
-    append, join = stream.entries.append, b"".join
-    prefix = stream.heads[endpoint.role] + endpoint.conversation
-    key = endpoint.key or endpoint.conversation
-    counter, sequence = stream.next, endpoint.sent
-    step = 0 if sequence == NO_SEQUENCE else 1
-    for suffix, body in zip(suffixes, bodies, strict=True):
-        number = SMALL[sequence] if 0 <= sequence <= LOW_MASK else varint(sequence)
-        header = join((prefix, stream.low[counter & LOW_MASK], stream.high, number, suffix))
-        append((header, key, body))
-        counter += 1
-        sequence += step
-        if not counter & LOW_MASK:
-            stream.next = counter
-            stream.carry()
-    stream.next = counter
-    endpoint.sent = sequence
+def _send_run(endpoint: Endpoint, suffix: bytes, bodies: Sequence[bytes]) -> None:
+    stream, conversation = endpoint.stream, endpoint.conversation
+    prefix = stream.heads[endpoint.role] + conversation
+    stream.push(Run(prefix, endpoint.key or conversation, endpoint.sent, suffix, bodies))
+    if endpoint.sent != NO_SEQUENCE:
+        endpoint.sent += len(bodies)
 
 
 def _send_first(state: Partition, endpoint: Endpoint, message_type: str, body: bytes) -> bool:
-    """The first message of a conversation that this owner began; False when a session began it."""
+    """The first message of a conversation that this owner began; False when a session began it, which sent it."""
     endpoint.state = next_state(endpoint.state, Event.SENT)
     begin = state.beginning.pop(endpoint.index, None)
     if begin is None:
         return False
     stream = endpoint.stream
     stream.push(
-        Output(
+        Run(
             stream.head(Kind.MESSAGE, endpoint.role, FIRST) + endpoint.conversation,
             endpoint.key or endpoint.conversation,
             endpoint.sent,
             encode_suffix(Suffix(message_type, begin=begin)),
-            body,
+            [body],
         )
     )
     endpoint.sent += 1

@@ -7,13 +7,14 @@ never more than a window, and the next window when the last one is in the log.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import EMITTER_WINDOW_RECORDS_MAX
+from konverse.schemas.varint import varints
 
-from .outbox import Handed, Stream
+from .outbox import Run, Stream
 from .window import Window
 
 
@@ -23,8 +24,18 @@ class Emit(NamedTuple):
     address: Address
     first: int
     """Counter of the first record; the others follow."""
-    outputs: list[Handed]
-    """Header, key and body of each."""
+    runs: list[Run]
+
+    @property
+    def size(self) -> int:
+        """How many records."""
+        return sum(len(run.bodies) for run in self.runs)
+
+    def batches(self) -> Iterator[tuple[bytes, list[bytes], Sequence[bytes | None]]]:
+        """Key, headers and bodies of the records, in order; those of a batch have the same key."""
+        counters = iter(varints(self.first, self.size))
+        for run in self.runs:
+            yield run.key, run.headers(counters), run.bodies
 
 
 class Emitter:
@@ -53,8 +64,7 @@ class Emitter:
         for address, window in self.windows.items():
             count = min(window.limit - window.sent, EMITTER_WINDOW_RECORDS_MAX)
             if count and not window.outstanding and address not in self.paused:
-                outputs = self.streams[address].run(window.sent, count)
-                out.append(Emit(address, window.sent, outputs))
+                out.append(Emit(address, window.sent, self.streams[address].cut(window.sent, count)))
                 window.sent += count
         return out
 

@@ -29,7 +29,7 @@ from konverse.schemas.records import (
 from konverse.schemas.varint import LOW_MASK
 
 from .endpoint import NOTHING, Endpoint, Entry, Lane, Record, Writer
-from .outbox import Output, Stream
+from .outbox import Run, Stream
 from .partition import Partition
 from .states import RECEIVING, Event, State, next_state
 
@@ -255,12 +255,12 @@ def _push_end(stream: Stream, endpoint: Endpoint, detail: End, error_body: bytes
     kind = Kind.END if error_body is None else Kind.ERROR
     suffix = Suffix(END_DIALOG if error_body is None else ERROR, detail=detail)
     stream.push(
-        Output(
+        Run(
             stream.head(kind, endpoint.role) + endpoint.conversation,
             endpoint.key or endpoint.conversation,
             endpoint.sent,
             encode_suffix(suffix),
-            error_body,
+            [error_body],
         )
     )
 
@@ -307,7 +307,7 @@ def _end_of_unknown(state: Partition, role: Role, envelope: Envelope, detail: En
     stream = state.stream_to(detail.home)
     answer = Suffix(END_DIALOG, detail=End(detail.opener, detail.home))
     prefix = stream.head(Kind.END, Role.TARGET) + envelope.conversation
-    stream.push(Output(prefix, envelope.conversation, NO_SEQUENCE, encode_suffix(answer), None))
+    stream.push(Run(prefix, envelope.conversation, NO_SEQUENCE, encode_suffix(answer), [None]))
 
 
 def _bounced(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:
@@ -333,7 +333,7 @@ def _refuse_closed(state: Partition, envelope: Envelope, record: Record) -> None
         stream = state.stream_to(begin.target)
         suffix = Suffix(END_DIALOG, detail=End(envelope.writer, begin.home))
         prefix = stream.head(Kind.END, Role.INITIATOR) + envelope.conversation
-        stream.push(Output(prefix, envelope.conversation, NO_SEQUENCE, encode_suffix(suffix), None))
+        stream.push(Run(prefix, envelope.conversation, NO_SEQUENCE, encode_suffix(suffix), [None]))
 
 
 def _bounce(state: Partition, envelope: Envelope, record: Record, reason: BounceReason) -> None:
@@ -347,7 +347,7 @@ def _bounce(state: Partition, envelope: Envelope, record: Record, reason: Bounce
     detail = Bounce(envelope.suffix.origin or envelope.writer, envelope.counter, state.address, reason)
     suffix = encode_suffix(Suffix(envelope.suffix.message_type, detail=detail))
     prefix = stream.head(Kind.BOUNCE, _other(envelope.role)) + envelope.conversation
-    stream.push(Output(prefix, envelope.conversation, NO_SEQUENCE, suffix, record[0]))
+    stream.push(Run(prefix, envelope.conversation, NO_SEQUENCE, suffix, [record[0]]))
 
 
 def _home_of(envelope: Envelope) -> Address | None:

@@ -7,33 +7,46 @@ journal has the same outbox, so anyone may copy it to the destinations, any numb
 from __future__ import annotations
 
 from collections import deque
-from itertools import islice
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
 
-from konverse.schemas.envelope import encode, head
+from konverse.schemas.envelope import head
 from konverse.schemas.identifiers import Address
-from konverse.schemas.records import Kind, Role
-from konverse.schemas.varint import SMALL, high_part, low_table
+from konverse.schemas.records import NO_SEQUENCE, Kind, Role
+from konverse.schemas.varint import varint, varints
 
 
-class Output(NamedTuple):
-    """What a record for a destination is made of; its place in the stream gives the counter."""
+class Run(NamedTuple):
+    """Outputs that follow each other in a conversation and are of one type; their place in the stream counts them."""
 
     prefix: bytes
+    """Of their headers: everything before the counter."""
     key: bytes
     sequence: int
+    """Of the first one; NO_SEQUENCE when they have none."""
     suffix: bytes
-    body: bytes | None
+    bodies: Sequence[bytes | None]
 
+    def part(self, first: int, count: int) -> Run:
+        """Some of them."""
+        sequence = self.sequence if self.sequence == NO_SEQUENCE else self.sequence + first
+        return self._replace(sequence=sequence, bodies=self.bodies[first : first + count])
 
-Handed = tuple[bytes, bytes, bytes | None]
-"""A record for the producer: header, key, body."""
+    def headers(self, counters: Iterator[bytes]) -> list[bytes]:
+        """Headers of the records, with the next of these counters.
+
+        Made when they are handed over, a run at a time: they are gone again before they have left the cache.
+        """
+        prefix, _, sequence, suffix, bodies = self
+        size, join = len(bodies), b"".join
+        numbers = varints(sequence, size) if sequence != NO_SEQUENCE else [_UNNUMBERED] * size
+        return [join((prefix, counter, number, suffix)) for number, counter in zip(numbers, counters)]  # noqa: B905
 
 
 class Stream:
     """Outputs of this partition for one destination partition, in counter order."""
 
-    __slots__ = ("acked", "address", "entries", "heads", "high", "low", "next", "writer")
+    __slots__ = ("acked", "address", "heads", "next", "runs", "writer")
 
     def __init__(self, address: Address, writer: bytes) -> None:
         self.address = address
@@ -42,9 +55,7 @@ class Stream:
         """Counter below which the destination has everything, as the journal says."""
         self.next = 0
         """Counter of the next output."""
-        self.low = SMALL
-        self.high = b""
-        self.entries: deque[Handed] = deque()
+        self.runs: deque[Run] = deque()
         """Outputs acked … next-1."""
         self.heads = (self.head(Kind.MESSAGE, Role.INITIATOR), self.head(Kind.MESSAGE, Role.TARGET))
 
@@ -52,31 +63,46 @@ class Stream:
         """First 23 bytes of a header to this destination."""
         return head(kind, flags, role, self.address.tag, self.writer)
 
-    def push(self, output: Output) -> int:
-        """Append an output; returns its counter. `apply` does the same inline for messages."""
-        counter = self.next
-        header = encode(output.prefix, counter, output.sequence, output.suffix)
-        self.entries.append((header, output.key, output.body))
-        self.next = counter + 1
-        self.carry()
-        return counter
+    @property
+    def waiting(self) -> int:
+        """Outputs that the destination does not have yet, as the journal says."""
+        return self.next - self.acked
 
-    def carry(self) -> None:
-        """Renew the bytes of the running counter; needed whenever its low part starts again."""
-        self.low = low_table(self.next)
-        self.high = high_part(self.next)
+    def push(self, run: Run) -> None:
+        """Append outputs."""
+        self.runs.append(run)
+        self.next += len(run.bodies)
 
     def acknowledge(self, counter: int) -> None:
         """Forget the outputs below `counter` (never moves back)."""
-        counter = min(counter, self.next)
-        entries = self.entries
-        if counter - self.acked == len(entries):
-            entries.clear()
-        else:
-            for _ in range(counter - self.acked):
-                entries.popleft()
-        self.acked = max(self.acked, counter)
+        runs = self.runs
+        if counter >= self.next:
+            runs.clear()
+            self.acked = self.next
+            return
+        while self.acked < counter:
+            count = min(counter - self.acked, len(runs[0].bodies))
+            if count == len(runs[0].bodies):
+                runs.popleft()
+            else:
+                runs[0] = runs[0].part(count, len(runs[0].bodies))
+            self.acked += count
 
-    def run(self, first: int, count: int) -> list[Handed]:
+    def cut(self, first: int, count: int) -> list[Run]:
         """Outputs first … first+count-1, fewer when there are fewer."""
-        return list(islice(self.entries, first - self.acked, first - self.acked + count))
+        out: list[Run] = []
+        at, end = self.acked, min(first + count, self.next)
+        for run in self.runs:
+            size = len(run.bodies)
+            if at >= end:
+                break
+            if at >= first and at + size <= end:
+                out.append(run)
+            elif first < at + size:
+                skip = max(0, first - at)
+                out.append(run.part(skip, min(size, end - at) - skip))
+            at += size
+        return out
+
+
+_UNNUMBERED: Final = varint(NO_SEQUENCE)

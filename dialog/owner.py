@@ -227,7 +227,7 @@ class Owner:
     def has_room(self) -> bool:
         """Whether more data should be ingested: look-ahead and outbox are bounded (invariant I15)."""
         state = self.fold.state
-        waiting = sum(len(stream.entries) for stream in state.streams.values())
+        waiting = sum(stream.waiting for stream in state.streams.values())
         return state.unread < LOOK_AHEAD_RECORDS_MAX and waiting < OUTBOX_RECORDS_MAX
 
     def ingest(self, now_ms: int) -> int:

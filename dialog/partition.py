@@ -195,7 +195,8 @@ class Partition:
         for stream in sorted(
             self.streams.values(), key=lambda s: (s.address.topic, s.address.partition, s.address.tag)
         ):
-            lines.append((stream.address, stream.acked, stream.next, [tuple(entry) for entry in stream.entries]))
+            outputs = [tuple(run.part(at, 1)) for run in stream.runs for at in range(len(run.bodies))]
+            lines.append((stream.address, stream.acked, stream.next, outputs))
         lines.append(sorted(self.tombstones.items()))
         lines.append(sorted((w, at.topic, at.partition, at.tag, c, v) for (w, at, c), v in self.mailbox.items()))
         lines.append(self.statistics)

@@ -84,15 +84,14 @@ class Staging:
             if transaction.endings != endings and self._overtaken(transaction):
                 self.superseded += 1
                 continue
-            operations.receive_endpoints += transaction.received
-            operations.receive_positions += transaction.received.values()
-            if transaction.outputs:
-                operations.send_endpoints += transaction.outputs
-                operations.send_bodies += transaction.bodies
-                types = transaction.types
-                for name in dict.fromkeys(types):
-                    places.setdefault(name, len(places))
-                operations.send_types += map(places.__getitem__, types)
+            received, runs, bodies = transaction.received, transaction.runs, transaction.bodies
+            operations.receive_endpoints += received
+            operations.receive_positions += received.values()
+            operations.send_bodies += bodies
+            for following, (index, name, start) in enumerate(runs, 1):
+                count = (runs[following][2] if following < len(runs) else len(bodies)) - start
+                operations.send_endpoints += [index] * count
+                operations.send_types += [places.setdefault(name, len(places))] * count
             operations.ends += transaction.ends
         operations.types = list(places)
         return operations, finished
@@ -131,7 +130,11 @@ class Staging:
     def _overtaken(self, transaction: Transaction) -> bool:
         """A session's END came before the handler was done: the messages that it read were discarded by that."""
         table = self.state.table
-        touched = {*transaction.received, *transaction.outputs, *(end.endpoint for end in transaction.ends)}
+        touched = {
+            *transaction.received,
+            *(run[0] for run in transaction.runs),
+            *(end.endpoint for end in transaction.ends),
+        }
         for member in transaction.locked or transaction.members:
             if member.index in touched:
                 if table[member.index] is not member or member.state is State.DISCONNECTED_OUTBOUND:

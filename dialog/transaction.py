@@ -31,6 +31,8 @@ _OUTPUT_BYTES: Final = 14
 _NONE: Final[list[Any]] = []
 """Nothing sent, nothing ended: one empty list for all, never filled."""
 
+_NOTHING_RECEIVED: Final[dict[int, int]] = {}
+
 NOT_GROUPED: Final[list[Endpoint]] = []
 """The locked group of a lone conversation: it is its own."""
 
@@ -95,17 +97,19 @@ class Transaction:
         "_dialog",
         "_first",
         "_members",
+        "_position",
+        "_received",
+        "_room",
         "_scope",
-        "_sized",
+        "_taken",
         "_type",
+        "_walked",
         "bodies",
         "done",
         "endings",
         "ends",
         "locked",
-        "outputs",
-        "received",
-        "types",
+        "runs",
     )
 
     def __init__(
@@ -116,18 +120,23 @@ class Transaction:
         self._scope = scope
         self._dialog: Endpoint | None = None
         """Conversation and type of the last send: the next one like it needs no checks."""
-        self._sized = 0
+        self._room = TRANSACTION_BYTES_MAX
+        """Bytes that may still be sent."""
+        self._received: dict[int, int] = _NOTHING_RECEIVED
+        """Endpoint index -> receive position, for what was handed out and noted."""
+        self._type = ""
+        self._walked: Endpoint | None = None
+        """The endpoint whose messages are being handed out: `_taken` of them were, from `_position` on."""
+        self._position = 0
+        self._taken = 0
         self.locked = locked
         """All endpoints of the group when it was locked; none for a lone conversation."""
         self.endings = endings
         """Endings in the partition before this transaction; another number means that it may be overtaken."""
         self.done: Callable[[Transaction, bool], None] | None = None
         """Called once at the end of the `with` block: with True to commit, False to roll back."""
-        self.received: dict[int, int] = {}
-        """Endpoint index -> receive position, for what the handler took."""
-        self.outputs: list[int] = _NONE
-        """Endpoint indexes, types and bodies of what it sends."""
-        self.types: list[str] = _NONE
+        self.runs: list[tuple[int, str, int]] = _NONE
+        """What it sends: endpoint index, message type, and the place in `bodies` where a run of such begins."""
         self.bodies: list[bytes] = _NONE
         self.ends: list[EndOperation] = _NONE
 
@@ -159,20 +168,37 @@ class Transaction:
 
         What was handed out is consumed when the transaction is finished; a loop left early leaves the rest in place.
         """
-        received, scope = self.received, self._scope
+        scope = self._scope
         for endpoint, entries in self._members:
-            index = endpoint.index
-            sequence = endpoint.consumed
-            bits = 0
+            self._note()
+            self._walked, self._taken = endpoint, 0
+            self._position = endpoint.consumed << SYSTEM_BITS | (TOOK_ERROR if endpoint.error else 0)
             if endpoint.error is not None:
-                bits = TOOK_ERROR
-                received[index] = sequence << SYSTEM_BITS | bits
                 offset, kind, record = endpoint.error
                 yield Message((kind, record[0] or b"", ERROR_SEQUENCE, endpoint, offset, record, scope))
+            sequence = endpoint.consumed
+            taken = 0
             for offset, kind, record in entries:
-                received[index] = (sequence + 1) << SYSTEM_BITS | bits
+                self._taken = taken = taken + 1
                 yield Message((kind, record[0] or b"", sequence, endpoint, offset, record, scope))
                 sequence += 1
+
+    @property
+    def received(self) -> dict[int, int]:
+        """Endpoint index -> receive position (journal.avsc), for what was handed out."""
+        self._note()
+        return self._received
+
+    def _note(self) -> None:
+        """Put what was handed out of `_walked` into `_received`."""
+        endpoint = self._walked
+        if endpoint is None:
+            return
+        if self._received is _NOTHING_RECEIVED:
+            self._received = {}
+        position = self._position + (self._taken << SYSTEM_BITS)
+        known = self._received.get(endpoint.index, 0)
+        self._received[endpoint.index] = max(position, known) | (position | known) & TOOK_ERROR
 
     def send(self, dialog: Endpoint, message_type: str, body: bytes = b"") -> None:
         """Send on a conversation of this group when the transaction commits.
@@ -185,12 +211,13 @@ class Transaction:
         if body.__class__ is not bytes:
             body = _as_bytes(body)
         size = len(body)
-        self._sized = sized = self._sized + size + _OUTPUT_BYTES
-        if sized > TRANSACTION_BYTES_MAX or size > BODY_BYTES_MAX:
-            self._sized -= size + _OUTPUT_BYTES
-            _refuse_size(size, sized)
-        self.outputs.append(dialog.index)
-        self.types.append(message_type)
+        room = self._room - size - _OUTPUT_BYTES
+        if room < 0 or size > BODY_BYTES_MAX:
+            _refuse_size(size, TRANSACTION_BYTES_MAX - room)
+        if dialog is not self._dialog or message_type is not self._type:
+            self._dialog, self._type = dialog, message_type
+            self.runs.append((dialog.index, message_type, len(self.bodies)))
+        self._room = room
         self.bodies.append(body)
 
     def _check(self, dialog: Endpoint, message_type: str) -> None:
@@ -200,9 +227,8 @@ class Transaction:
             self._refuse_ended(dialog, "send on")
         if dialog is not self._first:
             self._check_member(dialog)
-        if self.outputs is _NONE:
-            self.outputs, self.types, self.bodies = [], [], []
-        self._dialog, self._type = dialog, message_type
+        if self.runs is _NONE:
+            self.runs, self.bodies = [], []
 
     def end(self, dialog: Endpoint, *, error: int = 0, description: str = "") -> None:
         """End this side of a conversation when the transaction commits; with `error` > 0 as WITH ERROR.
@@ -221,15 +247,15 @@ class Transaction:
 
     def clear(self) -> None:
         """Forget what was staged; the messages can be taken again."""
-        self.received = {}
-        self.outputs = self.types = self.bodies = self.ends = _NONE
+        self._received, self._walked, self._taken = _NOTHING_RECEIVED, None, 0
+        self.runs = self.bodies = self.ends = _NONE
         self._dialog = None
-        self._sized = 0
+        self._room = TRANSACTION_BYTES_MAX
 
     @property
     def size_bytes(self) -> int:
         """Bytes that the staged outputs take in a commit."""
-        return self._sized
+        return TRANSACTION_BYTES_MAX - self._room
 
     def _refuse_ended(self, dialog: Endpoint, verb: str) -> None:
         ended = any(end.endpoint == dialog.index for end in self.ends)

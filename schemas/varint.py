@@ -51,6 +51,20 @@ def low_table(number: int) -> list[bytes]:
     return _LOW if number > LOW_MASK else SMALL
 
 
+def varints(first: int, count: int) -> list[bytes]:
+    """Avro longs of `count` numbers from `first` >= 0 on."""
+    if first + count <= LOW_MASK:
+        return SMALL[first : first + count]
+    out: list[bytes] = []
+    while count:
+        at = first & LOW_MASK
+        some, high = low_table(first)[at : at + count], high_part(first)
+        out += [low + high for low in some] if high else some
+        first += len(some)
+        count -= len(some)
+    return out
+
+
 def high_part(number: int) -> bytes:
     """The bytes behind `low_table(number)[number & LOW_MASK]`; the same for 8192 numbers in a row."""
     if number <= LOW_MASK:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
 from konverse.dialog.apply import apply
+from konverse.dialog.emitter import Emit
 from konverse.dialog.endpoint import Endpoint, Record
 from konverse.dialog.events import Append, Appended, DataRead, Effect, JournalRead, ReadData, ReadJournal, Recover
 from konverse.dialog.fold import JournalRecord
@@ -22,6 +23,7 @@ from konverse.dialog.head import LogIdentity
 from konverse.dialog.ingest import Columns, ingest
 from konverse.dialog.owner import Owner
 from konverse.dialog.partition import Partition
+from konverse.dialog.session import Handed
 from konverse.dialog.staging import OwnerSettings, Staging
 from konverse.dialog.transaction import Message, Rule, Transaction
 from konverse.schemas.envelope import decode, encode_envelope
@@ -69,6 +71,14 @@ def record(body: bytes | None = None, time_ms: int = 0, headers: list[tuple[str,
 GROUP: Final = identifier("a group")
 
 Row = tuple[bytes | None, Record]
+
+
+def records_of(emit: Emit) -> list[Handed]:
+    """Header, key and body of what is emitted."""
+    out: list[Handed] = []
+    for key, headers, bodies in emit.batches():
+        out += [(header, key, body) for header, body in zip(headers, bodies, strict=True)]
+    return out
 
 
 def columns_of(rows: Iterable[Row], start: int = 0) -> Columns:
@@ -199,8 +209,8 @@ class Side:
         stream = self.state.streams.get(to)
         if stream is None:
             return []
-        outputs = stream.run(stream.acked, len(stream.entries))
-        return [Sent(decode(header), key, body) for header, key, body in outputs]
+        emit = Emit(to, stream.acked, stream.cut(stream.acked, stream.waiting))
+        return [Sent(decode(header), key, body) for header, key, body in records_of(emit)]
 
     def deliver(self, other: Side) -> list[Sent]:
         """What waits for the other side arrives there, and the journal says so; what that was."""

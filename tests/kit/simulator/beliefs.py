@@ -30,7 +30,7 @@ def leads(world: World, place: Place, owner: Owner) -> None:
     """The owner says that the partition is its own."""
     if owner.claim_id not in place.judge.claims:
         raise SimulationFailure(f"I2: {place.name}: an owner leads without a CLAIM that counts")
-    outbox = any(stream.entries for stream in owner.fold.state.streams.values())
+    outbox = any(stream.waiting for stream in owner.fold.state.streams.values())
     world.sometimes.happened("outbox recovered", outbox)
     compare(world, place, owner)
 
@@ -75,8 +75,8 @@ def shows(world: World, place: Place, show: Show) -> None:
 def emits(place: Place, effect: Emit) -> None:
     """No more is handed over at a time than the window allows (I15)."""
     most = vars(konverse.dialog.emitter)["EMITTER_WINDOW_RECORDS_MAX"]  # as this run has it
-    if len(effect.outputs) > most:
-        raise SimulationFailure(f"I15: {place.name}: {len(effect.outputs)} outputs are emitted at once, {most} may be")
+    if effect.size > most:
+        raise SimulationFailure(f"I15: {place.name}: {effect.size} outputs are emitted at once, {most} may be")
 
 
 def attends(place: Place, owner: Owner) -> None:

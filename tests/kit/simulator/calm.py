@@ -65,5 +65,5 @@ def is_quiet(process: OwnerProcess) -> bool:
         and not process.works
         and not process._outputs.outstanding
         and owner.emitter.idle
-        and not any(stream.entries for stream in state.streams.values())
+        and not any(stream.waiting for stream in state.streams.values())
     )

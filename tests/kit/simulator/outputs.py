@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from konverse.dialog.emitter import Emit
 from konverse.dialog.events import DeliveredOne, Drained, ProducerReplaced
 from konverse.schemas.identifiers import Address
+from tests.kit.builders import records_of
 
 from .producing import IdempotentProducer, LooseProducer, Producer, abandon
 
@@ -54,7 +55,7 @@ class Outputs:
     def emit(self, effect: Emit) -> None:
         """Take what the owner emits."""
         self._handed[effect.address] = None
-        self._producer.hand(effect.address, effect.first, effect.outputs)
+        self._producer.hand(effect.address, effect.first, records_of(effect))
 
     def transmit(self) -> ProducerReplaced | None:
         """One exchange with Kafka; an event when the producer failed by it."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from konverse.dialog.emitter import Emit, Emitter
-from konverse.dialog.outbox import Output, Stream
+from konverse.dialog.outbox import Run, Stream
 from konverse.schemas.envelope import decode, encode_suffix
 from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import EMITTER_WINDOW_RECORDS_MAX
 from konverse.schemas.records import Kind, Role, Suffix
-from tests.kit.builders import address_of, identifier
+from tests.kit.builders import address_of, identifier, records_of
 
 HERE, THERE = address_of("here"), address_of("there")
 
@@ -29,7 +29,7 @@ def push(streams: dict[Address, Stream], address: Address, count: int) -> None:
     stream = streams.setdefault(address, Stream(address, identifier("owner")))
     prefix, suffix = stream.head(Kind.MESSAGE, Role.TARGET) + identifier("c"), encode_suffix(Suffix("t"))
     for _ in range(count):
-        stream.push(Output(prefix, b"key", -1, suffix, str(stream.next).encode()))
+        stream.push(Run(prefix, b"key", -1, suffix, [str(stream.next).encode()]))
 
 
 def allow(emitter: Emitter) -> None:
@@ -39,7 +39,7 @@ def allow(emitter: Emitter) -> None:
 
 
 def bodies(effects: list[Emit]) -> dict[Address, list[bytes | None]]:
-    return {effect.address: [output[2] for output in effect.outputs] for effect in effects}
+    return {effect.address: [output[2] for output in records_of(effect)] for effect in effects}
 
 
 def test_nothing_leaves_before_its_commit_counts(emitter: Emitter, streams: dict[Address, Stream]) -> None:
@@ -59,7 +59,7 @@ def test_an_emission_carries_finished_headers_with_running_counters(
     allow(emitter)
     (effect,) = emitter.pending()
     assert (effect.address, effect.first) == (HERE, 0)
-    assert [decode(header).counter for header in [header for header, _, _ in effect.outputs]] == [0, 1, 2]
+    assert [decode(header).counter for header in [header for header, _, _ in records_of(effect)]] == [0, 1, 2]
 
 
 def test_the_next_window_leaves_when_the_last_one_is_in_the_log(
@@ -82,10 +82,10 @@ def test_a_window_is_bounded(emitter: Emitter, streams: dict[Address, Stream]) -
     push(streams, HERE, EMITTER_WINDOW_RECORDS_MAX + 1)
     allow(emitter)
     (effect,) = emitter.pending()
-    assert len(effect.outputs) == EMITTER_WINDOW_RECORDS_MAX
+    assert effect.size == EMITTER_WINDOW_RECORDS_MAX
     emitter.drained([HERE])
     (effect,) = emitter.pending()
-    assert (effect.first, len(effect.outputs)) == (EMITTER_WINDOW_RECORDS_MAX, 1)
+    assert (effect.first, effect.size) == (EMITTER_WINDOW_RECORDS_MAX, 1)
 
 
 def test_destinations_do_not_wait_for_each_other(emitter: Emitter, streams: dict[Address, Stream]) -> None:
@@ -110,8 +110,7 @@ def test_a_new_producer_gets_everything_that_does_not_count_with_the_same_counte
     emitter.restart(None)
     (again,) = emitter.pending()
     assert again.first == 1
-    assert again.outputs == first.outputs[1:]
-    assert again.outputs == first.outputs[1:]
+    assert records_of(again) == records_of(first)[1:]
 
 
 def test_who_refused_waits_until_the_pause_is_over(emitter: Emitter, streams: dict[Address, Stream]) -> None:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from konverse.dialog.outbox import Output, Stream
+from konverse.dialog.emitter import Emit
+from konverse.dialog.outbox import Run, Stream
 from konverse.schemas.envelope import decode, encode, encode_suffix
-from konverse.schemas.records import FIRST, Kind, Role, Suffix
-from tests.kit.builders import address_of, identifier
+from konverse.schemas.records import FIRST, NO_SEQUENCE, Kind, Role, Suffix
+from tests.kit.builders import address_of, identifier, records_of
 
 WRITER = identifier("the owner")
 
 
-def output(stream: Stream, number: int) -> Output:
+def output(stream: Stream, number: int) -> Run:
     prefix = stream.head(Kind.MESSAGE, Role.TARGET) + identifier("c")
-    return Output(prefix, b"key", number, encode_suffix(Suffix("t")), str(number).encode())
+    return Run(prefix, b"key", number, encode_suffix(Suffix("t")), [str(number).encode()])
 
 
 @pytest.fixture
@@ -22,12 +23,16 @@ def stream() -> Stream:
     """With five outputs, numbered 0 to 4."""
     stream = Stream(address_of(), WRITER)
     for number in range(5):
-        assert stream.push(output(stream, number)) == number
+        stream.push(output(stream, number))
     return stream
 
 
 def bodies(stream: Stream) -> list[bytes | None]:
-    return [entry[2] for entry in stream.entries]
+    return [body for run in stream.runs for body in run.bodies]
+
+
+def cut(stream: Stream, first: int, count: int) -> list[bytes | None]:
+    return [body for run in stream.cut(first, count) for body in run.bodies]
 
 
 @pytest.mark.parametrize(("counter", "rest"), [(0, [0, 1, 2, 3, 4]), (2, [2, 3, 4]), (5, [])])
@@ -46,14 +51,28 @@ def test_an_acknowledgement_never_moves_back(stream: Stream) -> None:
 def test_an_acknowledgement_of_what_was_never_sent_is_one_of_all_that_was(stream: Stream) -> None:
     stream.acknowledge(99)
     assert (stream.acked, stream.next, bodies(stream)) == (5, 5, [])
-    assert stream.push(output(stream, 5)) == 5
+    stream.push(output(stream, 5))
+    assert stream.next == 6
 
 
 def test_a_run_is_asked_for_by_counter(stream: Stream) -> None:
     stream.acknowledge(2)
-    assert [entry[2] for entry in stream.run(3, 1)] == [b"3"]
-    assert [entry[2] for entry in stream.run(2, 10)] == [b"2", b"3", b"4"]
-    assert stream.run(5, 10) == []
+    assert cut(stream, 3, 1) == [b"3"]
+    assert cut(stream, 2, 10) == [b"2", b"3", b"4"]
+    assert cut(stream, 5, 10) == []
+
+
+@pytest.mark.parametrize("sequence", [5, NO_SEQUENCE])
+def test_a_run_is_cut_and_forgotten_in_parts_which_keep_their_numbers(stream: Stream, sequence: int) -> None:
+    stream.acknowledge(5)
+    stream.push(output(stream, sequence)._replace(bodies=[b"5", b"6", b"7"]))
+    stream.push(output(stream, 0))
+    stream.acknowledge(6)
+    assert bodies(stream) == [b"6", b"7", b"0"]
+    assert cut(stream, 7, 2) == [b"7", b"0"]
+    emit = Emit(stream.address, 7, stream.cut(7, 1))
+    ((header, _, body),) = records_of(emit)
+    assert (decode(header).counter, decode(header).sequence, body) == (7, 7 if sequence == 5 else NO_SEQUENCE, b"7")
 
 
 def test_a_head_names_kind_role_flags_destination_and_writer(stream: Stream) -> None:
@@ -71,6 +90,7 @@ def test_an_output_carries_a_finished_header_with_the_running_counter(first: int
     outputs = [output(stream, number) for number in (-1, 0, 8_191, 8_192, 2**40)]
     for one in outputs:
         stream.push(one)
-    assert [header for header, _, _ in stream.entries] == [
+    emit = Emit(stream.address, first, stream.cut(first, len(outputs)))
+    assert [header for header, _, _ in records_of(emit)] == [
         encode(one.prefix, first + place, one.sequence, one.suffix) for place, one in enumerate(outputs)
     ]

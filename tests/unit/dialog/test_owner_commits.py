@@ -12,7 +12,7 @@ from konverse.dialog.events import Append, Appended, Drained, Effect, Halted, Re
 from konverse.dialog.owner import Phase
 from konverse.schemas.journal import GENESIS_HASH, Commit, Operations, decode, encode_commit
 from konverse.schemas.limits import COMMIT_GROUPS_MAX, LOOK_AHEAD_RECORDS_MAX, UNCOMMITTED_MS_MAX
-from tests.kit.builders import Driver, conversations, identifier, record
+from tests.kit.builders import Driver, conversations, identifier, record, records_of
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def commit_of(effect: Effect) -> Commit:
 
 
 def emits(effects: list[Effect]) -> list[bytes | None]:
-    return [output[2] for effect in effects if isinstance(effect, Emit) for output in effect.outputs]
+    return [output[2] for effect in effects if isinstance(effect, Emit) for output in records_of(effect)]
 
 
 def in_flight(driver: Driver, *replies: bytes) -> Effect:
@@ -118,7 +118,7 @@ def test_acknowledged_outputs_are_journaled(driver: Driver) -> None:
     assert commit_of(append).output_acks == [(emit.address, 1)]
     driver.acknowledge(append)
     assert driver.owner.commit(0) == []
-    assert not driver.state.streams[emit.address].entries
+    assert not driver.state.streams[emit.address].waiting
 
 
 def test_the_live_state_is_the_fold_of_the_journal_after_every_commit(driver: Driver) -> None:

@@ -21,7 +21,7 @@ from konverse.dialog.view import Show
 from konverse.schemas.identifiers import Address
 from konverse.schemas.journal import Commit, decode
 from konverse.schemas.limits import UNCOMMITTED_MS_MAX
-from tests.kit.builders import Driver, Scribe, address_of, conversations, record
+from tests.kit.builders import Driver, Scribe, address_of, conversations, record, records_of
 
 HERE, THERE = address_of("here"), address_of("there")
 
@@ -37,7 +37,7 @@ def leading(*homes: Address, **settings: Any) -> Driver:
 
 
 def emitted(effects: list[Effect]) -> dict[Address, list[bytes | None]]:
-    return {effect.address: [out[2] for out in effect.outputs] for effect in effects if isinstance(effect, Emit)}
+    return {effect.address: [out[2] for out in records_of(effect)] for effect in effects if isinstance(effect, Emit)}
 
 
 def commit_of(effects: list[Effect]) -> Commit:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from konverse.dialog.emitter import Emit
 from konverse.dialog.events import (
     Append,
     Appended,
@@ -26,7 +27,17 @@ from konverse.dialog.owner import Phase
 from konverse.dialog.view import Show
 from konverse.schemas.journal import FOLD_VERSION, Claim, Commit, decode, encode_claim, encode_commit
 from konverse.schemas.records import End, Kind
-from tests.kit.builders import Driver, Scribe, address_of, columns_of, conversations, identifier, log_of, record
+from tests.kit.builders import (
+    Driver,
+    Scribe,
+    address_of,
+    columns_of,
+    conversations,
+    identifier,
+    log_of,
+    record,
+    records_of,
+)
 
 
 @pytest.fixture
@@ -140,7 +151,8 @@ def test_an_error_that_was_not_received_is_ready_again() -> None:
 def test_what_waited_in_the_outbox_is_handed_over_again(worked: Driver) -> None:
     leading, emit = successor(worked).lead()[:2]
     assert isinstance(leading, Leading)
-    assert [output[2] for output in emit.outputs] == [b"an answer"]  # type: ignore[union-attr]
+    assert isinstance(emit, Emit)
+    assert [output[2] for output in records_of(emit)] == [b"an answer"]
 
 
 def test_the_whole_view_is_written_by_a_new_owner(worked: Driver) -> None:

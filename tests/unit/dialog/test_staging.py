@@ -211,7 +211,7 @@ def test_what_is_rolled_back_waits_as_before_behaviour_74(pair: Pair) -> None:
     transaction.send(transaction.group, "reply", b"never")
     transaction.end(transaction.group)
     staging.roll_back(transaction)
-    assert ([*transaction.outputs], [*transaction.ends], transaction.received) == ([], [], {})
+    assert ([*transaction.runs], [*transaction.ends], transaction.received) == ([], [], {})
     assert pair.target.state.digest() == before
     assert not pair.receiver(conversation).held
     assert staging.merge()[0].receive_endpoints == []

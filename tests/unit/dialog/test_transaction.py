@@ -112,10 +112,10 @@ def test_a_transaction_that_was_cleared_stages_nothing(pair: Pair) -> None:
     transaction.send(receiver, "reply", b"body")
     transaction.end(receiver)
     transaction.clear()
-    assert ([*transaction.outputs], [*transaction.ends], transaction.received) == ([], [], {})
+    assert ([*transaction.runs], [*transaction.ends], transaction.received) == ([], [], {})
     assert transaction.size_bytes == 0
     transaction.send(receiver, "another", b"one")
-    assert (transaction.types, transaction.bodies) == (["another"], [b"one"])
+    assert (transaction.runs, transaction.bodies) == ([(receiver.index, "another", 0)], [b"one"])
     transaction.clear()
     assert [message.sequence for message in transaction] == [0, 1]
 
@@ -175,10 +175,10 @@ def test_what_is_sent_is_staged_in_call_order(pair: Pair) -> None:
     transaction = of(pair.home, one)
     transaction.send(two, "a", b"1")
     transaction.send(one, "b", b"2")
+    transaction.send(one, "b", b"3")
     transaction.send(two, "a")
-    assert transaction.outputs == [two.index, one.index, two.index]
-    assert transaction.types == ["a", "b", "a"]
-    assert transaction.bodies == [b"1", b"2", b""]
+    assert transaction.runs == [(two.index, "a", 0), (one.index, "b", 1), (two.index, "a", 3)]
+    assert transaction.bodies == [b"1", b"2", b"3", b""]
 
 
 class Subclass(bytes):
@@ -200,7 +200,7 @@ def test_a_body_that_is_not_bytes_is_refused(pair: Pair, body: Any, kind: str) -
     transaction = of(pair.target, receiver)
     with pytest.raises(BadInput, match=f"bytes, not {kind}; encode it first"):
         transaction.send(receiver, "reply", body)
-    assert transaction.outputs == []
+    assert transaction.runs == []
 
 
 def test_the_rule_is_asked_for_the_side_the_contract_and_the_type(pair: Pair) -> None:
@@ -224,7 +224,7 @@ def test_what_the_rule_forbids_is_not_staged(pair: Pair) -> None:
     for _ in range(2):
         with pytest.raises(NotInContract):
             transaction.send(receiver, "forbidden")
-    assert transaction.types == ["allowed"]
+    assert transaction.runs == [(receiver.index, "allowed", 0)]
 
 
 def test_a_body_of_the_largest_size_can_be_sent_and_one_byte_more_cannot(pair: Pair) -> None:

@@ -34,7 +34,7 @@ def test_nothing_can_be_sent_on_a_conversation_that_ended(pair: Pair, ended: str
         pair.home.deliver(pair.target)
     with pytest.raises(InvalidState, match=f"cannot send on conversation {receiver.id}: it is {state}.*Begin a new"):
         transaction.send(receiver, "reply")
-    assert not transaction.outputs
+    assert not transaction.runs
 
 
 def test_nothing_can_be_sent_behind_the_end_of_the_same_transaction(pair: Pair) -> None:
@@ -44,7 +44,7 @@ def test_nothing_can_be_sent_behind_the_end_of_the_same_transaction(pair: Pair) 
     with pytest.raises(InvalidState, match=f"cannot send on conversation {one.id}: it is ended in this transaction"):
         transaction.send(one, "reply")
     transaction.send(two, "reply")
-    assert transaction.outputs == [two.index]
+    assert transaction.runs == [(two.index, "reply", 0)]
 
 
 def test_a_conversation_is_ended_once_behaviour_118(pair: Pair) -> None:
@@ -87,7 +87,7 @@ def test_a_conversation_that_has_sent_nothing_can_be_used_and_ended(pair: Pair) 
     transaction = of(pair.home, one)
     transaction.send(initiator, "order")
     transaction.end(initiator)
-    assert (len(transaction.outputs), len(transaction.ends)) == (1, 1)
+    assert (len(transaction.runs), len(transaction.ends)) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_another_group_is_not_touched(pair: Pair) -> None:
         transaction.send(foreign, "reply")
     with pytest.raises(DialogNotFound, match=refusal):
         transaction.end(foreign)
-    assert not transaction.outputs
+    assert not transaction.runs
     assert not transaction.ends
 
 
@@ -132,7 +132,7 @@ def test_a_transaction_that_stages_nothing_shares_no_list_that_another_fills(pai
     filled, empty = of(pair.target, one), of(pair.target, two)
     filled.send(one, "reply")
     filled.end(one)
-    assert ([*empty.outputs], [*empty.ends], empty.received) == ([], [], {})
+    assert ([*empty.runs], [*empty.ends], empty.received) == ([], [], {})
 
 
 def test_a_member_of_the_group_without_messages_can_be_used(pair: Pair) -> None:
@@ -142,7 +142,7 @@ def test_a_member_of_the_group_without_messages_can_be_used(pair: Pair) -> None:
     assert transaction.members == [one]
     transaction.send(two, "reply")
     transaction.end(two)
-    assert transaction.outputs == [two.index]
+    assert transaction.runs == [(two.index, "reply", 0)]
 
 
 # ------------------------------------------------------------------------------------------------------ with statement

@@ -253,4 +253,4 @@ def test_what_else_a_closed_writer_sends_has_no_effect(pair: Pair, kind: Kind) -
         side.take(pair.client.write(kind, side.address, conversation))
         state = side.state
         assert (state.statistics, state.endings, state.live(), len(state.writers)) == before
-        assert side.state.streams == {} or not any(stream.entries for stream in side.state.streams.values())
+        assert side.state.streams == {} or not any(stream.waiting for stream in side.state.streams.values())

@@ -1,0 +1,57 @@
+"""Records as Kafka's client gives them, as the columns that the fold takes.
+
+The usual record has one header, ours. A run of such records is taken apart by comprehensions without a question; the
+first one that is different sends its whole run the long way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Never
+
+from confluent_kafka import Message
+
+from konverse.dialog.endpoint import Record
+from konverse.dialog.ingest import Columns
+from konverse.schemas.envelope import HEADER
+
+
+def columns_of(messages: list[Message], next_offset: int | None = None) -> tuple[Columns, list[Message]]:
+    """A run of one partition as columns, and the events of the client that stood between its records."""
+    events: list[Message] = []
+    try:
+        headers, records = _usual(messages)
+    except (TypeError, ValueError):
+        events = [message for message in messages if message.error() is not None]
+        messages = [message for message in messages if message.error() is None]
+        headers, records = _unusual(messages)
+    if not messages:
+        return Columns((), (), (), next_offset or 0), events
+    first, last = messages[0].offset() or 0, messages[-1].offset() or 0
+    contiguous = last - first + 1 == len(messages)
+    offsets: Sequence[int] = range(first, last + 1) if contiguous else [m.offset() or 0 for m in messages]
+    return Columns(offsets, headers, records, next_offset if next_offset is not None else last + 1), events
+
+
+def _usual(messages: list[Message]) -> tuple[list[bytes | None], list[Record]]:
+    """Headers and records when each has our header alone; TypeError or ValueError when one has not."""
+    pairs: Any = map(Message.headers, messages)
+    headers = [value if name == HEADER else _refuse() for ((name, value),) in pairs]
+    return headers, [(message.value(), message.timestamp()[1], None) for message in messages]
+
+
+def _refuse() -> Never:
+    raise ValueError
+
+
+def _unusual(messages: list[Message]) -> tuple[list[bytes | None], list[Record]]:
+    """Our header of each record that has one; the user's headers beside the body."""
+    headers: list[bytes | None] = []
+    records: list[Record] = []
+    for message in messages:
+        pairs: Any = message.headers() or ()
+        ours = next((value for name, value in pairs if name == HEADER and isinstance(value, bytes)), None)
+        headers.append(ours)
+        others = [pair for pair in pairs if pair[0] != HEADER]
+        records.append((message.value(), message.timestamp()[1], others or None))
+    return headers, records
