@@ -24,8 +24,8 @@ log.addHandler(logging.NullHandler())
 RECORD_BYTES_MAX: Final = JOURNAL_RECORD_BYTES_MAX + 65_536
 """What clients and journal topics allow: the largest record and room for Kafka's own fields."""
 
-FETCH_RECORDS: Final = 2_000
-"""Records taken from a consumer at a time; more gains nothing."""
+FETCH_RECORDS: Final = 1_000
+"""Records taken from a consumer at a time; more of them leave the caches before they are folded."""
 
 
 class LogTruncated(Exception):
