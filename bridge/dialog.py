@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from konverse.dialog.session import SessionDialog
+from konverse.dialog.lane import SessionDialog
 from konverse.schemas.catalog import DEFAULT
 from konverse.schemas.errors import BadInput
 from konverse.schemas.records import Begin, Role

@@ -25,6 +25,7 @@ from konverse.schemas.errors import BrokerClosed, KonverseError, PartitionHalted
 from konverse.schemas.identifiers import consumer_group
 from konverse.schemas.records import Role
 
+from .columns import without_collector
 from .kafka import FETCH_RECORDS, Kafka, LogTruncated, check_event
 from .owning import Owning
 from .settings import ReaderOptions
@@ -267,10 +268,15 @@ class Reader:
     def _fetch(self, wait_s: float) -> bool:
         """Take new data from Kafka, waiting for the first record only; callbacks of the group run in here."""
         poll, consume = self._consumer.poll, self._consumer.consume
-        messages = self._fetch_behind(poll(wait_s)) if wait_s else consume(FETCH_RECORDS, 0)
+        first = poll(wait_s) if wait_s else None
+        with without_collector():  # a thousand messages come to live for a millisecond
+            messages = self._fetch_behind(first) if wait_s else consume(FETCH_RECORDS, 0)
+            with self._lock:
+                events = self._owning.feed(messages)
+            del messages, first
         with self._lock:
             self._flow()
-            for event in self._owning.feed(messages):  # after the records that came with them, which do not come again
+            for event in events:  # after the records that came with them, which do not come again
                 try:
                     check_event(event)
                 except LogTruncated:

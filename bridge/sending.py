@@ -21,7 +21,8 @@ from uuid import UUID
 
 from confluent_kafka import KafkaException, Producer
 
-from konverse.dialog.session import Hand, Lane, Session, SessionDialog
+from konverse.dialog.lane import Lane, SessionDialog
+from konverse.dialog.session import Hand, Session
 from konverse.schemas.envelope import HEADER
 from konverse.schemas.errors import BrokerClosed, OutcomeUnknown, QueueFull
 from konverse.schemas.limits import BODY_BYTES_MAX

@@ -6,7 +6,7 @@ that can be derived.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from konverse.schemas.records import NO_SEQUENCE, Role
@@ -17,14 +17,14 @@ from .states import State
 if TYPE_CHECKING:
     from .outbox import Stream
 
-Record = tuple[bytes | None, int, Any]
-"""What the driver took from Kafka: body, timestamp in milliseconds, and the user's own headers or None.
+Stamp = int | tuple[int, list[tuple[str, bytes]]]
+"""Timestamp in milliseconds; with the user's own headers where a record has any."""
 
-A plain tuple of plain values: the garbage collector leaves those alone, however many wait.
-"""
+Record = tuple[bytes | None, Stamp]
+"""What the driver took from Kafka beside offset and header: body and stamp."""
 
-Entry = tuple[int, str, Record]
-"""A message that waits: offset, message type, record."""
+Entry = tuple[int, str, bytes | None, Stamp]
+"""A message that waits: offset, message type, body, stamp. One flat tuple: many wait, and are looked at cold."""
 
 NOTHING: Final[list[Entry]] = []
 """The queue of an endpoint where nothing waits: one for all, never filled."""

@@ -28,7 +28,7 @@ from konverse.schemas.records import (
 )
 from konverse.schemas.varint import LOW_MASK
 
-from .endpoint import NOTHING, Endpoint, Entry, Lane, Record, Writer
+from .endpoint import NOTHING, Endpoint, Entry, Lane, Record, Stamp, Writer
 from .outbox import Run, Stream
 from .partition import Partition
 from .states import RECEIVING, Event, State, next_state
@@ -39,7 +39,8 @@ class Columns(NamedTuple):
 
     offsets: Sequence[int]
     headers: Sequence[bytes | None]
-    records: Sequence[Record]
+    bodies: Sequence[bytes | None]
+    stamps: Sequence[Stamp]
     next_offset: int
     """Where the log goes on: behind the last record, and behind transaction markers."""
 
@@ -48,18 +49,18 @@ class Columns(NamedTuple):
         cut = 0
         while cut < len(self.offsets) and self.offsets[cut] < offset:
             cut += 1
-        return (
-            Columns(self.offsets[:cut], self.headers[:cut], self.records[:cut], min(offset, self.next_offset)),
-            Columns(self.offsets[cut:], self.headers[cut:], self.records[cut:], self.next_offset),
-        )
+        return self._part(slice(0, cut), min(offset, self.next_offset)), self._part(slice(cut, None), self.next_offset)
+
+    def _part(self, rows: slice, next_offset: int) -> Columns:
+        return Columns(self.offsets[rows], self.headers[rows], self.bodies[rows], self.stamps[rows], next_offset)
 
 
 def ingest(state: Partition, columns: Columns) -> None:
     """Take records in log order, each writer's counters once and in order (invariants I4, I5)."""
     lanes = state.lanes
     accepted = 0
-    rows: Iterable[tuple[int, bytes | None, Record]] = zip(*columns[:3], strict=True)
-    for offset, header, record in rows:
+    rows: Iterable[tuple[int, bytes | None, bytes | None, Stamp]] = zip(*columns[:4], strict=True)
+    for offset, header, body, stamp in rows:
         lane = lanes.get(header[:PREFIX_BYTES]) if header else None
         if lane is not None:
             writer = lane.writer
@@ -76,15 +77,15 @@ def ingest(state: Partition, columns: Columns) -> None:
                 if not sequence & LOW_MASK:
                     endpoint.carry()
                 if endpoint.queue:
-                    endpoint.queue.append((offset, lane.message_type, record))
+                    endpoint.queue.append((offset, lane.message_type, body, stamp))
                 else:
-                    endpoint.queue = [(offset, lane.message_type, record)]
+                    endpoint.queue = [(offset, lane.message_type, body, stamp)]
                     state.ready.append(endpoint)
                 if not endpoint.changed:
                     state.touch(endpoint)
                 accepted += 1
                 continue
-        _judge(state, offset, header, record)
+        _judge(state, offset, header, (body, stamp))
     state.statistics.accepted += accepted
     state.unread += accepted
     state.ingest_to = max(state.ingest_to, columns.next_offset)
@@ -148,7 +149,7 @@ def _message(state: Partition, offset: int, header: bytes, envelope: Envelope, r
             _bounce(state, envelope, record, BounceReason.ENDED)
         return
     _accept(state, endpoint, header, envelope)
-    _enqueue(state, endpoint, (offset, envelope.suffix.message_type, record))
+    _enqueue(state, endpoint, (offset, envelope.suffix.message_type, *record))
 
 
 def _create_target(state: Partition, envelope: Envelope, begin: Begin) -> Endpoint:
@@ -285,7 +286,7 @@ def _peer_end(state: Partition, offset: int, _header: bytes, envelope: Envelope,
     if endpoint.state is State.CLOSED:
         state.forget(endpoint)
         return
-    entry = (offset, envelope.suffix.message_type, record)
+    entry = (offset, envelope.suffix.message_type, *record)
     if failed:
         endpoint.error = entry  # overtakes what is unread (behaviour 115)
         if not endpoint.queue:

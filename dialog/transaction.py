@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from operator import itemgetter
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 from uuid import UUID
 
 from konverse.schemas.errors import BadInput, BodyTooLarge, DialogNotFound, InvalidState, TransactionTooLarge
@@ -19,7 +18,7 @@ from konverse.schemas.limits import BODY_BYTES_MAX, TRANSACTION_BYTES_MAX
 from konverse.schemas.records import Role
 from konverse.schemas.system_messages import check_error
 
-from .endpoint import Endpoint, Entry, Record
+from .endpoint import Endpoint, Entry, Stamp
 from .states import SENDING
 
 Rule = Callable[[str, Role, str], None]
@@ -40,37 +39,38 @@ ERROR_SEQUENCE: Final = -1
 """Sequence number of an Error message: it overtakes and is not counted."""
 
 
-class Message(tuple[str, bytes, int, Endpoint, int, Record, "Scope"]):
+class Message(NamedTuple):
     """A received message. Made for every message of every queue, hence a tuple with names."""
 
-    __slots__ = ()
-
-    type: str = property(itemgetter(0))  # type: ignore[assignment]
+    type: str
     """Name of the message type."""
-    body: bytes = property(itemgetter(1))  # type: ignore[assignment]
+    body: bytes
     """The sender's bytes, untouched; empty when none were sent."""
-    sequence: int = property(itemgetter(2))  # type: ignore[assignment]
+    sequence: int
     """0, 1, 2 … in its direction of the conversation; -1 for an Error."""
-    dialog: Endpoint = property(itemgetter(3))  # type: ignore[assignment]
+    dialog: Endpoint
     """The conversation endpoint that received it: what `send` and `end` of the transaction take."""
-    offset: int = property(itemgetter(4))  # type: ignore[assignment]
+    offset: int
     """Place in the queue's data log."""
+    stamp: Stamp
+    """Kafka's timestamp and the sender's headers, raw: `timestamp` and `headers` are made of it."""
+    scope: Scope
 
     @property
     def timestamp(self) -> datetime:
         """Kafka's timestamp of the record, UTC."""
-        return datetime.fromtimestamp(self[5][1] / 1000, UTC)
+        return datetime.fromtimestamp((self.stamp if isinstance(self.stamp, int) else self.stamp[0]) / 1000, UTC)
 
     @property
     def headers(self) -> list[tuple[str, bytes]]:
         """The sender's own Kafka headers, without konverse's."""
-        return list(self[5][2] or ())
+        return [] if isinstance(self.stamp, int) else list(self.stamp[1])
 
     @property
     def id(self) -> str:
         """Stable over re-execution, unique for ever: key of effects outside (protocol.md section 5)."""
-        scope = self[6]
-        return f"{UUID(bytes=scope.incarnation)}/{scope.partition}/{self[4]}"
+        scope = self.scope
+        return f"{UUID(bytes=scope.incarnation)}/{scope.partition}/{self.offset}"
 
     def __repr__(self) -> str:
         return f"<Message {self.type} #{self.sequence} of {self.dialog.id}, {len(self.body)} bytes>"
@@ -168,19 +168,19 @@ class Transaction:
 
         What was handed out is consumed when the transaction is finished; a loop left early leaves the rest in place.
         """
-        scope = self._scope
+        scope, make = self._scope, tuple.__new__  # a call of Message() itself takes three times as long
         for endpoint, entries in self._members:
             self._note()
             self._walked, self._taken = endpoint, 0
             self._position = endpoint.consumed << SYSTEM_BITS | (TOOK_ERROR if endpoint.error else 0)
             if endpoint.error is not None:
-                offset, kind, record = endpoint.error
-                yield Message((kind, record[0] or b"", ERROR_SEQUENCE, endpoint, offset, record, scope))
+                offset, kind, body, stamp = endpoint.error
+                yield make(Message, (kind, body or b"", ERROR_SEQUENCE, endpoint, offset, stamp, scope))
             sequence = endpoint.consumed
             taken = 0
-            for offset, kind, record in entries:
+            for offset, kind, body, stamp in entries:
                 self._taken = taken = taken + 1
-                yield Message((kind, record[0] or b"", sequence, endpoint, offset, record, scope))
+                yield make(Message, (kind, body or b"", sequence, endpoint, offset, stamp, scope))
                 sequence += 1
 
     @property
@@ -206,29 +206,28 @@ class Transaction:
         Raises InvalidState when this side may not send any more, NotInContract, WrongDirection or MessageTypeNotFound
         for the type, BodyTooLarge and TransactionTooLarge for the size (behaviours 46, 47, 50 to 52).
         """
-        if dialog is not self._dialog or message_type is not self._type:
-            self._check(dialog, message_type)
         if body.__class__ is not bytes:
             body = _as_bytes(body)
         size = len(body)
         room = self._room - size - _OUTPUT_BYTES
-        if room < 0 or size > BODY_BYTES_MAX:
-            _refuse_size(size, TRANSACTION_BYTES_MAX - room)
-        if dialog is not self._dialog or message_type is not self._type:
-            self._dialog, self._type = dialog, message_type
-            self.runs.append((dialog.index, message_type, len(self.bodies)))
+        if dialog is not self._dialog or message_type is not self._type or room < 0 or size > BODY_BYTES_MAX:
+            self._begin_run(dialog, message_type, size, room)
         self._room = room
         self.bodies.append(body)
 
-    def _check(self, dialog: Endpoint, message_type: str) -> None:
-        """Everything that forbids a send, but its size."""
+    def _begin_run(self, dialog: Endpoint, message_type: str, size: int, room: int) -> None:
+        """Everything that forbids a send; then what follows is of this conversation and type."""
         self._scope.rule(dialog.terms.contract, dialog.role, message_type)
         if dialog.state not in SENDING or self.ends:
             self._refuse_ended(dialog, "send on")
         if dialog is not self._first:
             self._check_member(dialog)
+        if room < 0 or size > BODY_BYTES_MAX:
+            _refuse_size(size, TRANSACTION_BYTES_MAX - room)
         if self.runs is _NONE:
             self.runs, self.bodies = [], []
+        self._dialog, self._type = dialog, message_type
+        self.runs.append((dialog.index, message_type, len(self.bodies)))
 
     def end(self, dialog: Endpoint, *, error: int = 0, description: str = "") -> None:
         """End this side of a conversation when the transaction commits; with `error` > 0 as WITH ERROR.

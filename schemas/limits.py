@@ -53,7 +53,7 @@ SESSION_RECORD_BYTES: Final = 1_342
 """What a record counts in that window besides its body: it ends at some 50,000 small messages."""
 
 EMITTER_WINDOW_RECORDS_MAX: Final = 20_000
-"""Outputs of one destination handed to the producer and not acknowledged: two full fetches of the reader."""
+"""Outputs of one destination handed to the producer and not acknowledged: as many as an owner looks ahead."""
 
 LOOK_AHEAD_RECORDS_MAX: Final = 20_000
 """Records that an owner ingests before their commit; the rest waits in Kafka."""

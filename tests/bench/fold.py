@@ -7,7 +7,6 @@ from typing import Final
 from confluent_kafka import TopicPartition
 
 from konverse.dialog.apply import apply
-from konverse.dialog.endpoint import Record
 from konverse.dialog.head import LogIdentity
 from konverse.dialog.ingest import Columns, ingest
 from konverse.dialog.partition import Partition
@@ -42,13 +41,14 @@ def raw(place: Place, load: Load) -> Figures:
 def product(place: Place, load: Load) -> Figures:
     """Fold `load.messages` records, in memory, of `load.conversations` conversations, `load.batch` at a time."""
     identity = LogIdentity("bench", 0, bytes(16), bytes(16), bytes(16))
-    headers, records = _log(load, identity)
+    headers = _log(load, identity)
+    bodies, stamps = [bytes(load.body_bytes)] * len(headers), [0] * len(headers)
     state = Partition(identity)
     position = 0
     with Meter() as meter:
         for start in range(0, len(headers), load.batch):
             end = min(start + load.batch, len(headers))
-            ingest(state, Columns(range(start, end), headers[start:end], records[start:end], end))
+            ingest(state, Columns(range(start, end), headers[start:end], bodies[start:end], stamps[start:end], end))
             operations = Operations()
             while state.ready:
                 endpoint = state.ready.popleft()
@@ -61,8 +61,8 @@ def product(place: Place, load: Load) -> Figures:
     return meter.figures(load.messages)
 
 
-def _log(load: Load, identity: LogIdentity) -> tuple[list[bytes], list[Record]]:
-    """Headers and bodies of one session's messages, in the turn of its conversations."""
+def _log(load: Load, identity: LogIdentity) -> list[bytes]:
+    """Headers of one session's messages, in the turn of its conversations."""
     session = Session(bytes(16))
     home = Address("shop", 0, bytes(4))
     target = Address(identity.data_topic, 0, bytes(4))
@@ -80,7 +80,7 @@ def _log(load: Load, identity: LogIdentity) -> tuple[list[bytes], list[Record]]:
             headers += [record[0] for record in hand.records]
         if not i % 1_000:
             session.drained()
-    return headers, [(body, 0, None)] * len(headers)
+    return headers
 
 
 _LOAD: Final = Load(messages=500_000)

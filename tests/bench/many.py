@@ -34,8 +34,8 @@ def open_conversations(identity: LogIdentity, count: int) -> Partition:
                 encode(heads[1] + conversation, counter + 1, 1, encode_suffix(Suffix("//order/line", home=home)))
             )
             counter += 2
-        records = [(BODY, 0, None)] * len(headers)
-        ingest(state, Columns(range(counter - len(headers), counter), headers, records, counter))
+        size = len(headers)
+        ingest(state, Columns(range(counter - size, counter), headers, [BODY] * size, [0] * size, counter))
         operations = Operations()
         while state.ready:
             endpoint = state.ready.popleft()

@@ -21,9 +21,9 @@ from konverse.dialog.events import Append, Appended, DataRead, Effect, JournalRe
 from konverse.dialog.fold import JournalRecord
 from konverse.dialog.head import LogIdentity
 from konverse.dialog.ingest import Columns, ingest
+from konverse.dialog.lane import Handed
 from konverse.dialog.owner import Owner
 from konverse.dialog.partition import Partition
-from konverse.dialog.session import Handed
 from konverse.dialog.staging import OwnerSettings, Staging
 from konverse.dialog.transaction import Message, Rule, Transaction
 from konverse.schemas.envelope import decode, encode_envelope
@@ -65,7 +65,7 @@ def begin_block(home: str = "replies", target: str = "orders", **changes: Any) -
 
 def record(body: bytes | None = None, time_ms: int = 0, headers: list[tuple[str, bytes]] | None = None) -> Record:
     """What a driver takes from Kafka beside offset and header."""
-    return (body, time_ms, headers)
+    return (body, (time_ms, headers) if headers else time_ms)
 
 
 GROUP: Final = identifier("a group")
@@ -85,7 +85,8 @@ def columns_of(rows: Iterable[Row], start: int = 0) -> Columns:
     """Rows as a driver hands them over, at offsets from `start` on."""
     rows = list(rows)
     end = start + len(rows)
-    return Columns(range(start, end), [header for header, _ in rows], [values for _, values in rows], end)
+    bodies, stamps = [body for _, (body, _) in rows], [stamp for _, (_, stamp) in rows]
+    return Columns(range(start, end), [header for header, _ in rows], bodies, stamps, end)
 
 
 class Scribe:

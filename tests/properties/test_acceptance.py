@@ -38,14 +38,14 @@ def test_exactly_those_are_heard_who_are_heard_in_the_reference(script: list[Ste
 
 
 def types(endpoint: Endpoint) -> list[str]:
-    return [message_type for _, message_type, _ in endpoint.queue]
+    return [entry[1] for entry in endpoint.queue]
 
 
 @given(scripts)
 def test_the_messages_of_a_conversation_stand_in_log_order(script: list[Step]) -> None:
     state = folded(rows_of(script)).state
     for endpoint in state.live():
-        offsets = [offset for offset, _, _ in endpoint.queue]
+        offsets = [entry[0] for entry in endpoint.queue]
         assert offsets == sorted(set(offsets))
         assert endpoint.received >= len(endpoint.queue)
     assert state.unread == sum(len(endpoint.queue) for endpoint in state.live())

@@ -8,7 +8,8 @@ from typing import Final
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from konverse.dialog.session import Hand, Session, SessionDialog
+from konverse.dialog.lane import SessionDialog
+from konverse.dialog.session import Hand, Session
 from konverse.dialog.states import State
 from konverse.schemas.identifiers import Address
 from konverse.schemas.records import Role
@@ -100,4 +101,4 @@ def test_every_message_is_received_once_and_in_call_order(life: list[tuple[str, 
 def received(side: Side, conversation: bytes) -> list[bytes | None]:
     """Bodies that wait for the target of a conversation."""
     endpoint = side.state.endpoint(Role.TARGET, conversation)
-    return [entry[2][0] for entry in endpoint.queue] if endpoint else []
+    return [entry[2] for entry in endpoint.queue] if endpoint else []

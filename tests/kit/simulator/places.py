@@ -55,7 +55,8 @@ def columns(read: Slice) -> Columns:
     return Columns(
         [record.offset for record in records],
         [record.header for record in records],
-        [(record.body, record.timestamp_ms, None) for record in records],
+        [record.body for record in records],
+        [record.timestamp_ms for record in records],
         read.next_offset,
     )
 

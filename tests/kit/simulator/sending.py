@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from konverse.dialog.session import DialogState, Hand, Session, SessionDialog
+from konverse.dialog.lane import DialogState, SessionDialog
+from konverse.dialog.session import Hand, Session
 from konverse.dialog.states import State
 from konverse.schemas.errors import ConversationEnded, QueueFull
 from konverse.schemas.identifiers import Address

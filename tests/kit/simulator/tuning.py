@@ -12,11 +12,12 @@ import konverse.dialog.emitter
 import konverse.dialog.endpoint
 import konverse.dialog.fold
 import konverse.dialog.ingest
+import konverse.dialog.lane
 import konverse.dialog.outbox
 import konverse.dialog.owner
-import konverse.dialog.session
 import konverse.dialog.staging
 import konverse.dialog.view
+import konverse.schemas.varint
 from konverse.schemas import journal
 from konverse.schemas.journal import Claim, Commit
 from konverse.schemas.limits import SESSION_RECORD_BYTES
@@ -53,12 +54,11 @@ assert all(low_table(n)[n & LOW_MASK] + high_part(n) == varint(n) for n in (0, 6
 
 
 COUNTING: Final = (
-    konverse.dialog.apply,
     konverse.dialog.endpoint,
     konverse.dialog.ingest,
-    konverse.dialog.outbox,
-    konverse.dialog.session,
+    konverse.dialog.lane,
     konverse.dialog.view,
+    konverse.schemas.varint,
 )
 """Modules that use the look-up tables."""
 
@@ -74,7 +74,7 @@ def _windows(choices: Choices) -> list[Change]:
         (konverse.dialog.emitter, "EMITTER_WINDOW_RECORDS_MAX", small(3, 1, 20)),
         (konverse.dialog.owner, "LOOK_AHEAD_RECORDS_MAX", small(5, 1, 50)),
         (konverse.dialog.owner, "OUTBOX_RECORDS_MAX", small(8, 2, 50)),
-        (konverse.dialog.session, "SESSION_WINDOW_BYTES_MAX", SESSION_RECORD_BYTES * small(6, 2, 50)),
+        (konverse.dialog.lane, "SESSION_WINDOW_BYTES_MAX", SESSION_RECORD_BYTES * small(6, 2, 50)),
         (konverse.dialog.staging, "COMMIT_BYTES_TARGET", small(40, 4, 400)),
         (konverse.dialog.staging, "COMMIT_GROUPS_MAX", small(3, 1, 50)),
     ]

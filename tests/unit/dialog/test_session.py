@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from konverse.dialog.session import DialogState, Hand, Session, SessionDialog
+from konverse.dialog.lane import DialogState, SessionDialog
+from konverse.dialog.session import Hand, Session
 from konverse.schemas.catalog import END_DIALOG
 from konverse.schemas.envelope import decode
 from konverse.schemas.errors import BodyTooLarge, ConversationEnded, QueueFull
@@ -230,7 +231,7 @@ def test_too_many_messages_that_wait_for_begin_are_refused(session: Session) -> 
 
 
 def test_too_many_begins_on_their_way_are_refused(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("konverse.dialog.session.SESSION_WINDOW_BYTES_MAX", 2 * SESSION_RECORD_BYTES)
+    monkeypatch.setattr("konverse.dialog.lane.SESSION_WINDOW_BYTES_MAX", 2 * SESSION_RECORD_BYTES)
     begun(session, "one")
     begun(session, "two")
     with pytest.raises(QueueFull, match="2 records to replies wait for Kafka; try again"):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from konverse.dialog.session import Hand, Session, SessionDialog
+from konverse.dialog.lane import SessionDialog
+from konverse.dialog.session import Hand, Session
 from konverse.schemas.envelope import decode
 from konverse.schemas.errors import BodyTooLarge, ConversationEnded, KonverseError, QueueFull
 from konverse.schemas.identifiers import Address

@@ -140,28 +140,28 @@ def test_the_id_of_a_message_is_its_place_and_stays_when_it_is_received_again(pa
 @pytest.mark.parametrize("headers", [None, [("trace", b"1"), ("trace", b"2")]])
 def test_headers_are_what_the_driver_took_from_the_sender(pair: Pair, headers: list[tuple[str, bytes]] | None) -> None:
     endpoint = pair.receiver(pair.begin())
-    endpoint.queue = [(0, "order", record(b"", headers=headers))]
+    endpoint.queue = [(0, "order", *record(b"", headers=headers))]
     (message,) = of(pair.target, endpoint)
     assert message.headers == (headers or [])
 
 
 def test_the_time_of_a_message_is_kafkas(pair: Pair) -> None:
     endpoint = pair.receiver(pair.begin())
-    endpoint.queue = [(0, "order", record(b"", time_ms=1_700_000_000_123))]
+    endpoint.queue = [(0, "order", *record(b"", time_ms=1_700_000_000_123))]
     (message,) = of(pair.target, endpoint)
     assert message.timestamp == datetime(2023, 11, 14, 22, 13, 20, 123_000, tzinfo=UTC)
 
 
 def test_a_message_without_a_body_has_an_empty_one(pair: Pair) -> None:
     endpoint = pair.receiver(pair.begin())
-    endpoint.queue = [(0, "order", record(None))]
+    endpoint.queue = [(0, "order", *record(None))]
     (message,) = of(pair.target, endpoint)
     assert message.body == b""
 
 
 def test_a_message_says_what_it_is_but_not_what_it_carries(pair: Pair) -> None:
     endpoint = pair.receiver(pair.begin())
-    endpoint.queue = [(7, "order", record(b"a secret"))]
+    endpoint.queue = [(7, "order", *record(b"a secret"))]
     (message,) = of(pair.target, endpoint)
     assert repr(message) == f"<Message order #0 of {endpoint.id}, 8 bytes>"
     assert (message.offset, message.type, message.dialog) == (7, "order", endpoint)

@@ -169,4 +169,4 @@ def test_messages_are_tuples_that_cannot_be_changed(pair: Pair) -> None:
     (message,) = of(pair.target, pair.receiver(pair.begin()))
     assert isinstance(message, Message)
     with pytest.raises(AttributeError):
-        message.body = b"another"
+        message.body = b"another"  # type: ignore[misc]

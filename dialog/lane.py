@@ -1,0 +1,201 @@
+"""Where the records of a session go: a lane for each destination partition, and the dialogs that fill the lanes."""
+
+from __future__ import annotations
+
+from collections import deque
+from enum import Enum
+from itertools import islice
+from typing import NamedTuple
+
+from konverse.schemas.envelope import encode_suffix, head
+from konverse.schemas.identifiers import Address
+from konverse.schemas.limits import SESSION_RECORD_BYTES, SESSION_WINDOW_BYTES_MAX
+from konverse.schemas.records import Begin, Kind, Role, Suffix
+from konverse.schemas.varint import LOW_MASK, SMALL, high_part, low_table, varint
+
+from .window import Window
+
+Handed = tuple[bytes, bytes, bytes | None]
+"""A record for the producer: header, key, body."""
+
+
+class Single(NamedTuple):
+    """A record that is like no other: BEGIN, a first message, END, CLOSE_WRITER."""
+
+    prefix: bytes
+    """Of its header: everything before the counter."""
+    sequence: int
+    key: bytes
+
+
+class DialogState(Enum):
+    """Where a session stands with a dialog that it began."""
+
+    BEGINNING = "beginning"
+    OPEN = "open"
+    ENDING = "ending"
+    ENDED = "ended"
+
+
+class Lane:
+    """Records of the session for one destination partition: counters, and what may have to go again.
+
+    Of a message nothing new is kept, only its dialog, its suffix and its body: its header is made of them once more if
+    it has to go again. Finished headers would fill the caches of a busy sender, and be freed when they have left them.
+    """
+
+    __slots__ = (
+        "address",
+        "bodies",
+        "contracts",
+        "high",
+        "low",
+        "next",
+        "origins",
+        "place",
+        "room",
+        "suffixes",
+        "weight",
+        "window",
+    )
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.place = (address.topic, address.partition)
+        self.window = Window()
+        self.next = 0
+        self.origins: deque[SessionDialog | Single] = deque()
+        """Whose the records window.acked … next-1 are."""
+        self.suffixes: deque[bytes] = deque()
+        """Of their headers."""
+        self.bodies: deque[bytes | None] = deque()
+        self.contracts: dict[str, dict[str, bytes]] = {}
+        """Contract -> message type -> suffix, of the dialogs that have their home here."""
+        self.weight = 0
+        """Bytes that are kept: of the bodies, and SESSION_RECORD_BYTES for each record."""
+        self.room = SESSION_WINDOW_BYTES_MAX
+        """Bytes that may be kept: the window, less what messages that wait for a BEGIN will take."""
+        self.low = SMALL
+        self.high = b""
+
+    def put(self, single: Single, suffix: bytes, body: bytes | None) -> None:
+        """The next record, if it is a single one."""
+        self.origins.append(single)
+        self.suffixes.append(suffix)
+        self.bodies.append(body)
+        self.weight += weight_of(body)
+        self.next += 1
+        if not self.next & LOW_MASK:
+            self.carry()
+
+    def carry(self) -> None:
+        """Renew the bytes of the running counter; needed whenever its low part starts again."""
+        self.low = low_table(self.next)
+        self.high = high_part(self.next)
+
+    @property
+    def full(self) -> bool:
+        """As much waits for its acknowledgement as may."""
+        return self.weight >= self.room
+
+    def forget(self) -> None:
+        """Drop what counts as acknowledged."""
+        waiting = self.next - self.window.acked
+        if not waiting:
+            self.origins.clear()
+            self.suffixes.clear()
+            self.bodies.clear()
+            self.weight = 0
+            return
+        for _ in range(len(self.origins) - waiting):
+            self.origins.popleft()
+            self.suffixes.popleft()
+            self.weight -= weight_of(self.bodies.popleft())
+
+    def unsent(self) -> list[Handed]:
+        """Records that must be handed over (again). Made from behind, where each dialog knows its last number."""
+        window = self.window
+        counter = self.next
+        kept = zip(reversed(self.origins), reversed(self.suffixes), reversed(self.bodies), strict=True)
+        sequences: dict[SessionDialog, int] = {}
+        records: list[Handed] = []
+        for origin, suffix, body in islice(kept, counter - window.sent):
+            counter -= 1
+            if isinstance(origin, Single):
+                sequence = origin.sequence
+            else:
+                sequences[origin] = sequence = sequences.get(origin, origin.sent) - 1
+            records.append((origin.prefix + varint(counter) + varint(sequence) + suffix, origin.key, body))
+        records.reverse()
+        window.sent = window.limit = self.next
+        return records
+
+
+class SessionDialog:
+    """A dialog that the session began."""
+
+    __slots__ = (
+        "begin",
+        "begun_at",
+        "conversation",
+        "held",
+        "home",
+        "key",
+        "last",
+        "open",
+        "prefix",
+        "sent",
+        "state",
+        "suffixes",
+        "target",
+        "waiting_end",
+    )
+
+    def __init__(self, conversation: bytes, begin: Begin, writer: bytes, home: Lane, target: Lane) -> None:
+        self.conversation = conversation
+        self.begin = begin
+        self.home = home
+        self.target = target
+        self.key = begin.key or begin.group
+        self.state = DialogState.BEGINNING
+        self.open = False
+        """FIRST was sent and no end was called: messages need no further thought."""
+        self.begun_at = -1
+        """Counter of BEGIN in the home lane."""
+        self.last = -1
+        """Counter in the target lane before which no END may leave, once it was called."""
+        self.sent = 0
+        """Sequence number of the next message."""
+        self.held: list[tuple[str, bytes]] = []
+        """Messages that wait for BEGIN."""
+        self.suffixes = home.contracts.setdefault(begin.contract, {})
+        """Of each message type that was sent; dialogs with the same contract and home share it."""
+        self.waiting_end: bytes | None = None
+        """Body of the END call that waits for the sends; b"" for a plain end."""
+        self.prefix = head(Kind.MESSAGE, 0, Role.INITIATOR, target.address.tag, writer) + conversation
+        """Of the header of every message but the first."""
+
+    def stage(self, message_type: str, body: bytes) -> bytes:
+        """The header of the next message of an `open` dialog."""
+        suffix = self.suffixes.get(message_type)
+        if suffix is None:
+            suffix = self.suffixes[message_type] = encode_suffix(Suffix(message_type, home=self.begin.home))
+        lane = self.target
+        lane.origins.append(self)
+        lane.suffixes.append(suffix)
+        lane.bodies.append(body)
+        lane.weight += len(body) + SESSION_RECORD_BYTES
+        sequence = self.sent
+        self.sent = sequence + 1
+        number = SMALL[sequence] if sequence <= LOW_MASK else varint(sequence)
+        counter = lane.next
+        header = b"".join((self.prefix, lane.low[counter & LOW_MASK], lane.high, number, suffix))
+        lane.next = counter = counter + 1
+        if not counter & LOW_MASK:
+            lane.carry()
+        return header
+
+
+def weight_of(body: bytes | None) -> int:
+    """What a record counts in the window of its lane, in bytes."""
+    return (len(body) if body else 0) + SESSION_RECORD_BYTES
