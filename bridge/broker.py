@@ -161,8 +161,9 @@ class Broker:
     ) -> Dialog:
         """BEGIN DIALOG. Returns at once; nothing reaches the target before the first message (behaviour 31).
 
-        `related_to` puts the dialog into that dialog's conversation group (35); `key` is the Kafka key of its records;
-        `conversation_id` makes a repeated begin of a living conversation harmless. Raises ServiceNotFound (8423),
+        `related_to` puts the dialog into that dialog's conversation group (35); `key` is the Kafka key of its records.
+        `conversation_id` makes a repeated begin of a living conversation harmless: its home follows from the id alone,
+        and a dialog that this process began is given again. Raises ServiceNotFound (8423),
         ContractNotFound (8425), also when the target service does not accept the contract.
         """
         self._check_open()
@@ -187,13 +188,14 @@ class Broker:
                 )
         else:
             group = conversation
-            home_address = home.address(choose_home(conversation, home.partitions, self._owned(home)))
+            owned = self._owned(home) if conversation_id is None else frozenset[int]()
+            home_address = home.address(choose_home(conversation, home.partitions, owned))
         begin = Begin(
             from_service,
             to_service,
             contract,
             home_address,
-            far.address(choose_partition(key or conversation, far.partitions)),
+            far.address(choose_partition(key or group, far.partitions)),
             group,
             key,
         )
@@ -253,10 +255,10 @@ class Broker:
             self._closed = True
         with ExitStack() as exits:  # the last first, and all of them whatever fails
             exits.callback(self.catalog.close)
-            for reader in self._readers:
-                exits.callback(reader.close)
             if self._sender is not None:
                 exits.callback(self._sender.close)
+            for reader in self._readers:
+                exits.callback(reader.close)
 
     def __enter__(self) -> Self:
         return self
@@ -308,8 +310,10 @@ class Broker:
 
 
 def _check_key(key: object) -> None:
-    if not isinstance(key, bytes) or len(key) > KEY_BYTES_MAX:
-        raise InvalidSettings(f"a key is bytes, at most {KEY_BYTES_MAX}, not {type(key).__name__}: {repr(key)[:40]}…")
+    if not isinstance(key, bytes):
+        raise InvalidSettings(f"a key is bytes, not {type(key).__name__}: encode {repr(key)[:40]} first")
+    if len(key) > KEY_BYTES_MAX:
+        raise InvalidSettings(f"the key has {len(key)} bytes; at most {KEY_BYTES_MAX} are allowed")
 
 
 def _time_ordered_id() -> bytes:

@@ -6,9 +6,7 @@ first one that is different sends its whole run the long way.
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any, Never
 
 from confluent_kafka import Message
@@ -56,25 +54,9 @@ def _unusual(messages: list[Message]) -> _Columns:
     stamps: list[Stamp] = []
     for message in messages:
         pairs: Any = message.headers() or ()
-        ours = next((value for name, value in pairs if name == HEADER and isinstance(value, bytes)), None)
+        ours = next((value for name, value in pairs if name == HEADER), None)
         headers.append(ours)
         others = [pair for pair in pairs if pair[0] != HEADER]
         timestamp = message.timestamp()[1]
         stamps.append((timestamp, others) if others else timestamp)
     return headers, [message.value() for message in messages], stamps
-
-
-@contextmanager
-def without_collector() -> Iterator[None]:
-    """Keep the garbage collector out, as long as the program has it on.
-
-    It looks at every seven hundred new objects whether they refer to each other. The client's messages do not, and are
-    gone before that pays: looking at them, and once more because they were still there, costs a tenth of a fast loop.
-    """
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()

@@ -28,6 +28,10 @@ FETCH_RECORDS: Final = 1_000
 """Records taken from a consumer at a time; more of them leave the caches before they are folded."""
 
 
+PRODUCER_RECORDS_MAX: Final = 500_000
+"""Records that wait in a producer of ours; above, it takes none."""
+
+
 class LogTruncated(Exception):
     """What was asked for is no longer in the log."""
 
@@ -77,7 +81,7 @@ class Kafka:
             **self._common,
             "enable.idempotence": True,
             "linger.ms": linger_ms,
-            "queue.buffering.max.messages": 500_000,
+            "queue.buffering.max.messages": PRODUCER_RECORDS_MAX,
             "delivery.report.only.error": True,
             "message.timeout.ms": 0,
             "topic.metadata.propagation.max.ms": 5_000,

@@ -6,7 +6,6 @@ for the next transaction drives everything: acknowledgements, outputs, new data,
 
 from __future__ import annotations
 
-import gc
 import logging
 import threading
 import time
@@ -15,21 +14,19 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
-from confluent_kafka import OFFSET_END, Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import Message
 
-from konverse.dialog.events import Halted
 from konverse.dialog.owner import Owner, Phase
 from konverse.dialog.states import State
 from konverse.dialog.transaction import Transaction
-from konverse.schemas.errors import BrokerClosed, KonverseError, PartitionHalted, SteppedDown, TopicMismatch
-from konverse.schemas.identifiers import consumer_group
+from konverse.schemas.errors import BrokerClosed, OutcomeUnknown, SteppedDown
 from konverse.schemas.records import Role
 
-from .columns import without_collector
+from .collector import freeze_once, without_collector
 from .kafka import FETCH_RECORDS, Kafka, LogTruncated, check_event
 from .owning import Owning
 from .settings import ReaderOptions
-from .topics import Topics
+from .share import Share
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -37,11 +34,8 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("konverse.reader")
 
 WAIT_S: Final = 0.05
-CLAIM_AGAIN_S: Final = 0.5
 SETTLE_S: Final = 30.0
 CLOSE_S: Final = 10.0
-JOIN_S: Final = 10.0
-"""A reader that its group has given nothing yet is not idle for so long: joining takes a second or more."""
 
 
 class Reader:
@@ -62,13 +56,8 @@ class Reader:
         self._dones: dict[Owner, Callable[[Transaction, bool], None]] = {}
         self._stopping = False
         """A handler of `run` raised: nothing further is handed out there."""
-        self._assigned: set[int] = set()
-        self._joined_at = 0.0 if options.partitions is not None else time.monotonic() + JOIN_S
-        self._claim_again_at: dict[int, float] = {}
-        self._failure: KonverseError | None = None
-        self._topics = Topics(kafka)
-        self._consumer = self._subscribe(kafka)
-        gc.freeze()  # what is alive now stays so; looking through it again and again costs a third of a fast loop
+        freeze_once()
+        self._share = Share(kafka, owning, options, self._lock)
 
     # --------------------------------------------------------------------------------------------------- iteration
 
@@ -85,8 +74,8 @@ class Reader:
         idle_since = 0.0
         while True:
             with self._lock:
-                if self._failure is not None:
-                    raise self._failure
+                if self._share.failure is not None:
+                    raise self._share.failure
                 if self._closed or self._stopping:
                     raise StopIteration
                 transaction = self._take()
@@ -95,9 +84,10 @@ class Reader:
             timeout = self.options.timeout
             if self._advance() or not idle_since:
                 idle_since = time.monotonic()
-            elif timeout is not None and time.monotonic() - max(idle_since, self._joined_at) >= timeout:
-                self.settle()
-                raise StopIteration
+            elif timeout is not None and time.monotonic() - max(idle_since, self._share.joined_at) >= timeout:
+                if self._settled():
+                    raise StopIteration
+                idle_since = 0.0
 
     def run(self, handler: Callable[[Transaction], object], *, threads: int = 1) -> None:
         """Call `handler` for every transaction from so many threads until the reader ends or a handler raises.
@@ -122,15 +112,38 @@ class Reader:
             future.result()
 
     def settle(self, timeout_s: float = SETTLE_S) -> None:
-        """Commit what is finished and wait until it counts and its outputs are delivered and acknowledged."""
+        """Commit what is finished and wait until it counts and its outputs are delivered and acknowledged.
+
+        Raises SteppedDown when a partition was lost meanwhile: what was not committed is received again, here or by
+        whoever has it now. Raises OutcomeUnknown when Kafka stays silent for `timeout_s`.
+        """
+        lost = self._share.lost
         deadline = time.monotonic() + timeout_s
-        while not self._closed and time.monotonic() < deadline:
+        while not self._closed:
             with self._pumping, self._lock:
                 self._commit_finished(acknowledgements=True)
                 if not self._owning.busy and not any(owner.staging.finished for owner in self.owners):
-                    return
+                    break
                 self._owning.pump(0.01)
-                self._see_stopped()
+                self._share.see_stopped()
+            if time.monotonic() > deadline:
+                raise OutcomeUnknown(
+                    f"Kafka has not acknowledged everything that was finished on queue {self.queue.name!r} within "
+                    f"{timeout_s} s. It is kept and tried again while the reader is used; settle again to learn of it"
+                )
+        if self._share.lost > lost:
+            raise SteppedDown(
+                f"a partition of queue {self.queue.name!r} was lost while its work was committed; "
+                "what was not committed is received again by whoever has it now"
+            )
+
+    def _settled(self) -> bool:
+        """Whether everything that was finished counts and nothing is left to be received again here."""
+        try:
+            self.settle()
+        except SteppedDown:
+            return False
+        return not self._share.waiting
 
     @property
     def closed(self) -> bool:
@@ -159,6 +172,8 @@ class Reader:
         """Return when at least `count` partitions are ours; SteppedDown when that does not happen."""
         deadline = time.monotonic() + timeout_s
         while len(self.partitions) < count:
+            if self._share.failure is not None:
+                raise self._share.failure
             if self._closed:
                 raise BrokerClosed(f"the reader of queue {self.queue.name!r} was closed")
             if time.monotonic() > deadline:
@@ -172,6 +187,8 @@ class Reader:
         """
         try:
             self.settle(CLOSE_S)
+        except (SteppedDown, OutcomeUnknown) as error:
+            log.warning("%s", error)
         finally:
             with self._pumping, self._lock:
                 first, self._closed = not self._closed, True
@@ -179,7 +196,8 @@ class Reader:
                     try:
                         self._owning.close()
                     finally:
-                        self._consumer.close()
+                        self._share.close()
+                        self._dones.clear()
 
     def __enter__(self) -> Self:
         return self
@@ -245,7 +263,7 @@ class Reader:
                 if self._closed:
                     return False
                 self._owning.pump()
-                self._see_stopped()
+                self._share.see_stopped()
                 if self._ready_owners():
                     return True
             if self._fetch(0.0):
@@ -267,7 +285,7 @@ class Reader:
 
     def _fetch(self, wait_s: float) -> bool:
         """Take new data from Kafka, waiting for the first record only; callbacks of the group run in here."""
-        poll, consume = self._consumer.poll, self._consumer.consume
+        poll, consume = self._share.consumer.poll, self._share.consumer.consume
         first = poll(wait_s) if wait_s else None
         with without_collector():  # a thousand messages come to live for a millisecond
             messages = self._fetch_behind(first) if wait_s else consume(FETCH_RECORDS, 0)
@@ -275,7 +293,7 @@ class Reader:
                 events = self._owning.feed(messages)
             del messages, first
         with self._lock:
-            self._flow()
+            self._share.flow()
             for event in events:  # after the records that came with them, which do not come again
                 try:
                     check_event(event)
@@ -289,116 +307,12 @@ class Reader:
             return []
         number, owners = first.partition() or 0, self._owning.owners
         owner = owners.get(number)
-        messages = self._consumer.consume(FETCH_RECORDS, 0)
+        messages = self._share.consumer.consume(FETCH_RECORDS, 0)
         return [first, *messages] if owners.get(number) is owner else messages
-
-    def _flow(self) -> None:
-        """Stop fetching for owners whose look-ahead is full; go on when it has room again."""
-        for number, owner in self._owning.owners.items():
-            full = len(owner.fold.data) > 0 and not owner.has_room
-            place = [TopicPartition(self.queue.topic, number)]
-            if full and number not in self._paused:
-                self._consumer.pause(place)
-                self._paused.add(number)
-            elif not full and number in self._paused:
-                self._consumer.resume(place)
-                self._paused.discard(number)
 
     def _commit_finished(self, *, acknowledgements: bool) -> None:
         for owner in list(self._owning.owners.values()):
             if owner.committing:
                 continue
-            if owner.staging.finished or (acknowledgements and owner.emitter.acknowledged()):
+            if owner.staging.finished or ((acknowledgements or owner.congested) and owner.emitter.acknowledged()):
                 self._owning.commit(owner)
-
-    # --------------------------------------------------------------------------------------------------- partitions
-
-    def _subscribe(self, kafka: Kafka) -> Consumer:
-        self._paused: set[int] = set()
-        topic, partitions = self.queue.topic, self.options.partitions
-        if partitions is None:
-            consumer = kafka.group_consumer(consumer_group(topic, self.queue.subscription))
-            consumer.subscribe([topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
-            return consumer
-        self._assigned.update(partitions)
-        places = [self._claim(number) for number in partitions]
-        consumer = kafka.consumer()
-        consumer.assign(places)
-        consumer.pause([place for place in places if place.offset == OFFSET_END])  # not ours yet
-        return consumer
-
-    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        if self._closed:  # the group gave us something while we left it
-            return
-        with self._lock:
-            self._assigned.update(place.partition for place in partitions)
-            places = [self._claim(place.partition) for place in partitions]
-            if places:
-                self._joined_at = time.monotonic()
-        consumer.incremental_assign(places)
-        consumer.pause([place for place in places if place.offset == OFFSET_END])  # not ours yet
-
-    def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        """Handlers that are not done yet lose their work; the next owner receives the messages again."""
-        with self._lock:
-            for place in partitions:
-                self._owning.give_back(place.partition)
-                self._let_go(place.partition)
-
-    def _on_lost(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        with self._lock:
-            for place in partitions:
-                self._owning.drop(place.partition)
-                self._let_go(place.partition)
-
-    def _let_go(self, number: int) -> None:
-        self._assigned.discard(number)
-        self._paused.discard(number)
-        self._claim_again_at.pop(number, None)
-
-    def _claim(self, number: int) -> TopicPartition:
-        """Take a partition over; when that fails its place is the end, paused, until it is tried again."""
-        try:
-            offset = self._owning.take_over(number)
-        except (KonverseError, KafkaException) as error:
-            log.warning("partition %d of queue %r cannot be recovered yet: %s", number, self.queue.name, error)
-            offset = None
-        if offset is None:
-            self._claim_again_at[number] = time.monotonic() + CLAIM_AGAIN_S
-            return TopicPartition(self.queue.topic, number, OFFSET_END)
-        return TopicPartition(self.queue.topic, number, offset)
-
-    def _see_stopped(self) -> None:
-        """Lost partitions: claimed again while the group suggests them, a failure when the caller named them."""
-        for number, effect in self._owning.stopped():
-            self._owning.drop(number)
-            if isinstance(effect, Halted):
-                self._failure = PartitionHalted(effect.reason)
-            elif effect.fenced and self.options.partitions is not None:
-                self._failure = SteppedDown(
-                    f"partition {number} of queue {self.queue.name!r} was claimed by another process; "
-                    "what was not committed is received there. Give each process partitions of its own"
-                )
-            elif number in self._assigned:
-                self._claim_again_at.setdefault(number, time.monotonic() + CLAIM_AGAIN_S)
-        due = [number for number, at in self._claim_again_at.items() if at <= time.monotonic()]
-        if due:
-            self._claim_again(due)
-
-    def _claim_again(self, numbers: list[int]) -> None:
-        try:
-            self._topics.same_queue(self.queue)
-        except TopicMismatch as error:
-            self._failure = error
-            return
-        except KonverseError as error:
-            log.warning("partitions of queue %r cannot be claimed yet: %s", self.queue.name, error)
-            self._claim_again_at.update(dict.fromkeys(numbers, time.monotonic() + CLAIM_AGAIN_S))
-            return
-        for number in numbers:
-            del self._claim_again_at[number]
-            place = self._claim(number)
-            if place.offset != OFFSET_END:
-                self._consumer.resume([TopicPartition(place.topic, number)])
-                self._consumer.seek(place)
-                self._paused.discard(number)

@@ -11,7 +11,6 @@ interpreter with every message (twice the cost, measured). A thread of ours serv
 
 from __future__ import annotations
 
-import gc
 import logging
 import threading
 import time
@@ -28,7 +27,8 @@ from konverse.schemas.errors import BrokerClosed, OutcomeUnknown, QueueFull
 from konverse.schemas.limits import BODY_BYTES_MAX
 from konverse.schemas.records import Begin
 
-from .kafka import Headers, Kafka
+from .collector import freeze_once
+from .kafka import PRODUCER_RECORDS_MAX, Headers, Kafka
 
 log: Final = logging.getLogger("konverse.sending")
 
@@ -38,6 +38,9 @@ SERVE_MASK: Final = 255
 
 BUSY_SENDS: Final = 32
 """So many messages within POLL_S: the senders serve often enough."""
+
+CATCH_UP_BELOW: Final = PRODUCER_RECORDS_MAX * 4 // 5
+"""A producer that was full gets what waits when it has so few records left."""
 
 POLL_S: Final = 0.01
 PAUSE_AFTER_S: Final = 0.01
@@ -54,6 +57,7 @@ class Sender:
     """Hands over what a session decides."""
 
     def __init__(self, kafka: Kafka, writer: bytes) -> None:
+        freeze_once()
         self.session = Session(writer)
         self._kafka = kafka
         self._timeout_s = kafka.settings.send_timeout_s
@@ -66,13 +70,14 @@ class Sender:
         self._waiters = 0
         self._waiting_since: float | None = None
         self._pausing = False
+        self._behind = False
+        """The producer was full: some records wait to be handed over."""
         self._failed = self._on_failure  # bound once
         self._free = True
-        """Nothing keeps senders waiting: no pause, no failure, not closed."""
+        """Nothing keeps senders waiting: no pause, no failure, nothing to hand over before, not closing."""
         self._closed = False
         self._carrier: Headers = {HEADER: b""}
         self._producer = self._new_producer()
-        gc.freeze()  # as in `reader`: what is alive now stays so
         self._thread = threading.Thread(target=self._run, name="konverse-sender", daemon=True)
         self._thread.start()
 
@@ -93,21 +98,21 @@ class Sender:
         """
         with self._lock:
             target = dialog.target
-            if not (dialog.open and self._free and target.weight < target.room and len(body) <= BODY_BYTES_MAX):
-                return self._send_with_care(dialog, message_type, body)
-            sequence = dialog.sent
-            carrier = self._carrier
-            carrier[HEADER] = dialog.stage(message_type, body)
-            topic, partition = target.place
-            try:
-                self._produce(topic, body, dialog.key, partition, self._failed, None, 0, carrier)
-            except (BufferError, KafkaException):
-                self._hand(self._unsent(target))
+            if dialog.open and self._free and target.weight < target.room and len(body) <= BODY_BYTES_MAX:
+                sequence = dialog.sent
+                carrier = self._carrier
+                carrier[HEADER] = dialog.stage(message_type, body)
+                topic, partition = target.place
+                try:
+                    self._produce(topic, body, dialog.key, partition, self._failed, None, 0, carrier)
+                except (BufferError, KafkaException):
+                    self._hand(self._unsent(target))
+                    return sequence
+                target.window.sent = counter = target.next
+                if not counter & SERVE_MASK:
+                    self._serve(0)
                 return sequence
-            target.window.sent = counter = target.next
-            if not counter & SERVE_MASK:
-                self._serve(0)
-            return sequence
+        return self._send_with_care(dialog, message_type, body)
 
     def end(self, dialog: SessionDialog, error_body: bytes = b"") -> None:
         """End a dialog; its home tells the peer when everything that was sent before counts."""
@@ -143,7 +148,10 @@ class Sender:
             raise BrokerClosed("the broker was closed while it waited")
 
     def close(self, timeout_s: float | None = None) -> None:
-        """Wait for everything, say goodbye to every destination, and stop. Safe to call twice."""
+        """Wait for everything, say goodbye to every destination, and stop. Safe to call twice.
+
+        Raises OutcomeUnknown when Kafka stays silent: what it has not acknowledged is given up then.
+        """
         with self._lock:
             if self._closed:
                 return
@@ -152,7 +160,14 @@ class Sender:
                 with self._lock:  # nobody sends between the two
                     self.flush(timeout_s)
                     self._hand(self.session.close())
+                    self._look()
                 self.flush(timeout_s)
+        except OutcomeUnknown:
+            waiting = sum(len(lane.origins) for lane in self.session.lanes.values())
+            raise OutcomeUnknown(
+                f"the broker was closed while {waiting} records were not acknowledged by Kafka (last failure: "
+                f"{self._last_failure}). They are given up: some of them may have arrived, none goes again"
+            ) from None
         finally:
             with self._changed:
                 self._closed = True
@@ -166,50 +181,53 @@ class Sender:
 
     def _send_with_care(self, dialog: SessionDialog, message_type: str, body: bytes) -> int:
         """Everything but the usual case: BEGIN under way, no room, failure, ended."""
-        self._check_open()
-        self._wait_for_room(dialog)
-        sequence = dialog.sent + len(dialog.held)
-        self._hand(self.session.send(dialog, message_type, body))
-        return sequence
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            with self._lock:
+                self._check_open()
+                if self._has_room(dialog):
+                    sequence = dialog.sent + len(dialog.held)
+                    self._hand(self.session.send(dialog, message_type, body))
+                    return sequence
+            if not self._serve_until(lambda: self._has_room(dialog), deadline - time.monotonic()):
+                raise self._no_room(dialog)
 
-    def _wait_for_room(self, dialog: SessionDialog) -> None:
-        if not (dialog.target.full or self._pausing):
-            return
-        there = self._serve_until(lambda: not (dialog.target.full or self._pausing), self._timeout_s)
-        if not there:
-            raise QueueFull(
-                f"{len(dialog.target.origins)} records to {dialog.target.address.topic} have waited "
-                f"{self._timeout_s} s for Kafka (last failure: {self._last_failure}); this message was not taken, "
-                "send it again later"
-            )
-        self._check_open()
+    def _has_room(self, dialog: SessionDialog) -> bool:
+        return not (dialog.target.full or self._pausing or self._behind)
+
+    def _no_room(self, dialog: SessionDialog) -> QueueFull:
+        return QueueFull(
+            f"{len(dialog.target.origins)} records to {dialog.target.address.topic} have waited {self._timeout_s} s "
+            f"for Kafka (last failure: {self._last_failure}); this message was not taken, send it again later"
+        )
 
     def _check_open(self) -> None:
         if self._closed or self.session.closing:
             raise BrokerClosed("the broker was closed; connect again to begin dialogs and send")
 
     def _hand(self, hands: list[Hand]) -> None:
+        """Hand over as much as the producer takes; the rest goes when it has room again (`_serve`)."""
         if self._failure:
             return  # the next producer gets everything that does not count
-        for hand in hands:
-            address = hand.address
-            for header, key, value in hand.records:
-                while True:
-                    try:
-                        self._produce(
-                            address.topic, value, key, address.partition, self._on_failure, None, 0, {HEADER: header}
-                        )
-                    except BufferError:
-                        self._producer.poll(0.01)
-                        continue
-                    except KafkaException as error:
-                        self._fail(error.args[0].str())
-                        return
+        for address, records in hands:
+            for place, (header, key, value) in enumerate(records):
+                try:
+                    self._produce(
+                        address.topic, value, key, address.partition, self._on_failure, None, 0, {HEADER: header}
+                    )
+                except BufferError:
+                    self.session.lanes[address].window.sent -= len(records) - place
+                    self._behind = True
+                    self._look()
                     break
+                except KafkaException as error:
+                    self._fail(error.args[0].str())
+                    return
 
     @staticmethod
     def _unsent(lane: Lane) -> list[Hand]:
-        return [Hand(lane.address, lane.unsent())]
+        records = lane.unsent()
+        return [Hand(lane.address, records)] if records else []
 
     def _new_producer(self) -> Producer:
         producer = self._kafka.data_producer(linger_ms=LINGER_MS)
@@ -229,7 +247,7 @@ class Sender:
         deadline = time.monotonic() + timeout_s
         self._waiters += 1
         try:
-            while not (reached() or self._closed):
+            while not (self._closed or self._see(reached)):
                 if time.monotonic() > deadline:
                     return False
                 if not self._serve(POLL_S):
@@ -238,6 +256,10 @@ class Sender:
         finally:
             self._waiters -= 1
         return True
+
+    def _see(self, reached: Callable[[], bool]) -> bool:
+        with self._lock:
+            return reached()
 
     def _serve(self, wait_s: float) -> bool:
         """Take the client's events and act on them; False when another thread is at it."""
@@ -250,6 +272,8 @@ class Sender:
                 self._fail(error.args[0].str())
             if self._failure:
                 self._replace_producer()
+            elif self._behind and len(self._producer) < CATCH_UP_BELOW:
+                self._catch_up()
             elif len(self._producer) == 0:
                 self._settle()
             elif self._waiters or self.session.gated:
@@ -277,8 +301,15 @@ class Sender:
             self._hand(self.session.drained())
             self._changed.notify_all()
 
+    def _catch_up(self) -> None:
+        with self._lock:
+            self._behind = False
+            self._look()
+            for lane in self.session.lanes.values():
+                self._hand(self._unsent(lane))
+
     def _look(self) -> None:
-        self._free = not (self._pausing or self._failure or self._closed)
+        self._free = not (self._pausing or self._behind or self._failure or self._closed or self.session.closing)
 
     def _pause_senders(self) -> None:
         now = time.monotonic()

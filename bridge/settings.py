@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from tomllib import TOMLDecodeError
 from typing import Any, Literal, Self
 from urllib.parse import urlsplit
 
@@ -11,6 +12,7 @@ from pydantic_settings import (
     BaseSettings,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
+    SettingsError,
     TomlConfigSettingsSource,
 )
 
@@ -52,6 +54,13 @@ class Settings(BaseSettings):
             raise ValueError("must look like kafka://host:port")
         return value
 
+    @field_validator("redis")
+    @classmethod
+    def _redis_url(cls, value: str | None) -> str | None:
+        if value and urlsplit(value).scheme not in {"redis", "rediss", "unix"}:
+            raise ValueError("must look like redis://host:port")
+        return value
+
     @classmethod
     def settings_customise_sources(
         cls,
@@ -75,6 +84,8 @@ class Settings(BaseSettings):
             raise InvalidSettings(
                 f"setting {name!r} (environment KONVERSE_{name.upper()}): {first['msg']}, not {first['input']!r}"
             ) from None
+        except (SettingsError, TOMLDecodeError) as error:
+            raise InvalidSettings(f"the environment or konverse.toml cannot be read: {error}") from None
 
     @property
     def bootstrap(self) -> str:
@@ -99,6 +110,8 @@ class ReaderOptions:
         """Raise InvalidSettings for what cannot be."""
         if self.batch < 1:
             raise InvalidSettings(f"batch is {self.batch}; at least one conversation group goes into a commit")
+        if self.timeout is not None and self.timeout < 0:
+            raise InvalidSettings(f"timeout is {self.timeout} s; leave it out to wait for ever, or give 0 or more")
         if self.max_messages is not None and self.max_messages < 1:
             raise InvalidSettings(f"max_messages is {self.max_messages}; leave it out or give at least 1")
         if self.partitions is not None and not 0 < len(set(self.partitions)) == len(self.partitions):

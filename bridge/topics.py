@@ -41,15 +41,18 @@ class Topics:
         except KafkaException as error:
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise unavailable(f"topic {name} cannot be created", error) from None
+            self._wait_until_visible(name)
             self.check(name, partitions, config)
         else:
-            self._wait_until_visible(name, partitions)
+            self._wait_until_visible(name)
 
     def check(self, name: str, partitions: int, config: dict[str, str]) -> None:
         """Raise TopicMismatch, with what is wrong and the command that mends it, unless the topic fits."""
         found = self.partitions(name)
         if found is None:
-            raise TopicMismatch(f"topic {name} does not exist; create it with {partitions} partitions and {config}")
+            raise TopicMismatch(
+                f"topic {name} does not exist or has no leader; create it with {partitions} partitions and {config}"
+            )
         if found != partitions:
             raise TopicMismatch(
                 f"topic {name} has {found} partitions, not {partitions}; partitions are fixed when a queue is created"
@@ -69,13 +72,15 @@ class Topics:
                 )
 
     def partitions(self, name: str) -> int | None:
-        """Number of partitions; None when the topic does not exist."""
+        """Number of partitions; None when the topic does not exist, or has a partition without leader."""
         try:
             metadata = self._kafka.admin.list_topics(timeout=self._kafka.settings.connect_timeout_s)
         except KafkaException as error:
             raise unavailable("topics cannot be listed", error) from None
         topic = metadata.topics.get(name)
-        return len(topic.partitions) if topic is not None and topic.error is None else None
+        if topic is None or topic.error is not None or any(part.leader < 0 for part in topic.partitions.values()):
+            return None
+        return len(topic.partitions)
 
     def topic_id(self, name: str) -> bytes:
         """Kafka's own id of the topic, 16 bytes: tells a topic from its namesake of yesterday."""
@@ -105,10 +110,10 @@ class Topics:
         self.same(queue.topic, queue.data_topic_id)
         self.same(journal_topic(queue.topic, queue.subscription), queue.journal_topic_id)
 
-    def _wait_until_visible(self, name: str, partitions: int) -> None:
+    def _wait_until_visible(self, name: str) -> None:
         """Creation is asynchronous: return when the broker that we ask knows the topic and all leaders."""
         deadline = time.monotonic() + _VISIBLE_WITHIN_S
-        while self.partitions(name) != partitions:
+        while not self.partitions(name):
             if time.monotonic() > deadline:
                 raise TopicMismatch(f"topic {name} was created and is still not served after {_VISIBLE_WITHIN_S} s")
             time.sleep(0.02)

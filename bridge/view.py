@@ -166,6 +166,8 @@ class ViewWriter:
         self._closed = False
         self._writing = False
         self._watched: set[int] = set()
+        self._unshown: set[int] = set()
+        """Partitions that were to be shown while Redis did not answer; they are lost as soon as it does."""
         self.lost: deque[int] = deque()
         """Partitions whose view must be written whole; the reader takes them."""
         self._thread = threading.Thread(target=self._run, name="konverse-view", daemon=True)
@@ -174,10 +176,13 @@ class ViewWriter:
     def show(self, partition: int, show: Show, open_endpoints: int) -> None:
         """Write soon; the oldest goes when too many wait (and with it the view, which is then written whole)."""
         with self._wake:
+            self._watched.add(partition)
+            if self._unshown:
+                self._unshown.add(partition)
+                return
             if len(self._waiting) == SHOWS_WAITING_MAX:
                 self.lost.append(self._waiting[0][0])
             self._waiting.append((partition, show, open_endpoints))
-            self._watched.add(partition)
             self._wake.notify()
 
     def forget(self, partition: int) -> None:
@@ -204,16 +209,23 @@ class ViewWriter:
                     if not self._store.show(*job):
                         self.lost.append(job[0])
                 else:
-                    self.lost.extend(p for p in list(self._watched) if not self._store.present(p))
+                    self._look_again()
             except (redis.RedisError, ValueError, TypeError) as error:
                 log.warning("the view is not written, Redis does not answer as it should: %s", error)
                 self._lose_all(job)
 
-    def _lose_all(self, job: tuple[int, Show, int] | None) -> None:
+    def _look_again(self) -> None:
+        """Find out whose view is not there, or could not be written before."""
+        absent = {partition for partition in list(self._watched) if not self._store.present(partition)}
         with self._wake:
-            lost = {partition for partition, _, _ in self._waiting} | ({job[0]} if job else set())
+            self.lost.extend((absent | self._unshown) & self._watched)
+            self._unshown.clear()
+
+    def _lose_all(self, job: tuple[int, Show, int] | None) -> None:
+        """Redis does not answer. Nothing is packed for it before it does: that would slow the work down."""
+        with self._wake:
+            self._unshown |= {partition for partition, _, _ in self._waiting} | ({job[0]} if job else set())
             self._waiting.clear()
-            self.lost.extend(lost)
             if not self._closed:
                 self._wake.wait(CHECK_EVERY_S)
 

@@ -99,6 +99,8 @@ class Owner:
         self.staging = Staging(self.fold.state, rule, settings)
         self.view = ViewFeed(self.fold, settings.view_interval_ms)
         self.counters = Counters()
+        self.congested = False
+        """The outbox is full: no group is handed out before some of it is acknowledged, in the journal too."""
         self._journal_end = 0
         self._resume_at = 0
         self._in_flight: _InFlight | None = None
@@ -192,6 +194,7 @@ class Owner:
     def _lead(self, now_ms: int) -> list[Effect]:
         state = self.fold.state
         self.phase = Phase.LEADING
+        self.congested = self._outputs_waiting() >= OUTBOX_RECORDS_MAX
         self._journaled_to = state.ingest_to
         state.ready.clear()
         state.ready.extend(endpoint for endpoint in state.live() if endpoint.queue or endpoint.error)
@@ -203,7 +206,7 @@ class Owner:
 
     def take(self) -> Transaction | None:
         """The ready messages of the next free conversation group, locked; None when there is none."""
-        if self._releasing or self.phase is not Phase.LEADING:
+        if self._releasing or self.congested or self.phase is not Phase.LEADING:
             return None
         return self.staging.take()
 
@@ -226,9 +229,10 @@ class Owner:
     @property
     def has_room(self) -> bool:
         """Whether more data should be ingested: look-ahead and outbox are bounded (invariant I15)."""
-        state = self.fold.state
-        waiting = sum(stream.waiting for stream in state.streams.values())
-        return state.unread < LOOK_AHEAD_RECORDS_MAX and waiting < OUTBOX_RECORDS_MAX
+        return self.fold.state.unread < LOOK_AHEAD_RECORDS_MAX and not self.congested
+
+    def _outputs_waiting(self) -> int:
+        return sum(stream.waiting for stream in self.fold.state.streams.values())
 
     def ingest(self, now_ms: int) -> int:
         """Ingest what was read, within the look-ahead; returns how many records."""
@@ -255,6 +259,7 @@ class Owner:
         )
         data = encode_commit(commit)
         apply(state, commit)
+        self.congested = self._outputs_waiting() >= OUTBOX_RECORDS_MAX
         self._journaled_to = state.ingest_to
         self._waiting_since = None
         staging.release(transactions)

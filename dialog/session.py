@@ -48,7 +48,13 @@ class Session:
     # ------------------------------------------------------------------------------------------------------- calls
 
     def begin(self, conversation: bytes, begin: Begin) -> tuple[SessionDialog, list[Hand]]:
-        """BEGIN DIALOG: a control record to the dialog's home; nothing reaches the target (behaviour 31)."""
+        """BEGIN DIALOG: a control record to the dialog's home; nothing reaches the target (behaviour 31).
+
+        A conversation that this session has begun and not ended is given again.
+        """
+        known = self.dialogs.get(conversation)
+        if known is not None:
+            return known, []
         home = self._lane(begin.home)
         if home.full:
             raise QueueFull(f"{len(home.origins)} records to {home.address.topic} wait for Kafka; try again")
@@ -86,6 +92,8 @@ class Session:
             return []
         dialog.waiting_end = error_body
         dialog.open = False
+        if dialog.state is DialogState.OPEN:
+            dialog.state = DialogState.ENDING
         dialog.last = dialog.target.next - 1 if dialog.sent else -1
         self._ending.append(dialog)
         return self._release()

@@ -27,6 +27,9 @@ Rule = Callable[[str, Role, str], None]
 _OUTPUT_BYTES: Final = 14
 """What an output takes in a commit beside its body: endpoint, type and size."""
 
+_END_BYTES: Final = 24
+"""What an end takes in a commit beside its description: endpoint, code and a length."""
+
 _NONE: Final[list[Any]] = []
 """Nothing sent, nothing ended: one empty list for all, never filled."""
 
@@ -239,10 +242,15 @@ class Transaction:
             self._refuse_ended(dialog, "end")
         if dialog is not self._first:
             self._check_member(dialog)
+        text = description.encode("utf-8", "replace")
+        room = self._room - len(text) - _END_BYTES
+        if room < 0:
+            _refuse_size(0, TRANSACTION_BYTES_MAX - room)
+        self._room = room
         self._dialog = None
         if self.ends is _NONE:
             self.ends = []
-        self.ends.append(EndOperation(dialog.index, error, description.encode("utf-8", "replace").decode()))
+        self.ends.append(EndOperation(dialog.index, error, text.decode()))
 
     def clear(self) -> None:
         """Forget what was staged; the messages can be taken again."""
@@ -253,7 +261,7 @@ class Transaction:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes that the staged outputs take in a commit."""
+        """Bytes that the staged outputs and ends take in a commit."""
         return TRANSACTION_BYTES_MAX - self._room
 
     def _refuse_ended(self, dialog: Endpoint, verb: str) -> None:

@@ -21,7 +21,7 @@ from fastavro import parse_schema, schemaless_reader, schemaless_writer
 from .errors import MalformedRecord
 from .identifiers import Address
 from .limits import JOURNAL_RECORD_BYTES_MAX
-from .records import Begin, begin_from_avro, begin_to_avro
+from .records import Begin, address_from_avro, begin_from_avro, begin_to_avro
 from .varint import varint
 
 FOLD_VERSION: Final = 1
@@ -124,7 +124,9 @@ def encode_commit(commit: Commit) -> bytes:
         *bodies,
         _avro_array([varint(end.endpoint) + varint(end.code) + _string(end.description) for end in operations.ends]),
     ]
-    return b"".join(parts)
+    data = b"".join(parts)
+    assert len(data) <= JOURNAL_RECORD_BYTES_MAX, "transactions are bounded so that every commit can be read"
+    return data
 
 
 def decode(data: bytes) -> Claim | Commit:
@@ -201,7 +203,7 @@ def _commit_from_avro(value: dict[str, Any]) -> Commit:
         raise MalformedRecord("a COMMIT whose send columns differ in length")
     if operations.send_types and max(operations.send_types) >= len(operations.types):
         raise MalformedRecord("a COMMIT that names a message type which it does not list")
-    acks = [(Address(item["topic"], item["partition"], item["tag"]), item["counter"]) for item in value["output_acks"]]
+    acks = [(address_from_avro(item), item["counter"]) for item in value["output_acks"]]
     return Commit(
         value["epoch"],
         value["owner"],

@@ -151,7 +151,10 @@ def _address_to_avro(address: Address | None) -> dict[str, Any] | None:
 
 def address_from_avro(value: dict[str, Any]) -> Address:
     """An Address from its Avro form."""
-    return Address(value["topic"], value["partition"], value["tag"])
+    topic, partition = value["topic"], value["partition"]
+    if not topic or "\0" in topic or partition < 0:
+        raise ValueError(f"partition {partition} of {topic!r} is no place in Kafka")
+    return Address(topic, partition, value["tag"])
 
 
 def begin_to_avro(begin: Begin) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
@@ -93,7 +94,8 @@ def _numbers(bootstrap: str, queue: Queue, verdict: Verdict) -> dict[bytes, list
 
 
 def _envelope(message: Message) -> Envelope | None:
-    header = dict(message.headers() or ()).get(HEADER)
+    pairs: Any = message.headers() or ()
+    header = next((value for name, value in pairs if name == HEADER), None)
     try:
         return decode(header if isinstance(header, bytes) else b"")
     except MalformedRecord:

@@ -32,12 +32,21 @@ def read_orders(path: Path) -> Iterator[Order]:
         raise BadInput(f"there is no file {path}; give --input a CSV file with a header or a file of JSON lines")
     lines = _json_lines(path) if path.suffix in {".json", ".jsonl", ".ndjson"} else _csv_lines(path)
     customer = ""
-    for number, (line, row) in enumerate(lines):
+    for number, (line, row) in enumerate(_readable(path, lines)):
         customer = customer or _customer_column(path, row)
         if customer not in row:
             raise BadInput(f"{path}, line {line}: the column {customer!r}, which names the customer, is missing")
-        body = json.dumps({"number": number, **row}, ensure_ascii=False, separators=(",", ":")).encode()
+        body = json.dumps({**row, "number": number}, ensure_ascii=False, separators=(",", ":")).encode()
         yield Order(number, str(row[customer]), body)
+
+
+def _readable(path: Path, lines: Iterator[tuple[int, dict[str, Any]]]) -> Iterator[tuple[int, dict[str, Any]]]:
+    try:
+        yield from lines
+    except UnicodeDecodeError as error:
+        raise BadInput(f"{path} is not UTF-8 ({error.reason}); convert it, e.g. with iconv") from None
+    except csv.Error as error:
+        raise BadInput(f"{path} is not CSV: {error}") from None
 
 
 def _customer_column(path: Path, row: dict[str, Any]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from konverse.bridge.owning import Owning
 from konverse.bridge.sending import Sender
+from konverse.schemas.errors import BrokerClosed
 from tests.kit.oracle import prove_exactly_once
 from tests.kit.servers import Servers
 from tests.kit.shop import DEADLINE_S, ORDER, answer_once, begin, connected, fill, open_shop, queue_of, send_orders
@@ -93,3 +96,77 @@ def test_a_senders_producer_that_breaks_is_replaced_and_everything_goes_again(
         sent = {dialog.id.bytes: [b"%d" % number for number in range(20)]}
         proof = prove_exactly_once(servers.bootstrap, queue_of(broker, "Orders"), queue_of(broker, "Shop"), sent)
     assert proof.messages == 20
+
+
+class Full:
+    """A producer without room for more than `room` records at a time, which arrive when it is polled."""
+
+    def __init__(self, producer: Any, room: int) -> None:
+        self._producer, self._room = producer, room
+        self.refused = 0
+
+    def produce(self, *record: Any) -> None:
+        if len(self._producer) >= self._room:
+            self.refused += 1
+            raise BufferError
+        self._producer.produce(*record)
+
+    def poll(self, timeout: float = 0) -> int:
+        return int(self._producer.poll(timeout))
+
+    def flush(self, timeout: float = 0) -> int:
+        return int(self._producer.flush(timeout))
+
+    def purge(self) -> None:
+        self._producer.purge()
+
+    def __len__(self) -> int:
+        return len(self._producer)
+
+
+def test_a_producer_that_is_full_gets_the_rest_later_and_in_order(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker, partitions=2)
+        dialogs = [begin(broker) for _ in range(4)]
+        broker.flush()
+        sender = dialogs[0]._sender
+        with sender._lock:
+            full = Full(sender._producer, room=10)
+            sender._producer = full  # type: ignore[assignment]
+            sender._produce = full.produce  # type: ignore[assignment]
+        sent = {dialog.id.bytes: [b"%d" % number for number in range(50)] for dialog in dialogs}
+        for number in range(50):
+            for dialog in dialogs:
+                dialog.send(ORDER, b"%d" % number)
+        broker.flush()
+        assert full.refused > 3, "it was never full"
+        with broker.reader("Orders", timeout=2) as reader:
+            answer_once(reader)
+        proof = prove_exactly_once(servers.bootstrap, queue_of(broker, "Orders"), queue_of(broker, "Shop"), sent)
+    assert proof.messages == 200
+
+
+def test_nothing_is_taken_any_more_while_a_sender_says_goodbye(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        dialog = begin(broker)
+        dialog.send(ORDER, b"x")
+        dialog.flush()
+        sender = dialog._sender
+        with sender._lock:
+            sender._hand(sender.session.close())
+            sender._look()
+            with pytest.raises(BrokerClosed):
+                dialog.send(ORDER, b"too late")
+
+
+def test_a_reader_that_was_closed_is_not_kept(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        with broker.reader("Orders", partitions=(0,), timeout=0) as reader:
+            assert list(reader) == []
+        gone = weakref.ref(reader)
+        broker._readers.clear()
+        del reader
+        gc.collect()
+        assert gone() is None

@@ -134,7 +134,7 @@ def test_a_sender_to_a_topic_that_is_missing_learns_that_the_outcome_is_unknown(
         dialog.send(ORDER, b"y")
         with pytest.raises(OutcomeUnknown, match=f"has not acknowledged message 1 of {dialog.id} within 8"):
             dialog.flush()
-        with pytest.raises(OutcomeUnknown, match="They are kept and sent again"):
+        with pytest.raises(OutcomeUnknown, match="closed while 1 records were not acknowledged"):
             broker.close()
 
 

@@ -58,7 +58,8 @@ counters: Final = st.one_of(
 sequences: Final = st.one_of(st.just(-1), counters)
 ints: Final = st.integers(0, INT_MAX)
 
-addresses: Final = st.builds(Address, topic=texts, partition=ints, tag=tags)
+topics: Final = texts.filter(lambda text: text and "\0" not in text)
+addresses: Final = st.builds(Address, topic=topics, partition=st.integers(0, 2**31 - 1), tag=tags)
 
 begins: Final = st.builds(
     Begin,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from konverse.dialog.emitter import Emit
 from konverse.dialog.events import (
     Append,
@@ -52,6 +54,21 @@ def shows(effects: list[Effect]) -> list[Show]:
 
 
 # --------------------------------------------------------------------------------------------------------- emission
+
+
+def test_an_owner_whose_outbox_is_full_hands_out_nothing_before_some_of_it_is_acknowledged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("konverse.dialog.owner.OUTBOX_RECORDS_MAX", 1)
+    driver = leading(HERE, HERE, HERE)
+    driver.handle(b"1")
+    driver.commit()
+    assert driver.owner.congested
+    assert driver.owner.take() is None
+    driver.step(Drained([HERE]))
+    driver.commit()
+    assert not driver.owner.congested
+    assert driver.owner.take() is not None
 
 
 def test_the_next_outputs_leave_when_the_last_ones_are_in_the_log() -> None:

@@ -230,6 +230,16 @@ def test_too_many_messages_that_wait_for_begin_are_refused(session: Session) -> 
     assert len(bodies(session.drained())) == WINDOW_RECORDS
 
 
+def test_a_conversation_that_was_begun_is_given_again(session: Session) -> None:
+    dialog = opened(session)
+    session.send(dialog, "order", b"first")
+    again, hands = session.begin(dialog.conversation, block())
+    assert (again, hands) == (dialog, [])
+    assert envelopes(session.send(again, "order", b"second"))[TARGET][0].sequence == 1
+    session.end(dialog)
+    assert dialog.state is DialogState.ENDING
+
+
 def test_too_many_begins_on_their_way_are_refused(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("konverse.dialog.lane.SESSION_WINDOW_BYTES_MAX", 2 * SESSION_RECORD_BYTES)
     begun(session, "one")

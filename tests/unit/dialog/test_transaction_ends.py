@@ -6,7 +6,7 @@ import pytest
 
 from konverse.dialog.states import State
 from konverse.dialog.transaction import Message
-from konverse.schemas.errors import BadInput, DialogNotFound, InvalidState
+from konverse.schemas.errors import BadInput, DialogNotFound, InvalidState, TransactionTooLarge
 from konverse.schemas.limits import ERROR_DESCRIPTION_CHARACTERS_MAX
 from tests.kit.builders import GROUP, Pair, of
 
@@ -170,3 +170,16 @@ def test_messages_are_tuples_that_cannot_be_changed(pair: Pair) -> None:
     assert isinstance(message, Message)
     with pytest.raises(AttributeError):
         message.body = b"another"  # type: ignore[misc]
+
+
+def test_the_descriptions_of_errors_count_in_what_a_transaction_may_hold(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("konverse.dialog.transaction.TRANSACTION_BYTES_MAX", 500)
+    one, two = pair.answered("one", "two")
+    transaction = of(pair.home, one)
+    transaction.end(one, error=5, description="\N{GRINNING FACE}" * 100)
+    assert 400 < transaction.size_bytes <= 500
+    with pytest.raises(TransactionTooLarge):
+        transaction.end(two, error=5, description="\N{GRINNING FACE}" * 100)
+    assert [end.endpoint for end in transaction.ends] == [one.index]

@@ -1,0 +1,166 @@
+"""The partitions of a queue that a reader takes: suggested by a consumer group, or named by the caller.
+
+The group's protocol calls back inside of the consumer's `poll` and `consume`; a claim, a recovery and a release happen
+in there. A partition is ours when its journal says so.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import Final
+
+from confluent_kafka import OFFSET_END, Consumer, KafkaException, TopicPartition
+
+from konverse.dialog.events import Halted
+from konverse.schemas.errors import KonverseError, PartitionHalted, SteppedDown, TopicMismatch
+from konverse.schemas.identifiers import consumer_group
+
+from .kafka import Kafka
+from .owning import Owning
+from .settings import ReaderOptions
+from .topics import Topics
+
+log: Final = logging.getLogger("konverse.reader")
+
+CLAIM_AGAIN_S: Final = 0.5
+JOIN_S: Final = 10.0
+"""A reader that its group has given nothing yet is not idle for so long: joining takes a second or more."""
+
+
+class Share:
+    """The consumer of a reader, and which partitions it takes."""
+
+    def __init__(self, kafka: Kafka, owning: Owning, options: ReaderOptions, lock: threading.RLock) -> None:
+        self._owning = owning
+        self._options = options
+        self._lock = lock
+        self._closed = False
+        self._assigned: set[int] = set()
+        self._paused: set[int] = set()
+        self._claim_again_at: dict[int, float] = {}
+        self._topics = Topics(kafka)
+        self.joined_at = 0.0 if options.partitions is not None else time.monotonic() + JOIN_S
+        """When the group gave us something, or the time until which we wait for that."""
+        self.failure: KonverseError | None = None
+        """What ends the reader."""
+        self.lost = 0
+        """Partitions that were lost without being given back, so far."""
+        self.consumer = self._subscribe(kafka)
+
+    @property
+    def _topic(self) -> str:
+        return self._owning.queue.topic
+
+    @property
+    def waiting(self) -> bool:
+        """Partitions are ours to take and not taken yet."""
+        return bool(self._claim_again_at)
+
+    def close(self) -> None:
+        """Leave the group."""
+        self._closed = True
+        self.consumer.close()
+
+    def flow(self) -> None:
+        """Stop fetching for owners whose look-ahead is full; go on when it has room again."""
+        for number, owner in self._owning.owners.items():
+            full = len(owner.fold.data) > 0 and not owner.has_room
+            place = [TopicPartition(self._topic, number)]
+            if full and number not in self._paused:
+                self.consumer.pause(place)
+                self._paused.add(number)
+            elif not full and number in self._paused:
+                self.consumer.resume(place)
+                self._paused.discard(number)
+
+    def _subscribe(self, kafka: Kafka) -> Consumer:
+        topic, partitions = self._topic, self._options.partitions
+        if partitions is None:
+            consumer = kafka.group_consumer(consumer_group(topic, self._owning.queue.subscription))
+            consumer.subscribe([topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
+            return consumer
+        self._assigned.update(partitions)
+        places = [self._claim(number) for number in partitions]
+        consumer = kafka.consumer()
+        consumer.assign(places)
+        consumer.pause([place for place in places if place.offset == OFFSET_END])  # not ours yet
+        return consumer
+
+    def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        if self._closed:  # the group gave us something while we left it
+            return
+        with self._lock:
+            self._assigned.update(place.partition for place in partitions)
+            places = [self._claim(place.partition) for place in partitions]
+            if places:
+                self.joined_at = time.monotonic()
+        consumer.incremental_assign(places)
+        consumer.pause([place for place in places if place.offset == OFFSET_END])  # not ours yet
+
+    def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        """Handlers that are not done yet lose their work; the next owner receives the messages again."""
+        with self._lock:
+            for place in partitions:
+                self._owning.give_back(place.partition)
+                self._let_go(place.partition)
+
+    def _on_lost(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        with self._lock:
+            for place in partitions:
+                self._owning.drop(place.partition)
+                self._let_go(place.partition)
+
+    def _let_go(self, number: int) -> None:
+        self._assigned.discard(number)
+        self._paused.discard(number)
+        self._claim_again_at.pop(number, None)
+
+    def _claim(self, number: int) -> TopicPartition:
+        """Take a partition over; when that fails its place is the end, paused, until it is tried again."""
+        try:
+            offset = self._owning.take_over(number)
+        except (KonverseError, KafkaException) as error:
+            log.warning("partition %d of queue %r cannot be recovered yet: %s", number, self._owning.queue.name, error)
+            offset = None
+        if offset is None:
+            self._claim_again_at[number] = time.monotonic() + CLAIM_AGAIN_S
+            return TopicPartition(self._topic, number, OFFSET_END)
+        return TopicPartition(self._topic, number, offset)
+
+    def see_stopped(self) -> None:
+        """Lost partitions: claimed again while the group suggests them, a failure when the caller named them."""
+        for number, effect in self._owning.stopped():
+            self._owning.drop(number)
+            self.lost += 1
+            if isinstance(effect, Halted):
+                self.failure = PartitionHalted(effect.reason)
+            elif effect.fenced and self._options.partitions is not None:
+                self.failure = SteppedDown(
+                    f"partition {number} of queue {self._owning.queue.name!r} was claimed by another process; "
+                    "what was not committed is received there. Give each process partitions of its own"
+                )
+            elif number in self._assigned:
+                self._claim_again_at.setdefault(number, time.monotonic() + CLAIM_AGAIN_S)
+        due = [number for number, at in self._claim_again_at.items() if at <= time.monotonic()]
+        if due:
+            self._claim_again(due)
+
+    def _claim_again(self, numbers: list[int]) -> None:
+        try:
+            self._topics.same_queue(self._owning.queue)
+        except TopicMismatch as error:
+            self.failure = error
+            return
+        except KonverseError as error:
+            log.warning("partitions of queue %r cannot be claimed yet: %s", self._owning.queue.name, error)
+            self._claim_again_at.update(dict.fromkeys(numbers, time.monotonic() + CLAIM_AGAIN_S))
+            return
+        for number in numbers:
+            del self._claim_again_at[number]
+            place = self._claim(number)
+            if place.offset != OFFSET_END:
+                self.consumer.resume([TopicPartition(place.topic, number)])
+                self.consumer.seek(place)
+                self._paused.discard(number)

@@ -1,0 +1,52 @@
+"""Settings that are wrong are named, wherever they come from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from konverse.bridge.settings import Settings
+from konverse.schemas.errors import InvalidSettings
+
+
+def test_settings_come_from_arguments_then_the_environment_then_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "konverse.toml").write_text('kafka = "kafka://file:1"\ndatabase = "file"\nredis = "redis://file"\n')
+    monkeypatch.setenv("KONVERSE_DATABASE", "environment")
+    monkeypatch.setenv("KONVERSE_REDIS", "redis://environment")
+    settings = Settings.load(redis="redis://argument", kafka=None)
+    assert (settings.kafka, settings.database, settings.redis) == (
+        "kafka://file:1",
+        "environment",
+        "redis://argument",
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"redis": "localhost:6379"}, "setting 'redis'.*must look like redis://host:port"),
+        ({"kafka": "localhost:9092"}, "setting 'kafka'.*must look like kafka://host:port"),
+        ({"send_timeout_s": 0}, "setting 'send_timeout_s'.*greater than 0"),
+        ({"client": {"a": 1}}, r"setting 'client.a'.*string"),
+    ],
+)
+def test_a_setting_that_cannot_be_is_named(given: dict[str, object], words: str) -> None:
+    with pytest.raises(InvalidSettings, match=words):
+        Settings.load(**given)
+
+
+def test_an_environment_and_a_file_that_cannot_be_read_are_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("KONVERSE_CLIENT", "not json")
+    with pytest.raises(InvalidSettings, match=r"the environment or konverse\.toml cannot be read.*client"):
+        Settings.load()
+    monkeypatch.delenv("KONVERSE_CLIENT")
+    (tmp_path / "konverse.toml").write_text("kafka = kafka://no-quotes\n")
+    with pytest.raises(InvalidSettings, match=r"the environment or konverse\.toml cannot be read"):
+        Settings.load()
