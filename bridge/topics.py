@@ -50,9 +50,7 @@ class Topics:
         """Raise TopicMismatch, with what is wrong and the command that mends it, unless the topic fits."""
         found = self.partitions(name)
         if found is None:
-            raise TopicMismatch(
-                f"topic {name} does not exist or has no leader; create it with {partitions} partitions and {config}"
-            )
+            raise TopicMismatch(f"topic {name} does not exist; create it with {partitions} partitions and {config}")
         if found != partitions:
             raise TopicMismatch(
                 f"topic {name} has {found} partitions, not {partitions}; partitions are fixed when a queue is created"
@@ -72,15 +70,20 @@ class Topics:
                 )
 
     def partitions(self, name: str) -> int | None:
-        """Number of partitions; None when the topic does not exist, or has a partition without leader."""
+        """Number of partitions; None when the topic does not exist."""
+        leaders = self._leaders(name)
+        return None if leaders is None else len(leaders)
+
+    def _leaders(self, name: str) -> list[int] | None:
+        """The leader of each partition, -1 for none at present; None when the topic does not exist."""
         try:
             metadata = self._kafka.admin.list_topics(timeout=self._kafka.settings.connect_timeout_s)
         except KafkaException as error:
             raise unavailable("topics cannot be listed", error) from None
         topic = metadata.topics.get(name)
-        if topic is None or topic.error is not None or any(part.leader < 0 for part in topic.partitions.values()):
+        if topic is None or topic.error is not None:
             return None
-        return len(topic.partitions)
+        return [partition.leader for partition in topic.partitions.values()]
 
     def topic_id(self, name: str) -> bytes:
         """Kafka's own id of the topic, 16 bytes: tells a topic from its namesake of yesterday."""
@@ -113,7 +116,7 @@ class Topics:
     def _wait_until_visible(self, name: str) -> None:
         """Creation is asynchronous: return when the broker that we ask knows the topic and all leaders."""
         deadline = time.monotonic() + _VISIBLE_WITHIN_S
-        while not self.partitions(name):
+        while min(self._leaders(name) or [-1]) < 0:
             if time.monotonic() > deadline:
                 raise TopicMismatch(f"topic {name} was created and is still not served after {_VISIBLE_WITHIN_S} s")
             time.sleep(0.02)
