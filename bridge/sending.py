@@ -24,6 +24,7 @@ from konverse.dialog.lane import Lane, SessionDialog
 from konverse.dialog.session import Hand, Session
 from konverse.schemas.envelope import HEADER
 from konverse.schemas.errors import BrokerClosed, OutcomeUnknown, QueueFull
+from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import BODY_BYTES_MAX
 from konverse.schemas.records import Begin
 
@@ -52,6 +53,10 @@ PAUSE_MAX_S: Final = 0.5
 RETRY_S: Final = 0.5
 """Between a failed producer and the next one."""
 
+REFUSAL_PAUSE_S: Final = 1.0
+REFUSAL_PAUSE_MAX_S: Final = 30.0
+"""A destination that refused is left alone for so long, twice as long each time: while it is tried nothing counts."""
+
 
 class Sender:
     """Hands over what a session decides."""
@@ -64,6 +69,10 @@ class Sender:
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         self._failure: str | None = None
+        self._refused: Address | None = None
+        """The destination that failed last; what others are sent counts while it waits."""
+        self._try_again_at = 0.0
+        self._refusal_pause_s = REFUSAL_PAUSE_S
         self._last_failure = "none was reported"
         self._serving = threading.Lock()
         """Held by the one thread that serves the client."""
@@ -221,7 +230,7 @@ class Sender:
                     self._look()
                     break
                 except KafkaException as error:
-                    self._fail(error.args[0].str())
+                    self._fail(error.args[0].str(), None if error.args[0].fatal() else address)
                     return
 
     @staticmethod
@@ -236,11 +245,15 @@ class Sender:
 
     def _on_failure(self, error: Any, message: Any) -> None:
         """A record was not delivered (successes are not reported). Called inside poll."""
-        self._fail(f"{error.str()} ({message.topic()}/{message.partition()})")
+        topic, partition = message.topic(), message.partition()
+        address = next((known for known in self.session.lanes if (known.topic, known.partition) == (topic, partition)), None)
+        self._fail(f"{error.str()} ({topic}/{partition})", None if error.fatal() else address)
 
-    def _fail(self, reason: str) -> None:
-        self._failure = self._last_failure = reason
-        self._look()
+    def _fail(self, reason: str, refused: Address | None = None) -> None:
+        if self._failure is None:  # what fails behind it fails because of it
+            self._failure = self._last_failure = reason
+            self._refused = refused
+            self._look()
 
     def _serve_until(self, reached: Callable[[], bool], timeout_s: float) -> bool:
         """Serve the client, or wait for whoever does, until `reached`; False when that takes too long."""
@@ -299,6 +312,11 @@ class Sender:
             self._look()
             self._waiting_since = None
             self._hand(self.session.drained())
+            if self._refused is None:
+                self._refusal_pause_s = REFUSAL_PAUSE_S
+            elif time.monotonic() >= self._try_again_at:
+                self._refused = None
+                self._hand(self.session.try_again())
             self._changed.notify_all()
 
     def _catch_up(self) -> None:
@@ -336,4 +354,7 @@ class Sender:
             self._failure = None
             self._look()
             self._producer = self._new_producer()
-            self._hand(self.session.restart())
+            if self._refused is not None:
+                self._try_again_at = time.monotonic() + self._refusal_pause_s
+                self._refusal_pause_s = min(2 * self._refusal_pause_s, REFUSAL_PAUSE_MAX_S)
+            self._hand(self.session.restart(self._refused))

@@ -52,6 +52,7 @@ class Lane:
         "low",
         "next",
         "origins",
+        "parked",
         "place",
         "room",
         "suffixes",
@@ -75,6 +76,8 @@ class Lane:
         """Bytes that are kept: of the bodies, and SESSION_RECORD_BYTES for each record."""
         self.room = SESSION_WINDOW_BYTES_MAX
         """Bytes that may be kept: the window, less what messages that wait for a BEGIN will take."""
+        self.parked = False
+        """The destination refused something: nothing is handed over to it until it is tried again."""
         self.low = SMALL
         self.high = b""
 
@@ -97,6 +100,18 @@ class Lane:
     def full(self) -> bool:
         """As much waits for its acknowledgement as may."""
         return self.weight >= self.room
+
+    def park(self) -> None:
+        """Take nothing more: the destination refuses. What is kept waits, and so does who wants to send more."""
+        if not self.parked:
+            self.parked = True
+            self.room -= SESSION_WINDOW_BYTES_MAX
+
+    def unpark(self) -> None:
+        """Try the destination again."""
+        if self.parked:
+            self.parked = False
+            self.room += SESSION_WINDOW_BYTES_MAX
 
     def forget(self) -> None:
         """Drop what counts as acknowledged."""

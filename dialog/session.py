@@ -133,12 +133,26 @@ class Session:
         lane.forget()
         return self._release()
 
-    def restart(self) -> list[Hand]:
-        """The producer was replaced: everything that does not count goes again, with the same counters."""
+    def restart(self, refused: Address | None = None) -> list[Hand]:
+        """The producer was replaced: everything that does not count goes again, with the same counters.
+
+        Who refused gets nothing before `try_again`, so that the others come to count.
+        """
         hands: list[Hand] = []
         for lane in self.lanes.values():
+            if lane.address == refused:
+                lane.park()
             lane.window.restart()
             hands += self._hand(lane)
+        return hands
+
+    def try_again(self) -> list[Hand]:
+        """Hand over what waits for destinations that refused."""
+        hands: list[Hand] = []
+        for lane in self.lanes.values():
+            if lane.parked:
+                lane.unpark()
+                hands += self._hand(lane)
         return hands
 
     @staticmethod
@@ -204,7 +218,7 @@ class Session:
         return lane
 
     def _hand(self, lane: Lane) -> list[Hand]:
-        records = lane.unsent()
+        records = [] if lane.parked else lane.unsent()
         return [Hand(lane.address, records)] if records else []
 
 

@@ -10,7 +10,20 @@ from konverse.bridge.topics import DATA_CONFIG, JOURNAL_CONFIG
 from konverse.schemas.errors import OutcomeUnknown, PartitionHalted, TopicMismatch
 from konverse.schemas.identifiers import data_topic, journal_topic, snapshot_topic
 from tests.kit.servers import Servers
-from tests.kit.shop import DEADLINE_S, ORDER, begin, connected, fill, open_shop, queue_of, receive, send_orders, until
+from tests.kit.shop import (
+    DEADLINE_S,
+    ORDER,
+    ORDERING,
+    SHOP_SERVICE,
+    begin,
+    connected,
+    fill,
+    open_shop,
+    queue_of,
+    receive,
+    send_orders,
+    until,
+)
 
 pytestmark = pytest.mark.stack
 
@@ -187,3 +200,28 @@ def test_a_data_log_that_is_made_again_under_a_reader_stops_it_with_a_typed_erro
             create(admin, topic, 1, DATA_CONFIG)
             with pytest.raises(TopicMismatch, match="deleted and created again since the queue was created"):
                 reader.run(list)
+
+
+def test_a_destination_that_refuses_does_not_keep_the_others_from_being_acknowledged(
+    servers: Servers, database: str, admin: AdminClient
+) -> None:
+    with connected(servers.bootstrap, database, send_timeout_s=20) as broker:
+        open_shop(broker)
+        broker.create_queue("Gone")
+        broker.create_service("//gone", queue="Gone", contracts=[ORDERING])
+        good, lost = begin(broker), broker.begin_dialog(SHOP_SERVICE, "//gone", ORDERING)
+        good.send(ORDER, b"0")
+        lost.send(ORDER, b"0")
+        broker.flush()
+        delete(admin, queue_of(broker, "Gone").topic)
+        lost.send(ORDER, b"1")
+        with pytest.raises(OutcomeUnknown):
+            lost.flush(8)
+        for number in range(1, 6):
+            good.send(ORDER, b"%d" % number)
+            good.flush()
+        fresh = begin(broker)
+        fresh.send(ORDER, b"a new dialog")
+        fresh.flush()
+        with pytest.raises(OutcomeUnknown, match="given up"):
+            good._sender.close(0.1)

@@ -176,7 +176,7 @@ class SessionProcess:
 
     @property
     def _outstanding(self) -> bool:
-        return any(lane.window.outstanding for lane in self.session.lanes.values())
+        return any(lane.window.outstanding or lane.parked for lane in self.session.lanes.values())
 
     def _hand(self, hands: list[Hand] | None) -> None:
         history, writer = self.world.history, self.session.writer
@@ -201,8 +201,11 @@ class SessionProcess:
             self._replace()
 
     def _settle(self) -> None:
-        """Tell the session what became of its records."""
+        """Tell the session what became of its records, and whether it may try a destination again."""
         producer, session = self._producer, self.session
+        if producer.empty and any(lane.parked for lane in session.lanes.values()):
+            self._hand(session.try_again())
+            return
         if isinstance(producer, IdempotentProducer):
             if producer.empty:
                 self._hand(session.drained())
@@ -227,7 +230,10 @@ class SessionProcess:
         abandon(self._producer, self.world.choices)
         self._producer = self._new_producer()
         self._stalled = 0
-        self._hand(self.session.restart())
+        lanes = list(self.session.lanes)
+        refused = not self.world.kafka.calm and bool(lanes) and self.world.choices.chance(300)
+        self.world.sometimes.happened("destination parked", refused)
+        self._hand(self.session.restart(self.world.choices.pick(lanes) if refused else None))
 
     def _note_acknowledged(self) -> None:
         """The application counts on these from now on."""

@@ -46,6 +46,7 @@ PATHS: Final = {
     "producer refused": "because one destination refused",
     "producer asked for": "an owner asked for it: offsets contradicted the order of its outputs",
     "session restarted": "a session handed over again what did not count",
+    "destination parked": "because one destination refused",
     "session asked for a producer": "because offsets contradicted the order of its records",
     "queue full": "a session refused a send because too much was on its way",
     "ended early": "a session refused a send because the peer had ended",

@@ -179,3 +179,22 @@ def test_a_session_does_not_close_while_something_waits(session: Session) -> Non
 def test_a_refusal_says_whether_to_try_again() -> None:
     refusals: list[type[KonverseError]] = [QueueFull, ConversationEnded, BodyTooLarge]
     assert [refusal.retriable for refusal in refusals] == [True, False, False]
+
+
+def test_a_destination_that_refuses_waits_while_the_others_count(session: Session) -> None:
+    one, other = opened(session, "one"), opened(session, "other", "elsewhere")
+    session.send(one, "order", b"1")
+    session.send(other, "order", b"1")
+    assert {hand.address for hand in session.restart(TARGET)} == {address_of("elsewhere")}
+    there, elsewhere = session.acknowledged(one), session.acknowledged(other)
+    session.drained()
+    assert (elsewhere(), there()) == (True, False)
+    with pytest.raises(QueueFull):
+        session.send(one, "order", b"2")
+    assert session.restart(TARGET) == [], "parked once"
+    (hand,) = session.try_again()
+    assert (hand.address, bodies([hand])) == (TARGET, [b"1"])
+    assert session.try_again() == []
+    session.drained()
+    assert there()
+    assert one.target.room == other.target.room
