@@ -13,7 +13,7 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from konverse.schemas.errors import KafkaUnavailable
+from konverse.schemas.errors import InvalidSettings, KafkaUnavailable
 from konverse.schemas.limits import JOURNAL_RECORD_BYTES_MAX
 
 from .settings import Settings
@@ -48,7 +48,10 @@ class Kafka:
             "reconnect.backoff.max.ms": 1_000,
             **settings.client,
         }
-        self.admin = AdminClient(self._common)
+        try:
+            self.admin = AdminClient(self._common)
+        except KafkaException as error:
+            raise InvalidSettings(f"setting 'client' (KONVERSE_CLIENT): {error.args[0].str()}") from None
         """Kept for life: short-lived admin clients cancel what they asked for."""
 
     def check(self) -> None:

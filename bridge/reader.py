@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from functools import partial
@@ -34,6 +35,12 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("konverse.reader")
 
 WAIT_S: Final = 0.05
+ADVANCE_EVERY_S: Final = 0.1
+"""Slow handlers must not keep commits, acknowledgements and the consumer group waiting."""
+
+AGAIN_S: Final = 0.05
+"""A group whose transaction was rolled back, or left as it was, is handed out again after this long."""
+
 SETTLE_S: Final = 30.0
 CLOSE_S: Final = 10.0
 
@@ -56,6 +63,10 @@ class Reader:
         self._dones: dict[Owner, Callable[[Transaction, bool], None]] = {}
         self._stopping = False
         """A handler of `run` raised: nothing further is handed out there."""
+        self._again: deque[tuple[float, Owner, Transaction]] = deque()
+        """Transactions that changed nothing, and when their groups are handed out again."""
+        self._advance_at = 0.0
+        """When Kafka must be looked after again, however much there is to hand out."""
         freeze_once()
         self._share = Share(kafka, owning, options, self._lock)
 
@@ -73,6 +84,8 @@ class Reader:
         """
         idle_since = 0.0
         while True:
+            if time.monotonic() >= self._advance_at:
+                self._advance(keep_up=True)
             with self._lock:
                 if self._share.failure is not None:
                     raise self._share.failure
@@ -82,7 +95,7 @@ class Reader:
             if transaction is not None:
                 return transaction
             timeout = self.options.timeout
-            if self._advance() or not idle_since:
+            if self._advance() or self._again or not idle_since:
                 idle_since = time.monotonic()
             elif timeout is not None and time.monotonic() - max(idle_since, self._share.joined_at) >= timeout:
                 if self._settled():
@@ -198,6 +211,7 @@ class Reader:
                     finally:
                         self._share.close()
                         self._dones.clear()
+                        self._again.clear()
 
     def __enter__(self) -> Self:
         return self
@@ -241,18 +255,24 @@ class Reader:
     def _done(self, owner: Owner, transaction: Transaction, commit: bool) -> None:  # noqa: FBT001  # a callback's shape
         with self._returned:
             if owner.phase is Phase.LEADING:
-                if commit:
+                if commit and not transaction.idle:
                     owner.finish(transaction)
-                else:
-                    owner.roll_back(transaction)
+                else:  # the others come first: a group that fails again and again must not hold them up
+                    self._again.append((time.monotonic() + AGAIN_S, owner, transaction))
             if self._others_wait:
                 self._returned.notify()
 
     # ------------------------------------------------------------------------------------------------------ pumping
 
-    def _advance(self) -> bool:
-        """Do what can be done; wait a little when nothing can. True when something new is there to take."""
+    def _advance(self, *, keep_up: bool = False) -> bool:
+        """Do what can be done; wait a little when nothing can. True when something new is there to take.
+
+        To keep up with Kafka is to do that without waiting, although there is something to take.
+        """
+        self._advance_at = time.monotonic() + ADVANCE_EVERY_S
         if not self._pumping.acquire(blocking=False):
+            if keep_up:
+                return False  # whoever has it does that
             with self._returned:
                 self._others_wait += 1
                 self._returned.wait(WAIT_S)
@@ -264,9 +284,10 @@ class Reader:
                     return False
                 self._owning.pump()
                 self._share.see_stopped()
-                if self._ready_owners():
+                self._hand_out_again()
+                if self._ready_owners() and not keep_up:
                     return True
-            if self._fetch(0.0):
+            if self._fetch(0.0) or keep_up:
                 return True
             with self._lock:
                 self._commit_finished(acknowledgements=False)
@@ -276,6 +297,13 @@ class Reader:
             return self._fetch(WAIT_S)
         finally:
             self._pumping.release()
+
+    def _hand_out_again(self) -> None:
+        now = time.monotonic()
+        while self._again and self._again[0][0] <= now:
+            _, owner, transaction = self._again.popleft()
+            if owner.phase is Phase.LEADING:
+                owner.roll_back(transaction)
 
     def _ready_owners(self) -> bool:
         return any(

@@ -245,9 +245,9 @@ class Sender:
 
     def _on_failure(self, error: Any, message: Any) -> None:
         """A record was not delivered (successes are not reported). Called inside poll."""
-        topic, partition = message.topic(), message.partition()
-        address = next((known for known in self.session.lanes if (known.topic, known.partition) == (topic, partition)), None)
-        self._fail(f"{error.str()} ({topic}/{partition})", None if error.fatal() else address)
+        place = (message.topic(), message.partition())
+        address = next((address for address, lane in self.session.lanes.items() if lane.place == place), None)
+        self._fail(f"{error.str()} ({place[0]}/{place[1]})", None if error.fatal() else address)
 
     def _fail(self, reason: str, refused: Address | None = None) -> None:
         if self._failure is None:  # what fails behind it fails because of it

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from tomllib import TOMLDecodeError
 from typing import Any, Literal, Self
 from urllib.parse import urlsplit
 
@@ -82,9 +81,10 @@ class Settings(BaseSettings):
             first = error.errors()[0]
             name = ".".join(str(part) for part in first["loc"])
             raise InvalidSettings(
-                f"setting {name!r} (environment KONVERSE_{name.upper()}): {first['msg']}, not {first['input']!r}"
+                f"setting {name!r} (environment KONVERSE_{name.upper()}, or konverse.toml): "
+                f"{first['msg']}, not {first['input']!r}"
             ) from None
-        except (SettingsError, TOMLDecodeError) as error:
+        except (SettingsError, ValueError) as error:  # pydantic's own and those of json, tomllib and the codecs
             raise InvalidSettings(f"the environment or konverse.toml cannot be read: {error}") from None
 
     @property

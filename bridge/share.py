@@ -25,6 +25,9 @@ from .topics import Topics
 log: Final = logging.getLogger("konverse.reader")
 
 CLAIM_AGAIN_S: Final = 0.5
+FIRST_FETCH_S: Final = 0.5
+"""The first records of a partition that is taken over may need so long."""
+
 JOIN_S: Final = 10.0
 """A reader that its group has given nothing yet is not idle for so long: joining takes a second or more."""
 
@@ -41,8 +44,8 @@ class Share:
         self._paused: set[int] = set()
         self._claim_again_at: dict[int, float] = {}
         self._topics = Topics(kafka)
-        self.joined_at = 0.0 if options.partitions is not None else time.monotonic() + JOIN_S
-        """When the group gave us something, or the time until which we wait for that."""
+        self.joined_at = time.monotonic() + (JOIN_S if options.partitions is None else FIRST_FETCH_S)
+        """The reader is not idle before this: the group has not given us anything yet, or Kafka no record."""
         self.failure: KonverseError | None = None
         """What ends the reader."""
         self.lost = 0
@@ -95,7 +98,7 @@ class Share:
             self._assigned.update(place.partition for place in partitions)
             places = [self._claim(place.partition) for place in partitions]
             if places:
-                self.joined_at = time.monotonic()
+                self.joined_at = time.monotonic() + FIRST_FETCH_S
         consumer.incremental_assign(places)
         consumer.pause([place for place in places if place.offset == OFFSET_END])  # not ours yet
 

@@ -100,6 +100,7 @@ class Transaction:
         "_dialog",
         "_first",
         "_members",
+        "_over",
         "_position",
         "_received",
         "_room",
@@ -125,6 +126,7 @@ class Transaction:
         """Conversation and type of the last send: the next one like it needs no checks."""
         self._room = TRANSACTION_BYTES_MAX
         """Bytes that may still be sent."""
+        self._over = False
         self._received: dict[int, int] = _NOTHING_RECEIVED
         """Endpoint index -> receive position, for what was handed out and noted."""
         self._type = ""
@@ -149,6 +151,7 @@ class Transaction:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Commit what was staged, or on an exception nothing of it; the messages then wait as before (behaviour 74)."""
         done, self.done = self.done, None
+        self._over, self._dialog = True, None
         if done is not None:
             done(self, kind is None)
 
@@ -220,6 +223,7 @@ class Transaction:
 
     def _begin_run(self, dialog: Endpoint, message_type: str, size: int, room: int) -> None:
         """Everything that forbids a send; then what follows is of this conversation and type."""
+        self._check_use(dialog)
         self._scope.rule(dialog.terms.contract, dialog.role, message_type)
         if dialog.state not in SENDING or self.ends:
             self._refuse_ended(dialog, "send on")
@@ -238,6 +242,7 @@ class Transaction:
         Raises InvalidState for a conversation that was ended already (behaviour 118) or a code below 0 (112).
         """
         check_error(error, description)
+        self._check_use(dialog)
         if dialog.state.code in {"DO", "CD"} or self.ends:
             self._refuse_ended(dialog, "end")
         if dialog is not self._first:
@@ -260,9 +265,20 @@ class Transaction:
         self._room = TRANSACTION_BYTES_MAX
 
     @property
+    def idle(self) -> bool:
+        """Nothing was taken, sent or ended: the messages wait as before."""
+        return not (self.runs or self.ends or self.received)
+
+    @property
     def size_bytes(self) -> int:
         """Bytes that the staged outputs and ends take in a commit."""
         return TRANSACTION_BYTES_MAX - self._room
+
+    def _check_use(self, dialog: Endpoint) -> None:
+        if self._over:
+            raise InvalidState("the transaction is over: its `with` block has ended. Send and end inside of it")
+        if not isinstance(dialog, Endpoint):
+            raise BadInput(f"a transaction works on `message.dialog`, not on {type(dialog).__name__}")
 
     def _refuse_ended(self, dialog: Endpoint, verb: str) -> None:
         ended = any(end.endpoint == dialog.index for end in self.ends)

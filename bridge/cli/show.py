@@ -133,7 +133,8 @@ def _show_rows(rows: list[tuple[Where, Row]], *, as_json: bool) -> None:
 def _print_rows(rows: list[tuple[Where, Row]]) -> None:
     table = Table(title=f"{len(rows):,} conversation endpoints", title_justify="left")
     for name in ("conversation", "side", "partition", "state", "send seq", "receive seq", "consumed", "unread"):
-        table.add_column(name, justify="left" if name == "conversation" else "right")
+        whole = name == "conversation"  # it is to be copied
+        table.add_column(name, justify="left" if whole else "right", no_wrap=whole, min_width=36 if whole else None)
     for (queue, partition), row in rows[:ROWS_SHOWN]:
         sequence = "-" if row.send_sequence < 0 else str(row.send_sequence)
         unread = f"{row.unread}{' + error' if row.error_waits else ''}"

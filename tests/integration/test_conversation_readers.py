@@ -73,3 +73,62 @@ def test_replies_come_back_to_a_partition_that_this_process_reads(servers: Serve
         everywhere = {begin(broker).begin.home.partition for _ in range(50)}
     assert homes == {2}
     assert len(everywhere) > 1
+
+
+def test_a_conversation_whose_handler_always_fails_does_not_hold_up_the_others(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        poison = begin(broker)
+        poison.send(ORDER, b"poison")
+        good = [begin(broker) for _ in range(5)]
+        for dialog in good:
+            dialog.send(ORDER, b"early")
+        broker.flush()
+        failures = 0
+        answered: list[bytes] = []
+        late = False
+        with broker.reader("Orders", timeout=DEADLINE_S) as reader:
+            for transaction in reader:
+                try:
+                    with transaction:
+                        for message in transaction:
+                            if message.body == b"poison":
+                                raise ValueError(message.body)
+                            answered.append(message.body)
+                except ValueError:
+                    failures += 1
+                if len(answered) == 5 and not late:
+                    late = True
+                    for dialog in good:
+                        dialog.send(ORDER, b"late")
+                if len(answered) == 10:
+                    break
+            reader.settle()
+        assert answered == [b"early"] * 5 + [b"late"] * 5
+        assert failures < 1_000, "it is not handed out again at once"
+        with broker.reader("Orders", timeout=1) as reader, next(reader) as transaction:
+            assert [message.body for message in transaction] == [b"poison"], "and it is not lost"
+
+
+def test_a_transaction_that_is_left_as_it_was_is_handed_out_again(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        begin(broker).send(ORDER, b"x")
+        broker.flush()
+        with broker.reader("Orders", timeout=DEADLINE_S) as reader:
+            for _ in range(3):
+                with next(reader):
+                    pass
+            with next(reader) as transaction:
+                assert [message.body for message in transaction] == [b"x"]
+
+
+def test_a_reader_without_patience_still_takes_what_waits(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        begin(broker).send(ORDER, b"x")
+        broker.flush()
+        for options in ({}, {"partitions": (0,)}):
+            with broker.reader("Orders", timeout=0, **options) as reader:  # type: ignore[arg-type]
+                bodies = [message.body for transaction in reader for message in transaction]
+            assert bodies == [b"x"]

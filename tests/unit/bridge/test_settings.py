@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from konverse.bridge.kafka import Kafka
 from konverse.bridge.settings import Settings
 from konverse.schemas.errors import InvalidSettings
 
@@ -50,3 +51,8 @@ def test_an_environment_and_a_file_that_cannot_be_read_are_named(
     (tmp_path / "konverse.toml").write_text("kafka = kafka://no-quotes\n")
     with pytest.raises(InvalidSettings, match=r"the environment or konverse\.toml cannot be read"):
         Settings.load()
+
+
+def test_a_property_that_the_client_does_not_know_is_a_wrong_setting() -> None:
+    with pytest.raises(InvalidSettings, match=r'setting .client.*No such configuration property: "securty\.protocol"'):
+        Kafka(Settings.load(client={"securty.protocol": "SSL"}))

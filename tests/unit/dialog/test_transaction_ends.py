@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from konverse.dialog.states import State
@@ -183,3 +185,27 @@ def test_the_descriptions_of_errors_count_in_what_a_transaction_may_hold(
     with pytest.raises(TransactionTooLarge):
         transaction.end(two, error=5, description="\N{GRINNING FACE}" * 100)
     assert [end.endpoint for end in transaction.ends] == [one.index]
+
+
+def test_nothing_can_be_done_behind_the_with_block(pair: Pair) -> None:
+    receiver = pair.receiver(pair.begin())
+    transaction = of(pair.target, receiver)
+    with transaction:
+        transaction.send(receiver, "reply")
+    over = "the transaction is over: its `with` block has ended"
+    with pytest.raises(InvalidState, match=over):
+        transaction.send(receiver, "reply")
+    with pytest.raises(InvalidState, match=over):
+        transaction.end(receiver)
+    assert len(transaction.bodies) == 1
+
+
+def test_what_is_no_conversation_of_a_transaction_is_refused(pair: Pair) -> None:
+    receiver = pair.receiver(pair.begin())
+    transaction = of(pair.target, receiver)
+    wrong: Any = receiver.id
+    refusal = r"works on `message\.dialog`, not on UUID"
+    with pytest.raises(BadInput, match=refusal):
+        transaction.send(wrong, "reply")
+    with pytest.raises(BadInput, match=refusal):
+        transaction.end(wrong)
