@@ -19,7 +19,7 @@ from rich.console import Console
 from tests.bench.cases import chosen, row_names
 from tests.bench.clients import delete_topics
 from tests.bench.report import ProgressLine, problems, table, write
-from tests.bench.runner import ROUNDS, Result, Runner, judge
+from tests.bench.runner import Result, Runner, judge
 from tests.bench.servers import servers
 
 WIDTH: Final = 120
@@ -51,7 +51,7 @@ def main() -> int:
 def run(only: str | None, quick: bool) -> list[Result]:
     """Measure and judge the chosen rows."""
     cases = [case.smaller() if quick else case for case in chosen(only)]
-    line = ProgressLine(ROUNDS * sum(2 if case.raw else 1 for case in cases))
+    line = ProgressLine(sum(case.rounds * (2 if case.raw else 1) for case in cases))
     token = os.urandom(4).hex()
     results: list[Result] = []
     with line.shown(), servers(any(case.redis for case in cases)) as (bootstrap, redis_url):

@@ -12,7 +12,7 @@ from konverse.bridge.reader import Reader
 from tests.bench import conversations, fill
 from tests.bench.clients import DEADLINE_S, consumer, create_topic, producer
 from tests.bench.measure import Meter, latencies
-from tests.bench.model import WARM_UP_BATCHES, Case, Figures, Load, Place, Row, Run
+from tests.bench.model import ROUNDS, WARM_UP_BATCHES, Case, Figures, Load, Place, Row, Run
 
 MESSAGES_EACH_MAX: Final = 50
 """Of a conversation in one transaction. A RECEIVE takes what waits: in this backlog, 200 messages of each."""
@@ -93,15 +93,15 @@ def _reply_to(reader: Reader, count: int) -> int:
     return done
 
 
-def _case(batch: int, product_messages: int, raw_messages: int, *more: Row) -> Case:
+def _case(batch: int, product_messages: int, raw_messages: int, *more: Row, rounds: int = ROUNDS) -> Case:
     rows = (Row(f"loop-{batch}", "rate", "msg/s"), *more)
     product_run = Run(product, Load(product_messages, batch), prepare=fill.queue)
     raw_run = Run(raw, Load(raw_messages, batch), prepare=fill.topic)
-    return Case(rows, product_run, raw_run)
+    return Case(rows, product_run, raw_run, rounds=rounds)
 
 
 CASES: Final = (
-    _case(1_000, 200_000, 200_000, Row("loop-1000-cpu", "caller_us", "us CPU/msg")),
+    _case(1_000, 200_000, 200_000, Row("loop-1000-cpu", "caller_us", "us CPU/msg"), rounds=7),
     _case(100, 100_000, 20_000),
     _case(10, 50_000, 1_000),
     _case(

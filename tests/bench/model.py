@@ -30,6 +30,10 @@ class Place:
     """Letters and digits that no other run has. Every topic with it in its name is deleted afterwards."""
 
 
+ROUNDS: Final = 3
+"""Runs of each side of a case, at least."""
+
+
 @dataclass(frozen=True, slots=True)
 class Load:
     """What a run carries. The two sides of a case differ at most in `messages`, where one is slower by far."""
@@ -37,8 +41,8 @@ class Load:
     messages: int
     batch: int = 1_000
     body_bytes: int = 100
-    header_bytes: int = 75
-    """Value of the one header; our envelopes have about this size."""
+    header_bytes: int = 96
+    """Value of the one header: what an envelope has in these runs."""
     conversations: int = 1_000
 
     @property
@@ -85,6 +89,8 @@ class Case:
     raw: Run | None = None
     redis: bool = False
     """Whether it needs Redis beside Kafka."""
+    rounds: int = ROUNDS
+    """Runs of each side; more where they are short and vary."""
 
     def smaller(self) -> Case:
         """The case of `--quick`."""

@@ -17,7 +17,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, SpinnerColumn
 from rich.table import Table
 
 from tests.bench.child import ROOT
-from tests.bench.runner import ROUNDS, Result
+from tests.bench.model import ROUNDS
+from tests.bench.runner import Result
 
 FILE: Final = ROOT / "build" / "bench.json"
 
@@ -56,7 +57,7 @@ class ProgressLine:
 
 def table(results: Sequence[Result]) -> Table:
     """The one table."""
-    shown = Table(title=f"Medians of {ROUNDS} runs, taken in turn with the raw counterpart", caption=machine())
+    shown = Table(title=f"Medians of {ROUNDS} or more runs, taken in turn with the raw counterpart", caption=machine())
     for name in ("row", "value", "unit", "min to max", "raw", "ratio", "bound", "holds"):
         numeric = name in {"value", "min to max", "raw", "ratio"}
         shown.add_column(name, justify="right" if numeric else "left", no_wrap=True)

@@ -15,9 +15,6 @@ from tests.bench.bounds import BOUNDS, Bound
 from tests.bench.child import RunFailed, fresh
 from tests.bench.model import Case, Figures, Load, Place, Row, Run, Unwritten
 
-ROUNDS: Final = 3
-"""Of which the median counts. An odd number, so that the median is a figure that was measured."""
-
 PAUSE_S: Final = 1.0
 """Between runs: a broker still writes for a while after a run with transactions, and the next would pay for it."""
 
@@ -91,11 +88,11 @@ class Runner:
     def measure(self, case: Case) -> Measured:
         """All rounds of a case. A side that fails ends the case; a side that is not written leaves the other to run."""
         measured = Measured()
-        for number in range(1, ROUNDS + 1):
+        for number in range(1, case.rounds + 1):
             for side, run in (("raw", case.raw), ("product", case.product)):
                 if run is None or (side == "product" and measured.problem):
                     continue
-                self.say(f"{case.rows[0].name}: {side} {number} of {ROUNDS}")
+                self.say(f"{case.rows[0].name}: {side} {number} of {case.rounds}")
                 figures = measured.raw if side == "raw" else measured.product
                 try:
                     figures.append(self.run(run))

@@ -15,8 +15,8 @@ from tests.bench.bounds import BOUNDS
 from tests.bench.cases import CASES, chosen, row_names
 from tests.bench.child import RunFailed, fresh
 from tests.bench.measure import latencies, resident_growth
-from tests.bench.model import Case, Figures, Load, Place, Row, Run, Unwritten
-from tests.bench.runner import ROUNDS, Measured, Result, Runner, judge
+from tests.bench.model import ROUNDS, Case, Figures, Load, Place, Row, Run, Unwritten
+from tests.bench.runner import Measured, Result, Runner, judge
 
 NOWHERE = Place("", "", "nowhere")
 LOAD = Load(messages=10_000)
