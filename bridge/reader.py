@@ -267,7 +267,8 @@ class Reader:
     def _advance(self, *, keep_up: bool = False) -> bool:
         """Do what can be done; wait a little when nothing can. True when something new is there to take.
 
-        To keep up with Kafka is to do that without waiting, although there is something to take.
+        To keep up with Kafka is to do that without waiting, although there is something to take: what slow handlers have
+        finished is committed, and the group hears of us.
         """
         self._advance_at = time.monotonic() + ADVANCE_EVERY_S
         if not self._pumping.acquire(blocking=False):
@@ -285,7 +286,9 @@ class Reader:
                 self._owning.pump()
                 self._share.see_stopped()
                 self._hand_out_again()
-                if self._ready_owners() and not keep_up:
+                if keep_up:  # before the group may say that a partition is not ours any more
+                    self._commit_finished(acknowledgements=False)
+                elif self._ready_owners():
                     return True
             if self._fetch(0.0) or keep_up:
                 return True
