@@ -267,8 +267,8 @@ class Reader:
     def _advance(self, *, keep_up: bool = False) -> bool:
         """Do what can be done; wait a little when nothing can. True when something new is there to take.
 
-        To keep up with Kafka is to do that without waiting, although there is something to take: what slow handlers have
-        finished is committed, and the group hears of us.
+        To keep up with Kafka is to do that without waiting although there is something to take: what slow handlers
+        have finished is committed, and the group hears of us.
         """
         self._advance_at = time.monotonic() + ADVANCE_EVERY_S
         if not self._pumping.acquire(blocking=False):
