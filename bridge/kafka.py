@@ -49,10 +49,9 @@ class Kafka:
             **settings.client,
         }
         try:
-            self.admin = AdminClient(self._common)
+            self.admin = AdminClient(self._common)  # kept for life: short-lived ones cancel what they asked for
         except KafkaException as error:
             raise InvalidSettings(f"setting 'client' (KONVERSE_CLIENT): {error.args[0].str()}") from None
-        """Kept for life: short-lived admin clients cancel what they asked for."""
 
     def check(self) -> None:
         """Raise KafkaUnavailable when no broker answers."""

@@ -20,7 +20,7 @@ from uuid import UUID
 
 from confluent_kafka import KafkaException, Producer
 
-from konverse.dialog.lane import Lane, SessionDialog
+from konverse.dialog.lane import SessionDialog
 from konverse.dialog.session import Hand, Session
 from konverse.schemas.envelope import HEADER
 from konverse.schemas.errors import BrokerClosed, OutcomeUnknown, QueueFull
@@ -70,7 +70,7 @@ class Sender:
         self._changed = threading.Condition(self._lock)
         self._failure: str | None = None
         self._refused: Address | None = None
-        """The destination that failed last; what others are sent counts while it waits."""
+        """The destination whose record failed, if it was one of a destination."""
         self._try_again_at = 0.0
         self._refusal_pause_s = REFUSAL_PAUSE_S
         self._last_failure = "none was reported"
@@ -115,7 +115,7 @@ class Sender:
                 try:
                     self._produce(topic, body, dialog.key, partition, self._failed, None, 0, carrier)
                 except (BufferError, KafkaException):
-                    self._hand(self._unsent(target))
+                    self._hand(self.session.unsent())
                     return sequence
                 target.window.sent = counter = target.next
                 if not counter & SERVE_MASK:
@@ -233,11 +233,6 @@ class Sender:
                     self._fail(error.args[0].str(), None if error.args[0].fatal() else address)
                     return
 
-    @staticmethod
-    def _unsent(lane: Lane) -> list[Hand]:
-        records = lane.unsent()
-        return [Hand(lane.address, records)] if records else []
-
     def _new_producer(self) -> Producer:
         producer = self._kafka.data_producer(linger_ms=LINGER_MS)
         self._produce = producer.produce
@@ -312,10 +307,9 @@ class Sender:
             self._look()
             self._waiting_since = None
             self._hand(self.session.drained())
-            if self._refused is None:
+            if not self.session.refused:
                 self._refusal_pause_s = REFUSAL_PAUSE_S
             elif time.monotonic() >= self._try_again_at:
-                self._refused = None
                 self._hand(self.session.try_again())
             self._changed.notify_all()
 
@@ -323,8 +317,7 @@ class Sender:
         with self._lock:
             self._behind = False
             self._look()
-            for lane in self.session.lanes.values():
-                self._hand(self._unsent(lane))
+            self._hand(self.session.unsent())
 
     def _look(self) -> None:
         self._free = not (self._pausing or self._behind or self._failure or self._closed or self.session.closing)

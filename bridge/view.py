@@ -81,7 +81,7 @@ class ViewStore:
 
     def header(self, partition: int) -> Header | None:
         """The header; None means unknown, never `nothing is there`."""
-        values: dict[bytes, bytes] = self._client.hgetall(self._key(partition, "header"))  # type: ignore[assignment]
+        (values,) = self._read([("HGETALL", self._key(partition, "header"))])
         try:
             return Header(
                 int(values[b"journal"]),
@@ -91,39 +91,49 @@ class ViewStore:
                 int(values[b"open"]),
                 values[b"complete"] == b"1",
             )
-        except (KeyError, ValueError):
+        except (KeyError, TypeError, ValueError):
             return None
 
     def rows(self, partition: int) -> list[Row]:
         """All endpoints that the view shows; what is not a row is left out."""
-        pipeline = self._client.pipeline(transaction=False)
-        for number in range(VIEW_BUCKETS):
-            pipeline.hgetall(self._bucket(partition, number))
-        out: list[Row] = []
-        for bucket in pipeline.execute():
-            for field, value in bucket.items():
-                try:
-                    out.append(unpack(field, value))
-                except MalformedRecord:
-                    log.warning("the view of %s/%d holds something that is no row", self._queue.name, partition)
-        return out
+        buckets = self._read([("HGETALL", self._bucket(partition, number)) for number in range(VIEW_BUCKETS)])
+        shown = [self._row(partition, field, value) for bucket in buckets for field, value in (bucket or {}).items()]
+        return [row for row in shown if row is not None]
 
     def find(self, conversation: bytes) -> list[tuple[int, Row]]:
         """The sides of a conversation that live in this queue, with their partitions."""
-        out = []
-        for partition in range(self._queue.partitions):
-            for role in (b"I", b"T"):
-                field = conversation + role
-                value = self._client.hget(self._bucket(partition, bucket_of(field)), field)
-                if isinstance(value, bytes):
-                    out.append((partition, unpack(field, value)))
-        return out
+        fields = (conversation + b"I", conversation + b"T")
+        places = [(partition, field) for partition in range(self._queue.partitions) for field in fields]
+        values = self._read([("HGET", self._bucket(partition, bucket_of(field)), field) for partition, field in places])
+        return [
+            (partition, row)
+            for (partition, field), value in zip(places, values, strict=True)
+            if value is not None and (row := self._row(partition, field, value)) is not None
+        ]
 
     def clear(self) -> None:
         """Delete the view of all partitions (of an earlier queue of that name)."""
         for partition in range(self._queue.partitions):
             keys = [self._bucket(partition, number) for number in range(VIEW_BUCKETS)]
             self._client.unlink(self._key(partition, "header"), *keys)
+
+    def _read(self, commands: list[tuple[str | bytes, ...]]) -> list[Any]:
+        """The replies, in one round trip; None also for a key that holds something else than a view does."""
+        pipeline = self._client.pipeline(transaction=False)
+        for command in commands:
+            pipeline.execute_command(*command)  # type: ignore[no-untyped-call]
+        replies = pipeline.execute(raise_on_error=False)
+        for reply in replies:
+            if isinstance(reply, Exception) and not str(reply).startswith("WRONGTYPE"):
+                raise reply
+        return [None if isinstance(reply, Exception) else reply for reply in replies]
+
+    def _row(self, partition: int, field: bytes, value: bytes) -> Row | None:
+        try:
+            return unpack(field, value)
+        except MalformedRecord:
+            log.warning("the view of %s/%d holds something that is no row", self._queue.name, partition)
+            return None
 
     def _call(  # noqa: PLR0913, PLR0917  # the script's own arguments
         self,

@@ -45,8 +45,14 @@ def stack_folder(name: str, environ: Mapping[str, str] | None = None) -> Path:
 def make_folder(path: Path) -> Path:
     """Make a folder and those above it; `DiskFull` or `StackError` when that cannot be."""
     with filesystem_faults(path):
-        path.mkdir(parents=True, exist_ok=True)
-    return path
+        while True:
+            try:
+                path.mkdir(parents=True, exist_ok=True)
+            except FileExistsError:
+                if os.path.lexists(path) and not path.is_dir():
+                    raise
+            else:
+                return path  # else it was there and another command has removed it just now
 
 
 def _base(environ: Mapping[str, str], variable: str, otherwise: str) -> Path:
@@ -89,9 +95,8 @@ class StackHome:
 
     def refuse_if_foreign(self) -> None:
         """Raise `InvalidSettings` if the folder holds what no stack made: `remove` would take it for its own."""
-        with filesystem_faults(self.root):
-            foreign = self.root.exists() and not self._mark.exists() and bool(self._names() - {LOCK})
-        if foreign:
+        names = self._names()
+        if MARK not in names and names - {LOCK}:
             raise InvalidSettings(f"{self.root} is not empty and not the folder of a stack. Choose a new or empty one.")
 
     def create(self) -> None:
@@ -99,10 +104,9 @@ class StackHome:
         make_folder(self.root.parent)
         with filesystem_faults(self.root):
             self.root.mkdir(mode=0o700, exist_ok=True)
+            (self.root / MARK).touch()  # first, and removed last: another command may look at any moment
         for part in ("config", "data", "logs", "tmp"):
             make_folder(self.root / part)
-        with filesystem_faults(self._mark):
-            self._mark.touch()
 
     def has_data(self) -> bool:
         """Say whether an earlier stack left its data."""
@@ -130,9 +134,9 @@ class StackHome:
             with contextlib.suppress(OSError):
                 self.root.rmdir()
 
-    @property
-    def _mark(self) -> Path:
-        return self.root / MARK
-
     def _names(self) -> set[str]:
-        return {entry.name for entry in self.root.iterdir()}
+        with filesystem_faults(self.root):
+            try:
+                return {entry.name for entry in self.root.iterdir()}
+            except FileNotFoundError:
+                return set()

@@ -45,7 +45,10 @@ def locked(path: Path, *, deadline_s: float, on_wait: Callable[[], None] = lambd
 def _try_lock(path: Path) -> int | None:
     make_folder(path.parent)
     with filesystem_faults(path):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except FileNotFoundError:  # the one who held it has removed the folder just now
+            return None
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if os.path.samestat(os.fstat(descriptor), path.stat()):

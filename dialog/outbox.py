@@ -40,7 +40,7 @@ class Run(NamedTuple):
         prefix, _, sequence, suffix, bodies = self
         size, join = len(bodies), b"".join
         numbers = varints(sequence, size) if sequence != NO_SEQUENCE else [_UNNUMBERED] * size
-        return [join((prefix, counter, number, suffix)) for number, counter in zip(numbers, counters)]  # noqa: B905
+        return [join((prefix, counter, number, suffix)) for number, counter in zip(numbers, counters)]  # noqa: B905  # counters go on
 
 
 class Stream:

@@ -138,22 +138,26 @@ class Session:
 
         Who refused gets nothing before `try_again`, so that the others come to count.
         """
-        hands: list[Hand] = []
         for lane in self.lanes.values():
             if lane.address == refused:
                 lane.park()
             lane.window.restart()
-            hands += self._hand(lane)
-        return hands
+        return self.unsent()
 
     def try_again(self) -> list[Hand]:
         """Hand over what waits for destinations that refused."""
-        hands: list[Hand] = []
         for lane in self.lanes.values():
-            if lane.parked:
-                lane.unpark()
-                hands += self._hand(lane)
-        return hands
+            lane.unpark()
+        return self.unsent()
+
+    def unsent(self) -> list[Hand]:
+        """Everything that was not handed over yet, but for destinations that refuse."""
+        return [hand for lane in self.lanes.values() for hand in self._hand(lane)]
+
+    @property
+    def refused(self) -> bool:
+        """A destination is parked."""
+        return any(lane.parked for lane in self.lanes.values())
 
     @staticmethod
     def acknowledged(dialog: SessionDialog) -> Callable[[], bool]:

@@ -14,8 +14,8 @@ from tests.bench.clients import DEADLINE_S, consumer, create_topic, producer
 from tests.bench.measure import Meter, latencies
 from tests.bench.model import ROUNDS, WARM_UP_BATCHES, Case, Figures, Load, Place, Row, Run
 
-MESSAGES_EACH_MAX: Final = 50
-"""Of a conversation in one transaction. A RECEIVE takes what waits: in this backlog, 200 messages of each."""
+MESSAGES_EACH_FROM: Final = 250
+"""Conversations of a partition: a batch of 1,000 takes four messages of each, as a backlog would."""
 
 
 def raw(place: Place, load: Load) -> Figures:
@@ -64,7 +64,7 @@ def take(source: Consumer, count: int) -> list[Message]:
 
 def product(place: Place, load: Load) -> Figures:
     """Receive `load.batch` messages, reply to each, commit; the first WARM_UP_BATCHES outside of the clock."""
-    messages_each = min(load.batch, MESSAGES_EACH_MAX)
+    messages_each = max(1, load.batch // MESSAGES_EACH_FROM)
     with (
         conversations.connect(place) as broker,
         broker.reader(conversations.QUEUE, batch=load.batch // messages_each, max_messages=messages_each) as reader,

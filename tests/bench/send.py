@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from typing import Final
 
 from confluent_kafka import KafkaError, Message
@@ -14,8 +13,6 @@ from tests.bench.measure import Meter
 from tests.bench.model import Case, Figures, Load, Place, Row, Run
 
 WARM_UP_MESSAGES: Final = 4_000
-SETTLE_S: Final = 1.0
-"""The broker is still at work for a while on topics that were made (one for the raw side, seven for ours)."""
 
 
 def raw(place: Place, load: Load) -> Figures:
@@ -44,7 +41,6 @@ def raw(place: Place, load: Load) -> Figures:
         return sender.flush(DEADLINE_S)
 
     send(WARM_UP_MESSAGES)
-    time.sleep(SETTLE_S)
     delivered = 0
     with Meter() as meter:
         left = send(load.messages)
@@ -60,7 +56,6 @@ def product(place: Place, load: Load) -> Figures:
         opened = conversations.dialogs(broker, load.conversations)
         conversations.send_in_turn(opened, WARM_UP_MESSAGES, load.body_bytes)
         broker.flush()
-        time.sleep(SETTLE_S)
         with Meter() as meter:
             conversations.send_in_turn(opened, load.messages, load.body_bytes)
             broker.flush()

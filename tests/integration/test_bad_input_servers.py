@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -14,7 +13,6 @@ from konverse.bridge.dialog import Dialog
 from konverse.schemas.catalog import MessageType
 from konverse.schemas.errors import (
     BrokerClosed,
-    InvalidSettings,
     KafkaUnavailable,
 )
 from tests.kit.servers import Servers
@@ -47,22 +45,6 @@ def test_something_that_listens_and_never_answers_is_a_typed_error_in_good_time(
         with pytest.raises(KafkaUnavailable, match="correct the address"):
             konverse.connect(f"kafka://127.0.0.1:{server.getsockname()[1]}", database="any")
         assert time.monotonic() - started < UNREACHABLE_WITHIN_S
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"kafka": "localhost:9092"}, "must look like kafka://host:port"),
-        ({"kafka": "kafka://"}, "must look like kafka://host:port"),
-        ({"send_timeout_s": 0}, "KONVERSE_SEND_TIMEOUT_S"),
-        ({"group_protocol": "newest"}, "group_protocol"),
-        ({"colour": "blue"}, "colour"),
-    ],
-)
-def test_a_setting_that_cannot_be_is_named(settings: dict[str, Any], words: str) -> None:
-    with pytest.raises(InvalidSettings) as caught:
-        konverse.connect(**{"kafka": "kafka://127.0.0.1:1", **settings})
-    assert words in str(caught.value)
 
 
 # ------------------------------------------------------------------------------------------------------------ closed

@@ -63,6 +63,16 @@ def test_a_conversation_that_is_begun_twice_is_one_conversation(servers: Servers
     assert [(m.sequence, m.body) for m in taken] == [(0, b"0"), (1, b"1")]
 
 
+def test_a_conversation_id_has_the_same_home_whatever_a_process_reads(servers: Servers, database: str) -> None:
+    conversations = [uuid.uuid4() for _ in range(8)]
+    with connected(servers.bootstrap, database) as broker, connected(servers.bootstrap, database) as restarted:
+        open_shop(broker, home_partitions=4)
+        homes = [begin(broker, conversation_id=each).begin.home for each in conversations]
+        with restarted.reader("Shop", partitions=(1,)):
+            assert [begin(restarted, conversation_id=each).begin.home for each in conversations] == homes
+    assert len({home.partition for home in homes}) > 1
+
+
 def test_replies_come_back_to_a_partition_that_this_process_reads(servers: Servers, database: str) -> None:
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker, home_partitions=4)

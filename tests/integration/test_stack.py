@@ -119,7 +119,9 @@ def test_an_interrupted_up_leaves_no_process_and_no_file(
 
 def test_two_ups_at_once_start_one_stack(stack: StackCommand) -> None:
     with stack.start("up", "--json") as one, stack.start("up", "--json") as other:
-        answers = [json.loads(process.communicate(timeout=60)[0]) for process in (one, other)]
+        ends = [process.communicate(timeout=110) for process in (one, other)]
+    assert (one.returncode, other.returncode) == (0, 0), [err for _, err in ends]
+    answers = [json.loads(out) for out, _ in ends]
     assert _pids(answers[0]) == _pids(answers[1])
     assert sorted(answer["found"] for answer in answers) == [False, True]
 

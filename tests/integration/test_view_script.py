@@ -11,7 +11,7 @@ import redis
 from konverse.bridge.view import ROWS_PER_CALL, ViewStore, connect_redis
 from konverse.deploy.settings import StackSettings
 from konverse.dialog.states import State
-from konverse.dialog.view import Show
+from konverse.dialog.view import Show, bucket_of
 from konverse.schemas.catalog import Queue
 from konverse.schemas.limits import VIEW_BUCKETS
 from konverse.schemas.records import Role
@@ -51,6 +51,11 @@ def row(number: int, received: int = 1) -> tuple[bytes, bytes]:
 
 def show(claim: int, journal: int, rows: Rows = [], gone: list[bytes] = [], *, whole: bool = False) -> Show:  # noqa: B006
     return Show(claim, journal, b"owner of %7d" % claim, rows, gone, 3, whole)
+
+
+def store_url(client: redis.Redis) -> str:
+    place = client.connection_pool.connection_kwargs
+    return f"redis://{place['host']}:{place['port']}/{place['db']}"
 
 
 def received(store: ViewStore) -> dict[int, int]:
@@ -157,6 +162,7 @@ def test_a_header_of_garbage_is_no_header(store: ViewStore, client: redis.Redis,
             client.set(key, "garbage")
         else:
             client.hset(key, "incarnation", store._queue.incarnation)
+        assert store.header(0) is None
     assert not store.show(0, show(5, 7, [row(2)]), 2)
     assert store.show(0, show(5, 7, [row(2)], whole=True), 1)
     assert received(store) == {2: 1}
@@ -168,6 +174,25 @@ def test_a_row_of_garbage_is_left_out(store: ViewStore, client: redis.Redis) -> 
     for field, value in ((b"", b""), (b"x" * 17, b"y" * 20), (row(3)[0], b""), (row(3)[0], b"\xff" * 64)):
         client.hset(bucket, mapping={field: value})
         assert received(store) == {1: 1}
+        assert store.find(row(3)[0][:16]) == []
+
+
+def test_a_bucket_of_garbage_shows_nothing(store: ViewStore, client: redis.Redis) -> None:
+    store.show(0, show(1, 2, [row(1), row(2)], whole=True), 2)
+    client.set(store._bucket(0, bucket_of(row(1)[0])), "garbage")
+    assert received(store) == {2: 1}
+    assert store.find(row(1)[0][:16]) == []
+    assert [found.conversation.int for _, found in store.find(row(2)[0][:16])] == [2]
+
+
+def test_what_redis_refuses_for_another_reason_is_told(store: ViewStore, client: redis.Redis) -> None:
+    client.acl_setuser("blind", enabled=True, nopass=True, keys=["*"], commands=["+@connection"])
+    try:
+        own = redis.Redis.from_url(store_url(client), username="blind", password="-")
+        with own, pytest.raises(redis.ResponseError, match=r"NOPERM|no permissions"):
+            ViewStore(own, store._queue).header(0)
+    finally:
+        client.acl_deluser("blind")
 
 
 def test_a_large_view_is_written_in_parts_and_whole_at_the_end(store: ViewStore) -> None:

@@ -16,6 +16,7 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from itertools import compress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -23,6 +24,7 @@ from typing import Any, Final, Self
 import konverse
 from konverse.bridge import owning
 from konverse.bridge.broker import Broker
+from konverse.bridge.dialog import Dialog
 from konverse.bridge.kafka import Kafka
 from konverse.bridge.owning import OUTPUT_LINGER_MS, Owning
 from konverse.bridge.reader import Reader
@@ -237,15 +239,20 @@ def _answer(broker: Broker, job: Job, diary: Diary) -> None:
 
 def _send(broker: Broker, job: Job, diary: Diary) -> None:
     dialogs = [begin(broker) for _ in range(job.dialogs)]
+    last: list[tuple[Dialog, Callable[[], bool]]] = []
     for number in range(job.count):
         dialog = dialogs[number % len(dialogs)]
         dialog.send(ORDER if number % 7 else NOTE, b"order %d" % number)
         if number < len(dialogs):
             diary.write("sends", conversation=dialog.id.hex, dialog=number)
-        if number % 20 == 19:
-            broker.flush()
-            for earlier in range(number - 19, number + 1):
-                diary.write("acknowledged", conversation=dialogs[earlier % len(dialogs)].id.hex)
+        last.append((dialog, dialog._sender.session.acknowledged(dialog._staged)))
+        if number % 500 == 499:
+            dialog.flush()
+        if number % 10 == 9:
+            there = [acknowledged() for _, acknowledged in last]
+            for earlier, _ in compress(last, there):
+                diary.write("acknowledged", conversation=earlier.id.hex)
+            last = [pair for pair, arrived in zip(last, there, strict=True) if not arrived]
     broker.flush()
     diary.write("flushed")
 

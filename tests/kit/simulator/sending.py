@@ -203,7 +203,7 @@ class SessionProcess:
     def _settle(self) -> None:
         """Tell the session what became of its records, and whether it may try a destination again."""
         producer, session = self._producer, self.session
-        if producer.empty and any(lane.parked for lane in session.lanes.values()):
+        if producer.empty and session.refused:
             self._hand(session.try_again())
             return
         if isinstance(producer, IdempotentProducer):

@@ -31,7 +31,10 @@ def test_settings_come_from_arguments_then_the_environment_then_the_file(
     [
         ({"redis": "localhost:6379"}, "setting 'redis'.*must look like redis://host:port"),
         ({"kafka": "localhost:9092"}, "setting 'kafka'.*must look like kafka://host:port"),
-        ({"send_timeout_s": 0}, "setting 'send_timeout_s'.*greater than 0"),
+        ({"kafka": "kafka://"}, "setting 'kafka'.*must look like kafka://host:port"),
+        ({"send_timeout_s": 0}, "setting 'send_timeout_s'.*KONVERSE_SEND_TIMEOUT_S.*greater than 0"),
+        ({"group_protocol": "newest"}, "setting 'group_protocol'.*'consumer' or 'classic'"),
+        ({"colour": "blue"}, "setting 'colour'"),
         ({"client": {"a": 1}}, r"setting 'client.a'.*string"),
     ],
 )

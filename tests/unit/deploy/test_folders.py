@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -62,3 +63,30 @@ def test_an_empty_folder_a_new_one_and_one_with_only_a_lock_are_accepted(tmp_pat
     StackHome(tmp_path).refuse_if_foreign()
     StackHome(tmp_path).remove_if_empty()
     assert not tmp_path.exists()
+
+
+def test_a_folder_is_never_foreign_while_another_command_makes_or_removes_the_stack(tmp_path: Path) -> None:
+    home = StackHome(tmp_path / "stack")
+    looked = 0
+
+    def look() -> None:
+        nonlocal looked
+        looked += 1
+        home.refuse_if_foreign()
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("mkdir", "touch", "unlink", "rmdir"):
+            patch.setattr(Path, name, _looking_first(getattr(Path, name), look))
+        home.create()
+        home.state.touch()
+        home.remove()
+    look()
+    assert looked > 10
+
+
+def _looking_first(real: Callable[..., object], look: Callable[[], None]) -> Callable[..., object]:
+    def call(*arguments: object, **options: object) -> object:
+        look()
+        return real(*arguments, **options)
+
+    return call

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -46,3 +48,18 @@ def test_a_lock_that_cannot_be_made_is_an_error_of_the_stack(tmp_path: Path) -> 
     (tmp_path / "file").touch()
     with pytest.raises(StackError, match="file"), locked(tmp_path / "file" / "lock", deadline_s=1):
         pass
+
+
+def test_the_folder_may_go_whenever_the_lock_is_free(tmp_path: Path) -> None:
+    lock = tmp_path / "stack" / "lock"
+
+    def take_and_remove() -> None:
+        for _ in range(100):
+            with locked(lock, deadline_s=60):
+                lock.unlink()
+                with suppress(OSError):
+                    lock.parent.rmdir()
+
+    with ThreadPoolExecutor(3) as pool:
+        for done in [pool.submit(take_and_remove) for _ in range(3)]:
+            done.result()

@@ -192,9 +192,13 @@ def test_a_destination_that_refuses_waits_while_the_others_count(session: Sessio
     with pytest.raises(QueueFull):
         session.send(one, "order", b"2")
     assert session.restart(TARGET) == [], "parked once"
+    assert session.unsent() == [], "and not handed over by the way"
+    assert {hand.address for hand in session.restart()} == set(), "another failure leaves it parked"
+    assert session.refused
     (hand,) = session.try_again()
     assert (hand.address, bodies([hand])) == (TARGET, [b"1"])
     assert session.try_again() == []
+    assert not session.refused
     session.drained()
     assert there()
     assert one.target.room == other.target.room

@@ -180,3 +180,12 @@ def test_a_suffix_that_is_malformed_is_not_remembered() -> None:
         with pytest.raises(MalformedRecord):
             decode_suffix(b"\xff\xff\xff")
     assert b"\xff\xff\xff" not in module._suffixes
+
+
+@pytest.mark.parametrize("nowhere", [("a\0b", 0), ("", 0), ("topic", -1)], ids=["NUL", "no topic", "no partition"])
+def test_an_address_that_is_no_place_in_kafka_is_malformed(nowhere: tuple[str, int]) -> None:
+    """An answer to it could never be sent, and would be tried for ever."""
+    home = Address(*nowhere, b"tagg")
+    start = head(Kind.MESSAGE, 0, Role.TARGET, b"tagg", identifier("w")) + identifier("c")
+    with pytest.raises(MalformedRecord):
+        decode(encode(start, 0, 0, encode_suffix(Suffix("t", home=home))))
