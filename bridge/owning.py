@@ -12,6 +12,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 from typing import Any, Final
@@ -42,7 +43,7 @@ from konverse.dialog.fold import JournalRecord
 from konverse.dialog.head import LogIdentity
 from konverse.dialog.owner import Owner, Phase
 from konverse.dialog.staging import OwnerSettings
-from konverse.dialog.transaction import Rule
+from konverse.dialog.transaction import Rule, Transaction
 from konverse.dialog.view import Show
 from konverse.schemas.catalog import Queue
 from konverse.schemas.envelope import HEADER
@@ -72,7 +73,7 @@ class Owning:
         self.owners: dict[int, Owner] = {}
         self._kafka = kafka
         self._rule = rule
-        self._settings = settings
+        self._settings = settings if view is not None else replace(settings, view_interval_ms=None)
         self._view = view
         self._journal = journal_topic(queue.topic, queue.subscription)
         self._log = LogReader(kafka)
@@ -85,6 +86,8 @@ class Owning:
         """Outputs that the producer has."""
         self._refusal: tuple[str, int] | None = None
         self._stopped: deque[tuple[int, Stopped | Halted]] = deque()
+        self.on_done: Callable[[Owner, Transaction, bool], None] | None = None
+        """Told of each transaction whose `with` block ends: with True to commit, False to roll back."""
 
     # -------------------------------------------------------------------------------------------------- partitions
 
@@ -93,6 +96,8 @@ class Owning:
         queue = self.queue
         identity = LogIdentity(queue.topic, number, queue.incarnation, queue.data_topic_id, queue.journal_topic_id)
         owner = Owner(identity, secrets.token_bytes(16), self._rule, self._settings)
+        if self.on_done is not None:
+            owner.staging.scope.done = partial(self.on_done, owner)
         self.owners[number] = owner
         start, end = self._log.ends(self._journal, number)
         self._do(number, owner, owner.step(Recover(start, end), now_ms()))
@@ -118,7 +123,9 @@ class Owning:
 
     def drop(self, number: int) -> None:
         """The partition is somebody else's; nothing of it counts here any more."""
-        self.owners.pop(number, None)
+        owner = self.owners.pop(number, None)
+        if owner is not None:
+            owner.staging.scope.done = None  # whoever still holds a transaction of it need not keep the reader alive
         if self._view is not None:
             self._view.forget(number)
 

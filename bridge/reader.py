@@ -12,12 +12,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from functools import partial
 from typing import TYPE_CHECKING, Final, Self
 
 from confluent_kafka import Message
 
-from konverse.dialog.owner import Owner, Phase
+from konverse.dialog.owner import LEADING, Owner
 from konverse.dialog.states import State
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.errors import BrokerClosed, OutcomeUnknown, SteppedDown
@@ -34,12 +33,17 @@ if TYPE_CHECKING:
 
 log: Final = logging.getLogger("konverse.reader")
 
+INITIATOR: Final = Role.INITIATOR
+
 WAIT_S: Final = 0.05
 ADVANCE_EVERY_S: Final = 0.1
 """Slow handlers must not keep commits, acknowledgements and the consumer group waiting."""
 
 AGAIN_S: Final = 0.05
 """A group whose transaction was rolled back, or left as it was, is handed out again after this long."""
+
+PLENTY_RECORDS: Final = 4 * FETCH_RECORDS
+"""So many unread messages are worked off before more are fetched."""
 
 SETTLE_S: Final = 30.0
 CLOSE_S: Final = 10.0
@@ -60,13 +64,13 @@ class Reader:
         self._returned = threading.Condition(self._lock)
         self._closed = False
         self._others_wait = 0
-        self._dones: dict[Owner, Callable[[Transaction, bool], None]] = {}
         self._stopping = False
         """A handler of `run` raised: nothing further is handed out there."""
         self._again: deque[tuple[float, Owner, Transaction]] = deque()
         """Transactions that changed nothing, and when their groups are handed out again."""
         self._advance_at = 0.0
         """When Kafka must be looked after again, however much there is to hand out."""
+        owning.on_done = self._done
         freeze_once()
         self._share = Share(kafka, owning, options, self._lock)
 
@@ -167,7 +171,7 @@ class Reader:
     def partitions(self) -> frozenset[int]:
         """Partitions that are ours now."""
         with self._lock:
-            return frozenset(n for n, owner in self._owning.owners.items() if owner.phase is Phase.LEADING)
+            return frozenset(n for n, owner in self._owning.owners.items() if owner.phase is LEADING)
 
     @property
     def conversations(self) -> int:
@@ -210,7 +214,6 @@ class Reader:
                         self._owning.close()
                     finally:
                         self._share.close()
-                        self._dones.clear()
                         self._again.clear()
 
     def __enter__(self) -> Self:
@@ -234,8 +237,7 @@ class Reader:
                 continue
             transaction = owner.take()
             if transaction is not None:
-                transaction.done = self._dones.get(owner) or self._remember(owner)
-                if transaction.group.role is Role.INITIATOR:
+                if transaction.group.role is INITIATOR:
                     self._tell_ends(transaction)
                 return transaction
         return None
@@ -245,16 +247,9 @@ class Reader:
             if endpoint.state is not State.CONVERSING:
                 self._on_ended(endpoint.conversation)
 
-    def _remember(self, owner: Owner) -> Callable[[Transaction, bool], None]:
-        """One callback per owner, not per transaction."""
-        for other in [known for known in self._dones if known.phase is not Phase.LEADING]:
-            del self._dones[other]
-        done = self._dones[owner] = partial(self._done, owner)
-        return done
-
     def _done(self, owner: Owner, transaction: Transaction, commit: bool) -> None:  # noqa: FBT001  # a callback's shape
         with self._returned:
-            if owner.phase is Phase.LEADING:
+            if owner.phase is LEADING:
                 if commit and not transaction.idle:
                     owner.finish(transaction)
                 else:  # the others come first: a group that fails again and again must not hold them up
@@ -290,7 +285,7 @@ class Reader:
                     self._commit_finished(acknowledgements=False)
                 elif self._ready_owners():
                     return True
-            if self._fetch(0.0) or keep_up:
+            if (self._scarce() and self._fetch(0.0)) or keep_up:
                 return True
             with self._lock:
                 self._commit_finished(acknowledgements=False)
@@ -305,8 +300,13 @@ class Reader:
         now = time.monotonic()
         while self._again and self._again[0][0] <= now:
             _, owner, transaction = self._again.popleft()
-            if owner.phase is Phase.LEADING:
+            if owner.phase is LEADING:
                 owner.roll_back(transaction)
+
+    def _scarce(self) -> bool:
+        """Little waits, or nothing that could be taken when a commit is done. What waits long leaves the caches."""
+        states = [owner.fold.state for owner in self._owning.owners.values()]
+        return not any(state.ready for state in states) or sum(state.unread for state in states) < PLENTY_RECORDS
 
     def _ready_owners(self) -> bool:
         return any(

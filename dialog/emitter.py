@@ -31,7 +31,7 @@ class Emit(NamedTuple):
         """How many records."""
         return sum(len(run.bodies) for run in self.runs)
 
-    def batches(self) -> Iterator[tuple[bytes, list[bytes], Sequence[bytes | None]]]:
+    def batches(self) -> Iterator[tuple[bytes, Sequence[bytes], Sequence[bytes | None]]]:
         """Key, headers and bodies of the records, in order; those of a batch have the same key."""
         counters = iter(varints(self.first, self.size))
         for run in self.runs:

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from konverse.schemas.envelope import head
 from konverse.schemas.identifiers import Address
 from konverse.schemas.records import NO_SEQUENCE, Kind, Role
-from konverse.schemas.varint import varint, varints
+from konverse.schemas.varint import LOW_MASK, SMALL, varint, varints
 
 
 class Run(NamedTuple):
@@ -32,13 +32,17 @@ class Run(NamedTuple):
         sequence = self.sequence if self.sequence == NO_SEQUENCE else self.sequence + first
         return self._replace(sequence=sequence, bodies=self.bodies[first : first + count])
 
-    def headers(self, counters: Iterator[bytes]) -> list[bytes]:
+    def headers(self, counters: Iterator[bytes]) -> Sequence[bytes]:
         """Headers of the records, with the next of these counters.
 
         Made when they are handed over, a run at a time: they are gone again before they have left the cache.
         """
         prefix, _, sequence, suffix, bodies = self
-        size, join = len(bodies), b"".join
+        size = len(bodies)
+        if size == 1:
+            number = SMALL[sequence] if 0 <= sequence <= LOW_MASK else varint(sequence)
+            return (prefix + next(counters) + number + suffix,)
+        join = b"".join
         numbers = varints(sequence, size) if sequence != NO_SEQUENCE else [_UNNUMBERED] * size
         return [join((prefix, counter, number, suffix)) for number, counter in zip(numbers, counters)]  # noqa: B905  # counters go on
 
@@ -81,28 +85,32 @@ class Stream:
             self.acked = self.next
             return
         while self.acked < counter:
-            count = min(counter - self.acked, len(runs[0].bodies))
-            if count == len(runs[0].bodies):
-                runs.popleft()
+            size = len(runs[0].bodies)
+            if self.acked + size > counter:
+                runs[0] = runs[0].part(counter - self.acked, size)
+                size = counter - self.acked
             else:
-                runs[0] = runs[0].part(count, len(runs[0].bodies))
-            self.acked += count
+                runs.popleft()
+            self.acked += size
 
     def cut(self, first: int, count: int) -> list[Run]:
         """Outputs first … first+count-1, fewer when there are fewer."""
-        out: list[Run] = []
-        at, end = self.acked, min(first + count, self.next)
-        for run in self.runs:
-            size = len(run.bodies)
-            if at >= end:
+        end = min(first + count, self.next)
+        if first == self.acked and end == self.next:
+            return list(self.runs)
+        out: deque[Run] = deque()
+        at = self.next
+        for run in reversed(self.runs):  # what was not cut yet stands at the end
+            if at <= first:
                 break
-            if at >= first and at + size <= end:
-                out.append(run)
-            elif first < at + size:
+            size = len(run.bodies)
+            at -= size
+            if first <= at and at + size <= end:
+                out.appendleft(run)
+            elif at < end:
                 skip = max(0, first - at)
-                out.append(run.part(skip, min(size, end - at) - skip))
-            at += size
-        return out
+                out.appendleft(run.part(skip, min(size, end - at) - skip))
+        return list(out)
 
 
 _UNNUMBERED: Final = varint(NO_SEQUENCE)

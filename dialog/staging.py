@@ -21,8 +21,8 @@ class OwnerSettings:
     """Conversation groups that share one commit, at most."""
     max_messages: int | None = None
     """Messages of one conversation that a transaction gets, at most (RECEIVE TOP n)."""
-    view_interval_ms: int = 100
-    """The view is written at most this often."""
+    view_interval_ms: int | None = 100
+    """The view is written at most this often; None: there is none."""
 
 
 class Staging:
@@ -78,22 +78,16 @@ class Staging:
         """What was finished, as the operations of one commit, and the transactions to `release` after it."""
         finished = self._next_commit()
         operations = Operations()
-        places: dict[str, int] = {}
         endings = self.state.endings
         for transaction in finished:
             if transaction.endings != endings and self._overtaken(transaction):
                 self.superseded += 1
                 continue
-            received, runs, bodies = transaction.received, transaction.runs, transaction.bodies
+            received = transaction.received
             operations.receive_endpoints += received
             operations.receive_positions += received.values()
-            operations.send_bodies += bodies
-            for following, (index, name, start) in enumerate(runs, 1):
-                count = (runs[following][2] if following < len(runs) else len(bodies)) - start
-                operations.send_endpoints += [index] * count
-                operations.send_types += [places.setdefault(name, len(places))] * count
+            operations.sends += transaction.sends
             operations.ends += transaction.ends
-        operations.types = list(places)
         return operations, finished
 
     def _next_commit(self) -> list[Transaction]:
@@ -116,14 +110,8 @@ class Staging:
     def _free(self, transaction: Transaction) -> None:
         table, ready = self.state.table, self.state.ready
         endpoint = transaction.group
-        if endpoint.group is None:
-            endpoint.held = False
-            if (endpoint.queue or endpoint.error) and table[endpoint.index] is endpoint:
-                ready.append(endpoint)
-            return
-        for member in endpoint.group.members:
+        for member in endpoint.members if endpoint.group is not None else (endpoint,):
             member.held = False
-        for member in endpoint.group.members:
             if (member.queue or member.error) and table[member.index] is member:
                 ready.append(member)  # each: one of them may be ended before the group is taken
 
@@ -132,7 +120,7 @@ class Staging:
         table = self.state.table
         touched = {
             *transaction.received,
-            *(run[0] for run in transaction.runs),
+            *(sends[0] for sends in transaction.sends),
             *(end.endpoint for end in transaction.ends),
         }
         for member in transaction.locked or transaction.members:

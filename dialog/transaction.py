@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple, Self
+from operator import length_hint
+from typing import Any, Final, NamedTuple, NoReturn, Self
 from uuid import UUID
 
 from konverse.schemas.errors import BadInput, BodyTooLarge, DialogNotFound, InvalidState, TransactionTooLarge
-from konverse.schemas.journal import SYSTEM_BITS, TOOK_ERROR, EndOperation
+from konverse.schemas.journal import SYSTEM_BITS, TOOK_ERROR, EndOperation, Sends
 from konverse.schemas.limits import BODY_BYTES_MAX, TRANSACTION_BYTES_MAX
 from konverse.schemas.records import Role
 from konverse.schemas.system_messages import check_error
@@ -33,7 +34,8 @@ _END_BYTES: Final = 24
 _NONE: Final[list[Any]] = []
 """Nothing sent, nothing ended: one empty list for all, never filled."""
 
-_NOTHING_RECEIVED: Final[dict[int, int]] = {}
+_Walk = tuple[Iterator["Message"], int, list[Endpoint]]
+"""An iteration: how far it is says what was handed out; its messages; the endpoints whose Error came with it."""
 
 NOT_GROUPED: Final[list[Endpoint]] = []
 """The locked group of a lone conversation: it is its own."""
@@ -82,12 +84,14 @@ class Message(NamedTuple):
 class Scope:
     """What all transactions of a partition share."""
 
-    __slots__ = ("incarnation", "partition", "rule")
+    __slots__ = ("done", "incarnation", "partition", "rule")
 
     def __init__(self, incarnation: bytes, partition: int, rule: Rule) -> None:
         self.incarnation = incarnation
         self.partition = partition
         self.rule = rule
+        self.done: Callable[[Transaction, bool], None] | None = None
+        """Called once at the end of a `with` block: with True to commit, False to roll back."""
 
 
 class Transaction:
@@ -97,68 +101,50 @@ class Transaction:
     """
 
     __slots__ = (
+        "_bodies",
         "_dialog",
-        "_first",
         "_members",
         "_over",
-        "_position",
-        "_received",
-        "_room",
         "_scope",
-        "_taken",
         "_type",
-        "_walked",
-        "bodies",
-        "done",
+        "_walks",
         "endings",
         "ends",
+        "group",
         "locked",
-        "runs",
+        "sends",
+        "size_bytes",
     )
 
     def __init__(
         self, members: list[tuple[Endpoint, list[Entry]]], locked: list[Endpoint], endings: int, scope: Scope
     ) -> None:
         self._members = members
-        self._first = members[0][0]
+        self.group = members[0][0]
+        """An endpoint of the group."""
         self._scope = scope
-        self._dialog: Endpoint | None = None
-        """Conversation and type of the last send: the next one like it needs no checks."""
-        self._room = TRANSACTION_BYTES_MAX
-        """Bytes that may still be sent."""
         self._over = False
-        self._received: dict[int, int] = _NOTHING_RECEIVED
-        """Endpoint index -> receive position, for what was handed out and noted."""
-        self._type = ""
-        self._walked: Endpoint | None = None
-        """The endpoint whose messages are being handed out: `_taken` of them were, from `_position` on."""
-        self._position = 0
-        self._taken = 0
+        self._walks: list[_Walk] = _NONE
+        self._dialog: Endpoint | None = None
+        """Conversation of the last send, with `_type` and `_bodies`: the next one like it needs no checks."""
         self.locked = locked
         """All endpoints of the group when it was locked; none for a lone conversation."""
         self.endings = endings
         """Endings in the partition before this transaction; another number means that it may be overtaken."""
-        self.done: Callable[[Transaction, bool], None] | None = None
-        """Called once at the end of the `with` block: with True to commit, False to roll back."""
-        self.runs: list[tuple[int, str, int]] = _NONE
-        """What it sends: endpoint index, message type, and the place in `bodies` where a run of such begins."""
-        self.bodies: list[bytes] = _NONE
+        self.sends: list[Sends] = _NONE
         self.ends: list[EndOperation] = _NONE
+        self.size_bytes = 0
+        """Bytes that the staged outputs and ends take in a commit."""
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Commit what was staged, or on an exception nothing of it; the messages then wait as before (behaviour 74)."""
-        done, self.done = self.done, None
-        self._over, self._dialog = True, None
-        if done is not None:
+        over, self._over, self._dialog = self._over, True, None
+        done = self._scope.done
+        if done is not None and not over:
             done(self, kind is None)
-
-    @property
-    def group(self) -> Endpoint:
-        """An endpoint of the group."""
-        return self._members[0][0]
 
     @property
     def members(self) -> list[Endpoint]:
@@ -175,36 +161,44 @@ class Transaction:
         What was handed out is consumed when the transaction is finished; a loop left early leaves the rest in place.
         """
         scope, make = self._scope, tuple.__new__  # a call of Message() itself takes three times as long
+        messages: list[Message] = []
+        failed: list[Endpoint] = _NONE
         for endpoint, entries in self._members:
-            self._note()
-            self._walked, self._taken = endpoint, 0
-            self._position = endpoint.consumed << SYSTEM_BITS | (TOOK_ERROR if endpoint.error else 0)
             if endpoint.error is not None:
                 offset, kind, body, stamp = endpoint.error
-                yield make(Message, (kind, body or b"", ERROR_SEQUENCE, endpoint, offset, stamp, scope))
+                messages.append(make(Message, (kind, body or b"", ERROR_SEQUENCE, endpoint, offset, stamp, scope)))
+                failed = [*failed, endpoint]
             sequence = endpoint.consumed
-            taken = 0
             for offset, kind, body, stamp in entries:
-                self._taken = taken = taken + 1
-                yield make(Message, (kind, body or b"", sequence, endpoint, offset, stamp, scope))
+                messages.append(make(Message, (kind, body or b"", sequence, endpoint, offset, stamp, scope)))
                 sequence += 1
+        walk = iter(messages)
+        if self._walks is _NONE:
+            self._walks = [(walk, len(messages), failed)]
+        else:
+            self._walks.append((walk, len(messages), failed))
+        return walk
 
     @property
     def received(self) -> dict[int, int]:
         """Endpoint index -> receive position (journal.avsc), for what was handed out."""
-        self._note()
-        return self._received
-
-    def _note(self) -> None:
-        """Put what was handed out of `_walked` into `_received`."""
-        endpoint = self._walked
-        if endpoint is None:
-            return
-        if self._received is _NOTHING_RECEIVED:
-            self._received = {}
-        position = self._position + (self._taken << SYSTEM_BITS)
-        known = self._received.get(endpoint.index, 0)
-        self._received[endpoint.index] = max(position, known) | (position | known) & TOOK_ERROR
+        walks, group = self._walks, self.group
+        if len(walks) == 1 and not self.locked and not walks[0][2]:  # the usual transaction, in short
+            took = walks[0][1] - length_hint(walks[0][0])
+            return {group.index: (group.consumed + took) << SYSTEM_BITS} if took else {}
+        received: dict[int, int] = {}
+        for walk, count, failed in walks:
+            left = count - length_hint(walk)
+            for endpoint, entries in self._members:
+                if not left:
+                    break
+                error = TOOK_ERROR if failed and endpoint in failed else 0
+                took = min(left, len(entries) + error)
+                left -= took
+                position = (endpoint.consumed + took - error) << SYSTEM_BITS | error
+                known = received.get(endpoint.index, 0)
+                received[endpoint.index] = max(position, known) | (position | known) & TOOK_ERROR
+        return received
 
     def send(self, dialog: Endpoint, message_type: str, body: bytes = b"") -> None:
         """Send on a conversation of this group when the transaction commits.
@@ -215,26 +209,35 @@ class Transaction:
         if body.__class__ is not bytes:
             body = _as_bytes(body)
         size = len(body)
-        room = self._room - size - _OUTPUT_BYTES
-        if dialog is not self._dialog or message_type is not self._type or room < 0 or size > BODY_BYTES_MAX:
-            self._begin_run(dialog, message_type, size, room)
-        self._room = room
-        self.bodies.append(body)
+        total = self.size_bytes + size + _OUTPUT_BYTES
+        if (
+            dialog is not self._dialog
+            or message_type is not self._type
+            or total > TRANSACTION_BYTES_MAX
+            or size > BODY_BYTES_MAX
+        ):
+            self._begin_run(dialog, message_type, size, total)
+        self.size_bytes = total
+        self._bodies.append(body)
 
-    def _begin_run(self, dialog: Endpoint, message_type: str, size: int, room: int) -> None:
+    def _begin_run(self, dialog: Endpoint, message_type: str, size: int, total: int) -> None:
         """Everything that forbids a send; then what follows is of this conversation and type."""
-        self._check_use(dialog)
+        if self._over or dialog.__class__ is not Endpoint:
+            self._refuse_use(dialog)
         self._scope.rule(dialog.terms.contract, dialog.role, message_type)
         if dialog.state not in SENDING or self.ends:
             self._refuse_ended(dialog, "send on")
-        if dialog is not self._first:
+        if dialog is not self.group:
             self._check_member(dialog)
-        if room < 0 or size > BODY_BYTES_MAX:
-            _refuse_size(size, TRANSACTION_BYTES_MAX - room)
-        if self.runs is _NONE:
-            self.runs, self.bodies = [], []
+        if total > TRANSACTION_BYTES_MAX or size > BODY_BYTES_MAX:
+            _refuse_size(size, total)
         self._dialog, self._type = dialog, message_type
-        self.runs.append((dialog.index, message_type, len(self.bodies)))
+        self._bodies: list[bytes] = []
+        run = (dialog.index, message_type, self._bodies)
+        if self.sends is _NONE:
+            self.sends = [run]
+        else:
+            self.sends.append(run)
 
     def end(self, dialog: Endpoint, *, error: int = 0, description: str = "") -> None:
         """End this side of a conversation when the transaction commits; with `error` > 0 as WITH ERROR.
@@ -242,16 +245,17 @@ class Transaction:
         Raises InvalidState for a conversation that was ended already (behaviour 118) or a code below 0 (112).
         """
         check_error(error, description)
-        self._check_use(dialog)
+        if self._over or dialog.__class__ is not Endpoint:
+            self._refuse_use(dialog)
         if dialog.state.code in {"DO", "CD"} or self.ends:
             self._refuse_ended(dialog, "end")
-        if dialog is not self._first:
+        if dialog is not self.group:
             self._check_member(dialog)
         text = description.encode("utf-8", "replace")
-        room = self._room - len(text) - _END_BYTES
-        if room < 0:
-            _refuse_size(0, TRANSACTION_BYTES_MAX - room)
-        self._room = room
+        total = self.size_bytes + len(text) + _END_BYTES
+        if total > TRANSACTION_BYTES_MAX:
+            _refuse_size(0, total)
+        self.size_bytes = total
         self._dialog = None
         if self.ends is _NONE:
             self.ends = []
@@ -259,26 +263,19 @@ class Transaction:
 
     def clear(self) -> None:
         """Forget what was staged; the messages can be taken again."""
-        self._received, self._walked, self._taken = _NOTHING_RECEIVED, None, 0
-        self.runs = self.bodies = self.ends = _NONE
+        self._walks = self.sends = self.ends = _NONE
         self._dialog = None
-        self._room = TRANSACTION_BYTES_MAX
+        self.size_bytes = 0
 
     @property
     def idle(self) -> bool:
         """Nothing was taken, sent or ended: the messages wait as before."""
-        return not (self.runs or self.ends or self.received)
+        return not (self.sends or self.ends or self.received)
 
-    @property
-    def size_bytes(self) -> int:
-        """Bytes that the staged outputs and ends take in a commit."""
-        return TRANSACTION_BYTES_MAX - self._room
-
-    def _check_use(self, dialog: Endpoint) -> None:
+    def _refuse_use(self, dialog: object) -> NoReturn:
         if self._over:
             raise InvalidState("the transaction is over: its `with` block has ended. Send and end inside of it")
-        if not isinstance(dialog, Endpoint):
-            raise BadInput(f"a transaction works on `message.dialog`, not on {type(dialog).__name__}")
+        raise BadInput(f"a transaction works on `message.dialog`, not on {type(dialog).__name__}")
 
     def _refuse_ended(self, dialog: Endpoint, verb: str) -> None:
         ended = any(end.endpoint == dialog.index for end in self.ends)
@@ -289,7 +286,7 @@ class Transaction:
             raise InvalidState(f"cannot {verb} conversation {dialog.id}: it is {state}. Begin a new dialog instead")
 
     def _check_member(self, dialog: Endpoint) -> None:
-        if dialog.group is not None and dialog.group is self._first.group:
+        if dialog.group is not None and dialog.group is self.group.group:
             return
         raise DialogNotFound(
             f"conversation {dialog.id} does not belong to the group of this transaction; "

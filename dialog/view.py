@@ -115,9 +115,9 @@ def unpack(field: bytes, value: bytes) -> Row:
 
 
 class ViewFeed:
-    """Collects what the view has to learn and packs it at most every `interval_ms`."""
+    """Collects what the view has to learn and packs it at most every `interval_ms`; never, when that is None."""
 
-    def __init__(self, fold: Fold, interval_ms: int) -> None:
+    def __init__(self, fold: Fold, interval_ms: int | None) -> None:
         self._fold = fold
         self._interval_ms = interval_ms
         self._shown_at_ms: int | None = None
@@ -134,6 +134,10 @@ class ViewFeed:
         With `last` it is never too early: the partition is given back.
         """
         state, head = self._fold.state, self._fold.head
+        if self._interval_ms is None:
+            state.changed.clear()  # the marks stay: nobody has to be told a second time
+            state.forgotten.clear()
+            return None
         if not last and self._shown_at_ms is not None and now_ms - self._shown_at_ms < self._interval_ms:
             return None
         if not (self._whole or state.changed or state.forgotten):

@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from io import BytesIO
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Final, NamedTuple, cast
 
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
@@ -55,21 +57,22 @@ class EndOperation(NamedTuple):
     description: str = ""
 
 
+Sends = tuple[int, str, list[bytes]]
+"""Outputs that follow each other on one endpoint: its index, their message type, their bodies."""
+
+
 @dataclass(slots=True)
 class Operations:
-    """What handlers decided, in columns; one entry per receive, output or end."""
+    """What handlers decided; one entry per receive, run of outputs, or end."""
 
     begins: list[tuple[bytes, Begin]] = field(default_factory=list)
     receive_endpoints: list[int] = field(default_factory=list)
     receive_positions: list[int] = field(default_factory=list)
-    types: list[str] = field(default_factory=list)
-    send_endpoints: list[int] = field(default_factory=list)
-    send_types: list[int] = field(default_factory=list)
-    send_bodies: list[bytes] = field(default_factory=list)
+    sends: list[Sends] = field(default_factory=list)
     ends: list[EndOperation] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.begins or self.receive_endpoints or self.send_endpoints or self.ends)
+        return bool(self.begins or self.receive_endpoints or self.sends or self.ends)
 
 
 @dataclass(slots=True)
@@ -98,7 +101,7 @@ def encode_claim(claim: Claim) -> bytes:
 def encode_commit(commit: Commit) -> bytes:
     """The bytes of a COMMIT."""
     operations = commit.operations
-    bodies = operations.send_bodies
+    types, endpoints, kinds, bodies = _columns(operations.sends)
     sizes = list(map(len, bodies))
     parts = [
         b"\x02",
@@ -116,9 +119,9 @@ def encode_commit(commit: Commit) -> bytes:
         _avro_array([_begin(conversation, begin) for conversation, begin in operations.begins]),
         _column("Q", operations.receive_endpoints),
         _column("Q", operations.receive_positions),
-        _avro_array([_string(name) for name in operations.types]),
-        _column("Q", operations.send_endpoints),
-        _column("H", operations.send_types),
+        _avro_array([_string(name) for name in types]),
+        _column("Q", endpoints),
+        _column("H", kinds),
         _column("I", sizes),
         varint(sum(sizes)),
         *bodies,
@@ -150,6 +153,7 @@ def decode(data: bytes) -> Claim | Commit:
 def commit_to_avro(commit: Commit) -> dict[str, Any]:
     """A COMMIT as the value that fastavro writes (tests, tools)."""
     operations = commit.operations
+    types, endpoints, kinds, bodies = _columns(operations.sends)
     return {
         "epoch": commit.epoch,
         "owner": commit.owner,
@@ -168,41 +172,39 @@ def commit_to_avro(commit: Commit) -> dict[str, Any]:
         ],
         "receive_endpoints": _pack("Q", operations.receive_endpoints),
         "receive_positions": _pack("Q", operations.receive_positions),
-        "types": operations.types,
-        "send_endpoints": _pack("Q", operations.send_endpoints),
-        "send_types": _pack("H", operations.send_types),
-        "send_sizes": _pack("I", [len(body) for body in operations.send_bodies]),
-        "send_bodies": b"".join(operations.send_bodies),
+        "types": types,
+        "send_endpoints": _pack("Q", endpoints),
+        "send_types": _pack("H", kinds),
+        "send_sizes": _pack("I", [len(body) for body in bodies]),
+        "send_bodies": b"".join(bodies),
         "ends": [end._asdict() for end in operations.ends],
     }
 
 
-def _commit_from_avro(value: dict[str, Any]) -> Commit:
-    sizes = _unpack("I", value["send_sizes"])
-    blob = value["send_bodies"]
-    if sum(sizes) != len(blob):
-        raise MalformedRecord("a COMMIT whose bodies do not have the sizes that it names")
+def _columns(sends: list[Sends]) -> tuple[list[str], list[int], list[int], list[bytes]]:
+    """Types; endpoint, place of the type and body of each output."""
+    places: dict[str, int] = {}
+    endpoints: list[int] = []
+    kinds: list[int] = []
     bodies: list[bytes] = []
-    at = 0
-    for size in sizes:
-        bodies.append(blob[at : at + size])
-        at += size
+    for index, name, run in sends:
+        size = len(run)
+        endpoints += [index] * size
+        kinds += [places.setdefault(name, len(places))] * size
+        bodies += run
+    return list(places), endpoints, kinds, bodies
+
+
+def _commit_from_avro(value: dict[str, Any]) -> Commit:
     operations = Operations(
         [(item["conversation"], begin_from_avro(item["begin"])) for item in value["begins"]],
         _unpack("Q", value["receive_endpoints"]),
         _unpack("Q", value["receive_positions"]),
-        value["types"],
-        _unpack("Q", value["send_endpoints"]),
-        _unpack("H", value["send_types"]),
-        bodies,
+        _sends(value),
         [EndOperation(**end) for end in value["ends"]],
     )
     if len(operations.receive_endpoints) != len(operations.receive_positions):
         raise MalformedRecord("a COMMIT whose receive columns differ in length")
-    if not len(operations.send_endpoints) == len(operations.send_types) == len(bodies):
-        raise MalformedRecord("a COMMIT whose send columns differ in length")
-    if operations.send_types and max(operations.send_types) >= len(operations.types):
-        raise MalformedRecord("a COMMIT that names a message type which it does not list")
     acks = [(address_from_avro(item), item["counter"]) for item in value["output_acks"]]
     return Commit(
         value["epoch"],
@@ -216,6 +218,31 @@ def _commit_from_avro(value: dict[str, Any]) -> Commit:
         value["release"],
         value["parts"],
     )
+
+
+def _sends(value: dict[str, Any]) -> list[Sends]:
+    """The runs of outputs in the columns of a COMMIT."""
+    types, blob = value["types"], value["send_bodies"]
+    endpoints, kinds, sizes = (
+        _unpack("Q", value["send_endpoints"]),
+        _unpack("H", value["send_types"]),
+        _unpack("I", value["send_sizes"]),
+    )
+    if sum(sizes) != len(blob):
+        raise MalformedRecord("a COMMIT whose bodies do not have the sizes that it names")
+    if not len(endpoints) == len(kinds) == len(sizes):
+        raise MalformedRecord("a COMMIT whose send columns differ in length")
+    if kinds and max(kinds) >= len(types):
+        raise MalformedRecord("a COMMIT that names a message type which it does not list")
+    sends: list[Sends] = []
+    at = 0
+    for (index, kind), run in groupby(zip(endpoints, kinds, sizes, strict=True), itemgetter(0, 1)):
+        bodies: list[bytes] = []
+        for _, _, size in run:
+            bodies.append(blob[at : at + size])
+            at += size
+        sends.append((index, types[kind], bodies))
+    return sends
 
 
 _BIG_ENDIAN: Final = sys.byteorder == "big"

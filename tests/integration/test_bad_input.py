@@ -264,7 +264,7 @@ def test_a_handler_cannot_send_what_the_contract_or_the_size_forbids(
             transaction.send(dialog, kind, body)
         assert words in str(caught.value)
     transaction.send(dialog, RECEIPT, b"fine")
-    assert transaction.bodies == [b"fine"]
+    assert [bodies for _, _, bodies in transaction.sends] == [[b"fine"]]
 
 
 def test_a_handler_works_on_the_conversations_that_it_received_only(
@@ -291,7 +291,8 @@ def test_a_transaction_that_does_not_fit_into_a_commit_is_refused_where_it_grows
     with pytest.raises(TransactionTooLarge, match="Receive fewer messages at a time"):
         transaction.send(dialog, RECEIPT, body)
     transaction.send(dialog, RECEIPT, b"a small one fits")
-    assert len(transaction.bodies) == fits + 1
+    ((_, _, bodies),) = transaction.sends
+    assert len(bodies) == fits + 1
 
 
 def test_transactions_that_are_too_large_for_one_commit_together_use_several(servers: Servers, database: str) -> None:

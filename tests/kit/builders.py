@@ -188,10 +188,7 @@ class Side:
 
     def send(self, endpoint: Endpoint, *bodies: bytes, message_type: str = "reply") -> None:
         """A handler sends, and commits."""
-        count = len(bodies)
-        self.commit(
-            types=[message_type], send_endpoints=[endpoint.index] * count, send_types=[0] * count, send_bodies=[*bodies]
-        )
+        self.commit(sends=[(endpoint.index, message_type, [*bodies])])
 
     def end(self, endpoint: Endpoint, code: int = 0, description: str = "") -> None:
         """A handler ends, and commits."""

@@ -229,8 +229,8 @@ class History:
                 assert side.error is not None, "an Error was taken that never came"
                 side.error = None
                 side.errors_taken += 1
-        for index, body in zip(operations.send_endpoints, operations.send_bodies, strict=True):
-            self._at(index).outputs.append((commit.number, body))
+        for index, _, bodies in operations.sends:
+            self._at(index).outputs += [(commit.number, body) for body in bodies]
         for end in operations.ends:
             self._end(self._at(end.endpoint))
 

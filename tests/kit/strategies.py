@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import unicodedata
+from itertools import groupby
+from operator import itemgetter
 from typing import Final
 
 from hypothesis import strategies as st
@@ -124,22 +126,15 @@ claims: Final = st.builds(
 
 @st.composite
 def operations(draw: st.DrawFn) -> Operations:
-    """Operations whose columns fit together."""
-    types = draw(st.lists(texts, max_size=3))
-    sends = draw(
-        st.lists(st.tuples(counters, st.integers(0, len(types) - 1), st.binary(max_size=40)), max_size=5)
-        if types
-        else st.just([])
-    )
+    """Operations in the form in which they are read: what follows on one endpoint with one type stands together."""
+    runs = st.tuples(counters, texts, st.lists(st.binary(max_size=40), min_size=1, max_size=3))
+    sends = draw(st.lists(runs, max_size=4).map(lambda some: [next(g) for _, g in groupby(some, itemgetter(0, 1))]))
     receives = draw(st.lists(st.tuples(counters, counters), max_size=5))
     return Operations(
         begins=draw(st.lists(st.tuples(identifiers, begins), max_size=2)),
         receive_endpoints=[endpoint for endpoint, _ in receives],
         receive_positions=[position for _, position in receives],
-        types=types,
-        send_endpoints=[endpoint for endpoint, _, _ in sends],
-        send_types=[place for _, place, _ in sends],
-        send_bodies=[body for _, _, body in sends],
+        sends=sends,
         ends=draw(st.lists(st.builds(EndOperation, counters, ints, texts), max_size=3)),
     )
 

@@ -122,14 +122,7 @@ VALID: Final[dict[str, tuple[Decoder, bytes]]] = {
         encode_commit(
             Commit(
                 *(1, b"o" * 16, 1, bytes(32), 3),
-                Operations(
-                    types=["a", "b"],
-                    receive_endpoints=[0],
-                    receive_positions=[4],
-                    send_endpoints=[0],
-                    send_types=[1],
-                    send_bodies=[b"body"],
-                ),
+                Operations(receive_endpoints=[0], receive_positions=[4], sends=[(0, "a", [b"body"]), (1, "b", [b""])]),
                 output_acks=[(ANYWHERE, 2)],
                 rejected=[(1, 2)],
             )

@@ -147,13 +147,11 @@ class Reference:
         operations = commit.operations
         for index, position in zip(operations.receive_endpoints, operations.receive_positions, strict=True):
             self._consume(commit.number, self.table[index], position >> 2, bool(position & 1))
-        for index, kind, body in zip(
-            operations.send_endpoints, operations.send_types, operations.send_bodies, strict=True
-        ):
+        for index, name, body in ((index, name, body) for index, name, bodies in operations.sends for body in bodies):
             side = self.table[index]
             side.talked = True
             self._say(side.peer_at, Said(
-                self._order, Kind.MESSAGE, side.key[0], side.key[1], side.numbering, operations.types[kind], body, None
+                self._order, Kind.MESSAGE, side.key[0], side.key[1], side.numbering, name, body, None
             ))  # fmt: skip
             if side.numbering >= 0:
                 side.numbering += 1

@@ -46,7 +46,7 @@ def _journal(judged: Judged) -> str:
         f"{index}:{position >> 2}{'!' if position & 1 else ''}"
         for index, position in zip(operations.receive_endpoints, operations.receive_positions, strict=True)
     ]
-    sent = list(zip(operations.send_endpoints, operations.send_bodies, strict=True))
+    sent = [(index, body) for index, _, bodies in operations.sends for body in bodies]
     acks = [f"{to.topic}/{to.partition}:{counter}" for to, counter in decision.output_acks]
     return (
         f"@{record.offset} COMMIT {decision.number} of epoch {decision.epoch} by {_short(decision.owner)} "

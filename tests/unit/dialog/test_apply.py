@@ -116,10 +116,10 @@ def test_a_home_does_not_number_what_it_sends_on_a_sessions_dialog(pair: Pair) -
 def test_one_counter_runs_through_all_conversations_with_one_destination(pair: Pair) -> None:
     receivers = [pair.receiver(pair.begin(name)) for name in ("a", "b", "c")]
     pair.target.commit(
-        types=["x", "y"],
-        send_endpoints=[receivers[place].index for place in (2, 0, 1, 2)],
-        send_types=[1, 0, 1, 0],
-        send_bodies=[b"2", b"0", b"1", b"22"],
+        sends=[
+            (receivers[place].index, message_type, [body])
+            for place, message_type, body in ((2, "y", b"2"), (0, "x", b"0"), (1, "y", b"1"), (2, "x", b"22"))
+        ]
     )
     sent = pair.target.outputs(pair.home.address)
     assert [one.envelope.counter for one in sent] == [0, 1, 2, 3]
@@ -164,10 +164,7 @@ def test_a_conversation_can_be_begun_and_used_and_ended_in_one_commit(pair: Pair
     conversation = identifier("inside")
     pair.home.commit(
         begins=[(conversation, begin_block())],
-        types=["t"],
-        send_endpoints=[0],
-        send_types=[0],
-        send_bodies=[b"body"],
+        sends=[(0, "t", [b"body"])],
         ends=[EndOperation(0)],
     )
     assert [one.kind for one in pair.home.deliver(pair.target)] == [Kind.MESSAGE, Kind.END]
@@ -199,10 +196,7 @@ def test_receives_come_before_sends_and_sends_before_ends(pair: Pair) -> None:
     pair.target.commit(
         receive_endpoints=[receiver.index],
         receive_positions=[2 << 2],
-        types=["bye"],
-        send_endpoints=[receiver.index],
-        send_types=[0],
-        send_bodies=[b""],
+        sends=[(receiver.index, "bye", [b""])],
         ends=[EndOperation(receiver.index)],
     )
     assert [sent.kind for sent in pair.target.outputs(pair.home.address)] == [Kind.MESSAGE, Kind.END]

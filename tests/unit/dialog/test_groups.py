@@ -55,7 +55,7 @@ def test_a_commit_about_an_endpoint_that_is_not_there_halts(pair: Pair, index: i
     finish(pair, pair.begin("first"))
     for columns in (
         {"receive_endpoints": [index], "receive_positions": [4]},
-        {"types": ["t"], "send_endpoints": [index], "send_types": [0], "send_bodies": [b""]},
+        {"sends": [(index, "t", [b""])]},
         {"ends": [EndOperation(index)]},
         {"ends": [EndOperation(-1)]},
     ):

@@ -71,9 +71,7 @@ def test_a_commit_says_what_was_ingested_received_sent_and_ended(driver: Driver)
     assert commit.previous_hash == GENESIS_HASH
     assert commit.operations.receive_endpoints == [0, 1]
     assert commit.operations.receive_positions == [2 << 2, 2 << 2]
-    assert commit.operations.types == ["reply"]
-    assert commit.operations.send_endpoints == [0, 1, 1]
-    assert commit.operations.send_bodies == [b"one", b"two", b"three"]
+    assert commit.operations.sends == [(0, "reply", [b"one"]), (1, "reply", [b"two", b"three"])]
     assert [end.endpoint for end in commit.operations.ends] == [0]
     assert not commit.release
 
@@ -107,7 +105,7 @@ def test_one_commit_at_a_time(driver: Driver) -> None:
     driver.acknowledge(append)
     assert not driver.owner.committing
     (append,) = driver.owner.commit(0)
-    assert commit_of(append).operations.send_bodies == [b"another"]
+    assert commit_of(append).operations.sends == [(1, "reply", [b"another"])]
 
 
 def test_acknowledged_outputs_are_journaled(driver: Driver) -> None:

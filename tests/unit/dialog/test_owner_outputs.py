@@ -211,7 +211,7 @@ def test_a_release_takes_along_what_is_finished() -> None:
     driver.handle(b"1")
     effects = driver.owner.release(0)
     commit = commit_of(effects)
-    assert (commit.release, commit.operations.send_bodies) == (True, [b"1"])
+    assert (commit.release, commit.operations.sends) == (True, [(0, "reply", [b"1"])])
     assert emitted(driver.acknowledge(effects[0])) == {HERE: [b"1"]}
 
 

@@ -208,7 +208,8 @@ def test_a_changed_journal_halts(worked: Driver) -> None:
     worked.commit()
     first = decode(worked.journal[1])
     assert isinstance(first, Commit)
-    first.operations.send_bodies = [b"another answer"[:9]]
+    ((index, message_type, _),) = first.operations.sends
+    first.operations.sends = [(index, message_type, [b"another answer"[:9]])]
     worked.journal[1] = encode_commit(first)
     (halted,) = successor(worked).recover()
     assert isinstance(halted, Halted)

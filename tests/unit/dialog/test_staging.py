@@ -9,7 +9,7 @@ import pytest
 
 from konverse.dialog.staging import OwnerSettings, Staging
 from konverse.dialog.transaction import Transaction
-from konverse.schemas.journal import GENESIS_HASH, Commit, encode_commit
+from konverse.schemas.journal import GENESIS_HASH, Commit, Operations, encode_commit
 from konverse.schemas.limits import (
     BODY_BYTES_MAX,
     COMMIT_BYTES_TARGET,
@@ -40,17 +40,7 @@ def taken(staging: Staging) -> Transaction:
 def commit(staging: Staging, side: Side) -> None:
     """What an owner does with what was finished."""
     operations, transactions = staging.merge()
-    names = (
-        "begins",
-        "receive_endpoints",
-        "receive_positions",
-        "types",
-        "send_endpoints",
-        "send_types",
-        "send_bodies",
-        "ends",
-    )
-    side.commit(**{name: getattr(operations, name) for name in names})
+    side.commit(**{name: getattr(operations, name) for name in Operations.__dataclass_fields__})
     staging.release(transactions)
 
 
@@ -185,10 +175,9 @@ def test_several_transactions_share_a_commit(pair: Pair) -> None:
     assert len(transactions) == 3
     assert operations.receive_endpoints == [0, 1, 2]
     assert operations.receive_positions == [4, 4, 4]
-    assert operations.types == ["x", "y", "z"]
-    assert operations.send_types == [0, 1, 1, 2, 0]
-    assert operations.send_endpoints == [0, 0, 1, 2, 2]
-    assert operations.send_bodies == [b"x", b"y", b"y", b"z", b"x"]
+    assert operations.sends == [
+        (0, "x", [b"x"]), (0, "y", [b"y"]), (1, "y", [b"y"]), (2, "z", [b"z"]), (2, "x", [b"x"])
+    ]  # fmt: skip
     assert staging.finished == []
 
 
@@ -211,7 +200,7 @@ def test_what_is_rolled_back_waits_as_before_behaviour_74(pair: Pair) -> None:
     transaction.send(transaction.group, "reply", b"never")
     transaction.end(transaction.group)
     staging.roll_back(transaction)
-    assert ([*transaction.runs], [*transaction.ends], transaction.received) == ([], [], {})
+    assert ([*transaction.sends], [*transaction.ends], transaction.received) == ([], [], {})
     assert pair.target.state.digest() == before
     assert not pair.receiver(conversation).held
     assert staging.merge()[0].receive_endpoints == []

@@ -36,7 +36,7 @@ def test_nothing_can_be_sent_on_a_conversation_that_ended(pair: Pair, ended: str
         pair.home.deliver(pair.target)
     with pytest.raises(InvalidState, match=f"cannot send on conversation {receiver.id}: it is {state}.*Begin a new"):
         transaction.send(receiver, "reply")
-    assert not transaction.runs
+    assert not transaction.sends
 
 
 def test_nothing_can_be_sent_behind_the_end_of_the_same_transaction(pair: Pair) -> None:
@@ -46,7 +46,7 @@ def test_nothing_can_be_sent_behind_the_end_of_the_same_transaction(pair: Pair) 
     with pytest.raises(InvalidState, match=f"cannot send on conversation {one.id}: it is ended in this transaction"):
         transaction.send(one, "reply")
     transaction.send(two, "reply")
-    assert transaction.runs == [(two.index, "reply", 0)]
+    assert transaction.sends == [(two.index, "reply", [b""])]
 
 
 def test_a_conversation_is_ended_once_behaviour_118(pair: Pair) -> None:
@@ -89,7 +89,7 @@ def test_a_conversation_that_has_sent_nothing_can_be_used_and_ended(pair: Pair) 
     transaction = of(pair.home, one)
     transaction.send(initiator, "order")
     transaction.end(initiator)
-    assert (len(transaction.runs), len(transaction.ends)) == (1, 1)
+    assert (len(transaction.sends), len(transaction.ends)) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_another_group_is_not_touched(pair: Pair) -> None:
         transaction.send(foreign, "reply")
     with pytest.raises(DialogNotFound, match=refusal):
         transaction.end(foreign)
-    assert not transaction.runs
+    assert not transaction.sends
     assert not transaction.ends
 
 
@@ -134,7 +134,7 @@ def test_a_transaction_that_stages_nothing_shares_no_list_that_another_fills(pai
     filled, empty = of(pair.target, one), of(pair.target, two)
     filled.send(one, "reply")
     filled.end(one)
-    assert ([*empty.runs], [*empty.ends], empty.received) == ([], [], {})
+    assert ([*empty.sends], [*empty.ends], empty.received) == ([], [], {})
 
 
 def test_a_member_of_the_group_without_messages_can_be_used(pair: Pair) -> None:
@@ -144,7 +144,7 @@ def test_a_member_of_the_group_without_messages_can_be_used(pair: Pair) -> None:
     assert transaction.members == [one]
     transaction.send(two, "reply")
     transaction.end(two)
-    assert transaction.runs == [(two.index, "reply", 0)]
+    assert transaction.sends == [(two.index, "reply", [b""])]
 
 
 # ------------------------------------------------------------------------------------------------------ with statement
@@ -154,7 +154,7 @@ def test_a_member_of_the_group_without_messages_can_be_used(pair: Pair) -> None:
 def test_a_with_block_commits_or_rolls_back_once(pair: Pair, fails: bool) -> None:
     outcomes: list[bool] = []
     transaction = of(pair.target, pair.receiver(pair.begin()))
-    transaction.done = lambda _, commits: outcomes.append(commits)
+    transaction._scope.done = lambda _, commits: outcomes.append(commits)
     try:
         with transaction as the_same:
             assert the_same is transaction
@@ -197,7 +197,7 @@ def test_nothing_can_be_done_behind_the_with_block(pair: Pair) -> None:
         transaction.send(receiver, "reply")
     with pytest.raises(InvalidState, match=over):
         transaction.end(receiver)
-    assert len(transaction.bodies) == 1
+    assert transaction.sends == [(receiver.index, "reply", [b""])]
 
 
 def test_what_is_no_conversation_of_a_transaction_is_refused(pair: Pair) -> None:

@@ -23,12 +23,12 @@ def pair() -> Pair:
     return Pair()
 
 
-def feed_of(pair: Pair) -> ViewFeed:
+def feed_of(pair: Pair, interval_ms: int | None = INTERVAL_MS) -> ViewFeed:
     """The view of the target."""
     fold = Fold(log_of())
     fold.state = pair.target.state
     fold.head.owner, fold.head.claim_offset, fold.head.offset = identifier("owner"), 3, 9
-    return ViewFeed(fold, INTERVAL_MS)
+    return ViewFeed(fold, interval_ms)
 
 
 def forget(pair: Pair, conversation: bytes) -> None:
@@ -153,6 +153,17 @@ def test_a_view_is_not_due_before_its_interval(pair: Pair) -> None:
     pair.send(conversation)
     assert feed.due(INTERVAL_MS - 1) is None
     assert feed.due(INTERVAL_MS) is not None
+
+
+def test_without_a_view_nothing_is_packed_and_nothing_is_kept(pair: Pair) -> None:
+    feed, state = feed_of(pair, interval_ms=None), pair.target.state
+    for name in ("one", "two"):
+        conversation = pair.begin(name)
+        assert state.changed
+        forget(pair, conversation)
+        assert state.forgotten
+        assert feed.due(0, last=True) is None
+        assert (state.changed, state.forgotten) == ([], [])
 
 
 def test_a_conversation_that_is_over_is_deleted(pair: Pair) -> None:

@@ -32,10 +32,7 @@ def written(changes: dict[str, Any]) -> bytes:
     plain = commit(
         receive_endpoints=[0],
         receive_positions=[4],
-        types=["a", "b"],
-        send_endpoints=[0, 1],
-        send_types=[0, 1],
-        send_bodies=[b"xx", b"y"],
+        sends=[(0, "a", [b"xx"]), (1, "b", [b"y"])],
     )
     out = BytesIO()
     schemaless_writer(out, JOURNAL_SCHEMA, ("konverse.Commit", commit_to_avro(plain) | changes), strict=True)
@@ -65,7 +62,22 @@ def test_columns_that_do_not_fit_together_are_malformed(changes: dict[str, Any],
 def test_columns_that_fit_together_are_not() -> None:
     record = decode(written({}))
     assert isinstance(record, Commit)
-    assert record.operations.send_bodies == [b"xx", b"y"]
+    assert record.operations.sends == [(0, "a", [b"xx"]), (1, "b", [b"y"])]
+
+
+@pytest.mark.parametrize(
+    ("sends", "read"),
+    [
+        ([(7, "a", [b"1"]), (7, "a", [b"2"])], [(7, "a", [b"1", b"2"])]),
+        ([(7, "a", [b"1"]), (7, "b", [b"2"]), (7, "a", [b""])],) * 2,
+        ([(7, "a", [b"1"]), (8, "a", [b"2", b"3"]), (7, "a", [b"4"])],) * 2,
+    ],
+    ids=["one run", "types", "endpoints"],
+)
+def test_outputs_keep_their_order_and_are_read_in_runs(sends: Any, read: Any) -> None:
+    record = decode(encode_commit(commit(sends=sends)))
+    assert isinstance(record, Commit)
+    assert record.operations.sends == read
 
 
 def test_columns_are_little_endian_wherever_they_are_written() -> None:
@@ -109,10 +121,9 @@ def test_what_is_neither_claim_nor_commit_is_malformed(data: bytes) -> None:
     [
         ({}, False),
         ({"receive_endpoints": [0]}, True),
-        ({"send_endpoints": [0]}, True),
+        ({"sends": [(0, "a", [b""])]}, True),
         ({"ends": [None]}, True),
         ({"begins": [None]}, True),
-        ({"types": ["alone"]}, False),
     ],
 )
 def test_operations_are_true_when_there_are_any(columns: dict[str, Any], anything: bool) -> None:
