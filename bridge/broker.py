@@ -84,6 +84,8 @@ class Broker:
         Behaviours 11, 17.
         """
         check_name("contract", name)
+        if not isinstance(sent_by, Mapping):
+            raise BadInput(f"contract {name!r} maps message types to INITIATOR, TARGET or ANY; it cannot be {sent_by!r}")
         try:
             value = Contract(name, {kind: SentBy(side) for kind, side in sent_by.items()})
         except ValueError as error:
@@ -167,6 +169,10 @@ class Broker:
         ContractNotFound (8425), also when the target service does not accept the contract.
         """
         self._check_open()
+        if related_to is not None and not isinstance(related_to, Dialog):
+            raise BadInput(f"`related_to` is a dialog that this process began, not {related_to!r}")
+        if conversation_id is not None and not isinstance(conversation_id, uuid.UUID):
+            raise BadInput(f"`conversation_id` is a uuid.UUID, not {conversation_id!r}")
         catalog = self.catalog
         source, target = catalog.get(Service, from_service), catalog.get(Service, to_service)
         catalog.get(Contract, contract)

@@ -7,7 +7,7 @@ not flood the terminal.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
@@ -130,7 +130,7 @@ class LogReader:
         except KafkaException as error:
             raise unavailable(f"the ends of {topic}/{partition} cannot be read", error) from None
 
-    def read(self, topic: str, partition: int, start: int, end: int) -> Iterator[tuple[list[Message], int]]:
+    def read(self, topic: str, partition: int, start: int, end: int) -> Generator[tuple[list[Message], int]]:
         """Chunks of records from `start` up to before `end`, each with the offset where the log goes on."""
         if start >= end:
             return

@@ -12,6 +12,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
@@ -58,6 +59,9 @@ log: Final = logging.getLogger("konverse.owning")
 
 OUTPUT_LINGER_MS: Final = 0
 """Outputs come a window at a time; waiting for more would only delay them."""
+
+READ_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Of a log that is folded, about so much is in memory at a time."""
 
 ROOM_S: Final = 5.0
 """How long outputs wait for room in the producer's buffer before their destination is left alone for a while."""
@@ -197,8 +201,11 @@ class Owning:
     # ------------------------------------------------------------------------------------------------------ effects
 
     def _do(self, number: int, owner: Owner, effects: list[Effect]) -> None:
-        for effect in effects:
-            _EFFECTS[type(effect)](self, number, owner, effect)
+        """Turn effects into calls; what is read leads to further effects, which come first."""
+        todo = deque(effects)
+        while todo:
+            effect = todo.popleft()
+            todo.extendleft(reversed(_EFFECTS[type(effect)](self, number, owner, effect) or ()))
 
     def _append(self, _number: int, owner: Owner, effect: Append) -> None:
         report = partial(self._on_append, owner, time.perf_counter())
@@ -230,30 +237,34 @@ class Owning:
         for alarm in owner.fold.alarms[known:]:
             log.error("%s", alarm)
 
-    def _read_journal(self, number: int, owner: Owner, effect: ReadJournal) -> None:
+    def _read_journal(self, _number: int, owner: Owner, effect: ReadJournal) -> list[Effect]:
         def event(messages: list[Message], at: int) -> JournalRead:
             return JournalRead(
                 [JournalRecord(m.offset() or 0, m.value() or b"", m.timestamp()[1]) for m in messages], at
             )
 
-        self._read(number, owner, self._journal, effect, event)
+        return self._read(owner, self._journal, effect, event)
 
-    def _read_data(self, number: int, owner: Owner, effect: ReadData) -> None:
-        self._read(number, owner, self.queue.topic, effect, lambda messages, at: DataRead(columns_of(messages, at)[0]))
+    def _read_data(self, _number: int, owner: Owner, effect: ReadData) -> list[Effect]:
+        return self._read(owner, self.queue.topic, effect, lambda messages, at: DataRead(columns_of(messages, at)[0]))
 
-    def _read(self, number: int, owner: Owner, topic: str, effect: ReadJournal | ReadData, event: Any) -> None:
-        """Read a range whole, then tell the owner: it may ask for other ranges in between."""
+    def _read(self, owner: Owner, topic: str, effect: ReadJournal | ReadData, event: Any) -> list[Effect]:
+        """Read a range, or the beginning of a large one, and tell the owner: it asks for what it needs further."""
+        number, at, size = owner.identity.partition, effect.start, 0
+        messages: list[Message] = []
         try:
-            chunks = list(self._log.read(topic, number, effect.start, effect.end))
+            with closing(self._log.read(topic, number, effect.start, effect.end)) as chunks:
+                for chunk, at in chunks:  # noqa: B007  # where the last chunk ended
+                    messages += chunk
+                    size += sum(len(message) for message in chunk)
+                    if size >= READ_BYTES_MAX:
+                        break
         except LogTruncated:
-            self._do(number, owner, owner.step(OutOfRange(), now_ms()))
-            return
+            return owner.step(OutOfRange(), now_ms())
         except KafkaUnavailable as error:
             log.warning("%s/%d is let go: %s", topic, number, error)
-            self._do(number, owner, owner.step(Appended(None), now_ms()))
-            return
-        messages = [message for chunk, _ in chunks for message in chunk]
-        self._do(number, owner, owner.step(event(messages, chunks[-1][1]), now_ms()))
+            return owner.step(Appended(None), now_ms())
+        return owner.step(event(messages, at), now_ms())
 
     def _emit(self, _number: int, owner: Owner, effect: Emit) -> None:
         self._emits.append((owner, effect))
@@ -345,7 +356,7 @@ class Owning:
             self._emits.extend((owner, effect) for effect in effects if isinstance(effect, Emit))
 
 
-_EFFECTS: Final[dict[type, Callable[[Owning, int, Owner, Any], None]]] = {
+_EFFECTS: Final[dict[type, Callable[[Owning, int, Owner, Any], list[Effect] | None]]] = {
     Append: Owning._append,  # noqa: SLF001  # the table belongs to the class
     ReadJournal: Owning._read_journal,  # noqa: SLF001
     ReadData: Owning._read_data,  # noqa: SLF001

@@ -19,7 +19,7 @@ from confluent_kafka import Message
 from konverse.dialog.owner import LEADING, Owner
 from konverse.dialog.states import State
 from konverse.dialog.transaction import Transaction
-from konverse.schemas.errors import BrokerClosed, OutcomeUnknown, SteppedDown
+from konverse.schemas.errors import BrokerClosed, InvalidSettings, OutcomeUnknown, SteppedDown
 from konverse.schemas.records import Role
 
 from .collector import freeze_once, without_collector
@@ -111,6 +111,9 @@ class Reader:
 
         The exception of a handler rolls its transaction back, ends the others after theirs, and is raised here.
         """
+
+        if threads < 1:
+            raise InvalidSettings(f"a handler needs at least one thread, not {threads}")
 
         def work() -> None:
             for transaction in self:

@@ -3,11 +3,11 @@
     KonverseError
     ├── BadInput                     the caller asked for something that cannot be
     │   ├── InvalidName
-    │   ├── UnknownObject            ├── AlreadyExists        ├── ObjectInUse
-    │   │   ├── ServiceNotFound      ├── InvalidContract      ├── WrongDirection
-    │   │   ├── ContractNotFound     ├── NotInContract        ├── BodyTooLarge
-    │   │   ├── MessageTypeNotFound  ├── InvalidState         ├── TransactionTooLarge
-    │   │   ├── QueueNotFound        └── InvalidSettings
+    │   ├── UnknownObject            ├── AlreadyExists        ├── WrongDirection
+    │   │   ├── ServiceNotFound      ├── InvalidContract      ├── BodyTooLarge
+    │   │   ├── ContractNotFound     ├── NotInContract        ├── TransactionTooLarge
+    │   │   ├── MessageTypeNotFound  └── InvalidState         └── InvalidSettings
+    │   │   ├── QueueNotFound
     │   │   └── DialogNotFound
     ├── ConversationEnded            the peer ended; nothing was written
     ├── Unavailable                  a server cannot be reached
@@ -92,12 +92,6 @@ class AlreadyExists(BadInput):
     """An object of that kind and name exists already."""
 
     number = 2714
-
-
-class ObjectInUse(BadInput):
-    """The object cannot be dropped while something refers to it."""
-
-    number = 15138
 
 
 class InvalidContract(BadInput):

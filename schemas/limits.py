@@ -37,9 +37,6 @@ COMMIT_BYTES_TARGET: Final = 786_432
 TRANSACTION_BYTES_MAX: Final = 4_194_304
 """Bodies that one transaction sends. It may join a commit that is nearly full, and still fits into one record."""
 
-JOURNAL_OPERATIONS_MAX: Final = 65_535
-"""Message types of one commit are numbered with 16 bits."""
-
 COMMIT_GROUPS_MAX: Final = 10_000
 """Transactions that share one commit, however large `batch` is set: bounds what a crash sends back to the handlers."""
 
@@ -63,9 +60,6 @@ OUTBOX_RECORDS_MAX: Final = 200_000
 
 SUFFIX_CACHE_ENTRIES_MAX: Final = 4_096
 """Distinct envelope endings that a decoder remembers; an application has as many as message types and homes."""
-
-NOTICES_OPEN_MAX: Final = 10_000
-"""Gaps remembered so that each is answered once; the oldest is forgotten first, which costs one notice more."""
 
 MAILBOX_ENTRIES_MAX: Final = 10_000
 """Bounced records kept at a home partition until their writer confirms; the oldest goes first and is counted."""

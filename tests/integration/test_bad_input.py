@@ -164,6 +164,10 @@ REFUSED: Final[dict[str, tuple[Callable[[Broker], object], type[KonverseError], 
     "a partition twice": (lambda b: b.reader("Orders", partitions=(0, 0)), InvalidSettings, None, "name each once"),
     "no partition": (lambda b: b.reader("Orders", partitions=()), InvalidSettings, None, "leave it out for a share"),
     "a text for a key": (lambda b: begin(b, key="k"), InvalidSettings, None, "not str"),
+    "a relation to what is no dialog": (lambda b: begin(b, related_to=UUID(int=1)), BadInput, None, "`related_to` is a dialog"),
+    "a text for a conversation": (lambda b: begin(b, conversation_id="c"), BadInput, None, "is a uuid.UUID, not 'c'"),
+    "a contract of a list": (lambda b: b.create_contract("new", [ORDER]), BadInput, None, "maps message types"),
+    "a handler without threads": (lambda b: b.reader("Orders").run(print, threads=0), InvalidSettings, None, "one thread"),
     "a view without Redis": (lambda b: b.view("Orders"), InvalidSettings, None, "no Redis was named"),
 }
 

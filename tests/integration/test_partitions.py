@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from konverse.bridge.reader import Reader
+from konverse.dialog.events import DataRead, Effect, JournalRead
+from konverse.dialog.owner import Owner
 from tests.kit.oracle import prove_exactly_once
 from tests.kit.servers import Servers
 from tests.kit.shop import (
@@ -28,3 +30,30 @@ def test_a_reader_takes_the_partitions_that_it_is_told_to_take(servers: Servers,
         for reader in readers:
             reader.close()
         prove_exactly_once(servers.bootstrap, queue_of(broker, "Orders"), queue_of(broker, "Shop"), sent)
+
+
+def test_a_partition_is_recovered_piece_by_piece(
+    servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        send_orders(broker, dialogs=20, messages=400)
+        with broker.reader("Orders", batch=5, max_messages=2, timeout=1) as reader:
+            assert answer(reader) == 400
+            (before,) = (owner.fold for owner in reader.owners)
+        pieces: list[int] = []
+
+        def counted(owner: Owner, event: object, now_ms: int) -> list[Effect]:
+            if isinstance(event, DataRead | JournalRead):
+                pieces.append(owner.fold.state.ingest_to)
+            return step(owner, event, now_ms)
+
+        step = Owner.step
+        monkeypatch.setattr(Owner, "step", counted)
+        monkeypatch.setattr("konverse.bridge.owning.READ_BYTES_MAX", 1)
+        monkeypatch.setattr("konverse.bridge.kafka.FETCH_RECORDS", 7)
+        with broker.reader("Orders", partitions=(0,)) as reader:
+            (after,) = (owner.fold for owner in reader.owners)
+            assert after.state.digest() == before.state.digest()
+        assert len(pieces) > 50, "400 records and 40 commits, 8 of a log at a time"
+        assert pieces == sorted(pieces)
