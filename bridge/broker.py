@@ -15,6 +15,7 @@ from konverse.routing.partitioning import choose_home, choose_partition
 from konverse.schemas.catalog import DEFAULT, CatalogObject, Contract, MessageType, Queue, SentBy, Service
 from konverse.schemas.errors import (
     AlreadyExists,
+    BadInput,
     BrokerClosed,
     ContractNotFound,
     InvalidContract,
@@ -85,7 +86,9 @@ class Broker:
         """
         check_name("contract", name)
         if not isinstance(sent_by, Mapping):
-            raise BadInput(f"contract {name!r} maps message types to INITIATOR, TARGET or ANY; it cannot be {sent_by!r}")
+            raise BadInput(
+                f"contract {name!r} maps message types to INITIATOR, TARGET or ANY; it cannot be {sent_by!r}"
+            )
         try:
             value = Contract(name, {kind: SentBy(side) for kind, side in sent_by.items()})
         except ValueError as error:

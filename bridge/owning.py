@@ -90,6 +90,7 @@ class Owning:
         """Outputs that the producer has."""
         self._refusal: tuple[str, int] | None = None
         self._stopped: deque[tuple[int, Stopped | Halted]] = deque()
+        self._ticked_at = 0
         self.on_done: Callable[[Owner, Transaction, bool], None] | None = None
         """Told of each transaction whose `with` block ends: with True to commit, False to roll back."""
 
@@ -173,10 +174,10 @@ class Owning:
         self._take_outcomes()
         self._pump_outputs()
         now = now_ms()
-        for number, owner in list(self.owners.items()):
-            effects = owner.step(Tick(), now)
-            if effects:
-                self._do(number, owner, effects)
+        if now != self._ticked_at:
+            self._ticked_at = now
+            for number, owner in list(self.owners.items()):
+                self._do(number, owner, owner.step(Tick(), now))
         if self._view is not None:
             while self._view.lost:
                 self._lost_view(self._view.lost.popleft(), now)

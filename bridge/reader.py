@@ -111,7 +111,6 @@ class Reader:
 
         The exception of a handler rolls its transaction back, ends the others after theirs, and is raised here.
         """
-
         if threads < 1:
             raise InvalidSettings(f"a handler needs at least one thread, not {threads}")
 

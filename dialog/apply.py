@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from konverse.schemas.envelope import encode_suffix
+from konverse.schemas.envelope import encode_suffix, type_suffix
 from konverse.schemas.errors import PartitionHalted
 from konverse.schemas.journal import SYSTEM_BITS, TOOK_ERROR, Commit, Operations
 from konverse.schemas.records import FIRST, NO_SEQUENCE, Kind, Suffix
@@ -63,7 +63,6 @@ def _receive(state: Partition, operations: Operations) -> None:
 def _send(state: Partition, operations: Operations) -> None:
     """Outputs into the streams of their destinations, those of one conversation and type at once."""
     table = state.table
-    suffixes: dict[str, bytes] = {}
     make = tuple.__new__  # a call of Run() itself takes twice as long
     for index, name, bodies in operations.sends:
         endpoint = (table[index] if index < len(table) else None) or _known(state, index)
@@ -71,12 +70,9 @@ def _send(state: Partition, operations: Operations) -> None:
             bodies = bodies[_send_first(state, endpoint, name, bodies[0]) :]  # noqa: PLW2901
             if not bodies:
                 continue
-        suffix = suffixes.get(name)
-        if suffix is None:
-            suffix = suffixes[name] = encode_suffix(Suffix(name))
         stream, conversation, sequence = endpoint.stream, endpoint.conversation, endpoint.sent
         prefix = stream.heads[endpoint.role] + conversation
-        stream.push(make(Run, (prefix, endpoint.key or conversation, sequence, suffix, bodies)))
+        stream.push(make(Run, (prefix, endpoint.key or conversation, sequence, type_suffix(name), bodies)))
         if sequence != NO_SEQUENCE:
             endpoint.sent = sequence + len(bodies)
         if not endpoint.changed:

@@ -13,7 +13,7 @@ from zlib import crc32
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.limits import VIEW_BUCKETS, VIEW_VALUE_BYTES_MAX
 from konverse.schemas.records import Role
-from konverse.schemas.varint import LOW_MASK, SMALL, read_varint, varint
+from konverse.schemas.varint import read_varint, varint
 
 from .endpoint import Endpoint
 from .fold import Fold
@@ -82,7 +82,7 @@ def pack(endpoint: Endpoint) -> bytes:
         -1,
         0,
     )
-    return bytes((endpoint.state,)) + b"".join([SMALL[n] if 0 <= n <= LOW_MASK else varint(n) for n in numbers])
+    return bytes((endpoint.state,)) + b"".join(map(varint, numbers))
 
 
 def unpack(field: bytes, value: bytes) -> Row:

@@ -10,6 +10,10 @@ LOW_MASK: Final = (1 << LOW_BITS) - 1
 
 def varint(number: int) -> bytes:
     """Avro long."""
+    return SMALL[number] if 0 <= number <= LOW_MASK else _varint(number)
+
+
+def _varint(number: int) -> bytes:
     zigzag = (number << 1) ^ (number >> 63)
     out = bytearray()
     while zigzag > 0x7F:
@@ -40,7 +44,7 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
     return (zigzag >> 1) ^ -(zigzag & 1), at + 1
 
 
-SMALL: Final[list[bytes]] = [varint(number) for number in range(LOW_MASK + 1)]
+SMALL: Final[list[bytes]] = [_varint(number) for number in range(LOW_MASK + 1)]
 """Varints of 0 to 8191. Larger numbers are a low part from `_LOW` and a high part that changes every 8192."""
 
 _LOW: Final[list[bytes]] = [bytes((((n << 1) & 0x7F) | 0x80, ((n << 1) >> 7) | 0x80)) for n in range(LOW_MASK + 1)]

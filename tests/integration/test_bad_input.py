@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -51,6 +52,7 @@ pytestmark = pytest.mark.stack
 
 NOT_BYTES: Any = "text"
 NOTHING: Any = None
+NO_MAPPING: Any = ["a type"]
 
 
 @pytest.fixture(scope="module")
@@ -164,10 +166,20 @@ REFUSED: Final[dict[str, tuple[Callable[[Broker], object], type[KonverseError], 
     "a partition twice": (lambda b: b.reader("Orders", partitions=(0, 0)), InvalidSettings, None, "name each once"),
     "no partition": (lambda b: b.reader("Orders", partitions=()), InvalidSettings, None, "leave it out for a share"),
     "a text for a key": (lambda b: begin(b, key="k"), InvalidSettings, None, "not str"),
-    "a relation to what is no dialog": (lambda b: begin(b, related_to=UUID(int=1)), BadInput, None, "`related_to` is a dialog"),
+    "a relation to what is no dialog": (
+        lambda b: begin(b, related_to=uuid.uuid4()),
+        BadInput,
+        None,
+        "`related_to` is a dialog",
+    ),
     "a text for a conversation": (lambda b: begin(b, conversation_id="c"), BadInput, None, "is a uuid.UUID, not 'c'"),
-    "a contract of a list": (lambda b: b.create_contract("new", [ORDER]), BadInput, None, "maps message types"),
-    "a handler without threads": (lambda b: b.reader("Orders").run(print, threads=0), InvalidSettings, None, "one thread"),
+    "a contract of a list": (lambda b: b.create_contract("new", NO_MAPPING), BadInput, None, "maps message types"),
+    "a handler without threads": (
+        lambda b: b.reader("Orders").run(print, threads=0),
+        InvalidSettings,
+        None,
+        "one thread",
+    ),
     "a view without Redis": (lambda b: b.view("Orders"), InvalidSettings, None, "no Redis was named"),
 }
 
