@@ -6,7 +6,7 @@ import secrets
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Self
 
@@ -39,6 +39,7 @@ from .reader import Reader
 from .sending import Sender
 from .settings import ReaderOptions, Settings
 from .topics import DATA_CONFIG, JOURNAL_CONFIG, Topics
+from .verifier.reading import Verification
 from .view import ViewStore, ViewWriter, connect_redis
 
 
@@ -250,6 +251,11 @@ class Broker:
         if not self.settings.redis:
             raise InvalidSettings("no Redis was named; connect with redis='redis://host:port' to see the view")
         return ViewStore(connect_redis(self.settings.redis), self.catalog.get(Queue, queue))
+
+    def verification(self, queues: Sequence[Queue]) -> Verification:
+        """The logs of these queues as they end now, to be verified: `run` it, then close it."""
+        self._check_open()
+        return Verification(self._kafka, queues)
 
     def flush(self, timeout: float | None = None) -> None:
         """Return when Kafka has everything that was begun, sent and ended here; OutcomeUnknown when it stays silent."""

@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 from konverse.schemas.errors import BadInput, KonverseError, StackError
 
 from .show import list_catalog, view
+from .verify import verify
 
 COMMANDS: Final = "konverse.commands"
 _EXIT_CODES: Final[tuple[tuple[type[KonverseError], int], ...]] = ((BadInput, 2), (StackError, 3), (KonverseError, 1))
@@ -65,6 +66,7 @@ def konverse(
 
 app.command("view")(view)
 app.command("list")(list_catalog)
+app.command("verify")(verify)
 
 for _command in entry_points(group=COMMANDS):
     app.add_typer(_command.load(), name=_command.name)

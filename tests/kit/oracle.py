@@ -11,11 +11,16 @@ import hashlib
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, TopicPartition
 
+from konverse.bridge.kafka import Kafka
+from konverse.bridge.settings import Settings
+from konverse.bridge.verifier.check import Finding
+from konverse.bridge.verifier.reading import Verification
 from konverse.schemas.catalog import Queue
 from konverse.schemas.envelope import HEADER, decode
 from konverse.schemas.errors import MalformedRecord
@@ -305,8 +310,9 @@ def prove_exactly_once(
 
     `sent` has the bodies that were acknowledged, by conversation, in the order of the calls. With `replies` every
     commit that consumed n messages of a conversation sent n replies on it, and those, each with a body of its own,
-    are what its initiator accepted, in order.
+    are what its initiator accepted, in order. The product's own verifier has to come to the same.
     """
+    assert verify(bootstrap, [target, home]) == []
     targets, homes = read_queue(bootstrap, target), read_queue(bootstrap, home)
     received, answered = sides_of(targets, Role.TARGET), sides_of(homes, Role.INITIATOR)
     assert not any(history.undecodable for history in (*targets, *homes))
@@ -329,6 +335,12 @@ def prove_exactly_once(
         sum(history.void for history in targets),
         sum(history.duplicates for history in every),
     )
+
+
+def verify(bootstrap: str, queues: list[Queue]) -> list[Finding]:
+    """What `konverse verify` finds."""
+    with closing(Verification(Kafka(Settings(kafka=f"kafka://{bootstrap}")), queues)) as verification:
+        return verification.run()[1]
 
 
 def _prove_answers(side: Side, initiator: Side, seen: set[bytes]) -> None:

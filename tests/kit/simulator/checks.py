@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from konverse.bridge.verifier.check import Finding, PartitionVerdict, compare, judge
+from konverse.bridge.verifier.second_fold import SecondFold, Side
 from konverse.dialog.owner import Owner
 from konverse.dialog.view import unpack
 from konverse.schemas.envelope import decode
@@ -13,31 +15,32 @@ from konverse.schemas.records import Kind, Role
 
 from .failure import SimulationFailure
 from .places import Place
-from .reference import Reference, Said, Side
 from .sending import Plan
 from .world import World
-
-UNSAID = "not said by any commit that counts"
 
 
 def check(world: World) -> None:
     """Raise SimulationFailure with everything that does not hold."""
-    references: dict[Address, Reference] = {}
-    for place in world.places:
-        reference = Reference(place.address, place.shadow.state.writer_id)
-        reference.fold(place.judge.judged, place.data.records)
-        references[place.address] = reference
-    problems = list(_problems(world, references))
+    owners = {place.shadow.state.writer_id for place in world.places}
+    verdicts = [judge(place.verified(), place.journal.records, place.data.records, owners) for place in world.places]
+    references = {verdict.place.address: verdict.fold for verdict in verdicts}
+    problems = [f"{rule}: {where}: {text}" for rule, where, text in _findings(verdicts)]
+    problems += _problems(world, references)
     if problems:
         raise SimulationFailure("\n".join(problems[:12]))
     _count(world, references)
 
 
-def _problems(world: World, references: dict[Address, Reference]) -> Iterator[str]:
+def _findings(verdicts: list[PartitionVerdict]) -> Iterator[Finding]:
+    """What `konverse verify` would say."""
+    for verdict in verdicts:
+        yield from verdict.findings
+    yield from compare(verdicts)
+
+
+def _problems(world: World, references: dict[Address, SecondFold]) -> Iterator[str]:
     for place in world.places:
         reference = references[place.address]
-        yield from (f"{problem} ({place.name})" for problem in place.judge.problems)
-        yield from reference.problems
         yield from _folds(world, place, reference)
         yield from _counters(reference)
         yield from _drained(world, place, reference)
@@ -51,7 +54,7 @@ def _problems(world: World, references: dict[Address, Reference]) -> Iterator[st
 # ----------------------------------------------------------------------------------------------------- I1, I2, I3
 
 
-def _folds(world: World, place: Place, reference: Reference) -> Iterator[str]:
+def _folds(world: World, place: Place, reference: SecondFold) -> Iterator[str]:
     """The product's fold, the owner's live state and the reference are one."""
     place.follow(place.journal.end)
     state, head, judge = place.shadow.state, place.shadow.head, place.judge
@@ -107,7 +110,7 @@ def _owner_of(world: World, place: Place) -> Owner:
 # --------------------------------------------------------------------------------------------------------- I4, L1
 
 
-def _counters(reference: Reference) -> Iterator[str]:
+def _counters(reference: SecondFold) -> Iterator[str]:
     for writer, counters in reference.accepted.items():
         if counters != list(range(len(counters))):
             yield f"I4: writer {writer.hex()} was accepted with counters {counters}"
@@ -120,7 +123,7 @@ def _counters(reference: Reference) -> Iterator[str]:
             yield f"I7: {side.key} was consumed out of order"
 
 
-def _drained(world: World, place: Place, reference: Reference) -> Iterator[str]:
+def _drained(world: World, place: Place, reference: SecondFold) -> Iterator[str]:
     state = _owner_of(world, place).fold.state
     unattended = _unattended(world)
     if state.unread != sum(len(endpoint.queue) for endpoint in state.live()):
@@ -166,8 +169,8 @@ def _view(place: Place) -> Iterator[str]:
 # ------------------------------------------------------------------------------------------------------------- I8
 
 
-def _outputs(world: World, references: dict[Address, Reference]) -> Iterator[str]:
-    """Whatever a data log holds under an owner's name was said before by a COMMIT that counts; all of it got there."""
+def _outputs(world: World, references: dict[Address, SecondFold]) -> Iterator[str]:
+    """No output was there before its commit; all of them got there."""
     owners = {reference.writer: reference for reference in references.values()}
     for place in world.places:
         for record in place.data.records:
@@ -176,19 +179,8 @@ def _outputs(world: World, references: dict[Address, Reference]) -> Iterator[str
             except MalformedRecord:
                 continue
             source = owners.get(envelope.writer)
-            if source is None:
-                continue
-            said = source.outputs.get(place.address, [])
-            expected = said[envelope.counter] if 0 <= envelope.counter < len(said) else None
-            found = Said(
-                expected.order if expected else 0, envelope.kind, int(envelope.role), envelope.conversation,
-                envelope.sequence, envelope.suffix.message_type,
-                b"" if envelope.kind in (Kind.END, Kind.ERROR) else record.body or b"",
-                envelope.suffix.detail or None,  # type: ignore[arg-type]
-            )  # fmt: skip
-            if expected is None or expected != found:
-                yield f"I8: {place.name} at {record.offset}: output {found} is {UNSAID} ({expected})"
-            elif expected.order > record.order:
+            said = source.outputs.get(place.address, []) if source else []
+            if envelope.counter < len(said) and said[envelope.counter].order > record.order:
                 yield f"I8: {place.name} at {record.offset}: an output was there before its commit"
     for reference in references.values():
         for address, said in reference.outputs.items():
@@ -200,7 +192,7 @@ def _outputs(world: World, references: dict[Address, Reference]) -> Iterator[str
 # ------------------------------------------------------------------------------------------------------------- I7
 
 
-def _handlers(world: World, references: dict[Address, Reference]) -> Iterator[str]:
+def _handlers(world: World, references: dict[Address, SecondFold]) -> Iterator[str]:
     """What handlers received in commits that count is each accepted message once, in order; what they sent is said."""
     history = world.history
     for place in world.places:
@@ -234,7 +226,7 @@ def _handlers(world: World, references: dict[Address, Reference]) -> Iterator[st
 # --------------------------------------------------------------------------------------------------------- I6, I20
 
 
-def _sends(world: World, references: dict[Address, Reference]) -> Iterator[str]:
+def _sends(world: World, references: dict[Address, SecondFold]) -> Iterator[str]:
     """Every acknowledged record has one verdict; bounces are in the mailbox; the order of calls is kept."""
     history = world.history
     for (writer, address), acknowledged in history.acknowledged.items():
@@ -261,7 +253,7 @@ def _sends(world: World, references: dict[Address, Reference]) -> Iterator[str]:
                 yield f"I20: {plan.dialog.conversation.hex()} received {bodies}, {plan.sent} were sent"
 
 
-def _end_was_last(references: dict[Address, Reference], writer: bytes, plan: Plan) -> Iterator[str]:
+def _end_was_last(references: dict[Address, SecondFold], writer: bytes, plan: Plan) -> Iterator[str]:
     """END of a session does not overtake what it sent before: whatever comes too late, somebody else has ended."""
     conversation = plan.dialog.conversation
     home = _side(references[plan.dialog.begin.home], Role.INITIATOR, conversation)
@@ -272,11 +264,11 @@ def _end_was_last(references: dict[Address, Reference], writer: bytes, plan: Pla
             yield f"I20: END of {conversation.hex()} overtook record {counter} of the session that ended it"
 
 
-def _side(reference: Reference, role: Role, conversation: bytes) -> Side | None:
+def _side(reference: SecondFold, role: Role, conversation: bytes) -> Side | None:
     return next((side for side in reference.sides if side.key == (int(role), conversation)), None)
 
 
-def _ended_dialogs(world: World, references: dict[Address, Reference]) -> Iterator[str]:
+def _ended_dialogs(world: World, references: dict[Address, SecondFold]) -> Iterator[str]:
     """A session that lived to its end and that nobody shut out has left no endpoint behind."""
     for session in world.sessions:
         if session.dead or session.shut_out:
@@ -290,7 +282,7 @@ def _ended_dialogs(world: World, references: dict[Address, Reference]) -> Iterat
                     yield f"I15: a tombstone of {conversation.hex()} is left at {address}"
 
 
-def _count(world: World, references: dict[Address, Reference]) -> None:
+def _count(world: World, references: dict[Address, SecondFold]) -> None:
     """Rare paths that only the reference sees."""
     happened = world.sometimes.happened
     for reference in references.values():

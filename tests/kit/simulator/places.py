@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from konverse.bridge.verifier.check import Place as Verified
+from konverse.bridge.verifier.journals import JournalJudge
 from konverse.dialog.events import JournalRead
 from konverse.dialog.fold import Fold, JournalRecord
 from konverse.dialog.head import LogIdentity
 from konverse.dialog.ingest import Columns
 from konverse.schemas.identifiers import Address, incarnation_tag
 
-from .journals import JournalJudge
 from .kafka import Kafka, Log, Slice
 from .redis_view import RedisView
 
@@ -23,7 +24,7 @@ class Place:
         self.address = Address(topic, partition, incarnation_tag(incarnation))
         self.data = kafka.logs[topic, partition] = Log((topic, partition))
         self.journal = kafka.logs[f"{topic}.journal", partition] = Log((f"{topic}.journal", partition), is_journal=True)
-        self.judge = JournalJudge()
+        self.judge = JournalJudge((incarnation, self.identity.data_topic_id, self.identity.journal_topic_id))
         self.view = RedisView()
         self.shadow = Fold(self.identity)
         """The product's fold, fed with the logs themselves: what every owner should have come to."""
@@ -33,6 +34,12 @@ class Place:
     def name(self) -> str:
         """Topic and partition."""
         return f"{self.address.topic}/{self.address.partition}"
+
+    def verified(self) -> Verified:
+        """The partition as the verifier takes it: everything in it is certain."""
+        identity = self.identity
+        ids = (identity.incarnation, identity.data_topic_id, identity.journal_topic_id)
+        return Verified(identity.data_topic, identity.partition, *ids, self.data.end, self.data.end)
 
     def follow(self, offset: int) -> bool:
         """Bring the shadow up to a journal offset; False when it has passed it already."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from konverse.bridge.verifier.journals import Judged
 from konverse.schemas.envelope import decode
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.journal import Claim, Commit
 
-from .journals import Judged
 from .kafka import Record
 from .world import World
 

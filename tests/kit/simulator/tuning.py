@@ -18,12 +18,12 @@ import konverse.dialog.owner
 import konverse.dialog.staging
 import konverse.dialog.view
 import konverse.schemas.varint
+from konverse.bridge.verifier import journals
 from konverse.schemas import journal
 from konverse.schemas.journal import Claim, Commit
 from konverse.schemas.limits import SESSION_RECORD_BYTES
 from konverse.schemas.varint import SMALL, varint
 
-from . import journals
 from .choices import Choices
 from .swarm import Swarm
 

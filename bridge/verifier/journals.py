@@ -1,7 +1,4 @@
-"""Which journal records count, decided a second time: by the words of protocol.md section 3, as records arrive.
-
-Shares nothing with `konverse.dialog`; only the decoder of journal records is the product's.
-"""
+"""Which journal records count, decided a second time: by the words of protocol.md section 3, as records arrive."""
 
 from __future__ import annotations
 
@@ -12,13 +9,13 @@ from typing import NamedTuple
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.journal import Claim, Commit, decode
 
-from .kafka import Record
+from .records import LogRecord
 
 
 class Judged(NamedTuple):
     """A journal record and its verdict."""
 
-    record: Record
+    record: LogRecord
     decision: Claim | Commit | None
     counts: bool
 
@@ -27,6 +24,8 @@ class Judged(NamedTuple):
 class JournalJudge:
     """The verdicts of one journal so far."""
 
+    identity: tuple[bytes, bytes, bytes]
+    """Incarnation, topic id of the data log, topic id of the journal: a CLAIM of another log counts for nothing."""
     judged: list[Judged] = field(default_factory=list)
     epoch: int = 0
     owner: bytes = b""
@@ -41,7 +40,7 @@ class JournalJudge:
     """Owner of each CLAIM that counts -> offset."""
     problems: list[str] = field(default_factory=list)
 
-    def hear(self, record: Record) -> Judged:
+    def hear(self, record: LogRecord) -> Judged:
         """The next record of the journal."""
         data = record.body or b""
         try:
@@ -50,15 +49,25 @@ class JournalJudge:
             decision = None
         counts = False
         if isinstance(decision, Claim):
-            counts = decision.epoch > self.epoch
+            named = (decision.incarnation, decision.data_topic_id, decision.journal_topic_id)
+            counts = decision.epoch > self.epoch and named == self.identity
             if counts:
                 self.epoch, self.owner, self.claimed_at = decision.epoch, decision.owner, record.offset
                 self.claims[decision.owner] = record.offset
         elif isinstance(decision, Commit):
             counts = (decision.epoch, decision.owner, decision.number) == (self.epoch, self.owner, self.number + 1)
-            if counts:
+            if not counts and (decision.epoch, decision.owner) == (self.epoch, self.owner):
+                if decision.number > self.number + 1:
+                    self.problems.append(
+                        f"I17: commit {decision.number} at {record.offset} comes after commit {self.number}: "
+                        "records of the journal are missing"
+                    )
+            elif counts:
                 if decision.previous_hash != self.link:
-                    self.problems.append(f"I17: commit {decision.number} does not follow the one before it")
+                    self.problems.append(
+                        f"I17: commit {decision.number} at {record.offset} does not follow the one before it: "
+                        "a record of the journal was changed or is missing"
+                    )
                 self.number, self.link = decision.number, sha256(data).digest()
                 self.commits[decision.number] = (record.offset, decision.owner)
         if counts:

@@ -1,12 +1,12 @@
 """The fold of one partition, written a second time and differently: lists that only grow, no look-up tables, no states.
 
-It reads the raw logs, decodes with `konverse.schemas` and shares nothing with `konverse.dialog`. Where both differ, one
-of them does not keep protocol.md section 3. What the product keeps as a number, this keeps as a list with everything in
-it, so that the checks can ask what happened to each message.
+What the product keeps as a number, this keeps as a list with everything in it, so that the checks can ask what happened
+to each message (protocol.md section 3). A log that contradicts itself is a problem to be told, never an exception.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -14,14 +14,17 @@ from konverse.schemas.catalog import END_DIALOG, ERROR
 from konverse.schemas.envelope import decode
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Address
-from konverse.schemas.journal import Commit
+from konverse.schemas.journal import SYSTEM_BITS, TOOK_ERROR, Commit
 from konverse.schemas.records import Bounce, BounceReason, End, Envelope, Kind, Role
 
 from .journals import Judged
-from .kafka import Record
+from .records import LogRecord
 
 Key = tuple[int, bytes]
 """One side of a conversation: role and conversation."""
+
+Facts = tuple[str, int, int, int, int, bool]
+"""How a side stands: state, number of its next output, accepted, consumed, unread, whether an Error waits."""
 
 
 TALLIED: Final = ("duplicate", "gap", "foreign", "malformed", "misnumbered", "Error overtook")
@@ -90,12 +93,21 @@ class Side:
             return "DI"
         return "CO" if self.talked or self.key[0] else "SO"
 
+    @property
+    def facts(self) -> Facts:
+        """How it stands now."""
+        consumed = len(self.consumed)
+        unread = 0 if self.ended else len(self.heard) - consumed
+        return self.code, self.numbering, len(self.heard), consumed, unread, self.error is not None
 
-class Reference:
+
+class SecondFold:
     """All that a partition ever decided."""
 
-    def __init__(self, address: Address, writer: bytes) -> None:
+    def __init__(self, address: Address, writer: bytes, brief: Callable[[bytes], bytes] = bytes) -> None:
         self.address = address
+        self.brief = brief
+        """What was made of the bodies of data records, to be made of a commit's bodies too."""
         self.writer = writer
         self.ingested_to = 0
         self.accepted: dict[bytes, list[int]] = {}
@@ -117,24 +129,37 @@ class Reference:
         self.problems: list[str] = []
         self._order = 0
 
+    @property
+    def name(self) -> str:
+        """Topic and partition."""
+        return f"{self.address.topic}/{self.address.partition}"
+
     def problem(self, text: str) -> None:
         """An invariant does not hold."""
-        self.problems.append(f"{text} ({self.address.topic}/{self.address.partition})")
+        self.problems.append(text)
 
-    def fold(self, journal: list[Judged], data: list[Record]) -> None:
-        """Everything, from the beginning."""
+    def facts(self) -> dict[Key, Facts]:
+        """How all living sides stand now."""
+        return {key: side.facts for key, side in self.living.items()}
+
+    def fold(self, journal: Iterable[Judged], data: Sequence[LogRecord], shown_at: int = -1) -> dict[Key, Facts]:
+        """Everything, from the beginning; returns how the living sides stood at journal offset `shown_at`."""
         at = 0
+        then: dict[Key, Facts] | None = None
         for record, decision, counts in journal:
+            if then is None and record.offset > shown_at:
+                then = self.facts()
             if not counts or not isinstance(decision, Commit):
                 continue
             self._order = record.order
             while at < len(data) and data[at].offset < decision.ingest_to:
                 if data[at].order > record.order:
-                    self.problem(f"a commit ingested record {data[at].offset} before it was written")
+                    self.problem(f"I3: a commit ingested record {data[at].offset} before it was written")
                 self._hear(data[at])
                 at += 1
             self.ingested_to = decision.ingest_to
             self._decide(decision)
+        return self.facts() if then is None else then
 
     # ------------------------------------------------------------------------------------------------------ commits
 
@@ -145,23 +170,38 @@ class Reference:
                 self.problem(f"I8: commit {commit.number} acknowledges output {counter} that was never made")
             self.acknowledged[address] = max(known, counter)
         operations = commit.operations
+        for conversation, begin in operations.begins:
+            self._create((int(Role.INITIATOR), conversation), self.writer, begin.target, 0)
         for index, position in zip(operations.receive_endpoints, operations.receive_positions, strict=True):
-            self._consume(commit.number, self.table[index], position >> 2, bool(position & 1))
+            side = self._at(index, commit)
+            if side is not None:
+                self._consume(commit.number, side, position >> SYSTEM_BITS, error=bool(position & TOOK_ERROR))
         for index, name, body in ((index, name, body) for index, name, bodies in operations.sends for body in bodies):
-            side = self.table[index]
+            side = self._at(index, commit)
+            if side is None:
+                continue
             side.talked = True
             self._say(side.peer_at, Said(
-                self._order, Kind.MESSAGE, side.key[0], side.key[1], side.numbering, name, body, None
+                self._order, Kind.MESSAGE, side.key[0], side.key[1], side.numbering, name, self.brief(body), None
             ))  # fmt: skip
             if side.numbering >= 0:
                 side.numbering += 1
         for end in operations.ends:
-            side = self.table[end.endpoint]
+            side = self._at(end.endpoint, commit)
+            if side is None:
+                continue
             if side.ended:
-                self.problem(f"commit {commit.number} ends {side.key[1].hex()} a second time")
+                self.problem(f"I9: commit {commit.number} ends {side.key[1].hex()} a second time")
+                continue
             self._end(side, failed=end.code > 0)
 
-    def _consume(self, number: int, side: Side, up_to: int, error: bool) -> None:
+    def _at(self, index: int, commit: Commit) -> Side | None:
+        side = self.table.get(index)
+        if side is None:
+            self.problem(f"I3: commit {commit.number} speaks of endpoint {index}, where nobody lives")
+        return side
+
+    def _consume(self, number: int, side: Side, up_to: int, *, error: bool) -> None:
         have = len(side.consumed) + len(side.thrown_away)
         if side.ended or not have <= up_to <= len(side.heard):
             self.problem(f"I7: commit {number} consumes {up_to} of {len(side.heard)} messages, {have} are gone already")
@@ -196,19 +236,17 @@ class Reference:
     def _say(self, address: Address, said: Said) -> None:
         self.outputs.setdefault(address, []).append(said)
 
-    def _create(self, role: Role, envelope: Envelope, peer_at: Address, numbering: int) -> Side:
-        key = (int(role), envelope.conversation)
+    def _create(self, key: Key, opener: bytes, peer_at: Address, numbering: int) -> None:
         if key in self.refused_for_ever:
-            self.problem(f"I9: {role.name} of {envelope.conversation.hex()} lives again")
+            self.problem(f"I9: the {Role(key[0]).name.lower()} of {key[1].hex()} lives again")
         index = self.unused.pop() if self.unused else len(self.table)
-        side = Side(key, index, envelope.writer, peer_at, numbering)
+        side = Side(key, index, opener, peer_at, numbering)
         self.sides.append(side)
         self.living[key] = self.table[index] = side
-        return side
 
     # --------------------------------------------------------------------------------------------------------- data
 
-    def _hear(self, record: Record) -> None:
+    def _hear(self, record: LogRecord) -> None:
         if record.header is None:
             self.tally["foreign"] += 1
             return
@@ -229,7 +267,7 @@ class Reference:
         verdict = self._judge(envelope, record)
         self.verdicts[envelope.writer, envelope.counter] = verdict
 
-    def _judge(self, envelope: Envelope, record: Record) -> str:
+    def _judge(self, envelope: Envelope, record: LogRecord) -> str:
         if envelope.writer in self.closed:
             return self._answer_closed(envelope, record)
         match envelope.kind:
@@ -237,8 +275,9 @@ class Reference:
                 return self._message(envelope, record)
             case Kind.BEGIN:
                 begin = envelope.suffix.begin
-                if begin is not None and (int(Role.INITIATOR), envelope.conversation) not in self.living:
-                    self._create(Role.INITIATOR, envelope, begin.target, -1)
+                key = (int(Role.INITIATOR), envelope.conversation)
+                if begin is not None and key not in self.living:
+                    self._create(key, envelope.writer, begin.target, -1)
             case Kind.END_CALL:
                 side = self.living.get((int(envelope.role), envelope.conversation))
                 if side is not None and not side.ended:
@@ -248,15 +287,15 @@ class Reference:
                 self._peer_end(envelope, record)
             case Kind.BOUNCE:
                 detail = envelope.suffix.detail
-                assert isinstance(detail, Bounce)
-                self.mailbox[detail.writer, detail.at, detail.counter] = detail.reason
+                if isinstance(detail, Bounce):
+                    self.mailbox[detail.writer, detail.at, detail.counter] = detail.reason
             case Kind.CLOSE_WRITER:
                 self._close(envelope.conversation)
             case _:
                 return "unknown kind"
         return "control"
 
-    def _message(self, envelope: Envelope, record: Record) -> str:
+    def _message(self, envelope: Envelope, record: LogRecord) -> str:
         role = Role(1 - envelope.role)
         key = (int(role), envelope.conversation)
         begin = envelope.suffix.begin
@@ -267,7 +306,7 @@ class Reference:
             if self.tombstones.get(envelope.conversation) == envelope.writer:
                 del self.tombstones[envelope.conversation]
                 return self._bounce(envelope, record, BounceReason.ENDED, "tombstone")
-            self._create(Role.TARGET, envelope, begin.home, 0)
+            self._create(key, envelope.writer, begin.home, 0)
         side = self.living[key]
         if side.ended:
             return "discarded"
@@ -286,11 +325,13 @@ class Reference:
         )  # fmt: skip
         return "accepted"
 
-    def _peer_end(self, envelope: Envelope, record: Record) -> None:
+    def _peer_end(self, envelope: Envelope, record: LogRecord) -> None:
         role = Role(1 - envelope.role)
         side = self.living.get((int(role), envelope.conversation))
         detail = envelope.suffix.detail
-        assert isinstance(detail, End)
+        if not isinstance(detail, End):
+            self.tally["malformed"] += 1
+            return
         if side is None:
             if role is Role.TARGET:
                 self.refused_for_ever.add((int(role), envelope.conversation))
@@ -319,7 +360,7 @@ class Reference:
             self.closed[writer] = len(self.accepted.setdefault(writer, []))
         self.tombstones = {key: opener for key, opener in self.tombstones.items() if opener != writer}
 
-    def _answer_closed(self, envelope: Envelope, record: Record) -> str:
+    def _answer_closed(self, envelope: Envelope, record: LogRecord) -> str:
         if envelope.kind is Kind.MESSAGE:
             return self._bounce(envelope, record, BounceReason.WRITER_CLOSED)
         begin = envelope.suffix.begin
@@ -331,7 +372,7 @@ class Reference:
             return "refused BEGIN"
         return "closed"
 
-    def _bounce(self, envelope: Envelope, record: Record, reason: BounceReason, why: str = "") -> str:
+    def _bounce(self, envelope: Envelope, record: LogRecord, reason: BounceReason, why: str = "") -> str:
         suffix = envelope.suffix
         home = suffix.home or (suffix.begin.home if suffix.begin else None)
         if home is not None:

@@ -1,0 +1,235 @@
+"""One partition against itself and against the others: each message once, in order, every output where it belongs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from konverse.schemas.envelope import decode
+from konverse.schemas.errors import MalformedRecord
+from konverse.schemas.identifiers import Address, incarnation_tag, owner_writer
+from konverse.schemas.journal import Commit
+from konverse.schemas.records import Envelope, Kind
+
+from .journals import JournalJudge
+from .records import LogRecord
+from .second_fold import Facts, Key, Said, SecondFold
+
+KINDS: Final = {
+    "I3": "contradiction",
+    "I4": "counted wrongly",
+    "I5": "reordered",
+    "I7": "consumed wrongly",
+    "I8": "false output",
+    "I9": "after the end",
+    "I17": "broken journal",
+    "lost": "lost",
+    "cut": "cut log",
+    "view": "wrong view",
+}
+"""What a finding says is wrong, by the invariant of protocol.md section 10 that it refutes."""
+
+
+class Finding(NamedTuple):
+    """Something that contradicts the promise."""
+
+    rule: str
+    """Key of `KINDS`."""
+    partition: str
+    """Topic and partition."""
+    text: str
+    """What, and at which offset."""
+
+
+class Place(NamedTuple):
+    """Which partition of which incarnation is verified, and how much of it was there when."""
+
+    topic: str
+    partition: int
+    incarnation: bytes
+    data_topic_id: bytes
+    journal_topic_id: bytes
+    certain_to: int
+    """Data offset up to which everything stood in the log before the ends of the journals were asked for."""
+    data_end: int
+    """End of the data log, asked for after the ends of the journals."""
+    data_start: int = 0
+    journal_start: int = 0
+    shown_at: int = -1
+    """Journal offset of the view, when there is one."""
+
+    @property
+    def address(self) -> Address:
+        """As the records name it."""
+        return Address(self.topic, self.partition, incarnation_tag(self.incarnation))
+
+    @property
+    def name(self) -> str:
+        """Topic and partition."""
+        return f"{self.topic}/{self.partition}"
+
+
+@dataclass(slots=True)
+class PartitionVerdict:
+    """What one partition's logs say."""
+
+    place: Place
+    fold: SecondFold
+    journal: JournalJudge
+    owners: list[tuple[int, Envelope, bytes]] = field(default_factory=list)
+    """Records that a queue's owner wrote: offset, envelope, body."""
+    reached: dict[bytes, int] = field(default_factory=dict)
+    """Owner -> its records in the log, each counted once, up to the first that is missing."""
+    undecodable: int = 0
+    void: int = 0
+    """Journal records of owners that had lost the partition."""
+    then: dict[Key, Facts] = field(default_factory=dict)
+    """How the living sides stood at the journal offset of the view."""
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def conversations(self) -> int:
+        """Endpoints that ever lived here."""
+        return len(self.fold.sides)
+
+    @property
+    def accepted(self) -> int:
+        """Messages that were accepted."""
+        return sum(len(side.heard) for side in self.fold.sides)
+
+    @property
+    def consumed(self) -> int:
+        """Messages that handlers committed."""
+        return sum(len(side.consumed) for side in self.fold.sides)
+
+    @property
+    def unread(self) -> int:
+        """Accepted messages that wait for a handler."""
+        return sum(
+            len(side.heard) - len(side.consumed) - len(side.thrown_away) for side in self.fold.sides if not side.ended
+        )
+
+    @property
+    def outputs(self) -> int:
+        """Messages and control records that commits sent."""
+        return sum(map(len, self.fold.outputs.values()))
+
+    @property
+    def duplicates(self) -> int:
+        """Records that came again and were dropped, as they must be."""
+        return self.fold.tally["duplicate"]
+
+
+def judge(
+    place: Place,
+    journal: Iterable[LogRecord],
+    data: Sequence[LogRecord],
+    owners: Collection[bytes],
+    brief: Callable[[bytes], bytes] = bytes,
+) -> PartitionVerdict:
+    """Fold a partition's logs a second time; findings are what contradicts itself within it.
+
+    `owners` are the writer ids of all partitions that are verified together. `brief` is what was made of the bodies of
+    `data` to keep them small.
+    """
+    fold = SecondFold(place.address, owner_writer(place.incarnation, place.partition), brief)
+    verdict = PartitionVerdict(
+        place, fold, JournalJudge((place.incarnation, place.data_topic_id, place.journal_topic_id))
+    )
+    for record in journal:
+        judged = verdict.journal.hear(record)
+        verdict.undecodable += judged.decision is None
+        verdict.void += not judged.counts
+    verdict.findings += _whole(verdict)
+    verdict.then = fold.fold(verdict.journal.judged, data, place.shown_at)
+    for problem in (*verdict.journal.problems, *fold.problems):
+        rule, _, text = problem.partition(": ")
+        verdict.findings.append(Finding(rule, place.name, text))
+    _reach(verdict, data, owners)
+    verdict.journal.judged.clear()  # the bodies of all commits
+    return verdict
+
+
+def _whole(verdict: PartitionVerdict) -> Iterator[Finding]:
+    """The logs hold what the journal rests on."""
+    place = verdict.place
+    if place.journal_start:
+        text = f"the journal begins at {place.journal_start}: what stood before cannot be verified"
+        yield Finding("cut", place.name, text)
+    if place.data_start:
+        text = f"the data log begins at {place.data_start}: what stood before cannot be verified"
+        yield Finding("cut", place.name, text)
+    ingested = [j.decision.ingest_to for j in verdict.journal.judged if j.counts and isinstance(j.decision, Commit)]
+    if ingested and max(ingested) > place.data_end:
+        text = (
+            f"the journal has ingested to {max(ingested)} and the data log ends at {place.data_end}: its tail is gone"
+        )
+        yield Finding("lost", place.name, text)
+    for before, after in pairwise(ingested):
+        if after < before:
+            yield Finding("I17", place.name, f"a commit goes back in the data log, from {before} to {after}")
+
+
+def _reach(verdict: PartitionVerdict, data: Sequence[LogRecord], owners: Collection[bytes]) -> None:
+    """Note the records of owners, and how far each owner's records go without a hole."""
+    reached, tag = verdict.reached, verdict.place.address.tag
+    for record in data:
+        try:
+            envelope = decode(record.header or b"")
+        except MalformedRecord:
+            continue
+        if envelope.tag != tag or envelope.writer not in owners:
+            continue
+        if envelope.counter == reached.get(envelope.writer, 0):
+            reached[envelope.writer] = envelope.counter + 1
+        verdict.owners.append((record.offset, envelope, record.body or b""))
+
+
+def compare(verdicts: Sequence[PartitionVerdict]) -> Iterator[Finding]:
+    """What stands under an owner's name was said by a commit that counts; what was acknowledged is there."""
+    sources = {verdict.fold.writer: verdict for verdict in verdicts}
+    by_address = {verdict.place.address: verdict for verdict in verdicts}
+    for verdict in verdicts:
+        for offset, envelope, body in verdict.owners:
+            source = sources.get(envelope.writer)
+            if source is not None:
+                yield from _said(verdict.place, source.fold, offset, envelope, body)
+    for verdict in verdicts:
+        for address, counter in verdict.fold.acknowledged.items():
+            there = by_address.get(address)
+            if there is None:
+                continue  # another database's queue, or one that was dropped
+            reached = there.reached.get(verdict.fold.writer, 0)
+            if reached < counter:
+                text = f"{verdict.place.name} has {counter} outputs acknowledged, and {reached} of them are here"
+                yield Finding("lost", there.place.name, text)
+
+
+def _said(place: Place, source: SecondFold, offset: int, envelope: Envelope, body: bytes) -> Iterator[Finding]:
+    """An owner's record is what the owner's journal says at its counter."""
+    said = source.outputs.get(place.address, [])
+    if envelope.counter >= len(said):
+        if offset < place.certain_to:
+            text = f"offset {offset} holds output {envelope.counter} of {source.name}, which no commit made"
+            yield Finding("I8", place.name, text)
+        return
+    expected = said[envelope.counter]
+    if as_said(envelope, body, expected.order) != expected:
+        text = f"offset {offset} holds output {envelope.counter} of {source.name}, and its commit says otherwise"
+        yield Finding("I8", place.name, text)
+
+
+def as_said(envelope: Envelope, body: bytes, order: int) -> Said:
+    """A record in the words in which the second fold keeps outputs."""
+    return Said(
+        order,
+        envelope.kind,
+        int(envelope.role),
+        envelope.conversation,
+        envelope.sequence,
+        envelope.suffix.message_type,
+        b"" if envelope.kind in (Kind.END, Kind.ERROR) else body,
+        envelope.suffix.detail or None,  # type: ignore[arg-type]  # owners send these details only
+    )

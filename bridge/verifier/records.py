@@ -1,0 +1,39 @@
+"""A record of a log, as the verifier takes it from wherever it comes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+
+class LogRecord(Protocol):
+    """What the second fold needs to know of a record, of a data log or a journal."""
+
+    @property
+    def offset(self) -> int:
+        """Place in its log."""
+
+    @property
+    def header(self) -> bytes | None:
+        """The envelope; None without one."""
+
+    @property
+    def body(self) -> bytes | None:
+        """Value of the record."""
+
+    @property
+    def timestamp_ms(self) -> int:
+        """The broker's time."""
+
+    @property
+    def order(self) -> int:
+        """Place among all appends to all logs; 0 where nobody knows."""
+
+
+class Record(NamedTuple):
+    """A record that was read from Kafka."""
+
+    offset: int
+    header: bytes | None
+    body: bytes | None
+    timestamp_ms: int
+    order: int = 0

@@ -1,0 +1,63 @@
+"""The view in Redis against the second fold, which is asked how things stood at the journal offset of the view."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+import redis
+
+from konverse.schemas.catalog import Queue
+from konverse.schemas.identifiers import view_key
+from konverse.schemas.limits import VIEW_BUCKETS
+from konverse.schemas.varint import read_varint
+
+from .check import Finding, PartitionVerdict
+from .second_fold import Facts, Key
+
+CODES: Final = ("SO", "SI", "CO", "DI", "DO", "ER", "CD")
+
+
+class Shown(NamedTuple):
+    """What Redis shows of a partition."""
+
+    journal_offset: int
+    endpoints: Mapping[Key, Facts]
+
+
+def read_view(client: redis.Redis, queue: Queue, partition: int) -> Shown | None:
+    """The view of a partition; None when there is none, or none that is whole."""
+
+    def key(suffix: str) -> str:
+        return view_key(queue.topic, queue.subscription, partition, suffix)
+
+    header: Any = client.hgetall(key("header"))
+    if header.get(b"complete") != b"1" or header.get(b"incarnation") != queue.incarnation:
+        return None
+    pipeline = client.pipeline(transaction=False)
+    for number in range(VIEW_BUCKETS):
+        pipeline.hgetall(key(f"e:{number}"))
+    try:
+        rows = [pair for bucket in pipeline.execute() for pair in bucket.items()]
+        return Shown(int(header[b"journal"]), dict(_endpoint(field, value) for field, value in rows))
+    except (ValueError, IndexError, KeyError, redis.ResponseError):
+        return None  # not written by an owner: it is as good as none
+
+
+def _endpoint(field: bytes, value: bytes) -> tuple[Key, Facts]:
+    numbers = []
+    at = 9
+    while at < len(value):
+        number, at = read_varint(value, at)
+        numbers.append(number)
+    sent, accepted, consumed, unread, error = numbers[:5]
+    return (b"IT".index(field[16:]), field[:16]), (CODES[value[8]], sent, accepted, consumed, unread, bool(error))
+
+
+def compare_view(verdict: PartitionVerdict, shown: Shown) -> Iterator[Finding]:
+    """Where the view differs from what the logs said at its journal offset."""
+    for key in {**shown.endpoints, **verdict.then}:
+        ours, theirs = verdict.then.get(key), shown.endpoints.get(key)
+        if ours != theirs:
+            text = f"at journal {shown.journal_offset} it shows {theirs} for {key[1].hex()}, the logs say {ours}"
+            yield Finding("view", verdict.place.name, text)

@@ -1,0 +1,130 @@
+"""`konverse verify` on a live system: it holds what is right, and names the offset of what is not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+from confluent_kafka import Producer
+from typer.testing import CliRunner
+
+from konverse.bridge.broker import Broker
+from konverse.bridge.cli.main import app
+from konverse.bridge.view import ViewStore
+from konverse.schemas.envelope import HEADER, encode_suffix, head
+from konverse.schemas.identifiers import owner_writer, view_key
+from konverse.schemas.records import NO_SEQUENCE, Kind, Role, Suffix
+from konverse.schemas.varint import varint
+from tests.kit.servers import Servers
+from tests.kit.shop import DEADLINE_S, answer, connected, open_shop, pumped, queue_of, send_orders, until
+
+pytestmark = pytest.mark.stack
+
+Verify = Callable[..., tuple[int, dict[str, Any]]]
+
+
+@pytest.fixture
+def verify(servers: Servers, database: str) -> Verify:
+    def run(*arguments: str) -> tuple[int, dict[str, Any]]:
+        options = ["--kafka", f"kafka://{servers.bootstrap}", "--database", database, "--json"]
+        result = CliRunner().invoke(app, ["verify", *arguments, *options])
+        assert result.stdout, result.stderr
+        return result.exit_code, json.loads(result.stdout)
+
+    return run
+
+
+def forge(servers: Servers, broker: Broker, counter: int) -> None:
+    """A record that says it is an answer of the owner of Orders/0."""
+    orders, shop = queue_of(broker, "Orders"), queue_of(broker, "Shop")
+    address = shop.address(0)
+    writer = owner_writer(orders.incarnation, 0)
+    prefix = head(Kind.MESSAGE, 0, Role.TARGET, address.tag, writer) + b"no such dialog.."
+    header = prefix + varint(counter) + varint(NO_SEQUENCE) + encode_suffix(Suffix("//sales/Receipt"))
+    producer = Producer({"bootstrap.servers": servers.bootstrap})
+    producer.produce(shop.topic, b"forged", b"key", 0, headers={HEADER: header})
+    assert producer.flush(DEADLINE_S) == 0
+
+
+def test_a_system_that_works_is_verified_while_it_works(servers: Servers, database: str, verify: Verify) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker, partitions=2)
+        send_orders(broker, dialogs=10, messages=100)
+        with broker.reader("Orders", batch=3, max_messages=2) as reader, broker.reader("Shop"):
+            reader.wait_for_partitions(2, DEADLINE_S)
+            for done, transaction in enumerate(reader, 1):
+                with transaction:
+                    for message in transaction:
+                        transaction.send(message.dialog, "//sales/Receipt", message.body)
+                if done % 10 == 0:
+                    code, said = verify()
+                    assert (code, said["holds"], said["findings"]) == (0, True, [])
+                if done == 40:
+                    break
+        code, said = verify()
+    assert (code, said["findings"]) == (0, [])
+    orders = [facts for name, facts in said["partitions"].items() if ".Orders/" in name]
+    assert sum(facts["accepted"] for facts in orders) == 100
+    assert sum(facts["consumed"] for facts in orders) >= 40
+    assert sum(facts["outputs"] for facts in orders) >= 40
+
+
+def test_an_output_that_no_commit_made_is_found_and_its_offset_named(
+    servers: Servers, database: str, verify: Verify
+) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        send_orders(broker, dialogs=3, messages=9)
+        with broker.reader("Orders", timeout=1) as reader:
+            assert answer(reader) == 9
+        assert verify()[0] == 0
+        forge(servers, broker, counter=10_000)
+        code, said = verify()
+        assert code == 1
+        (finding,) = said["findings"]
+        assert (finding["rule"], finding["kind"]) == ("I8", "false output")
+        assert finding["partition"] == f"{queue_of(broker, 'Shop').topic}/0"
+        assert "output 10000" in finding["text"]
+        assert verify("Orders")[0] == 0, "the queue alone has no fault"
+
+
+def test_a_view_that_says_something_else_is_found(servers: Servers, database: str, verify: Verify) -> None:
+    with connected(servers.bootstrap, database, redis=servers.redis_url) as broker:
+        open_shop(broker)
+        send_orders(broker, dialogs=3, messages=9)
+        store: ViewStore = broker.view("Orders")
+        with broker.reader("Orders", timeout=1) as reader, pumped(reader):
+            until(lambda: (header := store.header(0)) is not None and header.unread == 9, "the view shows the orders")
+            reader.settle(DEADLINE_S)
+        code, said = verify("Orders", "--redis", servers.redis_url)
+        assert (code, said["findings"]) == (0, [])
+        orders = queue_of(broker, "Orders")
+        with redis.Redis.from_url(servers.redis_url) as client:
+            bucket = next(
+                key
+                for number in range(10_000)
+                if client.exists(key := view_key(orders.topic, orders.subscription, 0, f"e:{number}"))
+            )
+            rows: Any = client.hgetall(bucket)
+            field, value = next(iter(rows.items()))
+            client.hset(bucket, field, value[:9] + varint(77) + value[10:])
+        code, said = verify("Orders", "--redis", servers.redis_url)
+        assert (code, [finding["kind"] for finding in said["findings"]]) == (1, ["wrong view"])
+
+
+def test_what_it_says_to_people(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        options = ["--kafka", f"kafka://{servers.bootstrap}", "--database", database]
+        result = CliRunner().invoke(app, ["verify", *options])
+        assert (result.exit_code, "Verified: each message once, in order" in result.stdout) == (0, True)
+        forge(servers, broker, counter=0)
+        result = CliRunner().invoke(app, ["verify", *options])
+        assert result.exit_code == 1
+        assert "REFUTED: 1 findings" in result.stdout
+        assert "false output (I8): offset 0 holds output 0" in " ".join(result.stdout.split())
+        result = CliRunner().invoke(app, ["verify", "Nowhere", *options])
+        assert (result.exit_code, result.stderr.strip().startswith("konverse: ")) == (2, True)

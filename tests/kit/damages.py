@@ -1,0 +1,393 @@
+"""Bad histories: what is changed in right logs, each of which a verifier has to find."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from typing import Final
+
+from konverse.bridge.verifier.check import Place, judge
+from konverse.bridge.verifier.records import Record
+from konverse.schemas.envelope import decode, encode_envelope
+from konverse.schemas.identifiers import owner_writer
+from konverse.schemas.journal import GENESIS_HASH, SYSTEM_BITS, Claim, Commit, EndOperation, encode_commit
+from konverse.schemas.journal import decode as decode_journal
+from konverse.schemas.records import FIRST, Envelope, Kind
+
+
+@dataclass
+class Logs:
+    """One partition, to be damaged."""
+
+    place: Place
+    journal: list[Record]
+    data: list[Record]
+
+    @property
+    def writer(self) -> bytes:
+        return owner_writer(self.place.incarnation, self.place.partition)
+
+
+History = list[Logs]
+Damage = Callable[[History, random.Random], bool]
+"""Changes the logs; False when these have nothing that could be changed so."""
+
+
+# ------------------------------------------------------------------------------------------------------------ helpers
+
+
+def envelope_of(record: Record) -> Envelope | None:
+    try:
+        return decode(record.header or b"")
+    except ValueError:
+        return None
+
+
+def messages(logs: Logs) -> list[tuple[int, Envelope]]:
+    """Places in the data log of messages of sessions that were accepted, with their envelopes; each once."""
+    seen: dict[bytes, int] = {}
+    out = []
+    for at, record in enumerate(logs.data):
+        envelope = envelope_of(record)
+        if envelope is None or envelope.tag != logs.place.address.tag:
+            continue
+        if envelope.counter != seen.get(envelope.writer, 0):
+            continue
+        seen[envelope.writer] = envelope.counter + 1
+        if envelope.kind is Kind.MESSAGE:
+            out.append((at, envelope))
+    return out
+
+
+def outputs(logs: Logs, everywhere: History) -> list[tuple[int, Envelope]]:
+    """Those that an owner wrote."""
+    owners = {each.writer for each in everywhere}
+    return [(at, envelope) for at, envelope in messages(logs) if envelope.writer in owners]
+
+
+def counting(logs: Logs) -> list[tuple[int, Commit]]:
+    """Places in the journal of the commits that count."""
+    verdict = judge(logs.place, logs.journal, (), ())
+    return [
+        (at, decision)
+        for at, record in enumerate(logs.journal)
+        if isinstance(decision := decode_or_none(record), Commit)
+        and verdict.journal.commits.get(decision.number, (-1,))[0] == record.offset
+    ]
+
+
+def decode_or_none(record: Record) -> Claim | Commit | None:
+    try:
+        return decode_journal(record.body or b"")
+    except ValueError:
+        return None
+
+
+def rewrite(logs: Logs, number: int, change: Callable[[Commit], Commit]) -> None:
+    """Change a commit that counts, and chain those behind it anew: as a liar would who can write the journal."""
+    link = GENESIS_HASH
+    for at, commit in counting(logs):
+        changed = replace(change(commit) if commit.number == number else commit, previous_hash=link)
+        data = encode_commit(changed)
+        link = sha256(data).digest()
+        logs.journal[at] = logs.journal[at]._replace(body=data)
+
+
+def relabel(logs: Logs, at: int, **changes: object) -> None:
+    """Change the envelope of a record."""
+    envelope = envelope_of(logs.data[at])
+    assert envelope is not None
+    header = encode_envelope(envelope._replace(**changes))  # type: ignore[arg-type]
+    logs.data[at] = logs.data[at]._replace(header=header)
+
+
+def some(history_: History, rng: random.Random, find: Callable[[Logs], list[object]]) -> tuple[Logs, object] | None:
+    found = [(logs, item) for logs in history_ for item in find(logs)]
+    return rng.choice(found) if found else None
+
+
+def damage(find: Callable[[Logs, History], list[object]]) -> Callable[[Callable[..., None]], Damage]:
+    """A damage that is done to one of the things that `find` finds."""
+
+    def decorate(do: Callable[..., None]) -> Damage:
+        def damaged(logs: History, rng: random.Random) -> bool:
+            chosen = some(logs, rng, lambda each: find(each, logs))
+            if chosen is None:
+                return False
+            do(*chosen)
+            return True
+
+        return damaged
+
+    return decorate
+
+
+def consumed_messages(logs: Logs, everywhere: History) -> list[object]:
+    """Places of messages that a handler consumed, but for the last of each conversation."""
+    verdict = judge(logs.place, logs.journal, logs.data, ())
+    offsets = {heard.offset for side in verdict.fold.sides for _, heard in side.consumed[:-1]}
+    return [at for at, _ in messages(logs) if logs.data[at].offset in offsets]
+
+
+def acknowledged_outputs(logs: Logs, everywhere: History) -> list[object]:
+    known = {
+        each.writer: judge(each.place, each.journal, each.data, ()).fold.acknowledged.get(logs.place.address, 0)
+        for each in everywhere
+    }
+    return [at for at, envelope in outputs(logs, everywhere) if envelope.counter < known[envelope.writer]]
+
+
+def all_outputs(logs: Logs, everywhere: History) -> list[object]:
+    return [at for at, _ in outputs(logs, everywhere)]
+
+
+def receiving(logs: Logs, _: History) -> list[object]:
+    return [commit for _, commit in counting(logs) if commit.operations.receive_endpoints]
+
+
+def sending(logs: Logs, _: History) -> list[object]:
+    return [commit for _, commit in counting(logs) if commit.operations.sends]
+
+
+def not_last(logs: Logs, _: History) -> list[object]:
+    return [at for at, _ in counting(logs)[:-1]]
+
+
+def any_commit(logs: Logs, _: History) -> list[object]:
+    return [commit for _, commit in counting(logs)]
+
+
+def single_voiced(logs: Logs, _: History) -> list[object]:
+    """Places of messages that their sender numbered, on conversations with one writer."""
+    verdict = judge(logs.place, logs.journal, logs.data, ())
+    sides = [side for side in verdict.fold.sides if len(side.voices) == 1]
+    offsets = {heard.offset for side in sides for heard in side.heard if heard.kind is Kind.MESSAGE}
+    return [at for at, e in messages(logs) if e.sequence >= 0 and logs.data[at].offset in offsets]
+
+
+# ------------------------------------------------------------------------------------------------------------ damages
+
+
+@damage(consumed_messages)
+def a_message_is_lost(logs: Logs, at: int) -> None:
+    counter = envelope_of(logs.data[at])
+    logs.data[:] = [r for r in logs.data if (e := envelope_of(r)) is None or counter is None
+                    or (e.writer, e.counter) != (counter.writer, counter.counter)]  # fmt: skip
+
+
+@damage(all_outputs)
+def an_output_has_another_body(logs: Logs, at: int) -> None:
+    logs.data[at] = logs.data[at]._replace(body=b"forged")
+
+
+@damage(all_outputs)
+def an_output_has_another_type(logs: Logs, at: int) -> None:
+    envelope = envelope_of(logs.data[at])
+    assert envelope is not None
+    relabel(logs, at, suffix=envelope.suffix._replace(message_type="//forged"))
+
+
+@damage(all_outputs)
+def an_output_goes_to_another_conversation(logs: Logs, at: int) -> None:
+    relabel(logs, at, conversation=b"another one here")
+
+
+@damage(all_outputs)
+def an_output_has_another_number(logs: Logs, at: int) -> None:
+    envelope = envelope_of(logs.data[at])
+    assert envelope is not None
+    relabel(logs, at, sequence=envelope.sequence + 1)
+
+
+@damage(all_outputs)
+def an_output_came_from_no_commit(logs: Logs, at: int) -> None:
+    envelope = envelope_of(logs.data[at])
+    assert envelope is not None
+    last = logs.data[-1].offset
+    logs.data.append(logs.data[at]._replace(offset=last + 1, header=encode_envelope(envelope._replace(counter=10_000))))
+    logs.place = logs.place._replace(certain_to=last + 2, data_end=last + 2)
+
+
+@damage(acknowledged_outputs)
+def an_acknowledged_output_is_not_there(logs: Logs, at: int) -> None:
+    gone = envelope_of(logs.data[at])
+    assert gone is not None
+    logs.data[:] = [
+        r for r in logs.data if (e := envelope_of(r)) is None or (e.writer, e.counter) != (gone.writer, gone.counter)
+    ]
+
+
+@damage(not_last)
+def a_commit_is_missing(logs: Logs, at: int) -> None:
+    del logs.journal[at]
+
+
+@damage(not_last)
+def a_commit_was_changed(logs: Logs, at: int) -> None:
+    commit = decode_or_none(logs.journal[at])
+    assert isinstance(commit, Commit)
+    logs.journal[at] = logs.journal[at]._replace(body=encode_commit(replace(commit, rejected=[(7, 7)])))
+
+
+@damage(sending)
+def a_commit_says_other_bodies(logs: Logs, commit: Commit) -> None:
+    def change(one: Commit) -> Commit:
+        sends = [(index, name, [b"forged"] * len(bodies)) for index, name, bodies in one.operations.sends]
+        return replace(one, operations=replace(one.operations, sends=sends))
+
+    rewrite(logs, commit.number, change)
+
+
+@damage(sending)
+def a_commit_says_fewer_outputs(logs: Logs, commit: Commit) -> None:
+    rewrite(logs, commit.number, lambda one: replace(one, operations=replace(one.operations, sends=[])))
+
+
+@damage(sending)
+def outputs_of_a_commit_that_does_not_count(logs: Logs, commit: Commit) -> None:
+    at = next(at for at, one in counting(logs) if one.number == commit.number)
+    del logs.journal[at:]
+
+
+@damage(receiving)
+def a_message_is_consumed_that_never_came(logs: Logs, commit: Commit) -> None:
+    def change(one: Commit) -> Commit:
+        positions = [position + (1_000 << SYSTEM_BITS) for position in one.operations.receive_positions]
+        return replace(one, operations=replace(one.operations, receive_positions=positions))
+
+    rewrite(logs, commit.number, change)
+
+
+def _received_again(logs: Logs, _: History) -> list[object]:
+    """Commits that receive on an endpoint of which an earlier one has consumed something."""
+    seen: set[int] = set()
+    out: list[object] = []
+    for _at, commit in counting(logs):
+        out += [(commit, place) for place in commit.operations.receive_endpoints if place in seen]
+        columns = zip(commit.operations.receive_endpoints, commit.operations.receive_positions, strict=True)
+        seen |= {place for place, position in columns if position >> SYSTEM_BITS}
+        seen -= {end.endpoint for end in commit.operations.ends}
+    return out
+
+
+@damage(_received_again)
+def a_message_is_consumed_twice(logs: Logs, chosen: tuple[Commit, int]) -> None:
+    commit, again = chosen
+
+    def change(one: Commit) -> Commit:
+        columns = zip(one.operations.receive_endpoints, one.operations.receive_positions, strict=True)
+        positions = [0 if index == again else position for index, position in columns]
+        return replace(one, operations=replace(one.operations, receive_positions=positions))
+
+    rewrite(logs, commit.number, change)
+
+
+@damage(receiving)
+def an_error_is_consumed_that_never_came(logs: Logs, commit: Commit) -> None:
+    def change(one: Commit) -> Commit:
+        positions = [position | 1 for position in one.operations.receive_positions]
+        return replace(one, operations=replace(one.operations, receive_positions=positions))
+
+    rewrite(logs, commit.number, change)
+
+
+@damage(any_commit)
+def a_commit_acknowledges_what_was_never_sent(logs: Logs, commit: Commit) -> None:
+    rewrite(logs, commit.number, lambda one: replace(one, output_acks=[(logs.place.address, 10_000)]))
+
+
+@damage(any_commit)
+def a_commit_speaks_of_nobody(logs: Logs, commit: Commit) -> None:
+    def change(one: Commit) -> Commit:
+        return replace(one, operations=replace(one.operations, ends=[EndOperation(10_000)]))
+
+    rewrite(logs, commit.number, change)
+
+
+@damage(receiving)
+def a_conversation_is_ended_twice(logs: Logs, commit: Commit) -> None:
+    def change(one: Commit) -> Commit:
+        ends = [EndOperation(one.operations.receive_endpoints[0])] * 2
+        return replace(one, operations=replace(one.operations, ends=ends))
+
+    rewrite(logs, commit.number, change)
+
+
+@damage(lambda logs, _: [c for _, c in counting(logs)[1:] if c.ingest_to])
+def a_commit_goes_back_in_the_data(logs: Logs, commit: Commit) -> None:
+    rewrite(logs, commit.number - 1, lambda one: replace(one, ingest_to=commit.ingest_to + 1))
+    logs.place = logs.place._replace(data_end=logs.place.data_end + 9)
+
+
+@damage(lambda logs, _: [c for _, c in counting(logs)[-1:] if c.ingest_to])
+def the_tail_of_the_data_is_gone(logs: Logs, commit: Commit) -> None:
+    logs.place = logs.place._replace(data_end=commit.ingest_to - 1)
+
+
+@damage(any_commit)
+def the_beginning_of_the_journal_is_gone(logs: Logs, _commit: Commit) -> None:
+    logs.place = logs.place._replace(journal_start=1)
+    del logs.journal[0]
+
+
+@damage(any_commit)
+def the_beginning_of_the_data_is_gone(logs: Logs, _commit: Commit) -> None:
+    logs.place = logs.place._replace(data_start=1)
+
+
+@damage(single_voiced)
+def a_message_has_another_number(logs: Logs, at: int) -> None:
+    envelope = envelope_of(logs.data[at])
+    assert envelope is not None
+    relabel(logs, at, sequence=envelope.sequence + 1)
+
+
+def _finished(logs: Logs, _: History) -> list[object]:
+    """Places of the FIRST of conversations that are over."""
+    verdict = judge(logs.place, logs.journal, logs.data, ())
+    over = {side.key[1] for side in verdict.fold.sides if side.gone}
+    alive = {key[1] for key in verdict.fold.living}
+    return [at for at, e in messages(logs) if e.flags & FIRST and e.conversation in over - alive]
+
+
+@damage(_finished)
+def a_finished_conversation_lives_again(logs: Logs, at: int) -> None:
+    envelope = envelope_of(logs.data[at])
+    assert envelope is not None
+    last = logs.place.data_end
+    header = encode_envelope(envelope._replace(writer=b"a new writer now", counter=0))
+    logs.data.append(logs.data[at]._replace(offset=last, header=header))
+    logs.place = logs.place._replace(data_end=last + 1, certain_to=last + 1)
+    number = counting(logs)[-1][1].number
+    rewrite(logs, number, lambda one: replace(one, ingest_to=last + 1))
+
+
+DAMAGES: Final[dict[str, tuple[Damage, set[str]]]] = {
+    "a message is lost": (a_message_is_lost, {"I3", "I7"}),
+    "an output has another body": (an_output_has_another_body, {"I8"}),
+    "an output has another type": (an_output_has_another_type, {"I8"}),
+    "an output goes to another conversation": (an_output_goes_to_another_conversation, {"I8"}),
+    "an output has another number": (an_output_has_another_number, {"I8"}),
+    "an output came from no commit": (an_output_came_from_no_commit, {"I8"}),
+    "an acknowledged output is not there": (an_acknowledged_output_is_not_there, {"lost"}),
+    "a commit is missing": (a_commit_is_missing, {"I17"}),
+    "a commit was changed": (a_commit_was_changed, {"I17"}),
+    "a commit says other bodies": (a_commit_says_other_bodies, {"I8"}),
+    "a commit says fewer outputs": (a_commit_says_fewer_outputs, {"I8"}),
+    "outputs of a commit that does not count": (outputs_of_a_commit_that_does_not_count, {"I8"}),
+    "a message is consumed that never came": (a_message_is_consumed_that_never_came, {"I7"}),
+    "a message is consumed twice": (a_message_is_consumed_twice, {"I7"}),
+    "an error is consumed that never came": (an_error_is_consumed_that_never_came, {"I7"}),
+    "a commit acknowledges what was never sent": (a_commit_acknowledges_what_was_never_sent, {"I8"}),
+    "a commit speaks of nobody": (a_commit_speaks_of_nobody, {"I3"}),
+    "a conversation is ended twice": (a_conversation_is_ended_twice, {"I9", "I3"}),
+    "a commit goes back in the data": (a_commit_goes_back_in_the_data, {"I17"}),
+    "the tail of the data is gone": (the_tail_of_the_data_is_gone, {"lost"}),
+    "the beginning of the journal is gone": (the_beginning_of_the_journal_is_gone, {"cut"}),
+    "the beginning of the data is gone": (the_beginning_of_the_data_is_gone, {"cut"}),
+    "a message has another number": (a_message_has_another_number, {"I5", "I8"}),
+    "a finished conversation lives again": (a_finished_conversation_lives_again, {"I9"}),
+}
+"""What is wrong -> how to make it so, and the rules of which one at least must be named."""

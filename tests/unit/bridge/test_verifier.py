@@ -1,0 +1,147 @@
+"""The verifier against logs of simulated runs: it holds them to be right, and finds what is changed in them."""
+
+from __future__ import annotations
+
+import random
+from functools import cache
+
+import pytest
+
+from konverse.bridge.verifier.check import Finding, Place, compare, judge
+from konverse.bridge.verifier.reading import digest
+from konverse.bridge.verifier.records import Record
+from konverse.bridge.verifier.shown import CODES, Shown, compare_view
+from konverse.dialog.states import State
+from konverse.schemas.journal import Claim, encode_claim
+from tests.kit.damages import DAMAGES, History, Logs
+from tests.kit.simulator.checks import check
+from tests.kit.simulator.choices import Choices
+from tests.kit.simulator.swarm import draw
+from tests.kit.simulator.tuning import tuned
+from tests.kit.simulator.world import World
+
+SEEDS = range(40)
+
+
+@cache
+def simulated(seed: int) -> tuple[tuple[Place, tuple[Record, ...], tuple[Record, ...]], ...]:
+    choices = Choices(seed, None)
+    swarm = draw(choices)
+    with tuned(choices, swarm):
+        world = World(choices, swarm)
+        world.run()
+        check(world)
+
+    def copied(records: list[object]) -> tuple[Record, ...]:
+        return tuple(Record(r.offset, r.header, r.body, r.timestamp_ms, r.order) for r in records)  # type: ignore[attr-defined]
+
+    return tuple(
+        (place.verified(), copied([*place.journal.records]), copied([*place.data.records])) for place in world.places
+    )
+
+
+def history(seed: int) -> History:
+    return [Logs(place, [*journal], [*data]) for place, journal, data in simulated(seed)]
+
+
+def findings(logs: History) -> list[Finding]:
+    owners = {each.writer for each in logs}
+    verdicts = [judge(each.place, each.journal, each.data, owners) for each in logs]
+    return [finding for verdict in verdicts for finding in verdict.findings] + list(compare(verdicts))
+
+
+@pytest.mark.parametrize("what", DAMAGES)
+def test_a_history_that_breaks_the_promise_is_refuted(what: str) -> None:
+    do, rules = DAMAGES[what]
+    tried = 0
+    for seed in SEEDS:
+        logs = history(seed)
+        if not do(logs, random.Random(seed)):
+            continue
+        tried += 1
+        found = findings(logs)
+        assert rules & {finding.rule for finding in found}, f"seed {seed}: {found[:3]}"
+        if tried == 5:
+            return
+    assert tried, "no run had what this changes"
+
+
+# --------------------------------------------------------------------------------------------------- what is harmless
+
+
+def test_what_was_simulated_holds() -> None:
+    for seed in SEEDS:
+        assert findings(history(seed)) == []
+
+
+def _behind(log: list[Record]) -> int:
+    return log[-1].offset + 1 if log else 0
+
+
+def _again(log: list[Record], record: Record) -> None:
+    log.append(record._replace(offset=_behind(log)))
+
+
+@pytest.mark.parametrize("seed", SEEDS[:10])
+def test_what_is_doubled_late_or_garbage_refutes_nothing(seed: int) -> None:
+    logs, rng = history(seed), random.Random(seed)
+    for each in logs:
+        for record in rng.sample(each.data, min(3, len(each.data))):
+            _again(each.data, record)
+        for record in rng.sample(each.journal, min(3, len(each.journal))):
+            _again(each.journal, record)
+        each.data.append(Record(_behind(each.data), rng.randbytes(60), b"garbage", 0))
+        each.data.append(Record(_behind(each.data), None, None, 0))
+        each.journal.append(Record(_behind(each.journal), None, rng.randbytes(60), 0))
+        zombie = Claim(1, b"a zombie's claim", 1, *(each.place[2:5]), False)
+        each.journal.append(Record(_behind(each.journal), None, encode_claim(zombie), 0))
+        end = _behind(each.data)
+        each.place = each.place._replace(data_end=end, certain_to=end)
+    assert findings(logs) == []
+
+
+def test_a_claim_of_another_log_does_not_count() -> None:
+    (logs, *_) = history(0)
+    place = logs.place
+    stranger = encode_claim(Claim(10**6, b"another's owner!", 1, b"x" * 16, place.data_topic_id, b"y" * 16, True))
+    logs.journal.insert(0, Record(-1, None, stranger, 0))
+    assert judge(place, logs.journal, logs.data, ()).void >= 1
+    assert not judge(place, logs.journal, logs.data, ()).findings
+
+
+def test_digests_of_bodies_are_enough() -> None:
+    """As they are read from a live system."""
+    accepted = 0
+    for seed in SEEDS[:10]:
+        logs = history(seed)
+        for each in logs:
+            each.data = [record._replace(body=digest(record.body or b"")) for record in each.data]
+        owners = {each.writer for each in logs}
+        verdicts = [judge(each.place, each.journal, each.data, owners, digest) for each in logs]
+        assert not [finding for verdict in verdicts for finding in verdict.findings]
+        assert list(compare(verdicts)) == []
+        accepted += sum(verdict.accepted for verdict in verdicts)
+    assert accepted > 0
+
+
+# --------------------------------------------------------------------------------------------------------------- view
+
+
+def test_states_are_named_as_the_product_names_them() -> None:
+    assert tuple(state.code for state in State) == CODES
+
+
+def test_a_view_is_held_against_what_the_logs_said_at_its_offset() -> None:
+    compared = 0
+    for seed in SEEDS[:10]:
+        for each in history(seed):
+            for offset in [record.offset for record in each.journal[::5]]:
+                upto = [record for record in each.journal if record.offset <= offset]
+                before = judge(each.place, upto, each.data, ()).fold.facts()
+                verdict = judge(each.place._replace(shown_at=offset), each.journal, each.data, ())
+                assert list(compare_view(verdict, Shown(offset, before))) == []
+                for key, facts in before.items():
+                    wrong = before | {key: ("CO", 77, *facts[2:])}
+                    assert [finding.rule for finding in compare_view(verdict, Shown(offset, wrong))] == ["view"]
+                    compared += 1
+    assert compared > 10
