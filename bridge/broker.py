@@ -31,6 +31,7 @@ from konverse.schemas.identifiers import (
 from konverse.schemas.limits import KEY_BYTES_MAX, QUEUE_PARTITIONS_MAX
 from konverse.schemas.records import Begin
 
+from .arguments import checked
 from .catalog import Catalog, kind_of
 from .dialog import Dialog
 from .kafka import Kafka
@@ -73,12 +74,14 @@ class Broker:
 
     # ----------------------------------------------------------------------------------------------------- catalog
 
+    @checked
     def create_message_type(self, name: str) -> MessageType:
         """CREATE MESSAGE TYPE … VALIDATION = NONE: bodies may be anything (behaviour 2). Raises AlreadyExists."""
         value = MessageType(check_name("message type", name))
         self._create(value, lambda: None)
         return value
 
+    @checked
     def create_contract(self, name: str, sent_by: Mapping[str, str | SentBy]) -> Contract:
         """CREATE CONTRACT: message type -> "INITIATOR", "TARGET" or "ANY".
 
@@ -86,10 +89,6 @@ class Broker:
         Behaviours 11, 17.
         """
         check_name("contract", name)
-        if not isinstance(sent_by, Mapping):
-            raise BadInput(
-                f"contract {name!r} maps message types to INITIATOR, TARGET or ANY; it cannot be {sent_by!r}"
-            )
         try:
             value = Contract(name, {kind: SentBy(side) for kind, side in sent_by.items()})
         except ValueError as error:
@@ -106,6 +105,7 @@ class Broker:
         self._create(value, check)
         return value
 
+    @checked
     def create_queue(self, name: str, *, partitions: int = 1) -> Queue:
         """CREATE QUEUE: its topics, and an incarnation of its own. Partitions are fixed from here on.
 
@@ -135,6 +135,7 @@ class Broker:
         self._create(value, lambda: None)
         return value
 
+    @checked
     def create_service(self, name: str, *, queue: str, contracts: list[str] | tuple[str, ...] = ()) -> Service:
         """CREATE SERVICE on a queue; `contracts` are those for which it may be a target (behaviours 16, 17).
 
@@ -155,6 +156,7 @@ class Broker:
 
     # ----------------------------------------------------------------------------------------------- conversations
 
+    @checked
     def begin_dialog(  # noqa: PLR0913  # the clauses of BEGIN DIALOG
         self,
         from_service: str,
@@ -173,10 +175,6 @@ class Broker:
         ContractNotFound (8425), also when the target service does not accept the contract.
         """
         self._check_open()
-        if related_to is not None and not isinstance(related_to, Dialog):
-            raise BadInput(f"`related_to` is a dialog that this process began, not {related_to!r}")
-        if conversation_id is not None and not isinstance(conversation_id, uuid.UUID):
-            raise BadInput(f"`conversation_id` is a uuid.UUID, not {conversation_id!r}")
         catalog = self.catalog
         source, target = catalog.get(Service, from_service), catalog.get(Service, to_service)
         catalog.get(Contract, contract)
@@ -210,8 +208,16 @@ class Broker:
             key,
         )
         sender = self._open_sender()
-        return Dialog(sender, sender.begin(conversation, begin), catalog)
+        dialog = Dialog(sender, sender.begin(conversation, begin), catalog)
+        known = dialog.begin
+        if (known.from_service, known.to_service, known.contract) != (from_service, to_service, contract):
+            raise BadInput(
+                f"conversation {dialog.id} was begun from {known.from_service!r} to {known.to_service!r} "
+                f"under {known.contract!r}; give another id"
+            )
+        return dialog
 
+    @checked
     def reader(
         self,
         queue: str,
@@ -245,6 +251,7 @@ class Broker:
             self._readers = [other for other in self._readers if not other.closed] + [reader]
         return reader
 
+    @checked
     def view(self, queue: str) -> ViewStore:
         """What Redis shows of a queue. Raises QueueNotFound, or InvalidSettings when no Redis was named."""
         self._check_open()
@@ -257,6 +264,7 @@ class Broker:
         self._check_open()
         return Verification(self._kafka, queues)
 
+    @checked
     def flush(self, timeout: float | None = None) -> None:
         """Return when Kafka has everything that was begun, sent and ended here; OutcomeUnknown when it stays silent."""
         if self._sender is not None:
@@ -315,7 +323,7 @@ class Broker:
             self._sender.ended_by_peer(conversation)
 
     def _check_topics(self, queue: Queue) -> None:
-        self._topics.check(queue.topic, queue.partitions, {"cleanup.policy": "delete"})
+        self._topics.check(queue.topic, queue.partitions, DATA_CONFIG)
         self._topics.check(journal_topic(queue.topic, queue.subscription), queue.partitions, JOURNAL_CONFIG)
         self._topics.same_queue(queue)
 

@@ -11,6 +11,7 @@ from konverse.schemas.errors import BadInput
 from konverse.schemas.records import Begin, Role
 from konverse.schemas.system_messages import check_error, error_body
 
+from .arguments import checked
 from .sending import Sender
 
 if TYPE_CHECKING:
@@ -45,12 +46,16 @@ class Dialog:
         Behaviours 44 to 52.
         """
         staged = self._staged
-        if message_type not in staged.suffixes:
-            self._catalog.check_send(staged.begin.contract, Role.INITIATOR, message_type)
+        try:
+            if message_type not in staged.suffixes:
+                self._catalog.check_send(staged.begin.contract, Role.INITIATOR, message_type)
+        except TypeError:  # a list, a dictionary: what no table can look up
+            raise BadInput(f"a message type is named by a text, not by {type(message_type).__name__}") from None
         if body.__class__ is not bytes:
             body = _as_bytes(body)
         return self._sender.send(staged, message_type, body)
 
+    @checked
     def flush(self, timeout_s: float | None = None) -> None:
         """Return when Kafka has everything that was sent so far.
 

@@ -7,8 +7,9 @@ not flood the terminal.
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator
-from typing import Any, Final
+import time
+from collections.abc import Callable, Generator
+from typing import Any, Final, TypeVar
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -32,6 +33,17 @@ PRODUCER_RECORDS_MAX: Final = 500_000
 """Records that wait in a producer of ours; above, it takes none."""
 
 
+_SETTLING: Final = frozenset({
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+})  # fmt: skip
+"""What a broker says of a topic that it does not serve yet."""
+
+
+Client = TypeVar("Client")
+
+
 class LogTruncated(Exception):
     """What was asked for is no longer in the log."""
 
@@ -48,10 +60,7 @@ class Kafka:
             "reconnect.backoff.max.ms": 1_000,
             **settings.client,
         }
-        try:
-            self.admin = AdminClient(self._common)  # kept for life: short-lived ones cancel what they asked for
-        except KafkaException as error:
-            raise InvalidSettings(f"setting 'client' (KONVERSE_CLIENT): {error.args[0].str()}") from None
+        self.admin = _made(AdminClient, self._common)  # kept for life: short-lived ones cancel what they asked for
 
     def check(self) -> None:
         """Raise KafkaUnavailable when no broker answers."""
@@ -65,7 +74,7 @@ class Kafka:
 
     def journal_producer(self) -> Producer:
         """For appends: one at a time, at once, with an answer or an error within the time-out."""
-        return Producer({
+        return _made(Producer, {
             **self._common,
             "enable.idempotence": True,
             "linger.ms": 0,
@@ -79,7 +88,7 @@ class Kafka:
 
         Building a Message per delivery costs a fifth of a send, so success is learnt from the queue running empty.
         """
-        return Producer({
+        return _made(Producer, {
             **self._common,
             "enable.idempotence": True,
             "linger.ms": linger_ms,
@@ -91,7 +100,7 @@ class Kafka:
 
     def consumer(self, **options: Any) -> Consumer:
         """For logs: positions are ours, no offset is ever the truth, nothing is ever reset."""
-        return Consumer({
+        return _made(Consumer, {
             **self._common,
             "group.id": "konverse.unused",
             "enable.auto.commit": False,
@@ -115,6 +124,14 @@ class Kafka:
         return self.consumer(**{"group.id": group, "group.protocol": protocol, **share})
 
 
+def _made(kind: Callable[[dict[str, Any]], Client], properties: dict[str, Any]) -> Client:
+    """A client; InvalidSettings when librdkafka does not take what the user has set."""
+    try:
+        return kind(properties)
+    except KafkaException as error:
+        raise InvalidSettings(f"setting 'client' (KONVERSE_CLIENT): {error.args[0].str()}") from None
+
+
 class LogReader:
     """Reads ranges of partitions, one at a time."""
 
@@ -124,11 +141,15 @@ class LogReader:
         self._known: set[str] = set()
 
     def ends(self, topic: str, partition: int) -> tuple[int, int]:
-        """First offset of the log and its end."""
-        try:
-            return self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=self._timeout_s)
-        except KafkaException as error:
-            raise unavailable(f"the ends of {topic}/{partition} cannot be read", error) from None
+        """First offset of the log and its end. A topic that was created just now may need a moment."""
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            try:
+                return self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=self._timeout_s)
+            except KafkaException as error:
+                if error.args[0].code() not in _SETTLING or time.monotonic() > deadline:
+                    raise unavailable(f"the ends of {topic}/{partition} cannot be read", error) from None
+            time.sleep(0.05)
 
     def read(self, topic: str, partition: int, start: int, end: int) -> Generator[tuple[list[Message], int]]:
         """Chunks of records from `start` up to before `end`, each with the offset where the log goes on."""

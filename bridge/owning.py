@@ -185,8 +185,8 @@ class Owning:
     @property
     def busy(self) -> bool:
         """Something is on its way: a commit, outputs, or acknowledgements that the journal does not say yet."""
-        return bool(self._emits or self._handed) or any(
-            owner.committing or owner.emitter.acknowledged() for owner in self.owners.values()
+        return any(
+            owner.committing or not owner.emitter.idle or owner.emitter.acknowledged() for owner in self.owners.values()
         )
 
     def close(self) -> None:

@@ -22,6 +22,7 @@ from konverse.dialog.transaction import Transaction
 from konverse.schemas.errors import BrokerClosed, InvalidSettings, OutcomeUnknown, SteppedDown
 from konverse.schemas.records import Role
 
+from .arguments import checked
 from .collector import freeze_once, without_collector
 from .kafka import FETCH_RECORDS, Kafka, LogTruncated, check_event
 from .owning import Owning
@@ -106,6 +107,7 @@ class Reader:
                     raise StopIteration
                 idle_since = 0.0
 
+    @checked
     def run(self, handler: Callable[[Transaction], object], *, threads: int = 1) -> None:
         """Call `handler` for every transaction from so many threads until the reader ends or a handler raises.
 
@@ -130,6 +132,7 @@ class Reader:
         for future in done:
             future.result()
 
+    @checked
     def settle(self, timeout_s: float = SETTLE_S) -> None:
         """Commit what is finished and wait until it counts and its outputs are delivered and acknowledged.
 
@@ -187,6 +190,7 @@ class Reader:
         with self._lock:
             return list(self._owning.owners.values())
 
+    @checked
     def wait_for_partitions(self, count: int, timeout_s: float = 30.0) -> None:
         """Return when at least `count` partitions are ours; SteppedDown when that does not happen."""
         deadline = time.monotonic() + timeout_s

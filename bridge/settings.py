@@ -56,8 +56,13 @@ class Settings(BaseSettings):
     @field_validator("redis")
     @classmethod
     def _redis_url(cls, value: str | None) -> str | None:
-        if value and urlsplit(value).scheme not in {"redis", "rediss", "unix"}:
-            raise ValueError("must look like redis://host:port")
+        if value:
+            parts = urlsplit(value)
+            if parts.scheme not in {"redis", "rediss", "unix"}:
+                raise ValueError("must look like redis://host:port")
+            if parts.scheme != "unix" and not (parts.path.strip("/") or "0").isdecimal():
+                raise ValueError("must end in the number of a Redis database, like redis://host:port/0")
+            _ = parts.port  # raises ValueError, too
         return value
 
     @classmethod

@@ -20,7 +20,7 @@ from konverse.schemas.identifiers import consumer_group
 from .kafka import Kafka
 from .owning import Owning
 from .settings import ReaderOptions
-from .topics import Topics
+from .topics import Topics, TopicWatch
 
 log: Final = logging.getLogger("konverse.reader")
 
@@ -44,6 +44,7 @@ class Share:
         self._paused: set[int] = set()
         self._claim_again_at: dict[int, float] = {}
         self._topics = Topics(kafka)
+        self._watch = TopicWatch(kafka, owning.queue)
         self.joined_at = time.monotonic() + (JOIN_S if options.partitions is None else FIRST_FETCH_S)
         """The reader is not idle before this: the group has not given us anything yet, or Kafka no record."""
         self.failure: KonverseError | None = None
@@ -146,9 +147,25 @@ class Share:
                 )
             elif number in self._assigned:
                 self._claim_again_at.setdefault(number, time.monotonic() + CLAIM_AGAIN_S)
+        try:
+            self._watch.look()
+        except TopicMismatch as error:
+            self.failure = error
         due = [number for number, at in self._claim_again_at.items() if at <= time.monotonic()]
         if due:
             self._claim_again(due)
+
+    def _read_from(self, place: TopicPartition) -> None:
+        """Go on where a claim has recovered to; when the client cannot, the partition is claimed again later."""
+        try:
+            self.consumer.resume([TopicPartition(place.topic, place.partition)])
+            self.consumer.seek(place)
+        except KafkaException as error:
+            log.warning("partition %d cannot be read from %d yet: %s", place.partition, place.offset, error)
+            self._owning.give_back(place.partition)
+            self._claim_again_at[place.partition] = time.monotonic() + CLAIM_AGAIN_S
+        else:
+            self._paused.discard(place.partition)
 
     def _claim_again(self, numbers: list[int]) -> None:
         try:
@@ -164,6 +181,4 @@ class Share:
             del self._claim_again_at[number]
             place = self._claim(number)
             if place.offset != OFFSET_END:
-                self.consumer.resume([TopicPartition(place.topic, number)])
-                self.consumer.seek(place)
-                self._paused.discard(number)
+                self._read_from(place)

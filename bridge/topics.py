@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import Final
+from concurrent.futures import Future
+from typing import Any, Final
 from uuid import UUID
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
-from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType, TopicDescription
 
 from konverse.schemas.catalog import Queue
 from konverse.schemas.errors import TopicMismatch
@@ -23,6 +24,8 @@ JOURNAL_CONFIG: Final = {
     "message.timestamp.type": "LogAppendTime",
     "max.message.bytes": str(RECORD_BYTES_MAX),
 }
+
+WATCH_EVERY_S: Final = 3.0
 
 _VISIBLE_WITHIN_S: Final = 15.0
 
@@ -95,18 +98,12 @@ class Topics:
             if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise unavailable(f"topic {name} cannot be described", error) from None
             raise TopicMismatch(f"topic {name} does not exist any more; restore it from a backup") from None
-        identifier = described.topic_id
-        mask = (1 << 64) - 1
-        high, low = identifier.get_most_significant_bits() & mask, identifier.get_least_significant_bits() & mask
-        return UUID(int=int(high) << 64 | int(low)).bytes
+        return _id_of(described)
 
     def same(self, name: str, identifier: bytes) -> None:
         """Raise TopicMismatch when the topic is not the one that the catalog means."""
         if self.topic_id(name) != identifier:
-            raise TopicMismatch(
-                f"topic {name} was deleted and created again since the queue was created: what it held is gone. "
-                "Restore it from a backup, or drop the queue and create it anew"
-            )
+            raise _made_again(name)
 
     def same_queue(self, queue: Queue) -> None:
         """Raise TopicMismatch when a topic of the queue is not the one that the catalog means."""
@@ -120,3 +117,55 @@ class Topics:
             if time.monotonic() > deadline:
                 raise TopicMismatch(f"topic {name} was created and is still not served after {_VISIBLE_WITHIN_S} s")
             time.sleep(0.02)
+
+
+class TopicWatch:
+    """Asks now and then, without waiting for the answer, whether a queue's topics are still what the catalog means."""
+
+    def __init__(self, kafka: Kafka, queue: Queue) -> None:
+        self._admin = kafka.admin
+        self._identifiers = {
+            queue.topic: queue.data_topic_id,
+            journal_topic(queue.topic, queue.subscription): queue.journal_topic_id,
+        }
+        self._asked: dict[str, Future[TopicDescription]] = {}
+        self._ask_at = time.monotonic() + WATCH_EVERY_S
+        self._missed = 0
+
+    def look(self) -> None:
+        """Raise TopicMismatch when a topic was made again, or has not been there twice in a row."""
+        if not self._asked:
+            if time.monotonic() >= self._ask_at:
+                self._ask_at = time.monotonic() + WATCH_EVERY_S
+                self._asked = self._admin.describe_topics(TopicCollection([*self._identifiers]))
+            return
+        if not all(answer.done() for answer in self._asked.values()):
+            return
+        asked, self._asked = self._asked, {}
+        missing = [name for name, answer in asked.items() if self._is_missing(name, answer)]
+        self._missed = self._missed + 1 if missing else 0
+        if self._missed > 1:
+            raise TopicMismatch(f"topic {missing[0]} was deleted while its queue was read; restore it from a backup")
+
+    def _is_missing(self, name: str, answer: Future[TopicDescription]) -> bool:
+        try:
+            described = answer.result()
+        except KafkaException as error:
+            return bool(error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART)  # else nobody knows
+        if _id_of(described) != self._identifiers[name]:
+            raise _made_again(name)
+        return False
+
+
+def _id_of(described: TopicDescription) -> bytes:
+    identifier: Any = described.topic_id  # the client's types leave its methods out
+    mask = (1 << 64) - 1
+    high, low = identifier.get_most_significant_bits() & mask, identifier.get_least_significant_bits() & mask
+    return UUID(int=int(high) << 64 | int(low)).bytes
+
+
+def _made_again(name: str) -> TopicMismatch:
+    return TopicMismatch(
+        f"topic {name} was deleted and created again since the queue was created: what it held is gone. "
+        "Restore it from a backup, or go on with a queue of another name"
+    )

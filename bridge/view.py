@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import deque
 from dataclasses import dataclass
 from functools import partial
@@ -34,6 +35,9 @@ log: Final = logging.getLogger("konverse.view")
 ROWS_PER_CALL: Final = 500
 SHOWS_WAITING_MAX: Final = 1_000
 CHECK_EVERY_S: Final = 1.0
+COUNT_EVERY_S: Final = 30.0
+"""Rows that Redis evicted, or that a stranger wrote, are found so; counting costs Redis some milliseconds."""
+
 TIMEOUT_S: Final = 2.0
 
 
@@ -78,6 +82,14 @@ class ViewStore:
     def present(self, partition: int) -> bool:
         """Whether the header is there."""
         return bool(self._client.exists(self._key(partition, "header")))
+
+    def missing(self, partition: int) -> int | None:
+        """The journal offset at which the view has other rows than its header counts; None when it has them all."""
+        header = self.header(partition)
+        if header is None:
+            return -1
+        counts = self._read([("HLEN", self._bucket(partition, number)) for number in range(VIEW_BUCKETS)])
+        return None if None not in counts and sum(counts) == header.open else header.journal_offset
 
     def header(self, partition: int) -> Header | None:
         """The header; None means unknown, never `nothing is there`."""
@@ -176,6 +188,9 @@ class ViewWriter:
         self._closed = False
         self._writing = False
         self._watched: set[int] = set()
+        self._count_at = 0.0
+        self._suspects: dict[int, int] = {}
+        """Partitions whose rows did not agree with their header, and the journal offset at which they did not."""
         self._unshown: set[int] = set()
         """Partitions that were to be shown while Redis did not answer; they are lost as soon as it does."""
         self.lost: deque[int] = deque()
@@ -215,11 +230,12 @@ class ViewWriter:
                     return
                 job = self._waiting.popleft() if self._waiting else None
             try:
-                if job is not None:
-                    if not self._store.show(*job):
-                        self.lost.append(job[0])
-                else:
+                if job is not None and not self._store.show(*job):
+                    self.lost.append(job[0])
+                if job is None:
                     self._look_again()
+                if time.monotonic() >= self._count_at:
+                    self._count()
             except (redis.RedisError, ValueError, TypeError) as error:
                 log.warning("the view is not written, Redis does not answer as it should: %s", error)
                 self._lose_all(job)
@@ -230,6 +246,14 @@ class ViewWriter:
         with self._wake:
             self.lost.extend((absent | self._unshown) & self._watched)
             self._unshown.clear()
+
+    def _count(self) -> None:
+        """Find views with other rows than they should have. A view that is being written may look so once."""
+        self._count_at = time.monotonic() + COUNT_EVERY_S
+        found = {partition: self._store.missing(partition) for partition in list(self._watched)}
+        suspects = {partition: offset for partition, offset in found.items() if offset is not None}
+        self.lost.extend(partition for partition, offset in suspects.items() if self._suspects.get(partition) == offset)
+        self._suspects = suspects
 
     def _lose_all(self, job: tuple[int, Show, int] | None) -> None:
         """Redis does not answer. Nothing is packed for it before it does: that would slow the work down."""

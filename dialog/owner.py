@@ -164,10 +164,11 @@ class Owner:
         return self._fold_on(self._resume_at, now_ms)
 
     def _out_of_range(self, _event: OutOfRange, _now_ms: int) -> list[Effect]:
-        if self.fold.waiting:
+        if self.fold.waiting or self.phase is Phase.LEADING:
+            known = "its journal has ingested" if self.fold.waiting else "nobody has received yet"
             raise PartitionHalted(
-                f"the data log of {self.fold.head.where} does not hold offset {self.fold.data_to} any more, which its "
-                "journal has ingested: its beginning was deleted. Restore the topic or create the queue anew"
+                f"the data log of {self.fold.head.where} does not hold offset {self.fold.data_to} any more, which "
+                f"{known}: its beginning was deleted, or its end. Restore the topic, or go on with another queue"
             )
         return self._stop("the log was truncated while it was read; recover again")
 

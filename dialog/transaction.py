@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from operator import length_hint
-from typing import Any, Final, NamedTuple, NoReturn, Self
+from typing import Any, Final, NamedTuple, NoReturn, Self, cast
 from uuid import UUID
 
 from konverse.schemas.errors import BadInput, BodyTooLarge, DialogNotFound, InvalidState, TransactionTooLarge
@@ -39,6 +39,9 @@ _Walk = tuple[Iterator["Message"], int, list[Endpoint]]
 
 NOT_GROUPED: Final[list[Endpoint]] = []
 """The locked group of a lone conversation: it is its own."""
+
+NOBODY: Final = cast("Endpoint", object())
+"""No conversation: what nobody can send on, also when somebody sends on None."""
 
 ERROR_SEQUENCE: Final = -1
 """Sequence number of an Error message: it overtakes and is not counted."""
@@ -105,6 +108,7 @@ class Transaction:
         "_dialog",
         "_members",
         "_over",
+        "_received",
         "_scope",
         "_type",
         "_walks",
@@ -124,8 +128,10 @@ class Transaction:
         """An endpoint of the group."""
         self._scope = scope
         self._over = False
+        self._received: dict[int, int] | None = None
+        """What was handed out until the block ended: an iterator that is kept longer consumes nothing."""
         self._walks: list[_Walk] = _NONE
-        self._dialog: Endpoint | None = None
+        self._dialog = NOBODY
         """Conversation of the last send, with `_type` and `_bodies`: the next one like it needs no checks."""
         self.locked = locked
         """All endpoints of the group when it was locked; none for a lone conversation."""
@@ -141,9 +147,12 @@ class Transaction:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Commit what was staged, or on an exception nothing of it; the messages then wait as before (behaviour 74)."""
-        over, self._over, self._dialog = self._over, True, None
+        if self._over:
+            return
+        self._received = self.received
+        self._over, self._dialog = True, NOBODY
         done = self._scope.done
-        if done is not None and not over:
+        if done is not None:
             done(self, kind is None)
 
     @property
@@ -160,6 +169,8 @@ class Transaction:
 
         What was handed out is consumed when the transaction is finished; a loop left early leaves the rest in place.
         """
+        if self._over:
+            self._refuse_use(self.group)
         scope, make = self._scope, tuple.__new__  # a call of Message() itself takes three times as long
         messages: list[Message] = []
         failed: list[Endpoint] = _NONE
@@ -182,6 +193,8 @@ class Transaction:
     @property
     def received(self) -> dict[int, int]:
         """Endpoint index -> receive position (journal.avsc), for what was handed out."""
+        if self._received is not None:
+            return self._received
         walks, group = self._walks, self.group
         if len(walks) == 1 and not self.locked and not walks[0][2]:  # the usual transaction, in short
             took = walks[0][1] - length_hint(walks[0][0])
@@ -224,6 +237,8 @@ class Transaction:
         """Everything that forbids a send; then what follows is of this conversation and type."""
         if self._over or dialog.__class__ is not Endpoint:
             self._refuse_use(dialog)
+        if not isinstance(message_type, str):
+            raise BadInput(f"a message type is named by a text, not by {type(message_type).__name__}")
         self._scope.rule(dialog.terms.contract, dialog.role, message_type)
         if dialog.state not in SENDING or self.ends:
             self._refuse_ended(dialog, "send on")
@@ -256,7 +271,7 @@ class Transaction:
         if total > TRANSACTION_BYTES_MAX:
             _refuse_size(0, total)
         self.size_bytes = total
-        self._dialog = None
+        self._dialog = NOBODY
         if self.ends is _NONE:
             self.ends = []
         self.ends.append(EndOperation(dialog.index, error, text.decode()))
@@ -264,7 +279,8 @@ class Transaction:
     def clear(self) -> None:
         """Forget what was staged; the messages can be taken again."""
         self._walks = self.sends = self.ends = _NONE
-        self._dialog = None
+        self._received = None
+        self._dialog = NOBODY
         self.size_bytes = 0
 
     @property

@@ -18,6 +18,8 @@ _INVALID: Final = {code: "\ufffd" for code in range(0x20) if code not in (0x09, 
 
 def check_error(code: int, description: str) -> None:
     """Raise InvalidState unless an END may carry this; code 0 is a plain end (behaviour 112)."""
+    if type(code) is not int or not isinstance(description, str):
+        raise InvalidState(f"an error has a whole number and a text, not {code!r} and {description!r}")
     if code == 0 and not description:
         return
     if not 0 < code <= ERROR_CODE_MAX or not 0 < len(description) <= ERROR_DESCRIPTION_CHARACTERS_MAX:

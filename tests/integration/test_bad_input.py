@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import uuid
 from collections.abc import Callable, Iterator
@@ -22,6 +23,7 @@ from konverse.schemas.errors import (
     InvalidContract,
     InvalidName,
     InvalidSettings,
+    InvalidState,
     KonverseError,
     MessageTypeNotFound,
     NotInContract,
@@ -52,6 +54,8 @@ pytestmark = pytest.mark.stack
 
 NOT_BYTES: Any = "text"
 NOTHING: Any = None
+NUMBER: Any = 1.5
+ID = uuid.UUID(int=7)
 NO_MAPPING: Any = ["a type"]
 
 
@@ -165,15 +169,42 @@ REFUSED: Final[dict[str, tuple[Callable[[Broker], object], type[KonverseError], 
     ),
     "a partition twice": (lambda b: b.reader("Orders", partitions=(0, 0)), InvalidSettings, None, "name each once"),
     "no partition": (lambda b: b.reader("Orders", partitions=()), InvalidSettings, None, "leave it out for a share"),
-    "a text for a key": (lambda b: begin(b, key="k"), InvalidSettings, None, "not str"),
+    "a text for a key": (lambda b: begin(b, key="k"), BadInput, None, "begin_dialog: argument 'key'"),
     "a relation to what is no dialog": (
         lambda b: begin(b, related_to=uuid.uuid4()),
         BadInput,
         None,
-        "`related_to` is a dialog",
+        "argument 'related_to'",
     ),
-    "a text for a conversation": (lambda b: begin(b, conversation_id="c"), BadInput, None, "is a uuid.UUID, not 'c'"),
-    "a contract of a list": (lambda b: b.create_contract("new", NO_MAPPING), BadInput, None, "maps message types"),
+    "a text for a conversation": (
+        lambda b: begin(b, conversation_id="c"),
+        BadInput,
+        None,
+        "argument 'conversation_id'",
+    ),
+    "a conversation that others have": (
+        lambda b: (begin(b, conversation_id=ID), b.begin_dialog(SHOP_SERVICE, ORDER_SERVICE, conversation_id=ID)),
+        BadInput,
+        None,
+        "was begun from",
+    ),
+    "a contract of a list": (lambda b: b.create_contract("new", NO_MAPPING), BadInput, None, "argument 'sent_by'"),
+    "a number for a name": (lambda b: b.create_message_type(NUMBER), BadInput, None, "argument 'name'"),
+    "a list for a service": (lambda b: b.begin_dialog(NO_MAPPING, ORDER_SERVICE), BadInput, None, "'from_service'"),
+    "no contracts": (
+        lambda b: b.create_service("new", queue="Orders", contracts=NOTHING),
+        BadInput,
+        None,
+        "'contracts'",
+    ),
+    "half a partition": (lambda b: b.create_queue("new", partitions=NUMBER), BadInput, None, "argument 'partitions'"),
+    "half a message": (lambda b: b.reader("Orders", max_messages=NUMBER), BadInput, None, "argument 'max_messages'"),
+    "no time": (lambda b: b.reader("Orders", timeout=math.nan), BadInput, None, "argument 'timeout'"),
+    "a text for a time": (lambda b: b.flush(NOT_BYTES), BadInput, None, "argument 'timeout'"),
+    "a list for a type": (lambda b: begin(b).send(NO_MAPPING), BadInput, None, "not by list"),
+    "a text for an error": (lambda b: begin(b).end(error=NOT_BYTES), InvalidState, 8429, "a whole number and a text"),
+    "no description": (lambda b: begin(b).end(error=1, description=NOTHING), InvalidState, 8429, "a whole number"),
+    "no handler": (lambda b: b.reader("Orders").run(NOTHING), BadInput, None, "argument 'handler'"),
     "a handler without threads": (
         lambda b: b.reader("Orders").run(print, threads=0),
         InvalidSettings,

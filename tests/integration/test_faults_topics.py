@@ -6,6 +6,7 @@ import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
+from konverse.bridge.reader import Reader
 from konverse.bridge.topics import DATA_CONFIG, JOURNAL_CONFIG
 from konverse.schemas.errors import OutcomeUnknown, PartitionHalted, TopicMismatch
 from konverse.schemas.identifiers import data_topic, journal_topic, snapshot_topic
@@ -14,6 +15,7 @@ from tests.kit.shop import (
     DEADLINE_S,
     ORDER,
     ORDERING,
+    RECEIPT,
     SHOP_SERVICE,
     begin,
     connected,
@@ -76,7 +78,7 @@ def test_a_topic_that_was_made_again_is_not_taken_for_the_first(
         with pytest.raises(TopicMismatch, match="deleted and created again since the queue was created") as caught:
             broker.reader("Orders")
     assert topic in str(caught.value)
-    assert "Restore it from a backup, or drop the queue" in str(caught.value)
+    assert "Restore it from a backup, or go on with a queue of another name" in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -86,6 +88,7 @@ def test_a_topic_that_was_made_again_is_not_taken_for_the_first(
         ("journal", ("cleanup.policy=compact", "delete")),
         ("journal", ("message.timestamp.type=CreateTime", "LogAppendTime")),
         ("journal", ("retention.ms=3600000", "-1")),
+        ("data", ("retention.ms=3600000", "-1")),
         ("journal", ("max.message.bytes=1048588", JOURNAL_CONFIG["max.message.bytes"])),
     ],
 )
@@ -225,3 +228,59 @@ def test_a_destination_that_refuses_does_not_keep_the_others_from_being_acknowle
         fresh.flush()
         with pytest.raises(OutcomeUnknown, match="given up"):
             good._sender.close(0.1)
+
+
+def receive_all(reader: Reader) -> None:
+    for transaction in reader:
+        with transaction:
+            list(transaction)
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["deleted", "made again"])
+def test_a_topic_that_goes_under_a_running_reader_ends_it(
+    servers: Servers, database: str, admin: AdminClient, again: bool
+) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        send_orders(broker, dialogs=2, messages=4)
+    with connected(servers.bootstrap, database) as broker:
+        topic = queue_of(broker, "Orders").topic
+        with broker.reader("Orders") as reader:
+            with next(reader) as transaction:
+                list(transaction)
+            delete(admin, topic)
+            if again:
+                create(admin, topic, 1, DATA_CONFIG)
+            with pytest.raises(TopicMismatch, match=topic) as caught:
+                receive_all(reader)
+        assert ("created again" if again else "was deleted while its queue was read") in str(caught.value)
+
+
+def test_messages_that_were_deleted_before_anybody_received_them_stop_the_partition(
+    servers: Servers, database: str, admin: AdminClient
+) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        send_orders(broker, dialogs=1, messages=5)
+        place = TopicPartition(queue_of(broker, "Orders").topic, 0, 3)
+        admin.delete_records([place])[place].result(DEADLINE_S)
+        with broker.reader("Orders", timeout=2) as reader, pytest.raises(PartitionHalted, match="offset 0 any more"):
+            list(reader)
+
+
+def test_settling_does_not_say_done_while_a_destination_refuses(
+    servers: Servers, database: str, admin: AdminClient
+) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        send_orders(broker, dialogs=3, messages=3)
+    with connected(servers.bootstrap, database) as broker:
+        delete(admin, queue_of(broker, "Shop").topic)
+        reader = broker.reader("Orders")
+        for _ in range(3):
+            with next(reader) as transaction:
+                for message in transaction:
+                    transaction.send(message.dialog, RECEIPT, b"x")
+        with pytest.raises(OutcomeUnknown, match="has not acknowledged everything"):
+            reader.settle(3)
+        reader.close()

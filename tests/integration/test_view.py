@@ -183,6 +183,25 @@ def test_garbage_in_the_view_changes_nothing_and_does_not_stay(
         prove_exactly_once(servers.bootstrap, queue_of(broker, "Orders"), queue_of(broker, "Shop"), sent)
 
 
+def test_rows_that_redis_has_lost_are_written_again(
+    servers: Servers, database: str, own_redis: LocalStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("konverse.bridge.view.COUNT_EVERY_S", 0.2)
+    with connected(servers.bootstrap, database, redis=own_redis.redis_url) as broker:
+        open_shop(broker, partitions=2)
+        send_orders(broker, dialogs=50, messages=50)
+        store = broker.view("Orders")
+        with broker.reader("Orders") as reader, redis.Redis.from_url(own_redis.redis_url) as client, pumped(reader):
+            until(lambda: sum(o.fold.state.unread for o in reader.owners) == 50, "all orders are in")
+            until_equal(reader, store)
+            keys = sorted(key for key in client.scan_iter("konverse:*") if not key.endswith(b":header"))
+            client.delete(*keys[::2])  # as an eviction does
+            client.hset(keys[1], b"a stranger's", b"row")
+            assert sum(len(store.rows(number)) for number in range(2)) < 50
+            until_equal(reader, store)
+            assert not client.hexists(keys[1], "a stranger's")
+
+
 def test_work_goes_on_without_redis_and_the_view_catches_up_when_it_comes(
     servers: Servers, database: str, own_redis: LocalStack
 ) -> None:

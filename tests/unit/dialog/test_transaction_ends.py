@@ -209,3 +209,25 @@ def test_what_is_no_conversation_of_a_transaction_is_refused(pair: Pair) -> None
         transaction.send(wrong, "reply")
     with pytest.raises(BadInput, match=refusal):
         transaction.end(wrong)
+
+
+def test_an_iterator_that_is_kept_consumes_nothing_behind_the_with_block(pair: Pair) -> None:
+    receiver = pair.receiver(pair.begin(messages=4))
+    transaction = of(pair.target, receiver)
+    with transaction:
+        walk = iter(transaction)
+        next(walk)
+    assert len(list(walk)) == 3
+    assert transaction.received == {receiver.index: 1 << 2}
+    with pytest.raises(InvalidState, match="the transaction is over"):
+        iter(transaction)
+
+
+def test_nobody_is_no_conversation(pair: Pair) -> None:
+    nobody: Any = None
+    transaction = of(pair.target, pair.receiver(pair.begin()))
+    for _ in range(2):
+        with pytest.raises(BadInput, match="not on NoneType"):
+            transaction.send(nobody, "reply")
+    with pytest.raises(BadInput, match="named by a text, not by list"):
+        transaction.send(transaction.group, [])  # type: ignore[arg-type]
