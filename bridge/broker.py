@@ -34,6 +34,7 @@ from konverse.schemas.records import Begin
 from .arguments import checked
 from .catalog import Catalog, kind_of
 from .dialog import Dialog
+from .forks import closed_in_children
 from .kafka import Kafka
 from .owning import Owning
 from .reader import Reader
@@ -71,6 +72,7 @@ class Broker:
         self._sender: Sender | None = None
         self._readers: list[Reader] = []
         self._closed = False
+        closed_in_children(self)
 
     # ----------------------------------------------------------------------------------------------------- catalog
 
@@ -283,6 +285,15 @@ class Broker:
             for reader in self._readers:
                 exits.callback(reader.close)
 
+    def forked(self) -> None:
+        """In a forked child: closed, see `bridge.forks`."""
+        self._closed = True
+        self._lock = threading.Lock()
+        for reader in self._readers:
+            reader.forked()
+        if self._sender is not None:
+            self._sender.forked()
+
     def __enter__(self) -> Self:
         return self
 
@@ -329,7 +340,7 @@ class Broker:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise BrokerClosed("the broker was closed; connect again")
+            raise BrokerClosed("the broker was closed, or its process was forked; connect again")
 
 
 def _check_key(key: object) -> None:

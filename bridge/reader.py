@@ -222,6 +222,13 @@ class Reader:
                         self._share.close()
                         self._again.clear()
 
+    def forked(self) -> None:
+        """In a forked child: closed, see `bridge.forks`."""
+        self._closed = True
+        self._lock = threading.RLock()
+        self._returned = threading.Condition(self._lock)
+        self._pumping = threading.Lock()
+
     def __enter__(self) -> Self:
         return self
 

@@ -186,6 +186,13 @@ class Sender:
             self._producer.purge()
             self._producer.flush(0)
 
+    def forked(self) -> None:
+        """In a forked child: closed, see `bridge.forks`."""
+        self._closed, self._free = True, False
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._serving = threading.Lock()
+
     # ------------------------------------------------------------------------------------------------------ inside
 
     def _send_with_care(self, dialog: SessionDialog, message_type: str, body: bytes) -> int:
@@ -212,7 +219,7 @@ class Sender:
 
     def _check_open(self) -> None:
         if self._closed or self.session.closing:
-            raise BrokerClosed("the broker was closed; connect again to begin dialogs and send")
+            raise BrokerClosed("the broker was closed, or its process was forked; connect again")
 
     def _hand(self, hands: list[Hand]) -> None:
         """Hand over as much as the producer takes; the rest goes when it has room again (`_serve`)."""

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import uuid
+import warnings
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from konverse.bridge.broker import Broker
+from konverse.bridge.dialog import Dialog
 from konverse.bridge.reader import Reader
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.errors import BrokerClosed
@@ -180,3 +185,43 @@ def test_work_on_a_partition_that_is_taken_away_meanwhile_is_done_by_the_next_ow
 
 def answer_with_nonces(reader: Reader) -> int:
     return answer(reader, lambda message: uuid.uuid4().bytes)
+
+
+def test_a_forked_child_is_told_to_connect_again_and_the_parent_goes_on(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        dialog = begin(broker)
+        dialog.send(ORDER, b"from the parent")
+        with broker.reader("Orders", timeout=1) as reader:
+            reader.wait_for_partitions(1, DEADLINE_S)
+            with warnings.catch_warnings():
+                warnings.simplefilter(
+                    "ignore", DeprecationWarning
+                )  # threads, and the child does nothing but be refused
+                pid = os.fork()
+            if pid == 0:
+                os._exit(_refused_in_a_child(broker, dialog, reader))
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+            dialog.send(ORDER, b"still from the parent")
+            dialog.flush()
+            assert sum(len(list(transaction)) for transaction in reader) >= 1
+
+
+def _refused_in_a_child(broker: Broker, dialog: Dialog, reader: Reader) -> int:
+    """How many calls of a forked child were not refused."""
+    calls: list[Callable[[], object]] = [
+        lambda: dialog.send(ORDER, b"from the child"),
+        lambda: begin(broker),
+        lambda: broker.reader("Orders"),
+        lambda: broker.create_message_type("new"),
+    ]
+    accepted = 0
+    for call in calls:
+        try:
+            call()
+        except BrokerClosed:
+            continue
+        accepted += 1
+    reader.close()
+    broker.close()
+    return accepted
