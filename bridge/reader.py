@@ -317,9 +317,12 @@ class Reader:
                 owner.roll_back(transaction)
 
     def _scarce(self) -> bool:
-        """Little waits, or nothing that could be taken when a commit is done. What waits long leaves the caches."""
+        """Little waits, or a partition has nothing to take while another's commit is awaited.
+
+        Else more is not fetched before a commit is done: what waits long leaves the caches.
+        """
         states = [owner.fold.state for owner in self._owning.owners.values()]
-        return not any(state.ready for state in states) or sum(state.unread for state in states) < PLENTY_RECORDS
+        return not all(state.ready for state in states) or sum(state.unread for state in states) < PLENTY_RECORDS
 
     def _ready_owners(self) -> bool:
         return any(
