@@ -343,9 +343,7 @@ class Broker:
             raise BrokerClosed("the broker was closed, or its process was forked; connect again")
 
 
-def _check_key(key: object) -> None:
-    if not isinstance(key, bytes):
-        raise InvalidSettings(f"a key is bytes, not {type(key).__name__}: encode {repr(key)[:40]} first")
+def _check_key(key: bytes) -> None:
     if len(key) > KEY_BYTES_MAX:
         raise InvalidSettings(f"the key has {len(key)} bytes; at most {KEY_BYTES_MAX} are allowed")
 

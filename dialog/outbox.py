@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from konverse.schemas.envelope import head
 from konverse.schemas.identifiers import Address
 from konverse.schemas.records import NO_SEQUENCE, Kind, Role
-from konverse.schemas.varint import LOW_MASK, SMALL, varint, varints
+from konverse.schemas.varint import varint, varints
 
 
 class Run(NamedTuple):
@@ -40,8 +40,7 @@ class Run(NamedTuple):
         prefix, _, sequence, suffix, bodies = self
         size = len(bodies)
         if size == 1:
-            number = SMALL[sequence] if 0 <= sequence <= LOW_MASK else varint(sequence)
-            return (prefix + next(counters) + number + suffix,)
+            return (prefix + next(counters) + varint(sequence) + suffix,)
         join = b"".join
         numbers = varints(sequence, size) if sequence != NO_SEQUENCE else [_UNNUMBERED] * size
         return [join((prefix, counter, number, suffix)) for number, counter in zip(numbers, counters)]  # noqa: B905  # counters go on

@@ -290,7 +290,9 @@ class Transaction:
 
     def _refuse_use(self, dialog: object) -> NoReturn:
         if self._over:
-            raise InvalidState("the transaction is over: its `with` block has ended. Send and end inside of it")
+            raise InvalidState(
+                "the transaction is over: its `with` block has ended. Receive, send and end inside of it"
+            )
         raise BadInput(f"a transaction works on `message.dialog`, not on {type(dialog).__name__}")
 
     def _refuse_ended(self, dialog: Endpoint, verb: str) -> None:

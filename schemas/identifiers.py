@@ -34,8 +34,6 @@ class Address:
 
 def check_name(kind: str, name: str) -> str:
     """Return `name` when it may name a `kind`, else raise InvalidName with the reason and the remedy."""
-    if not isinstance(name, str):
-        raise InvalidName(f"the {kind} name is a text, not {type(name).__name__}")
     if not name:
         raise InvalidName(f"the {kind} name is empty; give it at least one character")
     size = len(name.encode("utf-8", "surrogatepass"))

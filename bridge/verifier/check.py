@@ -19,7 +19,6 @@ from .second_fold import Facts, Key, Said, SecondFold
 
 KINDS: Final = {
     "I3": "contradiction",
-    "I4": "counted wrongly",
     "I5": "reordered",
     "I7": "consumed wrongly",
     "I8": "false output",
