@@ -15,15 +15,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import AdminClient
 
 from konverse.schemas.errors import InvalidSettings, KafkaUnavailable
-from konverse.schemas.limits import JOURNAL_RECORD_BYTES_MAX
 
 from .settings import Settings
 
 log: Final = logging.getLogger("konverse.kafka")
 log.addHandler(logging.NullHandler())
-
-RECORD_BYTES_MAX: Final = JOURNAL_RECORD_BYTES_MAX + 65_536
-"""What clients and journal topics allow: the largest record and room for Kafka's own fields."""
 
 FETCH_RECORDS: Final = 1_000
 """Records taken from a consumer at a time; more of them leave the caches before they are folded."""
@@ -79,7 +75,6 @@ class Kafka:
             "enable.idempotence": True,
             "linger.ms": 0,
             "socket.nagle.disable": True,
-            "message.max.bytes": RECORD_BYTES_MAX,
             "message.timeout.ms": max(1, round(self.settings.append_timeout_s * 1000)),
         })  # fmt: skip
 
@@ -107,7 +102,6 @@ class Kafka:
             "enable.auto.offset.store": False,
             "auto.offset.reset": "error",
             "isolation.level": "read_committed",
-            "fetch.message.max.bytes": RECORD_BYTES_MAX,
             "fetch.queue.backoff.ms": 5,  # the default of 1 s makes a fast reader wait for the fetcher
             "fetch.wait.max.ms": 50,
             "queued.max.messages.kbytes": 131_072,
@@ -206,6 +200,15 @@ def check_event(message: Message) -> None:
         raise LogTruncated(error.str())
     if error.fatal() or error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED):
         raise KafkaUnavailable(f"Kafka refuses to serve {message.topic()}: {error.str()}")
+
+
+def discard(producer: Producer) -> None:
+    """Let a producer go that may have failed for good; what it still has is reported as not delivered."""
+    producer.purge()
+    try:
+        producer.flush(1)
+    except KafkaException:
+        log.debug("the failed producer is dropped", exc_info=True)
 
 
 def unavailable(what: str, error: KafkaException) -> KafkaUnavailable:

@@ -18,7 +18,7 @@ from functools import partial
 from itertools import groupby
 from typing import Any, Final
 
-from confluent_kafka import KafkaException, Message, Producer
+from confluent_kafka import KafkaException, Message
 
 from konverse.dialog.emitter import Emit
 from konverse.dialog.events import (
@@ -40,8 +40,8 @@ from konverse.dialog.events import (
     Tick,
     ViewLost,
 )
-from konverse.dialog.fold import JournalRecord
 from konverse.dialog.head import LogIdentity
+from konverse.dialog.journal_feed import JournalRecord
 from konverse.dialog.owner import Owner, Phase
 from konverse.dialog.staging import OwnerSettings
 from konverse.dialog.transaction import Rule, Transaction
@@ -51,8 +51,9 @@ from konverse.schemas.envelope import HEADER
 from konverse.schemas.errors import KafkaUnavailable
 from konverse.schemas.identifiers import Address, journal_topic
 
+from .appending import Appending
 from .columns import columns_of
-from .kafka import Headers, Kafka, LogReader, LogTruncated
+from .kafka import Headers, Kafka, LogReader, LogTruncated, discard
 from .view import ViewWriter
 
 log: Final = logging.getLogger("konverse.owning")
@@ -81,8 +82,7 @@ class Owning:
         self._view = view
         self._journal = journal_topic(queue.topic, queue.subscription)
         self._log = LogReader(kafka)
-        self._journal_producer = kafka.journal_producer()
-        self._outcomes: deque[tuple[Owner, Appended]] = deque()
+        self._appending = Appending(kafka, self._journal)
         self._output_producer = kafka.data_producer(linger_ms=OUTPUT_LINGER_MS)
         self._emits: deque[tuple[Owner, Emit]] = deque()
         """Outputs that wait until the producer has run empty."""
@@ -106,12 +106,11 @@ class Owning:
         self.owners[number] = owner
         start, end = self._log.ends(self._journal, number)
         self._do(number, owner, owner.step(Recover(start, end), now_ms()))
-        self._raise_alarms(owner, 0)
+        self._raise_alarms(owner)
         while owner.phase is not Phase.LEADING:
             if owner.phase in (Phase.STOPPED, Phase.HALTED):
                 return None
-            self._journal_producer.poll(0.05)
-            self._take_outcomes()
+            self._take_outcomes(0.05)
         return owner.fold.data_to
 
     def give_back(self, number: int) -> None:
@@ -122,8 +121,7 @@ class Owning:
         while owner.phase is Phase.LEADING:
             if not owner.committing:
                 self._do(number, owner, owner.release(now_ms()))
-            self._journal_producer.poll(0.05)
-            self._take_outcomes()
+            self._take_outcomes(0.05)
         self.drop(number)
 
     def drop(self, number: int) -> None:
@@ -170,8 +168,7 @@ class Owning:
 
     def pump(self, wait_s: float = 0.0) -> None:
         """Learn what became of appends and outputs, hand over the next outputs, let time pass."""
-        self._journal_producer.poll(wait_s)
-        self._take_outcomes()
+        self._take_outcomes(wait_s)
         self._pump_outputs()
         now = now_ms()
         if now != self._ticked_at:
@@ -209,34 +206,20 @@ class Owning:
             todo.extendleft(reversed(_EFFECTS[type(effect)](self, number, owner, effect) or ()))
 
     def _append(self, _number: int, owner: Owner, effect: Append) -> None:
-        report = partial(self._on_append, owner, time.perf_counter())
-        try:
-            self._journal_producer.produce(self._journal, effect.data, None, owner.identity.partition, report)
-        except (BufferError, KafkaException) as error:
-            log.warning("the journal takes nothing, its producer is replaced: %s", error)
-            self._outcomes.append((owner, Appended(None)))
-            _discard(self._journal_producer)
-            self._journal_producer = self._kafka.journal_producer()
+        self._appending.append(owner, effect)
 
-    def _on_append(self, owner: Owner, since: float, error: Any, message: Message) -> None:
-        owner.counters.commit_waits_ms.append(1e3 * (time.perf_counter() - since))
-        if error is not None:
-            log.warning("an append to %s has an unknown outcome: %s", self._journal, error.str())
-            self._outcomes.append((owner, Appended(None)))
-        else:
-            self._outcomes.append((owner, Appended(message.offset(), message.timestamp()[1])))
-
-    def _take_outcomes(self) -> None:
-        while self._outcomes:
-            owner, outcome = self._outcomes.popleft()
-            known = len(owner.fold.alarms)
+    def _take_outcomes(self, wait_s: float) -> None:
+        outcomes = self._appending.poll(wait_s)
+        while outcomes:
+            owner, outcome = outcomes.popleft()
             self._do(owner.identity.partition, owner, owner.step(outcome, now_ms()))
-            self._raise_alarms(owner, known)
+            self._raise_alarms(owner)
 
     @staticmethod
-    def _raise_alarms(owner: Owner, known: int) -> None:
-        for alarm in owner.fold.alarms[known:]:
-            log.error("%s", alarm)
+    def _raise_alarms(owner: Owner) -> None:
+        alarms = owner.fold.journal.alarms
+        while alarms:
+            log.error("%s", alarms.popleft())
 
     def _read_journal(self, _number: int, owner: Owner, effect: ReadJournal) -> list[Effect]:
         def event(messages: list[Message], at: int) -> JournalRead:
@@ -346,7 +329,7 @@ class Owning:
 
     def _replace_output_producer(self, refusal: tuple[str, int] | None) -> None:
         """A new producer, and all outputs that do not count again; who refused waits a while."""
-        _discard(self._output_producer)
+        discard(self._output_producer)
         self._output_producer = self._kafka.data_producer(linger_ms=OUTPUT_LINGER_MS)
         self._refusal = None
         self._emits.clear()
@@ -368,15 +351,6 @@ _EFFECTS: Final[dict[type, Callable[[Owning, int, Owner, Any], list[Effect] | No
     Halted: Owning._stop,  # noqa: SLF001
     ReplaceProducer: Owning._replace,
 }
-
-
-def _discard(producer: Producer) -> None:
-    """Let a producer go that may have failed for good; what it still has is reported as not delivered."""
-    producer.purge()
-    try:
-        producer.flush(1)
-    except KafkaException:
-        log.debug("the failed producer is dropped", exc_info=True)
 
 
 def now_ms() -> int:

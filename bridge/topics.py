@@ -14,7 +14,7 @@ from konverse.schemas.catalog import Queue
 from konverse.schemas.errors import TopicMismatch
 from konverse.schemas.identifiers import journal_topic
 
-from .kafka import RECORD_BYTES_MAX, Kafka, unavailable
+from .kafka import Kafka, unavailable
 
 _KEPT: Final = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 
@@ -22,7 +22,7 @@ DATA_CONFIG: Final = dict(_KEPT)
 JOURNAL_CONFIG: Final = {
     **_KEPT,
     "message.timestamp.type": "LogAppendTime",
-    "max.message.bytes": str(RECORD_BYTES_MAX),
+    "max.message.bytes": "1000000",  # the client's own default for what it sends; Kafka's is a little larger
 }
 
 WATCH_EVERY_S: Final = 3.0

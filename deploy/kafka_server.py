@@ -28,9 +28,6 @@ from konverse.schemas.errors import StackError
 if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient
 
-RECORD_BYTES_MAX: Final = 10_485_760
-"""Of one batch in the broker: a topic may then have max.message.bytes of 8 MiB."""
-
 STARTED: Final = b"Kafka Server started"
 _CHECKPOINT: Final = "bootstrap.checkpoint"
 _LOCK_DEADLINE_S: Final = 60.0
@@ -69,8 +66,6 @@ def common_settings(brokers: int) -> dict[str, str]:
         "background.threads": "2",
         "log.cleaner.dedupe.buffer.size": "2097152",  # the default takes 128 MB of heap
         "auto.create.topics.enable": "false",  # a misspelt topic is an error
-        "message.max.bytes": str(RECORD_BYTES_MAX),
-        "replica.fetch.max.bytes": str(RECORD_BYTES_MAX),
         "log.retention.ms": "-1",  # a test may write records with times of long ago
         "default.replication.factor": replicas,
         "min.insync.replicas": in_sync,

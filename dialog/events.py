@@ -7,8 +7,8 @@ from typing import NamedTuple
 from konverse.schemas.identifiers import Address
 
 from .emitter import Emit
-from .fold import JournalRecord
 from .ingest import Columns
+from .journal_feed import JournalRecord
 from .view import Show
 
 # ---------------------------------------------------------------------------------------------------------- events
@@ -38,7 +38,10 @@ class Appended(NamedTuple):
     """Event: outcome of the append; offset None means unknown."""
 
     offset: int | None
+    """Of the last record."""
     timestamp_ms: int = 0
+    together: bool = True
+    """The others, if there are any, stand directly before it, in order."""
 
 
 class Drained(NamedTuple):
@@ -91,9 +94,9 @@ class ReadData(NamedTuple):
 
 
 class Append(NamedTuple):
-    """Effect: append the record to the journal; exactly one at a time."""
+    """Effect: append these records to the journal, one after the other; exactly one effect at a time."""
 
-    data: bytes
+    records: list[bytes]
 
 
 class Leading(NamedTuple):

@@ -8,24 +8,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import NamedTuple
 
-from konverse.schemas.errors import MalformedRecord
-from konverse.schemas.journal import Claim, Commit, decode
+from konverse.schemas.journal import Commit
 
 from .apply import apply
 from .head import JournalHead, LogIdentity
 from .ingest import Columns, ingest
+from .journal_feed import Decided, JournalFeed, JournalRecord
 from .partition import Partition
-
-
-class JournalRecord(NamedTuple):
-    """A record of the journal as it was read."""
-
-    offset: int
-    data: bytes
-    timestamp_ms: int
-    """Log-append time, the broker's clock."""
 
 
 class Fold:
@@ -34,11 +24,10 @@ class Fold:
     def __init__(self, identity: LogIdentity) -> None:
         self.head = JournalHead(identity)
         self.state = Partition(identity)
-        self.waiting: deque[tuple[JournalRecord, Claim | Commit]] = deque()
+        self.journal = JournalFeed(self.head.where)
+        self.waiting: deque[Decided] = deque()
         self.data: deque[Columns] = deque()
         """Data that was read and not yet ingested."""
-        self.alarms: list[str] = []
-        """What an operator should know: records of the journal that are not records."""
 
     @property
     def data_to(self) -> int:
@@ -47,11 +36,7 @@ class Fold:
 
     def feed_journal(self, records: Sequence[JournalRecord]) -> None:
         """Records of the journal, in offset order, each once."""
-        for record in records:
-            try:
-                self.waiting.append((record, decode(record.data)))
-            except MalformedRecord as error:
-                self.alarms.append(f"journal record {record.offset} of {self.head.where} is undecodable: {error}")
+        self.waiting += self.journal.decisions(records)
 
     def feed_data(self, columns: Columns) -> None:
         """Records of the data log from `data_to` on; what stands before is dropped."""

@@ -20,7 +20,7 @@ from enum import Enum
 from typing import Any, Final
 
 from konverse.schemas.errors import PartitionHalted
-from konverse.schemas.journal import FOLD_VERSION, Claim, Commit, encode_claim, encode_commit
+from konverse.schemas.journal import FOLD_VERSION, Claim, Commit, cut, encode_claim, encode_commit
 from konverse.schemas.limits import LOOK_AHEAD_RECORDS_MAX, OUTBOX_RECORDS_MAX, UNCOMMITTED_MS_MAX
 
 from .apply import apply
@@ -75,6 +75,8 @@ LEADING: Final = Phase.LEADING
 class _InFlight:
     commit: Commit
     data: bytes
+    records: int
+    """So many it has in the journal."""
     limits: list[tuple[Window, int]]
     show: Show | None
 
@@ -178,7 +180,7 @@ class Owner:
             self.phase = Phase.CLAIMING
             identity = self.identity
             ids = (identity.incarnation, identity.data_topic_id, identity.journal_topic_id)
-            return [Append(encode_claim(Claim(head.epoch + 1, self.claim_id, FOLD_VERSION, *ids, head.clean)))]
+            return [Append([encode_claim(Claim(head.epoch + 1, self.claim_id, FOLD_VERSION, *ids, head.clean))])]
         if head.owner != self.claim_id:
             return self._stop("another process claimed the partition first", fenced=True)
         return self._lead(now_ms)
@@ -250,14 +252,16 @@ class Owner:
             head.epoch, self.claim_id, number, head.hash, state.ingest_to, operations, acks, release=release
         )
         data = encode_commit(commit)
+        records = cut(commit, data)
         apply(state, commit)
         self.congested = self._outputs_waiting() >= OUTBOX_RECORDS_MAX
         self._journaled_to = state.ingest_to
         self._waiting_since = None
         staging.release(transactions)
-        self._in_flight = _InFlight(commit, data, self.emitter.limits(), self.view.due(now_ms, last=release))
+        show = self.view.due(now_ms, last=release)
+        self._in_flight = _InFlight(commit, data, len(records), self.emitter.limits(), show)
         self.counters.journal_bytes += len(data)
-        return [Append(data)]
+        return [Append(records)]
 
     def _appended(self, event: Appended, _now_ms: int) -> list[Effect]:
         head = self.fold.head
@@ -272,21 +276,19 @@ class Owner:
             self.phase = Phase.READING_BACK
             self._journal_end = event.offset + 1
             return self._read_on(head.offset + 1)
-        assert self._in_flight is not None
-        if event.offset > head.offset + 1:
-            self._journal_end = event.offset + 1
-            return [ReadJournal(head.offset + 1, self._journal_end)]
-        return self._committed(event.offset, event.timestamp_ms)
+        flight = self._in_flight
+        assert flight is not None
+        if event.offset == head.offset + flight.records and event.together:
+            return self._committed(event.offset, event.timestamp_ms)
+        self._journal_end = event.offset + 1
+        return [ReadJournal(head.offset + 1, self._journal_end)]
 
     def _judge_tail(self, event: JournalRead) -> list[Effect]:
         """Something stands between the last verified record and ours: judge it by the log alone."""
         flight, head = self._in_flight, self.fold.head
         assert flight is not None
         effects: list[Effect] = []
-        probe = Fold(self.identity)
-        probe.feed_journal(event.records)
-        self.fold.alarms += probe.alarms
-        for record, decision in probe.waiting:
+        for record, decision in self.fold.journal.decisions(event.records):
             if self._in_flight is None or record.data != flight.data:
                 if head.accepts(decision):
                     return self._stop("another process has claimed the partition", fenced=True)

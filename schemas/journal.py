@@ -22,7 +22,7 @@ from fastavro import parse_schema, schemaless_reader, schemaless_writer
 
 from .errors import MalformedRecord
 from .identifiers import Address
-from .limits import JOURNAL_RECORD_BYTES_MAX
+from .limits import COMMIT_BYTES_MAX, COMMIT_PARTS_MAX, JOURNAL_PART_BYTES_MAX
 from .records import Begin, address_from_avro, begin_from_avro, begin_to_avro
 from .varint import varint
 
@@ -88,7 +88,16 @@ class Commit:
     output_acks: Sequence[tuple[Address, int]] = ()
     rejected: Sequence[tuple[int, int]] = ()
     release: bool = False
-    parts: int = 0
+
+
+class Part(NamedTuple):
+    """A slice of an encoded COMMIT: number `part` of `parts`."""
+
+    owner: bytes
+    number: int
+    part: int
+    parts: int
+    data: bytes
 
 
 def encode_claim(claim: Claim) -> bytes:
@@ -96,6 +105,21 @@ def encode_claim(claim: Claim) -> bytes:
     out = BytesIO()
     schemaless_writer(out, JOURNAL_SCHEMA, ("konverse.Claim", claim._asdict()), strict=True)
     return out.getvalue()
+
+
+def encode_part(part: Part) -> bytes:
+    """The bytes of a PART."""
+    numbers = varint(part.number) + varint(part.part) + varint(part.parts)
+    return b"".join((b"\x04", part.owner, numbers, varint(len(part.data)), part.data))
+
+
+def cut(commit: Commit, data: bytes) -> list[bytes]:
+    """The records of an encoded COMMIT: itself, or its parts when it is too large for one."""
+    if len(data) <= JOURNAL_PART_BYTES_MAX:
+        return [data]
+    slices = [data[at : at + JOURNAL_PART_BYTES_MAX] for at in range(0, len(data), JOURNAL_PART_BYTES_MAX)]
+    count = len(slices)
+    return [encode_part(Part(commit.owner, commit.number, index, count, piece)) for index, piece in enumerate(slices)]
 
 
 def encode_commit(commit: Commit) -> bytes:
@@ -109,7 +133,6 @@ def encode_commit(commit: Commit) -> bytes:
         commit.owner,
         varint(commit.number),
         commit.previous_hash,
-        varint(commit.parts),
         varint(commit.ingest_to),
         b"\x01" if commit.release else b"\x00",
         _avro_array([varint(offset) + varint(reason) for offset, reason in commit.rejected]),
@@ -128,14 +151,14 @@ def encode_commit(commit: Commit) -> bytes:
         _avro_array([varint(end.endpoint) + varint(end.code) + _string(end.description) for end in operations.ends]),
     ]
     data = b"".join(parts)
-    assert len(data) <= JOURNAL_RECORD_BYTES_MAX, "transactions are bounded so that every commit can be read"
+    assert len(data) <= COMMIT_BYTES_MAX, "transactions are bounded so that every commit can be read"
     return data
 
 
-def decode(data: bytes) -> Claim | Commit:
+def decode(data: bytes) -> Claim | Commit | Part:
     """The record in `data`; MalformedRecord for anything else, whatever the bytes are."""
-    if len(data) > JOURNAL_RECORD_BYTES_MAX:
-        raise MalformedRecord(f"a journal record of {len(data)} bytes; at most {JOURNAL_RECORD_BYTES_MAX} are allowed")
+    if len(data) > COMMIT_BYTES_MAX:
+        raise MalformedRecord(f"a journal record of {len(data)} bytes; at most {COMMIT_BYTES_MAX} are allowed")
     source = BytesIO(data)
     try:
         name, value = cast(
@@ -143,7 +166,9 @@ def decode(data: bytes) -> Claim | Commit:
         )
         if source.tell() != len(data):
             raise MalformedRecord("a journal record with bytes behind its end")
-        return Claim(**value) if name == "konverse.Claim" else _commit_from_avro(value)
+        if name == "konverse.Claim":
+            return Claim(**value)
+        return _part_from_avro(value) if name == "konverse.Part" else _commit_from_avro(value)
     except MalformedRecord:
         raise
     except Exception as error:  # fastavro raises a dozen types for broken input; they all mean this
@@ -159,7 +184,6 @@ def commit_to_avro(commit: Commit) -> dict[str, Any]:
         "owner": commit.owner,
         "number": commit.number,
         "previous_hash": commit.previous_hash,
-        "parts": commit.parts,
         "ingest_to": commit.ingest_to,
         "release": commit.release,
         "rejected": [{"offset": offset, "reason": reason} for offset, reason in commit.rejected],
@@ -195,6 +219,13 @@ def _columns(sends: list[Sends]) -> tuple[list[str], list[int], list[int], list[
     return list(places), endpoints, kinds, bodies
 
 
+def _part_from_avro(value: dict[str, Any]) -> Part:
+    part = Part(**value)
+    if not 0 <= part.part < part.parts <= COMMIT_PARTS_MAX:
+        raise MalformedRecord(f"part {part.part} of {part.parts} parts of a COMMIT; it has at most {COMMIT_PARTS_MAX}")
+    return part
+
+
 def _commit_from_avro(value: dict[str, Any]) -> Commit:
     operations = Operations(
         [(item["conversation"], begin_from_avro(item["begin"])) for item in value["begins"]],
@@ -216,7 +247,6 @@ def _commit_from_avro(value: dict[str, Any]) -> Commit:
         acks,
         [(item["offset"], item["reason"]) for item in value["rejected"]],
         value["release"],
-        value["parts"],
     )
 
 

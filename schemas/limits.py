@@ -28,8 +28,17 @@ BODY_BYTES_MAX: Final = 960_000
 KEY_BYTES_MAX: Final = 2_048
 """A user's key: it travels with every message of the conversation and is kept by both endpoints."""
 
-JOURNAL_RECORD_BYTES_MAX: Final = 8_388_608
-"""One COMMIT. It holds at least eight of the largest bodies; a replay never needs more memory than this per record."""
+COMMIT_BYTES_MAX: Final = 8_388_608
+"""One COMMIT, whole. It holds at least eight of the largest bodies; a replay needs no more memory than this for one."""
+
+JOURNAL_PART_BYTES_MAX: Final = 960_000
+"""A larger COMMIT is cut into parts of this size: they pass with the broker's and the client's default settings."""
+
+COMMIT_PARTS_MAX: Final = 256
+"""Parts of a COMMIT that a reader puts together: far more than the largest one has, and no more than fit in memory."""
+
+ALARMS_MAX: Final = 1_000
+"""Alarms of one partition that the driver has not taken yet; a journal full of garbage tells nothing new."""
 
 COMMIT_BYTES_TARGET: Final = 786_432
 """A group commit closes at this size: larger ones gain nothing and make a recovering owner wait."""

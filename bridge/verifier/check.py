@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from konverse.schemas.envelope import decode
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Address, incarnation_tag, owner_writer
-from konverse.schemas.journal import Commit
+from konverse.schemas.journal import Commit, Part
 from konverse.schemas.records import Envelope, Kind
 
 from .journals import JournalJudge
@@ -140,7 +140,7 @@ def judge(
     for record in journal:
         judged = verdict.journal.hear(record)
         verdict.undecodable += judged.decision is None
-        verdict.void += not judged.counts
+        verdict.void += not judged.counts and not isinstance(judged.decision, Part)
     verdict.findings += _whole(verdict)
     verdict.then = fold.fold(verdict.journal.judged, data, place.shown_at)
     for problem in (*verdict.journal.problems, *fold.problems):

@@ -7,16 +7,16 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from konverse.schemas.errors import MalformedRecord
-from konverse.schemas.journal import Claim, Commit, decode
+from konverse.schemas.journal import Claim, Commit, Part, decode
 
 from .records import LogRecord
 
 
 class Judged(NamedTuple):
-    """A journal record and its verdict."""
+    """A journal record and its verdict; the last part of a COMMIT in parts stands for all of it."""
 
     record: LogRecord
-    decision: Claim | Commit | None
+    decision: Claim | Commit | Part | None
     counts: bool
 
 
@@ -39,14 +39,15 @@ class JournalJudge:
     claims: dict[bytes, int] = field(default_factory=dict)
     """Owner of each CLAIM that counts -> offset."""
     problems: list[str] = field(default_factory=list)
+    _before: list[tuple[int, Part]] = field(default_factory=list)
+    """Offset and content of the parts directly before this record."""
 
     def hear(self, record: LogRecord) -> Judged:
         """The next record of the journal."""
-        data = record.body or b""
-        try:
-            decision = decode(data)
-        except MalformedRecord:
-            decision = None
+        data, decision = self._read(record)
+        if isinstance(decision, Part):
+            self.judged.append(Judged(record, decision, counts=False))
+            return self.judged[-1]
         counts = False
         if isinstance(decision, Claim):
             named = (decision.incarnation, decision.data_topic_id, decision.journal_topic_id)
@@ -74,3 +75,30 @@ class JournalJudge:
             self.now_ms = max(self.now_ms, record.timestamp_ms)
         self.judged.append(Judged(record, decision, counts))
         return self.judged[-1]
+
+    def _read(self, record: LogRecord) -> tuple[bytes, Claim | Commit | Part | None]:
+        """What the record says, and its bytes; those of all parts where it is the last one."""
+        data = record.body or b""
+        decision = _decoded(data)
+        if not isinstance(decision, Part):
+            self._before = []
+            return data, decision
+        self._before.append((record.offset, decision))
+        tail = self._before[-decision.parts :]
+        whole = [
+            (record.offset - decision.parts + 1 + at, decision._replace(part=at, data=part.data))
+            for at, (_, part) in enumerate(tail)
+        ]
+        if tail != whole or len(tail) < decision.parts or decision.part != decision.parts - 1:
+            return data, decision
+        data = b"".join(part.data for _, part in tail)
+        commit = _decoded(data)
+        named = isinstance(commit, Commit) and (commit.owner, commit.number) == (decision.owner, decision.number)
+        return data, commit if named else None
+
+
+def _decoded(data: bytes) -> Claim | Commit | Part | None:
+    try:
+        return decode(data)
+    except MalformedRecord:
+        return None

@@ -16,7 +16,7 @@ TOPIC: Final = "compose-check"
 KEY: Final = "compose-check"
 VALUE: Final = b"written before the containers were replaced"
 WITHIN_S: Final = 30.0
-SETTINGS: Final = {"message.max.bytes": "10485760", "auto.create.topics.enable": "false"}
+SETTINGS: Final = {"auto.create.topics.enable": "false"}
 
 
 def reach(stack: Stack) -> str:

@@ -54,7 +54,7 @@ def test_a_journal_producer_that_breaks_is_replaced_and_the_work_done_again(serv
         sent = send_orders(broker, dialogs=6, messages=12)
         with broker.reader("Orders", timeout=2) as reader:
             fill(reader, 12)
-            owning_of(reader)._journal_producer = Broken()  # type: ignore[assignment]
+            owning_of(reader)._appending._producer = Broken()  # type: ignore[assignment]
             assert answer_once(reader) > 12, "no work was done again"
         proof = prove_exactly_once(servers.bootstrap, queue_of(broker, "Orders"), queue_of(broker, "Shop"), sent)
     assert proof.replies == 12

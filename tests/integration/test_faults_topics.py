@@ -89,7 +89,7 @@ def test_a_topic_that_was_made_again_is_not_taken_for_the_first(
         ("journal", ("message.timestamp.type=CreateTime", "LogAppendTime")),
         ("journal", ("retention.ms=3600000", "-1")),
         ("data", ("retention.ms=3600000", "-1")),
-        ("journal", ("max.message.bytes=1048588", JOURNAL_CONFIG["max.message.bytes"])),
+        ("journal", ("max.message.bytes=900000", JOURNAL_CONFIG["max.message.bytes"])),
     ],
 )
 def test_a_topic_with_other_settings_is_refused_with_the_command_that_mends_it(

@@ -18,9 +18,9 @@ from konverse.dialog.apply import apply
 from konverse.dialog.emitter import Emit
 from konverse.dialog.endpoint import Endpoint, Record
 from konverse.dialog.events import Append, Appended, DataRead, Effect, JournalRead, ReadData, ReadJournal, Recover
-from konverse.dialog.fold import JournalRecord
 from konverse.dialog.head import LogIdentity
 from konverse.dialog.ingest import Columns, ingest
+from konverse.dialog.journal_feed import JournalRecord
 from konverse.dialog.lane import Handed
 from konverse.dialog.owner import Owner
 from konverse.dialog.partition import Partition
@@ -321,7 +321,7 @@ class Driver:
 
     def write(self, effect: Effect | bytes) -> int:
         """An append reaches the journal; its offset."""
-        self.journal.append(effect.data if isinstance(effect, Append) else cast("bytes", effect))
+        self.journal += effect.records if isinstance(effect, Append) else [cast("bytes", effect)]
         return len(self.journal) - 1
 
     def acknowledge(self, effect: Effect) -> list[Effect]:

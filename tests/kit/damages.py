@@ -12,7 +12,7 @@ from konverse.bridge.verifier.check import Place, judge
 from konverse.bridge.verifier.records import Record
 from konverse.schemas.envelope import decode, encode_envelope
 from konverse.schemas.identifiers import owner_writer
-from konverse.schemas.journal import GENESIS_HASH, SYSTEM_BITS, Claim, Commit, EndOperation, encode_commit
+from konverse.schemas.journal import GENESIS_HASH, SYSTEM_BITS, Claim, Commit, EndOperation, Part, encode_commit
 from konverse.schemas.journal import decode as decode_journal
 from konverse.schemas.records import FIRST, Envelope, Kind
 
@@ -78,7 +78,7 @@ def counting(logs: Logs) -> list[tuple[int, Commit]]:
     ]
 
 
-def decode_or_none(record: Record) -> Claim | Commit | None:
+def decode_or_none(record: Record) -> Claim | Commit | Part | None:
     try:
         return decode_journal(record.body or b"")
     except ValueError:

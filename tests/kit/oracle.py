@@ -7,7 +7,6 @@ two readings differ, one of them is wrong.
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -20,13 +19,14 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from konverse.bridge.kafka import Kafka
 from konverse.bridge.settings import Settings
 from konverse.bridge.verifier.check import Finding
+from konverse.bridge.verifier.journals import JournalJudge
 from konverse.bridge.verifier.reading import Verification
+from konverse.bridge.verifier.records import Record
 from konverse.schemas.catalog import Queue
 from konverse.schemas.envelope import HEADER, decode
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import incarnation_tag, journal_topic, owner_writer
-from konverse.schemas.journal import GENESIS_HASH, SYSTEM_BITS, Claim, Commit
-from konverse.schemas.journal import decode as decode_journal
+from konverse.schemas.journal import SYSTEM_BITS, Claim, Commit
 from konverse.schemas.records import FIRST, Envelope, Kind, Role
 
 READ_DEADLINE_S: Final = 60.0
@@ -130,34 +130,25 @@ class History:
         return history
 
     def _fold(self, journal: list[RawRecord], data: list[RawRecord]) -> None:
-        epoch, owner, number, last_hash, ingested = 0, b"", 0, GENESIS_HASH, 0
+        queue = self.queue
+        judge = JournalJudge((queue.incarnation, queue.data_topic_id, queue.journal_topic_id))
+        ingested = 0
         rest = iter([*data, None])
         record = next(rest)
         for entry in journal:
-            try:
-                decision = decode_journal(entry.value)
-            except MalformedRecord:
-                self.undecodable += 1
-                continue
-            if isinstance(decision, Claim):
-                named = (decision.incarnation, decision.data_topic_id, decision.journal_topic_id)
-                ours = (self.queue.incarnation, self.queue.data_topic_id, self.queue.journal_topic_id)
-                if decision.epoch > epoch and named == ours:
-                    epoch, owner = decision.epoch, decision.owner
-                    self.claims += 1
-                else:
-                    self.void += 1
-            elif (decision.epoch, decision.owner, decision.number) != (epoch, owner, number + 1):
-                self.void += 1
-            else:
-                assert decision.previous_hash == last_hash, f"commit {decision.number} breaks the chain"
+            _, decision, counts = judge.hear(Record(entry.offset, None, entry.value, 0))
+            self.undecodable += decision is None
+            if not counts:
+                self.void += isinstance(decision, Claim | Commit)
+            elif isinstance(decision, Commit):
                 assert decision.ingest_to >= ingested, "a commit goes back in the data log"
-                number, last_hash, ingested = decision.number, hashlib.sha256(entry.value).digest(), decision.ingest_to
-                self.commits += 1
+                ingested = decision.ingest_to
                 while record is not None and record.offset < ingested:
                     self._ingest(record)
                     record = next(rest)
                 self._apply(decision)
+        assert not judge.problems
+        self.claims, self.commits = len(judge.claims), len(judge.commits)
         while record is not None:  # what no owner has looked at yet would be judged so
             self._ingest(record)
             record = next(rest)

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from konverse.schemas.catalog import CatalogObject, Change, Contract, MessageType, Queue, SentBy, Service
 from konverse.schemas.identifiers import Address
-from konverse.schemas.journal import Claim, Commit, EndOperation, Operations
+from konverse.schemas.journal import Claim, Commit, EndOperation, Operations, Part
+from konverse.schemas.limits import COMMIT_PARTS_MAX
 from konverse.schemas.records import (
     Begin,
     Bounce,
@@ -123,6 +124,17 @@ claims: Final = st.builds(
     clean=st.booleans(),
 )
 
+parts: Final = st.integers(1, COMMIT_PARTS_MAX).flatmap(
+    lambda count: st.builds(
+        Part,
+        owner=identifiers,
+        number=counters,
+        part=st.integers(0, count - 1),
+        parts=st.just(count),
+        data=st.binary(max_size=40),
+    )
+)
+
 
 @st.composite
 def operations(draw: st.DrawFn) -> Operations:
@@ -150,7 +162,6 @@ commits: Final = st.builds(
     output_acks=st.lists(st.tuples(addresses, counters), max_size=3),
     rejected=st.lists(st.tuples(counters, ints), max_size=3),
     release=st.booleans(),
-    parts=ints,
 )
 
 catalog_objects: Final[st.SearchStrategy[CatalogObject]] = st.one_of(

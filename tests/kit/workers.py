@@ -23,6 +23,7 @@ from typing import Any, Final, Self
 
 import konverse
 from konverse.bridge import owning
+from konverse.bridge.appending import Appending
 from konverse.bridge.broker import Broker
 from konverse.bridge.dialog import Dialog
 from konverse.bridge.kafka import Kafka
@@ -32,7 +33,7 @@ from konverse.bridge.view import ViewWriter
 from konverse.dialog.emitter import Emitter
 from konverse.dialog.owner import Owner
 from konverse.schemas.catalog import END_DIALOG, ERROR
-from konverse.schemas.journal import Claim, decode
+from konverse.schemas.journal import Commit, Part, decode
 from tests.kit.shop import NOTE, ORDER, RECEIPT, begin, until
 
 _ROOT: Final = Path(__file__).parents[2]
@@ -140,7 +141,7 @@ def _after(owner: type, name: str, death: Death, when: Callable[..., bool] = lam
 
 def _consumes(data: bytes | None) -> bool:
     record = decode(data or b"")
-    return not isinstance(record, Claim) and bool(record.operations.receive_endpoints)
+    return isinstance(record, Part) or (isinstance(record, Commit) and bool(record.operations.receive_endpoints))
 
 
 class _CountingProducer:
@@ -179,18 +180,18 @@ def _within_emission(death: Death, *, delivered: bool) -> None:
 
 POINTS: Final[dict[str, Callable[[Death], None]]] = {
     "after the CLAIM is in the journal": lambda death: _before(
-        Owning, "_on_append", death, lambda *call: not _consumes(call[-1].value())
+        Appending, "_reported", death, lambda *call: not _consumes(call[-1].value())
     ),
     "after ingest": lambda death: _after(Owning, "ingest", death, lambda count, *_: count > 0),
     "after the handler, before the commit": lambda death: _after(Reader, "_done", death),
     "before the COMMIT is produced": lambda death: _before(
-        Owning, "_append", death, lambda *call: _consumes(call[-1].data)
+        Owning, "_append", death, lambda *call: _consumes(call[-1].records[0])
     ),
     "after the COMMIT is handed to the producer": lambda death: _after(
-        Owning, "_append", death, lambda *call: _consumes(call[-1].data)
+        Owning, "_append", death, lambda *call: _consumes(call[-1].records[0])
     ),
     "after the COMMIT is in the journal, before its acknowledgement is handled": lambda death: _before(
-        Owning, "_on_append", death, lambda *call: _consumes(call[-1].value())
+        Appending, "_reported", death, lambda *call: _consumes(call[-1].value())
     ),
     "after the acknowledgement, before the view is written": lambda death: _before(
         ViewWriter, "show", death, lambda *call: call[2].journal_offset > call[2].claim_offset

@@ -4,14 +4,29 @@ from __future__ import annotations
 
 from io import BytesIO
 from typing import Any, cast
+from unittest.mock import patch
 
 import pytest
 from fastavro import schemaless_reader, schemaless_writer
 from hypothesis import given
+from hypothesis import strategies as st
 
+from konverse.dialog.journal_feed import JournalFeed, JournalRecord
+from konverse.schemas import journal
 from konverse.schemas.errors import MalformedRecord
-from konverse.schemas.journal import JOURNAL_SCHEMA, Claim, Commit, commit_to_avro, decode, encode_claim, encode_commit
-from tests.kit.strategies import claims, commits
+from konverse.schemas.journal import (
+    JOURNAL_SCHEMA,
+    Claim,
+    Commit,
+    Part,
+    commit_to_avro,
+    cut,
+    decode,
+    encode_claim,
+    encode_commit,
+    encode_part,
+)
+from tests.kit.strategies import claims, commits, parts
 
 
 def written(name: str, value: dict[str, Any]) -> bytes:
@@ -52,6 +67,34 @@ def test_a_claim_is_read_back_by_us_and_by_fastavro(claim: Claim) -> None:
     assert decode(data) == claim
     assert data == written("konverse.Claim", claim._asdict())
     assert read(data) == ("konverse.Claim", claim._asdict())
+
+
+@given(parts)
+def test_a_part_is_read_back_by_us_and_by_fastavro(part: Part) -> None:
+    data = encode_part(part)
+    assert decode(data) == part
+    assert data == written("konverse.Part", part._asdict())
+
+
+@given(commits, st.integers(1, 300), st.data())
+def test_a_commit_in_parts_is_whole_when_they_stand_together_in_order_and_else_void(
+    commit: Commit, size: int, draw: st.DataObject
+) -> None:
+    data = encode_commit(commit)
+    with patch.object(journal, "JOURNAL_PART_BYTES_MAX", max(size, 1 + len(data) // 200)):
+        records = cut(commit, data)
+    rows = [JournalRecord(7 + at, record, 70 + at) for at, record in enumerate(records)]
+    last = JournalRecord(rows[-1].offset, data, rows[-1].timestamp_ms)
+    assert list(JournalFeed("here").decisions(rows)) == [(last, listed(commit))]
+    if len(rows) == 1:
+        return
+    at = draw.draw(st.integers(1, len(rows) - 1))
+    moved = [row._replace(offset=row.offset + 1) for row in rows[at:]]
+    assert not list(JournalFeed("here").decisions([*rows[:at], *moved])), "something stood between them"
+    assert not list(JournalFeed("here").decisions([*rows[:at], *rows[at + 1 :]])), "one is missing"
+    again = JournalFeed("here")
+    assert not list(again.decisions(rows[:at]))
+    assert list(again.decisions(rows)) == [(last, listed(commit))], "a piece that is fed again begins anew"
 
 
 @given(commits)

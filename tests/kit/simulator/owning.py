@@ -30,7 +30,7 @@ from konverse.dialog.view import Show
 from . import beliefs
 from .failure import SimulationFailure
 from .handlers import Progress, Work
-from .kafka import Outcome, Request
+from .kafka import Outcome, Payload, Request
 from .outputs import Outputs
 from .places import Place, columns, journal_read
 from .redis_view import ViewWriter
@@ -58,7 +58,8 @@ class OwnerProcess:
         self._finished: list[Work] = []
         """Handlers that are done and wait for the commit."""
         self._reads: deque[ReadJournal | ReadData] = deque()
-        self._request: Request | None = None
+        self._requests: list[Request] = []
+        """The append under way."""
         self._answer_lost = False
         self._flight: beliefs.Flight | None = None
         self._overtaken: list[Transaction] = []
@@ -91,7 +92,7 @@ class OwnerProcess:
         actions: list[Callable[[], None]] = []
         if self._reads:
             actions.append(self._read)
-        if self._request is not None:
+        if self._requests:
             actions.append(self._outcome)
         elif owner.staging.finished:
             actions.append(self._commit)
@@ -161,14 +162,12 @@ class OwnerProcess:
     def _drop(self) -> None:
         """Forget the owner and everything of it."""
         self._outputs.abandon()
-        if self._request is not None:
-            self._request.abandoned = True
+        self._abandon()
         self.world.late_shows += self._view.drop()
         self.owner = None
         self.works = []
         self._finished = []
         self._reads.clear()
-        self._request = None
         self._flight = None
         self._releasing = False
 
@@ -222,28 +221,54 @@ class OwnerProcess:
             self._finished = [work for work in self._finished if id(work.transaction) in waiting]
             self._flight = beliefs.Flight(owner.fold.head.number + 1)
             self.world.history.committed[self.place.name, owner.claim_id, self._flight.number] = works
-        self._request = Request(self.place.journal, [(None, b"", effect.data)])
-        self._answer_lost = self.world.kafka.send(self._request) is Outcome.SILENT
+        payloads: list[Payload] = [(None, b"", record) for record in effect.records]
+        self.world.sometimes.happened("parts", len(payloads) > 1)
+        apart = len(payloads) > 1 and self.world.choices.chance(300)  # else the client makes one batch of them
+        batches = [[payload] for payload in payloads] if apart else [payloads]
+        self._requests = [Request(self.place.journal, batch) for batch in batches]
+        self._answer_lost = False
+        for request in self._requests:
+            self._answer_lost |= self.world.kafka.send(request) is Outcome.SILENT
+            if apart:
+                self.world.meddle(self.place)
 
     def _outcome(self) -> None:
         """The append was answered, or the driver stops waiting."""
-        request, world, owner = self._request, self.world, self.owner
-        if request is None or owner is None:
+        requests, world, owner = self._requests, self.world, self.owner
+        if not requests or owner is None:
             return
-        if request.landed and not self._answer_lost:
-            record = world.choices.pick(request.landed)
-            outcome = Appended(record.offset, record.timestamp_ms)
+        landed = all(request.landed for request in requests)
+        if landed and not self._answer_lost:
+            outcome = self._report()
         elif self._answer_lost or world.kafka.calm or world.choices.chance(300):
             outcome = Appended(None)
-            world.sometimes.happened("append unknown, landed" if request.landed else "append unknown")
+            world.sometimes.happened("append unknown, landed" if landed else "append unknown")
         else:
             return
         if self._flight is not None and (outcome.offset or 0) > owner.fold.head.offset + 1:
             self._flight.judged = True
             world.sometimes.happened("offset judged")
-        self._request = None
-        request.abandoned = True
+        self._abandon()
         self._tell(outcome)
+
+    def _report(self) -> Appended:
+        """What the client would say of records that all stand in the journal."""
+        pick = self.world.choices.pick
+        firsts = [pick(request.landed) for request in self._requests]
+        offsets = [
+            first.offset + at
+            for first, request in zip(firsts, self._requests, strict=True)
+            for at in range(len(request.payloads))
+        ]
+        together = offsets == [*range(offsets[0], offsets[0] + len(offsets))]
+        self.world.sometimes.happened("parts apart", not together)
+        return Appended(max(offsets), self.place.journal.records[max(offsets)].timestamp_ms, together)
+
+    def _abandon(self) -> None:
+        """Nobody waits for the append any more."""
+        for request in self._requests:
+            request.abandoned = True
+        self._requests = []
 
     def _leading(self, effect: Leading) -> None:
         assert self.owner is not None

@@ -5,9 +5,10 @@ from __future__ import annotations
 from konverse.bridge.verifier.check import Place as Verified
 from konverse.bridge.verifier.journals import JournalJudge
 from konverse.dialog.events import JournalRead
-from konverse.dialog.fold import Fold, JournalRecord
+from konverse.dialog.fold import Fold
 from konverse.dialog.head import LogIdentity
 from konverse.dialog.ingest import Columns
+from konverse.dialog.journal_feed import JournalRecord
 from konverse.schemas.identifiers import Address, incarnation_tag
 
 from .kafka import Kafka, Log, Slice

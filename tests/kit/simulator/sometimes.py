@@ -19,6 +19,8 @@ PATHS: Final = {
     "append unknown": "an owner did not learn the outcome of an append and stopped",
     "append unknown, landed": "and the record was in the journal",
     "append twice": "a journal record was appended twice by one request",
+    "parts": "a commit was too large for one record",
+    "parts apart": "and something stood between its parts, or they stood in another order",
     "undecodable": "a journal holds bytes that are no record",
     "stale end": "an owner recovered from an end of the journal that was too low",
     "short read": "a read returned less than was asked for",

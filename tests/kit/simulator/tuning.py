@@ -10,8 +10,8 @@ from typing import Any, Final
 import konverse.dialog.apply
 import konverse.dialog.emitter
 import konverse.dialog.endpoint
-import konverse.dialog.fold
 import konverse.dialog.ingest
+import konverse.dialog.journal_feed
 import konverse.dialog.lane
 import konverse.dialog.outbox
 import konverse.dialog.owner
@@ -20,7 +20,7 @@ import konverse.dialog.view
 import konverse.schemas.varint
 from konverse.bridge.verifier import journals
 from konverse.schemas import journal
-from konverse.schemas.journal import Claim, Commit
+from konverse.schemas.journal import Claim, Commit, Part
 from konverse.schemas.limits import SESSION_RECORD_BYTES
 from konverse.schemas.varint import SMALL, varint
 
@@ -77,6 +77,7 @@ def _windows(choices: Choices) -> list[Change]:
         (konverse.dialog.lane, "SESSION_WINDOW_BYTES_MAX", SESSION_RECORD_BYTES * small(6, 2, 50)),
         (konverse.dialog.staging, "COMMIT_BYTES_TARGET", small(40, 4, 400)),
         (konverse.dialog.staging, "COMMIT_GROUPS_MAX", small(3, 1, 50)),
+        (journal, "JOURNAL_PART_BYTES_MAX", small(10_000, 200, 90)),
     ]
 
 
@@ -85,11 +86,11 @@ def _tables() -> list[Change]:
     return [(module, name, values[name]) for module in COUNTING for name in values if name in vars(module)]
 
 
-def remembering(decode: Callable[[bytes], Claim | Commit]) -> Callable[[bytes], Claim | Commit]:
+def remembering(decode: Callable[[bytes], Claim | Commit | Part]) -> Callable[[bytes], Claim | Commit | Part]:
     """Decode each journal record once in a run: many owners read the same ones, and decoding is pure."""
-    known: dict[bytes, Claim | Commit] = {}
+    known: dict[bytes, Claim | Commit | Part] = {}
 
-    def remembered(data: bytes) -> Claim | Commit:
+    def remembered(data: bytes) -> Claim | Commit | Part:
         value = known.get(data)
         if value is None:
             value = known[data] = decode(data)
@@ -103,7 +104,7 @@ def tuned(choices: Choices, swarm: Swarm) -> Iterator[None]:
     """The product with the limits of one run."""
     decode = remembering(journal.decode)
     changes: list[Change] = [
-        (konverse.dialog.fold, "decode", decode),
+        (konverse.dialog.journal_feed, "decode", decode),
         (journals, "decode", decode),
     ]
     if swarm.tiny_windows:

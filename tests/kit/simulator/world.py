@@ -161,6 +161,16 @@ class World:
                 self._write(address, Kind.CLOSE_WRITER, writer, session.session.writer, counter)
                 counters[address] = choices.choose(2)
 
+    def meddle(self, place: Place) -> None:
+        """Something may come between two records of an owner."""
+        kafka, choices = self.kafka, self.choices
+        if kafka.calm:
+            return
+        if kafka.late and choices.chance(300):
+            kafka.deliver_late()
+        if choices.chance(100):
+            kafka.append(place.journal, (None, b"", b"\x07 not a record"))
+
     def _write(self, address: Address, kind: Kind, writer: bytes, conversation: bytes, counter: int) -> None:
         envelope = Envelope(kind, 0, Role.INITIATOR, address.tag, writer, conversation, counter, -1, Suffix())
         self.kafka.append(self.log_of(address), (encode_envelope(envelope), writer, None))

@@ -6,8 +6,9 @@ import hashlib
 
 import pytest
 
-from konverse.dialog.fold import Fold, JournalRecord
+from konverse.dialog.fold import Fold
 from konverse.dialog.ingest import Columns
+from konverse.dialog.journal_feed import JournalRecord
 from konverse.schemas.errors import PartitionHalted
 from konverse.schemas.journal import (
     FOLD_VERSION,
@@ -155,7 +156,7 @@ def test_an_undecodable_record_changes_nothing_and_raises_an_alarm(fold: Fold, j
     fold.feed_journal(journal.records)
     assert fold.advance() is None
     assert (fold.head.number, fold.head.offset) == (1, 2)
-    (alarm,) = fold.alarms
+    (alarm,) = fold.journal.alarms
     assert "journal record 1 of orders/0 is undecodable" in alarm
 
 

@@ -26,7 +26,7 @@ def driver() -> Driver:
 
 def commit_of(effect: Effect) -> Commit:
     assert isinstance(effect, Append)
-    record = decode(effect.data)
+    record = decode(effect.records[0])
     assert isinstance(record, Commit)
     return record
 
@@ -81,7 +81,7 @@ def test_commits_are_numbered_and_chained(driver: Driver) -> None:
     driver.acknowledge(first)
     second = commit_of(in_flight(driver))
     assert second.number == 2
-    assert second.previous_hash == hashlib.sha256(cast("Append", first).data).digest()
+    assert second.previous_hash == hashlib.sha256(cast("Append", first).records[0]).digest()
 
 
 def test_there_is_nothing_to_commit_when_nothing_happened() -> None:
@@ -166,7 +166,7 @@ def test_records_that_do_not_count_may_stand_before_the_commit(driver: Driver) -
     assert emits(driver.acknowledge(append)) == [b"reply"]
     assert driver.owner.phase is Phase.LEADING
     assert (driver.owner.fold.head.number, driver.owner.fold.head.offset) == (1, 3)
-    assert "journal record 2 of orders/0 is undecodable" in driver.owner.fold.alarms[0]
+    assert "journal record 2 of orders/0 is undecodable" in driver.owner.fold.journal.alarms[0]
 
 
 def test_after_a_gap_was_judged_the_next_commit_needs_no_reading(driver: Driver) -> None:

@@ -44,7 +44,7 @@ def emitted(effects: list[Effect]) -> dict[Address, list[bytes | None]]:
 
 def commit_of(effects: list[Effect]) -> Commit:
     (append,) = [effect for effect in effects if isinstance(effect, Append)]
-    record = decode(append.data)
+    record = decode(append.records[0])
     assert isinstance(record, Commit)
     return record
 

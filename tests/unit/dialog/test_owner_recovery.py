@@ -62,7 +62,7 @@ def successor(worked: Driver, claim: str = "me") -> Driver:
 
 def claim_of(effect: Effect) -> Claim:
     assert isinstance(effect, Append)
-    record = decode(effect.data)
+    record = decode(effect.records[0])
     assert isinstance(record, Claim)
     return record
 
@@ -192,7 +192,7 @@ def test_an_undecodable_record_raises_an_alarm_and_nothing_else(worked: Driver) 
     effects = next_owner.lead()
     assert isinstance(effects[0], Leading)
     assert next_owner.state.digest() == worked.state.digest()
-    (alarm,) = next_owner.owner.fold.alarms
+    (alarm,) = next_owner.owner.fold.journal.alarms
     assert "journal record 1 of orders/0 is undecodable" in alarm
 
 

@@ -12,9 +12,9 @@ from konverse.dialog.transaction import Transaction
 from konverse.schemas.journal import GENESIS_HASH, Commit, Operations, encode_commit
 from konverse.schemas.limits import (
     BODY_BYTES_MAX,
+    COMMIT_BYTES_MAX,
     COMMIT_BYTES_TARGET,
     COMMIT_GROUPS_MAX,
-    JOURNAL_RECORD_BYTES_MAX,
     TRANSACTION_BYTES_MAX,
 )
 from tests.kit.builders import GROUP, Pair, Side, anything
@@ -342,7 +342,7 @@ def test_what_does_not_fit_into_a_commit_joins_the_one_after_it_and_nothing_is_l
         operations, transactions = staging.merge()
         assert transactions
         record = Commit(1, b"o" * 16, 1, GENESIS_HASH, 0, operations)
-        assert len(encode_commit(record)) <= COMMIT_BYTES_TARGET + TRANSACTION_BYTES_MAX <= JOURNAL_RECORD_BYTES_MAX
+        assert len(encode_commit(record)) <= COMMIT_BYTES_TARGET + TRANSACTION_BYTES_MAX <= COMMIT_BYTES_MAX
         received += operations.receive_endpoints
     assert received == [*range(12)]
     assert staging.size_bytes == 0

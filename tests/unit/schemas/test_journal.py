@@ -19,7 +19,7 @@ from konverse.schemas.journal import (
     encode_claim,
     encode_commit,
 )
-from konverse.schemas.limits import JOURNAL_RECORD_BYTES_MAX
+from konverse.schemas.limits import COMMIT_BYTES_MAX
 from tests.kit.builders import identifier
 
 
@@ -94,9 +94,9 @@ def test_columns_are_little_endian_on_a_big_endian_machine_too(monkeypatch: pyte
     assert record.operations.receive_endpoints == [1]
 
 
-@pytest.mark.parametrize("size", [JOURNAL_RECORD_BYTES_MAX + 1, 2 * JOURNAL_RECORD_BYTES_MAX])
+@pytest.mark.parametrize("size", [COMMIT_BYTES_MAX + 1, 2 * COMMIT_BYTES_MAX])
 def test_a_record_that_is_too_long_is_not_looked_into(size: int) -> None:
-    with pytest.raises(MalformedRecord, match=f"{size} bytes; at most {JOURNAL_RECORD_BYTES_MAX} are allowed"):
+    with pytest.raises(MalformedRecord, match=f"{size} bytes; at most {COMMIT_BYTES_MAX} are allowed"):
         decode(bytes(size))
 
 

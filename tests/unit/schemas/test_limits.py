@@ -15,7 +15,7 @@ KAFKA_DEFAULT_RECORD_BYTES = 1_000_000
 
 
 def test_every_bound_is_a_positive_number_with_its_unit_last() -> None:
-    units = r"(BYTES|LENGTH|ENTRIES|RECORDS|GROUPS|OPERATIONS|PARTITIONS|WRITERS|CHARACTERS|OPEN|CODE|TOMBSTONES|MS)"
+    units = r"(BYTES|LENGTH|ENTRIES|RECORDS|PART|ALARMS|GROUPS|WRITERS|CHARACTERS|CODE|TOMBSTONES|MS)"
     bounds = {name: value for name, value in vars(limits).items() if name.isupper()}
     assert len(bounds) > 20
     for name, value in bounds.items():
@@ -29,7 +29,7 @@ def test_the_largest_message_fits_into_a_record_of_kafkas_default_size() -> None
 
 
 def test_a_transaction_that_joins_a_nearly_full_commit_fits_into_a_record() -> None:
-    assert limits.COMMIT_BYTES_TARGET + limits.TRANSACTION_BYTES_MAX < limits.JOURNAL_RECORD_BYTES_MAX
+    assert limits.COMMIT_BYTES_TARGET + limits.TRANSACTION_BYTES_MAX < limits.COMMIT_BYTES_MAX
 
 
 def test_a_handler_can_pass_on_the_largest_message() -> None:
@@ -40,7 +40,7 @@ def test_a_commit_of_as_many_groups_as_may_share_it_fits_into_a_record() -> None
     count = limits.COMMIT_GROUPS_MAX
     operations = Operations(receive_endpoints=[2**40] * count, receive_positions=[2**40] * count)
     data = encode_commit(Commit(1, identifier("o"), 1, bytes(32), 0, operations))
-    assert len(data) < limits.JOURNAL_RECORD_BYTES_MAX
+    assert len(data) < limits.COMMIT_BYTES_MAX
 
 
 @pytest.mark.parametrize("name", [END_DIALOG, ERROR, DIALOG_TIMER])

@@ -1,0 +1,80 @@
+"""Appends to the journals of a queue: handed to a producer of their own, their outcomes kept until somebody asks."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from functools import partial
+from typing import Any, Final
+
+from confluent_kafka import KafkaException, Message
+
+from konverse.dialog.events import Append, Appended
+from konverse.dialog.owner import Owner
+
+from .kafka import Kafka, discard
+
+log: Final = logging.getLogger("konverse.appending")
+
+
+class _Flight:
+    """An append under way; a large commit has several records."""
+
+    __slots__ = ("last", "owner", "since", "together", "waiting")
+
+    def __init__(self, owner: Owner, records: int) -> None:
+        self.owner = owner
+        self.waiting = records
+        self.since = time.perf_counter()
+        self.last = (-1, 0)
+        """Offset and time of the furthest record that was reported so far."""
+        self.together = True
+
+
+class Appending:
+    """One producer for the journals of all partitions of a queue."""
+
+    def __init__(self, kafka: Kafka, topic: str) -> None:
+        self._outcomes: deque[tuple[Owner, Appended]] = deque()
+        self._kafka = kafka
+        self._topic = topic
+        self._producer = kafka.journal_producer()
+
+    def append(self, owner: Owner, effect: Append) -> None:
+        """Hand the records over."""
+        flight = _Flight(owner, len(effect.records))
+        report = partial(self._reported, flight)
+        try:
+            for record in effect.records:
+                self._producer.produce(self._topic, record, None, owner.identity.partition, report)
+        except (BufferError, KafkaException) as error:
+            log.warning("the journal takes nothing, its producer is replaced: %s", error)
+            self._unknown(flight)
+            discard(self._producer)
+            self._producer = self._kafka.journal_producer()
+
+    def poll(self, wait_s: float) -> deque[tuple[Owner, Appended]]:
+        """What became of appends since the last call; whoever calls empties it."""
+        self._producer.poll(wait_s)
+        return self._outcomes
+
+    def _reported(self, flight: _Flight, error: Any, message: Message) -> None:
+        if not flight.waiting:
+            return
+        if error is not None:
+            log.warning("an append to %s has an unknown outcome: %s", self._topic, error.str())
+            self._unknown(flight)
+            return
+        offset = message.offset() or 0
+        flight.together = flight.together and flight.last[0] in (-1, offset - 1)
+        flight.last = max(flight.last, (offset, message.timestamp()[1]))
+        flight.waiting -= 1
+        if not flight.waiting:
+            flight.owner.counters.commit_waits_ms.append(1e3 * (time.perf_counter() - flight.since))
+            self._outcomes.append((flight.owner, Appended(*flight.last, flight.together)))
+
+    def _unknown(self, flight: _Flight) -> None:
+        """One record without an answer is enough: what follows it says nothing more."""
+        flight.waiting = 0
+        self._outcomes.append((flight.owner, Appended(None)))
