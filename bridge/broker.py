@@ -8,11 +8,21 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from datetime import timedelta
 from typing import Any, Self
 
 from konverse.dialog.staging import OwnerSettings
 from konverse.routing.partitioning import choose_home, choose_partition
-from konverse.schemas.catalog import DEFAULT, CatalogObject, Contract, MessageType, Queue, SentBy, Service
+from konverse.schemas.catalog import (
+    DEFAULT,
+    KEEP_FOR_EVER,
+    CatalogObject,
+    Contract,
+    MessageType,
+    Queue,
+    SentBy,
+    Service,
+)
 from konverse.schemas.errors import (
     AlreadyExists,
     BadInput,
@@ -108,9 +118,10 @@ class Broker:
         return value
 
     @checked
-    def create_queue(self, name: str, *, partitions: int = 1) -> Queue:
+    def create_queue(self, name: str, *, partitions: int = 1, keep: timedelta | None = None) -> Queue:
         """CREATE QUEUE: its topics, and an incarnation of its own. Partitions are fixed from here on.
 
+        What was received stays in the topics for others to read: for ever, or at least as long as `keep`.
         Raises InvalidSettings for the number, TopicMismatch when an administrator's topics do not fit, AlreadyExists.
         """
         self._check_open()
@@ -118,6 +129,10 @@ class Broker:
         if not 1 <= partitions <= QUEUE_PARTITIONS_MAX:
             raise InvalidSettings(
                 f"queue {name!r} cannot have {partitions} partitions; 1 to {QUEUE_PARTITIONS_MAX} can be"
+            )
+        if keep is not None and keep < timedelta():
+            raise InvalidSettings(
+                f"queue {name!r} cannot keep what was received for {keep}; leave it out, or 0 or more"
             )
         if self.catalog.find(Queue, name) is not None:
             raise self._exists("queue", name)
@@ -133,6 +148,7 @@ class Broker:
             uuid.uuid4().bytes,
             self._topics.topic_id(topic),
             self._topics.topic_id(journal_topic(topic)),
+            KEEP_FOR_EVER if keep is None else keep // timedelta(milliseconds=1),
         )
         self._create(value, lambda: None)
         return value

@@ -145,6 +145,15 @@ class LogReader:
                     raise unavailable(f"the ends of {topic}/{partition} cannot be read", error) from None
             time.sleep(0.05)
 
+    def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> int:
+        """Offset of the first record that is not older; the end of the log when all are."""
+        asked = TopicPartition(topic, partition, timestamp_ms)
+        try:
+            (found,) = self._consumer.offsets_for_times([asked], timeout=self._timeout_s)
+        except KafkaException as error:
+            raise unavailable(f"times in {topic}/{partition} cannot be looked up", error) from None
+        return found.offset if found.offset >= 0 else self.ends(topic, partition)[1]
+
     def read(self, topic: str, partition: int, start: int, end: int) -> Generator[tuple[list[Message], int]]:
         """Chunks of records from `start` up to before `end`, each with the offset where the log goes on."""
         if start >= end:

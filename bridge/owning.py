@@ -12,7 +12,6 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
@@ -23,46 +22,44 @@ from confluent_kafka import KafkaException, Message
 from konverse.dialog.emitter import Emit
 from konverse.dialog.events import (
     Append,
-    Appended,
+    AppendSnapshot,
     DataRead,
     Drained,
     Effect,
     Halted,
-    JournalRead,
     Leading,
     OutOfRange,
     ProducerReplaced,
     ReadData,
     ReadJournal,
-    Recover,
+    ReadSnapshots,
     ReplaceProducer,
     Stopped,
     Tick,
+    Truncate,
     ViewLost,
 )
 from konverse.dialog.head import LogIdentity
-from konverse.dialog.journal_feed import JournalRecord
 from konverse.dialog.owner import Owner, Phase
 from konverse.dialog.staging import OwnerSettings
 from konverse.dialog.transaction import Rule, Transaction
 from konverse.dialog.view import Show
 from konverse.schemas.catalog import Queue
 from konverse.schemas.envelope import HEADER
-from konverse.schemas.errors import KafkaUnavailable
-from konverse.schemas.identifiers import Address, journal_topic
+from konverse.schemas.identifiers import Address, journal_topic, snapshot_topic
 
 from .appending import Appending
 from .columns import columns_of
-from .kafka import Headers, Kafka, LogReader, LogTruncated, discard
+from .kafka import Headers, Kafka, discard
+from .log_reading import LogReading, Question
+from .snapshots import SnapshotTopic
+from .truncation import Truncation
 from .view import ViewWriter
 
 log: Final = logging.getLogger("konverse.owning")
 
 OUTPUT_LINGER_MS: Final = 0
 """Outputs come a window at a time; waiting for more would only delay them."""
-
-READ_BYTES_MAX: Final = 64 * 1024 * 1024
-"""Of a log that is folded, about so much is in memory at a time."""
 
 ROOM_S: Final = 5.0
 """How long outputs wait for room in the producer's buffer before their destination is left alone for a while."""
@@ -81,8 +78,10 @@ class Owning:
         self._settings = settings if view is not None else replace(settings, view_interval_ms=None)
         self._view = view
         self._journal = journal_topic(queue.topic, queue.subscription)
-        self._log = LogReader(kafka)
+        self._reading = LogReading(kafka, queue)
         self._appending = Appending(kafka, self._journal)
+        self._snapshots = SnapshotTopic(kafka, snapshot_topic(queue.topic, queue.subscription))
+        self._truncation = Truncation(kafka, queue)
         self._output_producer = kafka.data_producer(linger_ms=OUTPUT_LINGER_MS)
         self._emits: deque[tuple[Owner, Emit]] = deque()
         """Outputs that wait until the producer has run empty."""
@@ -104,8 +103,7 @@ class Owning:
         if self.on_done is not None:
             owner.staging.scope.done = partial(self.on_done, owner)
         self.owners[number] = owner
-        start, end = self._log.ends(self._journal, number)
-        self._do(number, owner, owner.step(Recover(start, end), now_ms()))
+        self._do(number, owner, owner.step(self._reading.bounds(number), now_ms()))
         self._raise_alarms(owner)
         while owner.phase is not Phase.LEADING:
             if owner.phase in (Phase.STOPPED, Phase.HALTED):
@@ -136,7 +134,8 @@ class Owning:
         """The data log does not hold what comes next."""
         owner = self.owners.get(number)
         if owner is not None:
-            self._do(number, owner, owner.step(OutOfRange(), now_ms()))
+            beginning = self._reading.data_begins_after(number, owner.fold.data_to)
+            self._do(number, owner, owner.step(OutOfRange(beginning), now_ms()))
 
     def stopped(self) -> list[tuple[int, Stopped | Halted]]:
         """Partitions that were lost since the last call, and why."""
@@ -169,6 +168,10 @@ class Owning:
     def pump(self, wait_s: float = 0.0) -> None:
         """Learn what became of appends and outputs, hand over the next outputs, let time pass."""
         self._take_outcomes(wait_s)
+        fates = self._snapshots.poll()
+        while fates:
+            owner, fate = fates.popleft()
+            self._do(owner.identity.partition, owner, owner.step(fate, now_ms()))
         self._pump_outputs()
         now = now_ms()
         if now != self._ticked_at:
@@ -192,7 +195,9 @@ class Owning:
             self.give_back(number)
         self._output_producer.purge()
         self._output_producer.flush(0)
-        self._log.close()
+        self._snapshots.close()
+        self._truncation.close()
+        self._reading.close()
         if self._view is not None:
             self._view.close()
 
@@ -221,34 +226,14 @@ class Owning:
         while alarms:
             log.error("%s", alarms.popleft())
 
-    def _read_journal(self, _number: int, owner: Owner, effect: ReadJournal) -> list[Effect]:
-        def event(messages: list[Message], at: int) -> JournalRead:
-            return JournalRead(
-                [JournalRecord(m.offset() or 0, m.value() or b"", m.timestamp()[1]) for m in messages], at
-            )
+    def _read(self, number: int, owner: Owner, effect: Question) -> list[Effect]:
+        return owner.step(self._reading.answer(number, effect), now_ms())
 
-        return self._read(owner, self._journal, effect, event)
+    def _append_snapshot(self, _number: int, owner: Owner, effect: AppendSnapshot) -> None:
+        self._snapshots.append(owner, effect)
 
-    def _read_data(self, _number: int, owner: Owner, effect: ReadData) -> list[Effect]:
-        return self._read(owner, self.queue.topic, effect, lambda messages, at: DataRead(columns_of(messages, at)[0]))
-
-    def _read(self, owner: Owner, topic: str, effect: ReadJournal | ReadData, event: Any) -> list[Effect]:
-        """Read a range, or the beginning of a large one, and tell the owner: it asks for what it needs further."""
-        number, at, size = owner.identity.partition, effect.start, 0
-        messages: list[Message] = []
-        try:
-            with closing(self._log.read(topic, number, effect.start, effect.end)) as chunks:
-                for chunk, at in chunks:  # noqa: B007  # where the last chunk ended
-                    messages += chunk
-                    size += sum(len(message) for message in chunk)
-                    if size >= READ_BYTES_MAX:
-                        break
-        except LogTruncated:
-            return owner.step(OutOfRange(), now_ms())
-        except KafkaUnavailable as error:
-            log.warning("%s/%d is let go: %s", topic, number, error)
-            return owner.step(Appended(None), now_ms())
-        return owner.step(event(messages, at), now_ms())
+    def _truncate(self, number: int, _owner: Owner, effect: Truncate) -> None:
+        self._truncation.truncate(number, effect)
 
     def _emit(self, _number: int, owner: Owner, effect: Emit) -> None:
         self._emits.append((owner, effect))
@@ -342,8 +327,11 @@ class Owning:
 
 _EFFECTS: Final[dict[type, Callable[[Owning, int, Owner, Any], list[Effect] | None]]] = {
     Append: Owning._append,  # noqa: SLF001  # the table belongs to the class
-    ReadJournal: Owning._read_journal,  # noqa: SLF001
-    ReadData: Owning._read_data,  # noqa: SLF001
+    ReadJournal: Owning._read,  # noqa: SLF001
+    ReadData: Owning._read,  # noqa: SLF001
+    ReadSnapshots: Owning._read,  # noqa: SLF001
+    AppendSnapshot: Owning._append_snapshot,  # noqa: SLF001
+    Truncate: Owning._truncate,  # noqa: SLF001
     Emit: Owning._emit,  # noqa: SLF001
     Show: Owning._show,  # noqa: SLF001
     Leading: Owning._leading,  # noqa: SLF001

@@ -46,6 +46,8 @@ def _receive(state: Partition, operations: Operations) -> None:
         endpoint = table[index] if index < len(table) else None
         if endpoint is None:
             raise _halted(state, index)
+        if not endpoint.changed:
+            state.touch(endpoint)
         up_to = position >> SYSTEM_BITS
         count = up_to - endpoint.consumed
         queue = endpoint.queue
@@ -59,8 +61,6 @@ def _receive(state: Partition, operations: Operations) -> None:
         state.unread -= count
         if position & TOOK_ERROR:
             endpoint.error = None
-        if not endpoint.changed:
-            state.touch(endpoint)
 
 
 def _send(state: Partition, operations: Operations) -> None:
@@ -68,6 +68,8 @@ def _send(state: Partition, operations: Operations) -> None:
     make = tuple.__new__  # a call of Run() itself takes twice as long
     for index, name, bodies in operations.sends:
         endpoint = _known(state, index)
+        if not endpoint.changed:
+            state.touch(endpoint)
         if endpoint.state is _STARTED:
             bodies = bodies[_send_first(state, endpoint, name, bodies[0]) :]  # noqa: PLW2901
             if not bodies:
@@ -77,8 +79,6 @@ def _send(state: Partition, operations: Operations) -> None:
         stream.push(make(Run, (prefix, endpoint.key or conversation, sequence, type_suffix(name), bodies)))
         if sequence != NO_SEQUENCE:
             endpoint.sent = sequence + len(bodies)
-        if not endpoint.changed:
-            state.touch(endpoint)
 
 
 def _send_first(state: Partition, endpoint: Endpoint, message_type: str, body: bytes) -> bool:
@@ -98,7 +98,6 @@ def _send_first(state: Partition, endpoint: Endpoint, message_type: str, body: b
         )
     )
     endpoint.sent += 1
-    state.touch(endpoint)
     return True
 
 

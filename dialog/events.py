@@ -15,10 +15,27 @@ from .view import Show
 
 
 class Recover(NamedTuple):
-    """Event: start; these are the journal's first offset and its end."""
+    """Event: start; these are the first offsets of the logs and their ends."""
 
     journal_start: int
     journal_end: int
+    data_start: int = 0
+    snapshots_start: int = 0
+    snapshots_end: int = 0
+
+
+class SnapshotsRead(NamedTuple):
+    """Event: records of the snapshot topic, as asked for, up to `next_offset`."""
+
+    records: list[tuple[int, bytes]]
+    """Offset and value."""
+    next_offset: int
+
+
+class SnapshotWritten(NamedTuple):
+    """Event: all records of the snapshot are in its topic, the first of them at `first_offset`; None: perhaps not."""
+
+    first_offset: int | None
 
 
 class JournalRead(NamedTuple):
@@ -67,6 +84,9 @@ class ProducerReplaced(NamedTuple):
 class OutOfRange(NamedTuple):
     """Event: what was asked for is no longer in the log."""
 
+    beginning: bool
+    """The log begins later now; else it ends before that."""
+
 
 class ViewLost(NamedTuple):
     """Event: the view has no header of ours."""
@@ -91,6 +111,28 @@ class ReadData(NamedTuple):
 
     start: int
     end: int
+
+
+class ReadSnapshots(NamedTuple):
+    """Effect: read the snapshot topic from `start` up to before `end`."""
+
+    start: int
+    end: int
+
+
+class AppendSnapshot(NamedTuple):
+    """Effect: append these records to the snapshot topic; with `last` the snapshot is whole, and its fate is wanted."""
+
+    records: list[bytes]
+    last: bool
+
+
+class Truncate(NamedTuple):
+    """Effect: nobody needs what stands before these offsets, as far as this partition's state is concerned."""
+
+    journal: int
+    data: int
+    snapshots: int
 
 
 class Append(NamedTuple):
@@ -124,4 +166,17 @@ class ReplaceProducer(NamedTuple):
     """Effect: offsets contradict the order of outputs; a new producer is needed."""
 
 
-Effect = ReadJournal | ReadData | Append | Emit | Show | Leading | Stopped | Halted | ReplaceProducer
+Effect = (
+    ReadJournal
+    | ReadData
+    | ReadSnapshots
+    | Append
+    | AppendSnapshot
+    | Truncate
+    | Emit
+    | Show
+    | Leading
+    | Stopped
+    | Halted
+    | ReplaceProducer
+)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from konverse.schemas.errors import PartitionHalted
 from konverse.schemas.journal import FOLD_VERSION, GENESIS_HASH, Claim, Commit
+from konverse.schemas.snapshot import SnapshotEnd
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +60,11 @@ class JournalHead:
             self.now_ms,
             self.clean,
         )
+
+    def restore(self, end: SnapshotEnd) -> None:
+        """Stand where a snapshot was made."""
+        self.epoch, self.owner, self.number, self.hash = end.epoch, end.owner, end.number, end.hash
+        self.claim_offset, self.offset, self.now_ms, self.clean = end.claim_offset, end.offset, end.now_ms, end.clean
 
     def accepts(self, record: Claim | Commit) -> bool:
         """Whether the record counts; PartitionHalted where the log contradicts itself."""

@@ -69,6 +69,8 @@ def ingest(state: Partition, columns: Columns) -> None:
             sequence = endpoint.received
             predicted = writer.low[counter & LOW_MASK] + writer.high + lane.low[sequence & LOW_MASK] + lane.tail
             if header[PREFIX_BYTES:] == predicted and writer.closed_at is None:  # type: ignore[index]  # lanes have headers
+                if not endpoint.changed:
+                    state.touch(endpoint)
                 lane.last = counter
                 writer.next = counter = counter + 1
                 if not counter & LOW_MASK:
@@ -81,8 +83,6 @@ def ingest(state: Partition, columns: Columns) -> None:
                 else:
                     endpoint.queue = [(offset, lane.message_type, body, stamp)]
                     state.ready.append(endpoint)
-                if not endpoint.changed:
-                    state.touch(endpoint)
                 accepted += 1
                 continue
         _judge(state, offset, header, (body, stamp))
@@ -163,6 +163,7 @@ def _create_target(state: Partition, envelope: Envelope, begin: Begin) -> Endpoi
 
 def _accept(state: Partition, endpoint: Endpoint, header: bytes, envelope: Envelope) -> None:
     """Count the record on its lane; check its number against the derived one."""
+    state.touch(endpoint)
     numbered = envelope.sequence != NO_SEQUENCE
     if numbered and envelope.sequence != endpoint.received:
         state.statistics.misnumbered += 1
@@ -202,7 +203,6 @@ def _enqueue(state: Partition, endpoint: Endpoint, entry: Entry) -> None:
         endpoint.queue = [entry]
         state.ready.append(endpoint)
     state.unread += 1
-    state.touch(endpoint)
 
 
 # -------------------------------------------------------------------------------------------------------- control
@@ -236,6 +236,7 @@ def _end_call(state: Partition, _offset: int, _header: bytes, envelope: Envelope
 
 def end_endpoint(state: Partition, endpoint: Endpoint, error_body: bytes | None) -> None:
     """This side ends: what it did not read is discarded (behaviour 109), the peer is told, in sequence."""
+    state.touch(endpoint)
     state.statistics.discarded += len(endpoint.queue)
     state.unread -= len(endpoint.queue)
     state.endings += 1
@@ -248,8 +249,6 @@ def end_endpoint(state: Partition, endpoint: Endpoint, error_body: bytes | None)
     endpoint.state = next_state(endpoint.state, Event.END)
     if endpoint.state is State.CLOSED:
         state.forget(endpoint)
-    else:
-        state.touch(endpoint)
 
 
 def _push_end(stream: Stream, endpoint: Endpoint, detail: End, error_body: bytes | None) -> None:
@@ -281,6 +280,7 @@ def _peer_end(state: Partition, offset: int, _header: bytes, envelope: Envelope,
     if endpoint.state in (State.DISCONNECTED_INBOUND, State.ERROR):
         state.statistics.undeliverable += 1
         return
+    state.touch(endpoint)
     endpoint.state = next_state(endpoint.state, Event.PEER_FAILED if failed else Event.PEER_ENDED)
     state.shut(endpoint)
     if endpoint.state is State.CLOSED:
@@ -291,7 +291,6 @@ def _peer_end(state: Partition, offset: int, _header: bytes, envelope: Envelope,
         endpoint.error = entry  # overtakes what is unread (behaviour 115)
         if not endpoint.queue:
             state.ready.append(endpoint)
-        state.touch(endpoint)
     else:
         endpoint.received += 1
         _enqueue(state, endpoint, entry)

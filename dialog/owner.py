@@ -37,16 +37,19 @@ from .events import (
     Leading,
     OutOfRange,
     ProducerReplaced,
-    ReadData,
     ReadJournal,
     Recover,
     ReplaceProducer,
+    SnapshotsRead,
+    SnapshotWritten,
     Stopped,
     Tick,
     ViewLost,
 )
 from .fold import Fold
 from .head import LogIdentity
+from .recovery import Recovery
+from .snapshotting import Snapshotting
 from .staging import OwnerSettings, Staging
 from .transaction import Rule, Transaction
 from .view import Show, ViewFeed
@@ -104,11 +107,12 @@ class Owner:
         self.emitter = Emitter(self.fold.state.streams)
         self.staging = Staging(self.fold.state, rule, settings)
         self.view = ViewFeed(self.fold, settings.view_interval_ms)
+        self.recovery = Recovery(self.fold)
+        self.snapshots = Snapshotting(self.fold)
         self.counters = Counters()
         self.congested = False
         """The outbox is full: no group is handed out before some of it is acknowledged, in the journal too."""
         self._journal_end = 0
-        self._resume_at = 0
         self._in_flight: _InFlight | None = None
         self._journaled_to = 0
         self._waiting_since: int | None = None
@@ -129,50 +133,30 @@ class Owner:
 
     # ---------------------------------------------------------------------------------------------------- recovery
 
-    def _recover(self, event: Recover, _now_ms: int) -> list[Effect]:
-        if event.journal_start > 0:
-            raise PartitionHalted(
-                f"the journal of {self.fold.head.where} begins at {event.journal_start} and there is no snapshot: "
-                "its beginning was deleted. Restore the topic or create the queue anew"
-            )
-        self._journal_end = event.journal_end
-        return self._read_on(0)
+    def _recover(self, event: Recover, now_ms: int) -> list[Effect]:
+        return self.recovery.start(event) or self._journal_folded(now_ms)
+
+    def _snapshots_read(self, event: SnapshotsRead, now_ms: int) -> list[Effect]:
+        return self.recovery.snapshots_read(event) or self._journal_folded(now_ms)
 
     def _journal_read(self, event: JournalRead, now_ms: int) -> list[Effect]:
         if self.phase is Phase.LEADING:
             return self._judge_tail(event)
-        self.fold.feed_journal(event.records)
-        return self._fold_on(event.next_offset, now_ms)
-
-    def _fold_on(self, next_offset: int, now_ms: int) -> list[Effect]:
-        needed = self.fold.advance()
-        if needed is not None:
-            self._resume_at = next_offset
-            return [ReadData(self.fold.data_to, needed)]
-        if next_offset < self._journal_end:
-            return [ReadJournal(next_offset, self._journal_end)]
-        return self._journal_folded(now_ms)
-
-    def _read_on(self, start: int) -> list[Effect]:
-        self._resume_at = start
-        if start < self._journal_end:
-            return [ReadJournal(start, self._journal_end)]
-        return self._journal_folded(0)
+        return self.recovery.journal_read(event) or self._journal_folded(now_ms)
 
     def _data_read(self, event: DataRead, now_ms: int) -> list[Effect]:
-        self.fold.feed_data(event.columns)
         if self.phase is Phase.LEADING:
+            self.fold.feed_data(event.columns)
             return []
-        return self._fold_on(self._resume_at, now_ms)
+        return self.recovery.data_read(event) or self._journal_folded(now_ms)
 
-    def _out_of_range(self, _event: OutOfRange, _now_ms: int) -> list[Effect]:
-        if self.fold.waiting or self.phase is Phase.LEADING:
-            known = "its journal has ingested" if self.fold.waiting else "nobody has received yet"
-            raise PartitionHalted(
-                f"the data log of {self.fold.head.where} does not hold offset {self.fold.data_to} any more, which "
-                f"{known}: its beginning was deleted, or its end. Restore the topic, or go on with another queue"
-            )
-        return self._stop("the log was truncated while it was read; recover again")
+    def _out_of_range(self, event: OutOfRange, _now_ms: int) -> list[Effect]:
+        if event.beginning:  # somebody who made snapshots meanwhile has truncated it
+            return self._stop("the log was truncated while it was read; recover again")
+        raise PartitionHalted(
+            f"a log of {self.fold.head.where} ends before what was read of it or counted on: its end was deleted. "
+            "Restore the topic, or go on with another queue"
+        )
 
     def _journal_folded(self, now_ms: int) -> list[Effect]:
         head = self.fold.head
@@ -187,7 +171,11 @@ class Owner:
 
     def _lead(self, now_ms: int) -> list[Effect]:
         state = self.fold.state
+        self.recovery.check_data()
         self.phase = Phase.LEADING
+        if self.recovery.restored is not None:
+            self.snapshots.recovered(self.recovery.restored)
+            self.recovery.restored = None
         self.congested = self._outputs_waiting() >= OUTBOX_RECORDS_MAX
         self._journaled_to = state.ingest_to
         state.ready.clear()
@@ -259,11 +247,13 @@ class Owner:
         self._waiting_since = None
         staging.release(transactions)
         show = self.view.due(now_ms, last=release)
+        if self.snapshots.due(self.counters.journal_bytes, now_ms):
+            self.snapshots.begin(self.counters.journal_bytes)
         self._in_flight = _InFlight(commit, data, len(records), self.emitter.limits(), show)
         self.counters.journal_bytes += len(data)
         return [Append(records)]
 
-    def _appended(self, event: Appended, _now_ms: int) -> list[Effect]:
+    def _appended(self, event: Appended, now_ms: int) -> list[Effect]:
         head = self.fold.head
         if event.offset is None:
             return self._stop("the outcome of an append to the journal is unknown")
@@ -274,8 +264,7 @@ class Owner:
             )
         if self.phase is Phase.CLAIMING:
             self.phase = Phase.READING_BACK
-            self._journal_end = event.offset + 1
-            return self._read_on(head.offset + 1)
+            return self.recovery.read_on(event.offset + 1) or self._journal_folded(now_ms)
         flight = self._in_flight
         assert flight is not None
         if event.offset == head.offset + flight.records and event.together:
@@ -306,6 +295,7 @@ class Owner:
         flight, self._in_flight = self._in_flight, None
         assert flight is not None
         self.fold.head.take(flight.commit, flight.data, offset, timestamp_ms)
+        self.snapshots.confirm()
         self.counters.commits += 1
         for window, limit in flight.limits:
             window.limit = limit
@@ -351,7 +341,10 @@ class Owner:
             self._paused_since = None
             self.emitter.paused.clear()
             effects += self.emitter.pending()
-        return effects + self._show(now_ms)
+        return [*effects, *self.snapshots.go_on(), *self._show(now_ms)]
+
+    def _snapshot_written(self, event: SnapshotWritten, now_ms: int) -> list[Effect]:
+        return self.snapshots.written(event.first_offset, now_ms)
 
     def release(self, now_ms: int) -> list[Effect]:
         """Give the partition back: commit what is finished and say that this was no crash."""
@@ -382,6 +375,8 @@ _STEPS: Final[dict[type, _Step]] = {
     Recover: Owner._recover,  # noqa: SLF001  # the table belongs to the class
     JournalRead: Owner._journal_read,  # noqa: SLF001
     DataRead: Owner._data_read,  # noqa: SLF001
+    SnapshotsRead: Owner._snapshots_read,  # noqa: SLF001
+    SnapshotWritten: Owner._snapshot_written,  # noqa: SLF001
     Appended: Owner._appended,  # noqa: SLF001
     Drained: Owner._drained,  # noqa: SLF001
     DeliveredOne: Owner._delivered_one,  # noqa: SLF001

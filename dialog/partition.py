@@ -6,8 +6,8 @@ does. It holds no clock and does no I/O; records are kept as the driver gave the
 
 from __future__ import annotations
 
-import hashlib
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from konverse.schemas.identifiers import Address, incarnation_tag, owner_writer
@@ -74,6 +74,8 @@ class Partition:
         """Endpoints that the view has to learn. Not state."""
         self.forgotten: list[Endpoint] = []
         """Endpoints that the view has to delete. Not state."""
+        self.on_touch: Callable[[Endpoint], None] | None = None
+        """Told of each endpoint before it changes, while a snapshot is made."""
 
     # -------------------------------------------------------------------------------------------------- endpoints
 
@@ -137,10 +139,12 @@ class Partition:
             self.lanes.pop(lane.prefix, None)
 
     def touch(self, endpoint: Endpoint) -> None:
-        """The view has to learn of the endpoint."""
+        """The endpoint will change: the view has to learn of it, and a snapshot of how it was."""
         if not endpoint.changed:
             endpoint.changed = True
             self.changed.append(endpoint)
+            if self.on_touch is not None:
+                self.on_touch(endpoint)
 
     def endpoint(self, role: Role, conversation: bytes) -> Endpoint | None:
         """The endpoint of this side, when it lives here."""
@@ -170,34 +174,3 @@ class Partition:
         for conversation in [key for key, opener in self.tombstones.items() if opener == identifier]:
             del self.tombstones[conversation]
         return writer.close()
-
-    # ------------------------------------------------------------------------------------------------------ digest
-
-    def digest(self) -> bytes:
-        """SHA-256 of everything that is state: two folds of one prefix have the same (invariant I3)."""
-        out = hashlib.sha256()
-        for line in self._lines():
-            out.update(repr(line).encode())
-            out.update(b"\n")
-        return out.digest()
-
-    def _lines(self) -> list[object]:
-        lines: list[object] = [self.ingest_to]
-        lines += [(w.id, w.next, w.closed_at) for w in sorted(self.writers.values(), key=lambda w: w.id)]
-        for e in self.live():
-            lines.append((
-                e.index, e.conversation, int(e.role), int(e.state), e.group_id, e.key, e.opener, e.received, e.consumed,
-                e.sent, e.stream.address, (e.terms.service, e.terms.far_service, e.terms.contract),
-                [(entry[0], entry[1]) for entry in e.queue], e.error and e.error[:2],
-                sorted((lane.writer.id, lane.last) for lane in e.lanes()),
-            ))  # fmt: skip
-        lines.append((list(self.free), sorted(self.beginning.items())))
-        for stream in sorted(
-            self.streams.values(), key=lambda s: (s.address.topic, s.address.partition, s.address.tag)
-        ):
-            outputs = [tuple(run.part(at, 1)) for run in stream.runs for at in range(len(run.bodies))]
-            lines.append((stream.address, stream.acked, stream.next, outputs))
-        lines.append(sorted(self.tombstones.items()))
-        lines.append(sorted((w, at.topic, at.partition, at.tag, c, v) for (w, at, c), v in self.mailbox.items()))
-        lines.append(self.statistics)
-        return lines

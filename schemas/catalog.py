@@ -19,6 +19,9 @@ from .errors import MalformedRecord
 from .identifiers import Address, incarnation_tag
 from .records import Role
 
+KEEP_FOR_EVER: Final = -1
+"""A queue whose topics are never truncated."""
+
 DEFAULT: Final = "DEFAULT"
 """Message type and contract that every database has (behaviour 8)."""
 
@@ -67,6 +70,8 @@ class Queue:
     incarnation: bytes
     data_topic_id: bytes
     journal_topic_id: bytes
+    keep_ms: int = KEEP_FOR_EVER
+    """How long what was received stays in the topics for others to read; -1: for ever."""
 
     def address(self, partition: int) -> Address:
         """Where records for an endpoint in `partition` go."""

@@ -8,8 +8,6 @@ Avro `bytes` fields. `encode_commit` lays the record by hand and is held equal t
 from __future__ import annotations
 
 import json
-import sys
-from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
@@ -20,6 +18,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
 
+from .columns import pack, unpack
 from .errors import MalformedRecord
 from .identifiers import Address
 from .limits import COMMIT_BYTES_MAX, COMMIT_PARTS_MAX, JOURNAL_PART_BYTES_MAX
@@ -194,12 +193,12 @@ def commit_to_avro(commit: Commit) -> dict[str, Any]:
         "begins": [
             {"conversation": conversation, "begin": begin_to_avro(begin)} for conversation, begin in operations.begins
         ],
-        "receive_endpoints": _pack("Q", operations.receive_endpoints),
-        "receive_positions": _pack("Q", operations.receive_positions),
+        "receive_endpoints": pack("Q", operations.receive_endpoints),
+        "receive_positions": pack("Q", operations.receive_positions),
         "types": types,
-        "send_endpoints": _pack("Q", endpoints),
-        "send_types": _pack("H", kinds),
-        "send_sizes": _pack("I", [len(body) for body in bodies]),
+        "send_endpoints": pack("Q", endpoints),
+        "send_types": pack("H", kinds),
+        "send_sizes": pack("I", [len(body) for body in bodies]),
         "send_bodies": b"".join(bodies),
         "ends": [end._asdict() for end in operations.ends],
     }
@@ -229,8 +228,8 @@ def _part_from_avro(value: dict[str, Any]) -> Part:
 def _commit_from_avro(value: dict[str, Any]) -> Commit:
     operations = Operations(
         [(item["conversation"], begin_from_avro(item["begin"])) for item in value["begins"]],
-        _unpack("Q", value["receive_endpoints"]),
-        _unpack("Q", value["receive_positions"]),
+        unpack("Q", value["receive_endpoints"]),
+        unpack("Q", value["receive_positions"]),
         _sends(value),
         [EndOperation(**end) for end in value["ends"]],
     )
@@ -254,9 +253,9 @@ def _sends(value: dict[str, Any]) -> list[Sends]:
     """The runs of outputs in the columns of a COMMIT."""
     types, blob = value["types"], value["send_bodies"]
     endpoints, kinds, sizes = (
-        _unpack("Q", value["send_endpoints"]),
-        _unpack("H", value["send_types"]),
-        _unpack("I", value["send_sizes"]),
+        unpack("Q", value["send_endpoints"]),
+        unpack("H", value["send_types"]),
+        unpack("I", value["send_sizes"]),
     )
     if sum(sizes) != len(blob):
         raise MalformedRecord("a COMMIT whose bodies do not have the sizes that it names")
@@ -275,28 +274,10 @@ def _sends(value: dict[str, Any]) -> list[Sends]:
     return sends
 
 
-_BIG_ENDIAN: Final = sys.byteorder == "big"
-
-
-def _pack(code: str, values: list[int]) -> bytes:
-    column = array(code, values)
-    if _BIG_ENDIAN:
-        column.byteswap()
-    return column.tobytes()
-
-
-def _unpack(code: str, data: bytes) -> list[int]:
-    column: array[int] = array(code)
-    column.frombytes(data)
-    if _BIG_ENDIAN:
-        column.byteswap()
-    return column.tolist()
-
-
 def _column(code: str, values: list[int]) -> bytes:
     if not values:
         return b"\x00"
-    data = _pack(code, values)
+    data = pack(code, values)
     return varint(len(data)) + data
 
 

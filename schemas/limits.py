@@ -76,6 +76,24 @@ MAILBOX_ENTRIES_MAX: Final = 10_000
 TOMBSTONES_MAX: Final = 100_000
 """Conversations that ended before they began, kept until their FIRST was refused or their opener closed."""
 
+SNAPSHOT_CHUNK_BYTES_MAX: Final = 524_288
+"""A slice of a state: it passes with the broker's and the client's default settings."""
+
+SNAPSHOT_RECORD_BYTES_MAX: Final = SNAPSHOT_CHUNK_BYTES_MAX + 1_024
+"""A record of a snapshot topic: a slice and who it belongs to, or an END."""
+
+SNAPSHOT_PIECE_ENTRIES_MAX: Final = 1_000
+"""Endpoints, messages or outputs that are put into a snapshot at a time: a few milliseconds, then work goes on."""
+
+SNAPSHOT_EVERY_RECORDS: Final = 250_000
+"""A snapshot is due after so many records and commits, or four times the endpoints: both are folded within a second."""
+
+SNAPSHOT_EVERY_BYTES: Final = 268_435_456
+"""Or after so many bytes of the journal."""
+
+SNAPSHOT_RETRY_MS: Final = 60_000
+"""After one that could not be written."""
+
 VIEW_BUCKETS: Final = 4_096
 """Redis hashes per partition. With 128 entries or fewer a hash stays packed: half a million open conversations."""
 

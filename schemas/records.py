@@ -143,7 +143,8 @@ class Envelope(NamedTuple):
 # ----------------------------------------------------------------------------------------------------------- Avro
 
 
-def _address_to_avro(address: Address | None) -> dict[str, Any] | None:
+def address_to_avro(address: Address | None) -> dict[str, Any] | None:
+    """The Avro form of an Address."""
     if address is None:
         return None
     return {"topic": address.topic, "partition": address.partition, "tag": address.tag}
@@ -160,8 +161,8 @@ def address_from_avro(value: dict[str, Any]) -> Address:
 def begin_to_avro(begin: Begin) -> dict[str, Any]:
     """A Begin block in its Avro form."""
     value = begin._asdict()
-    value["home"] = _address_to_avro(begin.home)
-    value["target"] = _address_to_avro(begin.target)
+    value["home"] = address_to_avro(begin.home)
+    value["target"] = address_to_avro(begin.target)
     return value
 
 
@@ -175,10 +176,10 @@ def _detail_to_avro(detail: Detail) -> tuple[str, dict[str, Any]] | None:
         return None
     value = detail._asdict()
     if isinstance(detail, End):
-        value["home"] = _address_to_avro(detail.home)
+        value["home"] = address_to_avro(detail.home)
         value["received"] = [{"writer": writer, "counter": counter} for writer, counter in detail.received]
     else:
-        value["at"] = _address_to_avro(detail.at)
+        value["at"] = address_to_avro(detail.at)
     if isinstance(detail, Bounce | Notice):
         value["reason"] = detail.reason.name
     return f"konverse.{type(detail).__name__}", value
@@ -204,7 +205,7 @@ def suffix_to_avro(suffix: Suffix) -> dict[str, Any]:
     return {
         "message_type": suffix.message_type,
         "fragment": suffix.fragment and {"index": suffix.fragment[0], "count": suffix.fragment[1]},
-        "home": _address_to_avro(suffix.home),
+        "home": address_to_avro(suffix.home),
         "begin": suffix.begin and begin_to_avro(suffix.begin),
         "origin": suffix.origin,
         "detail": _detail_to_avro(suffix.detail),

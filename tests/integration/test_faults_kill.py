@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,7 @@ def test_a_worker_killed_at_any_point_loses_and_doubles_nothing(
         partitions=[0],
         batch=2,
         settings={"redis": servers.redis_url},
+        snapshot_every=10,
         die_at=point,
         die_on=2 if any(word in point for word in TWICE) else 1,
     )
@@ -39,7 +41,7 @@ def test_a_worker_killed_at_any_point_loses_and_doubles_nothing(
             assert first.wait() == -signal.SIGKILL, first.errors
             assert [event["point"] for event in first.said("dies")] == [point]
         sent |= send_orders(broker, dialogs=2, messages=4)
-        with Worker(Job(job.bootstrap, job.database, job.log, partitions=[0], idle_s=1.0)) as second:
+        with Worker(replace(job, idle_s=1.0, die_at="")) as second:
             assert second.wait() == 0, second.errors
             assert second.said("done")
         proof = prove_exactly_once(servers.bootstrap, queue_of(broker, "Orders"), queue_of(broker, "Shop"), sent)

@@ -7,6 +7,7 @@ import pytest
 from konverse.bridge.reader import Reader
 from konverse.dialog.events import DataRead, Effect, JournalRead
 from konverse.dialog.owner import Owner
+from konverse.dialog.snapshot import digest
 from tests.kit.oracle import prove_exactly_once
 from tests.kit.servers import Servers
 from tests.kit.shop import (
@@ -50,10 +51,10 @@ def test_a_partition_is_recovered_piece_by_piece(
 
         step = Owner.step
         monkeypatch.setattr(Owner, "step", counted)
-        monkeypatch.setattr("konverse.bridge.owning.READ_BYTES_MAX", 1)
+        monkeypatch.setattr("konverse.bridge.log_reading.READ_BYTES_MAX", 1)
         monkeypatch.setattr("konverse.bridge.kafka.FETCH_RECORDS", 7)
         with broker.reader("Orders", partitions=(0,)) as reader:
             (after,) = (owner.fold for owner in reader.owners)
-            assert after.state.digest() == before.state.digest()
+            assert digest(after.state) == digest(before.state)
         assert len(pieces) > 50, "400 records and 40 commits, 8 of a log at a time"
         assert pieces == sorted(pieces)

@@ -2,8 +2,7 @@
 
 `identifier("anybody")` is 16 bytes that are the same in every run. A `Scribe` is a writer: its headers carry running
 counters. A `Side` is one partition that ingests at once what it is given. A `Pair` is the basic fixture: home and
-target of conversations, and a session that begins them; nothing travels before a test says so. A `Driver` is an owner
-with its logs.
+target of conversations, and a session that begins them; nothing travels before a test says so.
 """
 
 from __future__ import annotations
@@ -12,20 +11,17 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from konverse.dialog.apply import apply
 from konverse.dialog.emitter import Emit
 from konverse.dialog.endpoint import Endpoint, Record
-from konverse.dialog.events import Append, Appended, DataRead, Effect, JournalRead, ReadData, ReadJournal, Recover
 from konverse.dialog.head import LogIdentity
 from konverse.dialog.ingest import Columns, ingest
-from konverse.dialog.journal_feed import JournalRecord
 from konverse.dialog.lane import Handed
-from konverse.dialog.owner import Owner
 from konverse.dialog.partition import Partition
 from konverse.dialog.staging import OwnerSettings, Staging
-from konverse.dialog.transaction import Message, Rule, Transaction
+from konverse.dialog.transaction import Rule, Transaction
 from konverse.schemas.envelope import decode, encode_envelope
 from konverse.schemas.identifiers import Address, incarnation_tag
 from konverse.schemas.journal import GENESIS_HASH, Commit, EndOperation, Operations
@@ -286,86 +282,6 @@ def of(side: Side, endpoint: Endpoint, rule: Rule | None = None) -> Transaction:
 
 def anything(_contract: str, _role: Role, _message_type: str) -> None:
     """A rule that allows every message type."""
-
-
-class Driver:
-    """An owner and its logs. Reads are answered at once; appends, outputs and time wait for the test.
-
-    The journal's clock shows the offset.
-    """
-
-    def __init__(
-        self, journal: list[bytes] | None = None, data: list[Row] | None = None, claim: str = "me", **settings: Any
-    ) -> None:
-        self.journal = [] if journal is None else journal
-        self.data = [] if data is None else data
-        self.owner = Owner(log_of(), identifier(claim), anything, OwnerSettings(**{"view_interval_ms": 0, **settings}))
-        self.now_ms = 0
-
-    @property
-    def state(self) -> Partition:
-        return self.owner.fold.state
-
-    def step(self, event: Any) -> list[Effect]:
-        """Tell the owner, answer its questions; what else it asks for."""
-        return self._answer(self.owner.step(event, self.now_ms))
-
-    def recover(self) -> list[Effect]:
-        """Read both logs; ends with the CLAIM."""
-        return self.step(Recover(0, len(self.journal)))
-
-    def lead(self) -> list[Effect]:
-        """Recover and claim undisturbed."""
-        (claim,) = self.recover()
-        return self.acknowledge(claim)
-
-    def write(self, effect: Effect | bytes) -> int:
-        """An append reaches the journal; its offset."""
-        self.journal += effect.records if isinstance(effect, Append) else [cast("bytes", effect)]
-        return len(self.journal) - 1
-
-    def acknowledge(self, effect: Effect) -> list[Effect]:
-        """An append reaches the journal and the owner learns of it."""
-        offset = self.write(effect)
-        return self.step(Appended(offset, offset))
-
-    def arrive(self, *rows: Row) -> None:
-        """Records reach the data log, the owner reads and ingests them."""
-        start = len(self.data)
-        self.data.extend(rows)
-        assert self.step(DataRead(columns_of(rows, start))) == []
-        self.owner.ingest(self.now_ms)
-
-    def commit(self) -> list[Effect]:
-        """A commit that Kafka takes; what follows from it."""
-        (append,) = self.owner.commit(self.now_ms)
-        return self.acknowledge(append)
-
-    def handle(self, *replies: bytes) -> list[Message]:
-        """A handler takes the next group, all of it, and replies on the first conversation; its messages."""
-        transaction = self.owner.take()
-        assert transaction is not None, "no group is ready"
-        messages = list(transaction)
-        for body in replies:
-            transaction.send(messages[0].dialog, "reply", body)
-        self.owner.finish(transaction)
-        return messages
-
-    def _answer(self, effects: list[Effect]) -> list[Effect]:
-        out: list[Effect] = []
-        for effect in effects:
-            if isinstance(effect, ReadJournal):
-                out += self.step(self.journal_read(effect.start, effect.end))
-            elif isinstance(effect, ReadData):
-                out += self.step(DataRead(columns_of(self.data[effect.start : effect.end], effect.start)))
-            else:
-                out.append(effect)
-        return out
-
-    def journal_read(self, start: int, end: int) -> JournalRead:
-        """What a read of the journal brings."""
-        records = [JournalRecord(offset, self.journal[offset], offset) for offset in range(start, end)]
-        return JournalRead(records, end)
 
 
 def conversations(*names: str, messages: int = 1, client: Scribe | None = None, **changes: Any) -> list[Row]:

@@ -29,7 +29,9 @@ from konverse.bridge.dialog import Dialog
 from konverse.bridge.kafka import Kafka
 from konverse.bridge.owning import OUTPUT_LINGER_MS, Owning
 from konverse.bridge.reader import Reader
+from konverse.bridge.snapshots import SnapshotTopic
 from konverse.bridge.view import ViewWriter
+from konverse.dialog import snapshotting
 from konverse.dialog.emitter import Emitter
 from konverse.dialog.owner import Owner
 from konverse.schemas.catalog import END_DIALOG, ERROR
@@ -65,6 +67,8 @@ class Job:
     release: str = ""
     count: int = 0
     dialogs: int = 4
+    snapshot_every: int = 0
+    """A snapshot after so many records and commits; 0: as the product does."""
     settings: dict[str, Any] = field(default_factory=dict)
     """Further settings of `connect`."""
 
@@ -196,6 +200,7 @@ POINTS: Final[dict[str, Callable[[Death], None]]] = {
     "after the acknowledgement, before the view is written": lambda death: _before(
         ViewWriter, "show", death, lambda *call: call[2].journal_offset > call[2].claim_offset
     ),
+    "when a snapshot is handed over": lambda death: _after(SnapshotTopic, "append", death),
     "before emission": lambda death: _before(Owning, "_emit", death),
     "within emission, what was handed over not delivered": lambda death: _within_emission(death, delivered=False),
     "within emission, what was handed over delivered": lambda death: _within_emission(death, delivered=True),
@@ -262,6 +267,9 @@ def main() -> None:
     """Do the job that the command line holds."""
     job = Job(**json.loads(sys.argv[1]))
     diary = Diary(job.log)
+    if job.snapshot_every:
+        for name, value in (("SNAPSHOT_EVERY_RECORDS", job.snapshot_every), ("RECORDS_PER_ENDPOINT", 0)):
+            setattr(snapshotting, name, value)
     if job.die_at:
         POINTS[job.die_at](Death(job, diary))
     with konverse.connect(f"kafka://{job.bootstrap}", database=job.database, **job.settings) as broker:

@@ -16,12 +16,12 @@ from konverse.schemas.catalog import Change, decode_change, encode_change
 from konverse.schemas.envelope import PREFIX_BYTES, decode, encode_envelope, encode_suffix
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Address
-from konverse.schemas.journal import Claim, Commit, Operations, encode_claim, encode_commit
+from konverse.schemas.journal import Claim, Commit, Operations, Part, encode_claim, encode_commit, encode_part
 from konverse.schemas.journal import decode as decode_journal
 from konverse.schemas.limits import HEADER_BYTES_MAX
 from konverse.schemas.records import NO_SEQUENCE, End, Envelope, Kind, Role, Suffix
 from konverse.schemas.varint import varint
-from tests.kit.strategies import ABSURD, changes, claims, commits, counters, damaged, envelopes
+from tests.kit.strategies import ABSURD, changes, claims, commits, counters, damaged, envelopes, parts
 
 SECONDS_MAX: Final = 0.05
 SPARE_BYTES: Final = 100_000
@@ -60,7 +60,7 @@ def peak_bytes(decoder: Decoder, data: bytes) -> int:
 
 
 HEADERS: Final = envelopes.map(encode_envelope)
-JOURNAL: Final = st.one_of(commits.map(encode_commit), claims.map(encode_claim))
+JOURNAL: Final = st.one_of(commits.map(encode_commit), claims.map(encode_claim), parts.map(encode_part))
 CHANGES: Final = changes.map(encode_change)
 
 
@@ -80,7 +80,7 @@ def test_an_envelope_or_malformed_record_comes_of_any_bytes(data: bytes) -> None
 def test_a_journal_record_or_malformed_record_comes_of_any_bytes(data: bytes) -> None:
     assert seconds(decode_journal, data) < SECONDS_MAX
     value = outcome(decode_journal, data)
-    assert value is MalformedRecord or isinstance(value, Claim | Commit)
+    assert value is MalformedRecord or isinstance(value, Claim | Commit | Part)
 
 
 @settings(max_examples=300)

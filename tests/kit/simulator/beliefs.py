@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import konverse.dialog.emitter
 from konverse.dialog.emitter import Emit
 from konverse.dialog.owner import Owner
+from konverse.dialog.snapshot import digest
 from konverse.dialog.view import Show, field_of, pack
 
 from .failure import SimulationFailure
@@ -32,6 +33,7 @@ def leads(world: World, place: Place, owner: Owner) -> None:
         raise SimulationFailure(f"I2: {place.name}: an owner leads without a CLAIM that counts")
     outbox = any(stream.waiting for stream in owner.fold.state.streams.values())
     world.sometimes.happened("outbox recovered", outbox)
+    world.sometimes.happened("recovered from a snapshot", bool(owner.snapshots.kept))
     compare(world, place, owner)
 
 
@@ -103,6 +105,6 @@ def compare(world: World, place: Place, owner: Owner) -> None:
         raise SimulationFailure(f"I3: {place.name}: the owner judges the journal otherwise than a fold of it")
     if head.now_ms != shadow.head.now_ms:
         raise SimulationFailure(f"I3: {place.name}: the partition's time is {head.now_ms}, not {shadow.head.now_ms}")
-    if state.digest() != shadow.state.digest():
+    if digest(state) != digest(shadow.state):
         raise SimulationFailure(f"I3: {place.name}: the owner's state is not the fold of the logs")
     world.sometimes.happened("state compared")

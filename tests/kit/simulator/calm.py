@@ -30,7 +30,7 @@ def _next(process: OwnerProcess, *, silent: bool) -> Callable[[], None] | None:
         return process._start
     if process._reads:
         return process._read
-    if process._requests and not silent:
+    if process._appends.waiting and not silent:
         return process._outcome
     if not process.leading:
         return None
@@ -55,7 +55,7 @@ def _next(process: OwnerProcess, *, silent: bool) -> Callable[[], None] | None:
 def is_quiet(process: OwnerProcess) -> bool:
     """Nothing is left to do."""
     owner, view = process.owner, process._view
-    if owner is None or not process.leading or process._requests or view.waiting or view.lost:
+    if owner is None or not process.leading or process._appends.waiting or view.waiting or view.lost:
         return False
     state = owner.fold.state
     return (

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from konverse.bridge.verifier.check import Finding, PartitionVerdict, compare, judge
 from konverse.bridge.verifier.second_fold import SecondFold, Side
 from konverse.dialog.owner import Owner
+from konverse.dialog.snapshot import digest
 from konverse.dialog.view import unpack
 from konverse.schemas.envelope import decode
 from konverse.schemas.errors import MalformedRecord
@@ -63,7 +64,7 @@ def _folds(world: World, place: Place, reference: SecondFold) -> Iterator[str]:
     ):  # fmt: skip
         yield f"I1: {place.name}: the product judges the journal otherwise"
     owner = _owner_of(world, place)
-    if owner.fold.state.digest() != state.digest():
+    if digest(owner.fold.state) != digest(state):
         yield f"I3: {place.name}: the owner's state is not the fold of the logs"
     ours = {(int(e.role), e.conversation): e for e in state.live()}
     if set(ours) != set(reference.living):

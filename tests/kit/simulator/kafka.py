@@ -34,13 +34,15 @@ class Record:
 class Log:
     """One topic partition."""
 
-    __slots__ = ("end", "is_journal", "name", "offsets", "records", "sequences")
+    __slots__ = ("end", "is_journal", "name", "offsets", "records", "sequences", "start")
 
     def __init__(self, name: tuple[str, int], *, is_journal: bool = False) -> None:
         self.name = name
         self.is_journal = is_journal
         self.records: list[Record] = []
         self.offsets: list[int] = []
+        self.start = 0
+        """Records before it were deleted; they stay here for the checks, and nobody reads them."""
         self.end = 0
         """Offset of the next record, or of the marker before it."""
         self.sequences: dict[int, int] = {}

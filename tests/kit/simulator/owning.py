@@ -9,17 +9,21 @@ from typing import TYPE_CHECKING, Any, Final
 from konverse.dialog.emitter import Emit
 from konverse.dialog.events import (
     Append,
-    Appended,
+    AppendSnapshot,
     DataRead,
     Effect,
     Halted,
     Leading,
+    OutOfRange,
     ReadData,
     ReadJournal,
+    ReadSnapshots,
     Recover,
     ReplaceProducer,
+    SnapshotsRead,
     Stopped,
     Tick,
+    Truncate,
     ViewLost,
 )
 from konverse.dialog.owner import Owner, Phase
@@ -28,9 +32,10 @@ from konverse.dialog.transaction import Transaction
 from konverse.dialog.view import Show
 
 from . import beliefs
+from .appends import Appends, Snapshots
 from .failure import SimulationFailure
 from .handlers import Progress, Work
-from .kafka import Outcome, Payload, Request
+from .kafka import Log
 from .outputs import Outputs
 from .places import Place, columns, journal_read
 from .redis_view import ViewWriter
@@ -57,10 +62,9 @@ class OwnerProcess:
         self.works: list[Work] = []
         self._finished: list[Work] = []
         """Handlers that are done and wait for the commit."""
-        self._reads: deque[ReadJournal | ReadData] = deque()
-        self._requests: list[Request] = []
-        """The append under way."""
-        self._answer_lost = False
+        self._reads: deque[ReadJournal | ReadData | ReadSnapshots] = deque()
+        self._appends = Appends(world, place)
+        self._snapshots = Snapshots(world, place)
         self._flight: beliefs.Flight | None = None
         self._overtaken: list[Transaction] = []
         self._position = 0
@@ -92,7 +96,7 @@ class OwnerProcess:
         actions: list[Callable[[], None]] = []
         if self._reads:
             actions.append(self._read)
-        if self._requests:
+        if self._appends.waiting:
             actions.append(self._outcome)
         elif owner.staging.finished:
             actions.append(self._commit)
@@ -132,6 +136,7 @@ class OwnerProcess:
     def _start(self) -> None:
         world, journal = self.world, self.place.journal
         end = journal.end
+        data, snapshots = self.place.data, self.place.snapshots
         if not world.kafka.calm and end and world.choices.chance(world.swarm.stale_ends):
             end -= 1 + world.choices.choose(end)
             world.sometimes.happened("stale end")
@@ -147,7 +152,8 @@ class OwnerProcess:
             return found
 
         owner.staging._overtaken = overtaken  # type: ignore[method-assign]
-        self._tell(Recover(0, end))
+        self._snapshots.watch(owner)
+        self._tell(Recover(journal.start, max(end, journal.start), data.start, snapshots.start, snapshots.end))
 
     def crash(self) -> None:
         """The process dies; what it had sent lives on."""
@@ -162,12 +168,13 @@ class OwnerProcess:
     def _drop(self) -> None:
         """Forget the owner and everything of it."""
         self._outputs.abandon()
-        self._abandon()
+        self._appends.abandon()
         self.world.late_shows += self._view.drop()
         self.owner = None
         self.works = []
         self._finished = []
         self._reads.clear()
+        self._snapshots.abandon()
         self._flight = None
         self._releasing = False
 
@@ -221,54 +228,17 @@ class OwnerProcess:
             self._finished = [work for work in self._finished if id(work.transaction) in waiting]
             self._flight = beliefs.Flight(owner.fold.head.number + 1)
             self.world.history.committed[self.place.name, owner.claim_id, self._flight.number] = works
-        payloads: list[Payload] = [(None, b"", record) for record in effect.records]
-        self.world.sometimes.happened("parts", len(payloads) > 1)
-        apart = len(payloads) > 1 and self.world.choices.chance(300)  # else the client makes one batch of them
-        batches = [[payload] for payload in payloads] if apart else [payloads]
-        self._requests = [Request(self.place.journal, batch) for batch in batches]
-        self._answer_lost = False
-        for request in self._requests:
-            self._answer_lost |= self.world.kafka.send(request) is Outcome.SILENT
-            if apart:
-                self.world.meddle(self.place)
+        self._appends.send(effect.records)
 
     def _outcome(self) -> None:
         """The append was answered, or the driver stops waiting."""
-        requests, world, owner = self._requests, self.world, self.owner
-        if not requests or owner is None:
-            return
-        landed = all(request.landed for request in requests)
-        if landed and not self._answer_lost:
-            outcome = self._report()
-        elif self._answer_lost or world.kafka.calm or world.choices.chance(300):
-            outcome = Appended(None)
-            world.sometimes.happened("append unknown, landed" if landed else "append unknown")
-        else:
+        outcome, owner = self._appends.outcome(), self.owner
+        if outcome is None or owner is None:
             return
         if self._flight is not None and (outcome.offset or 0) > owner.fold.head.offset + 1:
             self._flight.judged = True
-            world.sometimes.happened("offset judged")
-        self._abandon()
+            self.world.sometimes.happened("offset judged")
         self._tell(outcome)
-
-    def _report(self) -> Appended:
-        """What the client would say of records that all stand in the journal."""
-        pick = self.world.choices.pick
-        firsts = [pick(request.landed) for request in self._requests]
-        offsets = [
-            first.offset + at
-            for first, request in zip(firsts, self._requests, strict=True)
-            for at in range(len(request.payloads))
-        ]
-        together = offsets == [*range(offsets[0], offsets[0] + len(offsets))]
-        self.world.sometimes.happened("parts apart", not together)
-        return Appended(max(offsets), self.place.journal.records[max(offsets)].timestamp_ms, together)
-
-    def _abandon(self) -> None:
-        """Nobody waits for the append any more."""
-        for request in self._requests:
-            request.abandoned = True
-        self._requests = []
 
     def _leading(self, effect: Leading) -> None:
         assert self.owner is not None
@@ -283,15 +253,27 @@ class OwnerProcess:
     def _read(self) -> None:
         effect = self._reads.popleft()
         kafka, place = self.world.kafka, self.place
+        log = _LOGS[type(effect)](place)
+        if effect.start < log.start:
+            self.world.sometimes.happened("truncated under a reader")
+            self._tell(OutOfRange(beginning=True))
+            return
+        read = kafka.read(log, effect.start, effect.end)
         if isinstance(effect, ReadJournal):
-            self._tell(journal_read(kafka.read(place.journal, effect.start, effect.end)))
+            self._tell(journal_read(read))
+        elif isinstance(effect, ReadData):
+            self._tell(DataRead(columns(read)))
         else:
-            self._tell(DataRead(columns(kafka.read(place.data, effect.start, effect.end))))
+            self._tell(SnapshotsRead([(r.offset, r.body or b"") for r in read.records], read.next_offset))
 
     def _poll(self) -> None:
         world, start = self.world, self._position
+        if start < self.place.data.start:
+            world.sometimes.happened("truncated under a reader")
+            self._tell(OutOfRange(beginning=True))
+            return
         if start and not world.kafka.calm and world.choices.chance(world.swarm.doubled_reads):
-            start -= 1 + world.choices.choose(start)
+            start = max(self.place.data.start, start - 1 - world.choices.choose(start))
             world.sometimes.happened("read twice")
         read = world.kafka.read(self.place.data, start, self.place.data.end)
         self._position = max(self._position, read.next_offset)
@@ -300,6 +282,15 @@ class OwnerProcess:
     def _ingest(self) -> None:
         assert self.owner is not None
         self.owner.ingest(self.now_ms)
+
+    # ----------------------------------------------------------------------------------------------------- snapshots
+
+    def _append_snapshot(self, effect: AppendSnapshot) -> None:
+        self._tell_if(self._snapshots.append(effect))
+
+    def _truncate(self, effect: Truncate) -> None:
+        self.world.sometimes.happened("truncated")
+        self.place.truncate(effect)
 
     # ------------------------------------------------------------------------------------------------------ handlers
 
@@ -365,7 +356,16 @@ class OwnerProcess:
         self._tell(ViewLost())
 
 
+_LOGS: Final[dict[type, Callable[[Place], Log]]] = {
+    ReadJournal: lambda place: place.journal,
+    ReadData: lambda place: place.data,
+    ReadSnapshots: lambda place: place.snapshots,
+}
+
 _EFFECTS: Final[dict[type, Callable[[OwnerProcess, Any], None]]] = {
+    ReadSnapshots: lambda process, effect: process._reads.append(effect),
+    AppendSnapshot: OwnerProcess._append_snapshot,
+    Truncate: OwnerProcess._truncate,
     ReadJournal: lambda process, effect: process._reads.append(effect),
     ReadData: lambda process, effect: process._reads.append(effect),
     Emit: OwnerProcess._emit,

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from konverse.bridge.verifier.check import Place as Verified
 from konverse.bridge.verifier.journals import JournalJudge
-from konverse.dialog.events import JournalRead
+from konverse.dialog.events import JournalRead, Truncate
 from konverse.dialog.fold import Fold
 from konverse.dialog.head import LogIdentity
 from konverse.dialog.ingest import Columns
 from konverse.dialog.journal_feed import JournalRecord
 from konverse.schemas.identifiers import Address, incarnation_tag
+from konverse.schemas.snapshot import Chunk, decode
 
-from .kafka import Kafka, Log, Slice
+from .choices import Choices
+from .kafka import Kafka, Log, Record, Slice
 from .redis_view import RedisView
 
 
@@ -25,10 +27,13 @@ class Place:
         self.address = Address(topic, partition, incarnation_tag(incarnation))
         self.data = kafka.logs[topic, partition] = Log((topic, partition))
         self.journal = kafka.logs[f"{topic}.journal", partition] = Log((f"{topic}.journal", partition), is_journal=True)
+        self.snapshots = kafka.logs[f"{topic}.snapshot", partition] = Log((f"{topic}.snapshot", partition))
         self.judge = JournalJudge((incarnation, self.identity.data_topic_id, self.identity.journal_topic_id))
         self.view = RedisView()
         self.shadow = Fold(self.identity)
         """The product's fold, fed with the logs themselves: what every owner should have come to."""
+        self.rotten = False
+        """A snapshot was spoiled."""
         self._fed = 0
 
     @property
@@ -41,6 +46,36 @@ class Place:
         identity = self.identity
         ids = (identity.incarnation, identity.data_topic_id, identity.journal_topic_id)
         return Verified(identity.data_topic, identity.partition, *ids, self.data.end, self.data.end)
+
+    def truncate(self, effect: Truncate) -> None:
+        """Delete what an owner says that nobody needs."""
+        for log, offset in (
+            (self.journal, effect.journal),
+            (self.data, effect.data),
+            (self.snapshots, effect.snapshots),
+        ):
+            log.start = max(log.start, offset)
+
+    def rot(self, choices: Choices) -> bool:
+        """A byte of the newest whole snapshot changes, when there was another one before; once in a run."""
+        chunks: dict[bytes, list[Record]] = {}
+        whole: list[list[Record]] = []
+        for record in self.snapshots.records:
+            decoded = decode(record.body or b"")
+            if isinstance(decoded, Chunk):
+                chunks.setdefault(decoded.snapshot, []).append(record)
+            elif len({decode(r.body or b"") for r in chunks.get(decoded.snapshot, ())}) == decoded.chunks:
+                whole.append(chunks[decoded.snapshot])
+        if self.rotten or len(whole) < 2:
+            return False
+        self.rotten = True
+        spoilt = decode(choices.pick(whole[-1]).body or b"")
+        for record in whole[-1]:  # it may be there twice
+            if decode(record.body or b"") == spoilt:
+                body = bytearray(record.body or b"")
+                body[-1] ^= 1
+                record.body = bytes(body)
+        return True
 
     def follow(self, offset: int) -> bool:
         """Bring the shadow up to a journal offset; False when it has passed it already."""

@@ -57,6 +57,8 @@ class Swarm:
     late: int
     closers: int
     view_losses: int
+    rot: int
+    """Rate at which a byte of a snapshot changes."""
     # handlers
     handlers: int
     """Transactions that a process has in handlers at a time, at most."""
@@ -122,6 +124,7 @@ def draw(choices: Choices) -> Swarm:
         late=fault(200, 100),
         closers=fault(10, 500),
         view_losses=fault(8, 500),
+        rot=fault(60, 400),
         handlers=1 + choose(4),
         slow=rate(300, 100 if clubs else 400),
         raising=rate(200),

@@ -15,6 +15,9 @@ import konverse.dialog.journal_feed
 import konverse.dialog.lane
 import konverse.dialog.outbox
 import konverse.dialog.owner
+import konverse.dialog.snapshot
+import konverse.dialog.snapshot_search
+import konverse.dialog.snapshotting
 import konverse.dialog.staging
 import konverse.dialog.view
 import konverse.schemas.varint
@@ -77,6 +80,11 @@ def _windows(choices: Choices) -> list[Change]:
         (konverse.dialog.lane, "SESSION_WINDOW_BYTES_MAX", SESSION_RECORD_BYTES * small(6, 2, 50)),
         (konverse.dialog.staging, "COMMIT_BYTES_TARGET", small(40, 4, 400)),
         (konverse.dialog.staging, "COMMIT_GROUPS_MAX", small(3, 1, 50)),
+        (konverse.dialog.snapshotting, "SNAPSHOT_EVERY_RECORDS", small(10_000, 40, 10)),
+        (konverse.dialog.snapshotting, "RECORDS_PER_ENDPOINT", small(0, 1)),
+        (konverse.dialog.snapshotting, "SNAPSHOT_CHUNK_BYTES_MAX", small(2_000, 300)),
+        (konverse.dialog.snapshot, "SNAPSHOT_PIECE_ENTRIES_MAX", small(50, 3, 1)),
+        (konverse.dialog.snapshot_search, "FIRST_WINDOW", small(16, 2, 1)),
         (journal, "JOURNAL_PART_BYTES_MAX", small(10_000, 200, 90)),
     ]
 

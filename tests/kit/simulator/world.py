@@ -106,6 +106,8 @@ class World:
             self._succeed(choices.pick(self.sessions))
         if choices.chance(swarm.garbage):
             self._litter()
+        if choices.chance(swarm.rot):
+            self.sometimes.happened("snapshot rotten", choices.pick(self.places).rot(choices))
         if choices.chance(swarm.view_losses):
             choices.pick(self.places).view.flush()
         if self.late_shows and choices.chance(50):

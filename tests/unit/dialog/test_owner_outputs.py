@@ -23,7 +23,8 @@ from konverse.dialog.view import Show
 from konverse.schemas.identifiers import Address
 from konverse.schemas.journal import Commit, decode
 from konverse.schemas.limits import UNCOMMITTED_MS_MAX
-from tests.kit.builders import Driver, Scribe, address_of, conversations, record, records_of
+from tests.kit.builders import Scribe, address_of, conversations, record, records_of
+from tests.kit.driver import Driver
 
 HERE, THERE = address_of("here"), address_of("there")
 

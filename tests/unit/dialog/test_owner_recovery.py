@@ -24,11 +24,11 @@ from konverse.dialog.events import (
     ViewLost,
 )
 from konverse.dialog.owner import Phase
+from konverse.dialog.snapshot import digest
 from konverse.dialog.view import Show
 from konverse.schemas.journal import FOLD_VERSION, Claim, Commit, decode, encode_claim, encode_commit
 from konverse.schemas.records import End, Kind
 from tests.kit.builders import (
-    Driver,
     Scribe,
     address_of,
     columns_of,
@@ -38,6 +38,7 @@ from tests.kit.builders import (
     record,
     records_of,
 )
+from tests.kit.driver import Driver
 
 
 @pytest.fixture
@@ -96,7 +97,7 @@ def test_a_claim_that_is_read_back_first_leads(driver: Driver) -> None:
 def test_recovery_comes_to_the_state_of_the_owner_before(worked: Driver) -> None:
     next_owner = successor(worked)
     (append,) = next_owner.recover()
-    assert next_owner.state.digest() == worked.state.digest()
+    assert digest(next_owner.state) == digest(worked.state)
     assert claim_of(append).epoch == 2
     assert next_owner.acknowledge(append)[0] == Leading(6)
 
@@ -110,7 +111,7 @@ def test_a_journal_is_read_in_pieces_and_so_is_the_data_that_it_needs(worked: Dr
     assert owner.step(DataRead(columns_of(worked.data[:4])), 0) == [ReadData(4, 6)]
     (append,) = owner.step(DataRead(columns_of(worked.data[4:], 4)), 0)
     assert claim_of(append).epoch == 2
-    assert owner.fold.state.digest() == worked.state.digest()
+    assert digest(owner.fold.state) == digest(worked.state)
 
 
 def test_data_that_comes_in_the_middle_of_the_journal_is_folded_before_it_is_read_on(worked: Driver) -> None:
@@ -163,14 +164,14 @@ def test_the_whole_view_is_written_by_a_new_owner(worked: Driver) -> None:
 def test_a_journal_whose_beginning_is_gone_halts(driver: Driver) -> None:
     (halted,) = driver.step(Recover(5, 9))
     assert isinstance(halted, Halted)
-    assert "the journal of orders/0 begins at 5 and there is no snapshot" in halted.reason
+    assert "the journal of orders/0 begins at 5 and there is no intact snapshot" in halted.reason
     assert driver.owner.phase is Phase.HALTED
 
 
 def test_a_log_that_is_cut_while_it_is_read_stops(worked: Driver) -> None:
     owner = successor(worked).owner
     owner.step(Recover(0, 2), 0)
-    (stopped,) = owner.step(OutOfRange(), 0)
+    (stopped,) = owner.step(OutOfRange(beginning=True), 0)
     assert isinstance(stopped, Stopped)
     assert "recover again" in stopped.reason
     assert (stopped.clean, stopped.fenced) == (False, False)
@@ -181,9 +182,27 @@ def test_a_data_log_that_lost_what_the_journal_has_ingested_halts(worked: Driver
     owner = next_owner.owner
     owner.step(Recover(0, 2), 0)
     assert owner.step(next_owner.journal_read(0, 2), 0) == [ReadData(0, 6)]
-    (halted,) = owner.step(OutOfRange(), 0)
+    (halted,) = owner.step(OutOfRange(beginning=False), 0)
     assert isinstance(halted, Halted)
-    assert "the data log of orders/0 does not hold offset 0 any more" in halted.reason
+    assert "a log of orders/0 ends before what was read of it" in halted.reason
+
+
+def test_a_data_log_without_the_beginning_that_the_journal_has_ingested_halts(worked: Driver) -> None:
+    next_owner = successor(worked)
+    owner = next_owner.owner
+    owner.step(Recover(0, 2, data_start=1), 0)
+    (halted,) = owner.step(next_owner.journal_read(0, 2), 0)
+    assert isinstance(halted, Halted)
+    assert "its beginning was deleted" in halted.reason
+
+
+def test_a_data_log_that_is_truncated_while_it_is_read_stops(worked: Driver) -> None:
+    next_owner = successor(worked)
+    owner = next_owner.owner
+    owner.step(Recover(0, 2), 0)
+    owner.step(next_owner.journal_read(0, 2), 0)
+    (stopped,) = owner.step(OutOfRange(beginning=True), 0)
+    assert isinstance(stopped, Stopped)
 
 
 def test_an_undecodable_record_raises_an_alarm_and_nothing_else(worked: Driver) -> None:
@@ -191,7 +210,7 @@ def test_an_undecodable_record_raises_an_alarm_and_nothing_else(worked: Driver) 
     next_owner = successor(worked)
     effects = next_owner.lead()
     assert isinstance(effects[0], Leading)
-    assert next_owner.state.digest() == worked.state.digest()
+    assert digest(next_owner.state) == digest(worked.state)
     (alarm,) = next_owner.owner.fold.journal.alarms
     assert "journal record 1 of orders/0 is undecodable" in alarm
 
@@ -290,7 +309,7 @@ def test_commits_of_the_owner_before_that_came_meanwhile_are_folded(worked: Driv
     worked.commit()
     leading = next_owner.acknowledge(mine)[0]
     assert leading == Leading(7)
-    assert next_owner.state.digest() == worked.state.digest()
+    assert digest(next_owner.state) == digest(worked.state)
 
 
 def test_a_claim_that_is_acknowledged_in_the_past_halts(worked: Driver) -> None:
@@ -306,7 +325,8 @@ def test_nothing_has_an_effect_on_an_owner_that_is_done(driver: Driver, phase: P
     driver.lead()
     driver.arrive(*conversations("a"))
     driver.owner.phase = phase
-    for event in (Recover(0, 0), Appended(9), Drained([]), Tick(), ViewLost(), OutOfRange(), driver.journal_read(0, 1)):
+    gone = OutOfRange(beginning=True)
+    for event in (Recover(0, 0), Appended(9), Drained([]), Tick(), ViewLost(), gone, driver.journal_read(0, 1)):
         assert driver.owner.step(event, 10_000) == []
     assert driver.owner.take() is None
     assert driver.owner.commit(0) == []

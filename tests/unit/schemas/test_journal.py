@@ -86,7 +86,7 @@ def test_columns_are_little_endian_wherever_they_are_written() -> None:
 
 
 def test_columns_are_little_endian_on_a_big_endian_machine_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("konverse.schemas.journal._BIG_ENDIAN", True)
+    monkeypatch.setattr("konverse.schemas.columns._BIG_ENDIAN", True)
     data = encode_commit(commit(receive_endpoints=[1], receive_positions=[2]))
     assert bytes(7) + b"\x01" in data, "swapped"
     record = decode(data)

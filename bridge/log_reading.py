@@ -1,0 +1,99 @@
+"""Answers an owner's questions for its logs: a range of the journal, the data log or the snapshots becomes an event."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any, Final
+
+from confluent_kafka import Message
+
+from konverse.dialog.events import (
+    Appended,
+    DataRead,
+    JournalRead,
+    OutOfRange,
+    ReadData,
+    ReadJournal,
+    ReadSnapshots,
+    Recover,
+    SnapshotsRead,
+)
+from konverse.dialog.journal_feed import JournalRecord
+from konverse.schemas.catalog import Queue
+from konverse.schemas.errors import KafkaUnavailable
+from konverse.schemas.identifiers import journal_topic, snapshot_topic
+
+from .columns import columns_of
+from .kafka import Kafka, LogReader, LogTruncated
+
+log: Final = logging.getLogger("konverse.log_reading")
+
+READ_BYTES_MAX: Final = 64 * 1024 * 1024
+"""Of a log that is folded, about so much is in memory at a time."""
+
+Question = ReadJournal | ReadData | ReadSnapshots
+
+
+class LogReading:
+    """Reads the logs of one queue."""
+
+    def __init__(self, kafka: Kafka, queue: Queue) -> None:
+        self._reader = LogReader(kafka)
+        self._topics: dict[type, str] = {
+            ReadJournal: journal_topic(queue.topic, queue.subscription),
+            ReadData: queue.topic,
+            ReadSnapshots: snapshot_topic(queue.topic, queue.subscription),
+        }
+
+    def bounds(self, partition: int) -> Recover:
+        """Where the logs begin and end. Snapshots come last: none is missing then that a truncation rests on."""
+        journal, data, snapshots = (self._reader.ends(topic, partition) for topic in self._topics.values())
+        return Recover(*journal, data[0], *snapshots)
+
+    def data_begins_after(self, partition: int, offset: int) -> bool:
+        """Whether the data log does not hold the offset because its beginning was deleted."""
+        return offset < self._reader.ends(self._topics[ReadData], partition)[0]
+
+    def answer(self, partition: int, question: Question) -> Any:
+        """The event: a range, or the beginning of a large one, since the owner asks for what it needs further."""
+        topic, at, size = self._topics[type(question)], question.start, 0
+        messages: list[Message] = []
+        try:
+            with closing(self._reader.read(topic, partition, question.start, question.end)) as chunks:
+                for chunk, at in chunks:  # noqa: B007  # where the last chunk ended
+                    messages += chunk
+                    size += sum(len(message) for message in chunk)
+                    if size >= READ_BYTES_MAX:
+                        break
+        except LogTruncated:
+            return OutOfRange(beginning=at < self._reader.ends(topic, partition)[0])
+        except KafkaUnavailable as error:
+            log.warning("%s/%d is let go: %s", topic, partition, error)
+            return Appended(None)
+        return _EVENTS[type(question)](messages, at)
+
+    def close(self) -> None:
+        """Close the client."""
+        self._reader.close()
+
+
+def _journal_read(messages: list[Message], next_offset: int) -> JournalRead:
+    records = [JournalRecord(m.offset() or 0, m.value() or b"", m.timestamp()[1]) for m in messages]
+    return JournalRead(records, next_offset)
+
+
+def _data_read(messages: list[Message], next_offset: int) -> DataRead:
+    return DataRead(columns_of(messages, next_offset)[0])
+
+
+def _snapshots_read(messages: list[Message], next_offset: int) -> SnapshotsRead:
+    return SnapshotsRead([(m.offset() or 0, m.value() or b"") for m in messages], next_offset)
+
+
+_EVENTS: Final[dict[type, Callable[[list[Message], int], Any]]] = {
+    ReadJournal: _journal_read,
+    ReadData: _data_read,
+    ReadSnapshots: _snapshots_read,
+}

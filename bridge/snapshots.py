@@ -1,0 +1,82 @@
+"""Snapshots of the partitions of a queue, into their topic: handed over, and their fate kept until somebody asks."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from functools import partial
+from typing import Any, Final
+
+from confluent_kafka import KafkaException, Message, Producer
+
+from konverse.dialog.events import AppendSnapshot, SnapshotWritten
+from konverse.dialog.owner import Owner
+
+from .kafka import Kafka, discard
+
+log: Final = logging.getLogger("konverse.snapshots")
+
+
+class _Flight:
+    """A snapshot under way."""
+
+    __slots__ = ("complete", "failed", "first", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting = 0
+        self.first: int | None = None
+        self.complete = False
+        self.failed = False
+
+
+class SnapshotTopic:
+    """Writes the snapshots of all partitions of a queue. The producer is made with the first one."""
+
+    def __init__(self, kafka: Kafka, topic: str) -> None:
+        self.topic = topic
+        self._kafka = kafka
+        self._producer: Producer | None = None
+        self._flights: dict[Owner, _Flight] = {}
+        self._outcomes: deque[tuple[Owner, SnapshotWritten]] = deque()
+
+    def append(self, owner: Owner, effect: AppendSnapshot) -> None:
+        """Hand records over; with the last ones the owner will be told."""
+        if self._producer is None:
+            self._producer = self._kafka.journal_producer()
+        flight = self._flights.setdefault(owner, _Flight())
+        report = partial(self._reported, owner, flight)
+        try:
+            for record in effect.records:
+                self._producer.produce(self.topic, record, None, owner.identity.partition, report)
+                flight.waiting += 1
+        except (BufferError, KafkaException) as error:
+            log.warning("a snapshot of %s is given up: %s", self.topic, error)
+            flight.failed = True
+        flight.complete = effect.last
+        self._look(owner, flight)
+
+    def poll(self) -> deque[tuple[Owner, SnapshotWritten]]:
+        """What became of snapshots since the last call; whoever calls empties it."""
+        if self._producer is not None:
+            self._producer.poll(0)
+        return self._outcomes
+
+    def close(self) -> None:
+        """Give up what is under way."""
+        if self._producer is not None:
+            discard(self._producer)
+
+    def _reported(self, owner: Owner, flight: _Flight, error: Any, message: Message) -> None:
+        flight.waiting -= 1
+        if error is not None:
+            log.warning("a snapshot of %s is not written: %s", self.topic, error.str())
+            flight.failed = True
+        else:
+            offset = message.offset() or 0
+            flight.first = offset if flight.first is None else min(flight.first, offset)
+        self._look(owner, flight)
+
+    def _look(self, owner: Owner, flight: _Flight) -> None:
+        if flight.complete and not flight.waiting:
+            del self._flights[owner]
+            self._outcomes.append((owner, SnapshotWritten(None if flight.failed else flight.first)))

@@ -1,0 +1,81 @@
+"""Deleting what nobody needs any more (protocol.md section 7.5): old journal, data and snapshots of a partition.
+
+An owner says what its state does not need. Two bounds of others come on top: the queue's `keep`, and registered
+readers. A reader registers by committing offsets of the data topic in a consumer group whose name begins with that of
+the queue's own group and a dot. Kafka forgets a group that nobody uses (`offsets.retention.minutes`), and so do we.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+
+from konverse.dialog.events import Truncate
+from konverse.schemas.catalog import KEEP_FOR_EVER, Queue
+from konverse.schemas.errors import KafkaUnavailable
+from konverse.schemas.identifiers import consumer_group, journal_topic, snapshot_topic
+
+from .kafka import Kafka, LogReader
+
+log: Final = logging.getLogger("konverse.truncation")
+
+
+class Truncation:
+    """Truncates the logs of one queue, in a thread of its own: Kafka is asked several things for each partition."""
+
+    def __init__(self, kafka: Kafka, queue: Queue) -> None:
+        self._kafka = kafka
+        self._queue = queue
+        self._worker = ThreadPoolExecutor(1, "konverse-truncation")
+
+    def truncate(self, partition: int, effect: Truncate) -> None:
+        """Delete what stands before these offsets and the bounds of others, soon."""
+        if self._queue.keep_ms != KEEP_FOR_EVER:
+            self._worker.submit(self._truncate, partition, effect)
+
+    def close(self) -> None:
+        """Finish what was begun."""
+        self._worker.shutdown(cancel_futures=True)
+
+    def _truncate(self, partition: int, effect: Truncate) -> None:
+        queue = self._queue
+        journal = journal_topic(queue.topic, queue.subscription)
+        try:
+            since_ms = time.time_ns() // 1_000_000 - queue.keep_ms
+            reader = LogReader(self._kafka)
+            try:
+                kept = [reader.offset_at(topic, partition, since_ms) for topic in (journal, queue.topic)]
+            finally:
+                reader.close()
+            read_to = self._registered(partition)
+            offsets = {
+                journal: min(effect.journal, kept[0]),
+                queue.topic: min(effect.data, kept[1], *read_to),
+                snapshot_topic(queue.topic, queue.subscription): effect.snapshots,
+            }
+            asked = self._kafka.admin.delete_records(
+                [TopicPartition(topic, partition, offset) for topic, offset in offsets.items() if offset > 0]
+            )
+            for answer in asked.values():
+                answer.result()
+        except (KafkaException, KafkaUnavailable) as error:
+            log.warning("%s/%d is not truncated: %s", queue.topic, partition, error)
+        else:
+            log.info("%s/%d is truncated: %s", queue.topic, partition, offsets)
+
+    def _registered(self, partition: int) -> list[int]:
+        """Positions of the registered readers in the data log."""
+        queue, admin = self._queue, self._kafka.admin
+        prefix = consumer_group(queue.topic, queue.subscription) + "."
+        groups = [group.group_id for group in admin.list_consumer_groups().result().valid]
+        place = TopicPartition(queue.topic, partition)
+        positions: list[int] = []
+        for group in groups:
+            if group.startswith(prefix):
+                asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group, [place])])
+                positions += [max(0, found.offset) for found in asked[group].result().topic_partitions]
+        return positions

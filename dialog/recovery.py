@@ -1,0 +1,96 @@
+"""Brings a fold up to the end of its journal: from the newest intact snapshot, then record by record.
+
+Source: protocol.md section 4, `recover`. Owners and followers recover by the same steps. Each method returns what is to
+be read next, and nothing when the journal is folded up to the end that was named.
+"""
+
+from __future__ import annotations
+
+from konverse.schemas.errors import PartitionHalted
+
+from .events import DataRead, Effect, JournalRead, ReadData, ReadJournal, ReadSnapshots, Recover, SnapshotsRead
+from .fold import Fold
+from .snapshot import restore
+from .snapshot_search import Found, SnapshotSearch
+
+
+class Recovery:
+    """The reading of one partition's logs."""
+
+    def __init__(self, fold: Fold) -> None:
+        self.restored: Found | None = None
+        """The snapshot that the state was restored from."""
+        self._fold = fold
+        self._search: SnapshotSearch | None = None
+        self._bounds = Recover(0, 0)
+        self._end = 0
+        self._resume_at = 0
+
+    def start(self, event: Recover) -> list[Effect]:
+        """Begin with the snapshots."""
+        self._bounds = event
+        self._end = event.journal_end
+        self._search = SnapshotSearch(self._fold.head.identity, event.snapshots_start, event.snapshots_end)
+        return self._search_on(self._search)
+
+    def snapshots_read(self, event: SnapshotsRead) -> list[Effect]:
+        """Records of the snapshot topic."""
+        search = self._search
+        assert search is not None
+        search.read(event.records, event.next_offset)
+        return self._search_on(search)
+
+    def _search_on(self, search: SnapshotSearch) -> list[Effect]:
+        span = search.next_read()
+        if span is not None:
+            return [ReadSnapshots(*span)]
+        fold, found = self._fold, search.found
+        self._search = None
+        if found is not None:
+            restore(fold.state, found.data)
+            fold.head.restore(found.end)
+            self.restored = found
+        if self._bounds.journal_start > fold.head.offset + 1:
+            held = "no intact snapshot" if found is None else f"no intact snapshot behind {fold.head.offset}"
+            raise PartitionHalted(
+                f"the journal of {fold.head.where} begins at {self._bounds.journal_start} and there is {held}: "
+                "its beginning was deleted. Restore the topic or create the queue anew"
+            )
+        return self.read_on(self._end)
+
+    def read_on(self, end: int) -> list[Effect]:
+        """Fold up to a further end of the journal."""
+        self._end = end
+        self._resume_at = self._fold.head.offset + 1
+        return self._fold_on()
+
+    def journal_read(self, event: JournalRead) -> list[Effect]:
+        """Records of the journal."""
+        self._fold.feed_journal(event.records)
+        self._resume_at = event.next_offset
+        return self._fold_on()
+
+    def data_read(self, event: DataRead) -> list[Effect]:
+        """Records of the data log."""
+        self._fold.feed_data(event.columns)
+        return self._fold_on()
+
+    def check_data(self) -> None:
+        """Raise PartitionHalted when the data that come next are gone."""
+        fold = self._fold
+        if self._bounds.data_start > fold.data_to:
+            known = "its journal has ingested" if fold.waiting else "nobody has received yet"
+            raise PartitionHalted(
+                f"the data log of {fold.head.where} does not hold offset {fold.data_to} any more, which {known}: "
+                "its beginning was deleted. Restore the topic, or go on with another queue"
+            )
+
+    def _fold_on(self) -> list[Effect]:
+        fold = self._fold
+        needed = fold.advance()
+        if needed is not None:
+            self.check_data()
+            return [ReadData(fold.data_to, needed)]
+        if self._resume_at < self._end:
+            return [ReadJournal(self._resume_at, self._end)]
+        return []

@@ -1,0 +1,84 @@
+"""Looks for the newest intact snapshot of a log: from the end of its topic backwards, in windows that grow."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from konverse.schemas.errors import MalformedRecord
+from konverse.schemas.journal import FOLD_VERSION
+from konverse.schemas.snapshot import Chunk, SnapshotEnd, decode
+
+from .head import LogIdentity, NewerFold
+
+FIRST_WINDOW: Final = 16
+GROWTH: Final = 8
+
+
+class Found(NamedTuple):
+    """A snapshot, whole and intact."""
+
+    end: SnapshotEnd
+    data: bytes
+    first_offset: int
+    """Of its first chunk in the topic."""
+
+
+class SnapshotSearch:
+    """The search in one partition of a snapshot topic."""
+
+    def __init__(self, identity: LogIdentity, start: int, end: int) -> None:
+        self.found: Found | None = None
+        self._identity = identity
+        self._start = start
+        self._next = self._window_end = self._seen_from = end
+        self._window = FIRST_WINDOW
+        self._chunks: dict[tuple[bytes, int], tuple[int, Chunk]] = {}
+        self._ends: list[tuple[int, SnapshotEnd]] = []
+
+    def next_read(self) -> tuple[int, int] | None:
+        """What to read next; None when the search is over."""
+        if self._next == self._window_end:
+            self.found = next(self._intact(), None)
+            if self.found is not None or self._seen_from <= self._start:
+                return None
+            self._window_end = self._seen_from
+            self._next = self._seen_from = max(self._start, self._window_end - self._window)
+            self._window *= GROWTH
+        return self._next, self._window_end
+
+    def read(self, records: list[tuple[int, bytes]], next_offset: int) -> None:
+        """What a read brought. Garbage is passed over: the SHA-256 decides."""
+        for offset, data in records:
+            try:
+                record = decode(data)
+            except MalformedRecord:
+                continue
+            if isinstance(record, Chunk):
+                self._chunks[record.snapshot, record.number] = offset, record
+            else:
+                self._ends.append((offset, record))
+        self._next = next_offset
+
+    def _intact(self) -> Iterator[Found]:
+        for _, end in sorted(self._ends, key=lambda pair: -pair[1].offset):
+            chunks = [self._chunks.get((end.snapshot, number)) for number in range(end.chunks)]
+            whole = [chunk for chunk in chunks if chunk is not None]
+            if len(whole) != len(chunks) or not self._is_ours(end):
+                continue
+            data = b"".join(chunk.data for _, chunk in whole)
+            if len(data) == end.size and hashlib.sha256(data).digest() == end.sha256:
+                yield Found(end, data, min(offset for offset, _ in whole))
+
+    def _is_ours(self, end: SnapshotEnd) -> bool:
+        identity = self._identity
+        named = (end.incarnation, end.data_topic_id, end.journal_topic_id)
+        if named != (identity.incarnation, identity.data_topic_id, identity.journal_topic_id):
+            return False
+        if end.fold_version > FOLD_VERSION:
+            raise NewerFold(
+                f"a snapshot of {identity.data_topic}/{identity.partition} was made by rules {end.fold_version}; "
+                f"this process knows {FOLD_VERSION}"
+            )
+        return True

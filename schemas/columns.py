@@ -1,0 +1,27 @@
+"""Columns of numbers inside Avro `bytes` fields: little-endian arrays, packed and read by one call into C."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Iterable
+from typing import Final
+
+_BIG_ENDIAN: Final = sys.byteorder == "big"
+
+
+def pack(code: str, values: Iterable[int]) -> bytes:
+    """The bytes of a column; `code` is one of the module `array`."""
+    column = array(code, values)
+    if _BIG_ENDIAN:
+        column.byteswap()
+    return column.tobytes()
+
+
+def unpack(code: str, data: bytes) -> list[int]:
+    """The numbers of a column; ValueError when the bytes are not a whole number of them."""
+    column: array[int] = array(code)
+    column.frombytes(data)
+    if _BIG_ENDIAN:
+        column.byteswap()
+    return column.tolist()

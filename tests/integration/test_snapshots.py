@@ -1,0 +1,138 @@
+"""Snapshots on a real Kafka: written beside the work, recovered from, and what is older is deleted."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from konverse.bridge.broker import Broker
+from konverse.bridge.reader import Reader
+from konverse.dialog import snapshotting
+from konverse.dialog.fold import Fold
+from konverse.dialog.snapshot import digest
+from konverse.schemas.errors import InvalidSettings
+from konverse.schemas.identifiers import consumer_group, journal_topic, snapshot_topic
+from konverse.schemas.snapshot import SnapshotEnd, decode
+from tests.kit.oracle import prove_exactly_once, read_raw
+from tests.kit.servers import Servers
+from tests.kit.shop import ORDER, answer_once, begin, connected, drain, open_shop, queue_of, send_orders, until, work
+
+pytestmark = pytest.mark.stack
+
+EVERY = 60
+
+
+@pytest.fixture(autouse=True)
+def _often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshotting, "SNAPSHOT_EVERY_RECORDS", EVERY)
+
+
+def ends(servers: Servers, broker: Broker) -> list[SnapshotEnd]:
+    """The snapshots of queue Orders that are whole."""
+    records = read_raw(servers.bootstrap, snapshot_topic(queue_of(broker, "Orders").topic), 0)
+    return [end for record in records if isinstance(end := decode(record.value), SnapshotEnd)]
+
+
+def log_start(servers: Servers, topic: str) -> int:
+    with_group = {"bootstrap.servers": servers.bootstrap, "group.id": "konverse.test"}
+    consumer = Consumer(with_group)
+    try:
+        start: int = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)[0]
+        return start
+    finally:
+        consumer.close()
+
+
+def idle_fold(reader: Reader) -> Fold:
+    """The state of the one partition when its reader has nothing to do any more."""
+    reader.settle()
+    (owner,) = reader.owners
+
+    def written() -> bool:
+        work(reader)
+        return owner.snapshots._freeze is None
+
+    until(written, "the snapshot is written")
+    return owner.fold
+
+
+def test_an_owner_recovers_from_the_newest_snapshot_and_what_stands_behind_it(
+    servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        sent = send_orders(broker, dialogs=20, messages=400)
+        with broker.reader("Orders", batch=5, max_messages=2, timeout=1) as reader:
+            assert answer_once(reader) == 400
+            before = idle_fold(reader)
+        written = ends(servers, broker)
+        assert written
+        fed: list[int] = []
+        feed = Fold.feed_data
+
+        def noted(fold: Fold, columns: object) -> None:
+            fed.extend(columns.offsets)  # type: ignore[attr-defined]
+            feed(fold, columns)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(Fold, "feed_data", noted)
+        with broker.reader("Orders", partitions=(0,)) as reader:
+            (owner,) = reader.owners
+            assert owner.snapshots.kept == 1
+            assert digest(owner.fold.state) == digest(before.state)
+        assert min(fed, default=10**9) >= written[-1].ingest_to, "what the snapshot holds is not read again"
+        sent |= send_orders(broker, dialogs=3, messages=9)
+        with broker.reader("Orders", timeout=1) as reader:
+            assert answer_once(reader) == 9
+        prove_exactly_once(servers.bootstrap, queue_of(broker, "Orders"), queue_of(broker, "Shop"), sent)
+
+
+def test_what_is_older_than_two_snapshots_is_deleted_and_the_conversations_go_on(
+    servers: Servers, database: str
+) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker, keep=timedelta(0))
+        dialogs = [begin(broker) for _ in range(10)]
+        queue = queue_of(broker, "Orders")
+        logs = (queue.topic, journal_topic(queue.topic), snapshot_topic(queue.topic))
+        for turn in range(4):
+            for number in range(100):
+                dialogs[number % 10].send(ORDER, b"%d" % (100 * turn + number))
+            broker.flush()
+            with broker.reader("Orders", batch=5, timeout=1) as reader:
+                assert answer_once(reader) == 100
+                idle_fold(reader)
+        until(lambda: all(log_start(servers, topic) for topic in logs), "all logs are truncated")
+        assert len(drain(broker, "Shop")) == 400
+        dialogs[0].send(ORDER, b"last")
+        broker.flush()
+        with broker.reader("Orders", timeout=1) as reader:
+            assert answer_once(reader) == 1
+        assert len(drain(broker, "Shop")) == 1
+
+
+def test_a_registered_reader_holds_the_data_that_it_has_not_read(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker, keep=timedelta(0))
+        queue = queue_of(broker, "Orders")
+        consumer = Consumer(
+            {
+                "bootstrap.servers": servers.bootstrap,
+                "group.id": consumer_group(queue.topic, queue.subscription) + ".report",
+            }
+        )
+        consumer.commit(offsets=[TopicPartition(queue.topic, 0, 17)], asynchronous=False)
+        consumer.close()
+        for _ in range(4):
+            send_orders(broker, dialogs=5, messages=100)
+            with broker.reader("Orders", batch=5, timeout=1) as reader:
+                assert answer_once(reader) == 100
+                idle_fold(reader)
+        until(lambda: log_start(servers, journal_topic(queue.topic)) > 0, "the journal is truncated")
+        assert log_start(servers, queue.topic) == 17
+
+
+def test_a_queue_cannot_be_kept_for_less_than_nothing(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker, pytest.raises(InvalidSettings, match="give 0 or more"):
+        broker.create_queue("Orders", keep=timedelta(days=-1))

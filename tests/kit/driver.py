@@ -1,0 +1,124 @@
+"""An owner and its logs, driven by a test."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from konverse.dialog.events import (
+    Append,
+    Appended,
+    AppendSnapshot,
+    DataRead,
+    Effect,
+    JournalRead,
+    ReadData,
+    ReadJournal,
+    ReadSnapshots,
+    Recover,
+    SnapshotsRead,
+    SnapshotWritten,
+    Tick,
+)
+from konverse.dialog.journal_feed import JournalRecord
+from konverse.dialog.owner import Owner
+from konverse.dialog.partition import Partition
+from konverse.dialog.staging import OwnerSettings
+from konverse.dialog.transaction import Message
+
+from .builders import Row, anything, columns_of, identifier, log_of
+
+
+class Driver:
+    """An owner and its logs. Reads are answered at once; appends, outputs and time wait for the test.
+
+    The journal's clock shows the offset.
+    """
+
+    def __init__(
+        self, journal: list[bytes] | None = None, data: list[Row] | None = None, claim: str = "me", **settings: Any
+    ) -> None:
+        self.journal = [] if journal is None else journal
+        self.data = [] if data is None else data
+        self.snapshots: list[bytes] = []
+        self.owner = Owner(log_of(), identifier(claim), anything, OwnerSettings(**{"view_interval_ms": 0, **settings}))
+        self.now_ms = 0
+
+    @property
+    def state(self) -> Partition:
+        return self.owner.fold.state
+
+    def step(self, event: Any) -> list[Effect]:
+        """Tell the owner, answer its questions; what else it asks for."""
+        return self._answer(self.owner.step(event, self.now_ms))
+
+    def recover(self) -> list[Effect]:
+        """Read both logs; ends with the CLAIM."""
+        return self.step(Recover(0, len(self.journal), 0, 0, len(self.snapshots)))
+
+    def lead(self) -> list[Effect]:
+        """Recover and claim undisturbed."""
+        (claim,) = self.recover()
+        return self.acknowledge(claim)
+
+    def make_snapshot(self) -> list[Effect]:
+        """Let time pass until a snapshot is whole and in its topic; what follows from it."""
+        first = len(self.snapshots)
+        for _ in range(1_000):
+            self.now_ms += 1
+            for effect in self.step(Tick()):
+                if isinstance(effect, AppendSnapshot):
+                    self.snapshots += effect.records
+                    if effect.last:
+                        return self.step(SnapshotWritten(first))
+        raise AssertionError("no snapshot was due")
+
+    def write(self, effect: Effect | bytes) -> int:
+        """An append reaches the journal; its offset."""
+        self.journal += effect.records if isinstance(effect, Append) else [cast("bytes", effect)]
+        return len(self.journal) - 1
+
+    def acknowledge(self, effect: Effect) -> list[Effect]:
+        """An append reaches the journal and the owner learns of it."""
+        offset = self.write(effect)
+        return self.step(Appended(offset, offset))
+
+    def arrive(self, *rows: Row) -> None:
+        """Records reach the data log, the owner reads and ingests them."""
+        start = len(self.data)
+        self.data.extend(rows)
+        assert self.step(DataRead(columns_of(rows, start))) == []
+        self.owner.ingest(self.now_ms)
+
+    def commit(self) -> list[Effect]:
+        """A commit that Kafka takes; what follows from it."""
+        (append,) = self.owner.commit(self.now_ms)
+        return self.acknowledge(append)
+
+    def handle(self, *replies: bytes) -> list[Message]:
+        """A handler takes the next group, all of it, and replies on the first conversation; its messages."""
+        transaction = self.owner.take()
+        assert transaction is not None, "no group is ready"
+        messages = list(transaction)
+        for body in replies:
+            transaction.send(messages[0].dialog, "reply", body)
+        self.owner.finish(transaction)
+        return messages
+
+    def _answer(self, effects: list[Effect]) -> list[Effect]:
+        out: list[Effect] = []
+        for effect in effects:
+            if isinstance(effect, ReadJournal):
+                out += self.step(self.journal_read(effect.start, effect.end))
+            elif isinstance(effect, ReadData):
+                out += self.step(DataRead(columns_of(self.data[effect.start : effect.end], effect.start)))
+            elif isinstance(effect, ReadSnapshots):
+                records = [*enumerate(self.snapshots)][effect.start : effect.end]
+                out += self.step(SnapshotsRead(records, effect.end))
+            else:
+                out.append(effect)
+        return out
+
+    def journal_read(self, start: int, end: int) -> JournalRead:
+        """What a read of the journal brings."""
+        records = [JournalRecord(offset, self.journal[offset], offset) for offset in range(start, end)]
+        return JournalRead(records, end)

@@ -1,0 +1,124 @@
+"""What an owner writes into its own logs: records of the journal, chunks of snapshots, and what it learns of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from konverse.dialog.events import Appended, AppendSnapshot, SnapshotWritten
+from konverse.dialog.owner import Owner
+from konverse.dialog.snapshot import digest
+from konverse.schemas.snapshot import SnapshotEnd, decode
+
+from .failure import SimulationFailure
+from .kafka import Outcome, Payload, Request
+from .places import Place
+
+if TYPE_CHECKING:
+    from .world import World
+
+
+class Appends:
+    """The append under way."""
+
+    def __init__(self, world: World, place: Place) -> None:
+        self._world = world
+        self._place = place
+        self._requests: list[Request] = []
+        self._answer_lost = False
+
+    @property
+    def waiting(self) -> bool:
+        """Something is on its way."""
+        return bool(self._requests)
+
+    def send(self, records: list[bytes]) -> None:
+        """One batch, or each of them for itself."""
+        world = self._world
+        payloads: list[Payload] = [(None, b"", record) for record in records]
+        world.sometimes.happened("parts", len(payloads) > 1)
+        apart = len(payloads) > 1 and world.choices.chance(300)  # else the client makes one batch of them
+        batches = [[payload] for payload in payloads] if apart else [payloads]
+        self._requests = [Request(self._place.journal, batch) for batch in batches]
+        self._answer_lost = False
+        for request in self._requests:
+            self._answer_lost |= world.kafka.send(request) is Outcome.SILENT
+            if apart:
+                world.meddle(self._place)
+
+    def outcome(self) -> Appended | None:
+        """The append was answered, or the driver stops waiting; None: neither."""
+        world = self._world
+        if not self._requests:
+            return None
+        landed = all(request.landed for request in self._requests)
+        if landed and not self._answer_lost:
+            outcome = self._report()
+        elif self._answer_lost or world.kafka.calm or world.choices.chance(300):
+            outcome = Appended(None)
+            world.sometimes.happened("append unknown, landed" if landed else "append unknown")
+        else:
+            return None
+        self.abandon()
+        return outcome
+
+    def _report(self) -> Appended:
+        """What the client would say of records that all stand in the journal."""
+        pick = self._world.choices.pick
+        firsts = [pick(request.landed) for request in self._requests]
+        offsets = [
+            first.offset + at
+            for first, request in zip(firsts, self._requests, strict=True)
+            for at in range(len(request.payloads))
+        ]
+        together = offsets == [*range(offsets[0], offsets[0] + len(offsets))]
+        self._world.sometimes.happened("parts apart", not together)
+        return Appended(max(offsets), self._place.journal.records[max(offsets)].timestamp_ms, together)
+
+    def abandon(self) -> None:
+        """Nobody waits for the append any more."""
+        for request in self._requests:
+            request.abandoned = True
+        self._requests = []
+
+
+class Snapshots:
+    """The snapshot under way. Each of its records is on its way for itself."""
+
+    def __init__(self, world: World, place: Place) -> None:
+        self._world = world
+        self._place = place
+        self._sent: list[tuple[Request, bool]] = []
+        """With whether the answer is lost."""
+        self._state = b""
+        """The state's digest when it began."""
+
+    def watch(self, owner: Owner) -> None:
+        """Note the state with which each of the owner's snapshots begins."""
+        begin = owner.snapshots.begin
+
+        def beginning(journal_bytes: int) -> None:
+            begin(journal_bytes)
+            self._state = digest(owner.fold.state)
+
+        owner.snapshots.begin = beginning  # type: ignore[method-assign]
+
+    def append(self, effect: AppendSnapshot) -> SnapshotWritten | None:
+        """Send the records; with the last ones the driver learns of all."""
+        kafka, happened = self._world.kafka, self._world.sometimes.happened
+        for record in effect.records:
+            request = Request(self._place.snapshots, [(None, b"", record)])
+            self._sent.append((request, kafka.send(request) is Outcome.SILENT))
+        if not effect.last:
+            return None
+        end = decode(effect.records[-1])
+        assert isinstance(end, SnapshotEnd)
+        if end.sha256 != self._state:
+            raise SimulationFailure(f"I3: {self._place.name}: a snapshot is not the state with which it began")
+        sent, self._sent = self._sent, []
+        known = all(request.landed and not lost for request, lost in sent)
+        happened("snapshot written" if known else "snapshot lost")
+        return SnapshotWritten(min(request.landed[0].offset for request, _ in sent) if known else None)
+
+    def abandon(self) -> None:
+        """The process is gone; what it had sent lives on."""
+        self._sent = []
