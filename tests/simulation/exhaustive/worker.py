@@ -76,12 +76,13 @@ class Workers:
         self.records = Records()
         self._known: dict[tuple[str, int, bytes | None, Record | None], Worker] = {}
 
-    def of(self, name: str, life: int, owner: bytes | None = None, record: Record | None = None) -> Worker:
+    def of(self, name: str, life: int, owner: Owner | None = None, record: Record | None = None) -> Worker:
         """The worker that is so; always the same object."""
-        key = (name, life, owner, record)
+        key = (name, life, None if owner is None else _pickled(owner), record)
         worker = self._known.get(key)
         if worker is None:
             worker = self._known[key] = Worker(self, *key)
+            worker.read_to = 0 if owner is None else owner.fold.head.offset + 1
         return worker
 
 
@@ -121,7 +122,8 @@ class Worker:
         self.owner = owner
         self.record = record
         """What it is about to append; None when it has done what it wanted."""
-        self.read_to = 0 if owner is None else self._restored().fold.head.offset + 1
+        self.read_to = 0
+        """It has read the journal before this offset."""
 
     def __str__(self) -> str:
         return f"{self.name}{self.life}"
@@ -187,7 +189,7 @@ class _Run:
         if owner.phase is Phase.STOPPED:
             after = worker.down()
         else:
-            after = self._everybody.of(worker.name, worker.life, _pickled(owner), self._append)
+            after = self._everybody.of(worker.name, worker.life, owner, self._append)
         return Step(after, reported, head, tuple(self._emitted))
 
     def _work(self) -> None:
