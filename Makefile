@@ -28,9 +28,9 @@ help:  ## Show this list
 demo: $(READY)  ## Run the tour; INPUT=file gives it other messages
 	$(BIN)/python -m examples.demo $(if $(INPUT),--input "$(INPUT)")
 
-test: lint  ## Lint, all tests, and 300 seeds of the simulator
+test: lint  ## Lint, all tests, and 1,500 seeds of the simulator
 	$(BIN)/python -m pytest tests --numprocesses $(JOBS) --dist loadgroup
-	$(BIN)/python -m tests.simulation --seeds 300
+	$(BIN)/python -m tests.simulation --seeds 1500
 
 lint: $(READY)  ## Style, format, types and layers
 	$(BIN)/ruff check

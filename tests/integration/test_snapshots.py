@@ -52,7 +52,7 @@ def idle_fold(reader: Reader) -> Fold:
 
     def written() -> bool:
         work(reader)
-        return owner.snapshots._freeze is None
+        return not owner.snapshots.busy
 
     until(written, "the snapshot is written")
     return owner.fold

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import konverse.dialog.emitter
+import konverse.dialog.owner
 from konverse.dialog.emitter import Emit
 from konverse.dialog.owner import Owner
 from konverse.dialog.snapshot import digest
@@ -79,6 +80,13 @@ def emits(place: Place, effect: Emit) -> None:
     most = vars(konverse.dialog.emitter)["EMITTER_WINDOW_RECORDS_MAX"]  # as this run has it
     if effect.size > most:
         raise SimulationFailure(f"I15: {place.name}: {effect.size} outputs are emitted at once, {most} may be")
+
+
+def ingests(place: Place, unread: int, count: int) -> None:
+    """Nothing more is ingested while as many messages wait as may (I15)."""
+    most = vars(konverse.dialog.owner)["LOOK_AHEAD_RECORDS_MAX"]  # as this run has it
+    if count and unread >= most:
+        raise SimulationFailure(f"I15: {place.name}: {count} records are ingested although {unread} wait; {most} may")
 
 
 def attends(place: Place, owner: Owner) -> None:

@@ -281,7 +281,8 @@ class OwnerProcess:
 
     def _ingest(self) -> None:
         assert self.owner is not None
-        self.owner.ingest(self.now_ms)
+        unread = self.owner.fold.state.unread
+        beliefs.ingests(self.place, unread, self.owner.ingest(self.now_ms))
 
     # ----------------------------------------------------------------------------------------------------- snapshots
 

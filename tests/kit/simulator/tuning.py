@@ -80,7 +80,7 @@ def _windows(choices: Choices) -> list[Change]:
         (konverse.dialog.lane, "SESSION_WINDOW_BYTES_MAX", SESSION_RECORD_BYTES * small(6, 2, 50)),
         (konverse.dialog.staging, "COMMIT_BYTES_TARGET", small(40, 4, 400)),
         (konverse.dialog.staging, "COMMIT_GROUPS_MAX", small(3, 1, 50)),
-        (konverse.dialog.snapshotting, "SNAPSHOT_EVERY_RECORDS", small(10_000, 40, 10)),
+        (konverse.dialog.snapshotting, "SNAPSHOT_EVERY_RECORDS", small(10, 4, 40)),
         (konverse.dialog.snapshotting, "RECORDS_PER_ENDPOINT", small(0, 1)),
         (konverse.dialog.snapshotting, "SNAPSHOT_CHUNK_BYTES_MAX", small(2_000, 300)),
         (konverse.dialog.snapshot, "SNAPSHOT_PIECE_ENTRIES_MAX", small(50, 3, 1)),
