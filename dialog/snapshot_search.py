@@ -22,7 +22,7 @@ class Found(NamedTuple):
     end: SnapshotEnd
     data: bytes
     first_offset: int
-    """Of its first chunk in the topic."""
+    """Of what stands first in the topic: a chunk, or the END."""
 
 
 class SnapshotSearch:
@@ -62,14 +62,14 @@ class SnapshotSearch:
         self._next = next_offset
 
     def _intact(self) -> Iterator[Found]:
-        for _, end in sorted(self._ends, key=lambda pair: -pair[1].offset):
+        for offset, end in sorted(self._ends, key=lambda pair: -pair[1].offset):
             chunks = [self._chunks.get((end.snapshot, number)) for number in range(end.chunks)]
             whole = [chunk for chunk in chunks if chunk is not None]
             if len(whole) != len(chunks) or not self._is_ours(end):
                 continue
             data = b"".join(chunk.data for _, chunk in whole)
             if len(data) == end.size and hashlib.sha256(data).digest() == end.sha256:
-                yield Found(end, data, min(offset for offset, _ in whole))
+                yield Found(end, data, min(offset, *(at for at, _ in whole)))  # a chunk may have come again behind it
 
     def _is_ours(self, end: SnapshotEnd) -> bool:
         identity = self._identity

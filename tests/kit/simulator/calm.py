@@ -34,17 +34,18 @@ def _next(process: OwnerProcess, *, silent: bool) -> Callable[[], None] | None:
         return process._outcome
     if not process.leading:
         return None
+    may_take = not (process._releasing or owner.congested) and len(process.works) < world.swarm.handlers
     choices: list[tuple[object, Callable[[], None]]] = [
         (process._outputs.waiting, process._transmit),
         (process._outputs.outstanding, process._settle),
         (process._position < process.place.data.end, process._poll),
         (owner.fold.data and owner.has_room, process._ingest),
         (any(work.awake for work in process.works), process._work),
+        (owner.fold.state.ready and may_take, process._take),
         (
-            owner.fold.state.ready and not process._releasing and len(process.works) < world.swarm.handlers,
-            process._take,
+            not owner.committing and (owner.staging.finished or (owner.congested and owner.emitter.acknowledged())),
+            process._commit,
         ),
-        (owner.staging.finished and not owner.committing, process._commit),
         (process._releasing and not owner.committing, process.release),
         (process._view.waiting, process._view.write),
         (process._view.lost, process._report_lost_view),
