@@ -32,6 +32,10 @@ from .partition import Partition, Statistics
 from .states import State
 
 IDENTIFIER_BYTES: Final = 16
+_ROLES: Final = {int(role): role for role in Role}
+_STATES: Final = {int(state): state for state in State}
+"""Looking a member up in a table takes a third of the time of making it of its number."""
+
 NO_KEY: Final = -1
 OPEN: Final = -1
 
@@ -282,7 +286,7 @@ def _restore_endpoints(
     lanes = zip(unpack("I", value["lane_writers"]), unpack("q", value["lane_lasts"]), strict=True)
     for place, conversation, opener, role, code, term, stream, size, received, consumed, sent, count in zip(
         unpack("Q", value["places"]), _identifiers(value["conversations"]), _identifiers(value["openers"]),
-        map(Role, value["roles"]), map(State, value["states"]), unpack("I", value["terms"]),
+        map(_ROLES.__getitem__, value["roles"]), map(_STATES.__getitem__, value["states"]), unpack("I", value["terms"]),
         unpack("I", value["streams"]), unpack("i", value["key_sizes"]), unpack("Q", value["received"]),
         unpack("Q", value["consumed"]), unpack("q", value["sent"]), unpack("I", value["lanes"]), strict=True,
     ):  # fmt: skip

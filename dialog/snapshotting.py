@@ -122,6 +122,11 @@ class Snapshotting:
         """One is being made or written."""
         return self._making is not None
 
+    @property
+    def whole(self) -> bool:
+        """The one that is made has been handed over, all of it."""
+        return self._making is not None and self._making.written
+
     def recovered(self, found: Found) -> None:
         """The state was restored from this one."""
         self._records_then = self._records

@@ -65,6 +65,12 @@ BOUNDS: Final = {
     ),
     "loop-1-commit": Bound("value", "<=", 1, "A durable reply within a millisecond: one round trip to the broker."),
     "fold": Bound("value", ">=", 600_000, "A recovering owner folds its log: a backlog of ten million in 17 s."),
+    "recovery": Bound(
+        "value", "<=", 3, "With 100,000 live conversations: a service that lost a machine is back before people call."
+    ),
+    "snapshot-pause": Bound(
+        "value", "<=", 100, "Of a million conversations in one partition: nobody's reply may wait for our book-keeping."
+    ),
     "owner-memory": Bound(
         "value", "<=", 800, "A live endpoint may cost a process 1.5 kB (promise P9); half of it is for its messages."
     ),

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from tests.bench import fold, loop, owner_memory, redis_memory, send, spark_read
+from tests.bench import fold, loop, owner_memory, recovery, redis_memory, send, spark_read
 from tests.bench.model import Case
 
 CASES: Final[tuple[Case, ...]] = (
     *send.CASES,
     *loop.CASES,
     *fold.CASES,
+    *recovery.CASES,
     *owner_memory.CASES,
     *redis_memory.CASES,
     *spark_read.CASES,
