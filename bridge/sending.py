@@ -15,12 +15,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 from uuid import UUID
 
 from confluent_kafka import KafkaException, Producer
 
-from konverse.dialog.lane import SessionDialog
+from konverse.dialog.lane import SessionDialog, Single
 from konverse.dialog.session import Hand, Session
 from konverse.schemas.envelope import HEADER
 from konverse.schemas.errors import BrokerClosed, OutcomeUnknown, QueueFull
@@ -29,6 +30,7 @@ from konverse.schemas.limits import BODY_BYTES_MAX
 from konverse.schemas.records import Begin
 
 from .collector import freeze_once
+from .exits import leave_at_exit
 from .kafka import PRODUCER_RECORDS_MAX, Headers, Kafka
 
 log: Final = logging.getLogger("konverse.sending")
@@ -52,6 +54,9 @@ PAUSE_MAX_S: Final = 0.5
 
 RETRY_S: Final = 0.5
 """Between a failed producer and the next one."""
+
+GOODBYE_S: Final = 1.0
+"""Saying goodbye at the end of a program may take so long: it only spares memory at the destinations."""
 
 REFUSAL_PAUSE_S: Final = 1.0
 REFUSAL_PAUSE_MAX_S: Final = 30.0
@@ -89,6 +94,7 @@ class Sender:
         self._producer = self._new_producer()
         self._thread = threading.Thread(target=self._run, name="konverse-sender", daemon=True)
         self._thread.start()
+        leave_at_exit(self)
 
     # ------------------------------------------------------------------------------------------------------- calls
 
@@ -186,6 +192,24 @@ class Sender:
             self._producer.purge()
             self._producer.flush(0)
 
+    def leave(self, timeout_s: float) -> None:
+        """The program ends without `close`: deliver what waits, or say how much of it is given up."""
+        if self._closed:
+            return
+        goodbye_s = GOODBYE_S
+        try:
+            self.flush(timeout_s)
+        except OutcomeUnknown:
+            goodbye_s = 0.0
+            log.error(  # noqa: TRY400  # where in this module says nothing to whoever reads it
+                "the program ends and Kafka does not answer: %d messages are given up; some of them may have arrived "
+                "(last failure: %s). Call flush() or close() before the end to wait longer, and to be told",
+                self._messages_waiting(),
+                self._last_failure,
+            )
+        with suppress(OutcomeUnknown):
+            self.close(goodbye_s)
+
     def forked(self) -> None:
         """In a forked child: closed, see `bridge.forks`."""
         self._closed, self._free = True, False
@@ -207,6 +231,13 @@ class Sender:
                     return sequence
             if not self._serve_until(lambda: self._has_room(dialog), deadline - time.monotonic()):
                 raise self._no_room(dialog)
+
+    def _messages_waiting(self) -> int:
+        """Messages that Kafka has not acknowledged."""
+        with self._lock:
+            origins = [origin for lane in self.session.lanes.values() for origin in lane.origins]
+            held = sum(len(dialog.held) for dialog in self.session.dialogs.values())
+        return held + sum(not isinstance(origin, Single) or origin.sequence >= 0 for origin in origins)
 
     def _has_room(self, dialog: SessionDialog) -> bool:
         return not (dialog.target.full or self._pausing or self._behind)
