@@ -141,6 +141,7 @@ class Broker:
     def create_service(self, name: str, *, queue: str, contracts: list[str] | tuple[str, ...] = ()) -> Service:
         """CREATE SERVICE on a queue; `contracts` are those for which it may be a target (behaviours 16, 17).
 
+        "DEFAULT" is one of them only when it is named; without any the service can begin dialogs and nothing else.
         Raises QueueNotFound, ContractNotFound, InvalidContract for a contract named twice (8404), AlreadyExists.
         """
         check_name("service", name)
@@ -171,6 +172,7 @@ class Broker:
     ) -> Dialog:
         """BEGIN DIALOG. Returns at once; nothing reaches the target before the first message (behaviour 31).
 
+        Without `contract` it is "DEFAULT" (33), which the target must list like any other.
         `related_to` puts the dialog into that dialog's conversation group (35); `key` is the Kafka key of its records.
         `conversation_id` makes a repeated begin of a living conversation harmless: its home follows from the id alone,
         and a dialog that this process began is given again. Raises ServiceNotFound (8423),
@@ -180,10 +182,11 @@ class Broker:
         catalog = self.catalog
         source, target = catalog.get(Service, from_service), catalog.get(Service, to_service)
         catalog.get(Contract, contract)
-        if contract not in (*target.contracts, DEFAULT):
+        if contract not in target.contracts:
             raise ContractNotFound(
                 f"service {to_service!r} does not accept contract {contract!r}; it accepts "
-                f"{', '.join(map(repr, target.contracts)) or 'none'}. Create the service with it"
+                f"{', '.join(map(repr, target.contracts)) or 'none'}. Name one of these, or create the service with "
+                f"contracts=[{contract!r}]"
             )
         if key is not None:
             _check_key(key)
