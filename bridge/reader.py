@@ -250,7 +250,7 @@ class Reader:
                 continue
             transaction = owner.take()
             if transaction is not None:
-                if transaction.group.role is INITIATOR:
+                if transaction.dialog.role is INITIATOR:
                     self._tell_ends(transaction)
                 return transaction
         return None

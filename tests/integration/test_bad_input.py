@@ -297,7 +297,7 @@ def both(servers: Servers, database: str) -> Iterator[tuple[Transaction, Endpoin
             fill(reader, 2)
             first, second = next(reader), next(reader)
             with second, first:
-                yield first, first.group, second.group
+                yield first, first.dialog, second.dialog
 
 
 @pytest.mark.parametrize(
