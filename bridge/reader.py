@@ -24,6 +24,7 @@ from konverse.schemas.records import Role
 
 from .arguments import checked
 from .collector import freeze_once, without_collector
+from .handling import Handling
 from .kafka import FETCH_RECORDS, Kafka, LogTruncated, check_event
 from .owning import Owning
 from .settings import ReaderOptions
@@ -66,7 +67,7 @@ class Reader:
         self._closed = False
         self._others_wait = 0
         self._stopping = False
-        """A handler of `run` raised: nothing further is handed out there."""
+        """`run` was interrupted: nothing further is handed out there."""
         self._again: deque[tuple[float, Owner, Transaction]] = deque()
         """Transactions that changed nothing, and when their groups are handed out again."""
         self._advance_at = 0.0
@@ -109,22 +110,22 @@ class Reader:
 
     @checked
     def run(self, handler: Callable[[Transaction], object], *, threads: int = 1) -> None:
-        """Call `handler` for every transaction from so many threads until the reader ends or a handler raises.
+        """Call `handler` for every transaction from so many threads until the reader ends, like an activated procedure.
 
-        The exception of a handler rolls its transaction back, ends the others after theirs, and is raised here.
+        A handler that raises rolls its transaction back and stops nothing: the exception is logged with the ids of its
+        messages, at once and every 30 s while they fail again, and they come again after the others. Only what is no
+        `Exception` (KeyboardInterrupt, SystemExit) ends the other threads after their handlers and is raised here, and
+        so is what iterating over the reader raises.
         """
         if threads < 1:
             raise InvalidSettings(f"a handler needs at least one thread, not {threads}")
 
-        def work() -> None:
-            for transaction in self:
-                with transaction:
-                    handler(transaction)
-
+        handling = Handling(self.queue.name, handler)
         try:
             with ThreadPoolExecutor(threads, thread_name_prefix="konverse-handler") as pool:
                 try:
-                    done, _ = wait([pool.submit(work) for _ in range(threads)], return_when=FIRST_EXCEPTION)
+                    works = [pool.submit(handling.work, self) for _ in range(threads)]
+                    done, _ = wait(works, return_when=FIRST_EXCEPTION)
                 finally:
                     self._stopping = True  # ends the other threads, also when this one is interrupted
         finally:
