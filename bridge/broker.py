@@ -8,11 +8,12 @@ import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any, Self
 
 from konverse.dialog.staging import OwnerSettings
 from konverse.routing.partitioning import choose_home, choose_partition
-from konverse.schemas.catalog import DEFAULT, CatalogObject, Contract, MessageType, Queue, SentBy, Service
+from konverse.schemas.catalog import DEFAULT, Contract, MessageType, Queue, SentBy, Service
 from konverse.schemas.errors import (
     AlreadyExists,
     BadInput,
@@ -32,7 +33,7 @@ from konverse.schemas.limits import KEY_BYTES_MAX, QUEUE_PARTITIONS_MAX
 from konverse.schemas.records import Begin
 
 from .arguments import checked
-from .catalog import Catalog, kind_of
+from .catalog import Catalog, Object, differences, kind_of
 from .dialog import Dialog
 from .forks import closed_in_children
 from .kafka import Kafka
@@ -77,14 +78,18 @@ class Broker:
     # ----------------------------------------------------------------------------------------------------- catalog
 
     @checked
-    def create_message_type(self, name: str) -> MessageType:
-        """CREATE MESSAGE TYPE … VALIDATION = NONE: bodies may be anything (behaviour 2). Raises AlreadyExists."""
-        value = MessageType(check_name("message type", name))
-        self._create(value, lambda: None)
-        return value
+    def create_message_type(self, name: str, *, if_not_exists: bool = False) -> MessageType:
+        """CREATE MESSAGE TYPE … VALIDATION = NONE: bodies may be anything (behaviour 2).
+
+        Raises AlreadyExists. With `if_not_exists` (here and for what follows) an object of the same definition that is
+        there already is returned instead, and AlreadyExists says what differs.
+        """
+        return self._create(MessageType(check_name("message type", name)), lambda: None, if_not_exists)
 
     @checked
-    def create_contract(self, name: str, sent_by: Mapping[str, str | SentBy]) -> Contract:
+    def create_contract(
+        self, name: str, sent_by: Mapping[str, str | SentBy], *, if_not_exists: bool = False
+    ) -> Contract:
         """CREATE CONTRACT: message type -> "INITIATOR", "TARGET" or "ANY".
 
         Raises InvalidContract (8492) when the initiator may send nothing, MessageTypeNotFound, AlreadyExists.
@@ -104,11 +109,10 @@ class Broker:
             for kind in value.sent_by:
                 self.catalog.get(MessageType, kind)
 
-        self._create(value, check)
-        return value
+        return self._create(value, check, if_not_exists)
 
     @checked
-    def create_queue(self, name: str, *, partitions: int = 1) -> Queue:
+    def create_queue(self, name: str, *, partitions: int = 1, if_not_exists: bool = False) -> Queue:
         """CREATE QUEUE: its topics, and an incarnation of its own. Partitions are fixed from here on.
 
         Raises InvalidSettings for the number, TopicMismatch when an administrator's topics do not fit, AlreadyExists.
@@ -119,9 +123,10 @@ class Broker:
             raise InvalidSettings(
                 f"queue {name!r} cannot have {partitions} partitions; 1 to {QUEUE_PARTITIONS_MAX} can be"
             )
-        if self.catalog.find(Queue, name) is not None:
-            raise self._exists("queue", name)
         topic = data_topic(self.settings.instance, self.database, name)
+        known = self.catalog.find(Queue, name)
+        if known is not None:
+            return self._existing(replace(known, topic=topic, partitions=partitions), if_not_exists)
         self._topics.ensure(topic, partitions, DATA_CONFIG)
         self._topics.ensure(journal_topic(topic), partitions, JOURNAL_CONFIG)
         self._topics.ensure(snapshot_topic(topic), partitions, JOURNAL_CONFIG)
@@ -134,11 +139,12 @@ class Broker:
             self._topics.topic_id(topic),
             self._topics.topic_id(journal_topic(topic)),
         )
-        self._create(value, lambda: None)
-        return value
+        return self._create(value, lambda: None, if_not_exists)
 
     @checked
-    def create_service(self, name: str, *, queue: str, contracts: list[str] | tuple[str, ...] = ()) -> Service:
+    def create_service(
+        self, name: str, *, queue: str, contracts: list[str] | tuple[str, ...] = (), if_not_exists: bool = False
+    ) -> Service:
         """CREATE SERVICE on a queue; `contracts` are those for which it may be a target (behaviours 16, 17).
 
         "DEFAULT" is one of them only when it is named; without any the service can begin dialogs and nothing else.
@@ -154,8 +160,7 @@ class Broker:
             for contract in contracts:
                 self.catalog.get(Contract, contract)
 
-        self._create(value, check)
-        return value
+        return self._create(value, check, if_not_exists)
 
     # ----------------------------------------------------------------------------------------------- conversations
 
@@ -305,20 +310,31 @@ class Broker:
 
     # ------------------------------------------------------------------------------------------------------ inside
 
-    def _create(self, value: CatalogObject, check: Callable[[], None]) -> None:
+    def _create(self, value: Object, check: Callable[[], None], if_not_exists: bool) -> Object:  # noqa: FBT001
         self._check_open()
         kind = type(value)
 
-        def decide() -> CatalogObject:
+        def decide() -> Object:
             if self.catalog.find(kind, value.name) is not None:
-                raise self._exists(kind_of(kind), value.name)
+                raise AlreadyExists
             check()
             return value
 
-        self.catalog.change(value.name, decide, kind)
+        try:
+            self.catalog.change(value.name, decide, kind)
+        except AlreadyExists:
+            return self._existing(value, if_not_exists)
+        return value
 
-    def _exists(self, kind: str, name: str) -> AlreadyExists:
-        return AlreadyExists(f"there is a {kind} {name!r} in database {self.database!r} already")
+    def _existing(self, wanted: Object, if_not_exists: bool) -> Object:  # noqa: FBT001
+        """What is there already, when that is what was wanted; else AlreadyExists."""
+        kind = type(wanted)
+        found = self.catalog.get(kind, wanted.name)
+        differs = differences(found, wanted)
+        if if_not_exists and not differs:
+            return found
+        how = f", with {differs}" if differs else ""
+        raise AlreadyExists(f"there is a {kind_of(kind)} {wanted.name!r} in database {self.database!r} already{how}")
 
     def _owned(self, queue: Queue) -> frozenset[int]:
         """Partitions of a queue that readers of this process own: replies come back here."""

@@ -7,7 +7,7 @@ administrators at once therefore never lose a change: the later one reads, check
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
 from konverse.schemas.catalog import (
@@ -55,6 +55,14 @@ _KINDS: Final[dict[type[object], str]] = {
     Service: "service",
 }
 
+_DEFINITION: Final[dict[type[object], tuple[str, ...]]] = {
+    MessageType: ("validation",),
+    Contract: ("sent_by",),
+    Queue: ("partitions",),
+    Service: ("queue", "contracts"),
+}
+"""What whoever creates an object has said of it."""
+
 _BORN_WITH: Final[dict[tuple[str, str], CatalogObject]] = {
     ("message type", DEFAULT): MessageType(DEFAULT),
     ("contract", DEFAULT): Contract(DEFAULT, {DEFAULT: SentBy.ANY}),
@@ -64,6 +72,24 @@ _BORN_WITH: Final[dict[tuple[str, str], CatalogObject]] = {
 def kind_of(value: type[object]) -> str:
     """The word for an object's class: `message type`, `contract`, `queue` or `service`."""
     return _KINDS[value]
+
+
+def differences(found: CatalogObject, wanted: CatalogObject) -> str:
+    """In which part of its definition an object is another than the one that was wanted; empty when in none."""
+    words = []
+    for name in _DEFINITION[type(found)]:
+        is_, should_be = getattr(found, name), getattr(wanted, name)
+        if isinstance(is_, tuple):  # contracts: their order means nothing
+            is_, should_be = sorted(is_), sorted(should_be)
+        if is_ != should_be:
+            words.append(f"{name} {_said(is_)}, not {_said(should_be)}")
+    return "; ".join(words)
+
+
+def _said(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{name!r}: {side.value!r}" for name, side in sorted(value.items())) + "}"
+    return repr(value)
 
 
 class Catalog:
@@ -137,7 +163,7 @@ class Catalog:
 
     # ------------------------------------------------------------------------------------------------------ change
 
-    def change(self, name: str, decide: Callable[[], CatalogObject | None], kind: type[CatalogObject]) -> None:
+    def change(self, name: str, decide: Callable[[], Object | None], kind: type[Object]) -> None:
         """Append what `decide` says (a new value, or None for a drop), deciding again whenever somebody was first.
 
         `decide` looks at the catalog and raises when the change may not be.
