@@ -133,6 +133,12 @@ class Catalog:
             objects = {**_BORN_WITH, **self._objects.get(self.database, {})}
         return sorted((o for o in objects.values() if isinstance(o, kind)), key=lambda o: o.name)
 
+    def databases(self) -> list[str]:
+        """Names of the databases of this instance that something was created in."""
+        self.refresh()
+        with self._lock:
+            return sorted(name for name, objects in self._objects.items() if objects)
+
     def check_send(self, contract: str, role: Role, message_type: str) -> None:
         """Raise unless that side may send that type under the contract (behaviours 45 to 47)."""
         if self._allowed.get((contract, role, message_type)):

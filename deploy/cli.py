@@ -7,19 +7,20 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, Final, NoReturn
 
 import typer
 
+from konverse.deploy.folders import stack_folder
 from konverse.deploy.follow import follow, last_part
 from konverse.deploy.progress import reporter_for
 from konverse.deploy.settings import DEFAULT_NAME, StackSettings
 from konverse.deploy.stack import LocalStack
 from konverse.deploy.status import ServerStatus
-from konverse.schemas.errors import StackError
+from konverse.schemas.errors import KonverseError, StackError, Unavailable
 
 EXIT_SERVER_DEAD: Final = 4
 EXIT_NO_STACK: Final = 5
@@ -75,8 +76,7 @@ def up(
     took = "runs already" if found else f"is up after {time.monotonic() - began_s:.1f} s"
     typer.echo(f"The stack {stack.name!r} {took}:")
     _print_servers(stack.status())
-    exports = " ".join(f"{variable}={address}" for variable, address in _environment(stack).items())
-    typer.echo(f"Use it with: export {exports}")
+    typer.echo(f"Use it with: export {_exports(stack)}")
     typer.echo(f"End it with: konverse stack down{_options(name, directory)}")
 
 
@@ -125,6 +125,23 @@ def down(
     """End the servers and remove their files. Nothing to end is no error."""
     ended = LocalStack.down(StackSettings(name=name, directory=directory), keep_data=keep_data)
     typer.echo(f"The stack {name!r} is down." if ended else "Nothing was running.")
+
+
+def remedy(error: KonverseError) -> str:
+    """Where the servers of this machine's own stacks are, for whoever looked for Kafka or Redis elsewhere."""
+    if not isinstance(error, Unavailable):
+        return ""
+    lines = []
+    with suppress(StackError, OSError):
+        for folder in sorted(stack_folder(DEFAULT_NAME).parent.iterdir()):
+            stack = LocalStack.find(StackSettings(directory=folder))
+            if stack is not None and any(server.running for server in stack.status()):
+                lines.append(f"the local stack {stack.name!r} runs; use it with: export {_exports(stack)}")
+    return "\n".join(lines)
+
+
+def _exports(stack: LocalStack) -> str:
+    return " ".join(f"{variable}={address}" for variable, address in _environment(stack).items())
 
 
 def _described(stack: LocalStack) -> dict[str, Any]:
