@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 
 from konverse.schemas.errors import InvalidSettings, KafkaUnavailable
 
+from .health import Health
 from .settings import Settings
 
 log: Final = logging.getLogger("konverse.kafka")
@@ -49,10 +50,12 @@ class Kafka:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self.health = Health()
         self._common: dict[str, Any] = {
             "bootstrap.servers": settings.bootstrap,
             "client.id": "konverse",
             "logger": log,
+            "error_cb": self.health.heard,
             "reconnect.backoff.max.ms": 1_000,
             **settings.client,
         }

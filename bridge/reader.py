@@ -25,6 +25,7 @@ from konverse.schemas.records import Role
 from .arguments import checked
 from .collector import freeze_once, without_collector
 from .handling import Handling
+from .health import SILENT_S
 from .kafka import FETCH_RECORDS, Kafka, LogTruncated, check_event
 from .owning import Owning
 from .settings import ReaderOptions
@@ -142,6 +143,7 @@ class Reader:
         """
         lost = self._share.lost
         deadline = time.monotonic() + timeout_s
+        say_at = time.monotonic() + SILENT_S
         while not self._closed:
             with self._pumping, self._lock:
                 self._commit_finished(acknowledgements=True)
@@ -149,6 +151,9 @@ class Reader:
                     break
                 self._owning.pump(0.01)
                 self._share.see_stopped()
+            if time.monotonic() > say_at:
+                say_at = deadline + 1
+                log.warning("waiting for Kafka to acknowledge what was finished on queue %r", self.queue.name)
             if time.monotonic() > deadline:
                 raise OutcomeUnknown(
                     f"Kafka has not acknowledged everything that was finished on queue {self.queue.name!r} within "

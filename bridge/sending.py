@@ -31,6 +31,7 @@ from konverse.schemas.records import Begin
 
 from .collector import freeze_once
 from .exits import leave_at_exit
+from .health import SILENT_S, Health
 from .kafka import PRODUCER_RECORDS_MAX, Headers, Kafka
 
 log: Final = logging.getLogger("konverse.sending")
@@ -78,7 +79,8 @@ class Sender:
         """The destination whose record failed, if it was one of a destination."""
         self._try_again_at = 0.0
         self._refusal_pause_s = REFUSAL_PAUSE_S
-        self._last_failure = "none was reported"
+        self._last_failure: str | Health = kafka.health
+        """What a record of ours failed with; before that, what the client says of the way to Kafka."""
         self._serving = threading.Lock()
         """Held by the one thread that serves the client."""
         self._waiters = 0
@@ -154,7 +156,18 @@ class Sender:
 
     def _wait_until(self, reached: Callable[[], bool], what: str, timeout_s: float | None) -> None:
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
-        if not self._serve_until(reached, timeout_s):
+        waiting = len(self._producer)
+        done = self._serve_until(reached, min(timeout_s, SILENT_S))
+        if not done and timeout_s > SILENT_S:
+            if len(self._producer) >= waiting:  # else it is much, and goes on
+                log.warning(
+                    "Kafka has not acknowledged %s yet; waiting %.0f s more (last failure: %s)",
+                    what,
+                    timeout_s - SILENT_S,
+                    self._last_failure,
+                )
+            done = self._serve_until(reached, timeout_s - SILENT_S)
+        if not done:
             raise OutcomeUnknown(
                 f"Kafka has not acknowledged {what} within {timeout_s} s (last failure: {self._last_failure}). "
                 "They are kept and sent again; wait once more to learn of them"
