@@ -21,7 +21,7 @@ from uuid import UUID
 
 from confluent_kafka import KafkaException, Producer
 
-from konverse.dialog.lane import SessionDialog, Single
+from konverse.dialog.lane import SessionDialog
 from konverse.dialog.session import Hand, Session
 from konverse.schemas.envelope import HEADER
 from konverse.schemas.errors import BrokerClosed, OutcomeUnknown, QueueFull
@@ -217,7 +217,7 @@ class Sender:
             log.error(  # noqa: TRY400  # where in this module says nothing to whoever reads it
                 "the program ends and Kafka does not answer: %d messages are given up; some of them may have arrived "
                 "(last failure: %s). Call flush() or close() before the end to wait longer, and to be told",
-                self._messages_waiting(),
+                self.session.messages_waiting,
                 self._last_failure,
             )
         with suppress(OutcomeUnknown):
@@ -244,13 +244,6 @@ class Sender:
                     return sequence
             if not self._serve_until(lambda: self._has_room(dialog), deadline - time.monotonic()):
                 raise self._no_room(dialog)
-
-    def _messages_waiting(self) -> int:
-        """Messages that Kafka has not acknowledged."""
-        with self._lock:
-            origins = [origin for lane in self.session.lanes.values() for origin in lane.origins]
-            held = sum(len(dialog.held) for dialog in self.session.dialogs.values())
-        return held + sum(not isinstance(origin, Single) or origin.sequence >= 0 for origin in origins)
 
     def _has_room(self, dialog: SessionDialog) -> bool:
         return not (dialog.target.full or self._pausing or self._behind)
