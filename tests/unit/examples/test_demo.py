@@ -8,6 +8,7 @@ import pytest
 from typer import Exit
 
 from examples import demo
+from examples.sales.orders import SHIPPED
 from konverse.schemas.errors import ServerNotFound
 
 
@@ -19,6 +20,6 @@ def test_what_stands_in_brackets_is_said_too(
 
     monkeypatch.setattr(demo, "demonstrate", fail)
     with pytest.raises(Exit) as ended:
-        demo.main(demo.SHIPPED)
+        demo.main(SHIPPED)
     assert ended.value.exit_code == 3
     assert "konverse[server]" in " ".join(capsys.readouterr().out.split())
