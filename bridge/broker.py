@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import threading
 import time
@@ -9,7 +10,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from konverse.dialog.staging import OwnerSettings
 from konverse.routing.partitioning import choose_home, choose_partition
@@ -44,6 +45,8 @@ from .settings import ReaderOptions, Settings
 from .topics import DATA_CONFIG, JOURNAL_CONFIG, Topics
 from .verifier.reading import Verification
 from .view import ViewStore, ViewWriter, connect_redis
+
+log: Final = logging.getLogger("konverse.broker")
 
 
 def connect(
@@ -259,6 +262,15 @@ class Broker:
         reader = Reader(self._kafka, owning, options, self._ended_by_peer)
         with self._lock:
             self._readers = [other for other in self._readers if not other.closed] + [reader]
+            beside = sum(other.queue.name == queue for other in self._readers)
+        if partitions is None and beside > known.partitions:
+            log.warning(
+                "%d readers of this process share %d partitions of queue %r: some get none. One reader serves several "
+                "threads (`reader.run`); or create the queue with more partitions",
+                beside,
+                known.partitions,
+                queue,
+            )
         return reader
 
     @checked

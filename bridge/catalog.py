@@ -12,6 +12,9 @@ from typing import Any, Final, TypeVar
 
 from konverse.schemas.catalog import (
     DEFAULT,
+    DIALOG_TIMER,
+    END_DIALOG,
+    ERROR,
     CatalogObject,
     Change,
     Contract,
@@ -62,6 +65,8 @@ _DEFINITION: Final[dict[type[object], tuple[str, ...]]] = {
     Service: ("queue", "contracts"),
 }
 """What whoever creates an object has said of it."""
+
+SYSTEM_TYPES: Final = frozenset({END_DIALOG, ERROR, DIALOG_TIMER})
 
 _BORN_WITH: Final[dict[tuple[str, str], CatalogObject]] = {
     ("message type", DEFAULT): MessageType(DEFAULT),
@@ -143,6 +148,8 @@ class Catalog:
         """Raise unless that side may send that type under the contract (behaviours 45 to 47)."""
         if self._allowed.get((contract, role, message_type)):
             return
+        if message_type in SYSTEM_TYPES:
+            raise NotInContract(f"{message_type!r} is a system message, which nobody sends: use `end`")
         self.get(MessageType, message_type)
         sent_by = self.get(Contract, contract).sent_by.get(message_type)
         if sent_by is None:

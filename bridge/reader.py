@@ -80,6 +80,8 @@ class Reader:
     # --------------------------------------------------------------------------------------------------- iteration
 
     def __iter__(self) -> Iterator[Transaction]:
+        if self._closed:
+            raise self._no_more()
         return self
 
     def __next__(self) -> Transaction:
@@ -204,10 +206,13 @@ class Reader:
             if self._share.failure is not None:
                 raise self._share.failure
             if self._closed:
-                raise BrokerClosed(f"the reader of queue {self.queue.name!r} was closed")
+                raise self._no_more()
             if time.monotonic() > deadline:
                 raise SteppedDown(f"{len(self.partitions)} of {count} partitions of {self.queue.name!r} are ours")
             self._advance()
+
+    def _no_more(self) -> BrokerClosed:
+        return BrokerClosed(f"the reader of queue {self.queue.name!r} was closed; make another with broker.reader")
 
     def close(self) -> None:
         """Commit what is finished, deliver its outputs, give the partitions back, leave the group. Safe to call twice.

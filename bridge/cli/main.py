@@ -14,7 +14,7 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
-from konverse.schemas.errors import BadInput, KonverseError, StackError, Unavailable
+from konverse.schemas.errors import BadInput, KafkaUnavailable, KonverseError, RedisUnavailable, StackError, Unavailable
 
 from .show import list_catalog, view
 from .verify import verify
@@ -26,6 +26,10 @@ _EXIT_CODES: Final[tuple[tuple[type[KonverseError], int], ...]] = (
     (Unavailable, 6),
     (KonverseError, 7),
 )
+_OPTIONS: Final[dict[type[KonverseError], str]] = {
+    KafkaUnavailable: "the address is that of --kafka, else of KONVERSE_KAFKA or konverse.toml",
+    RedisUnavailable: "the address is that of --redis, else of KONVERSE_REDIS or konverse.toml",
+}
 _BUG: Final = 70
 """EX_SOFTWARE of sysexits.h: what nobody foresaw. 1 is left to `verify`, which has refuted something then."""
 
@@ -57,9 +61,10 @@ def exit_code(error: KonverseError) -> int:
 
 
 def _remedies(error: KonverseError) -> list[str]:
-    """What commands of other packages know about an error: their modules may have a function `remedy`."""
+    """The option to look at, and what other packages know: modules of their commands may have a function `remedy`."""
+    own = [text for kind, text in _OPTIONS.items() if isinstance(error, kind)]
     found = (getattr(sys.modules[command.module], "remedy", None) for command in entry_points(group=COMMANDS))
-    return [text for remedy in found if remedy is not None and (text := remedy(error))]
+    return own + [text for remedy in found if remedy is not None and (text := remedy(error))]
 
 
 def _print_version(wanted: bool) -> None:

@@ -57,6 +57,8 @@ NOTHING: Any = None
 NUMBER: Any = 1.5
 ID = uuid.UUID(int=7)
 NO_MAPPING: Any = ["a type"]
+MISSPELT: Any = {"partition": 3}
+BYTES: Any = b"x"
 
 
 @pytest.fixture(scope="module")
@@ -206,6 +208,26 @@ REFUSED: Final[dict[str, tuple[Callable[[Broker], object], type[KonverseError], 
         None,
         "'contracts'",
     ),
+    "an argument with another name": (
+        lambda b: b.create_queue("new", **MISSPELT),
+        BadInput,
+        None,
+        "create_queue takes no argument 'partition'; did you mean 'partitions'?",
+    ),
+    "an argument too few": (
+        lambda b: b.create_service(*["new"]),  # type: ignore[call-arg]
+        BadInput,
+        None,
+        "create_service needs the argument 'queue'; write queue=…",
+    ),
+    "an argument without its name": (
+        lambda b: b.create_queue(*["new", 3]),  # type: ignore[arg-type]
+        BadInput,
+        None,
+        "its arguments are name, partitions",
+    ),
+    "a body instead of a type": (lambda b: begin(b).send(BYTES), BadInput, None, "the body is the second"),
+    "an end by hand": (lambda b: begin(b).send(konverse.END_DIALOG), NotInContract, 8431, "use `end`"),
     "half a partition": (lambda b: b.create_queue("new", partitions=NUMBER), BadInput, None, "argument 'partitions'"),
     "half a message": (lambda b: b.reader("Orders", max_messages=NUMBER), BadInput, None, "argument 'max_messages'"),
     "no time": (lambda b: b.reader("Orders", timeout=math.nan), BadInput, None, "argument 'timeout'"),

@@ -128,6 +128,17 @@ def test_what_is_no_exception_ends_run_while_the_other_threads_have_nothing_to_d
                 assert [message.sequence for message in transaction] == [0], "the message waits as before"
 
 
+def test_a_reader_that_can_get_no_partition_is_told_of(
+    servers: Servers, database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker, partitions=2)
+        for _ in range(3):
+            assert "some get none" not in caplog.text
+            broker.reader("Orders")
+    assert "3 readers of this process share 2 partitions of queue 'Orders': some get none" in caplog.text
+
+
 def test_closing_a_reader_ends_its_run(servers: Servers, database: str) -> None:
     with connected(servers.bootstrap, database) as broker, ThreadPoolExecutor(1) as pool:
         open_shop(broker)
@@ -136,7 +147,8 @@ def test_closing_a_reader_ends_its_run(servers: Servers, database: str) -> None:
         reader.wait_for_partitions(1, DEADLINE_S)
         reader.close()
         assert running.result(DEADLINE_S) is None
-        assert list(reader) == []
+        with pytest.raises(BrokerClosed, match="was closed; make another"):
+            list(reader)
         with pytest.raises(BrokerClosed):
             reader.wait_for_partitions(1)
 
