@@ -36,7 +36,10 @@ def test_an_error_is_one_line_and_an_exit_code(
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     answer = CliRunner().invoke(failing(error), ["fail"])
-    assert (answer.exit_code, answer.stderr, answer.stdout) == (code, f"konverse: {error}\n", "")
+    said, *remedies = answer.stderr.splitlines()
+    assert (answer.exit_code, said, answer.stdout) == (code, f"konverse: {error}", "")
+    where = "konverse: the address is that of --kafka, else of KONVERSE_KAFKA or konverse.toml"
+    assert remedies == ([where] if isinstance(error, KafkaUnavailable) else [])
     assert exit_code(error) == code
 
 
