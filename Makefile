@@ -64,6 +64,8 @@ clean:  ## Delete everything that make has made
 $(READY): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || test -n "$(PYTHON)" || { echo >&2 "No Python 3.11, 3.12 or 3.13 that can make an\
 	 environment. On Debian: apt-get install python3 python3-venv"; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -c '$(USABLE)' || { echo >&2 "PYTHON=$(PYTHON) is no Python 3.11, 3.12 or 3.13\
+	 that can make an environment."; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(PIP_INSTALL) pip setuptools
 	$(PIP_INSTALL) --no-build-isolation --editable '.[dev]'

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from difflib import get_close_matches
 from functools import wraps
 from inspect import signature
 from typing import Final, ParamSpec, TypeVar
@@ -38,6 +39,20 @@ def checked(function: Callable[Arguments, Result]) -> Callable[Arguments, Result
 
 def _reason(function: str, names: list[str], error: ValidationError) -> str:
     first = error.errors()[0]
-    place = first["loc"][0] if first["loc"] else ""
+    kind, place = first["type"], first["loc"][0] if first["loc"] else ""
     name = names[place] if isinstance(place, int) and place < len(names) else place
+    if kind == "unexpected_keyword_argument":
+        return f"{function} takes no argument {name!r}{did_you_mean(str(name), names)}"
+    if kind == "unexpected_positional_argument":
+        taken = ", ".join(name for name in names if name != "self")
+        return f"{function} takes fewer arguments without their names; its arguments are {taken}"
+    if kind.startswith("missing"):
+        how = f"; write {name}=…" if kind == "missing_keyword_only_argument" else ""
+        return f"{function} needs the argument {name!r}{how}"
     return f"{function}: argument {name!r}: {first['msg']}, not {repr(first['input'])[:_SHOWN_CHARACTERS]}"
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of a sentence about a name that is not known: a like one, or nothing."""
+    like = get_close_matches(name, list(known), n=1)
+    return f"; did you mean {like[0]!r}?" if like else ""

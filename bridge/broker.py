@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from datetime import timedelta
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from konverse.dialog.staging import OwnerSettings
 from konverse.routing.partitioning import choose_home, choose_partition
-from konverse.schemas.catalog import (
-    DEFAULT,
-    KEEP_FOR_EVER,
-    CatalogObject,
-    Contract,
-    MessageType,
-    Queue,
-    SentBy,
-    Service,
-)
+from konverse.schemas.catalog import DEFAULT, KEEP_FOR_EVER, Contract, MessageType, Queue, SentBy, Service
 from konverse.schemas.errors import (
     AlreadyExists,
     BadInput,
@@ -42,7 +35,7 @@ from konverse.schemas.limits import KEY_BYTES_MAX, QUEUE_PARTITIONS_MAX
 from konverse.schemas.records import Begin
 
 from .arguments import checked
-from .catalog import Catalog, kind_of
+from .catalog import Catalog, Object, differences, kind_of
 from .dialog import Dialog
 from .forks import closed_in_children
 from .kafka import Kafka
@@ -53,6 +46,8 @@ from .settings import ReaderOptions, Settings
 from .topics import DATA_CONFIG, JOURNAL_CONFIG, Topics
 from .verifier.reading import Verification
 from .view import ViewStore, ViewWriter, connect_redis
+
+log: Final = logging.getLogger("konverse.broker")
 
 
 def connect(
@@ -87,14 +82,18 @@ class Broker:
     # ----------------------------------------------------------------------------------------------------- catalog
 
     @checked
-    def create_message_type(self, name: str) -> MessageType:
-        """CREATE MESSAGE TYPE … VALIDATION = NONE: bodies may be anything (behaviour 2). Raises AlreadyExists."""
-        value = MessageType(check_name("message type", name))
-        self._create(value, lambda: None)
-        return value
+    def create_message_type(self, name: str, *, if_not_exists: bool = False) -> MessageType:
+        """CREATE MESSAGE TYPE … VALIDATION = NONE: bodies may be anything (behaviour 2).
+
+        Raises AlreadyExists. With `if_not_exists` (here and for what follows) an object of the same definition that is
+        there already is returned instead, and AlreadyExists says what differs.
+        """
+        return self._create(MessageType(check_name("message type", name)), lambda: None, if_not_exists)
 
     @checked
-    def create_contract(self, name: str, sent_by: Mapping[str, str | SentBy]) -> Contract:
+    def create_contract(
+        self, name: str, sent_by: Mapping[str, str | SentBy], *, if_not_exists: bool = False
+    ) -> Contract:
         """CREATE CONTRACT: message type -> "INITIATOR", "TARGET" or "ANY".
 
         Raises InvalidContract (8492) when the initiator may send nothing, MessageTypeNotFound, AlreadyExists.
@@ -114,11 +113,12 @@ class Broker:
             for kind in value.sent_by:
                 self.catalog.get(MessageType, kind)
 
-        self._create(value, check)
-        return value
+        return self._create(value, check, if_not_exists)
 
     @checked
-    def create_queue(self, name: str, *, partitions: int = 1, keep: timedelta | None = None) -> Queue:
+    def create_queue(
+        self, name: str, *, partitions: int = 1, keep: timedelta | None = None, if_not_exists: bool = False
+    ) -> Queue:
         """CREATE QUEUE: its topics, and an incarnation of its own. Partitions are fixed from here on.
 
         What was received stays in the topics for others to read: for ever, or at least as long as `keep`.
@@ -131,12 +131,12 @@ class Broker:
                 f"queue {name!r} cannot have {partitions} partitions; 1 to {QUEUE_PARTITIONS_MAX} can be"
             )
         if keep is not None and keep < timedelta():
-            raise InvalidSettings(
-                f"queue {name!r} cannot keep what was received for {keep}; leave it out, or 0 or more"
-            )
-        if self.catalog.find(Queue, name) is not None:
-            raise self._exists("queue", name)
+            raise InvalidSettings(f"queue {name!r} cannot keep what was received for {keep}; give 0 or more")
+        keep_ms = KEEP_FOR_EVER if keep is None else keep // timedelta(milliseconds=1)
         topic = data_topic(self.settings.instance, self.database, name)
+        known = self.catalog.find(Queue, name)
+        if known is not None:
+            return self._existing(replace(known, topic=topic, partitions=partitions, keep_ms=keep_ms), if_not_exists)
         self._topics.ensure(topic, partitions, DATA_CONFIG)
         self._topics.ensure(journal_topic(topic), partitions, JOURNAL_CONFIG)
         self._topics.ensure(snapshot_topic(topic), partitions, JOURNAL_CONFIG)
@@ -148,15 +148,17 @@ class Broker:
             uuid.uuid4().bytes,
             self._topics.topic_id(topic),
             self._topics.topic_id(journal_topic(topic)),
-            KEEP_FOR_EVER if keep is None else keep // timedelta(milliseconds=1),
+            keep_ms,
         )
-        self._create(value, lambda: None)
-        return value
+        return self._create(value, lambda: None, if_not_exists)
 
     @checked
-    def create_service(self, name: str, *, queue: str, contracts: list[str] | tuple[str, ...] = ()) -> Service:
+    def create_service(
+        self, name: str, *, queue: str, contracts: list[str] | tuple[str, ...] = (), if_not_exists: bool = False
+    ) -> Service:
         """CREATE SERVICE on a queue; `contracts` are those for which it may be a target (behaviours 16, 17).
 
+        "DEFAULT" is one of them only when it is named; without any the service can begin dialogs and nothing else.
         Raises QueueNotFound, ContractNotFound, InvalidContract for a contract named twice (8404), AlreadyExists.
         """
         check_name("service", name)
@@ -169,8 +171,7 @@ class Broker:
             for contract in contracts:
                 self.catalog.get(Contract, contract)
 
-        self._create(value, check)
-        return value
+        return self._create(value, check, if_not_exists)
 
     # ----------------------------------------------------------------------------------------------- conversations
 
@@ -187,6 +188,7 @@ class Broker:
     ) -> Dialog:
         """BEGIN DIALOG. Returns at once; nothing reaches the target before the first message (behaviour 31).
 
+        Without `contract` it is "DEFAULT" (33), which the target must list like any other.
         `related_to` puts the dialog into that dialog's conversation group (35); `key` is the Kafka key of its records.
         `conversation_id` makes a repeated begin of a living conversation harmless: its home follows from the id alone,
         and a dialog that this process began is given again. Raises ServiceNotFound (8423),
@@ -196,10 +198,11 @@ class Broker:
         catalog = self.catalog
         source, target = catalog.get(Service, from_service), catalog.get(Service, to_service)
         catalog.get(Contract, contract)
-        if contract not in (*target.contracts, DEFAULT):
+        if contract not in target.contracts:
             raise ContractNotFound(
                 f"service {to_service!r} does not accept contract {contract!r}; it accepts "
-                f"{', '.join(map(repr, target.contracts)) or 'none'}. Create the service with it"
+                f"{', '.join(map(repr, target.contracts)) or 'none'}. Name one of these, or create the service with "
+                f"contracts=[{contract!r}]"
             )
         if key is not None:
             _check_key(key)
@@ -267,6 +270,15 @@ class Broker:
         reader = Reader(self._kafka, owning, options, self._ended_by_peer)
         with self._lock:
             self._readers = [other for other in self._readers if not other.closed] + [reader]
+            beside = sum(other.queue.name == queue for other in self._readers)
+        if partitions is None and beside > known.partitions:
+            log.warning(
+                "%d readers of this process share %d partitions of queue %r: some get none. One reader serves several "
+                "threads (`reader.run`); or create the queue with more partitions",
+                beside,
+                known.partitions,
+                queue,
+            )
         return reader
 
     @checked
@@ -318,20 +330,31 @@ class Broker:
 
     # ------------------------------------------------------------------------------------------------------ inside
 
-    def _create(self, value: CatalogObject, check: Callable[[], None]) -> None:
+    def _create(self, value: Object, check: Callable[[], None], if_not_exists: bool) -> Object:  # noqa: FBT001
         self._check_open()
         kind = type(value)
 
-        def decide() -> CatalogObject:
+        def decide() -> Object:
             if self.catalog.find(kind, value.name) is not None:
-                raise self._exists(kind_of(kind), value.name)
+                raise AlreadyExists
             check()
             return value
 
-        self.catalog.change(value.name, decide, kind)
+        try:
+            self.catalog.change(value.name, decide, kind)
+        except AlreadyExists:
+            return self._existing(value, if_not_exists)
+        return value
 
-    def _exists(self, kind: str, name: str) -> AlreadyExists:
-        return AlreadyExists(f"there is a {kind} {name!r} in database {self.database!r} already")
+    def _existing(self, wanted: Object, if_not_exists: bool) -> Object:  # noqa: FBT001
+        """What is there already, when that is what was wanted; else AlreadyExists."""
+        kind = type(wanted)
+        found = self.catalog.get(kind, wanted.name)
+        differs = differences(found, wanted)
+        if if_not_exists and not differs:
+            return found
+        how = f", with {differs}" if differs else ""
+        raise AlreadyExists(f"there is a {kind_of(kind)} {wanted.name!r} in database {self.database!r} already{how}")
 
     def _owned(self, queue: Queue) -> frozenset[int]:
         """Partitions of a queue that readers of this process own: replies come back here."""

@@ -7,11 +7,14 @@ administrators at once therefore never lose a change: the later one reads, check
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
 from konverse.schemas.catalog import (
     DEFAULT,
+    DIALOG_TIMER,
+    END_DIALOG,
+    ERROR,
     CatalogObject,
     Change,
     Contract,
@@ -55,6 +58,16 @@ _KINDS: Final[dict[type[object], str]] = {
     Service: "service",
 }
 
+_DEFINITION: Final[dict[type[object], tuple[str, ...]]] = {
+    MessageType: ("validation",),
+    Contract: ("sent_by",),
+    Queue: ("partitions",),
+    Service: ("queue", "contracts"),
+}
+"""What whoever creates an object has said of it."""
+
+SYSTEM_TYPES: Final = frozenset({END_DIALOG, ERROR, DIALOG_TIMER})
+
 _BORN_WITH: Final[dict[tuple[str, str], CatalogObject]] = {
     ("message type", DEFAULT): MessageType(DEFAULT),
     ("contract", DEFAULT): Contract(DEFAULT, {DEFAULT: SentBy.ANY}),
@@ -64,6 +77,24 @@ _BORN_WITH: Final[dict[tuple[str, str], CatalogObject]] = {
 def kind_of(value: type[object]) -> str:
     """The word for an object's class: `message type`, `contract`, `queue` or `service`."""
     return _KINDS[value]
+
+
+def differences(found: CatalogObject, wanted: CatalogObject) -> str:
+    """In which part of its definition an object is another than the one that was wanted; empty when in none."""
+    words = []
+    for name in _DEFINITION[type(found)]:
+        is_, should_be = getattr(found, name), getattr(wanted, name)
+        if isinstance(is_, tuple):  # contracts: their order means nothing
+            is_, should_be = sorted(is_), sorted(should_be)
+        if is_ != should_be:
+            words.append(f"{name} {_said(is_)}, not {_said(should_be)}")
+    return "; ".join(words)
+
+
+def _said(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{name!r}: {side.value!r}" for name, side in sorted(value.items())) + "}"
+    return repr(value)
 
 
 class Catalog:
@@ -107,10 +138,18 @@ class Catalog:
             objects = {**_BORN_WITH, **self._objects.get(self.database, {})}
         return sorted((o for o in objects.values() if isinstance(o, kind)), key=lambda o: o.name)
 
+    def databases(self) -> list[str]:
+        """Names of the databases of this instance that something was created in."""
+        self.refresh()
+        with self._lock:
+            return sorted(name for name, objects in self._objects.items() if objects)
+
     def check_send(self, contract: str, role: Role, message_type: str) -> None:
         """Raise unless that side may send that type under the contract (behaviours 45 to 47)."""
         if self._allowed.get((contract, role, message_type)):
             return
+        if message_type in SYSTEM_TYPES:
+            raise NotInContract(f"{message_type!r} is a system message, which nobody sends: use `end`")
         self.get(MessageType, message_type)
         sent_by = self.get(Contract, contract).sent_by.get(message_type)
         if sent_by is None:
@@ -137,7 +176,7 @@ class Catalog:
 
     # ------------------------------------------------------------------------------------------------------ change
 
-    def change(self, name: str, decide: Callable[[], CatalogObject | None], kind: type[CatalogObject]) -> None:
+    def change(self, name: str, decide: Callable[[], Object | None], kind: type[Object]) -> None:
         """Append what `decide` says (a new value, or None for a drop), deciding again whenever somebody was first.
 
         `decide` looks at the catalog and raises when the change may not be.

@@ -48,9 +48,10 @@ class Dialog:
         staged = self._staged
         try:
             if message_type not in staged.suffixes:
+                _check_type(message_type)
                 self._catalog.check_send(staged.begin.contract, Role.INITIATOR, message_type)
         except TypeError:  # a list, a dictionary: what no table can look up
-            raise BadInput(f"a message type is named by a text, not by {type(message_type).__name__}") from None
+            _check_type(message_type)
         if body.__class__ is not bytes:
             body = _as_bytes(body)
         return self._sender.send(staged, message_type, body)
@@ -74,6 +75,14 @@ class Dialog:
     def __repr__(self) -> str:
         begin = self._staged.begin
         return f"<Dialog {self.id} {begin.from_service} -> {begin.to_service}, {self._staged.state.value}>"
+
+
+def _check_type(message_type: object) -> None:
+    if not isinstance(message_type, str):
+        raise BadInput(
+            f"a message type is named by a text, not by {type(message_type).__name__}: it is the first argument of "
+            "`send`, the body is the second, or `body=`"
+        )
 
 
 def _as_bytes(body: object) -> bytes:

@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 
 from konverse.schemas.errors import InvalidSettings, KafkaUnavailable
 
+from .health import Health
 from .settings import Settings
 
 log: Final = logging.getLogger("konverse.kafka")
@@ -49,6 +50,8 @@ class Kafka:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self.health = Health()
+        """Heard from producers alone: other clients may rest for long, and what they heard would pile up in them."""
         self._common: dict[str, Any] = {
             "bootstrap.servers": settings.bootstrap,
             "client.id": "konverse",
@@ -73,6 +76,7 @@ class Kafka:
         return _made(Producer, {
             **self._common,
             "enable.idempotence": True,
+            "error_cb": self.health.heard,
             "linger.ms": 0,
             "socket.nagle.disable": True,
             "message.timeout.ms": max(1, round(self.settings.append_timeout_s * 1000)),
@@ -86,6 +90,7 @@ class Kafka:
         return _made(Producer, {
             **self._common,
             "enable.idempotence": True,
+            "error_cb": self.health.heard,
             "linger.ms": linger_ms,
             "queue.buffering.max.messages": PRODUCER_RECORDS_MAX,
             "delivery.report.only.error": True,

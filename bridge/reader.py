@@ -24,6 +24,8 @@ from konverse.schemas.records import Role
 
 from .arguments import checked
 from .collector import freeze_once, without_collector
+from .handling import Handling
+from .health import SILENT_S
 from .kafka import FETCH_RECORDS, Kafka, LogTruncated, check_event
 from .owning import Owning
 from .settings import ReaderOptions
@@ -66,7 +68,7 @@ class Reader:
         self._closed = False
         self._others_wait = 0
         self._stopping = False
-        """A handler of `run` raised: nothing further is handed out there."""
+        """`run` was interrupted: nothing further is handed out there."""
         self._again: deque[tuple[float, Owner, Transaction]] = deque()
         """Transactions that changed nothing, and when their groups are handed out again."""
         self._advance_at = 0.0
@@ -78,6 +80,8 @@ class Reader:
     # --------------------------------------------------------------------------------------------------- iteration
 
     def __iter__(self) -> Iterator[Transaction]:
+        if self._closed:
+            raise self._no_more()
         return self
 
     def __next__(self) -> Transaction:
@@ -109,22 +113,22 @@ class Reader:
 
     @checked
     def run(self, handler: Callable[[Transaction], object], *, threads: int = 1) -> None:
-        """Call `handler` for every transaction from so many threads until the reader ends or a handler raises.
+        """Call `handler` for every transaction from so many threads until the reader ends, like an activated procedure.
 
-        The exception of a handler rolls its transaction back, ends the others after theirs, and is raised here.
+        A handler that raises rolls its transaction back and stops nothing: the exception is logged with the ids of its
+        messages, at once and every 30 s while they fail again, and they come again after the others. Only what is no
+        `Exception` (KeyboardInterrupt, SystemExit) ends the other threads after their handlers and is raised here, and
+        so is what iterating over the reader raises.
         """
         if threads < 1:
             raise InvalidSettings(f"a handler needs at least one thread, not {threads}")
 
-        def work() -> None:
-            for transaction in self:
-                with transaction:
-                    handler(transaction)
-
+        handling = Handling(self.queue.name, handler)
         try:
             with ThreadPoolExecutor(threads, thread_name_prefix="konverse-handler") as pool:
                 try:
-                    done, _ = wait([pool.submit(work) for _ in range(threads)], return_when=FIRST_EXCEPTION)
+                    works = [pool.submit(handling.work, self) for _ in range(threads)]
+                    done, _ = wait(works, return_when=FIRST_EXCEPTION)
                 finally:
                     self._stopping = True  # ends the other threads, also when this one is interrupted
         finally:
@@ -141,6 +145,7 @@ class Reader:
         """
         lost = self._share.lost
         deadline = time.monotonic() + timeout_s
+        say_at = time.monotonic() + SILENT_S
         while not self._closed:
             with self._pumping, self._lock:
                 self._commit_finished(acknowledgements=True)
@@ -148,6 +153,9 @@ class Reader:
                     break
                 self._owning.pump(0.01)
                 self._share.see_stopped()
+            if time.monotonic() > say_at:
+                say_at = deadline + 1
+                log.warning("waiting for Kafka to acknowledge what was finished on queue %r", self.queue.name)
             if time.monotonic() > deadline:
                 raise OutcomeUnknown(
                     f"Kafka has not acknowledged everything that was finished on queue {self.queue.name!r} within "
@@ -198,10 +206,13 @@ class Reader:
             if self._share.failure is not None:
                 raise self._share.failure
             if self._closed:
-                raise BrokerClosed(f"the reader of queue {self.queue.name!r} was closed")
+                raise self._no_more()
             if time.monotonic() > deadline:
                 raise SteppedDown(f"{len(self.partitions)} of {count} partitions of {self.queue.name!r} are ours")
             self._advance()
+
+    def _no_more(self) -> BrokerClosed:
+        return BrokerClosed(f"the reader of queue {self.queue.name!r} was closed; make another with broker.reader")
 
     def close(self) -> None:
         """Commit what is finished, deliver its outputs, give the partitions back, leave the group. Safe to call twice.
@@ -250,7 +261,7 @@ class Reader:
                 continue
             transaction = owner.take()
             if transaction is not None:
-                if transaction.group.role is INITIATOR:
+                if transaction.dialog.role is INITIATOR:
                     self._tell_ends(transaction)
                 return transaction
         return None

@@ -15,6 +15,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 from uuid import UUID
 
@@ -29,6 +30,8 @@ from konverse.schemas.limits import BODY_BYTES_MAX
 from konverse.schemas.records import Begin
 
 from .collector import freeze_once
+from .exits import leave_at_exit
+from .health import SILENT_S, Health
 from .kafka import PRODUCER_RECORDS_MAX, Headers, Kafka
 
 log: Final = logging.getLogger("konverse.sending")
@@ -53,6 +56,9 @@ PAUSE_MAX_S: Final = 0.5
 RETRY_S: Final = 0.5
 """Between a failed producer and the next one."""
 
+GOODBYE_S: Final = 1.0
+"""Saying goodbye at the end of a program may take so long: it only spares memory at the destinations."""
+
 REFUSAL_PAUSE_S: Final = 1.0
 REFUSAL_PAUSE_MAX_S: Final = 30.0
 """A destination that refused is left alone for so long, twice as long each time: while it is tried nothing counts."""
@@ -73,7 +79,8 @@ class Sender:
         """The destination whose record failed, if it was one of a destination."""
         self._try_again_at = 0.0
         self._refusal_pause_s = REFUSAL_PAUSE_S
-        self._last_failure = "none was reported"
+        self._last_failure: str | Health = kafka.health
+        """What a record of ours failed with; before that, what the client says of the way to Kafka."""
         self._serving = threading.Lock()
         """Held by the one thread that serves the client."""
         self._waiters = 0
@@ -89,6 +96,7 @@ class Sender:
         self._producer = self._new_producer()
         self._thread = threading.Thread(target=self._run, name="konverse-sender", daemon=True)
         self._thread.start()
+        leave_at_exit(self)
 
     # ------------------------------------------------------------------------------------------------------- calls
 
@@ -148,7 +156,18 @@ class Sender:
 
     def _wait_until(self, reached: Callable[[], bool], what: str, timeout_s: float | None) -> None:
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
-        if not self._serve_until(reached, timeout_s):
+        waiting = len(self._producer)
+        done = self._serve_until(reached, min(timeout_s, SILENT_S))
+        if not done and timeout_s > SILENT_S:
+            if len(self._producer) >= waiting:  # else it is much, and goes on
+                log.warning(
+                    "Kafka has not acknowledged %s yet; waiting %.0f s more (last failure: %s)",
+                    what,
+                    timeout_s - SILENT_S,
+                    self._last_failure,
+                )
+            done = self._serve_until(reached, timeout_s - SILENT_S)
+        if not done:
             raise OutcomeUnknown(
                 f"Kafka has not acknowledged {what} within {timeout_s} s (last failure: {self._last_failure}). "
                 "They are kept and sent again; wait once more to learn of them"
@@ -185,6 +204,24 @@ class Sender:
             self._thread.join()
             self._producer.purge()
             self._producer.flush(0)
+
+    def leave(self, timeout_s: float) -> None:
+        """The program ends without `close`: deliver what waits, or say how much of it is given up."""
+        if self._closed:
+            return
+        goodbye_s = GOODBYE_S
+        try:
+            self.flush(timeout_s)
+        except OutcomeUnknown:
+            goodbye_s = 0.0
+            log.error(  # noqa: TRY400  # where in this module says nothing to whoever reads it
+                "the program ends and Kafka does not answer: %d messages are given up; some of them may have arrived "
+                "(last failure: %s). Call flush() or close() before the end to wait longer, and to be told",
+                self.session.messages_waiting,
+                self._last_failure,
+            )
+        with suppress(OutcomeUnknown):
+            self.close(goodbye_s)
 
     def forked(self) -> None:
         """In a forked child: closed, see `bridge.forks`."""

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+import os
 from dataclasses import dataclass
-from typing import Any, Literal, Self
+from difflib import get_close_matches
+from pathlib import Path
+from tomllib import TOMLDecodeError
+from typing import Any, Final, Literal, Self
 from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationError, field_validator
@@ -18,11 +23,18 @@ from pydantic_settings import (
 from konverse.schemas.catalog import Queue
 from konverse.schemas.errors import InvalidSettings
 
+from .arguments import did_you_mean
+
+log: Final = logging.getLogger("konverse.settings")
+
+PREFIX: Final = "KONVERSE_"
+FILE: Final = "konverse.toml"
+
 
 class Settings(BaseSettings):
     """Where the servers are and how patient we are with them. The file is `konverse.toml` in the working folder."""
 
-    model_config = SettingsConfigDict(env_prefix="KONVERSE_", extra="forbid", frozen=True, toml_file="konverse.toml")
+    model_config = SettingsConfigDict(env_prefix=PREFIX, extra="forbid", frozen=True, toml_file=FILE)
 
     kafka: str = "kafka://localhost:9092"
     """`kafka://host:port,host:port`."""
@@ -51,6 +63,10 @@ class Settings(BaseSettings):
         parts = urlsplit(value)
         if parts.scheme != "kafka" or not parts.netloc:
             raise ValueError("must look like kafka://host:port")
+        for broker in parts.netloc.split(","):
+            one = urlsplit(f"kafka://{broker}")
+            if not one.hostname or one.port == 0:  # a port that is no number, or too large, raises ValueError, too
+                raise ValueError("must name a host and a port of each broker, like kafka://host:port,host:port")
         return value
 
     @field_validator("redis")
@@ -80,22 +96,38 @@ class Settings(BaseSettings):
     @classmethod
     def load(cls, **given: Any) -> Self:
         """Settings from all sources; InvalidSettings names the setting that is wrong."""
+        _warn_of_misspelt()
         try:
             return cls(**{name: value for name, value in given.items() if value is not None})
         except ValidationError as error:
             first = error.errors()[0]
             name = ".".join(str(part) for part in first["loc"])
+            if first["type"] == "extra_forbidden":
+                like = did_you_mean(name, cls.model_fields)
+                raise InvalidSettings(f"there is no setting {name!r}{like} (arguments and konverse.toml)") from None
             raise InvalidSettings(
                 f"setting {name!r} (environment KONVERSE_{name.upper()}, or konverse.toml): "
                 f"{first['msg']}, not {first['input']!r}"
             ) from None
-        except (SettingsError, ValueError) as error:  # pydantic's own and those of json, tomllib and the codecs
-            raise InvalidSettings(f"the environment or konverse.toml cannot be read: {error}") from None
+        except TOMLDecodeError as error:
+            raise InvalidSettings(f"{Path(FILE).resolve()} cannot be read: {error}") from None
+        except (SettingsError, ValueError) as error:  # pydantic's own and those of json and the codecs
+            raise InvalidSettings(f"the environment or {FILE} cannot be read: {error}") from None
 
     @property
     def bootstrap(self) -> str:
         """Broker addresses as librdkafka wants them."""
         return urlsplit(self.kafka).netloc
+
+
+def _warn_of_misspelt() -> None:
+    """Tell of environment variables that look like one of ours and are none."""
+    known = {f"{PREFIX}{name.upper()}" for name in Settings.model_fields}
+    for variable in os.environ:
+        if variable.startswith(PREFIX) and variable not in known:
+            like = get_close_matches(variable, known, n=1, cutoff=0.85)
+            if like:
+                log.warning("the environment variable %s is not read; did you mean %s?", variable, like[0])
 
 
 @dataclass(frozen=True, slots=True)

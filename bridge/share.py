@@ -19,6 +19,7 @@ from konverse.schemas.identifiers import consumer_group
 
 from .kafka import Kafka
 from .owning import Owning
+from .seldom import Seldom
 from .settings import ReaderOptions
 from .topics import Topics, TopicWatch
 
@@ -27,6 +28,9 @@ log: Final = logging.getLogger("konverse.reader")
 CLAIM_AGAIN_S: Final = 0.5
 FIRST_FETCH_S: Final = 0.5
 """The first records of a partition that is taken over may need so long."""
+
+AWAY_S: Final = 5.0
+"""A reader says that Kafka is away when a question to it has had no answer for so long."""
 
 JOIN_S: Final = 10.0
 """A reader that its group has given nothing yet is not idle for so long: joining takes a second or more."""
@@ -44,6 +48,8 @@ class Share:
         self._paused: set[int] = set()
         self._claim_again_at: dict[int, float] = {}
         self._topics = Topics(kafka)
+        self._health = kafka.health
+        self._away = Seldom()
         self._watch = TopicWatch(kafka, owning.queue)
         self.joined_at = time.monotonic() + (JOIN_S if options.partitions is None else FIRST_FETCH_S)
         """The reader is not idle before this: the group has not given us anything yet, or Kafka no record."""
@@ -151,9 +157,20 @@ class Share:
             self._watch.look()
         except TopicMismatch as error:
             self.failure = error
+        self._say_how_kafka_is()
         due = [number for number, at in self._claim_again_at.items() if at <= time.monotonic()]
         if due:
             self._claim_again(due)
+
+    def _say_how_kafka_is(self) -> None:
+        name, silent_s = self._owning.queue.name, self._watch.silent_s
+        if silent_s > AWAY_S:
+            if self._away.due():
+                log.warning(
+                    "Kafka has not answered for %.0f s; queue %r waits (last failure: %s)", silent_s, name, self._health
+                )
+        elif silent_s == 0.0 and self._away.over():
+            log.warning("Kafka answers again; queue %r goes on", name)
 
     def _read_from(self, place: TopicPartition) -> None:
         """Go on where a claim has recovered to; when the client cannot, the partition is claimed again later."""

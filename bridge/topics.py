@@ -131,6 +131,12 @@ class TopicWatch:
         self._asked: dict[str, Future[TopicDescription]] = {}
         self._ask_at = time.monotonic() + WATCH_EVERY_S
         self._missed = 0
+        self._unheard_since: float | None = None
+
+    @property
+    def silent_s(self) -> float:
+        """How long Kafka has left us without an answer, as of the last `look`; 0 when it owes none."""
+        return time.monotonic() - self._unheard_since if self._unheard_since is not None else 0.0
 
     def look(self) -> None:
         """Raise TopicMismatch when a topic was made again, or has not been there twice in a row."""
@@ -138,10 +144,14 @@ class TopicWatch:
             if time.monotonic() >= self._ask_at:
                 self._ask_at = time.monotonic() + WATCH_EVERY_S
                 self._asked = self._admin.describe_topics(TopicCollection([*self._identifiers]))
+                if self._unheard_since is None:
+                    self._unheard_since = time.monotonic()
             return
         if not all(answer.done() for answer in self._asked.values()):
             return
         asked, self._asked = self._asked, {}
+        if any(map(_heard, asked.values())):
+            self._unheard_since = None
         missing = [name for name, answer in asked.items() if self._is_missing(name, answer)]
         self._missed = self._missed + 1 if missing else 0
         if self._missed > 1:
@@ -155,6 +165,12 @@ class TopicWatch:
         if _id_of(described) != self._identifiers[name]:
             raise _made_again(name)
         return False
+
+
+def _heard(answer: Future[TopicDescription]) -> bool:
+    """Whether a broker has answered, whatever it said."""
+    error = answer.exception()
+    return not isinstance(error, KafkaException) or error.args[0].code() >= 0  # the client's own errors are below
 
 
 def _id_of(described: TopicDescription) -> bytes:

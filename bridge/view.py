@@ -28,6 +28,8 @@ from konverse.schemas.errors import MalformedRecord, RedisUnavailable
 from konverse.schemas.identifiers import view_key
 from konverse.schemas.limits import VIEW_BUCKETS
 
+from .seldom import Seldom
+
 Rows = list[tuple[bytes, bytes]]
 
 log: Final = logging.getLogger("konverse.view")
@@ -195,6 +197,7 @@ class ViewWriter:
         """Partitions that were to be shown while Redis did not answer; they are lost as soon as it does."""
         self.lost: deque[int] = deque()
         """Partitions whose view must be written whole; the reader takes them."""
+        self._trouble = Seldom()
         self._thread = threading.Thread(target=self._run, name="konverse-view", daemon=True)
         self._thread.start()
 
@@ -237,8 +240,12 @@ class ViewWriter:
                 if time.monotonic() >= self._count_at:
                     self._count()
             except (redis.RedisError, ValueError, TypeError) as error:
-                log.warning("the view is not written, Redis does not answer as it should: %s", error)
+                if self._trouble.due():
+                    log.warning("the view is not written, Redis does not answer as it should: %s", error)
                 self._lose_all(job)
+            else:
+                if (job is not None or self._watched) and self._trouble.over():
+                    log.warning("the view is written again")
 
     def _look_again(self) -> None:
         """Find out whose view is not there, or could not be written before."""

@@ -7,19 +7,20 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Annotated, Any, Final, NoReturn
 
 import typer
 
+from konverse.deploy.folders import stack_folder
 from konverse.deploy.follow import follow, last_part
 from konverse.deploy.progress import reporter_for
 from konverse.deploy.settings import DEFAULT_NAME, StackSettings
 from konverse.deploy.stack import LocalStack
 from konverse.deploy.status import ServerStatus
-from konverse.schemas.errors import StackError
+from konverse.schemas.errors import KonverseError, StackError, Unavailable
 
 EXIT_SERVER_DEAD: Final = 4
 EXIT_NO_STACK: Final = 5
@@ -28,7 +29,7 @@ app = typer.Typer(
     no_args_is_help=True,
     help="Kafka and Redis on this machine, as plain processes on free ports of 127.0.0.1. No Docker is needed.",
     epilog="Exit codes: 0 done, 2 wrong usage or names, 3 the stack cannot run (Java, jars, disk, ports: the message "
-    "says which), 4 (status) a server is dead, 5 (status) no such stack, 130 interrupted.",
+    "says which), 4 (status) a server is dead, 5 (status, logs) no such stack, 130 interrupted.",
 )
 
 Name = Annotated[str, typer.Option("--name", help="Several stacks can run side by side.")]
@@ -55,7 +56,7 @@ def up(
 
     The first start downloads Kafka (44 MB) with Maven, or with the Ivy inside pyspark. If it is interrupted, nothing is
     left running. Servers of the stack that have died are started again on their ports and data. Options other than
-    --name and --directory matter only for a new stack.
+    --name and --directory matter only for a new stack; a port that a stack has not is refused.
     """
     settings = StackSettings(
         name=name,
@@ -75,20 +76,20 @@ def up(
     took = "runs already" if found else f"is up after {time.monotonic() - began_s:.1f} s"
     typer.echo(f"The stack {stack.name!r} {took}:")
     _print_servers(stack.status())
-    exports = " ".join(f"{variable}={address}" for variable, address in _environment(stack).items())
-    typer.echo(f"Use it with: export {exports}")
+    typer.echo(f"Use it with: export {_exports(stack)}")
     typer.echo(f"End it with: konverse stack down{_options(name, directory)}")
 
 
 @app.command()
 def status(name: Name = DEFAULT_NAME, directory: Directory = None, as_json: AsJson = False) -> None:
     """Show each server: whether it runs, its address, pid, uptime and memory. Exit code 4: one is dead; 5: no stack."""
-    stack = LocalStack.find(StackSettings(name=name, directory=directory))
+    settings = StackSettings(name=name, directory=directory)
+    stack = LocalStack.find(settings)
     if stack is None:
         if as_json:
-            _print_json({"name": name, "servers": []})
+            _print_json({"name": name, "servers": [], "data_kept": settings.home().has_data()})
         else:
-            typer.echo(f"There is no stack{_options(name, directory)}. Start one with: konverse stack up")
+            typer.echo(_no_stack(settings))
         raise typer.Exit(EXIT_NO_STACK)
     servers = stack.status()
     if as_json:
@@ -108,9 +109,11 @@ def logs(
     lines: Annotated[int, typer.Option("--lines", "-n", min=0, help="How many of the last lines.")] = 100,
 ) -> None:
     """Show the last lines of the servers' logs."""
-    stack = LocalStack.find(StackSettings(name=name, directory=directory))
+    settings = StackSettings(name=name, directory=directory)
+    stack = LocalStack.find(settings)
     if stack is None:
-        raise StackError(f"There is no stack{_options(name, directory)}. Start one with: konverse stack up")
+        typer.echo(f"konverse: {_no_stack(settings)}", err=True)
+        raise typer.Exit(EXIT_NO_STACK)
     wanted = {server: stack.log(server)} if server else {each: stack.log(each) for each in stack.servers}
     for line in follow(wanted, lines) if follow_on else last_part(wanted, lines):
         typer.echo(line)
@@ -123,8 +126,29 @@ def down(
     keep_data: Annotated[bool, typer.Option("--keep-data", help="For the next `up` with the same options.")] = False,
 ) -> None:
     """End the servers and remove their files. Nothing to end is no error."""
-    ended = LocalStack.down(StackSettings(name=name, directory=directory), keep_data=keep_data)
-    typer.echo(f"The stack {name!r} is down." if ended else "Nothing was running.")
+    settings = StackSettings(name=name, directory=directory)
+    ended = LocalStack.down(settings, keep_data=keep_data)
+    if ended and keep_data:
+        typer.echo(_no_stack(settings))
+    else:
+        typer.echo(f"The stack {name!r} is down." if ended else "Nothing was running.")
+
+
+def remedy(error: KonverseError) -> str:
+    """Where the servers of this machine's own stacks are, for whoever looked for Kafka or Redis elsewhere."""
+    if not isinstance(error, Unavailable):
+        return ""
+    lines = []
+    with suppress(StackError, OSError):
+        for folder in sorted(stack_folder(DEFAULT_NAME).parent.iterdir()):
+            stack = LocalStack.find(StackSettings(directory=folder))
+            if stack is not None and any(server.running for server in stack.status()):
+                lines.append(f"the local stack {stack.name!r} runs; use it with: export {_exports(stack)}")
+    return "\n".join(lines)
+
+
+def _exports(stack: LocalStack) -> str:
+    return " ".join(f"{variable}={address}" for variable, address in _environment(stack).items())
 
 
 def _described(stack: LocalStack) -> dict[str, Any]:
@@ -167,6 +191,14 @@ def _duration(seconds: float) -> str:
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def _no_stack(settings: StackSettings) -> str:
+    start = f"konverse stack up{_options(settings.name, settings.directory)}"
+    where = f"in {settings.directory}" if settings.directory else f"{settings.name!r}"
+    if settings.home().has_data():
+        return f"The stack {where} is stopped, its data are kept. Start it again with: {start}"
+    return f"There is no stack {where}. Start one with: {start}"
 
 
 def _options(name: str, directory: Path | None) -> str:

@@ -4,6 +4,7 @@
     <cache>/konverse/archives/             class archives (AppCDS), one for each Java and Kafka
     <state>/konverse/stack/<name>/         one stack:
         stack.json                         ports and pids
+        kept.json                          of a stack that is down and left its data: the ports that it had
         lock                               held while a command changes the stack
         .konverse-stack                    says that the folder is a stack's
         config/<server>.properties  data/<server>/  logs/<server>.log  tmp/
@@ -25,6 +26,7 @@ from konverse.deploy.faults import filesystem_faults
 from konverse.schemas.errors import InvalidSettings
 
 KEPT: Final = "data"
+KEPT_STATE: Final = "kept.json"
 REMOVED: Final = ("config", "logs", "tmp", "stack.json")
 LOCK: Final = "lock"
 MARK: Final = ".konverse-stack"
@@ -72,6 +74,11 @@ class StackHome:
         return self.root / "stack.json"
 
     @property
+    def kept(self) -> Path:
+        """The file with the ports of a stack that left its data here."""
+        return self.root / KEPT_STATE
+
+    @property
     def lock(self) -> Path:
         """The file that a command locks while it changes the stack."""
         return self.root / LOCK
@@ -114,7 +121,7 @@ class StackHome:
 
     def entries(self, *, keep_data: bool = False) -> list[Path]:
         """List what `remove` removes."""
-        names = REMOVED if keep_data else (*REMOVED, KEPT, MARK)
+        names = REMOVED if keep_data else (*REMOVED, KEPT, KEPT_STATE, MARK)
         return [self.root / name for name in names]
 
     def remove(self, *, keep_data: bool = False) -> None:

@@ -7,34 +7,40 @@ from typing import Final
 
 from konverse.deploy.folders import StackHome
 from konverse.deploy.kafka_server import new_id
-from konverse.deploy.ports import free_port, require_free
+from konverse.deploy.ports import free_port, is_free, require_free
 from konverse.deploy.settings import StackSettings
-from konverse.deploy.state import ServerState, StackState
+from konverse.deploy.state import ServerState, StackState, load
 from konverse.schemas.errors import InvalidSettings
 
 _CLUSTER_ID: Final = re.compile(r"^cluster\.id=(\S+)", re.MULTILINE)
 
 
 def plan(settings: StackSettings, home: StackHome) -> StackState:
-    """Choose names and ports for a stack whose servers do not run yet.
+    """Choose names and ports for a stack whose servers do not run yet; one that left its data gets its ports again.
 
     Raises `PortTaken` for a port that was asked for, `InvalidSettings` if data kept in `home` are another stack's.
     """
     taken: set[int] = set()
 
-    def choose(wanted: int | None, option: str) -> int:
-        port = free_port(taken) if wanted is None else require_free(wanted, option)
+    before = load(home.kept)
+
+    def choose(wanted: int | None, option: str, name: str = "") -> int:
+        had = before.port(name) if before is not None else None
+        if wanted is not None:
+            port = require_free(wanted, option)
+        else:
+            port = had if had is not None and had not in taken and is_free(had) else free_port(taken)
         taken.add(port)
         return port
 
     servers: list[ServerState] = []
     first = settings.kafka_port
-    ports = [choose(None if first is None else first + i, "--kafka-port") for i in range(settings.brokers)]
+    names = ["kafka"] if settings.brokers == 1 else [f"kafka-{number}" for number in range(1, settings.brokers + 1)]
+    ports = [choose(None if first is None else first + i, "--kafka-port", name) for i, name in enumerate(names)]
     if settings.redis:
-        redis_port = choose(settings.redis_port, "--redis-port")
+        redis_port = choose(settings.redis_port, "--redis-port", "redis")
         servers.append(ServerState("redis", "redis", redis_port))
-    for node_id, port in enumerate(ports, start=1):
-        name = "kafka" if settings.brokers == 1 else f"kafka-{node_id}"
+    for node_id, (name, port) in enumerate(zip(names, ports, strict=True), start=1):
         servers.append(ServerState(name, "kafka", port, node_id, choose(None, "")))
     return StackState(
         name=settings.name,

@@ -51,6 +51,25 @@ class StackSettings:
         if not self.brokers and not self.redis:
             raise InvalidSettings("A stack without brokers and without Redis is empty. Choose at least one.")
 
+        if self.redis and self.kafka_port is not None and self.redis_port is not None:
+            beside = self.redis_port - self.kafka_port
+            if 0 <= beside < self.brokers:
+                raise InvalidSettings(f"Kafka and Redis cannot both have port {self.redis_port}. Give each its own.")
+
+    def refuse_other_ports(self, kafka_port: int | None, redis_port: int | None) -> None:
+        """Raise `InvalidSettings` if other ports were asked for than those that the stack has."""
+        asked = (
+            ("Kafka", "--kafka-port", self.kafka_port, kafka_port),
+            ("Redis", "--redis-port", self.redis_port, redis_port),
+        )
+        for what, option, wanted, has in asked:
+            if wanted is not None and wanted != has:
+                place = f"{what} on port {has}" if has else f"no {what}"
+                raise InvalidSettings(
+                    f"The stack {self.name!r} is there already and has {place}, not {wanted}; a stack keeps its ports. "
+                    f"Leave {option} out, or end the stack first with: konverse stack down"
+                )
+
     def home(self) -> StackHome:
         """Return the folder of a lasting stack with these settings."""
         folder = self.directory.absolute() if self.directory else stack_folder(self.name)

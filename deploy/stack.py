@@ -84,6 +84,7 @@ class LocalStack:
             if state is None:
                 state, _ = NewStack(settings, home, programs, lock=lock).start()
                 return cls(home, state, programs), False
+            settings.refuse_other_ports(state.bootstrap_port, state.port("redis"))
             dead = [server.name for server in state.servers if not server.alive()]
             if dead:
                 state = start_again(home, programs, state, dead, lock)
@@ -180,6 +181,8 @@ class LocalStack:
             else:
                 self._spawner.stop()  # nobody will read the data again: no need to end cleanly
             self._home.remove(keep_data=keep_data)
+            if keep_data:
+                self._state.stopped().save(self._home.kept)
 
     def __enter__(self) -> Self:
         return self

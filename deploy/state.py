@@ -61,6 +61,11 @@ class StackState:
         return ",".join(server.address for server in self.servers if server.kind == "kafka")
 
     @property
+    def bootstrap_port(self) -> int | None:
+        """The port of the first broker; None without one."""
+        return next((server.port for server in self.servers if server.kind == "kafka"), None)
+
+    @property
     def redis_url(self) -> str:
         """Redis's address; empty without Redis."""
         return next((server.address for server in self.servers if server.kind == "redis"), "")
@@ -78,6 +83,14 @@ class StackState:
         since_s = time.time()
         servers = (replace(s, process=process, since_s=since_s) if s.name == name else s for s in self.servers)
         return replace(self, servers=tuple(servers))
+
+    def stopped(self) -> StackState:
+        """Return the state without processes."""
+        return replace(self, servers=tuple(replace(server, process=None) for server in self.servers))
+
+    def port(self, name: str) -> int | None:
+        """Return the port of a server; None if there is none of that name."""
+        return next((server.port for server in self.servers if server.name == name), None)
 
     def save(self, path: Path) -> None:
         """Write the state to a file, whole or not at all."""

@@ -173,6 +173,13 @@ class Session:
         return not self._beginning and not self._ending and not any(lane.origins for lane in self.lanes.values())
 
     @property
+    def messages_waiting(self) -> int:
+        """Messages that do not count yet."""
+        origins = [origin for lane in self.lanes.values() for origin in lane.origins]
+        held = sum(len(dialog.held) for dialog in self.dialogs.values())
+        return held + sum(not isinstance(origin, Single) or origin.sequence >= 0 for origin in origins)
+
+    @property
     def gated(self) -> bool:
         """Something waits for records before it to count."""
         return bool(self._beginning or self._ending)

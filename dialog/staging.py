@@ -109,7 +109,7 @@ class Staging:
 
     def _free(self, transaction: Transaction) -> None:
         table, ready = self.state.table, self.state.ready
-        endpoint = transaction.group
+        endpoint = transaction.dialog
         for member in endpoint.members if endpoint.group is not None else (endpoint,):
             member.held = False
             if (member.queue or member.error) and table[member.index] is member:

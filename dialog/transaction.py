@@ -107,14 +107,14 @@ class Transaction:
         "_bodies",
         "_dialog",
         "_members",
-        "_over",
         "_received",
         "_scope",
+        "_shut",
         "_type",
         "_walks",
+        "dialog",
         "endings",
         "ends",
-        "group",
         "locked",
         "sends",
         "size_bytes",
@@ -124,10 +124,11 @@ class Transaction:
         self, members: list[tuple[Endpoint, list[Entry]]], locked: list[Endpoint], endings: int, scope: Scope
     ) -> None:
         self._members = members
-        self.group = members[0][0]
-        """An endpoint of the group."""
+        self.dialog = members[0][0]
+        """The first conversation of the group, and of nearly every group the only one; `members` has all of them."""
         self._scope = scope
-        self._over = False
+        self._shut = scope.done is not None
+        """Nothing can be done: the `with` block has ended, or somebody waits for its end and it has not begun."""
         self._received: dict[int, int] | None = None
         """What was handed out until the block ended: an iterator that is kept longer consumes nothing."""
         self._walks: list[_Walk] = _NONE
@@ -143,21 +144,23 @@ class Transaction:
         """Bytes that the staged outputs and ends take in a commit."""
 
     def __enter__(self) -> Self:
+        if self._received is None:
+            self._shut = False
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Commit what was staged, or on an exception nothing of it; the messages then wait as before (behaviour 74)."""
-        if self._over:
+        if self._shut:
             return
         self._received = self.received
-        self._over, self._dialog = True, NOBODY
+        self._shut, self._dialog = True, NOBODY
         done = self._scope.done
         if done is not None:
             done(self, kind is None)
 
     @property
     def members(self) -> list[Endpoint]:
-        """The endpoints whose messages are here."""
+        """The conversations of the group whose messages are here; several when dialogs were begun as related."""
         return [endpoint for endpoint, _ in self._members]
 
     def __len__(self) -> int:
@@ -169,8 +172,8 @@ class Transaction:
 
         What was handed out is consumed when the transaction is finished; a loop left early leaves the rest in place.
         """
-        if self._over:
-            self._refuse_use(self.group)
+        if self._shut:
+            self._refuse_use(self.dialog)
         scope, make = self._scope, tuple.__new__  # a call of Message() itself takes three times as long
         messages: list[Message] = []
         failed: list[Endpoint] = _NONE
@@ -195,10 +198,10 @@ class Transaction:
         """Endpoint index -> receive position (journal.avsc), for what was handed out."""
         if self._received is not None:
             return self._received
-        walks, group = self._walks, self.group
+        walks, only = self._walks, self.dialog
         if len(walks) == 1 and not self.locked and not walks[0][2]:  # the usual transaction, in short
             took = walks[0][1] - length_hint(walks[0][0])
-            return {group.index: (group.consumed + took) << SYSTEM_BITS} if took else {}
+            return {only.index: (only.consumed + took) << SYSTEM_BITS} if took else {}
         received: dict[int, int] = {}
         for walk, count, failed in walks:
             left = count - length_hint(walk)
@@ -235,14 +238,14 @@ class Transaction:
 
     def _begin_run(self, dialog: Endpoint, message_type: str, size: int, total: int) -> None:
         """Everything that forbids a send; then what follows is of this conversation and type."""
-        if self._over or dialog.__class__ is not Endpoint:
+        if self._shut or dialog.__class__ is not Endpoint:
             self._refuse_use(dialog)
         if not isinstance(message_type, str):
             raise BadInput(f"a message type is named by a text, not by {type(message_type).__name__}")
         self._scope.rule(dialog.terms.contract, dialog.role, message_type)
         if dialog.state not in SENDING or self.ends:
             self._refuse_ended(dialog, "send on")
-        if dialog is not self.group:
+        if dialog is not self.dialog:
             self._check_member(dialog)
         if total > TRANSACTION_BYTES_MAX or size > BODY_BYTES_MAX:
             _refuse_size(size, total)
@@ -260,11 +263,11 @@ class Transaction:
         Raises InvalidState for a conversation that was ended already (behaviour 118) or a code below 0 (112).
         """
         check_error(error, description)
-        if self._over or dialog.__class__ is not Endpoint:
+        if self._shut or dialog.__class__ is not Endpoint:
             self._refuse_use(dialog)
         if dialog.state.code in {"DO", "CD"} or self.ends:
             self._refuse_ended(dialog, "end")
-        if dialog is not self.group:
+        if dialog is not self.dialog:
             self._check_member(dialog)
         text = description.encode("utf-8", "replace")
         total = self.size_bytes + len(text) + _END_BYTES
@@ -289,9 +292,11 @@ class Transaction:
         return not (self.sends or self.ends or self.received)
 
     def _refuse_use(self, dialog: object) -> NoReturn:
-        if self._over:
+        if self._shut:
             raise InvalidState(
                 "the transaction is over: its `with` block has ended. Receive, send and end inside of it"
+                if self._received is not None
+                else "the transaction has not begun: write `with transaction:`, then receive, send and end inside of it"
             )
         raise BadInput(f"a transaction works on `message.dialog`, not on {type(dialog).__name__}")
 
@@ -304,7 +309,7 @@ class Transaction:
             raise InvalidState(f"cannot {verb} conversation {dialog.id}: it is {state}. Begin a new dialog instead")
 
     def _check_member(self, dialog: Endpoint) -> None:
-        if dialog.group is not None and dialog.group is self.group.group:
+        if dialog.group is not None and dialog.group is self.dialog.group:
             return
         raise DialogNotFound(
             f"conversation {dialog.id} does not belong to the group of this transaction; "

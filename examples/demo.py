@@ -179,7 +179,7 @@ def demonstrate(console: Console, path: Path, *, spark: bool) -> bool:
             verdict.problems.append("no worker was killed in the middle")
         console.print(summary(shop, kill, verdict, seconds))
         for problem in verdict.problems[:10]:
-            console.print(f"[red]{problem}[/red]")
+            console.print(problem, style="red", markup=False)
         console.print(
             "[bold green]Verdict: each order once, in order, none missing[/bold green]"
             if verdict.holds
@@ -201,7 +201,7 @@ def main(
     try:
         holds = demonstrate(console, input_, spark=spark)
     except KonverseError as error:
-        console.print(f"[red]{error}[/red]")
+        console.print(str(error), style="red", markup=False)
         raise typer.Exit(2 if isinstance(error, BadInput) else 3) from None
     raise typer.Exit(0 if holds else 1)
 

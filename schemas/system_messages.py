@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from typing import Final
+from xml.parsers.expat import ExpatError, ParserCreate
 from xml.sax.saxutils import escape
 
-from .errors import InvalidState
+from .errors import InvalidState, MalformedRecord
 from .limits import ERROR_CODE_MAX, ERROR_DESCRIPTION_CHARACTERS_MAX
 
 ERROR_NAMESPACE: Final = "http://schemas.microsoft.com/SQL/ServiceBroker/Error"
@@ -36,3 +37,34 @@ def error_body(code: int, description: str) -> bytes:
         f'<?xml version="1.0"?><Error xmlns="{ERROR_NAMESPACE}"><Code>{code}</Code>'
         f"<Description>{text}</Description></Error>"
     ).encode("utf-8", "replace")
+
+
+def read_error(body: bytes) -> tuple[int, str]:
+    """Code and description of a received Error; MalformedRecord when the body is not such a document.
+
+    Codes above 0 are the application's, those below 0 Service Broker's own: the negated number of its error (131).
+    """
+    found: dict[str, str] = {}
+    path: list[str] = []
+
+    def begin(name: str, _attributes: object) -> None:
+        path.append(name)
+        if len(path) == 2:
+            found.setdefault(name, "")
+
+    def text(data: str) -> None:
+        if len(path) == 2:
+            found[path[1]] += data
+
+    def refuse(*_: object) -> None:  # a document type may bring entities, which grow without bound
+        raise MalformedRecord("an Error document with a document type of its own")
+
+    parser = ParserCreate(namespace_separator=" ")
+    parser.StartElementHandler, parser.CharacterDataHandler = begin, text
+    parser.EndElementHandler = lambda _: path.pop()
+    parser.StartDoctypeDeclHandler = refuse
+    try:
+        parser.Parse(body, True)  # noqa: FBT003  # this is all of it
+        return int(found[f"{ERROR_NAMESPACE} Code"]), found[f"{ERROR_NAMESPACE} Description"]
+    except (ExpatError, KeyError, ValueError) as error:
+        raise MalformedRecord(f"the body of an Error is no Error document: {error}") from None

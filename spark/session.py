@@ -8,9 +8,12 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from pkgutil import iter_modules
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from pyspark.sql import SparkSession
+from .requirements import require
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 DISCOVERED: Final = "pyspark_konverse"
 """The module by which Spark finds the format."""
@@ -27,8 +30,12 @@ def local_session(
     """A session on this machine, with filter push-down, few shuffle partitions and without the web page.
 
     `java_home`: a Java 17 or newer; by default JAVA_HOME, else the `java` on PATH. `memory` is the driver's heap.
-    `config` holds further Spark settings, and has the last word. Workers run this very Python.
+    `config` holds further Spark settings, and has the last word. Workers run this very Python. Raises NotInstalled
+    when the extra `spark` is missing.
     """
+    require()
+    from pyspark.sql import SparkSession  # noqa: PLC0415  # it may be absent, and `require` has said how to get it
+
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if java_home is not None:
         os.environ["JAVA_HOME"] = str(Path(java_home))

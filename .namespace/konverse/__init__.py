@@ -1,23 +1,55 @@
 """Service Broker conversations on Kafka: exactly once, in order, whatever dies.
 
-`connect` is the one door; everything else is reached from the `Broker` that it returns.
+`connect` is the one door; everything else is reached from the `Broker` that it returns. The other names are for types,
+and for what a handler receives.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from konverse.bridge.broker import Broker, connect
+    from konverse.bridge.dialog import Dialog
+    from konverse.bridge.reader import Reader
+    from konverse.dialog.transaction import Message, Transaction
+    from konverse.schemas.catalog import DEFAULT, DIALOG_TIMER, END_DIALOG, ERROR
+    from konverse.schemas.system_messages import read_error
 
-__all__ = ["Broker", "connect"]
+__all__ = [
+    "DEFAULT",
+    "DIALOG_TIMER",
+    "END_DIALOG",
+    "ERROR",
+    "Broker",
+    "Dialog",
+    "Message",
+    "Reader",
+    "Transaction",
+    "connect",
+    "read_error",
+]
 __version__ = "0.1.0"
+
+_MODULES: Final = {
+    "Broker": "bridge.broker",
+    "connect": "bridge.broker",
+    "Dialog": "bridge.dialog",
+    "Reader": "bridge.reader",
+    "Message": "dialog.transaction",
+    "Transaction": "dialog.transaction",
+    "DEFAULT": "schemas.catalog",
+    "DIALOG_TIMER": "schemas.catalog",
+    "END_DIALOG": "schemas.catalog",
+    "ERROR": "schemas.catalog",
+    "read_error": "schemas.system_messages",
+}
 
 
 def __getattr__(name: str) -> Any:
-    """Load the door on first use, so that importing one pure module stays cheap."""
-    if name in __all__:
-        from konverse.bridge import broker  # noqa: PLC0415
+    """Load a name's module on first use, so that importing one pure module stays cheap."""
+    if name in _MODULES:
+        from importlib import import_module  # noqa: PLC0415
 
-        return getattr(broker, name)
+        return getattr(import_module(f"konverse.{_MODULES[name]}"), name)
     raise AttributeError(f"module 'konverse' has no attribute {name!r}")

@@ -1,12 +1,44 @@
-"""The options that every command shares: where the servers are, and the database."""
+"""What every command shares: the options that say where the servers are, and the way in."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import sys
+import threading
+from concurrent.futures import Future
+from typing import Annotated, Final
 
 import typer
+
+from konverse.bridge.broker import Broker
+from konverse.bridge.settings import Settings
 
 Kafka = Annotated[str | None, typer.Option("--kafka", help="kafka://host:port (else KONVERSE_KAFKA)")]
 RedisUrl = Annotated[str | None, typer.Option("--redis", help="redis://host:port (else KONVERSE_REDIS)")]
 Database = Annotated[str | None, typer.Option("--database", help="Database (else KONVERSE_DATABASE)")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document instead of tables")]
+
+SILENT_S: Final = 1.0
+"""Whoever waits longer for Kafka is told so."""
+
+
+def connected(kafka: str | None, *, redis: str | None = None, database: str | None = None) -> Broker:
+    """Connect; on a terminal say that it takes long. Ctrl-C ends the waiting at once."""
+    settings = Settings.load(kafka=kafka, redis=redis, database=database)
+    made: Future[Broker] = Future()
+
+    def connect() -> None:
+        try:
+            made.set_result(Broker(settings))
+        except BaseException as error:  # noqa: BLE001  # it is raised where the result is asked for
+            made.set_exception(error)
+
+    # Kafka's client does not return before its time is up; only a thread that nobody waits for can be left there.
+    threading.Thread(target=connect, name="konverse-connect", daemon=True).start()
+    try:
+        return made.result(SILENT_S)
+    except TimeoutError:
+        if sys.stderr.isatty():
+            typer.echo(
+                f"Waiting up to {settings.connect_timeout_s:.0f} s for Kafka at {settings.bootstrap} ...", err=True
+            )
+        return made.result()

@@ -6,19 +6,32 @@ in the entry-point group `konverse.commands`; the name of the entry point is the
 
 from __future__ import annotations
 
+import sys
+import traceback
 from importlib.metadata import entry_points, version
 from typing import Annotated, Any, Final
 
 import typer
 from typer.core import TyperGroup
 
-from konverse.schemas.errors import BadInput, KonverseError, StackError
+from konverse.schemas.errors import BadInput, KafkaUnavailable, KonverseError, RedisUnavailable, StackError, Unavailable
 
 from .show import list_catalog, view
 from .verify import verify
 
 COMMANDS: Final = "konverse.commands"
-_EXIT_CODES: Final[tuple[tuple[type[KonverseError], int], ...]] = ((BadInput, 2), (StackError, 3), (KonverseError, 1))
+_EXIT_CODES: Final[tuple[tuple[type[KonverseError], int], ...]] = (
+    (BadInput, 2),
+    (StackError, 3),
+    (Unavailable, 6),
+    (KonverseError, 7),
+)
+_OPTIONS: Final[dict[type[KonverseError], str]] = {
+    KafkaUnavailable: "the address is that of --kafka, else of KONVERSE_KAFKA or konverse.toml",
+    RedisUnavailable: "the address is that of --redis, else of KONVERSE_REDIS or konverse.toml",
+}
+_BUG: Final = 70
+"""EX_SOFTWARE of sysexits.h: what nobody foresaw. 1 is left to `verify`, which has refuted something then."""
 
 
 class KonverseGroup(TyperGroup):
@@ -32,12 +45,26 @@ class KonverseGroup(TyperGroup):
             if ctx.params.get("debug"):
                 raise
             typer.echo(f"konverse: {error}", err=True)
+            for remedy in _remedies(error):
+                typer.echo(f"konverse: {remedy}", err=True)
             raise typer.Exit(exit_code(error)) from error
+        except Exception as error:
+            if hasattr(error, "exit_code") or isinstance(error, typer.Abort | BrokenPipeError):
+                raise  # wrong usage, and other ends that typer knows
+            traceback.print_exc()
+            raise typer.Exit(_BUG) from error
 
 
 def exit_code(error: KonverseError) -> int:
-    """Return the exit code of an error: 2 for bad input, 3 for the local stack, 1 for the rest."""
+    """Return the exit code of an error; docs/operating.md has the table."""
     return next(code for kind, code in _EXIT_CODES if isinstance(error, kind))
+
+
+def _remedies(error: KonverseError) -> list[str]:
+    """The option to look at, and what other packages know: modules of their commands may have a function `remedy`."""
+    own = [text for kind, text in _OPTIONS.items() if isinstance(error, kind)]
+    found = (getattr(sys.modules[command.module], "remedy", None) for command in entry_points(group=COMMANDS))
+    return own + [text for remedy in found if remedy is not None and (text := remedy(error))]
 
 
 def _print_version(wanted: bool) -> None:
@@ -49,7 +76,9 @@ def _print_version(wanted: bool) -> None:
 app = typer.Typer(
     cls=KonverseGroup,
     no_args_is_help=True,
-    epilog="Exit codes: 0 done, 1 failed, 2 wrong usage or names, 3 the local stack cannot run, 130 interrupted.",
+    epilog="Exit codes: 0 done, 1 (verify) refuted, 2 wrong usage or names, 3 the local stack cannot run, 4 (stack) a "
+    "server is dead, 5 (stack) no such stack, 6 Kafka or Redis does not answer, 7 another failure, 70 a bug, "
+    "130 interrupted.",
 )
 
 

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 from uuid import UUID
 
 import redis
 import typer
-from rich.console import Console
-from rich.table import Table
 
-from konverse.bridge.broker import Broker, connect
+from konverse.bridge.broker import Broker
 from konverse.bridge.view import Header, ViewStore, reading
 from konverse.dialog.view import Row
 from konverse.schemas.catalog import Contract, MessageType, Queue, Service
-from konverse.schemas.errors import DialogNotFound
+from konverse.schemas.errors import DialogNotFound, InvalidSettings
 
-from .connection import AsJson, Database, Kafka, RedisUrl
+from .connection import AsJson, Database, Kafka, RedisUrl, connected
+from .tables import print_json, print_table
 
-ROWS_SHOWN = 50
+ROWS_SHOWN: Final = 50
+DATABASES_SHOWN: Final = 10
+NOT_YET: Final = ("timer_due_ms", "attempts")
+"""Fields of a row that nothing fills yet."""
 
 Where = tuple[str, int]
 
@@ -36,7 +37,9 @@ def view(
 
     Nothing rests on the view; where it is missing, the owner of the partition writes it again.
     """
-    with connect(kafka, redis=redis_url, database=database) as broker:
+    with connected(kafka, redis=redis_url, database=database) as broker:
+        if not broker.settings.redis:
+            raise InvalidSettings("no Redis was named: give --redis redis://host:port, or set KONVERSE_REDIS")
         try:
             conversation = _conversation(what)
             if conversation is not None:
@@ -53,29 +56,44 @@ def list_catalog(
     as_json: AsJson = False,  # a flag of the command line
 ) -> None:
     """List message types, contracts, queues and services of a database."""
-    with connect(kafka, database=database) as broker:
+    with connected(kafka, database=database) as broker:
         catalog = broker.catalog
-        found: dict[str, list[dict[str, str]]] = {
-            "message types": [{"name": m.name, "validation": m.validation} for m in catalog.all(MessageType)],
+        found: dict[str, list[dict[str, Any]]] = {
+            "message_types": [asdict(m) for m in catalog.all(MessageType)],
             "contracts": [
-                {"name": c.name, "sent by": ", ".join(f"{k}: {v.value}" for k, v in c.sent_by.items())}
+                {"name": c.name, "sent_by": {name: side.value for name, side in c.sent_by.items()}}
                 for c in catalog.all(Contract)
             ],
-            "queues": [{"name": q.name, "topic": q.topic, "partitions": str(q.partitions)} for q in catalog.all(Queue)],
-            "services": [
-                {"name": s.name, "queue": s.queue, "contracts": ", ".join(s.contracts)} for s in catalog.all(Service)
-            ],
+            "queues": [{"name": q.name, "partitions": q.partitions, "topic": q.topic} for q in catalog.all(Queue)],
+            "services": [asdict(s) for s in catalog.all(Service)],
         }
+        missing = None if found["queues"] else no_queue(broker)
     if as_json:
-        typer.echo(json.dumps(found, indent=2))
-        return
-    for title, rows in found.items():
-        table = Table(title=title, title_justify="left")
-        for name in rows[0] if rows else ():
-            table.add_column(name)
-        for row in rows:
-            table.add_row(*row.values())
-        Console().print(table)
+        print_json(found)
+    else:
+        for title, rows in found.items():
+            if rows:
+                columns = dict.fromkeys(name.replace("_", " ") for name in rows[0])
+                print_table(title.replace("_", " "), columns, ([_cell(cell) for cell in row.values()] for row in rows))
+    if missing:
+        typer.echo(f"konverse: {missing}", err=True)
+
+
+def no_queue(broker: Broker) -> str:
+    """What to say of a database without queues: its name may be mistyped."""
+    known = broker.catalog.databases()
+    more = f" and {len(known) - DATABASES_SHOWN} more" if len(known) > DATABASES_SHOWN else ""
+    databases = (", ".join(known[:DATABASES_SHOWN]) or "none yet") + more
+    return (
+        f"there is no queue in database {broker.database!r} (databases: {databases}); "
+        "name another with --database or KONVERSE_DATABASE"
+    )
+
+
+def _cell(value: Any) -> object:
+    if isinstance(value, dict):
+        return "\n".join(f"{name}: {side}" for name, side in value.items())
+    return "\n".join(value) if isinstance(value, list | tuple) else value
 
 
 def _conversation(text: str) -> UUID | None:
@@ -104,60 +122,57 @@ def _show_queue(store: ViewStore, queue: Queue, *, as_json: bool) -> None:
     rows = [((queue.name, number), row) for number in range(queue.partitions) for row in store.rows(number)]
     if as_json:
         partitions = {number: asdict(header) if header else None for number, header in headers.items()}
-        typer.echo(json.dumps({"partitions": partitions, "conversations": [_as_dict(*pair) for pair in rows]}))
+        print_json({"partitions": partitions, "conversations": [_as_dict(*pair) for pair in rows]})
         return
-    table = Table(title=f"Queue {queue.name}", title_justify="left")
-    for name in ("partition", "owner", "journal", "claim", "conversations", "unread"):
-        table.add_column(name, justify="right")
-    for number, header in headers.items():
-        table.add_row(str(number), *_header_cells(header))
-    Console().print(table)
+    columns = dict.fromkeys(("partition", "owner", "journal", "claim", "conversations", "unread"))
+    print_table(f"Queue {queue.name}", columns, ((number, *_header_cells(h)) for number, h in headers.items()))
     _print_rows(rows)
 
 
-def _header_cells(header: Header | None) -> tuple[str, ...]:
+def _header_cells(header: Header | None) -> tuple[object, ...]:
     if header is None:
         return ("unknown", "", "", "", "")
-    state = "" if header.complete else " (being written)"
-    owner = header.owner[:8] + state
-    return (owner, str(header.journal_offset), str(header.claim_offset), str(header.open), str(header.unread))
+    owner = header.owner[:8] + ("" if header.complete else " (being written)")
+    return (owner, header.journal_offset, header.claim_offset, header.open, header.unread)
 
 
 def _show_rows(rows: list[tuple[Where, Row]], *, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps([_as_dict(*pair) for pair in rows]))
+        print_json([_as_dict(*pair) for pair in rows])
     else:
         _print_rows(rows)
 
 
 def _print_rows(rows: list[tuple[Where, Row]]) -> None:
-    table = Table(title=f"{len(rows):,} conversation endpoints", title_justify="left")
-    for name in ("conversation", "side", "partition", "state", "send seq", "receive seq", "consumed", "unread"):
-        whole = name == "conversation"  # it is to be copied
-        table.add_column(name, justify="left" if whole else "right", no_wrap=whole, min_width=36 if whole else None)
-    for (queue, partition), row in rows[:ROWS_SHOWN]:
-        sequence = "-" if row.send_sequence < 0 else str(row.send_sequence)
-        unread = f"{row.unread}{' + error' if row.error_waits else ''}"
-        table.add_row(
-            str(row.conversation),
-            row.role.name.lower(),
-            f"{queue}/{partition}",
-            f"{row.state.code} {row.state.name.lower()}",
-            sequence,
-            str(row.receive_sequence),
-            str(row.consumed),
-            unread,
-        )
-    Console().print(table)
+    """The conversation stands whole, to be copied; what else --json has is left out."""
+    columns: dict[str, int | None] = {"conversation": 36, "side": 6, "state": 2}
+    columns |= {"sent": 4, "received": 8, "unread": 6, "in": None}
+    print_table(
+        f"{len(rows):,} conversation endpoint{'' if len(rows) == 1 else 's'}",
+        columns,
+        (
+            (
+                row.conversation,
+                "target" if row.role else "init",
+                row.state.code,
+                "-" if row.send_sequence < 0 else f"{row.send_sequence:,}",
+                row.receive_sequence,
+                f"{row.unread:,}{' +error' if row.error_waits else ''}",
+                f"{queue}/{partition}",
+            )
+            for (queue, partition), row in rows[:ROWS_SHOWN]
+        ),
+    )
     if len(rows) > ROWS_SHOWN:
         typer.echo(f"… and {len(rows) - ROWS_SHOWN:,} more; --json prints all")
 
 
 def _as_dict(where: Where, row: Row) -> dict[str, Any]:
+    fields = {name: value for name, value in row._asdict().items() if name not in NOT_YET}
     return {
         "queue": where[0],
         "partition": where[1],
-        **row._asdict(),
+        **fields,
         "conversation": str(row.conversation),
         "role": row.role.name,
         "state": row.state.name,

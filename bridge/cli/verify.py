@@ -2,28 +2,31 @@
 
 from __future__ import annotations
 
-import json
 from typing import Annotated, Any, Final
 
 import redis
 import typer
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-from rich.table import Table
 
-from konverse.bridge.broker import Broker, connect
+from konverse.bridge.broker import Broker
 from konverse.bridge.verifier.check import KINDS, Finding, PartitionVerdict
 from konverse.bridge.verifier.reading import Views
 from konverse.bridge.verifier.shown import read_view
 from konverse.bridge.view import connect_redis, reading
 from konverse.schemas.catalog import Queue
+from konverse.schemas.errors import QueueNotFound, RedisUnavailable
 
-from .connection import AsJson, Database, Kafka, RedisUrl
+from .connection import AsJson, Database, Kafka, RedisUrl, connected
+from .show import no_queue
+from .tables import print_json, print_table
 
 FINDINGS_SHOWN: Final = 20
-COUNTED: Final = ("conversations", "accepted", "consumed", "unread", "outputs", "duplicates", "void", "undecodable")
+COUNTED: Final = ("conversations", "accepted", "consumed", "unread", "outputs", "duplicates")
 """What is said of a partition: properties of `PartitionVerdict`."""
+
+RARE: Final = ("void", "undecodable")
+"""What is said only where there is some."""
 
 
 def verify(
@@ -36,16 +39,19 @@ def verify(
     """Read the logs of queues and prove or refute: each message once, in order, none missing, every output delivered.
 
     A second implementation of the protocol does this; it shares nothing with the first but the record layouts. The
-    system may work meanwhile. With a Redis, the view is compared too. Exit code 1: refuted.
+    system may work meanwhile. With a Redis, the view is compared too; when it does not answer and --redis was not
+    given, that is said and the logs are verified. Exit code 1: refuted.
     """
-    with connect(kafka, redis=redis_url, database=database) as broker:
+    with connected(kafka, redis=redis_url, database=database) as broker:
         chosen = [broker.catalog.get(Queue, name) for name in queues] if queues else broker.catalog.all(Queue)
-        views = _views(broker.settings.redis, chosen) if broker.settings.redis else {}
-        verdicts, findings = _run(broker, chosen, views, quiet=as_json)
+        if not chosen:
+            raise QueueNotFound(no_queue(broker))
+        views = _views(broker.settings.redis, chosen, required=redis_url is not None)
+        verdicts, findings = _run(broker, chosen, views or {}, quiet=as_json)
     if as_json:
-        typer.echo(json.dumps(_as_dict(verdicts, findings), indent=2))
+        print_json({"view_compared": views is not None, **_as_dict(verdicts, findings)})
     else:
-        _print(verdicts, findings)
+        _print(chosen, verdicts, findings)
     if findings:
         raise typer.Exit(1)
 
@@ -56,40 +62,50 @@ def _run(
     verification = broker.verification(queues)
     columns = (TextColumn("Reading"), BarColumn(), MofNCompleteColumn(), TextColumn("records"))
     try:
-        with Progress(*columns, console=Console(stderr=True), transient=True, disable=quiet) as progress:
+        console = Console(stderr=True)
+        quiet = quiet or not console.is_terminal
+        with Progress(*columns, console=console, transient=True, disable=quiet) as progress:
             task = progress.add_task("", total=verification.records)
             return verification.run(lambda count: progress.advance(task, count), views)
     finally:
         verification.close()
 
 
-def _views(url: str, queues: list[Queue]) -> Views:
+def _views(url: str | None, queues: list[Queue], *, required: bool) -> Views | None:
+    """What Redis shows; None when there is no Redis, or none that answers and nobody insists on it."""
+    if not url:
+        return None
     try:
         with connect_redis(url) as client:
             found = {(queue.topic, n): read_view(client, queue, n) for queue in queues for n in range(queue.partitions)}
     except redis.RedisError as error:
-        raise reading(error, url) from None
+        unavailable: RedisUnavailable = reading(error, url)
+        if required:
+            raise unavailable from None
+        typer.echo(f"konverse: the view is not compared: {unavailable}", err=True)
+        return None
     return {place: shown for place, shown in found.items() if shown is not None}
 
 
 def _as_dict(verdicts: list[PartitionVerdict], findings: list[Finding]) -> dict[str, Any]:
     return {
         "holds": not findings,
-        "partitions": {v.place.name: {name: getattr(v, name) for name in COUNTED} for v in verdicts},
+        "partitions": {v.place.name: {name: getattr(v, name) for name in (*COUNTED, *RARE)} for v in verdicts},
         "findings": [
             {"rule": f.rule, "kind": KINDS[f.rule], "partition": f.partition, "text": f.text} for f in findings
         ],
     }
 
 
-def _print(verdicts: list[PartitionVerdict], findings: list[Finding]) -> None:
+def _print(queues: list[Queue], verdicts: list[PartitionVerdict], findings: list[Finding]) -> None:
     console = Console()
-    table = Table("partition", *COUNTED)
-    for column in table.columns[1:]:
-        column.justify = "right"
-    for verdict in verdicts:
-        table.add_row(escape(verdict.place.name), *(f"{getattr(verdict, name):,}" for name in COUNTED))
-    console.print(table)
+    names = {queue.topic: queue.name for queue in queues}
+    rows = [(f"{names[v.place.topic]}/{v.place.partition}", *(getattr(v, name) for name in COUNTED)) for v in verdicts]
+    print_table("What the logs say", dict.fromkeys(("partition", *COUNTED)), rows)
+    for (name, *_), verdict in zip(rows, verdicts, strict=True):
+        for rare in RARE:
+            if getattr(verdict, rare):
+                typer.echo(f"{name}: {getattr(verdict, rare):,} {rare} journal records")
     for finding in findings[:FINDINGS_SHOWN]:
         console.print(f"{finding.partition}: {KINDS[finding.rule]} ({finding.rule}): {finding.text}", markup=False)
     if len(findings) > FINDINGS_SHOWN:

@@ -57,6 +57,8 @@ NOTHING: Any = None
 NUMBER: Any = 1.5
 ID = uuid.UUID(int=7)
 NO_MAPPING: Any = ["a type"]
+MISSPELT: Any = {"partition": 3}
+BYTES: Any = b"x"
 
 
 @pytest.fixture(scope="module")
@@ -87,6 +89,12 @@ REFUSED: Final[dict[str, tuple[Callable[[Broker], object], type[KonverseError], 
         ContractNotFound,
         8425,
         "does not accept",
+    ),
+    "no contract, to a target that does not list the one named DEFAULT": (
+        lambda b: b.begin_dialog(SHOP_SERVICE, ORDER_SERVICE),
+        ContractNotFound,
+        8425,
+        "contracts=['DEFAULT']",
     ),
     "a service on an unknown queue": (lambda b: b.create_service("new", queue="?"), QueueNotFound, 15151, "queue '?'"),
     "a service with an unknown contract": (
@@ -183,7 +191,10 @@ REFUSED: Final[dict[str, tuple[Callable[[Broker], object], type[KonverseError], 
         "argument 'conversation_id'",
     ),
     "a conversation that others have": (
-        lambda b: (begin(b, conversation_id=ID), b.begin_dialog(SHOP_SERVICE, ORDER_SERVICE, conversation_id=ID)),
+        lambda b: (
+            begin(b, conversation_id=ID),
+            b.begin_dialog(ORDER_SERVICE, ORDER_SERVICE, ORDERING, conversation_id=ID),
+        ),
         BadInput,
         None,
         "was begun from",
@@ -197,6 +208,26 @@ REFUSED: Final[dict[str, tuple[Callable[[Broker], object], type[KonverseError], 
         None,
         "'contracts'",
     ),
+    "an argument with another name": (
+        lambda b: b.create_queue("new", **MISSPELT),
+        BadInput,
+        None,
+        "create_queue takes no argument 'partition'; did you mean 'partitions'?",
+    ),
+    "an argument too few": (
+        lambda b: b.create_service(*["new"]),  # type: ignore[call-arg]
+        BadInput,
+        None,
+        "create_service needs the argument 'queue'; write queue=…",
+    ),
+    "an argument without its name": (
+        lambda b: b.create_queue(*["new", 3]),  # type: ignore[arg-type]
+        BadInput,
+        None,
+        "its arguments are name, partitions",
+    ),
+    "a body instead of a type": (lambda b: begin(b).send(BYTES), BadInput, None, "the body is the second"),
+    "an end by hand": (lambda b: begin(b).send(konverse.END_DIALOG), NotInContract, 8431, "use `end`"),
     "half a partition": (lambda b: b.create_queue("new", partitions=NUMBER), BadInput, None, "argument 'partitions'"),
     "half a message": (lambda b: b.reader("Orders", max_messages=NUMBER), BadInput, None, "argument 'max_messages'"),
     "no time": (lambda b: b.reader("Orders", timeout=math.nan), BadInput, None, "argument 'timeout'"),
@@ -288,7 +319,7 @@ def both(servers: Servers, database: str) -> Iterator[tuple[Transaction, Endpoin
             fill(reader, 2)
             first, second = next(reader), next(reader)
             with second, first:
-                yield first, first.group, second.group
+                yield first, first.dialog, second.dialog
 
 
 @pytest.mark.parametrize(

@@ -67,12 +67,13 @@ def test_a_broker_that_was_closed_says_so_whatever_is_asked_of_it(servers: Serve
         lambda: dialog.send(ORDER, b"late"),
         dialog.end,
         lambda: reader.wait_for_partitions(1),
+        lambda: list(reader),
+        lambda: reader.run(print),
     ]
     for call in calls:
         with pytest.raises(BrokerClosed, match="was closed"):
             call()
     assert reader.closed
-    assert list(reader) == []
     for close in (broker.close, reader.close, broker.close, reader.settle):
         close()
     broker.flush()  # nothing is left to wait for

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import uuid
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
 
 import konverse
-from konverse.dialog.transaction import Message, Transaction
+from konverse.dialog.transaction import Message
 from konverse.schemas.catalog import DEFAULT, END_DIALOG
 from konverse.schemas.envelope import HEADER, decode, encode_envelope
 from konverse.schemas.limits import BODY_BYTES_MAX
@@ -38,25 +39,49 @@ from tests.kit.workers import Job, Worker
 pytestmark = pytest.mark.stack
 
 
-def test_the_conversation_of_the_readme_works(
-    servers: Servers, database: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def readme(beginning: str, servers: Servers, database: str) -> str:
+    """The README's program that begins so, for these servers and without endless patience."""
     text = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
     blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    program = next(block for block in blocks if "konverse.connect(" in block)
+    program: str = next(block for block in blocks if block.startswith(f"import konverse\n\n{beginning}"))
     for printed, real in (
         ('"kafka://localhost:9092"', repr(f"kafka://{servers.bootstrap}")),
         ('"redis://localhost:6379"', repr(servers.redis_url)),
         ('database="sales"', f"database={database!r}"),
+        ('reader("Orders")', 'reader("Orders", timeout=2)'),
     ):
-        assert printed in program
         program = program.replace(printed, real)
-    exec(compile(program, "README.md", "exec"), {})
-    assert capsys.readouterr().out.splitlines() == [
-        "//sales/Order 0 b'three coffee cups'",
-        f"{RECEIPT} b'accepted'",
-        f"{END_DIALOG} b''",
-    ]
+    return program
+
+
+def test_the_conversation_of_the_readme_works_as_often_as_it_is_run(
+    servers: Servers, database: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(2):
+        exec(compile(readme("broker =", servers, database), "README.md", "exec"), {})
+        assert capsys.readouterr().out.splitlines() == [
+            "//sales/Order 0 b'three coffee cups'",
+            f"{RECEIPT} b'accepted'",
+            f"{END_DIALOG} b''",
+        ]
+
+
+def test_the_worker_of_the_readme_works(servers: Servers, database: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        fine, empty, failed, ended = (begin(broker) for _ in range(4))
+        for dialog, body in ((fine, b"x"), (empty, b""), (failed, b"x"), (ended, b"x")):
+            dialog.send(ORDER, body)
+        broker.flush()
+        failed.end(error=7, description="changed <our> minds")
+        ended.end()
+        broker.flush()
+        drain(broker, "Shop")  # passes the ends on
+        exec(compile(readme("\ndef answer", servers, database), "README.md", "exec"), {})
+        assert capsys.readouterr().out == "ended with error 7 changed <our> minds\n"
+        answers = {message.dialog.id: message for message in drain(broker, "Shop")}
+    assert (answers[fine.id].type, answers[empty.id].type) == (RECEIPT, konverse.ERROR)
+    assert konverse.read_error(answers[empty.id].body) == (4711, "an order without a body")
 
 
 def test_orders_are_answered_and_both_sides_end(servers: Servers, database: str) -> None:
@@ -76,7 +101,7 @@ def test_orders_are_answered_and_both_sides_end(servers: Servers, database: str)
             with transaction:
                 for message in transaction:
                     transaction.send(message.dialog, RECEIPT, b"ok " + message.body)
-                transaction.end(transaction.group)
+                transaction.end(transaction.dialog)
     taken: list[Message] = []
     with broker.reader("Shop", timeout=1) as reader:
         for transaction in reader:
@@ -147,14 +172,11 @@ def test_a_handler_that_raises_gets_the_same_messages_again(servers: Servers, da
             fill(reader, 3)
             before: list[Message] = []
 
-            def handler(transaction: Transaction) -> None:
+            with suppress(LookupError), next(reader) as transaction:
                 before.extend(transaction)
                 transaction.send(before[0].dialog, RECEIPT, b"never sent")
                 transaction.end(before[0].dialog)
                 raise LookupError
-
-            with pytest.raises(LookupError):
-                reader.run(handler)
             with next(reader) as transaction:
                 again = list(transaction)
                 transaction.send(again[0].dialog, RECEIPT, b"sent")
@@ -171,9 +193,9 @@ def test_a_message_keeps_its_id_when_another_reader_gets_it_again(servers: Serve
         for _ in range(2):
             with broker.reader("Orders", timeout=DEADLINE_S) as reader:
                 fill(reader, 12)
-                transaction = next(reader)
-                seen.append({message.id for message in transaction})
-                transaction.__exit__(LookupError, LookupError(), None)
+                with suppress(LookupError), next(reader) as transaction:
+                    seen.append({message.id for message in transaction})
+                    raise LookupError
         taken = receive(broker, "Orders", 12)
     assert len({m.id for m in taken}) == 12
     assert all(ids <= {m.id for m in taken} for ids in seen)
@@ -197,7 +219,7 @@ def test_dialogs_that_are_related_are_received_together(servers: Servers, databa
             while sum(map(len, groups)) < 5:
                 with next(reader) as transaction:
                     groups.append({message.dialog.id for message in transaction})
-                    assert {member.group_id for member in transaction.members} == {transaction.group.group_id}
+                    assert {member.group_id for member in transaction.members} == {transaction.dialog.group_id}
     assert sorted(map(len, groups)) == [1, 4]
     assert {first.id, *(dialog.id for dialog in related)} in groups
 
@@ -325,10 +347,11 @@ def test_bytearray_and_memoryview_are_bodies_too(servers: Servers, database: str
         assert [m.body for m in receive(broker, "Orders", 2)] == [b"one", b"two"]
 
 
-def test_the_default_contract_and_type_need_no_catalog(servers: Servers, database: str) -> None:
+def test_the_default_contract_and_type_need_not_be_created(servers: Servers, database: str) -> None:
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
-        dialog = broker.begin_dialog(SHOP_SERVICE, ORDER_SERVICE)
+        broker.create_service("//sales/Anything", queue="Orders", contracts=[DEFAULT])
+        dialog = broker.begin_dialog(SHOP_SERVICE, "//sales/Anything")
         dialog.send()
         dialog.send(body=b"x")
         taken = receive(broker, "Orders", 2)

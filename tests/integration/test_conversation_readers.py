@@ -7,10 +7,12 @@ import uuid
 import pytest
 
 from konverse.dialog.transaction import Transaction
+from konverse.schemas.errors import InvalidState
 from tests.kit.servers import Servers
 from tests.kit.shop import (
     DEADLINE_S,
     ORDER,
+    RECEIPT,
     begin,
     connected,
     drain,
@@ -136,9 +138,25 @@ def test_a_transaction_that_is_left_as_it_was_is_handed_out_again(servers: Serve
 def test_a_reader_without_patience_still_takes_what_waits(servers: Servers, database: str) -> None:
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
+        for options in ({}, {"partitions": (0,)}):
+            begin(broker).send(ORDER, b"x")
+            broker.flush()
+            bodies: list[bytes] = []
+            with broker.reader("Orders", timeout=0, **options) as reader:  # type: ignore[arg-type]
+                for transaction in reader:
+                    with transaction:
+                        bodies += [message.body for message in transaction]
+            assert bodies == [b"x"]
+
+
+def test_a_transaction_is_worked_on_in_its_with_block_alone(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
         begin(broker).send(ORDER, b"x")
         broker.flush()
-        for options in ({}, {"partitions": (0,)}):
-            with broker.reader("Orders", timeout=0, **options) as reader:  # type: ignore[arg-type]
-                bodies = [message.body for transaction in reader for message in transaction]
-            assert bodies == [b"x"]
+        with broker.reader("Orders", timeout=DEADLINE_S) as reader:
+            transaction = next(reader)
+            with pytest.raises(InvalidState, match="write `with transaction:`"):
+                transaction.send(transaction.dialog, RECEIPT, b"never")
+            with transaction:
+                transaction.send(transaction.dialog, RECEIPT, b"sent")

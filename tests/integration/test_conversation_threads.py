@@ -54,7 +54,7 @@ def test_handlers_of_several_conversations_run_at_the_same_time_and_of_one_never
     handled: Counter[uuid.UUID] = Counter()
 
     def handler(transaction: Transaction) -> None:
-        dialog = transaction.group
+        dialog = transaction.dialog
         with lock:
             assert dialog.id not in active
             active.add(dialog.id)
@@ -79,7 +79,36 @@ def test_handlers_of_several_conversations_run_at_the_same_time_and_of_one_never
         assert bodies == {uuid.UUID(bytes=c): [b"%d" % n for n in range(20)] for c in sent}
 
 
-def test_a_handler_that_raises_ends_run_while_the_other_threads_have_nothing_to_do(
+def test_a_handler_that_fails_stops_nothing_and_is_logged_with_its_messages(
+    servers: Servers, database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    failing: list[str] = []
+    done: set[bytes] = set()
+
+    def handler(transaction: Transaction) -> None:
+        for message in transaction:
+            if message.body == b"order 0" and len(failing) < 3:
+                failing.append(message.id)
+                raise LookupError("no such article")
+            transaction.send(message.dialog, RECEIPT, message.body)
+            done.add(message.body)
+
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        send_orders(broker, dialogs=3, messages=3)
+        with broker.reader("Orders", timeout=1) as reader:
+            reader.run(handler, threads=2)
+        assert (
+            sorted(m.body for m in receive(broker, "Shop", 3)) == sorted(done) == [b"order 0", b"order 1", b"order 2"]
+        )
+    assert len(failing) == 3
+    (said,) = [record for record in caplog.records if "a handler of queue 'Orders' failed" in record.message]
+    assert failing[0] in said.message
+    assert said.exc_info is not None
+    assert isinstance(said.exc_info[1], LookupError)
+
+
+def test_what_is_no_exception_ends_run_while_the_other_threads_have_nothing_to_do(
     servers: Servers, database: str
 ) -> None:
     raised = threading.Event()
@@ -87,16 +116,27 @@ def test_a_handler_that_raises_ends_run_while_the_other_threads_have_nothing_to_
     def handler(transaction: Transaction) -> None:
         if not raised.is_set():
             raised.set()
-            raise LookupError("once")
+            raise SystemExit("once")
 
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
         send_orders(broker, dialogs=1, messages=1)
         with broker.reader("Orders") as reader:  # without a timeout: nothing else ends it
-            with ThreadPoolExecutor(1) as pool, pytest.raises(LookupError, match="once"):
+            with ThreadPoolExecutor(1) as pool, pytest.raises(SystemExit, match="once"):
                 pool.submit(reader.run, handler, threads=3).result(DEADLINE_S)
             with next(reader) as transaction:
                 assert [message.sequence for message in transaction] == [0], "the message waits as before"
+
+
+def test_a_reader_that_can_get_no_partition_is_told_of(
+    servers: Servers, database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker, partitions=2)
+        for _ in range(3):
+            assert "some get none" not in caplog.text
+            broker.reader("Orders")
+    assert "3 readers of this process share 2 partitions of queue 'Orders': some get none" in caplog.text
 
 
 def test_closing_a_reader_ends_its_run(servers: Servers, database: str) -> None:
@@ -107,7 +147,8 @@ def test_closing_a_reader_ends_its_run(servers: Servers, database: str) -> None:
         reader.wait_for_partitions(1, DEADLINE_S)
         reader.close()
         assert running.result(DEADLINE_S) is None
-        assert list(reader) == []
+        with pytest.raises(BrokerClosed, match="was closed; make another"):
+            list(reader)
         with pytest.raises(BrokerClosed):
             reader.wait_for_partitions(1)
 
@@ -204,7 +245,8 @@ def test_a_forked_child_is_told_to_connect_again_and_the_parent_goes_on(servers:
             assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
             dialog.send(ORDER, b"still from the parent")
             dialog.flush()
-            assert sum(len(list(transaction)) for transaction in reader) >= 1
+            with next(reader) as transaction:
+                assert len(list(transaction)) >= 1
 
 
 def _refused_in_a_child(broker: Broker, dialog: Dialog, reader: Reader) -> int:

@@ -56,9 +56,9 @@ def test_a_stack_goes_up_is_found_shown_and_goes_down(stack: StackCommand, tmp_p
 def test_without_a_stack_down_is_fine_and_status_and_logs_say_so(stack: StackCommand) -> None:
     assert stack.run("down")[:2] == (0, "Nothing was running.\n")
     code, out, _ = stack.run("status")
-    assert (code, out) == (5, "There is no stack. Start one with: konverse stack up\n")
-    code, _, err = stack.run("logs")
-    assert (code, err) == (3, "konverse: There is no stack. Start one with: konverse stack up\n")
+    assert (code, out) == (5, "There is no stack 'default'. Start one with: konverse stack up\n")
+    code, _, err = stack.run("logs", "--name", "nope")
+    assert (code, err) == (5, "konverse: There is no stack 'nope'. Start one with: konverse stack up --name nope\n")
 
 
 def test_dead_servers_are_shown_and_the_next_up_starts_them_again(stack: StackCommand) -> None:
@@ -81,11 +81,14 @@ def test_kept_data_are_there_again(stack: StackCommand) -> None:
     admin = AdminClient({"bootstrap.servers": first["bootstrap"], "log_level": 0})
     admin.create_topics([NewTopic("kept", 1)])["kept"].result()
     redis.Redis.from_url(first["redis_url"]).set("kept", "yes")
-    assert stack.run("down", "--keep-data")[0] == 0
+    stopped = "The stack 'default' is stopped, its data are kept. Start it again with: konverse stack up\n"
+    assert stack.run("down", "--keep-data")[:2] == (0, stopped)
+    assert stack.run("status")[:2] == (5, stopped)
 
     again = stack.json("up", "--redis-aof")
     assert "kept" in AdminClient({"bootstrap.servers": again["bootstrap"]}).list_topics(timeout=5).topics
     assert redis.Redis.from_url(again["redis_url"]).get("kept") == b"yes"
+    assert [again[name] for name in ("bootstrap", "redis_url")] == [first[name] for name in ("bootstrap", "redis_url")]
 
 
 def test_the_logs_are_shown_and_followed(stack: StackCommand) -> None:
@@ -144,6 +147,16 @@ def test_ports_that_were_asked_for_are_used(stack: StackCommand) -> None:
         each.close()
     up = stack.json("up", "--kafka-port", str(kafka_port), "--redis-port", str(redis_port))
     assert (up["bootstrap"], up["redis_url"]) == (f"127.0.0.1:{kafka_port}", f"redis://127.0.0.1:{redis_port}/0")
+    assert stack.json("up", "--kafka-port", str(kafka_port))["found"] is True
+    for option, what, port in (("--kafka-port", "Kafka", kafka_port), ("--redis-port", "Redis", redis_port)):
+        code, out, err = stack.run("up", option, "9092")
+        assert (code, out) == (2, "")
+        assert f"has {what} on port {port}, not 9092" in err
+
+
+def test_one_port_for_both_is_refused(stack: StackCommand) -> None:
+    code, _, err = stack.run("up", "--kafka-port", "23456", "--redis-port", "23456")
+    assert (code, err) == (2, "konverse: Kafka and Redis cannot both have port 23456. Give each its own.\n")
 
 
 def test_a_folder_with_other_things_is_left_alone(stack: StackCommand, tmp_path: Path) -> None:

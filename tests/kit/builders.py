@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -269,13 +269,17 @@ def _living(side: Side, role: Role, conversation: bytes) -> Endpoint:
     return endpoint
 
 
-def of(side: Side, endpoint: Endpoint, rule: Rule | None = None) -> Transaction:
+def of(
+    side: Side, endpoint: Endpoint, rule: Rule | None = None, done: Callable[[Transaction, bool], None] | None = None
+) -> Transaction:
     """A transaction with all that waits for the group of an endpoint."""
     for member in endpoint.members:
         member.held = False
     side.state.ready.clear()
     side.state.ready.append(endpoint)
-    transaction = Staging(side.state, rule or anything, OwnerSettings()).take()
+    staging = Staging(side.state, rule or anything, OwnerSettings())
+    staging.scope.done = done
+    transaction = staging.take()
     assert transaction is not None, "nothing waits for the group"
     return transaction
 

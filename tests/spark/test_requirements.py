@@ -24,6 +24,23 @@ except Exception as error:
 """
 
 
+SESSION_WITHOUT_PYSPARK = """
+import sys
+sys.modules["pyspark"] = sys.modules["pyspark.sql"] = None
+from konverse.spark.session import local_session
+try:
+    local_session("sales")
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+
+
+def test_a_session_without_pyspark_is_refused_with_the_extra() -> None:
+    done = subprocess.run([sys.executable, "-c", SESSION_WITHOUT_PYSPARK], check=True, capture_output=True, text=True)
+    assert done.stdout.startswith("NotInstalled the Spark side of konverse needs pyspark")
+    assert "konverse[spark]" in done.stdout
+
+
 @pytest.mark.parametrize("version", ["4.1.0", "4.3.0", "5.0.0.dev1", "4.10.2"])
 def test_a_new_enough_spark_is_taken(version: str) -> None:
     requirements.require_version(version)

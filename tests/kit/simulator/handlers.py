@@ -81,7 +81,7 @@ class Work:
         if world.choices.chance(world.swarm.raising):
             return Progress.FAILED
         if world.choices.chance(world.swarm.slow):
-            grouped = self.transaction.group.group is not None
+            grouped = self.transaction.dialog.group is not None
             most = world.swarm.steps if grouped else SLEEP_STEPS_MAX
             self.asleep_until = world.steps + world.choices.choose(most)
         return Progress.WORKING

@@ -34,7 +34,11 @@ def test_settings_come_from_arguments_then_the_environment_then_the_file(
         ({"kafka": "kafka://"}, "setting 'kafka'.*must look like kafka://host:port"),
         ({"send_timeout_s": 0}, "setting 'send_timeout_s'.*KONVERSE_SEND_TIMEOUT_S.*greater than 0"),
         ({"group_protocol": "newest"}, "setting 'group_protocol'.*'consumer' or 'classic'"),
-        ({"colour": "blue"}, "setting 'colour'"),
+        ({"kafka": "kafka://host:port"}, "setting 'kafka'.*[Pp]ort"),
+        ({"kafka": "kafka://one:9092,two:99999"}, "setting 'kafka'.*[Pp]ort"),
+        ({"kafka": "kafka://one:9092,:9093"}, "setting 'kafka'.*a host and a port of each broker"),
+        ({"colour": "blue"}, r"^there is no setting 'colour' \("),
+        ({"databse": "sales"}, "there is no setting 'databse'; did you mean 'database'"),
         ({"client": {"a": 1}}, r"setting 'client.a'.*string"),
     ],
 )
@@ -52,8 +56,16 @@ def test_an_environment_and_a_file_that_cannot_be_read_are_named(
         Settings.load()
     monkeypatch.delenv("KONVERSE_CLIENT")
     (tmp_path / "konverse.toml").write_text("kafka = kafka://no-quotes\n")
-    with pytest.raises(InvalidSettings, match=r"the environment or konverse\.toml cannot be read"):
+    with pytest.raises(InvalidSettings, match=f"{tmp_path}/konverse.toml cannot be read"):
         Settings.load()
+
+
+def test_a_misspelt_variable_is_named(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setenv("KONVERSE_KAFAK", "kafka://elsewhere:9092")
+    monkeypatch.setenv("KONVERSE_TEST_REDIS", "somebody else's")
+    assert Settings.load().kafka != "kafka://elsewhere:9092"
+    said = [record.message for record in caplog.records]
+    assert said == ["the environment variable KONVERSE_KAFAK is not read; did you mean KONVERSE_KAFKA?"]
 
 
 def test_a_property_that_the_client_does_not_know_is_a_wrong_setting() -> None:

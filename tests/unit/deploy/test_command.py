@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import typer
 from typer.testing import CliRunner
 
 from konverse.bridge.cli.main import KonverseGroup, app, exit_code
-from konverse.schemas.errors import InvalidName, KafkaUnavailable, KonverseError, PortTaken
+from konverse.schemas.errors import InvalidName, KafkaUnavailable, KonverseError, PortTaken, TopicMismatch
 
 
 def failing(error: Exception) -> typer.Typer:
@@ -26,11 +28,18 @@ def failing(error: Exception) -> typer.Typer:
 
 
 @pytest.mark.parametrize(
-    ("error", "code"), [(KafkaUnavailable("no Kafka"), 1), (InvalidName("no name"), 2), (PortTaken("taken"), 3)]
+    ("error", "code"),
+    [(KafkaUnavailable("no Kafka"), 6), (InvalidName("no name"), 2), (PortTaken("taken"), 3), (TopicMismatch("x"), 7)],
 )
-def test_an_error_is_one_line_and_an_exit_code(error: KonverseError, code: int) -> None:
+def test_an_error_is_one_line_and_an_exit_code(
+    error: KonverseError, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     answer = CliRunner().invoke(failing(error), ["fail"])
-    assert (answer.exit_code, answer.stderr, answer.stdout) == (code, f"konverse: {error}\n", "")
+    said, *remedies = answer.stderr.splitlines()
+    assert (answer.exit_code, said, answer.stdout) == (code, f"konverse: {error}", "")
+    where = "konverse: the address is that of --kafka, else of KONVERSE_KAFKA or konverse.toml"
+    assert remedies == ([where] if isinstance(error, KafkaUnavailable) else [])
     assert exit_code(error) == code
 
 
@@ -41,7 +50,8 @@ def test_with_debug_the_error_itself_comes_through() -> None:
 
 def test_an_error_that_nobody_foresaw_is_not_hidden() -> None:
     answer = CliRunner().invoke(failing(ValueError("a bug")), ["fail"])
-    assert isinstance(answer.exception, ValueError)
+    assert "ValueError: a bug" in answer.stderr
+    assert answer.exit_code == 70, "1 means that something was refuted"
 
 
 def test_the_version_is_that_of_the_distribution() -> None:

@@ -52,7 +52,7 @@ def test_groups_are_handed_out_in_the_order_in_which_they_became_ready(pair: Pai
     names = ["a", "b", "c"]
     conversations = [pair.begin(name) for name in names]
     staging = staging_of(pair.target)
-    assert [taken(staging).group.conversation for _ in names] == conversations
+    assert [taken(staging).dialog.conversation for _ in names] == conversations
     assert staging.take() is None
 
 
@@ -153,7 +153,7 @@ def test_what_is_finished_joins_the_next_commit_and_frees_its_group(pair: Pair) 
     staging = staging_of(pair.target)
     transaction = taken(staging)
     list(transaction)
-    transaction.send(transaction.group, "reply", b"answer")
+    transaction.send(transaction.dialog, "reply", b"answer")
     staging.finish(transaction)
     pair.send(conversation)
     assert staging.take() is None, "locked until the commit was applied"
@@ -170,7 +170,7 @@ def test_several_transactions_share_a_commit(pair: Pair) -> None:
         transaction = taken(staging)
         list(transaction)
         for message_type in types:
-            transaction.send(transaction.group, message_type, message_type.encode())
+            transaction.send(transaction.dialog, message_type, message_type.encode())
         staging.finish(transaction)
     operations, transactions = staging.merge()
     assert len(transactions) == 3
@@ -198,8 +198,8 @@ def test_what_is_rolled_back_waits_as_before_behaviour_74(pair: Pair) -> None:
     staging = staging_of(pair.target)
     transaction = taken(staging)
     list(transaction)
-    transaction.send(transaction.group, "reply", b"never")
-    transaction.end(transaction.group)
+    transaction.send(transaction.dialog, "reply", b"never")
+    transaction.end(transaction.dialog)
     staging.roll_back(transaction)
     assert ([*transaction.sends], [*transaction.ends], transaction.received) == ([], [], {})
     assert digest(pair.target.state) == before
@@ -242,7 +242,7 @@ def test_an_index_that_was_given_again_does_not_get_the_work_of_the_endpoint_bef
     staging = staging_of(pair.home)
     transaction = taken(staging)
     list(transaction)
-    transaction.send(transaction.group, "order", b"never")
+    transaction.send(transaction.dialog, "order", b"never")
     staging.finish(transaction)
     pair.end_call(conversation)
     pair.home.deliver(pair.target)
@@ -302,7 +302,7 @@ def test_the_peers_end_overtakes_nobody(pair: Pair) -> None:
     staging = staging_of(pair.target)
     transaction = taken(staging)
     list(transaction)
-    transaction.send(transaction.group, "reply", b"crossing")
+    transaction.send(transaction.dialog, "reply", b"crossing")
     staging.finish(transaction)
     pair.end_call(conversation)
     pair.home.deliver(pair.target)
@@ -324,7 +324,7 @@ def large(pair: Pair, count: int, body: bytes) -> Staging:
     for _ in range(count):
         transaction = taken(staging)
         list(transaction)
-        transaction.send(transaction.group, "reply", body)
+        transaction.send(transaction.dialog, "reply", body)
         staging.finish(transaction)
     return staging
 

@@ -129,7 +129,7 @@ def test_members_are_the_endpoints_whose_messages_are_there(pair: Pair) -> None:
     one, two = pair.answered("one", "two")
     transaction = of(pair.home, one)
     assert transaction.members == [one, two]
-    assert transaction.group is one
+    assert transaction.dialog is one
 
 
 # ----------------------------------------------------------------------------------------------------------- messages

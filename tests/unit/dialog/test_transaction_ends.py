@@ -200,6 +200,24 @@ def test_nothing_can_be_done_behind_the_with_block(pair: Pair) -> None:
     assert transaction.sends == [(receiver.index, "reply", [b""])]
 
 
+def test_nothing_can_be_done_before_the_with_block_when_somebody_waits_for_its_end(pair: Pair) -> None:
+    receiver = pair.receiver(pair.begin())
+    committed: list[bool] = []
+    transaction = of(pair.target, receiver, done=lambda _, commit: committed.append(commit))
+    before = "write `with transaction:`"
+    with pytest.raises(InvalidState, match=before):
+        iter(transaction)
+    with pytest.raises(InvalidState, match=before):
+        transaction.send(receiver, "reply")
+    with pytest.raises(InvalidState, match=before):
+        transaction.end(receiver)
+    with transaction:
+        transaction.send(receiver, "reply")
+    assert committed == [True]
+    with transaction, pytest.raises(InvalidState, match="the transaction is over"):
+        iter(transaction)
+
+
 def test_what_is_no_conversation_of_a_transaction_is_refused(pair: Pair) -> None:
     receiver = pair.receiver(pair.begin())
     transaction = of(pair.target, receiver)
@@ -230,4 +248,4 @@ def test_nobody_is_no_conversation(pair: Pair) -> None:
         with pytest.raises(BadInput, match="not on NoneType"):
             transaction.send(nobody, "reply")
     with pytest.raises(BadInput, match="named by a text, not by list"):
-        transaction.send(transaction.group, [])  # type: ignore[arg-type]
+        transaction.send(transaction.dialog, [])  # type: ignore[arg-type]

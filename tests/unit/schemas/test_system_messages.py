@@ -6,9 +6,9 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from konverse.schemas.errors import InvalidState
+from konverse.schemas.errors import InvalidState, MalformedRecord
 from konverse.schemas.limits import ERROR_CODE_MAX, ERROR_DESCRIPTION_CHARACTERS_MAX
-from konverse.schemas.system_messages import ERROR_NAMESPACE, check_error, error_body
+from konverse.schemas.system_messages import ERROR_NAMESPACE, check_error, error_body, read_error
 
 
 def read(body: bytes) -> tuple[int, str]:
@@ -35,6 +35,7 @@ def read(body: bytes) -> tuple[int, str]:
 )
 def test_a_description_is_read_back(description: str) -> None:
     assert read(error_body(4711, description)) == (4711, description)
+    assert read_error(error_body(-8462, description)) == (-8462, description)
 
 
 @pytest.mark.parametrize("character", ["\x00", "\x08", "\x0b", "\x1f", "\ufffe", "\uffff"])
@@ -67,3 +68,20 @@ def test_an_end_may_not_carry_this_behaviour_112(code: int, description: str) ->
         InvalidState, match=f"a description of 1 to {ERROR_DESCRIPTION_CHARACTERS_MAX} characters, not code"
     ):
         check_error(code, description)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"no such article",
+        b"<Error><Code>1</Code><Description>of no namespace</Description></Error>",
+        error_body(1, "cut")[:-1],
+        error_body(1, "x").replace(b"<Code>1", b"<Code>one"),
+        error_body(1, "x").replace(b"<Description>x</Description>", b""),
+        error_body(1, "x").replace(b"<Error", b'<!DOCTYPE e [<!ENTITY a "aaaa">]><Error').replace(b">x<", b">&a;&a;<"),
+    ],
+)
+def test_what_is_no_error_document_is_refused(body: bytes) -> None:
+    with pytest.raises(MalformedRecord):
+        read_error(body)

@@ -1,0 +1,117 @@
+"""`konverse list`, `view` and `verify` as people and scripts meet them."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from konverse.bridge.cli.main import app
+from konverse.deploy.processes import ProcessId
+from konverse.deploy.state import ServerState, StackState
+from tests.kit.servers import Servers
+from tests.kit.shop import DEADLINE_S, answer, connected, open_shop, pumped, send_orders, until
+
+COMMAND = [sys.executable, "-c", "from konverse.bridge.cli.main import app; app()"]
+NOBODY = "kafka://127.0.0.1:1"
+
+
+def run(*arguments: str, **variables: str) -> tuple[int, str, str]:
+    answered = CliRunner(env={"COLUMNS": "80", **variables}).invoke(app, arguments)
+    return answered.exit_code, answered.stdout, answered.stderr
+
+
+@pytest.mark.stack
+def test_a_database_without_queues_is_not_verified_and_those_that_are_there_are_named(
+    servers: Servers, database: str
+) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+    kafka = f"kafka://{servers.bootstrap}"
+    code, out, err = run("verify", "--kafka", kafka, "--database", "typo")
+    assert (code, out) == (2, "")
+    assert "there is no queue in database 'typo' (databases: " in err
+    code, _, err = run("list", "--kafka", kafka, "--database", "typo")
+    assert code == 0
+    assert "there is no queue in database 'typo'" in err
+
+
+@pytest.mark.stack
+def test_without_redis_the_logs_are_verified_unless_redis_was_asked_for(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+    common = ["verify", "--kafka", f"kafka://{servers.bootstrap}", "--database", database, "--json"]
+    code, out, err = run(*common, KONVERSE_REDIS="redis://127.0.0.1:1")
+    assert (code, json.loads(out)["holds"], json.loads(out)["view_compared"]) == (0, True, False)
+    assert "the view is not compared" in err
+    code, out, err = run(*common, "--redis", "redis://127.0.0.1:1")
+    assert (code, out) == (6, "")
+    assert "does not answer" in err
+
+
+@pytest.mark.stack
+def test_what_is_printed_fits_into_80_columns_and_json_has_types(servers: Servers, database: str) -> None:
+    common = ["--kafka", f"kafka://{servers.bootstrap}", "--database", database]
+    with connected(servers.bootstrap, database, redis=servers.redis_url) as broker:
+        open_shop(broker, partitions=2)
+        sent = send_orders(broker, dialogs=2, messages=4)
+        with broker.reader("Orders", timeout=1) as reader:
+            answer(reader)
+        with broker.reader("Orders") as reader, pumped(reader):
+            until(lambda: len(broker.view("Orders").rows(0) + broker.view("Orders").rows(1)) == 2, "the view is there")
+            view = ["view", "Orders", *common, "--redis", servers.redis_url]
+            shown, as_json = run(*view), run(*view, "--json")
+    listed, verified = run("list", *common), run("verify", *common)
+    for code, out, err in (shown, listed, verified):
+        assert (code, err) == (0, "")
+        assert max(map(len, out.splitlines())) <= 80
+        assert "…" not in out
+    for conversation in sent:
+        assert conversation.hex() in shown[1].replace("-", "")
+    for words in ("Orders/0", "conversations", "accepted", "duplicates"):
+        assert words in verified[1]
+    rows: list[dict[str, Any]] = json.loads(as_json[1])["conversations"]
+    assert {"attempts", "timer_due_ms"}.isdisjoint(rows[0])
+    catalog: dict[str, Any] = json.loads(run("list", *common, "--json")[1])
+    assert set(catalog) == {"message_types", "contracts", "queues", "services"}
+    assert next(queue["partitions"] for queue in catalog["queues"] if queue["name"] == "Orders") == 2
+    assert {
+        "name": "//sales/Ordering",
+        "sent_by": {"//sales/Order": "INITIATOR", "//sales/Receipt": "TARGET", "//sales/Note": "ANY"},
+    } in catalog["contracts"]
+    assert ["//sales/Ordering"] in [service["contracts"] for service in catalog["services"]]
+
+
+def test_a_stack_that_runs_is_named_when_kafka_is_looked_for_elsewhere(tmp_path: Path) -> None:
+    folder = tmp_path / "konverse" / "stack" / "default"
+    folder.mkdir(parents=True)
+    server = ServerState("kafka", "kafka", 23456, 1, 23457, ProcessId.of(os.getpid()))
+    StackState("default", "cluster", (server,)).save(folder / "stack.json")
+    code, _, err = run("list", "--kafka", NOBODY, XDG_STATE_HOME=str(tmp_path), KONVERSE_CONNECT_TIMEOUT_S="0.2")
+    assert code == 6
+    assert "the local stack 'default' runs; use it with: export KONVERSE_KAFKA=kafka://127.0.0.1:23456\n" in err
+
+
+def test_waiting_for_kafka_is_said_on_a_terminal_and_ctrl_c_ends_it_at_once() -> None:
+    ours, theirs = pty.openpty()
+    with subprocess.Popen([*COMMAND, "list", "--kafka", NOBODY], stdout=theirs, stderr=theirs) as process:
+        os.close(theirs)
+        said = b""
+        deadline = time.monotonic() + DEADLINE_S
+        while b"Waiting up to 10 s for Kafka at 127.0.0.1:1" not in said:
+            assert time.monotonic() < deadline, said
+            said += os.read(ours, 1_000)
+        interrupted = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(DEADLINE_S) == 130
+        assert time.monotonic() - interrupted < 3
+    os.close(ours)

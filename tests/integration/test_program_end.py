@@ -1,0 +1,84 @@
+"""A program that ends without flush and close: what it sent arrives, or its loss is said aloud and soon."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import time
+import weakref
+from textwrap import dedent
+
+import pytest
+
+from konverse.bridge import exits
+from tests.kit.servers import Servers
+from tests.kit.shop import ORDER, begin, connected, open_shop, receive
+
+PROGRAM = """
+import os, sys, konverse
+from tests.kit.shop import ORDER, begin
+broker = konverse.connect("kafka://{bootstrap}", database="{database}")
+dialog = begin(broker)
+for number in range(3):
+    dialog.send(ORDER, b"%d" % number)
+"""
+
+FORKING = """
+child = os.fork()
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+"""
+
+WITHOUT_KAFKA = """
+import uuid
+from konverse.bridge import exits
+from konverse.bridge.kafka import Kafka
+from konverse.bridge.sending import Sender
+from konverse.bridge.settings import Settings
+from konverse.schemas.identifiers import Address
+from konverse.schemas.records import Begin
+
+exits.EXIT_S = 0.5
+sender = Sender(Kafka(Settings.load(kafka="kafka://127.0.0.1:1")), uuid.uuid4().bytes)
+there = Address("topic", 0, b"1234")
+dialog = sender.begin(b"c" * 16, Begin("from", "to", "contract", there, there, b"c" * 16, None))
+for _ in range(3):
+    sender.send(dialog, "type", b"body")
+"""
+
+
+def run(program: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", dedent(program)], check=False, capture_output=True, text=True, timeout=60
+    )
+
+
+@pytest.mark.stack
+@pytest.mark.parametrize("more", ["", FORKING, "raise SystemExit(0)"])
+def test_what_was_sent_arrives_although_nobody_flushes(servers: Servers, database: str, more: str) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        done = run(PROGRAM.format(bootstrap=servers.bootstrap, database=database) + more)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert [message.body for message in receive(broker, "Orders", 3)] == [b"0", b"1", b"2"]
+
+
+def test_what_kafka_does_not_take_is_given_up_aloud_and_soon() -> None:
+    began = time.monotonic()
+    done = run(WITHOUT_KAFKA)
+    assert done.returncode == 0
+    assert "3 messages are given up" in done.stderr
+    assert time.monotonic() - began < 10
+
+
+@pytest.mark.stack
+def test_a_closed_broker_is_not_kept_for_the_end(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        begin(broker).send(ORDER, b"x")
+        sender = weakref.ref(broker._open_sender())
+        assert sender() in exits._OPEN
+    del broker
+    gc.collect()
+    assert sender() is None

@@ -1,0 +1,58 @@
+"""Kafka or Redis is away: whoever waits says so, once and then seldom, and says when it is over."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from konverse.deploy.stack import LocalStack
+from konverse.schemas.errors import OutcomeUnknown
+from tests.kit.shop import ORDER, begin, connected, open_shop, pumped, receive, until
+
+pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.timeout(200)]
+
+
+@contextmanager
+def stopped(stack: LocalStack, server: str) -> Iterator[None]:
+    os.kill(stack.pids[server], signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(stack.pids[server], signal.SIGCONT)
+
+
+def test_a_reader_that_waits_for_kafka_says_so_and_so_does_close(
+    own_stack: LocalStack, caplog: pytest.LogCaptureFixture
+) -> None:
+    def said(words: str) -> list[logging.LogRecord]:
+        return [record for record in caplog.records if words in record.message]
+
+    with connected(own_stack.bootstrap, "away", redis=own_stack.redis_url) as broker:
+        open_shop(broker)
+        with broker.reader("Orders") as reader:
+            reader.wait_for_partitions(1)
+            with pumped(reader), stopped(own_stack, "kafka"):
+                until(lambda: said("Kafka has not answered for"), "the reader says that Kafka is away")
+            with pumped(reader):
+                until(lambda: said("Kafka answers again"), "the reader says that Kafka is back")
+            assert len(said("Kafka has not answered for")) == 1
+            with pumped(reader), stopped(own_stack, "redis"):
+                until(lambda: said("the view is not written"), "the writer of the view says that Redis is away")
+                writer = reader._owning._view
+                assert writer is not None
+                until(lambda: writer._trouble._count[None] >= 3, "it has tried again")
+            with pumped(reader):
+                until(lambda: said("the view is written again"), "the writer of the view says that Redis is back")
+            assert len(said("the view is not written")) == 1
+        begin(broker).send(ORDER, b"x")
+        own_stack.kill("kafka")
+        with pytest.raises(OutcomeUnknown, match=r"127\.0\.0\.1:\d+"):
+            broker.flush(4)
+        assert len(said("Kafka has not acknowledged some records yet; waiting 2 s more")) == 1
+        own_stack.restart("kafka")
+        assert [message.body for message in receive(broker, "Orders", 1)] == [b"x"]
