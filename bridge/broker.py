@@ -289,10 +289,10 @@ class Broker:
             raise InvalidSettings("no Redis was named; connect with redis='redis://host:port' to see the view")
         return ViewStore(connect_redis(self.settings.redis), self.catalog.get(Queue, queue))
 
-    def verification(self, queues: Sequence[Queue]) -> Verification:
+    def verification(self, queues: Sequence[Queue], since_ms: int | None = None) -> Verification:
         """The logs of these queues as they end now, to be verified: `run` it, then close it."""
         self._check_open()
-        return Verification(self._kafka, queues)
+        return Verification(self._kafka, queues, since_ms)
 
     @checked
     def flush(self, timeout: float | None = None) -> None:

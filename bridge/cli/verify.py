@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any, Final
 
 import redis
@@ -9,9 +10,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from konverse.bridge.broker import Broker
 from konverse.bridge.verifier.check import KINDS, Finding, PartitionVerdict
-from konverse.bridge.verifier.reading import Views
+from konverse.bridge.verifier.reading import Verification, Views
 from konverse.bridge.verifier.shown import read_view
 from konverse.bridge.view import connect_redis, reading
 from konverse.schemas.catalog import Queue
@@ -34,7 +34,11 @@ def verify(
     kafka: Kafka = None,
     redis_url: RedisUrl = None,
     database: Database = None,
-    as_json: AsJson = False,  # a flag of the command line
+    since: Annotated[
+        datetime | None, typer.Option(help="Begin at the last snapshot before this time (local) of each partition.")
+    ] = None,
+    *,
+    as_json: AsJson = False,
 ) -> None:
     """Read the logs of queues and prove or refute: each message once, in order, none missing, every output delivered.
 
@@ -47,7 +51,9 @@ def verify(
         if not chosen:
             raise QueueNotFound(no_queue(broker))
         views = _views(broker.settings.redis, chosen, required=redis_url is not None)
-        verdicts, findings = _run(broker, chosen, views or {}, quiet=as_json)
+        since_ms = None if since is None else round(since.timestamp() * 1_000)
+        verification = broker.verification(chosen, since_ms)
+        verdicts, findings = _run(verification, views or {}, quiet=as_json)
     if as_json:
         print_json({"view_compared": views is not None, **_as_dict(verdicts, findings)})
     else:
@@ -56,10 +62,7 @@ def verify(
         raise typer.Exit(1)
 
 
-def _run(
-    broker: Broker, queues: list[Queue], views: Views, *, quiet: bool
-) -> tuple[list[PartitionVerdict], list[Finding]]:
-    verification = broker.verification(queues)
+def _run(verification: Verification, views: Views, *, quiet: bool) -> tuple[list[PartitionVerdict], list[Finding]]:
     columns = (TextColumn("Reading"), BarColumn(), MofNCompleteColumn(), TextColumn("records"))
     try:
         console = Console(stderr=True)

@@ -11,11 +11,12 @@ from konverse.schemas.envelope import decode
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Address, incarnation_tag, owner_writer
 from konverse.schemas.journal import Commit, Part
-from konverse.schemas.records import Envelope, Kind
+from konverse.schemas.records import Envelope
 
 from .journals import JournalJudge
 from .records import LogRecord
-from .second_fold import Facts, Key, Said, SecondFold
+from .second_fold import Facts, Key, SecondFold, as_said
+from .starting import UNKNOWN, Start, begin_at
 
 KINDS: Final = {
     "I3": "contradiction",
@@ -58,6 +59,13 @@ class Place(NamedTuple):
     journal_start: int = 0
     shown_at: int = -1
     """Journal offset of the view, when there is one."""
+    start: Start | None = None
+    """The snapshot at which the verification begins; None: the beginning of the logs."""
+
+    @property
+    def identity(self) -> tuple[bytes, bytes, bytes]:
+        """Incarnation, and topic ids of data log and journal."""
+        return self.incarnation, self.data_topic_id, self.journal_topic_id
 
     @property
     def address(self) -> Address:
@@ -130,13 +138,16 @@ def judge(
 ) -> PartitionVerdict:
     """Fold a partition's logs a second time; findings are what contradicts itself within it.
 
+    With a `place.start` they begin where that snapshot was made.
+
     `owners` are the writer ids of all partitions that are verified together. `brief` is what was made of the bodies of
     `data` to keep them small.
     """
     fold = SecondFold(place.address, owner_writer(place.incarnation, place.partition), brief)
-    verdict = PartitionVerdict(
-        place, fold, JournalJudge((place.incarnation, place.data_topic_id, place.journal_topic_id))
-    )
+    verdict = PartitionVerdict(place, fold, JournalJudge(place.identity))
+    if place.start is not None:
+        counters = begin_at(place.start, fold, verdict.journal)
+        verdict.reached = {writer: counters[writer] for writer in owners if writer in counters}
     for record in journal:
         judged = verdict.journal.hear(record)
         verdict.undecodable += judged.decision is None
@@ -215,20 +226,6 @@ def _said(place: Place, source: SecondFold, offset: int, envelope: Envelope, bod
             yield Finding("I8", place.name, text)
         return
     expected = said[envelope.counter]
-    if as_said(envelope, body, expected.order) != expected:
+    if expected is not UNKNOWN and as_said(envelope, body, expected.order) != expected:
         text = f"offset {offset} holds output {envelope.counter} of {source.name}, and its commit says otherwise"
         yield Finding("I8", place.name, text)
-
-
-def as_said(envelope: Envelope, body: bytes, order: int) -> Said:
-    """A record in the words in which the second fold keeps outputs."""
-    return Said(
-        order,
-        envelope.kind,
-        int(envelope.role),
-        envelope.conversation,
-        envelope.sequence,
-        envelope.suffix.message_type,
-        b"" if envelope.kind in (Kind.END, Kind.ERROR) else body,
-        envelope.suffix.detail or None,  # type: ignore[arg-type]  # owners send these details only
-    )

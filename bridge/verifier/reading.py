@@ -10,7 +10,7 @@ about 1,200 bytes until the end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from hashlib import blake2b
 from types import MappingProxyType
@@ -22,11 +22,12 @@ from konverse.bridge.kafka import Kafka, LogReader, LogTruncated
 from konverse.schemas.catalog import Queue
 from konverse.schemas.envelope import HEADER
 from konverse.schemas.errors import Unavailable
-from konverse.schemas.identifiers import journal_topic, owner_writer
+from konverse.schemas.identifiers import journal_topic, owner_writer, snapshot_topic
 
 from .check import Finding, PartitionVerdict, Place, compare, judge
 from .records import Record
 from .shown import Shown, compare_view
+from .starting import Start, starts
 
 DIGEST_BYTES: Final = 16
 
@@ -41,6 +42,7 @@ class Extent(NamedTuple):
 
     place: Place
     journal: str
+    snapshots: str
     journal_end: int
 
     @property
@@ -58,7 +60,12 @@ def digest(body: bytes) -> bytes:
 class Verification:
     """The verification of some queues of one cluster, which hear each other's outputs."""
 
-    def __init__(self, kafka: Kafka, queues: Sequence[Queue]) -> None:
+    def __init__(self, kafka: Kafka, queues: Sequence[Queue], since_ms: int | None = None) -> None:
+        """With `since_ms` (Kafka's time) each partition begins at its newest snapshot that is not younger.
+
+        Where the beginning of a log was deleted, the oldest snapshot is the beginning.
+        """
+        self._since_ms = since_ms
         self._log = LogReader(kafka)
         self.extents = self._measure(queues)
 
@@ -75,25 +82,50 @@ class Verification:
         `views` were read before this was made: by topic and partition, what Redis shows.
         """
         owners = {owner_writer(extent.place.incarnation, extent.place.partition) for extent in self.extents}
-        verdicts = []
-        for extent in self.extents:
-            place = extent.place
-            journal = self._read(extent.journal, place.partition, place.journal_start, extent.journal_end, progress)
-            data = self._read(place.topic, place.partition, place.data_start, place.data_end, progress)
-            shortened = [record._replace(body=digest(record.body or b"")) for record in data]
-            shown = views.get((place.topic, place.partition))
-            if shown is not None:
-                place = place._replace(shown_at=shown.journal_offset)
-            verdict = judge(place, journal, shortened, owners, digest)
-            if shown is not None:
-                verdict.findings += compare_view(verdict, shown)
-            verdicts.append(verdict)
+        verdicts = [self._judge(extent, owners, progress, views) for extent in self.extents]
         findings = [finding for verdict in verdicts for finding in verdict.findings]
         return verdicts, [*findings, *compare(verdicts)]
 
     def close(self) -> None:
         """Close the client."""
         self._log.close()
+
+    def _judge(self, extent: Extent, owners: Collection[bytes], progress: Progress, views: Views) -> PartitionVerdict:
+        place, start = extent.place, self._start(extent)
+        journal_from, data_from = place.journal_start, place.data_start
+        if start is not None:
+            journal_from, data_from = start.end.offset + 1, start.end.ingest_to
+            place = place._replace(journal_start=0, data_start=0, start=start)
+        journal = self._read(extent.journal, place.partition, journal_from, extent.journal_end, progress)
+        data = self._read(place.topic, place.partition, data_from, place.data_end, progress)
+        shortened = [record._replace(body=digest(record.body or b"")) for record in data]
+        shown = views.get((place.topic, place.partition))
+        if shown is not None and shown.journal_offset < journal_from - 1:
+            shown = None  # it shows how things stood before
+        if shown is not None:
+            place = place._replace(shown_at=shown.journal_offset)
+        verdict = judge(place, journal, shortened, owners, digest)
+        if shown is not None:
+            verdict.findings += compare_view(verdict, shown)
+        return verdict
+
+    def _start(self, extent: Extent) -> Start | None:
+        """The snapshot to begin at; None: the beginning of the logs."""
+        place = extent.place
+        is_cut = place.journal_start > 0 or place.data_start > 0
+        if not is_cut and self._since_ms is None:
+            return None
+        first, end = self._log.ends(extent.snapshots, place.partition)
+        records = self._read(extent.snapshots, place.partition, first, end, lambda _: None)
+        usable = [
+            start
+            for start in starts(records, place.identity)
+            if start.end.offset + 1 >= place.journal_start and start.end.ingest_to >= place.data_start
+        ]
+        early = [start for start in usable if self._since_ms is not None and start.end.now_ms <= self._since_ms]
+        if early:
+            return early[-1]
+        return usable[0] if is_cut and usable else None
 
     def _measure(self, queues: Iterable[Queue]) -> list[Extent]:
         partitions = [(queue, number) for queue in queues for number in range(queue.partitions)]
@@ -107,7 +139,8 @@ class Verification:
         ):
             ids = (queue.incarnation, queue.data_topic_id, queue.journal_topic_id)
             place = Place(queue.topic, number, *ids, certain_to, end, start, journal_start)
-            extents.append(Extent(place, name, journal_end))
+            snapshots = snapshot_topic(queue.topic, queue.subscription)
+            extents.append(Extent(place, name, snapshots, journal_end))
         return extents
 
     def _read(self, topic: str, partition: int, start: int, end: int, progress: Progress) -> Iterator[Record]:

@@ -382,3 +382,17 @@ class SecondFold:
                 record.body or b"", detail,
             ))  # fmt: skip
         return f"bounced {why or reason.name}"
+
+
+def as_said(envelope: Envelope, body: bytes, order: int) -> Said:
+    """A record in the words in which the second fold keeps outputs."""
+    return Said(
+        order,
+        envelope.kind,
+        int(envelope.role),
+        envelope.conversation,
+        envelope.sequence,
+        envelope.suffix.message_type,
+        b"" if envelope.kind in (Kind.END, Kind.ERROR) else body,
+        envelope.suffix.detail or None,  # type: ignore[arg-type]  # owners send these details only
+    )

@@ -15,7 +15,7 @@ from konverse.dialog.snapshot import digest
 from konverse.schemas.errors import InvalidSettings
 from konverse.schemas.identifiers import consumer_group, journal_topic, snapshot_topic
 from konverse.schemas.snapshot import SnapshotEnd, decode
-from tests.kit.oracle import prove_exactly_once, read_raw
+from tests.kit.oracle import prove_exactly_once, read_raw, verify
 from tests.kit.servers import Servers
 from tests.kit.shop import ORDER, answer_once, begin, connected, drain, open_shop, queue_of, send_orders, until, work
 
@@ -110,6 +110,7 @@ def test_what_is_older_than_two_snapshots_is_deleted_and_the_conversations_go_on
         with broker.reader("Orders", timeout=1) as reader:
             assert answer_once(reader) == 1
         assert len(drain(broker, "Shop")) == 1
+        assert verify(servers.bootstrap, [queue, queue_of(broker, "Shop")]) == [], "from the oldest snapshot on"
 
 
 def test_a_registered_reader_holds_the_data_that_it_has_not_read(servers: Servers, database: str) -> None:

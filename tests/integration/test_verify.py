@@ -13,13 +13,14 @@ from typer.testing import CliRunner
 
 from konverse.bridge.broker import Broker
 from konverse.bridge.cli.main import app
+from konverse.bridge.reader import Reader
 from konverse.bridge.view import ViewStore
 from konverse.schemas.envelope import HEADER, encode_suffix, head
 from konverse.schemas.identifiers import owner_writer, view_key
 from konverse.schemas.records import NO_SEQUENCE, Kind, Role, Suffix
 from konverse.schemas.varint import varint
 from tests.kit.servers import Servers
-from tests.kit.shop import DEADLINE_S, answer, connected, open_shop, pumped, queue_of, send_orders, until
+from tests.kit.shop import DEADLINE_S, answer, connected, open_shop, pumped, queue_of, send_orders, until, work
 
 pytestmark = pytest.mark.stack
 
@@ -128,3 +129,31 @@ def test_what_it_says_to_people(servers: Servers, database: str) -> None:
         assert "false output (I8): offset 0 holds output 0" in " ".join(result.stdout.split())
         result = CliRunner().invoke(app, ["verify", "Nowhere", *options])
         assert (result.exit_code, result.stderr.strip().startswith("konverse: ")) == (2, True)
+
+
+def quiet(reader: Reader) -> bool:
+    """No snapshot is being made."""
+    work(reader)
+    return not any(owner.snapshots.busy for owner in reader.owners)
+
+
+def test_a_verification_may_begin_at_the_last_snapshot_before_a_time(
+    servers: Servers, database: str, verify: Verify, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("konverse.dialog.snapshotting.SNAPSHOT_EVERY_RECORDS", 30)
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        for _ in range(3):
+            send_orders(broker, dialogs=5, messages=50)
+            with broker.reader("Orders", timeout=1) as reader:
+                answer(reader)
+                until(lambda: quiet(reader), "the snapshot is written")
+        forge(servers, broker, 1_000)
+        code, said = verify()
+        assert (code, said["partitions"]) != (0, {})
+        whole = sum(facts["conversations"] for facts in said["partitions"].values())
+        code, said = verify("--since", "2100-01-01")
+        assert code == 1, "what is forged stands behind the snapshot"
+        assert [finding["rule"] for finding in said["findings"]] == ["I8"]
+        assert sum(facts["conversations"] for facts in said["partitions"].values()) == whole
+        assert verify("--since", "2001-01-01")[1]["findings"] == said["findings"], "no snapshot is so old"

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from konverse.bridge.verifier.check import Finding, PartitionVerdict, compare, judge
 from konverse.bridge.verifier.second_fold import SecondFold, Side
+from konverse.bridge.verifier.starting import starts
 from konverse.dialog.owner import Owner
 from konverse.dialog.snapshot import digest
 from konverse.dialog.view import unpack
@@ -27,9 +28,26 @@ def check(world: World) -> None:
     references = {verdict.place.address: verdict.fold for verdict in verdicts}
     problems = [f"{rule}: {where}: {text}" for rule, where, text in _findings(verdicts)]
     problems += _problems(world, references)
+    problems += [f"{rule}: since a snapshot: {where}: {text}" for rule, where, text in _since(world, owners)]
     if problems:
         raise SimulationFailure("\n".join(problems[:12]))
     _count(world, references)
+
+
+def _since(world: World, owners: set[bytes]) -> Iterator[Finding]:
+    """What `konverse verify` would say if it began at snapshots."""
+    verdicts = []
+    for place in world.places:
+        verified, journal, data = place.verified(), place.journal.records, place.data.records
+        whole = starts(place.snapshots.records, verified.identity)
+        if whole:
+            start = world.choices.pick(whole)
+            world.sometimes.happened("verified since a snapshot")
+            verified = verified._replace(start=start)
+            journal = [record for record in journal if record.offset > start.end.offset]
+            data = [record for record in data if record.offset >= start.end.ingest_to]
+        verdicts.append(judge(verified, journal, data, owners))
+    yield from _findings(verdicts)
 
 
 def _findings(verdicts: list[PartitionVerdict]) -> Iterator[Finding]:

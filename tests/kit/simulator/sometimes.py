@@ -25,6 +25,7 @@ PATHS: Final = {
     "snapshot lost": "an owner wrote a snapshot, and does not know that it is whole",
     "recovered from a snapshot": "an owner recovered from a snapshot and the journal behind it",
     "snapshot rotten": "a byte of the newest snapshot changed",
+    "verified since a snapshot": "the verifier began at a snapshot, and came to the same",
     "truncated": "an owner deleted what is older than two snapshots",
     "truncated under a reader": "what an owner was about to read was deleted",
     "undecodable": "a journal holds bytes that are no record",

@@ -1,0 +1,156 @@
+"""Where a verification begins when the beginning is gone, or when nobody asks for it: the state in a snapshot.
+
+What stood before is taken from the snapshot as it says; what stands behind it is proved. Of the messages before it only
+their number is known: they are `PAST`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any, Final, NamedTuple
+
+from konverse.schemas.catalog import END_DIALOG
+from konverse.schemas.columns import unpack
+from konverse.schemas.envelope import decode as decode_envelope
+from konverse.schemas.errors import MalformedRecord
+from konverse.schemas.records import BounceReason, Kind, address_from_avro
+from konverse.schemas.snapshot import BASE, ENDPOINTS, WAITING, Chunk, SnapshotEnd, decode, sections
+from konverse.schemas.varint import varint
+
+from .journals import JournalJudge
+from .records import LogRecord
+from .second_fold import Heard, Said, SecondFold, Side, as_said
+
+PAST: Final = Heard(-1, "", b"", b"", -1, Kind.MESSAGE)
+"""A message from before the snapshot."""
+
+UNKNOWN: Final = Said(-1, Kind.MESSAGE, 0, b"", -1, "", b"", None)
+"""An output from before the snapshot."""
+
+CODES: Final = ("SO", "SI", "CO", "DI", "DO", "ER", "CD")
+IDENTIFIER: Final = 16
+
+
+class Start(NamedTuple):
+    """A snapshot that is whole."""
+
+    end: SnapshotEnd
+    data: bytes
+
+
+def starts(records: Iterable[LogRecord], identity: tuple[bytes, bytes, bytes]) -> list[Start]:
+    """The whole snapshots of the log with these ids, the oldest state first. Garbage is passed over."""
+    chunks: dict[bytes, dict[int, bytes]] = {}
+    ends: list[SnapshotEnd] = []
+    for record in records:
+        try:
+            found = decode(record.body or b"")
+        except MalformedRecord:
+            continue
+        if isinstance(found, Chunk):
+            chunks.setdefault(found.snapshot, {})[found.number] = found.data
+        elif (found.incarnation, found.data_topic_id, found.journal_topic_id) == identity:
+            ends.append(found)
+    whole = []
+    for end in sorted(ends, key=lambda end: end.offset):
+        pieces = chunks.get(end.snapshot, {})
+        data = b"".join(pieces.get(number, b"") for number in range(end.chunks))
+        if hashlib.sha256(data).digest() == end.sha256:
+            whole.append(Start(end, data))
+    return whole
+
+
+def begin_at(start: Start, fold: SecondFold, judge: JournalJudge) -> dict[bytes, int]:
+    """Put a fold and its judge where the snapshot was made; returns each writer's next counter."""
+    end = start.end
+    judge.epoch, judge.owner, judge.number, judge.link = end.epoch, end.owner, end.number, end.hash
+    judge.claimed_at, judge.now_ms = end.claim_offset, end.now_ms
+    parts = sections(start.data)
+    name, base = next(parts)
+    assert name == BASE, "a state begins with its base"
+    writers = _begin_base(fold, base)
+    streams = [address_from_avro(stream["to"]) for stream in base["streams"]]
+    for name, value in parts:
+        if name == ENDPOINTS:
+            for side, consumed in _sides(value, writers, streams):
+                _place(fold, side, consumed)
+        elif name == WAITING:
+            for entry in value["entries"]:
+                _wait(fold, entry)
+        else:
+            _say_again(fold, streams[value["stream"]], value["runs"])
+    return {writer: len(counters) for writer, counters in fold.accepted.items()}
+
+
+def _begin_base(fold: SecondFold, base: dict[str, Any]) -> list[bytes]:
+    fold.ingested_to = base["ingest_to"]
+    writers = _identifiers(base["writers"])
+    for writer, following, closed_at in zip(
+        writers, unpack("Q", base["next"]), unpack("q", base["closed_at"]), strict=True
+    ):
+        fold.accepted[writer] = [-1] * following
+        if closed_at >= 0:
+            fold.closed[writer] = closed_at
+    fold.unused = unpack("Q", base["free"])
+    for stream in base["streams"]:
+        address = address_from_avro(stream["to"])
+        fold.acknowledged[address] = stream["acked"]
+        fold.outputs[address] = [UNKNOWN] * stream["acked"]
+    pairs = _identifiers(base["tombstones"])
+    fold.tombstones = dict(zip(pairs[::2], pairs[1::2], strict=True))
+    for item in base["mailbox"]:
+        place = (item["writer"], address_from_avro(item["at"]), item["counter"])
+        fold.mailbox[place] = BounceReason(item["reason"])
+    return writers
+
+
+def _sides(value: dict[str, Any], writers: list[bytes], streams: list[Any]) -> Iterator[tuple[Side, int]]:
+    """The endpoints of a section, each with the number of its messages that were consumed."""
+    lanes = zip(unpack("I", value["lane_writers"]), unpack("q", value["lane_lasts"]), strict=True)
+    for place, conversation, opener, role, code, stream, received, consumed, sent, count in zip(
+        unpack("Q", value["places"]), _identifiers(value["conversations"]), _identifiers(value["openers"]),
+        value["roles"], value["states"], unpack("I", value["streams"]), unpack("Q", value["received"]),
+        unpack("Q", value["consumed"]), unpack("q", value["sent"]), unpack("I", value["lanes"]), strict=True,
+    ):  # fmt: skip
+        side = Side((role, conversation), place, opener, streams[stream], sent)
+        state = CODES[code]
+        side.talked = state != "SO"
+        side.ended, side.peer_ended, side.peer_failed = state == "DO", state == "DI", state == "ER"
+        side.voices = {writers[writer]: last for writer, last in reversed([*islice(lanes, count)])}
+        side.heard = [PAST] * received
+        yield side, consumed
+
+
+def _place(fold: SecondFold, side: Side, consumed: int) -> None:
+    side.consumed = [(-1, PAST)] * consumed
+    if side.ended:
+        side.thrown_away = side.heard[consumed:]
+    else:
+        del side.heard[consumed:]  # they come with the section of what waits
+    fold.sides.append(side)
+    fold.living[side.key] = fold.table[side.index] = side
+
+
+def _wait(fold: SecondFold, entry: dict[str, Any]) -> None:
+    side = fold.table[entry["endpoint"]]
+    kind = Kind.ERROR if entry["is_error"] else Kind.END if entry["type"] == END_DIALOG else Kind.MESSAGE
+    heard = Heard(entry["offset"], entry["type"], fold.brief(entry["body"] or b""), b"", -1, kind)
+    if entry["is_error"]:
+        side.error = heard
+    else:
+        side.heard.append(heard)
+
+
+def _say_again(fold: SecondFold, address: Any, runs: list[dict[str, Any]]) -> None:
+    said = fold.outputs[address]
+    for run in runs:
+        for at, body in enumerate(run["bodies"]):
+            sequence = run["sequence"] if run["sequence"] < 0 else run["sequence"] + at
+            header = run["prefix"] + varint(len(said)) + varint(sequence) + run["suffix"]
+            said.append(as_said(decode_envelope(header), fold.brief(body or b""), -1))
+
+
+def _identifiers(data: bytes) -> list[bytes]:
+    return [data[at : at + IDENTIFIER] for at in range(0, len(data), IDENTIFIER)]
