@@ -71,15 +71,15 @@ class Kafka:
                 "Start one (`konverse stack up`), or correct the address"
             ) from None
 
-    def journal_producer(self) -> Producer:
-        """For appends: one at a time, at once, with an answer or an error within the time-out."""
+    def journal_producer(self, timeout_s: float | None = None) -> Producer:
+        """For appends: at once, with an answer or an error within the time-out (else `append_timeout_s`)."""
         return _made(Producer, {
             **self._common,
             "enable.idempotence": True,
             "error_cb": self.health.heard,
             "linger.ms": 0,
             "socket.nagle.disable": True,
-            "message.timeout.ms": max(1, round(self.settings.append_timeout_s * 1000)),
+            "message.timeout.ms": max(1, round((timeout_s or self.settings.append_timeout_s) * 1000)),
         })  # fmt: skip
 
     def data_producer(self, *, linger_ms: int) -> Producer:

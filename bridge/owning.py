@@ -126,6 +126,7 @@ class Owning:
         """The partition is somebody else's; nothing of it counts here any more."""
         owner = self.owners.pop(number, None)
         if owner is not None:
+            self._snapshots.forget(owner)
             owner.staging.scope.done = None  # whoever still holds a transaction of it need not keep the reader alive
         if self._view is not None:
             self._view.forget(number)

@@ -16,6 +16,9 @@ from .kafka import Kafka, discard
 
 log: Final = logging.getLogger("konverse.snapshots")
 
+TIMEOUT_S: Final = 120.0
+"""A snapshot may have a hundred megabytes, and the network other things to do."""
+
 
 class _Flight:
     """A snapshot under way."""
@@ -42,7 +45,7 @@ class SnapshotTopic:
     def append(self, owner: Owner, effect: AppendSnapshot) -> None:
         """Hand records over; with the last ones the owner will be told."""
         if self._producer is None:
-            self._producer = self._kafka.journal_producer()
+            self._producer = self._kafka.journal_producer(TIMEOUT_S)
         flight = self._flights.setdefault(owner, _Flight())
         report = partial(self._reported, owner, flight)
         try:
@@ -61,6 +64,10 @@ class SnapshotTopic:
             self._producer.poll(0)
         return self._outcomes
 
+    def forget(self, owner: Owner) -> None:
+        """Nobody asks for the owner's snapshot any more."""
+        self._flights.pop(owner, None)
+
     def close(self) -> None:
         """Give up what is under way."""
         if self._producer is not None:
@@ -77,6 +84,5 @@ class SnapshotTopic:
         self._look(owner, flight)
 
     def _look(self, owner: Owner, flight: _Flight) -> None:
-        if flight.complete and not flight.waiting:
-            del self._flights[owner]
+        if flight.complete and not flight.waiting and self._flights.pop(owner, None) is flight:
             self._outcomes.append((owner, SnapshotWritten(None if flight.failed else flight.first)))

@@ -30,6 +30,7 @@ class Truncation:
     def __init__(self, kafka: Kafka, queue: Queue) -> None:
         self._kafka = kafka
         self._queue = queue
+        self._timeout_s = kafka.settings.connect_timeout_s
         self._worker = ThreadPoolExecutor(1, "konverse-truncation")
 
     def truncate(self, partition: int, effect: Truncate) -> None:
@@ -57,11 +58,11 @@ class Truncation:
                 queue.topic: min(effect.data, kept[1], *read_to),
                 snapshot_topic(queue.topic, queue.subscription): effect.snapshots,
             }
-            asked = self._kafka.admin.delete_records(
-                [TopicPartition(topic, partition, offset) for topic, offset in offsets.items() if offset > 0]
-            )
-            for answer in asked.values():
-                answer.result()
+            places = [TopicPartition(topic, partition, offset) for topic, offset in offsets.items() if offset > 0]
+            if places:
+                asked = self._kafka.admin.delete_records(places, request_timeout=self._timeout_s)
+                for answer in asked.values():
+                    answer.result()
         except (KafkaException, KafkaUnavailable) as error:
             log.warning("%s/%d is not truncated: %s", queue.topic, partition, error)
         else:
@@ -71,11 +72,13 @@ class Truncation:
         """Positions of the registered readers in the data log."""
         queue, admin = self._queue, self._kafka.admin
         prefix = consumer_group(queue.topic, queue.subscription) + "."
-        groups = [group.group_id for group in admin.list_consumer_groups().result().valid]
+        listed = admin.list_consumer_groups(request_timeout=self._timeout_s).result()
+        groups = [group.group_id for group in listed.valid]
         place = TopicPartition(queue.topic, partition)
         positions: list[int] = []
         for group in groups:
             if group.startswith(prefix):
-                asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(group, [place])])
+                wanted = [ConsumerGroupTopicPartitions(group, [place])]
+                asked = admin.list_consumer_group_offsets(wanted, request_timeout=self._timeout_s)
                 positions += [max(0, found.offset) for found in asked[group].result().topic_partitions]
         return positions
