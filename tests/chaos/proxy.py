@@ -43,6 +43,8 @@ class Action(Enum):
     """The server never sees it."""
     DOUBLE = "double"
     """The server gets it twice, the client one answer."""
+    MUTE = "mute"
+    """The server gets it, the client never its answer."""
 
 
 @dataclass(eq=False)
@@ -252,6 +254,7 @@ class Proxy:
             return 1
         if trap.action is Action.HOLD:
             await trap.released()
+        if trap.action is not Action.DOUBLE:
             return 1
         link.superfluous.add(request.correlation)
         return 2
@@ -280,7 +283,7 @@ class Proxy:
         link.changed.set()
         if trap is not None:
             trap.answered.set()
-        return True
+        return trap is None or trap.action is not Action.MUTE
 
     @staticmethod
     async def _all_answered(link: _Link) -> None:

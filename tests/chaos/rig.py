@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from konverse.deploy.ports import HOST, free_port
 from konverse.deploy.settings import StackSettings
@@ -17,8 +18,8 @@ from konverse.deploy.stack import LocalStack
 
 from .proxy import Proxy
 
-KAFKA = "kafka"
-REDIS = "redis"
+SESSION_TIMEOUT_MS: Final = "3000"
+"""A process that says nothing for so long is replaced by the others."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,7 @@ def _listeners(kafka: int, controller: int, ports: Sequence[tuple[int, int]]) ->
     listening = [f"{name}://{HOST}:{theirs}" for name, (theirs, _) in zip(names, ports, strict=True)]
     advertised = [f"{name}://{HOST}:{ours}" for name, (_, ours) in zip(names, ports, strict=True)]
     return {
+        "group.consumer.session.timeout.ms": SESSION_TIMEOUT_MS,
         "controller.quorum.voters": f"1@{HOST}:{controller}",
         "listeners": ",".join([plain, *listening, f"CONTROLLER://{HOST}:{controller}"]),
         "advertised.listeners": ",".join([plain, *advertised]),

@@ -193,6 +193,14 @@ def test_a_doubled_request_arrives_twice_and_is_answered_once(
     assert [framed(data) for data in server.got] == [request(1), request(1), request(2)]
 
 
+def test_the_answer_to_a_muted_request_never_comes(client: socket.socket, proxy: Proxy, server: Server) -> None:
+    trap = proxy.trap(Trap(Action.MUTE))
+    client.sendall(request(1) + request(2))
+    assert read_frame(client) == answer(2)
+    assert trap.answered.is_set()
+    assert [framed(data) for data in server.got] == [request(1), request(2)]
+
+
 def test_a_trap_waits_for_its_own_kind_of_request(client: socket.socket, proxy: Proxy) -> None:
     traps = [proxy.trap(Trap(Action.DROP, FETCH)), proxy.trap(Trap(Action.DROP, topic="other"))]
     client.sendall(request(1))
