@@ -121,7 +121,7 @@ def _missing(
 ) -> Iterator[Anomaly]:
     here = {send.n for send in arrived}
     missing = [send.n for send in sends if send.outcome == "ok" and send.n not in here]
-    if missing and not (talk is not None and talk.ended) and bounced < len(missing):
+    if missing and not _discards(talk) and bounced < len(missing):
         yield Anomaly(LOST, conversation, f"{len(missing)} acknowledged messages, the first of them {min(missing)}")
 
 
@@ -170,13 +170,13 @@ def _outputs(deeds: Deeds, topics: Topics, talks: Mapping[SideKey, Talk]) -> Ite
         if arrived != [body for body in bodies if body in known]:
             yield Anomaly(REORDER, key[0], "outputs of commits were accepted in another order than they were committed")
         missing = len(due - known)
-        if missing and not _over(talk) and topics.bounced[key[0]] < missing:
+        if missing and not _discards(talk) and topics.bounced[key[0]] < missing:
             yield Anomaly(LOST, key[0], f"{missing} outputs of commits that count did not arrive")
 
 
-def _over(talk: Talk | None) -> bool:
-    """Whether the side discards what comes: it ended, or it is not there and the sender got it back."""
-    return talk is not None and talk.ended
+def _discards(talk: Talk | None) -> bool:
+    """Whether the side ended before it heard of the peer's END, behind which nothing can come any more."""
+    return talk is not None and talk.ended and not any(word.ends for word in talk.heard)
 
 
 def _whole(
@@ -191,7 +191,7 @@ def _whole(
         output
         for output in sends
         if output not in arrived
-        and (_over(talks.get((output.conversation, 1 - output.role))) or topics.bounced[output.conversation])
+        and (_discards(talks.get((output.conversation, 1 - output.role))) or topics.bounced[output.conversation])
     ]
     if 0 < len(arrived) < len(sends) - len(refused):
         yield Anomaly(TORN, transaction.id, f"{len(arrived)} of the {len(sends)} messages that it sent arrived")

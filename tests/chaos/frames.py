@@ -14,7 +14,6 @@ from konverse.schemas.errors import MalformedRecord
 
 PRODUCE: Final = 0
 FETCH: Final = 1
-METADATA: Final = 3
 
 SIZE_BYTES: Final = 4
 _HEADER: Final = struct.Struct(">hhih")

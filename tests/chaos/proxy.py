@@ -124,6 +124,8 @@ class Proxy:
         """Every request and answer takes so much longer."""
         self.held_bytes = dict.fromkeys(Way, 0)
         """What cuts have held back so far."""
+        self.delayed = 0
+        """Requests and answers that took longer so far."""
         self.connections = 0
         """That were ever made."""
         self._upstream = upstream
@@ -299,6 +301,7 @@ class Proxy:
 
     async def _pass(self, way: Way, size: int) -> None:
         if self.latency_s:
+            self.delayed += 1
             await asyncio.sleep(self.latency_s)
         if way in self._cut:
             self.held_bytes[way] += size

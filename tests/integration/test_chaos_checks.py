@@ -5,14 +5,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 
 from konverse.schemas.errors import StackError
+from tests.chaos.campaign import PLACES, Campaign, Cell, Ground
 from tests.chaos.crew import ROOT, Crew
 from tests.chaos.judging import Verdict, drained, judge
+from tests.chaos.nemeses import KILLS, PARTITIONS, REDIS
 from tests.chaos.process import Part
 from tests.chaos.proxy import Action, Trap
+from tests.chaos.report import write
 from tests.chaos.rig import Rig, rig
 from tests.kit.servers import missing
 from tests.kit.shop import connected, open_shop, queue_of
@@ -76,3 +80,25 @@ def test_a_product_without_deduplication_is_found_out(proxied: Rig, database: st
     for member in crew.members.values():
         assert Path(member.lines("start")[0]["product"]).is_relative_to(tmp_path), "it was another product"
     assert "duplicate" in {anomaly.name for anomaly in verdict.anomalies}
+
+
+def test_a_short_run_under_faults_holds_and_is_reported(tmp_path: Path) -> None:
+    """What `make chaos` does, for a moment: faults of each kind that a shared machine bears."""
+    faults = {**KILLS, **PARTITIONS, **REDIS}
+    cell = Cell("a moment", 8.0, faults, gap_s=(0.2, 0.6))
+    folder = tmp_path / "run"
+    folder.mkdir()
+    try:
+        with rig(PLACES) as servers:
+            outcome = Campaign(Ground(servers), cell, "1", folder).run(print)
+    except StackError as error:
+        missing(error)
+    assert outcome.verdict.anomalies == []
+    assert outcome.effective.total() >= 3
+    assert outcome.verdict.figures["messages sent by sessions"] > 20
+    write(tmp_path / "report.html", [outcome], 3, "make chaos SEED=1")
+    text = (tmp_path / "report.html").read_text()
+    picture = ET.fromstring(text[text.index("<svg") : text.index("</svg>") + 6])
+    assert len(picture.findall("rect")) == len(outcome.faults)
+    assert all(words in text for words in ("No anomaly.", "make chaos SEED=1", *outcome.effective))
+    assert "http" not in text

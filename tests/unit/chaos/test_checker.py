@@ -46,6 +46,22 @@ def the_last_acknowledged_message_is_missing(story: Story) -> None:
 
 
 @bad("lost")
+def an_end_arrives_and_a_message_before_it_does_not(story: Story) -> None:
+    story.line("send", "invoke", conversation=FIRST, n=3, body=brief(b"before the end"))
+    story.line("send", "ok", conversation=FIRST, n=3)
+    talk = story.talk(FIRST, TARGET)
+    talk.heard.append(Word("", ends=True))
+    talk.ended = True
+
+
+@bad("lost")
+def an_answer_is_missing_before_the_end(story: Story) -> None:
+    body = brief(b"before the end")
+    story.where("transaction", "invoke", id=f"{ORDERS}#6")["sends"].append([SECOND, TARGET, body])
+    story.topics.said[body] = 1
+
+
+@bad("lost")
 def two_messages_are_missing_and_one_went_back(story: Story) -> None:
     for n in (3, 4):
         story.line("send", "invoke", conversation=FIRST, n=n, body=brief(b"late %d" % n))

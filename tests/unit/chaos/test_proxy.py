@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import struct
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -139,6 +140,15 @@ def test_a_cut_is_also_one_for_new_connections(proxy: Proxy, server: Server) -> 
         assert nothing_comes(late)
         proxy.heal()
         assert read_frame(late) == answer(1)
+
+
+def test_everything_takes_longer_while_the_network_is_slow(client: socket.socket, proxy: Proxy) -> None:
+    proxy.latency_s = A_MOMENT_S
+    began = time.monotonic()
+    client.sendall(request(1))
+    assert read_frame(client) == answer(1)
+    assert time.monotonic() - began >= 2 * A_MOMENT_S
+    assert proxy.delayed == 2
 
 
 def test_a_reset_ends_every_connection(client: socket.socket, proxy: Proxy) -> None:
