@@ -140,6 +140,16 @@ class Outcome:
 
 Say = Callable[[str], None]
 
+TRACE: Final = "Traceback (most recent call last)"
+
+
+def _complaints(folder: Path) -> Iterator[str]:
+    """Exceptions that nobody expected, in processes and their threads."""
+    for errors in sorted(folder.glob("*.stderr")):
+        _, trace, text = errors.read_text(errors="replace").partition(TRACE)
+        if trace:
+            yield f"{errors.stem} raised an exception: {text[-600:]}"
+
 
 class Campaign:
     """One cell on servers that run."""
@@ -204,7 +214,7 @@ class Campaign:
 
     def _judge(self, broker: Broker, queues: list[Queue], failed: list[str]) -> Verdict:
         verdict = judge(broker, queues, self._folder, self._rig.stack.redis_url)
-        verdict.anomalies += [Anomaly(BROKEN, self._cell.name, text) for text in failed]
+        verdict.anomalies += [Anomaly(BROKEN, self._cell.name, text) for text in [*failed, *_complaints(self._folder)]]
         return verdict
 
     # ----------------------------------------------------------------------------------------------------- faults

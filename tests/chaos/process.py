@@ -180,9 +180,12 @@ class Chaotic:
                 dialogs[place] = _Talk(begin(broker))
                 self.scribe.ok("begin", conversation=dialogs[place].id)
             self._learn()
-        broker.flush(FLUSH_S)
-        self._learn()
-        self.scribe.ok("flushed")
+        try:
+            broker.flush(FLUSH_S)
+        finally:
+            self._learn()
+            for conversation, n, _ in self._unknown:
+                self.scribe.info("send", conversation=conversation, n=n)
 
     def _send_one(self, talk: _Talk) -> bool:
         """False when the dialog is over."""
