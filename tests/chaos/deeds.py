@@ -82,12 +82,13 @@ class Deeds:
     leads: set[tuple[str, str]] = field(default_factory=set)
     """Place and owner of each claim that its process believes in."""
     states: list[tuple[str, str, dict[SideKey, Facts]]] = field(default_factory=list)
-    """Process, place, and what its fold says there."""
+    """Process, place, and what its fold says there; of those that lead it as far as anybody knows."""
     stops: list[tuple[str, str]] = field(default_factory=list)
     """Processes that ended of themselves, and why."""
     origins: dict[str, Origin] = field(default_factory=dict)
     """Who sent a body; bodies are unique."""
     _latest: dict[tuple[str, int], Send] = field(default_factory=dict)
+    _leader: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, lines: Iterable[Line]) -> Deeds:
@@ -138,9 +139,11 @@ class Deeds:
     def _lead(self, line: Line, kind: str) -> None:
         if kind == "ok":
             self.leads.add((line["place"], line["owner"]))
+            self._leader[line["place"]] = line["owner"]
 
     def _state(self, line: Line, _kind: str) -> None:
-        self.states.append((line["process"], line["place"], sides_of(line["sides"])))
+        if self._leader.get(line["place"]) == line["owner"]:  # one that was replaced may not know it yet
+            self.states.append((line["process"], line["place"], sides_of(line["sides"])))
 
     def _stopped(self, line: Line, _kind: str) -> None:
         self.stops.append((line["process"], line["reason"]))

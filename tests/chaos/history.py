@@ -18,7 +18,7 @@ What was invoked and has neither `ok` nor `fail` has an unknown outcome: its pro
 | transaction | id, place, owner, takes, sends, ends | what one handler run received and staged |
 | commit | place, owner, number, transactions | a COMMIT; `ok`: it counts; `fail`: it does not |
 | lead | place, owner | a claim; `ok`: it counts |
-| state | place, sides | what the process's own fold says of a partition in the end |
+| state | place, owner, sides | what the process's own fold says of a partition in the end |
 | clock | offset_s | the process's clock differs from the machine's by this |
 | nemesis | name, effect | a fault; `ok`: its effect was seen |
 | stopped | reason | the process ends of itself |

@@ -18,7 +18,7 @@ from konverse.bridge.verifier.check import Finding, PartitionVerdict
 from konverse.bridge.verifier.reading import Verification
 from konverse.bridge.verifier.shown import Shown, read_view
 from konverse.schemas.catalog import Queue
-from konverse.schemas.errors import KonverseError
+from konverse.schemas.errors import KonverseError, Unavailable
 from tests.kit.shop import until, work
 
 from .beliefs import place_of, rows_of
@@ -51,7 +51,10 @@ def drained(bootstrap: str, queues: Sequence[Queue], histories: Path, deadline_s
     """Wait until nothing is missing or waits; returns the seconds it took, also when patience ended before."""
     since = time.monotonic()
     while time.monotonic() - since < deadline_s:
-        topics = observe(*look(bootstrap, queues, {}))
+        try:
+            topics = observe(*look(bootstrap, queues, {}))
+        except Unavailable:  # a broker that was started just now does not lead everything yet
+            continue
         if not {LOST, UNSEEN} & {anomaly.name for anomaly in check(read(histories.glob("*.jsonl")), topics)}:
             break
         time.sleep(POLL_S)

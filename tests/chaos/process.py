@@ -83,6 +83,7 @@ class Chaotic:
         self.beliefs = Beliefs(self.scribe)
         self.quiet = threading.Event()
         self.stopping = threading.Event()
+        self._parent = os.getppid()
         self._runs = 0
         self._unknown: deque[tuple[str, int, Callable[[], bool]]] = deque()
 
@@ -103,6 +104,11 @@ class Chaotic:
             serving.start()
             self._send(broker)
             serving.join()
+
+    @property
+    def over(self) -> bool:
+        """Told to stop, or left alone by whoever started the process."""
+        return self.stopping.is_set() or os.getppid() != self._parent
 
     def _guarded(self, work: Callable[..., None], *arguments: Any) -> None:
         """A thread whose end is the end of the process."""
@@ -126,11 +132,11 @@ class Chaotic:
 
     def _serve(self, broker: Broker, queue: str, handle: Callable[[Transaction, Message, _Run], None]) -> None:
         with broker.reader(queue, batch=self.part.batch, timeout=IDLE_S) as reader:
-            while not self.stopping.is_set():
+            while not self.over:
                 for transaction in reader:
                     with transaction:
                         self._handle(transaction, handle)
-                    if self.stopping.is_set():
+                    if self.over:
                         break
             reader.settle(FLUSH_S)
             self._tell_state(reader)
@@ -163,7 +169,7 @@ class Chaotic:
 
     def _tell_state(self, reader: Reader) -> None:
         for owner in reader.owners:
-            self.scribe.ok("state", place=place_of(owner), sides=rows_of(owner))
+            self.scribe.ok("state", place=place_of(owner), owner=owner.claim_id.hex(), sides=rows_of(owner))
 
     # ------------------------------------------------------------------------------------------------------ sending
 
@@ -171,7 +177,7 @@ class Chaotic:
         part, dialogs = self.part, [_Talk(begin(broker)) for _ in range(self.part.dialogs)]
         for talk in dialogs:
             self.scribe.ok("begin", conversation=talk.id)
-        while not (self.quiet.wait(self.random.uniform(0, 2 / part.messages_per_s)) or self.stopping.is_set()):
+        while not (self.quiet.wait(self.random.uniform(0, 2 / part.messages_per_s)) or self.over):
             place = self.random.randrange(len(dialogs))
             talk = dialogs[place]
             if not self._send_one(talk) or talk.sent >= part.messages:

@@ -126,8 +126,6 @@ class Proxy:
         """What cuts have held back so far."""
         self.delayed = 0
         """Requests and answers that took longer so far."""
-        self.connections = 0
-        """That were ever made."""
         self._upstream = upstream
         self._framed = framed
         self._traps: list[Trap] = []
@@ -217,7 +215,6 @@ class Proxy:
             return
         link = _Link((reader, writer), server)
         self._links.add(link)
-        self.connections += 1
         back = asyncio.create_task(self._to_client(link))
         try:
             await self._to_server(link)

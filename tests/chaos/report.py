@@ -39,7 +39,7 @@ def page(outcomes: Sequence[Outcome], effective_min: int, again: str) -> str:
         f'<p class="{_mood(not wrong)}"><strong>{escape(verdict)}</strong></p>',
         f'<p class="{_mood(effective >= effective_min)}">{escape(enough)}</p>',
         f"<p>Again: <code>{escape(again)}</code></p>",
-        "<p>The faults are the same then, and processes and servers, which run in real time, are elsewhere.</p>",
+        "<p>The same faults are chosen then. Processes and servers run in real time, so they meet them elsewhere.</p>",
         *(part for outcome in outcomes for part in _cell(outcome)),
         "</body></html>",
     ]

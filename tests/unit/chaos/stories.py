@@ -88,7 +88,7 @@ class Story:
 
     def settle(self) -> None:
         """The processes say what their folds hold, and the logs are folded once more."""
-        for place in (ORDERS, SHOP):
+        for place, owner in ((ORDERS, OWNER), (SHOP, CLERK)):
             sides: dict[tuple[str, int], Facts] = {}
             for talk in self.topics.talks:
                 forgotten = talk.ended and self.talk(talk.conversation, 1 - talk.role).ended
@@ -97,7 +97,7 @@ class Story:
                     sides[talk.conversation, talk.role] = talk.facts
             self.folded_again[place] = sides
             rows = [[*key, *facts] for key, facts in sides.items()]
-            self.line("state", "ok", process=f"owner of {place}", place=place, sides=rows)
+            self.line("state", "ok", process=f"owner of {place}", place=place, owner=owner, sides=rows)
 
 
 def told() -> Story:

@@ -382,6 +382,14 @@ def test_a_handler_run_whose_commit_does_not_count_changes_nothing() -> None:
     assert found(story) == set()
 
 
+def test_an_owner_that_was_replaced_may_hold_what_was_true_before() -> None:
+    story = told()
+    story.topics.partitions[ORDERS].claims.add("cc")
+    story.line("lead", "ok", process="the next owner", place=ORDERS, owner="cc")
+    story.line("state", "ok", process="zombie", place=ORDERS, owner=OWNER, sides=[])
+    assert found(story) == set()
+
+
 def test_operations_that_say_nothing_here_are_passed_over() -> None:
     story = told()
     story.line("clock", "ok", offset_s=86_400.0)
