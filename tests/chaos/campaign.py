@@ -176,6 +176,7 @@ class Campaign:
         crew = arena.crew
         try:
             crew.fill()
+            self._calm(arena)
             self._began_at = time.monotonic()
             self._make_trouble(arena, say)
             self._calm(arena)

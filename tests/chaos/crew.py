@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -130,9 +131,10 @@ class Crew:
             if member.alive:
                 member.send(signal.SIGTERM)
         failed = []
+        give_up = time.monotonic() + END_DEADLINE_S
         for member in self.members.values():
             try:
-                if member.process.wait(END_DEADLINE_S):
+                if member.process.wait(max(0.1, give_up - time.monotonic())):
                     failed.append(f"{member.name} ended with {member.process.returncode}: {member.errors[-600:]}")
             except subprocess.TimeoutExpired:
                 failed.append(f"{member.name} does not end")

@@ -22,7 +22,7 @@ from tests.kit.servers import missing
 from tests.kit.shop import connected, open_shop, queue_of
 from tests.simulation.mutation import FOLDERS, PATCHES, build
 
-pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.xdist_group("own Kafka")]
+pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.xdist_group("own Kafka"), pytest.mark.timeout(300)]
 
 PATIENCE_S = 60.0
 DRAIN_S = 8.0
