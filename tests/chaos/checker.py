@@ -71,7 +71,7 @@ class Anomaly(NamedTuple):
 
 
 def check(lines: Iterable[Line], topics: Topics, folded_again: Folds | None = None) -> list[Anomaly]:
-    """All anomalies; `folded_again` is what the product makes of the logs from the beginning."""
+    """All anomalies; `folded_again` is what a product that was started anew makes of the logs."""
     deeds = Deeds.of(lines)
     talks = {(talk.conversation, talk.role): talk for talk in topics.talks}
     return [
@@ -271,7 +271,7 @@ def _ends(deeds: Deeds, topics: Topics) -> Iterator[Anomaly]:
 
 def _folds(deeds: Deeds, topics: Topics, folded_again: Folds) -> Iterator[Anomaly]:
     expected = living(topics)
-    folds = [*deeds.states, *(("from the beginning", place, sides) for place, sides in folded_again.items())]
+    folds = [*deeds.states, *(("a new owner", place, sides) for place, sides in folded_again.items())]
     for who, place, sides in folds:
         theirs = expected.get(place, {})
         for key in {**sides, **theirs}:

@@ -12,13 +12,14 @@ from typing import Final
 import redis
 
 from konverse.bridge.broker import Broker
-from konverse.bridge.kafka import Kafka
+from konverse.bridge.kafka import Kafka, LogReader
 from konverse.bridge.settings import Settings
 from konverse.bridge.verifier.check import Finding, PartitionVerdict
 from konverse.bridge.verifier.reading import Verification
 from konverse.bridge.verifier.shown import Shown, read_view
 from konverse.schemas.catalog import Queue
 from konverse.schemas.errors import KonverseError, Unavailable
+from konverse.schemas.identifiers import snapshot_topic
 from tests.kit.shop import until, work
 
 from .beliefs import place_of, rows_of
@@ -79,8 +80,15 @@ def judge(broker: Broker, queues: Sequence[Queue], histories: Path, redis_url: s
         "operations in the history": len(lines),
         "messages sent by sessions": sum(line["op"] == "send" and line["type"] == "ok" for line in lines),
         **_figures(verdicts, topics),
+        "records in the logs of snapshots": _snapshots(broker, queues),
     }
     return verdict
+
+
+def _snapshots(broker: Broker, queues: Sequence[Queue]) -> int:
+    with closing(LogReader(broker._kafka)) as log:
+        names = [(snapshot_topic(queue.topic), number) for queue in queues for number in range(queue.partitions)]
+        return sum(log.ends(*name)[1] for name in names)
 
 
 def _figures(verdicts: Sequence[PartitionVerdict], topics: Topics) -> dict[str, int]:
@@ -110,7 +118,7 @@ def _folds(broker: Broker, queues: Sequence[Queue]) -> tuple[dict[str, dict[Side
 
 
 def fold_again(broker: Broker, queue: Queue) -> dict[str, dict[SideKey, Facts]]:
-    """What the product makes of the logs from their beginning, the goodbyes of the last senders included."""
+    """What the product makes of snapshots and logs once more, the goodbyes of the last senders included."""
     folds: dict[str, dict[SideKey, Facts]] = {}
     with broker.reader(queue.name, partitions=tuple(range(queue.partitions))) as reader:
         reader.wait_for_partitions(queue.partitions)

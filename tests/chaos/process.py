@@ -28,6 +28,7 @@ import konverse
 from konverse.bridge.broker import Broker
 from konverse.bridge.dialog import Dialog
 from konverse.bridge.reader import Reader
+from konverse.dialog import snapshotting
 from konverse.dialog.states import SENDING
 from konverse.dialog.transaction import Message, Transaction
 from konverse.schemas.catalog import END_DIALOG, ERROR
@@ -69,6 +70,8 @@ class Part:
     """Of the orders, after which the owner ends the dialog."""
     clerk_writes: float = 0.1
     """Of the receipts, to which the queue's owner answers on the session's dialog."""
+    snapshot_every: int = 200
+    """Records and commits between two snapshots; the product waits for many more, which a short run never sees."""
     settings: dict[str, Any] = field(default_factory=dict)
     """Further settings of `connect`."""
 
@@ -90,6 +93,8 @@ class Chaotic:
     def run(self) -> None:
         """Connect and work until told to stop."""
         self.beliefs.listen()
+        for name, value in (("SNAPSHOT_EVERY_RECORDS", self.part.snapshot_every), ("RECORDS_PER_ENDPOINT", 0)):
+            setattr(snapshotting, name, value)
         self._move_clock()
         signal.signal(signal.SIGUSR2, lambda *_: self.quiet.set())
         signal.signal(signal.SIGTERM, lambda *_: self.stopping.set())
