@@ -48,8 +48,8 @@ coverage: $(READY)  ## All tests, and the lines that none of them ran
 bench: $(READY)  ## Measure against plain Kafka and plain Spark
 	$(BIN)/python -m tests.bench
 
-chaos: $(READY)  ## Kill, stop and cut real processes; PROFILE=smoke or long
-	$(BIN)/python -m tests.chaos --profile $(PROFILE)
+chaos: $(READY)  ## Kill, stop and cut real processes; PROFILE=smoke or matrix
+	$(BIN)/python -m tests.chaos --profile $(PROFILE) $(if $(SEED),--seed $(SEED))
 
 simulate: $(READY)  ## Run the seeded simulator; SEEDS=1500 FIRST=seed
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(if $(FIRST),--first $(FIRST))

@@ -1,140 +1,111 @@
-"""`make chaos`: real Kafka, Redis, workers and senders, and faults until the time is up; then the topics are judged.
+"""`make chaos`: real Kafka, Redis, owners and clients, and faults until the time is up; then all of it is judged.
 
-    python -m tests.chaos [--profile smoke|long] [--seconds S] [--seed N]
+    python -m tests.chaos [--profile smoke|matrix] [--seed N] [--without RULE] [--report FILE]
 
-Exit code 0 when nothing was lost, doubled or reordered, 1 when something was, 4 when too few faults had an effect for
-the run to mean anything.
+Exit code 0 when every promise held, 1 when one did not, 4 when too few faults had an effect for the run to mean
+anything. The report goes to build/chaos/report.html. Of a run that failed, the histories are kept.
+
+With `--without` the processes run a product in which a rule is switched off (`tests/simulation/mutants`), and the run
+should fail: `--without duplicates_accepted` accepts a record as often as it comes.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import shutil
-import signal
 import sys
 import tempfile
 import time
-from collections import defaultdict
-from functools import partial
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from rich.console import Console
-from rich.progress import Progress
 from rich.table import Table
 
-import konverse
-from konverse.deploy.stack import LocalStack
-from konverse.schemas.catalog import Queue
-from tests.chaos.nemeses import NEMESES, Arena
-from tests.kit.oracle import Proof, prove_exactly_once
-from tests.kit.shop import open_shop
-from tests.kit.workers import Job, Worker, read_diary
+from tests.simulation.mutation import FOLDERS, PATCHES, ROOT, build, mutants
 
-PROFILES = {"smoke": 120.0, "long": 780.0}
-DATABASE = "chaos"
-PARTITIONS = 4
-DRAIN_S = 90.0
-FAULTS_A_MINUTE_MIN = 6
+from .campaign import PLACES, PROFILES, Campaign, Cell, Ground, Outcome
+from .disk import small_disk
+from .report import write
+from .rig import rig
+
+REPORT: Final = Path("build/chaos/report.html")
+
+HELD, VIOLATED, TOO_FEW = 0, 1, 4
 
 
 def main() -> int:
-    """Run and judge."""
+    """Run, judge and report."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     parser.add_argument("--profile", choices=PROFILES, default="smoke")
-    parser.add_argument("--seconds", type=float)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
+    parser.add_argument("--without", choices=[patch.stem for patch in mutants()], metavar="RULE")
+    parser.add_argument("--report", type=Path, default=REPORT)
     options = parser.parse_args()
-    seconds = options.seconds or PROFILES[options.profile]
-    console = Console()
-    console.print(f"seed {options.seed}: faults for {seconds:.0f} s, then drain and judge")
+    console = Console(highlight=False)
+    effective_min, cells = PROFILES[options.profile]
+    again = f"make chaos PROFILE={options.profile} SEED={options.seed}"
+    console.print(f"{again}: faults for {sum(cell.seconds for cell in cells):.0f} s")
+    began = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="konverse-chaos-"))
-    try:
-        with LocalStack.start() as stack:
-            arena, proof = _run(stack, folder, random.Random(options.seed), seconds, console)
-    except AssertionError as error:
-        console.print(f"[bold red]violated[/bold red]: {error}\ndiaries are in {folder}; seed {options.seed}")
-        return 1
-    shutil.rmtree(folder, ignore_errors=True)
-    _report(console, arena, proof)
-    enough = sum(arena.effective.values()) >= FAULTS_A_MINUTE_MIN * seconds / 60
-    return 0 if enough else 4
+    outcomes = _run(cells, options.seed, folder, console, _patched(options.without, folder))
+    write(options.report, outcomes, effective_min, again)
+    console.print(f"{time.monotonic() - began:.0f} s; the report is {options.report}")
+    return _verdict(outcomes, effective_min, folder, console)
 
 
-def _run(
-    stack: LocalStack, folder: Path, choices: random.Random, seconds: float, console: Console
-) -> tuple[Arena, Proof]:
-    settings = {"redis": stack.redis_url}
-    job = partial(Job, stack.bootstrap, DATABASE, settings=settings)
-    with konverse.connect(f"kafka://{stack.bootstrap}", database=DATABASE) as broker:
-        open_shop(broker, partitions=PARTITIONS, home_partitions=2)
-        queues = [broker.catalog.get(Queue, name) for name in ("Orders", "Shop")]
-    work, sends = str(folder / "work.jsonl"), str(folder / "sends.jsonl")
-    answer = partial(job, work, batch=choices.choice((1, 10, 100)), idle_s=None)
-    arena = Arena(
-        stack,
-        choices,
-        [Worker(answer()) for _ in range(3)],
-        [Worker(job(sends, work="send", count=1_000_000, dialogs=20)) for _ in range(2)],
-        lambda: Worker(answer()),
-        lambda: Worker(job(sends, work="send", count=1_000_000, dialogs=20)),
-    )
-    try:
-        _make_trouble(arena, seconds, console)
-        for sender in arena.senders:
-            sender.process.kill()
-        sent = _acknowledged(Path(sends))
-        console.print(f"{sum(map(len, sent.values())):,} messages were acknowledged; draining")
-        return arena, _drained(stack, queues, sent)
-    finally:
-        for worker in (*arena.workers, *arena.senders):
-            worker.send_signal(signal.SIGKILL)
-            worker.process.wait(10)
+def _patched(rule: str | None, folder: Path) -> str | None:
+    """Where processes find a product without the rule; None for the product itself."""
+    if rule is None:
+        return None
+    build(folder / "product", PATCHES / f"{rule}.patch", (*FOLDERS, "bridge"))
+    return os.pathsep.join((str(folder / "product"), str(ROOT)))
 
 
-def _make_trouble(arena: Arena, seconds: float, console: Console) -> None:
-    names = list(NEMESES)
-    weights = [weight for _, weight in NEMESES.values()]
-    with Progress(console=console) as progress:
-        task = progress.add_task("faults", total=seconds)
-        began = time.monotonic()
-        while (spent := time.monotonic() - began) < seconds:
-            progress.update(task, completed=spent)
-            time.sleep(arena.random.uniform(0.5, 4.0))
-            name = arena.random.choices(names, weights)[0]
-            progress.console.print(f"{spent:6.1f} s  {name.replace('_', ' ')}")
-            NEMESES[name][0](arena)
-        progress.update(task, completed=seconds)
+def _run(cells: Sequence[Cell], seed: int, folder: Path, console: Console, python_path: str | None) -> list[Outcome]:
+    outcomes = []
+    with small_disk(folder / "disk") as disk, rig(PLACES, disk.root / "stack" if disk else None) as servers:
+        if disk is None:
+            console.print("this machine lets nobody mount a small disk: no disk is filled", style="yellow")
+        for number, cell in enumerate(cells):
+            console.rule(cell.name)
+            histories = folder / f"{number}"
+            histories.mkdir()
+            campaign = Campaign(Ground(servers, disk, python_path), cell, f"{seed}/{number}", histories)
+            outcomes.append(campaign.run(lambda text: console.print(text, markup=False)))
+            _tell(outcomes[-1], console)
+    return outcomes
 
 
-def _acknowledged(diary: Path) -> dict[bytes, list[bytes]]:
-    sent: defaultdict[bytes, list[bytes]] = defaultdict(list)
-    for event in read_diary(diary):
-        if event["event"] == "acknowledged":
-            sent[bytes.fromhex(event["conversation"])].append(event["body"].encode())
-    return dict(sent)
-
-
-def _drained(stack: LocalStack, queues: list[Queue], sent: dict[bytes, list[bytes]]) -> Proof:
-    """Judge until the proof holds; what still does not hold when the patience ends is a violation."""
-    orders, shop = queues
-    deadline = time.monotonic() + DRAIN_S
-    while True:
-        try:
-            return prove_exactly_once(stack.bootstrap, orders, shop, sent)
-        except AssertionError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(2)
-
-
-def _report(console: Console, arena: Arena, proof: Proof) -> None:
-    table = Table(title="Nothing lost, doubled or reordered", title_justify="left", show_header=False)
-    for name, value in proof.__dict__.items():
-        table.add_row(name, f"{value:,}")
-    for name, count in sorted(arena.effective.items()):
-        table.add_row(name, f"{count:,} times")
+def _tell(outcome: Outcome, console: Console) -> None:
+    table = Table(title=f"{outcome.cell.name}: drained in {outcome.drain_s:.1f} s", title_justify="left")
+    table.add_column("what")
+    table.add_column("how often", justify="right")
+    for name, figure in outcome.verdict.figures.items():
+        table.add_row(name, f"{figure:,}")
+    for name, times in sorted(outcome.effective.items()):
+        table.add_row(f"fault: {name}", f"{times:,}")
     console.print(table)
+    for name, times in Counter(anomaly.name for anomaly in outcome.verdict.anomalies).items():
+        first = next(anomaly for anomaly in outcome.verdict.anomalies if anomaly.name == name)
+        console.print(f"{name}, {times} times; the first: {first.where}: {first.text}", style="bold red", markup=False)
+
+
+def _verdict(outcomes: Sequence[Outcome], effective_min: int, folder: Path, console: Console) -> int:
+    effective = sum(outcome.effective.total() for outcome in outcomes)
+    if any(outcome.verdict.anomalies for outcome in outcomes):
+        console.print(f"VIOLATED; the histories are in {folder}", style="bold red")
+        return VIOLATED
+    shutil.rmtree(folder, ignore_errors=True)
+    if effective < effective_min:
+        console.print(f"only {effective} faults had an effect, {effective_min} are needed", style="bold yellow")
+        return TOO_FEW
+    console.print(f"Held: 0 violations under {effective} faults whose effect was seen", style="bold green")
+    return HELD
 
 
 if __name__ == "__main__":

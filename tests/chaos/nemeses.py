@@ -1,113 +1,354 @@
-"""Faults for real processes. Each does something, sees that it happened, and says what it was."""
+"""Faults for real processes. Each does something, sees that it had its effect, and says which; else it does not count.
+
+A fault of a process waits for no other: each takes the place that it works on (a process, Kafka or Redis) and gives it
+back whole, so that several can be under way at once and none undoes another.
+"""
 
 from __future__ import annotations
 
+import os
 import random
 import signal
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from redis import Redis
+import redis
 
-from konverse.deploy.stack import LocalStack
+from konverse.deploy.processes import ProcessId
+from konverse.schemas.errors import StackError
 from tests.kit.shop import until
-from tests.kit.workers import Worker
 
-PAUSE_S: Final = (0.5, 9.0)
-"""SIGSTOP: from a hiccup to longer than the group's session time-out."""
+from .crew import Crew, Member
+from .disk import SmallDisk
+from .proxy import Action, Proxy, Trap, Way
+from .rig import Rig
+
+PAUSE_S: Final = (7.0, 10.0)
+"""Longer than the group's session (3 s), an append to a journal (3 s) and any request (6 s) may take."""
+
+PARTITION_S: Final = (0.5, 7.0)
+LATENCY_S: Final = (0.02, 0.4)
+CATCH_S: Final = 6.0
+"""A trap for a request waits so long."""
+
+REPLACED_S: Final = (3.5, 5.5)
+"""A held request is released so long after its process was killed: its partitions have other owners by then."""
+
+DAY_S: Final = 86_400.0
+SEEN_S: Final = 10.0
+GARBLED_KEYS: Final = 50
+
+
+class NotNow(Exception):
+    """Nobody is there whom the fault could hit, or somebody else is at it."""
 
 
 @dataclass
 class Arena:
-    """The processes of a run, and what starts new ones."""
+    """Everything that faults can hit."""
 
-    stack: LocalStack
+    rig: Rig
+    crew: Crew
+    disk: SmallDisk | None
     random: random.Random
-    workers: list[Worker]
-    senders: list[Worker]
-    new_worker: Callable[[], Worker]
-    new_sender: Callable[[], Worker]
-    effective: dict[str, int] = field(default_factory=dict)
-    """Faults that were seen to have an effect, by name."""
+    folder: Path
+    topics: dict[str, list[str]]
+    """Kind of process -> topics that such processes produce to."""
+    _busy: set[str] = field(default_factory=set)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def count(self, name: str) -> None:
-        """A fault had its effect."""
-        self.effective[name] = self.effective.get(name, 0) + 1
+    @contextmanager
+    def taken(self, *places: str) -> Iterator[None]:
+        """Have these places alone; `NotNow` when somebody else has one of them."""
+        with self._lock:
+            if self._busy & set(places):
+                raise NotNow
+            self._busy.update(places)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._busy.difference_update(places)
 
+    @contextmanager
+    def process(self, *works: str) -> Iterator[tuple[str, Member]]:
+        """Somebody at work, to be had alone."""
+        found = [each for work in works or ("owner", "client") for each in self.crew.at_work(work)]
+        for place, member in self.random.sample(found, len(found)):
+            try:
+                with self.taken(place):
+                    if member is self.crew.members[place] and member.alive and member.lines("start"):
+                        yield place, member
+                        return
+            except NotNow:
+                continue
+        raise NotNow
 
-def kill_worker(arena: Arena) -> None:
-    """A worker is ended with kill -9; another one takes its place."""
-    place = arena.random.randrange(len(arena.workers))
-    worker = arena.workers[place]
-    worker.send_signal(signal.SIGKILL)
-    if worker.wait(10) == -signal.SIGKILL:
-        arena.count("worker killed")
-    arena.workers[place] = arena.new_worker()
-
-
-def kill_sender(arena: Arena) -> None:
-    """A sender is ended with kill -9; another one sends on dialogs of its own."""
-    place = arena.random.randrange(len(arena.senders))
-    sender = arena.senders[place]
-    if sender.process.poll() is None:
-        sender.send_signal(signal.SIGKILL)
-        if sender.wait(10) == -signal.SIGKILL:
-            arena.count("sender killed")
-    arena.senders[place] = arena.new_sender()
-
-
-def pause_worker(arena: Arena) -> None:
-    """SIGSTOP a worker, long enough that others may take its partitions, then let it go on."""
-    worker = arena.random.choice(arena.workers)
-    if worker.process.poll() is not None:
-        return
-    worker.send_signal(signal.SIGSTOP)
-    until(lambda: _state(worker.process.pid) == "T", "the worker to be stopped", 5)
-    time.sleep(arena.random.uniform(*PAUSE_S))
-    worker.send_signal(signal.SIGCONT)
-    arena.count("worker paused")
+    def between(self, bounds: tuple[float, float]) -> float:
+        """A length of time."""
+        return self.random.uniform(*bounds)
 
 
-def flush_redis(arena: Arena) -> None:
+# ----------------------------------------------------------------------------------------------------------- processes
+
+
+def kill_process(arena: Arena) -> str:
+    """Kill -9; another process takes the place."""
+    with arena.process() as (place, member):
+        if not member.kill():
+            return ""
+        time.sleep(arena.between((0, 1)))
+        arena.crew.start(place)
+        return f"{member.name}: pid {member.pid} is gone"
+
+
+def pause_process(arena: Arena) -> str:
+    """SIGSTOP for longer than every time-out, so that others take over, then SIGCONT."""
+    with arena.process() as (_, member):
+        member.send(signal.SIGSTOP)
+        try:
+            until(lambda: member.state() == "T", f"{member.name} to be stopped", SEEN_S)
+            length = arena.between(PAUSE_S)
+            time.sleep(length)
+            stopped = member.state() == "T"
+        finally:
+            member.send(signal.SIGCONT)
+        return f"{member.name} stood still for {length:.1f} s" if stopped else ""
+
+
+def shift_clock(arena: Arena) -> str:
+    """The clock of a client jumps by up to a day, and whoever takes its place has the wrong time from the start."""
+    with arena.process("client") as (place, member):
+        offset = round(arena.random.uniform(-DAY_S, DAY_S), 3)
+        (arena.folder / f"{place}.clock").write_text(str(offset))
+        member.send(signal.SIGUSR1)
+        until(lambda: any(line["offset_s"] == offset for line in member.lines("clock")), "the clock to jump", SEEN_S)
+        return f"{member.name} tells the time with an error of {offset:+.0f} s"
+
+
+# ------------------------------------------------------------------------------------------------------------- network
+
+
+def _cut(proxy: Proxy, ways: tuple[Way, ...], length: float) -> str:
+    before = dict(proxy.held_bytes)
+    proxy.cut(*ways)
+    try:
+        time.sleep(length)
+        held = sum(proxy.held_bytes[way] - before[way] for way in Way)
+    finally:
+        proxy.heal()
+    sides = " and ".join(way.value for way in ways)
+    return f"nothing passed {sides} for {length:.1f} s, {held} bytes were held back" if held else ""
+
+
+def _ways(choices: random.Random) -> tuple[Way, ...]:
+    return choices.choice([(Way.TO_SERVER,), (Way.TO_CLIENT,), tuple(Way)])
+
+
+def cut_from_kafka(arena: Arena) -> str:
+    """A partition between one process and Kafka, in one direction or both."""
+    with arena.process() as (place, member):
+        effect = _cut(arena.rig.proxies[place], _ways(arena.random), arena.between(PARTITION_S))
+        return effect and f"{member.name} and Kafka: {effect}"
+
+
+def cut_from_redis(arena: Arena) -> str:
+    """A partition between all processes and Redis."""
+    with arena.taken("redis"):
+        effect = _cut(arena.rig.redis, _ways(arena.random), arena.between(PARTITION_S))
+        return effect and f"Redis: {effect}"
+
+
+def slow_down(arena: Arena) -> str:
+    """All that a process says to Kafka and hears from it takes longer."""
+    with arena.process() as (place, member):
+        proxy, latency, length = arena.rig.proxies[place], arena.between(LATENCY_S), arena.between(PARTITION_S)
+        before = proxy.delayed
+        proxy.latency_s = latency
+        time.sleep(length)
+        proxy.latency_s = 0.0
+        count = proxy.delayed - before
+        return f"{count} requests and answers of {member.name} took {latency * 1e3:.0f} ms longer" if count else ""
+
+
+def reset_connections(arena: Arena) -> str:
+    """Every connection of a process to Kafka is reset."""
+    with arena.process() as (place, member):
+        count = arena.rig.proxies[place].reset()
+        return f"{count} connections of {member.name} were reset" if count else ""
+
+
+# ------------------------------------------------------------------------------------------------------------ requests
+
+
+@contextmanager
+def _trapped(arena: Arena, action: Action) -> Iterator[tuple[str, Member, Trap]]:
+    with arena.process() as (place, member):
+        topic = arena.random.choice(arena.topics[arena.crew.parts[place].work])
+        trap = arena.rig.proxies[place].trap(Trap(action, topic=topic, nth=arena.random.randint(1, 4)))
+        try:
+            yield place, member, trap
+        finally:
+            trap.caught.set()  # whatever comes now passes
+            trap.release()
+
+
+def hold_produce(arena: Arena) -> str:
+    """A Produce is on its way when its process dies; it arrives after others have taken over: a zombie's write."""
+    with _trapped(arena, Action.HOLD) as (place, member, trap):
+        if not trap.caught.wait(CATCH_S) or not member.kill():
+            return ""
+        arena.crew.start(place)
+        length = arena.between(REPLACED_S)
+        time.sleep(length)
+        trap.release()
+        if not trap.answered.wait(SEEN_S):
+            return ""
+        return f"a Produce of {member.name} to {trap.topic} arrived {length:.1f} s after its process was killed"
+
+
+def _befall(arena: Arena, action: Action, effect: str) -> str:
+    with _trapped(arena, action) as (_, member, trap):
+        done = trap.caught if action is Action.DROP else trap.answered
+        return f"a Produce of {member.name} to {trap.topic} {effect}" if done.wait(CATCH_S) else ""
+
+
+def double_produce(arena: Arena) -> str:
+    """A Produce arrives twice."""
+    return _befall(arena, Action.DOUBLE, "arrived twice")
+
+
+def drop_produce(arena: Arena) -> str:
+    """A Produce never arrives, and nobody says so."""
+    return _befall(arena, Action.DROP, "never arrived")
+
+
+def mute_produce(arena: Arena) -> str:
+    """A Produce arrives, and its answer does not."""
+    return _befall(arena, Action.MUTE, "was answered, and the answer did not arrive")
+
+
+# --------------------------------------------------------------------------------------------------------------- Redis
+
+
+def _redis(arena: Arena) -> Any:
+    return redis.Redis.from_url(arena.rig.stack.redis_url)
+
+
+def flush_redis(arena: Arena) -> str:
     """FLUSHALL."""
-    with Redis.from_url(arena.stack.redis_url) as client:
-        client.flushall()
-        arena.count("Redis flushed")
+    with arena.taken("redis"), _redis(arena) as client, client.pipeline() as pipeline:
+        before, _, after = pipeline.dbsize().flushall().dbsize().execute()
+        return f"{before} keys were flushed, DBSIZE {after}" if before and not after else ""
 
 
-def lie_in_redis(arena: Arena) -> None:
-    """Overwrite every header and some rows with garbage."""
-    with Redis.from_url(arena.stack.redis_url) as client:
-        keys = list(client.scan_iter(match="konverse:*", count=1000))
-        for key in arena.random.sample(keys, min(50, len(keys))):
-            client.delete(key)
-            client.set(key, arena.random.randbytes(20))
-        if keys:
-            arena.count("view garbled")
+def garble_redis(arena: Arena) -> str:
+    """Overwrite keys of the view with garbage of another type."""
+    with arena.taken("redis"), _redis(arena) as client:
+        keys = sorted(client.scan_iter(match="konverse:*", count=1000))
+        chosen = arena.random.sample(keys, min(GARBLED_KEYS, len(keys)))
+        for key in chosen:
+            with client.pipeline() as pipeline:
+                pipeline.delete(key).set(key, arena.random.randbytes(20)).execute()
+        return f"{len(chosen)} of {len(keys)} keys hold garbage" if chosen else ""
 
 
-def kill_broker(arena: Arena) -> None:
-    """Kafka is ended with kill -9, and start it again."""
-    name = next(name for name in arena.stack.servers if name.startswith("kafka"))
-    arena.stack.kill(name)
-    arena.count("broker killed")
-    time.sleep(arena.random.uniform(0, 2))
-    arena.stack.restart(name)
+def kill_redis(arena: Arena) -> str:
+    """Kill -9, and start it again, empty."""
+    return _kill_server(arena, "redis")
 
 
-def _state(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()[0]
+# --------------------------------------------------------------------------------------------------------------- Kafka
 
 
-NEMESES: Final[dict[str, tuple[Callable[[Arena], None], int]]] = {
-    "kill_worker": (kill_worker, 4),
-    "kill_sender": (kill_sender, 2),
-    "pause_worker": (pause_worker, 2),
-    "flush_redis": (flush_redis, 2),
-    "lie_in_redis": (lie_in_redis, 1),
-    "kill_broker": (kill_broker, 1),
+def _kill_server(arena: Arena, name: str) -> str:
+    stack = arena.rig.stack
+    with arena.taken(name):
+        pid = stack.pids[name]
+        stack.kill(name)
+        gone = ProcessId.of(pid) is None
+        time.sleep(arena.between((0, 1)))
+        _restart(arena, name)
+        return f"{name}: pid {pid} is gone" if gone else ""
+
+
+def _restart(arena: Arena, name: str) -> None:
+    for attempt in range(3):
+        try:
+            arena.rig.stack.restart(name)
+        except StackError:  # the machine may be too busy
+            if attempt == 2:
+                raise
+        else:
+            return
+
+
+def kill_broker(arena: Arena) -> str:
+    """Kill -9, and start it again."""
+    return _kill_server(arena, "kafka")
+
+
+def pause_broker(arena: Arena) -> str:
+    """SIGSTOP for longer than anybody waits for an append, then SIGCONT."""
+    with arena.taken("kafka"):
+        pid = arena.rig.stack.pids["kafka"]
+        length = arena.between(PAUSE_S)
+        os.kill(pid, signal.SIGSTOP)
+        try:
+            time.sleep(length)
+            stopped = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].startswith("T")
+        finally:
+            os.kill(pid, signal.SIGCONT)
+        return f"Kafka stood still for {length:.1f} s" if stopped else ""
+
+
+def fill_disk(arena: Arena) -> str:
+    """No room is left on the disk of Kafka's logs, until it ends; then there is room again, and it is started."""
+    disk, stack = arena.disk, arena.rig.stack
+    if disk is None:
+        raise NotNow
+    with arena.taken("kafka", "redis"):
+        pid = stack.pids["kafka"]
+        try:
+            disk.fill()
+            deadline = time.monotonic() + SEEN_S
+            while (running := ProcessId.of(pid) is not None) and time.monotonic() < deadline:
+                time.sleep(0.1)
+        finally:
+            disk.free()
+        if running:
+            return ""
+        _restart(arena, "kafka")
+        return f"Kafka (pid {pid}) ended for want of room"
+
+
+Nemesis = Callable[[Arena], str]
+"""Does a fault and says what effect was seen; empty when none was. `NotNow` when there is nobody to hit."""
+
+KILLS: Final = {"kill a process": kill_process}
+SERVERS: Final = {"kill Kafka": kill_broker, "stop Kafka": pause_broker}
+PARTITIONS: Final = {
+    "cut off from Kafka": cut_from_kafka,
+    "reset connections": reset_connections,
+    "slow the network down": slow_down,
 }
-"""Name -> fault and weight."""
+REDIS: Final = {
+    "flush Redis": flush_redis,
+    "garble Redis": garble_redis,
+    "kill Redis": kill_redis,
+    "cut off from Redis": cut_from_redis,
+}
+PAUSES: Final = {"stop a process": pause_process}
+REQUESTS: Final = {
+    "hold a Produce": hold_produce,
+    "double a Produce": double_produce,
+    "drop a Produce": drop_produce,
+    "mute a Produce": mute_produce,
+}
+DISK: Final = {"fill the disk": fill_disk}
+CLOCKS: Final = {"shift a clock": shift_clock}

@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -41,11 +42,11 @@ def mutants() -> list[Path]:
     return sorted(PATCHES.glob("*.patch"))
 
 
-def build(folder: Path, patch: Path | None) -> None:
-    """A package `konverse` in `folder`: the pure core as it is, or with one patch."""
+def build(folder: Path, patch: Path | None, folders: Sequence[str] = FOLDERS) -> None:
+    """A package `konverse` in `folder`: the pure core, or more, as it is or with one patch."""
     package = folder / "konverse"
     shutil.copytree(ROOT / ".namespace" / "konverse", package, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in FOLDERS:
+    for name in folders:
         shutil.copytree(ROOT / name, package / name, ignore=shutil.ignore_patterns("__pycache__"))
     if patch is None:
         return

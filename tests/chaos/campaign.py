@@ -1,0 +1,284 @@
+"""A run: processes at work, faults until the time is up, then quiet, and the verdict.
+
+A run has one cell or several. Each has queues and processes of its own on the same servers, a choice of faults, and a
+verdict of its own.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+from konverse.bridge.broker import Broker
+from konverse.deploy.processes import ProcessId
+from konverse.schemas.catalog import Queue
+from konverse.schemas.errors import KonverseError
+from konverse.schemas.identifiers import journal_topic
+from tests.kit.shop import connected, open_shop, queue_of, until
+
+from .checker import BROKEN, Anomaly
+from .crew import Crew
+from .disk import SmallDisk
+from .history import Scribe
+from .judging import Verdict, drained, judge
+from .nemeses import (
+    CLOCKS,
+    DISK,
+    KILLS,
+    PARTITIONS,
+    PAUSES,
+    REDIS,
+    REQUESTS,
+    SERVERS,
+    Arena,
+    Nemesis,
+    NotNow,
+    fill_disk,
+)
+from .process import Part
+from .rig import Rig
+
+PARTITIONS_OF_ORDERS: Final = 4
+PARTITIONS_OF_SHOP: Final = 3
+PLACES: Final = ("owner-0", "owner-1", "owner-2", "client-0", "client-1", "client-2")
+HANDS: Final = 3
+"""So many faults are under way at once, at most."""
+
+START_S: Final = 60.0
+TIME_OUTS: Final = {"socket.timeout.ms": "6000"}
+APPEND_S: Final = 3.0
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A part of a run."""
+
+    name: str
+    seconds: float
+    """Of faults."""
+    faults: Mapping[str, Nemesis]
+    weights: Mapping[str, int] = field(default_factory=dict)
+    """How often a fault stands in the deck that is dealt; 1 where none is given."""
+    gap_s: tuple[float, float] = (0.5, 2.0)
+    """Between the beginnings of two faults."""
+
+
+ALL: Final = {**KILLS, **SERVERS, **PARTITIONS, **REDIS, **PAUSES, **REQUESTS, **DISK, **CLOCKS}
+MIXED: Final = {
+    **dict.fromkeys(ALL, 2), "kill a process": 10, "cut off from Kafka": 7, "stop a process": 5, "hold a Produce": 5,
+    "shift a clock": 4, "flush Redis": 3, "mute a Produce": 3, "kill Kafka": 1, "stop Kafka": 1, "fill the disk": 1,
+}  # fmt: skip
+"""While Kafka is away little else can happen, so it is hit less often than the others."""
+
+MATRIX_S: Final = 88.0
+
+PROFILES: Final[dict[str, tuple[int, list[Cell]]]] = {
+    "smoke": (40, [Cell("everything", 150.0, ALL, MIXED)]),
+    "matrix": (250, [
+        Cell("kill processes", MATRIX_S, KILLS),
+        Cell("kill and stop Kafka", MATRIX_S, SERVERS, gap_s=(6.0, 12.0)),
+        Cell("partitions", MATRIX_S, PARTITIONS),
+        Cell("Redis", MATRIX_S, REDIS, gap_s=(0.5, 1.5)),
+        Cell("stop processes", MATRIX_S, PAUSES),
+        Cell("requests", MATRIX_S, REQUESTS),
+        Cell("disk and clocks", MATRIX_S, {**DISK, **CLOCKS, **KILLS}, {"shift a clock": 8, "kill a process": 5}),
+        Cell("everything", MATRIX_S, ALL, MIXED),
+    ]),
+}  # fmt: skip
+"""Name -> effective faults that a run must have, and its cells."""
+
+
+@dataclass(frozen=True)
+class Ground:
+    """What the cells of a run share."""
+
+    rig: Rig
+    disk: SmallDisk | None = None
+    """Where the servers keep their files, if it can be filled."""
+    python_path: str | None = None
+    """Where processes find another product than this one."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A fault that was tried."""
+
+    name: str
+    began_s: float
+    ended_s: float
+    """Seconds since the cell began."""
+    effect: str
+    """What was seen of it; empty when it does not count."""
+
+
+@dataclass
+class Outcome:
+    """What a cell comes to."""
+
+    cell: Cell
+    seed: str
+    folder: Path
+    faults: list[Fault]
+    verdict: Verdict
+    began_at: float
+    """The machine's monotonic clock, as in histories."""
+    drain_s: float
+    processes: int
+
+    @property
+    def effective(self) -> Counter[str]:
+        """Faults that count, by name."""
+        return Counter(fault.name for fault in self.faults if fault.effect)
+
+
+Say = Callable[[str], None]
+
+TRACE: Final = "Traceback (most recent call last)"
+
+
+def _complaints(folder: Path) -> Iterator[str]:
+    """Exceptions that nobody expected, in processes and their threads."""
+    for errors in sorted(folder.glob("*.stderr")):
+        _, trace, text = errors.read_text(errors="replace").partition(TRACE)
+        if trace:
+            yield f"{errors.stem} raised an exception: {text[-600:]}"
+
+
+class Campaign:
+    """One cell on servers that run."""
+
+    def __init__(self, ground: Ground, cell: Cell, seed: str, folder: Path) -> None:
+        self._rig, self._disk, self._python_path = ground.rig, ground.disk, ground.python_path
+        self._cell = cell
+        self._seed = seed
+        self._folder = folder
+        self._random = random.Random(seed)
+        self._scribe = Scribe(folder / "nemeses.jsonl", "nemeses")
+        self._faults: list[Fault] = []
+        self._database = f"chaos {cell.name}"
+        self._began_at = 0.0
+
+    def run(self, say: Say) -> Outcome:
+        """Make trouble, let things calm down, judge."""
+        direct = self._rig.stack.bootstrap
+        with connected(direct, self._database) as broker:
+            open_shop(broker, partitions=PARTITIONS_OF_ORDERS, home_partitions=PARTITIONS_OF_SHOP)
+            orders, shop = queue_of(broker, "Orders"), queue_of(broker, "Shop")
+        arena = self._arena(orders, shop)
+        crew = arena.crew
+        try:
+            crew.fill()
+            self._calm(arena)
+            self._began_at = time.monotonic()
+            self._make_trouble(arena, say)
+            self._calm(arena)
+            say("quiet; waiting until nothing is left to be done")
+            crew.hush()
+            drain_s = drained(direct, [orders, shop], self._folder)
+            failed = crew.finish()
+        finally:
+            crew.end()
+            self._scribe.close()
+        with connected(direct, self._database) as broker:
+            verdict = self._judge(broker, [orders, shop], failed)
+        return Outcome(
+            self._cell, self._seed, self._folder, self._faults, verdict, self._began_at, drain_s, crew.started
+        )
+
+    def _arena(self, orders: Queue, shop: Queue) -> Arena:
+        settings = {"redis": self._rig.redis_url, "append_timeout_s": APPEND_S, "client": TIME_OUTS}
+        parts = {
+            place: Part(
+                place,
+                place.partition("-")[0],
+                str(self._folder),
+                self._rig.bootstrap(place),
+                self._database,
+                seed=self._random.randrange(1 << 32),
+                batch=self._random.choice((1, 10, 100)),
+                settings=settings,
+            )
+            for place in PLACES
+        }
+        topics = {
+            "owner": [journal_topic(orders.topic), journal_topic(orders.topic), shop.topic],
+            "client": [orders.topic, orders.topic, journal_topic(shop.topic)],
+        }
+        return Arena(self._rig, Crew(parts, self._python_path), self._disk, self._random, self._folder, topics)
+
+    def _judge(self, broker: Broker, queues: list[Queue], failed: list[str]) -> Verdict:
+        verdict = judge(broker, queues, self._folder, self._rig.stack.redis_url)
+        verdict.anomalies += [Anomaly(BROKEN, self._cell.name, text) for text in [*failed, *_complaints(self._folder)]]
+        return verdict
+
+    # ----------------------------------------------------------------------------------------------------- faults
+
+    def _make_trouble(self, arena: Arena, say: Say) -> None:
+        cell, hands = self._cell, threading.Semaphore(HANDS)
+        deck = self._dealt()
+        with ThreadPoolExecutor(HANDS, thread_name_prefix="nemesis") as pool:
+            doing: list[Future[None]] = []
+            while time.monotonic() - self._began_at < cell.seconds:
+                hands.acquire()
+                choices = random.Random(f"{self._seed} {len(doing)}")  # whatever the others do meanwhile
+                doing.append(pool.submit(self._try, next(deck), replace(arena, random=choices), say, hands))
+                self._fill_vacancies(arena)
+                time.sleep(arena.between(cell.gap_s))
+        for done in doing:
+            done.result()
+
+    def _dealt(self) -> Iterator[str]:
+        """Names of faults: a shuffled deck after the other, so that none is left out."""
+        names = [
+            name
+            for name, nemesis in self._cell.faults.items()
+            for _ in range(self._cell.weights.get(name, 1))
+            if self._disk is not None or nemesis is not fill_disk
+        ]
+        while True:
+            yield from self._random.sample(names, len(names))
+
+    def _try(self, name: str, arena: Arena, say: Say, hands: threading.Semaphore) -> None:
+        began, effect = time.monotonic(), ""
+        self._scribe.invoke("nemesis", name=name)
+        try:
+            effect = self._cell.faults[name](arena)
+        except NotNow:
+            return
+        except (AssertionError, KonverseError, OSError) as error:  # the fault did not come about as it should
+            self._scribe.info("nemesis", name=name, error=str(error))
+        finally:
+            hands.release()
+        ended = time.monotonic()
+        self._faults.append(Fault(name, began - self._began_at, ended - self._began_at, effect))
+        if effect:
+            self._scribe.ok("nemesis", name=name, effect=effect)
+            say(f"{began - self._began_at:6.1f} s  {name}: {effect}")
+
+    def _fill_vacancies(self, arena: Arena) -> None:
+        """Processes end of themselves when Kafka is away for too long."""
+        for place in arena.crew.parts:
+            with suppress(NotNow), arena.taken(place):
+                if not arena.crew.members[place].alive:
+                    arena.crew.start(place)
+
+    def _calm(self, arena: Arena) -> None:
+        """Servers and processes are all there and at work."""
+        stack = arena.rig.stack
+        for name, pid in stack.pids.items():
+            if ProcessId.of(pid) is None:
+                stack.restart(name)
+
+        def at_work() -> bool:
+            self._fill_vacancies(arena)
+            return all(member.lines("start") for member in arena.crew.members.values() if member.alive)
+
+        until(at_work, "all processes are at work", START_S)

@@ -1,0 +1,295 @@
+"""Holds what the processes did and believe against what the topics say, and names what does not fit together.
+
+Everything is judged after faults have ended and the system had time to finish: what is missing then is missing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from konverse.schemas.records import Role
+
+from .deeds import UNKNOWN, Deeds, Send, Sent, Take, Transaction
+from .history import Line
+from .topics import Facts, SideKey, Talk, Topics, living
+
+LOST: Final = "lost"
+DUPLICATE: Final = "duplicate"
+REORDER: Final = "reorder"
+PHANTOM: Final = "phantom"
+ABORTED_READ: Final = "aborted read"
+TORN: Final = "torn"
+FALSE_BELIEF: Final = "false belief"
+AFTER_END: Final = "after end"
+DIVERGENCE: Final = "divergence"
+UNSEEN: Final = "unseen"
+BROKEN: Final = "broken"
+
+ANOMALIES: Final = {
+    LOST: "a message that Kafka acknowledged, or an output of a commit that counts, reached nobody",
+    DUPLICATE: "a message was accepted or received twice",
+    REORDER: "messages of one writer were accepted or received in another order, or with one left out",
+    PHANTOM: "a message was accepted that nobody sent there",
+    ABORTED_READ: "a message was accepted whose commit does not count",
+    TORN: "of what one handler run sent, a part was accepted and a part was not",
+    FALSE_BELIEF: "a process holds that something counts which does not, or the other way round",
+    AFTER_END: "something was accepted, received or sent on a side that was over, or a side lives twice",
+    DIVERGENCE: "two folds of the same logs differ",
+    UNSEEN: "something waits for ever although all faults have ended",
+    BROKEN: "a partition stopped, or its logs contradict themselves",
+}
+"""Name -> what it means."""
+
+BY_RULE: Final = {
+    "I3": DIVERGENCE,
+    "I5": REORDER,
+    "I7": DUPLICATE,
+    "I8": PHANTOM,
+    "I9": AFTER_END,
+    "I17": BROKEN,
+    "lost": LOST,
+    "cut": BROKEN,
+    "view": DIVERGENCE,
+}
+"""What a finding of the verifier is called here."""
+
+Folds = Mapping[str, Mapping[SideKey, Facts]]
+"""By partition: how all living sides stand."""
+
+
+class Anomaly(NamedTuple):
+    """Something that must not be."""
+
+    name: str
+    """Key of `ANOMALIES`."""
+    where: str
+    """A conversation, a partition or a process."""
+    text: str
+
+
+def check(lines: Iterable[Line], topics: Topics, folded_again: Folds | None = None) -> list[Anomaly]:
+    """All anomalies; `folded_again` is what a product that was started anew makes of the logs."""
+    deeds = Deeds.of(lines)
+    talks = {(talk.conversation, talk.role): talk for talk in topics.talks}
+    return [
+        *_verifier(topics),
+        *_sends(deeds, topics, talks),
+        *_words(deeds, topics),
+        *_outputs(deeds, topics, talks),
+        *_received(deeds, topics, talks),
+        *_beliefs(deeds, topics),
+        *_ends(deeds, topics),
+        *_folds(deeds, topics, folded_again or {}),
+        *_waiting(deeds, topics),
+    ]
+
+
+def _verifier(topics: Topics) -> Iterator[Anomaly]:
+    for finding in topics.findings:
+        yield Anomaly(BY_RULE[finding.rule], finding.partition, f"{finding.rule}: {finding.text}")
+
+
+# ------------------------------------------------------------------------------------------------------------- sessions
+
+
+def _sends(deeds: Deeds, topics: Topics, talks: Mapping[SideKey, Talk]) -> Iterator[Anomaly]:
+    """What sessions sent has arrived, in order, without holes."""
+    for conversation, sends in deeds.sends.items():
+        talk = talks.get((conversation, Role.TARGET))
+        heard = [word.body for word in talk.heard] if talk else []
+        by_body = {send.body: send for send in sends}
+        arrived = [by_body[body] for body in heard if body in by_body]
+        for send in arrived:
+            if send.outcome == "fail":
+                yield Anomaly(FALSE_BELIEF, conversation, f"message {send.n} was refused, and it arrived")
+        yield from _in_order(conversation, arrived)
+        yield from _missing(conversation, sends, arrived, talk, topics.bounced[conversation])
+
+
+def _in_order(conversation: str, arrived: Sequence[Send]) -> Iterator[Anomaly]:
+    numbers = [*dict.fromkeys(send.n for send in arrived)]
+    if numbers != [*range(len(numbers))]:
+        at = next(at for at, n in enumerate(numbers) if at != n)
+        yield Anomaly(REORDER, conversation, f"message {numbers[at]} of the session came where {at} was due")
+
+
+def _missing(
+    conversation: str, sends: Sequence[Send], arrived: Sequence[Send], talk: Talk | None, bounced: int
+) -> Iterator[Anomaly]:
+    here = {send.n for send in arrived}
+    missing = [send.n for send in sends if send.outcome == "ok" and send.n not in here]
+    if missing and not _discards(talk) and bounced < len(missing):
+        yield Anomaly(LOST, conversation, f"{len(missing)} acknowledged messages, the first of them {min(missing)}")
+
+
+# --------------------------------------------------------------------------------------------------------------- words
+
+
+def _words(deeds: Deeds, topics: Topics) -> Iterator[Anomaly]:
+    """Everything that was accepted was sent there, by somebody who counts, and was accepted once."""
+    seen: Counter[str] = Counter(word.body for talk in topics.talks for word in talk.heard if not word.ends)
+    for body, times in seen.items():
+        if times > 1:
+            yield Anomaly(DUPLICATE, body, f"it was accepted {times} times")
+    for talk in topics.talks:
+        for n, word in enumerate(talk.heard):
+            if word.ends:
+                continue
+            origin = deeds.origins.get(word.body)
+            if origin is None:
+                yield Anomaly(PHANTOM, talk.conversation, f"nobody sent message {n} of {Role(talk.role).name}")
+            elif (origin.conversation, origin.role) != (talk.conversation, 1 - talk.role):
+                yield Anomaly(PHANTOM, talk.conversation, f"message {n} was sent on {origin.conversation}")
+            elif origin.transaction and not topics.said[word.body]:
+                text = f"message {n} is from handler run {origin.transaction}, which no commit that counts holds"
+                yield Anomaly(ABORTED_READ, talk.conversation, text)
+
+
+# ------------------------------------------------------------------------------------------------------------- outputs
+
+
+def _outputs(deeds: Deeds, topics: Topics, talks: Mapping[SideKey, Talk]) -> Iterator[Anomaly]:
+    """What handler runs sent went out as a whole or not at all, arrived, and in order."""
+    sent: defaultdict[SideKey, list[str]] = defaultdict(list)
+    for partition in topics.partitions.values():
+        for _, transaction in deeds.counting(partition.name, partition.commits):
+            for output in transaction.sends:
+                sent[output.conversation, 1 - output.role].append(output.body)
+    here = {(talk.conversation, talk.role, word.body) for talk in topics.talks for word in talk.heard}
+    for transaction in deeds.transactions.values():
+        there = [output for output in transaction.sends if (output.conversation, 1 - output.role, output.body) in here]
+        yield from _whole(transaction, there, topics, talks)
+    for key, bodies in sent.items():
+        talk = talks.get(key)
+        heard = [word.body for word in talk.heard] if talk else []
+        due, known = set(bodies), set(heard)
+        arrived = [body for body in dict.fromkeys(heard) if body in due]
+        if arrived != [body for body in bodies if body in known]:
+            yield Anomaly(REORDER, key[0], "outputs of commits were accepted in another order than they were committed")
+        missing = len(due - known)
+        if missing and not _discards(talk) and topics.bounced[key[0]] < missing:
+            yield Anomaly(LOST, key[0], f"{missing} outputs of commits that count did not arrive")
+
+
+def _discards(talk: Talk | None) -> bool:
+    """Whether the side ended before it heard of the peer's END, behind which nothing can come any more."""
+    return talk is not None and talk.ended and not any(word.ends for word in talk.heard)
+
+
+def _whole(
+    transaction: Transaction, arrived: Sequence[Sent], topics: Topics, talks: Mapping[SideKey, Talk]
+) -> Iterator[Anomaly]:
+    sends = transaction.sends
+    said = [output for output in sends if topics.said[output.body]]
+    if 0 < len(said) < len(sends):
+        yield Anomaly(TORN, transaction.id, f"commits that count hold {len(said)} of its {len(sends)} messages")
+        return
+    refused = [
+        output
+        for output in sends
+        if output not in arrived
+        and (_discards(talks.get((output.conversation, 1 - output.role))) or topics.bounced[output.conversation])
+    ]
+    if 0 < len(arrived) < len(sends) - len(refused):
+        yield Anomaly(TORN, transaction.id, f"{len(arrived)} of the {len(sends)} messages that it sent arrived")
+
+
+# ------------------------------------------------------------------------------------------------------------ handlers
+
+
+def _received(deeds: Deeds, topics: Topics, talks: Mapping[SideKey, Talk]) -> Iterator[Anomaly]:
+    """The handler runs of commits that count have received each accepted message once, in order."""
+    got: defaultdict[SideKey, list[tuple[int, Take]]] = defaultdict(list)
+    for partition in topics.partitions.values():
+        for number, transaction in deeds.counting(partition.name, partition.commits):
+            for take in transaction.takes:
+                if take.n >= 0:  # an Error has no number
+                    got[take.conversation, take.role].append((number, take))
+    for key in {**got, **talks}:
+        talk = talks.get(key)
+        heard = [word.body for word in talk.heard] if talk else []
+        consumed = [*zip(talk.consumed if talk else [], range(len(heard)), heard, strict=False)]
+        taken = [(number, take.n, take.body) for number, take in got[key]]
+        if taken != consumed:
+            yield _misreceived(key, [(n, body) for _, n, body in taken], [(n, body) for _, n, body in consumed])
+
+
+def _misreceived(key: SideKey, taken: list[tuple[int, str]], consumed: list[tuple[int, str]]) -> Anomaly:
+    conversation, numbers = key[0], [n for n, _ in taken]
+    bodies = Counter(body for _, body in taken if body)
+    if any(times > 1 for times in bodies.values()) or len(set(numbers)) < len(numbers):
+        return Anomaly(DUPLICATE, conversation, "a message was received twice by commits that count")
+    if any(after < before for before, after in pairwise(numbers)):
+        return Anomaly(REORDER, conversation, f"messages were received as {numbers[:20]}")
+    missing = sorted({*consumed} - {*taken})
+    if missing:
+        return Anomaly(LOST, conversation, f"message {missing[0][0]} was consumed, and no handler run received it")
+    text = f"handler runs of commits that count received {len(taken)} messages, the logs say {len(consumed)}"
+    return Anomaly(DIVERGENCE, conversation, text)
+
+
+# ------------------------------------------------------------------------------------------------------------- beliefs
+
+
+def _beliefs(deeds: Deeds, topics: Topics) -> Iterator[Anomaly]:
+    for (place, owner, number), tried in deeds.commits.items():
+        partition = topics.partitions.get(place)
+        counts = partition is not None and partition.commits.get(number) == owner
+        if tried.outcome != UNKNOWN and counts != (tried.outcome == "ok"):
+            believed = "counts" if tried.outcome == "ok" else "does not count"
+            yield Anomaly(FALSE_BELIEF, place, f"{owner} holds that its commit {number} {believed}; it is otherwise")
+    for place, owner in deeds.leads:
+        if owner not in (topics.partitions[place].claims if place in topics.partitions else ()):
+            yield Anomaly(FALSE_BELIEF, place, f"{owner} holds that it has the partition, and its CLAIM does not count")
+
+
+# ---------------------------------------------------------------------------------------------------------------- ends
+
+
+def _ends(deeds: Deeds, topics: Topics) -> Iterator[Anomaly]:
+    for (conversation, role), times in Counter((talk.conversation, talk.role) for talk in topics.talks).items():
+        if times > 1:
+            yield Anomaly(AFTER_END, conversation, f"its {Role(role).name} lived {times} times")
+    for talk in topics.talks:
+        if any(word.ends for word in talk.heard[:-1]):
+            yield Anomaly(AFTER_END, talk.conversation, f"{Role(talk.role).name} accepted something after the END")
+    for partition in topics.partitions.values():
+        over: set[SideKey] = set()
+        for number, transaction in deeds.counting(partition.name, partition.commits):
+            touched = {(take.conversation, take.role) for take in transaction.takes}
+            touched |= {(output.conversation, output.role) for output in transaction.sends}
+            for conversation, _ in sorted(touched & over):
+                yield Anomaly(AFTER_END, conversation, f"commit {number} works on a side that an earlier one ended")
+            over.update(transaction.ends)
+
+
+# --------------------------------------------------------------------------------------------------------------- folds
+
+
+def _folds(deeds: Deeds, topics: Topics, folded_again: Folds) -> Iterator[Anomaly]:
+    expected = living(topics)
+    folds = [*deeds.states, *(("a new owner", place, sides) for place, sides in folded_again.items())]
+    for who, place, sides in folds:
+        theirs = expected.get(place, {})
+        for key in {**sides, **theirs}:
+            if sides.get(key) != theirs.get(key):
+                text = f"{who} has {sides.get(key)} for {key[0]}, the verifier {theirs.get(key)}"
+                yield Anomaly(DIVERGENCE, place, text)
+                break  # one of a fold is enough
+
+
+def _waiting(deeds: Deeds, topics: Topics) -> Iterator[Anomaly]:
+    for partition in topics.partitions.values():
+        if partition.not_ingested:
+            yield Anomaly(UNSEEN, partition.name, f"{partition.not_ingested} records were never ingested")
+        if partition.not_delivered:
+            yield Anomaly(UNSEEN, partition.name, f"{partition.not_delivered} outputs are not known to be delivered")
+    for talk in topics.talks:
+        unread = len(talk.heard) - len(talk.consumed)
+        if unread > 0 and not talk.ended:
+            yield Anomaly(UNSEEN, talk.conversation, f"{unread} messages of {Role(talk.role).name} wait to be received")
+    for process, reason in deeds.stops:
+        yield Anomaly(BROKEN, process, f"it stopped: {reason}")

@@ -1,0 +1,84 @@
+"""What the processes of a run did and believe, as JSON lines that survive their death.
+
+A line is {t, process, op, type, ...}: `t` is the machine's monotonic clock in seconds, the same for all processes, and
+`type` one of
+
+    invoke   it is about to be done
+    ok       it was done, as far as the process knows
+    fail     it was not done, as far as the process knows
+    info     nobody knows, or a mere fact
+
+What was invoked and has neither `ok` nor `fail` has an unknown outcome: its process died, or could not learn it.
+
+| op | fields | meaning |
+|---|---|---|
+| begin | conversation | a session began a dialog |
+| send | conversation, n, body | its n-th message on it; `ok`: Kafka has it; `fail`: nothing was written |
+| end | conversation | the session ends it |
+| transaction | id, place, owner, takes, sends, ends | what one handler run received and staged |
+| commit | place, owner, number, transactions | a COMMIT; `ok`: it counts; `fail`: it does not |
+| lead | place, owner | a claim; `ok`: it counts |
+| state | place, owner, sides | what the process's own fold says of a partition in the end |
+| clock | offset_s | the process's clock differs from the machine's by this |
+| nemesis | name, effect | a fault; `ok`: its effect was seen |
+| stopped | reason | the process ends of itself |
+
+`takes` are [conversation, role, n, body], `sends` [conversation, role, body], `ends` [conversation, role]: role is that
+of the side that receives, sends or ends, a body its digest in hexadecimal.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from konverse.bridge.verifier.reading import digest
+
+Line = dict[str, Any]
+
+
+def brief(body: bytes) -> str:
+    """A body as histories and the verifier name it."""
+    return digest(body).hex()
+
+
+class Scribe:
+    """Writes the history of a process; each line is one write, so what was written is there also after kill -9."""
+
+    def __init__(self, path: Path, process: str) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        self._process = process
+
+    def invoke(self, op: str, **fields: Any) -> None:
+        """It is about to be done."""
+        self._write(op, "invoke", fields)
+
+    def ok(self, op: str, **fields: Any) -> None:
+        """It was done."""
+        self._write(op, "ok", fields)
+
+    def fail(self, op: str, **fields: Any) -> None:
+        """It was not done."""
+        self._write(op, "fail", fields)
+
+    def info(self, op: str, **fields: Any) -> None:
+        """Nobody knows, or a mere fact."""
+        self._write(op, "info", fields)
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self._file)
+
+    def _write(self, op: str, kind: str, fields: dict[str, Any]) -> None:
+        line = {"t": round(time.monotonic(), 6), "process": self._process, "op": op, "type": kind, **fields}
+        os.write(self._file, json.dumps(line, separators=(",", ":")).encode() + b"\n")
+
+
+def read(paths: Iterable[Path]) -> list[Line]:
+    """All lines in the order of time; one that its process could not finish is left out."""
+    lines = [json.loads(line) for path in paths for line in path.read_bytes().split(b"\n")[:-1]]
+    return sorted(lines, key=lambda line: float(line["t"]))

@@ -1,0 +1,143 @@
+"""The end of a run: wait until nothing is left to be done, then hold the history against the topics."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import redis
+
+from konverse.bridge.broker import Broker
+from konverse.bridge.kafka import Kafka, LogReader
+from konverse.bridge.settings import Settings
+from konverse.bridge.verifier.check import Finding, PartitionVerdict
+from konverse.bridge.verifier.reading import Verification
+from konverse.bridge.verifier.shown import Shown, read_view
+from konverse.schemas.catalog import Queue
+from konverse.schemas.errors import KonverseError, Unavailable
+from konverse.schemas.identifiers import snapshot_topic
+from tests.kit.shop import until, work
+
+from .beliefs import place_of, rows_of
+from .checker import BROKEN, LOST, UNSEEN, Anomaly, check
+from .deeds import sides_of
+from .history import read
+from .topics import Facts, SideKey, Topics, observe, place_name
+
+DRAIN_S: Final = 90.0
+POLL_S: Final = 1.0
+
+Views = Mapping[tuple[str, int], Shown]
+
+
+@dataclass
+class Verdict:
+    """What a run comes to."""
+
+    anomalies: list[Anomaly]
+    figures: dict[str, int] = field(default_factory=dict)
+
+
+def look(bootstrap: str, queues: Sequence[Queue], views: Views) -> tuple[list[PartitionVerdict], list[Finding]]:
+    """What the verifier makes of the topics now."""
+    with closing(Verification(Kafka(Settings(kafka=f"kafka://{bootstrap}")), queues)) as verification:
+        return verification.run(views=views)
+
+
+def drained(bootstrap: str, queues: Sequence[Queue], histories: Path, deadline_s: float = DRAIN_S) -> float:
+    """Wait until nothing is missing or waits; returns the seconds it took, also when patience ended before."""
+    since = time.monotonic()
+    while time.monotonic() - since < deadline_s:
+        try:
+            topics = observe(*look(bootstrap, queues, {}))
+        except Unavailable:  # a broker that was started just now does not lead everything yet
+            continue
+        if not {LOST, UNSEEN} & {anomaly.name for anomaly in check(read(histories.glob("*.jsonl")), topics)}:
+            break
+        time.sleep(POLL_S)
+    return time.monotonic() - since
+
+
+def judge(broker: Broker, queues: Sequence[Queue], histories: Path, redis_url: str) -> Verdict:
+    """Hold everything together; all processes of the run have ended."""
+    bootstrap = broker.settings.bootstrap
+    views = _views(redis_url, queues)
+    folds, broken = _folds(broker, queues)
+    verdicts, findings = look(bootstrap, queues, views)
+    topics = observe(verdicts, findings)
+    lines = read(histories.glob("*.jsonl"))
+    verdict = Verdict([*broken, *check(lines, topics, folds)])
+    for queue in queues:
+        for number in range(queue.partitions):
+            if redis_url and (queue.topic, number) not in views:
+                place = place_name(queue.topic, number)
+                verdict.anomalies.append(Anomaly(UNSEEN, place, "its view was not written again"))
+    verdict.figures = {
+        "operations in the history": len(lines),
+        "messages sent by sessions": sum(line["op"] == "send" and line["type"] == "ok" for line in lines),
+        **_figures(verdicts, topics),
+        "records in the logs of snapshots": _snapshots(broker, queues),
+    }
+    return verdict
+
+
+def _snapshots(broker: Broker, queues: Sequence[Queue]) -> int:
+    with closing(LogReader(broker._kafka)) as log:
+        names = [(snapshot_topic(queue.topic), number) for queue in queues for number in range(queue.partitions)]
+        return sum(log.ends(*name)[1] for name in names)
+
+
+def _figures(verdicts: Sequence[PartitionVerdict], topics: Topics) -> dict[str, int]:
+    return {
+        "messages accepted": sum(verdict.accepted for verdict in verdicts),
+        "messages received by commits that count": sum(verdict.consumed for verdict in verdicts),
+        "messages sent by commits that count": topics.said.total(),
+        "conversations": len({talk.conversation for talk in topics.talks}),
+        "claims that count": sum(len(partition.claims) for partition in topics.partitions.values()),
+        "commits that count": sum(len(partition.commits) for partition in topics.partitions.values()),
+        "journal records that do not count": sum(verdict.void for verdict in verdicts),
+        "records that came again and were dropped": sum(verdict.duplicates for verdict in verdicts),
+        "messages that came too late and went back": topics.bounced.total(),
+    }
+
+
+def _folds(broker: Broker, queues: Sequence[Queue]) -> tuple[dict[str, dict[SideKey, Facts]], list[Anomaly]]:
+    """All partitions folded again; a queue that the product refuses to fold is an anomaly."""
+    folds: dict[str, dict[SideKey, Facts]] = {}
+    broken = []
+    for queue in queues:
+        try:
+            folds |= fold_again(broker, queue)
+        except (KonverseError, AssertionError) as error:
+            broken.append(Anomaly(BROKEN, queue.topic, f"the product does not fold it: {error}"))
+    return folds, broken
+
+
+def fold_again(broker: Broker, queue: Queue) -> dict[str, dict[SideKey, Facts]]:
+    """What the product makes of snapshots and logs once more, the goodbyes of the last senders included."""
+    folds: dict[str, dict[SideKey, Facts]] = {}
+    with broker.reader(queue.name, partitions=tuple(range(queue.partitions))) as reader:
+        reader.wait_for_partitions(queue.partitions)
+        with closing(broker.verification([queue])) as verification:
+            ends = {extent.place.partition: extent.place.data_end for extent in verification.extents}
+
+        def ingested() -> bool:
+            work(reader)
+            return all(owner._journaled_to >= ends[owner.identity.partition] for owner in reader.owners)
+
+        until(ingested, f"everything in {queue.topic} is ingested")
+        for owner in reader.owners:
+            folds[place_of(owner)] = sides_of(rows_of(owner))
+    return folds
+
+
+def _views(redis_url: str, queues: Sequence[Queue]) -> Views:
+    if not redis_url:
+        return {}
+    with redis.Redis.from_url(redis_url) as client:
+        found = {(queue.topic, n): read_view(client, queue, n) for queue in queues for n in range(queue.partitions)}
+    return {place: shown for place, shown in found.items() if shown is not None}

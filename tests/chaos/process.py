@@ -1,0 +1,271 @@
+"""The processes of a run: `python -m tests.chaos.process '<part>'`.
+
+An `owner` reads Orders and answers; a `client` begins dialogs, sends on them, ends them, and reads the answers from
+Shop in a thread of its own. Each works until it is told to stop:
+
+    SIGUSR2   a client sends nothing more, and goes on reading
+    SIGTERM   finish, tell what the own folds hold, end
+    SIGUSR1   move the clock by what the file <place>.clock says, which holds for later processes of the place too
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import sys
+import threading
+import time
+import uuid
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import konverse
+from konverse.bridge.broker import Broker
+from konverse.bridge.dialog import Dialog
+from konverse.bridge.reader import Reader
+from konverse.dialog import snapshotting
+from konverse.dialog.states import SENDING
+from konverse.dialog.transaction import Message, Transaction
+from konverse.schemas.catalog import END_DIALOG, ERROR
+from konverse.schemas.errors import ConversationEnded, KonverseError, OutcomeUnknown, QueueFull, Unavailable
+from tests.kit.shop import NOTE, ORDER, RECEIPT, begin
+
+from .beliefs import Beliefs, place_of, rows_of
+from .clock import shift
+from .history import Scribe, brief
+
+GAVE_UP: Final = 3
+"""Exit code when Kafka was away for too long: whoever started the process starts another one."""
+
+IDLE_S: Final = 0.5
+ANSWERS_MAX: Final = 3
+FLUSH_S: Final = 60.0
+
+
+@dataclass(frozen=True)
+class Part:
+    """What a process does."""
+
+    name: str
+    """Of this process alone; its history is `<folder>/<name>.jsonl`."""
+    work: str
+    """`owner` or `client`."""
+    folder: str
+    bootstrap: str
+    database: str
+    seed: int = 0
+    batch: int = 10
+    dialogs: int = 6
+    messages: int = 40
+    """On a dialog before it is ended."""
+    messages_per_s: float = 60.0
+    notes: float = 0.3
+    """Share of messages that want no answer."""
+    target_ends: float = 0.002
+    """Of the orders, after which the owner ends the dialog."""
+    clerk_writes: float = 0.1
+    """Of the receipts, to which the queue's owner answers on the session's dialog."""
+    snapshot_every: int = 200
+    """Records and commits between two snapshots; the product waits for many more, which a short run never sees."""
+    settings: dict[str, Any] = field(default_factory=dict)
+    """Further settings of `connect`."""
+
+
+class Chaotic:
+    """A process at work."""
+
+    def __init__(self, part: Part) -> None:
+        self.part = part
+        self.random = random.Random(f"{part.seed} {part.name}")
+        self.scribe = Scribe(Path(part.folder) / f"{part.name}.jsonl", part.name)
+        self.beliefs = Beliefs(self.scribe)
+        self.quiet = threading.Event()
+        self.stopping = threading.Event()
+        self._parent = os.getppid()
+        self._runs = 0
+        self._unknown: deque[tuple[str, int, Callable[[], bool]]] = deque()
+
+    def run(self) -> None:
+        """Connect and work until told to stop."""
+        self.beliefs.listen()
+        for name, value in (("SNAPSHOT_EVERY_RECORDS", self.part.snapshot_every), ("RECORDS_PER_ENDPOINT", 0)):
+            setattr(snapshotting, name, value)
+        self._move_clock()
+        signal.signal(signal.SIGUSR2, lambda *_: self.quiet.set())
+        signal.signal(signal.SIGTERM, lambda *_: self.stopping.set())
+        signal.signal(signal.SIGUSR1, lambda *_: self._move_clock())
+        part = self.part
+        with konverse.connect(f"kafka://{part.bootstrap}", database=part.database, **part.settings) as broker:
+            self.scribe.ok("start", pid=os.getpid(), product=str(konverse.__file__))
+            if part.work == "owner":
+                self._serve(broker, "Orders", self._answer)
+                return
+            serving = threading.Thread(target=self._guarded, args=(self._serve, broker, "Shop", self._hear))
+            serving.start()
+            self._send(broker)
+            serving.join()
+
+    @property
+    def over(self) -> bool:
+        """Told to stop, or left alone by whoever started the process."""
+        return self.stopping.is_set() or os.getppid() != self._parent
+
+    def _guarded(self, work: Callable[..., None], *arguments: Any) -> None:
+        """A thread whose end is the end of the process."""
+        try:
+            work(*arguments)
+        except Exception as error:  # noqa: BLE001  # whatever it is
+            os._exit(self.ended_by(error))
+
+    def ended_by(self, error: Exception) -> int:
+        """Note what ends the process; returns its exit code."""
+        expected = isinstance(error, Unavailable | OutcomeUnknown)
+        self.scribe.info("gave up" if expected else "stopped", reason=f"{type(error).__name__}: {error}")
+        return GAVE_UP if expected else 1
+
+    def _move_clock(self) -> None:
+        wrong = Path(self.part.folder) / f"{self.part.name.partition('.')[0]}.clock"
+        if wrong.exists():
+            self.scribe.ok("clock", offset_s=shift(float(wrong.read_text())))
+
+    # ------------------------------------------------------------------------------------------------------ reading
+
+    def _serve(self, broker: Broker, queue: str, handle: Callable[[Transaction, Message, _Run], None]) -> None:
+        with broker.reader(queue, batch=self.part.batch, timeout=IDLE_S) as reader:
+            while not self.over:
+                for transaction in reader:
+                    with transaction:
+                        self._handle(transaction, handle)
+                    if self.over:
+                        break
+            reader.settle(FLUSH_S)
+            self._tell_state(reader)
+
+    def _handle(self, transaction: Transaction, handle: Callable[[Transaction, Message, _Run], None]) -> None:
+        self._runs += 1
+        run = _Run(f"{self.part.name}#{self._runs}")
+        for message in transaction:
+            endpoint = message.dialog
+            run.takes.append([endpoint.conversation.hex(), int(endpoint.role), message.sequence, brief(message.body)])
+            if message.type in (END_DIALOG, ERROR):
+                run.end(transaction, message)
+            elif endpoint.state in SENDING:
+                handle(transaction, message, run)
+        self.beliefs.finished(transaction, run.name)
+        self.scribe.invoke("transaction", id=run.name, takes=run.takes, sends=run.sends, ends=run.ends)
+
+    def _answer(self, transaction: Transaction, message: Message, run: _Run) -> None:
+        """An order gets some receipts, each with a nonce that this run alone has; few dialogs are ended."""
+        if message.type == ORDER and not run.ends:
+            for number in range(self.random.randint(1, ANSWERS_MAX)):
+                run.send(transaction, message, RECEIPT, b"%s/%d" % (uuid.uuid4().hex.encode(), number))
+            if self.random.random() < self.part.target_ends:
+                run.end(transaction, message)
+
+    def _hear(self, transaction: Transaction, message: Message, run: _Run) -> None:
+        """To some receipts the queue's owner says something itself: a second writer on the session's dialog."""
+        if self.random.random() < self.part.clerk_writes:
+            run.send(transaction, message, NOTE, uuid.uuid4().hex.encode())
+
+    def _tell_state(self, reader: Reader) -> None:
+        for owner in reader.owners:
+            self.scribe.ok("state", place=place_of(owner), owner=owner.claim_id.hex(), sides=rows_of(owner))
+
+    # ------------------------------------------------------------------------------------------------------ sending
+
+    def _send(self, broker: Broker) -> None:
+        part, dialogs = self.part, [_Talk(begin(broker)) for _ in range(self.part.dialogs)]
+        for talk in dialogs:
+            self.scribe.ok("begin", conversation=talk.id)
+        while not (self.quiet.wait(self.random.uniform(0, 2 / part.messages_per_s)) or self.over):
+            place = self.random.randrange(len(dialogs))
+            talk = dialogs[place]
+            if not self._send_one(talk) or talk.sent >= part.messages:
+                self.scribe.invoke("end", conversation=talk.id)
+                talk.dialog.end()
+                dialogs[place] = _Talk(begin(broker))
+                self.scribe.ok("begin", conversation=dialogs[place].id)
+            self._learn()
+        try:
+            broker.flush(FLUSH_S)
+        finally:
+            self._learn()
+            for conversation, n, _ in self._unknown:
+                self.scribe.info("send", conversation=conversation, n=n)
+
+    def _send_one(self, talk: _Talk) -> bool:
+        """False when the dialog is over."""
+        body = b"%s %d %s" % (self.part.name.encode(), talk.sent, uuid.uuid4().hex.encode())
+        facts = {"conversation": talk.id, "n": talk.sent}
+        self.scribe.invoke("send", **facts, body=brief(body))
+        try:
+            talk.dialog.send(NOTE if self.random.random() < self.part.notes else ORDER, body)
+        except (ConversationEnded, QueueFull) as error:
+            self.scribe.fail("send", **facts, error=type(error).__name__)
+            return isinstance(error, QueueFull)
+        session = talk.dialog._sender.session
+        self._unknown.append((talk.id, talk.sent, session.acknowledged(talk.dialog._staged)))
+        talk.sent += 1
+        return True
+
+    def _learn(self) -> None:
+        """Note which messages Kafka has."""
+        for _ in range(len(self._unknown)):
+            conversation, n, there = self._unknown.popleft()
+            if there():
+                self.scribe.ok("send", conversation=conversation, n=n)
+            else:
+                self._unknown.append((conversation, n, there))
+
+
+@dataclass
+class _Run:
+    """A handler run and what it does."""
+
+    name: str
+    takes: list[list[Any]] = field(default_factory=list)
+    sends: list[list[Any]] = field(default_factory=list)
+    ends: list[list[Any]] = field(default_factory=list)
+
+    def send(self, transaction: Transaction, message: Message, message_type: str, body: bytes) -> None:
+        """Answer a message."""
+        transaction.send(message.dialog, message_type, body)
+        self.sends.append([message.dialog.conversation.hex(), int(message.dialog.role), brief(body)])
+
+    def end(self, transaction: Transaction, message: Message) -> None:
+        """End the dialog of a message."""
+        transaction.end(message.dialog)
+        self.ends.append([message.dialog.conversation.hex(), int(message.dialog.role)])
+
+
+@dataclass
+class _Talk:
+    """A dialog of a client, and how many messages were sent on it."""
+
+    dialog: Dialog
+    sent: int = 0
+
+    @property
+    def id(self) -> str:
+        return self.dialog.id.hex
+
+
+def main() -> int:
+    """Do the part that the command line holds."""
+    process = Chaotic(Part(**json.loads(sys.argv[1])))
+    try:
+        process.run()
+    except KonverseError as error:
+        code = process.ended_by(error)
+        sys.stderr.write(f"{time.monotonic():.3f} {error!r}\n")
+        os._exit(code)  # the other thread may wait for Kafka
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,80 @@
+"""A local stack whose processes reach Kafka and Redis through proxies, each process through one of its own.
+
+The broker has a listener for each of them, advertised at the port of its proxy: whatever a client learns about the
+cluster leads it back through the same proxy. The stack's own address goes past all proxies.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from konverse.deploy.ports import HOST, free_port
+from konverse.deploy.settings import StackSettings
+from konverse.deploy.stack import LocalStack
+
+from .proxy import Proxy
+
+SESSION_TIMEOUT_MS: Final = "3000"
+"""A process that says nothing for so long is replaced by the others."""
+
+
+@dataclass(frozen=True)
+class Rig:
+    """Servers that run, and the proxies before them."""
+
+    stack: LocalStack
+    proxies: dict[str, Proxy]
+    """Before the broker, by the name of the process that each is for."""
+    redis: Proxy
+
+    def bootstrap(self, name: str) -> str:
+        """Kafka's address for that process."""
+        return f"{HOST}:{self.proxies[name].port}"
+
+    @property
+    def redis_url(self) -> str:
+        """Redis's address, through its proxy."""
+        return f"redis://{HOST}:{self.redis.port}/0"
+
+
+@contextmanager
+def rig(names: Sequence[str], directory: Path | None = None) -> Iterator[Rig]:
+    """Servers with a proxy for each name; they end with the block. `directory` is where the stack keeps its files.
+
+    Raises a `StackError` when the servers cannot run here.
+    """
+    taken: set[int] = set()
+
+    def port() -> int:
+        taken.add(chosen := free_port(taken))
+        return chosen
+
+    kafka, controller = port(), port()
+    ports = {name: (port(), port()) for name in names}
+    settings = StackSettings(
+        directory=directory, kafka_port=kafka, broker_settings=_listeners(kafka, controller, [*ports.values()])
+    )
+    with LocalStack.start(settings) as stack, ExitStack() as exits:
+        proxies = {name: exits.enter_context(Proxy(ours, theirs)) for name, (theirs, ours) in ports.items()}
+        server = int(stack.redis_url.rpartition(":")[2].partition("/")[0])
+        redis = exits.enter_context(Proxy(port(), server, framed=False))
+        yield Rig(stack, proxies, redis)
+
+
+def _listeners(kafka: int, controller: int, ports: Sequence[tuple[int, int]]) -> dict[str, str]:
+    """Settings of a broker that listens at further ports and says that it is at the ports of their proxies."""
+    names = [f"PROXY{number}" for number in range(len(ports))]
+    plain = f"PLAINTEXT://{HOST}:{kafka}"
+    listening = [f"{name}://{HOST}:{theirs}" for name, (theirs, _) in zip(names, ports, strict=True)]
+    advertised = [f"{name}://{HOST}:{ours}" for name, (_, ours) in zip(names, ports, strict=True)]
+    return {
+        "group.consumer.session.timeout.ms": SESSION_TIMEOUT_MS,
+        "controller.quorum.voters": f"1@{HOST}:{controller}",
+        "listeners": ",".join([plain, *listening, f"CONTROLLER://{HOST}:{controller}"]),
+        "advertised.listeners": ",".join([plain, *advertised]),
+        "listener.security.protocol.map": ",".join(f"{n}:PLAINTEXT" for n in ("PLAINTEXT", "CONTROLLER", *names)),
+    }

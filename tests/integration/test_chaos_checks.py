@@ -1,0 +1,104 @@
+"""Processes of a chaos run, judged as such runs are: the product holds, and one without deduplication does not."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from konverse.schemas.errors import StackError
+from tests.chaos.campaign import PLACES, Campaign, Cell, Ground
+from tests.chaos.crew import ROOT, Crew
+from tests.chaos.judging import Verdict, drained, judge
+from tests.chaos.nemeses import KILLS, PARTITIONS, REDIS
+from tests.chaos.process import Part
+from tests.chaos.proxy import Action, Trap
+from tests.chaos.report import write
+from tests.chaos.rig import Rig, rig
+from tests.kit.servers import missing
+from tests.kit.shop import connected, open_shop, queue_of
+from tests.simulation.mutation import FOLDERS, PATCHES, build
+
+pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.xdist_group("own Kafka"), pytest.mark.timeout(300)]
+
+PATIENCE_S = 60.0
+DRAIN_S = 8.0
+"""Of the product that holds; the other never drains."""
+
+
+@pytest.fixture(scope="module")
+def proxied() -> Iterator[Rig]:
+    try:
+        with rig(["owner", "client"]) as made:
+            yield made
+    except StackError as error:
+        missing(error)
+
+
+def run(proxied: Rig, database: str, folder: Path, python_path: str | None) -> tuple[Verdict, Crew]:
+    """An owner dies when its outputs are there and it does not know it: the next one sends them again."""
+    parts = {
+        work: Part(work, work, str(folder), proxied.bootstrap(work), database, target_ends=0.0, batch=3)
+        for work in ("owner", "client")
+    }
+    crew = Crew(parts, python_path)
+    with connected(proxied.stack.bootstrap, database) as broker:
+        open_shop(broker)
+        orders, shop = queue_of(broker, "Orders"), queue_of(broker, "Shop")
+        trap = proxied.proxies["owner"].trap(Trap(Action.MUTE, topic=shop.topic))
+        try:
+            crew.fill()
+            assert trap.answered.wait(PATIENCE_S), crew.members["owner"].errors
+            assert crew.members["owner"].kill()
+            seen = len(crew.members["client"].lines("transaction"))
+            crew.start("owner")
+            crew.members["client"].wait_for("transaction", seen + 20)
+            crew.hush()
+            drained(proxied.stack.bootstrap, [orders, shop], folder, DRAIN_S)
+            crew.finish()
+        finally:
+            crew.end()
+        return judge(broker, [orders, shop], folder, ""), crew
+
+
+def test_the_product_holds_although_outputs_come_again(proxied: Rig, database: str, tmp_path: Path) -> None:
+    verdict, crew = run(proxied, database, tmp_path, None)
+    assert verdict.anomalies == []
+    assert verdict.figures["records that came again and were dropped"] > 0, "nothing came again"
+    assert verdict.figures["messages received by commits that count"] > 20
+    assert crew.started == 3
+
+
+def test_a_product_without_deduplication_is_found_out(proxied: Rig, database: str, tmp_path: Path) -> None:
+    build(tmp_path, PATCHES / "duplicates_accepted.patch", (*FOLDERS, "bridge"))
+    folder = tmp_path / "run"
+    folder.mkdir()
+    verdict, crew = run(proxied, database, folder, os.pathsep.join((str(tmp_path), str(ROOT))))
+    for member in crew.members.values():
+        assert Path(member.lines("start")[0]["product"]).is_relative_to(tmp_path), "it was another product"
+    assert "duplicate" in {anomaly.name for anomaly in verdict.anomalies}
+
+
+def test_a_short_run_under_faults_holds_and_is_reported(tmp_path: Path) -> None:
+    """What `make chaos` does, for a moment: faults of each kind that a shared machine bears."""
+    faults = {**KILLS, **PARTITIONS, **REDIS}
+    cell = Cell("a moment", 8.0, faults, gap_s=(0.2, 0.6))
+    folder = tmp_path / "run"
+    folder.mkdir()
+    try:
+        with rig(PLACES) as servers:
+            outcome = Campaign(Ground(servers), cell, "1", folder).run(print)
+    except StackError as error:
+        missing(error)
+    assert outcome.verdict.anomalies == []
+    assert outcome.effective.total() >= 3
+    assert outcome.verdict.figures["messages sent by sessions"] > 20
+    write(tmp_path / "report.html", [outcome], 3, "make chaos SEED=1")
+    text = (tmp_path / "report.html").read_text()
+    picture = ET.fromstring(text[text.index("<svg") : text.index("</svg>") + 6])
+    assert len(picture.findall("rect")) == len(outcome.faults)
+    assert all(words in text for words in ("No anomaly.", "make chaos SEED=1", *outcome.effective))
+    assert "http" not in text

@@ -1,0 +1,103 @@
+"""The checker against histories spoilt by hand: it accepts the right one and names what is wrong with others."""
+
+from __future__ import annotations
+
+import pytest
+
+from konverse.bridge.verifier.check import KINDS
+from tests.chaos import checker
+from tests.chaos.checker import ANOMALIES, BY_RULE, check
+from tests.chaos.history import brief
+from tests.unit.chaos.bad_stories import BAD
+from tests.unit.chaos.stories import FIRST, ORDERS, OWNER, SECOND, TARGET, Story, told
+
+
+def found(story: Story) -> set[str]:
+    return {anomaly.name for anomaly in check(story.lines, story.topics, story.folded_again)}
+
+
+@pytest.mark.parametrize("what", BAD)
+def test_a_bad_history_is_rejected_by_its_name(what: str) -> None:
+    anomaly, spoil = BAD[what]
+    story = told()
+    spoil(story)
+    assert anomaly in found(story)
+
+
+def test_every_anomaly_has_a_bad_history() -> None:
+    assert len(BAD) >= 25
+    assert {anomaly for anomaly, _ in BAD.values()} == set(ANOMALIES)
+
+
+def test_every_finding_of_the_verifier_has_a_name_here() -> None:
+    assert set(BY_RULE) == set(KINDS)
+    assert set(BY_RULE.values()) <= set(ANOMALIES)
+
+
+# --------------------------------------------------------------------------------------------------- what is harmless
+
+
+def test_the_right_history_is_accepted() -> None:
+    story = told()
+    assert check(story.lines, story.topics, story.folded_again) == []
+
+
+def test_what_has_an_unknown_outcome_may_have_happened_or_not() -> None:
+    story = told()
+    for line in [line for line in story.lines if line["type"] == "ok" and line["op"] in ("send", "commit")]:
+        story.lines.remove(line)
+    story.line("send", "invoke", conversation=FIRST, n=3, body=brief(b"on its way when the session died"))
+    story.line("commit", "invoke", place=ORDERS, owner="cc", number=8, transactions=[])
+    assert found(story) == set()
+
+
+def test_a_message_that_was_refused_is_not_missed() -> None:
+    story = told()
+    story.line("send", "invoke", conversation=FIRST, n=3, body=brief(b"refused"))
+    story.line("send", "fail", conversation=FIRST, n=3)
+    assert found(story) == set()
+
+
+def test_what_came_when_the_target_had_ended_is_not_missed() -> None:
+    story = told()
+    story.line("send", "invoke", conversation=SECOND, n=3, body=brief(b"discarded"))
+    story.line("send", "ok", conversation=SECOND, n=3)
+    assert found(story) == set()
+
+
+def test_what_went_back_to_its_sender_is_not_missed() -> None:
+    story = told()
+    story.line("send", "invoke", conversation="c3", n=0, body=brief(b"c3"))
+    story.line("send", "ok", conversation="c3", n=0)
+    story.topics.bounced["c3"] = 1
+    assert found(story) == set()
+
+
+def test_a_handler_run_whose_commit_does_not_count_changes_nothing() -> None:
+    story = told()
+    takes = [[FIRST, TARGET, 0, brief(b"c1/0")]]
+    sends = [[FIRST, TARGET, brief(b"of a zombie")], [FIRST, TARGET, brief(b"of a zombie too")]]
+    story.line("transaction", "invoke", id="x", place=ORDERS, owner="cc", takes=takes, sends=sends, ends=[])
+    story.line("commit", "invoke", place=ORDERS, owner="cc", number=1, transactions=["x"])
+    story.line("commit", "fail", place=ORDERS, owner="cc", number=1)
+    assert found(story) == set()
+
+
+def test_an_owner_that_was_replaced_may_hold_what_was_true_before() -> None:
+    story = told()
+    story.topics.partitions[ORDERS].claims.add("cc")
+    story.line("lead", "ok", process="the next owner", place=ORDERS, owner="cc")
+    story.line("state", "ok", process="zombie", place=ORDERS, owner=OWNER, sides=[])
+    assert found(story) == set()
+
+
+def test_operations_that_say_nothing_here_are_passed_over() -> None:
+    story = told()
+    story.line("clock", "ok", offset_s=86_400.0)
+    story.line("nemesis", "ok", name="broker killed", effect="pid 7 is gone")
+    assert found(story) == set()
+
+
+def test_all_names_are_explained() -> None:
+    names = {value for name, value in vars(checker).items() if name.isupper() and isinstance(value, str)}
+    assert names - {"info"} == set(ANOMALIES)

@@ -1,0 +1,100 @@
+"""Faults count only when their effect was seen, and a run must have enough of them."""
+
+from __future__ import annotations
+
+import errno
+import random
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from konverse.deploy.ports import HOST, free_port
+from tests.chaos.campaign import ALL, PLACES, PROFILES
+from tests.chaos.clock import shift
+from tests.chaos.crew import Crew
+from tests.chaos.disk import small_disk
+from tests.chaos.history import Scribe, read
+from tests.chaos.nemeses import Arena, NotNow, _cut
+from tests.chaos.proxy import Proxy, Way
+from tests.chaos.rig import Rig
+
+
+def test_a_profile_knows_every_fault_and_how_many_it_needs() -> None:
+    assert set(PROFILES) == {"smoke", "matrix"}
+    for effective_min, cells in PROFILES.values():
+        assert {name for cell in cells for name in cell.faults} == set(ALL)
+        assert effective_min >= 40
+        assert all(set(cell.weights) <= set(cell.faults) for cell in cells)
+    assert len(PROFILES["matrix"][1]) == 8
+
+
+def test_a_cut_through_which_nothing_wanted_to_pass_does_not_count() -> None:
+    with socket.create_server((HOST, 0)) as server:
+        upstream = server.getsockname()[1]
+        with Proxy(free_port(()), upstream) as proxy:
+            assert _cut(proxy, (Way.TO_SERVER,), 0.01) == ""
+            with socket.create_connection((HOST, proxy.port)) as client:
+                client.sendall(bytes([0, 0, 0, 1, 7]))
+                assert "5 bytes were held back" in _cut(proxy, tuple(Way), 0.2)
+
+
+def test_a_place_is_for_one_fault_at_a_time() -> None:
+    arena = Arena(Rig(None, {}, None), Crew({}), None, random.Random(1), Path(), {})  # type: ignore[arg-type]
+    with arena.taken("owner-0"):
+        with arena.taken("kafka", "redis"):
+            pass
+        with pytest.raises(NotNow), arena.taken("kafka", "owner-0"):
+            pass
+        with arena.taken("kafka"):
+            pass
+    with pytest.raises(NotNow), arena.process():
+        pass
+    assert all(place.partition("-")[0] in ("owner", "client") for place in PLACES)
+
+
+def test_a_disk_that_is_full_takes_nothing_until_there_is_room_again(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk") as disk:
+        if disk is None:
+            pytest.skip("nobody may mount anything here")
+        written = disk.root / "written"
+        written.write_bytes(b"before")
+        disk.fill()
+        with pytest.raises(OSError, match="No space left") as error:
+            (disk.root / "more").write_bytes(bytes(10_000))
+        assert error.value.errno == errno.ENOSPC
+        disk.free()
+        (disk.root / "more").write_bytes(bytes(10_000))
+        assert written.read_bytes() == b"before"
+    assert not (tmp_path / "disk" / "more").exists()
+
+
+@pytest.fixture
+def right_time(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(time, "time", time.time)
+    monkeypatch.setattr(time, "time_ns", time.time_ns)
+    yield
+    monkeypatch.undo()
+
+
+@pytest.mark.usefixtures("right_time")
+def test_a_shifted_clock_is_wrong_and_durations_are_not() -> None:
+    before = time.monotonic()
+    assert shift(86_400.0) == pytest.approx(86_400.0, abs=1.0)
+    assert time.time() - time.clock_gettime(time.CLOCK_REALTIME) > 80_000
+    assert time.time_ns() - time.clock_gettime_ns(time.CLOCK_REALTIME) > 80_000 * 10**9
+    assert time.monotonic() - before < 1_000
+    assert shift(0.0) == pytest.approx(0.0, abs=1.0)
+
+
+def test_a_history_is_read_in_the_order_of_time_without_what_was_not_finished(tmp_path: Path) -> None:
+    scribes = [Scribe(tmp_path / f"{name}.jsonl", name) for name in ("a", "b")]
+    for number in range(6):
+        scribes[number % 2].invoke("send", n=number)
+    with (tmp_path / "a.jsonl").open("a") as file:
+        file.write('{"t": 1, "process": "a", "op": "se')
+    assert [line["n"] for line in read(tmp_path.glob("*.jsonl"))] == [*range(6)]
+    for scribe in scribes:
+        scribe.close()
