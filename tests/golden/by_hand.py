@@ -142,6 +142,7 @@ def _own_conversations(c: Chronicle) -> None:
         c.arrive(c.peer.message(HERE, ours, role=Role.TARGET, sequence=sequence), b"reply")
     c.arrive(c.peer.message(HERE, asked, role=Role.TARGET, sequence=0), b"reply")
     c.arrive(c.client.write(Kind.END_CALL, HERE, asked_too), error_body(9, "given up"))
+    c.arrive(c.client.write(Kind.END_CALL, HERE, asked_too))
     c.arrive(
         c.peer.end(HERE, ours, End(c.peer.id, HERE, ((c.client.id, 1),)), Kind.ERROR, role=Role.TARGET), b"<Error/>"
     )
