@@ -1,0 +1,167 @@
+"""`python -m tests.golden.record --release X`: records the golden journals of a release.
+
+Seeds of the simulator are tried until every path has been walked that leaves its mark in a log; those that added one
+are kept, and a journal written by hand. What is there already is never written again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable
+from itertools import count
+from pathlib import Path
+from typing import Final
+from unittest.mock import patch
+
+from konverse.bridge.verifier.check import compare, judge
+from konverse.dialog import snapshotting
+from konverse.dialog.events import AppendSnapshot
+from konverse.dialog.fold import Fold
+from konverse.dialog.journal_feed import JournalRecord
+from konverse.dialog.snapshotting import Snapshotting
+from konverse.schemas.identifiers import owner_writer
+from tests.kit.simulator.checks import check
+from tests.kit.simulator.choices import Choices
+from tests.kit.simulator.swarm import draw
+from tests.kit.simulator.tuning import tuned
+from tests.kit.simulator.world import World
+
+from .by_hand import by_hand
+from .case import FOLDER, Case, DataRecord, Outcome, counts_of, outcome_of, write
+
+PATHS: Final = frozenset({
+    "invalid COMMIT", "invalid CLAIM", "zombie COMMIT", "late CLAIM", "append twice", "parts", "parts apart",
+    "undecodable", "hole", "duplicate", "gap", "foreign", "malformed", "bounced", "bounced, writer closed",
+    "bounced, tombstone", "refused BEGIN", "discarded", "Error overtook", "group of several", "several writers",
+    "misnumbered", "high numbers", "released", "clean claim", "closed by a successor", "partial",
+})  # fmt: skip
+"""Those of `tests.kit.simulator.sometimes` that leave their mark in a log."""
+
+RECORDS_MAX: Final = 2_500
+"""Of a world that is kept."""
+
+CHUNK_BYTES: Final = 4_000
+"""So that a snapshot has several chunks."""
+
+
+def worlds(wanted: Iterable[str] = PATHS) -> list[list[Case]]:
+    """Simulated worlds that have walked all these paths together."""
+    missing = set(wanted)
+    found: list[list[Case]] = []
+    for seed in count():
+        world = _simulated(seed)
+        walked = missing.intersection(world.sometimes.counts)
+        if walked and sum(len(log.records) for log in world.kafka.logs.values()) <= RECORDS_MAX:
+            missing -= walked
+            found.append(_cases(world, f"seed {seed}"))
+        if not missing:
+            break
+    return found
+
+
+def _simulated(seed: int) -> World:
+    choices = Choices(seed, None)
+    swarm = draw(choices)
+    with tuned(choices, swarm):
+        world = World(choices, swarm)
+        world.run()
+        check(world)
+    return world
+
+
+def _cases(world: World, name: str) -> list[Case]:
+    return [
+        Case(
+            name,
+            place.identity,
+            [JournalRecord(r.offset, r.body or b"", r.timestamp_ms) for r in place.journal.records],
+            [DataRecord(r.offset, r.header, r.body, r.timestamp_ms) for r in place.data.records],
+            place.data.end,
+            [],
+            [],
+            {},
+        )
+        for place in world.places
+    ]
+
+
+def completed(world: list[Case]) -> list[Case]:
+    """The cases of a world with what they come to. AssertionError where the product's two readings differ."""
+    owners = {owner_writer(case.identity.incarnation, case.identity.partition) for case in world}
+    verdicts = [judge(case.place(), case.journal_records(), case.data_records(), owners) for case in world]
+    findings = [finding for verdict in verdicts for finding in verdict.findings] + [*compare(verdicts)]
+    assert not findings, findings
+    return [
+        _with_outcomes(case)._replace(counts=counts_of(verdict)) for case, verdict in zip(world, verdicts, strict=True)
+    ]
+
+
+def _with_outcomes(case: Case) -> Case:
+    """A snapshot of the fullest state on the way, and one of the last state unless it is the same."""
+    fold = case.fold()
+    fullest, most = len(case.journal), -1
+    for number, record in enumerate(case.journal, 1):
+        _go_on(fold, [record])
+        if _fullness(fold) >= most:
+            fullest, most = number, _fullness(fold)
+    fold = case.fold()
+    snapshots: list[bytes] = []
+    outcomes: list[Outcome] = []
+    for records in (case.journal[:fullest], case.journal[fullest:]):
+        _go_on(fold, records)
+        if not outcomes or fold.head.offset > outcomes[-1].offset:
+            snapshots += _snapshot(fold)
+            outcomes.append(outcome_of(fold, len(snapshots)))
+    return case._replace(snapshots=snapshots, outcomes=outcomes)
+
+
+def _go_on(fold: Fold, records: list[JournalRecord]) -> None:
+    fold.feed_journal(records)
+    assert fold.advance() is None, "the journal has ingested data that are not there"
+
+
+def _fullness(fold: Fold) -> int:
+    state = fold.state
+    return len(state.live()) + state.unread + len(state.tombstones) + sum(s.waiting for s in state.streams.values())
+
+
+def _snapshot(fold: Fold) -> list[bytes]:
+    """The records of a snapshot of this state, as an owner makes them."""
+    making = Snapshotting(fold)
+    records: list[bytes] = []
+    with patch.object(snapshotting, "SNAPSHOT_CHUNK_BYTES_MAX", CHUNK_BYTES):
+        making.begin(0)
+        making.confirm()
+        last = False
+        while not last:
+            for effect in making.go_on():
+                assert isinstance(effect, AppendSnapshot)
+                records += effect.records
+                last = effect.last
+    return records
+
+
+def file_of(release: str) -> Path:
+    """Where the cases of a release are."""
+    return FOLDER / f"{release}.avro"
+
+
+def main() -> int:
+    """Record, say what; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m tests.golden.record", description="Record golden journals.")
+    parser.add_argument("--release", required=True, metavar="X", help="version of konverse, such as 0.1.0")
+    path = file_of(parser.parse_args().release)
+    if path.exists():
+        print(f"{path} is there already; what was recorded never changes", file=sys.stderr)
+        return 1
+    cases = [case for world in [[by_hand()], *worlds()] for case in completed(world)]
+    write(path, cases)
+    for case in cases:
+        print(f"{case.name}: {len(case.journal)} journal records, {len(case.data)} data records")
+    print(f"{len(cases)} partitions, {path.stat().st_size:,} bytes in {path}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
