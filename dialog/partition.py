@@ -161,9 +161,10 @@ class Partition:
         self.tombstones[conversation] = opener
 
     def keep_bounce(self, bounce: Bounce, message_type: str) -> None:
-        """Put a bounced record into the mailbox of its writer."""
+        """Put a bounced record into the mailbox of its writer; when it is full the oldest goes, and is counted."""
         if len(self.mailbox) >= MAILBOX_ENTRIES_MAX:
             del self.mailbox[next(iter(self.mailbox))]
+            self.statistics.undeliverable += 1
         self.mailbox[bounce.writer, bounce.at, bounce.counter] = (bounce, message_type)
 
     def close_writer(self, identifier: bytes) -> int:

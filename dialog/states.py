@@ -63,7 +63,6 @@ TRANSITIONS: Final[dict[tuple[State, Event], State]] = {
     (_CO, _PEER_ENDED): _DI,
     (_CO, _PEER_FAILED): _ER,
     (_CO, _END): _DO,
-    (_DI, _PEER_FAILED): _ER,
     (_DI, _END): _CD,
     (_DO, _PEER_ENDED): _CD,
     (_DO, _PEER_FAILED): _CD,

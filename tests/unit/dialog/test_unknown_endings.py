@@ -188,6 +188,7 @@ def test_the_mailbox_is_bounded_and_the_oldest_goes_first(pair: Pair) -> None:
     for number in range(MAILBOX_ENTRIES_MAX + 2):
         state.keep_bounce(Bounce(pair.client.id, number, pair.target.address, BounceReason.ENDED), "order")
     assert len(state.mailbox) == MAILBOX_ENTRIES_MAX
+    assert state.statistics.undeliverable == 2, "those that went are counted"
     assert next(iter(state.mailbox))[2] == 2
 
 
