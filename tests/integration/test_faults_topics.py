@@ -183,7 +183,7 @@ def test_a_journal_that_was_cut_behind_our_back_stops_the_partition_with_an_alar
         admin.delete_records([place])[place].result(DEADLINE_S)
         with (
             broker.reader("Orders", timeout=DEADLINE_S) as reader,
-            pytest.raises(PartitionHalted, match="begins at 1 and there is no snapshot"),
+            pytest.raises(PartitionHalted, match="begins at 1 and there is no intact snapshot"),
         ):
             next(reader)
 

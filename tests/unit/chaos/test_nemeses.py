@@ -5,8 +5,10 @@ from __future__ import annotations
 import errno
 import random
 import socket
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -36,9 +38,18 @@ def test_a_cut_through_which_nothing_wanted_to_pass_does_not_count() -> None:
         upstream = server.getsockname()[1]
         with Proxy(free_port(()), upstream) as proxy:
             assert _cut(proxy, (Way.TO_SERVER,), 0.01) == ""
-            with socket.create_connection((HOST, proxy.port)) as client:
-                client.sendall(bytes([0, 0, 0, 1, 7]))
-                assert "5 bytes were held back" in _cut(proxy, tuple(Way), 0.2)
+            cut = threading.Event()
+
+            def talk() -> None:
+                with socket.create_connection((HOST, proxy.port)) as client:
+                    while not cut.wait(0.01):  # what is said before the cut begins goes through
+                        client.sendall(bytes([0, 0, 0, 1, 7]))
+
+            with ThreadPoolExecutor(1) as pool:
+                talking = pool.submit(talk)
+                assert "bytes were held back" in _cut(proxy, tuple(Way), 0.2)
+                cut.set()
+                talking.result()
 
 
 def test_a_place_is_for_one_fault_at_a_time() -> None:
