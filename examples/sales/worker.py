@@ -36,7 +36,8 @@ def main(kafka: str, redis: str, database: str) -> None:
                             continue
                         number = json.loads(message.body)["number"]
                         receipt = {"number": number, "accepted": True}
-                        transaction.send(message.dialog, RECEIPT, json.dumps(receipt).encode())
+                        if message.dialog.state.code == "CO":  # else the shop has ended, and wants no receipt
+                            transaction.send(message.dialog, RECEIPT, json.dumps(receipt).encode())
                         received += 1
                 if reader.partitions != owned:
                     owned = reader.partitions
