@@ -88,7 +88,7 @@ class Broker:
         Raises AlreadyExists. With `if_not_exists` (here and for what follows) an object of the same definition that is
         there already is returned instead, and AlreadyExists says what differs.
         """
-        return self._create(MessageType(check_name("message type", name)), lambda: None, if_not_exists)
+        return self._create(MessageType(check_name("message type", name)), lambda: None, if_not_exists=if_not_exists)
 
     @checked
     def create_contract(
@@ -113,7 +113,7 @@ class Broker:
             for kind in value.sent_by:
                 self.catalog.get(MessageType, kind)
 
-        return self._create(value, check, if_not_exists)
+        return self._create(value, check, if_not_exists=if_not_exists)
 
     @checked
     def create_queue(
@@ -136,7 +136,8 @@ class Broker:
         topic = data_topic(self.settings.instance, self.database, name)
         known = self.catalog.find(Queue, name)
         if known is not None:
-            return self._existing(replace(known, topic=topic, partitions=partitions, keep_ms=keep_ms), if_not_exists)
+            wanted = replace(known, topic=topic, partitions=partitions, keep_ms=keep_ms)
+            return self._existing(wanted, if_not_exists=if_not_exists)
         self._topics.ensure(topic, partitions, DATA_CONFIG)
         self._topics.ensure(journal_topic(topic), partitions, JOURNAL_CONFIG)
         self._topics.ensure(snapshot_topic(topic), partitions, JOURNAL_CONFIG)
@@ -150,7 +151,7 @@ class Broker:
             self._topics.topic_id(journal_topic(topic)),
             keep_ms,
         )
-        return self._create(value, lambda: None, if_not_exists)
+        return self._create(value, lambda: None, if_not_exists=if_not_exists)
 
     @checked
     def create_service(
@@ -171,7 +172,7 @@ class Broker:
             for contract in contracts:
                 self.catalog.get(Contract, contract)
 
-        return self._create(value, check, if_not_exists)
+        return self._create(value, check, if_not_exists=if_not_exists)
 
     # ----------------------------------------------------------------------------------------------- conversations
 
@@ -330,7 +331,7 @@ class Broker:
 
     # ------------------------------------------------------------------------------------------------------ inside
 
-    def _create(self, value: Object, check: Callable[[], None], if_not_exists: bool) -> Object:  # noqa: FBT001
+    def _create(self, value: Object, check: Callable[[], None], *, if_not_exists: bool) -> Object:
         self._check_open()
         kind = type(value)
 
@@ -343,10 +344,10 @@ class Broker:
         try:
             self.catalog.change(value.name, decide, kind)
         except AlreadyExists:
-            return self._existing(value, if_not_exists)
+            return self._existing(value, if_not_exists=if_not_exists)
         return value
 
-    def _existing(self, wanted: Object, if_not_exists: bool) -> Object:  # noqa: FBT001
+    def _existing(self, wanted: Object, *, if_not_exists: bool) -> Object:
         """What is there already, when that is what was wanted; else AlreadyExists."""
         kind = type(wanted)
         found = self.catalog.get(kind, wanted.name)

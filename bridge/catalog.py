@@ -61,7 +61,7 @@ _KINDS: Final[dict[type[object], str]] = {
 _DEFINITION: Final[dict[type[object], tuple[str, ...]]] = {
     MessageType: ("validation",),
     Contract: ("sent_by",),
-    Queue: ("partitions",),
+    Queue: ("partitions", "keep_ms"),
     Service: ("queue", "contracts"),
 }
 """What whoever creates an object has said of it."""

@@ -52,9 +52,9 @@ class LogReading:
         journal, data, snapshots = (self._reader.ends(topic, partition) for topic in self._topics.values())
         return Recover(*journal, data[0], *snapshots)
 
-    def data_begins_after(self, partition: int, offset: int) -> bool:
-        """Whether the data log does not hold the offset because its beginning was deleted."""
-        return offset < self._reader.ends(self._topics[ReadData], partition)[0]
+    def data_gone(self, partition: int, offset: int) -> OutOfRange | Appended:
+        """The event: the data log does not hold the offset."""
+        return self._gone(self._topics[ReadData], partition, offset)
 
     def answer(self, partition: int, question: Question) -> Any:
         """The event: a range, or the beginning of a large one, since the owner asks for what it needs further."""
@@ -68,15 +68,27 @@ class LogReading:
                     if size >= READ_BYTES_MAX:
                         break
         except LogTruncated:
-            return OutOfRange(beginning=at < self._reader.ends(topic, partition)[0])
+            return self._gone(topic, partition, at)
         except KafkaUnavailable as error:
-            log.warning("%s/%d is let go: %s", topic, partition, error)
-            return Appended(None)
+            return _let_go(topic, partition, error)
         return _EVENTS[type(question)](messages, at)
+
+    def _gone(self, topic: str, partition: int, offset: int) -> OutOfRange | Appended:
+        """Which end of the log is missing, when Kafka can be asked."""
+        try:
+            return OutOfRange(beginning=offset < self._reader.ends(topic, partition)[0])
+        except KafkaUnavailable as error:
+            return _let_go(topic, partition, error)
 
     def close(self) -> None:
         """Close the client."""
         self._reader.close()
+
+
+def _let_go(topic: str, partition: int, error: KafkaUnavailable) -> Appended:
+    """Kafka is away: whoever owned the partition starts again."""
+    log.warning("%s/%d is let go: %s", topic, partition, error)
+    return Appended(None)
 
 
 def _journal_read(messages: list[Message], next_offset: int) -> JournalRead:

@@ -28,7 +28,6 @@ from konverse.dialog.events import (
     Effect,
     Halted,
     Leading,
-    OutOfRange,
     ProducerReplaced,
     ReadData,
     ReadJournal,
@@ -135,8 +134,7 @@ class Owning:
         """The data log does not hold what comes next."""
         owner = self.owners.get(number)
         if owner is not None:
-            beginning = self._reading.data_begins_after(number, owner.fold.data_to)
-            self._do(number, owner, owner.step(OutOfRange(beginning), now_ms()))
+            self._do(number, owner, owner.step(self._reading.data_gone(number, owner.fold.data_to), now_ms()))
 
     def stopped(self) -> list[tuple[int, Stopped | Halted]]:
         """Partitions that were lost since the last call, and why."""

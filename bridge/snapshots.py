@@ -49,7 +49,7 @@ class SnapshotTopic:
         flight = self._flights.setdefault(owner, _Flight())
         report = partial(self._reported, owner, flight)
         try:
-            for record in effect.records:
+            for record in () if flight.failed else effect.records:
                 self._producer.produce(self.topic, record, None, owner.identity.partition, report)
                 flight.waiting += 1
         except (BufferError, KafkaException) as error:

@@ -1,14 +1,16 @@
 """Deleting what nobody needs any more (protocol.md section 7.5): old journal, data and snapshots of a partition.
 
 An owner says what its state does not need. Two bounds of others come on top: the queue's `keep`, and registered
-readers. A reader registers by committing offsets of the data topic in a consumer group whose name begins with that of
-the queue's own group and a dot. Kafka forgets a group that nobody uses (`offsets.retention.minutes`), and so do we.
+readers. A reader registers by committing offsets of the data topic, and of the journal if it reads that, in a consumer
+group whose name begins with that of the queue's own group and a dot. Kafka forgets a group that nobody uses
+(`offsets.retention.minutes`), and so do we.
 """
 
 from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
@@ -44,20 +46,20 @@ class Truncation:
 
     def _truncate(self, partition: int, effect: Truncate) -> None:
         queue = self._queue
-        journal = journal_topic(queue.topic, queue.subscription)
+        logs = (journal_topic(queue.topic, queue.subscription), queue.topic)
         try:
             since_ms = time.time_ns() // 1_000_000 - queue.keep_ms
             reader = LogReader(self._kafka)
             try:
-                kept = [reader.offset_at(topic, partition, since_ms) for topic in (journal, queue.topic)]
+                kept = [reader.offset_at(topic, partition, since_ms) for topic in logs]
             finally:
                 reader.close()
-            read_to = self._registered(partition)
+            read_to = self._registered(partition, logs)
             offsets = {
-                journal: min(effect.journal, kept[0]),
-                queue.topic: min(effect.data, kept[1], *read_to),
-                snapshot_topic(queue.topic, queue.subscription): effect.snapshots,
+                topic: min(unneeded, since, *read)
+                for topic, unneeded, since, read in zip(logs, (effect.journal, effect.data), kept, read_to, strict=True)
             }
+            offsets[snapshot_topic(queue.topic, queue.subscription)] = effect.snapshots
             places = [TopicPartition(topic, partition, offset) for topic, offset in offsets.items() if offset > 0]
             if places:
                 asked = self._kafka.admin.delete_records(places, request_timeout=self._timeout_s)
@@ -68,17 +70,19 @@ class Truncation:
         else:
             log.info("%s/%d is truncated: %s", queue.topic, partition, offsets)
 
-    def _registered(self, partition: int) -> list[int]:
-        """Positions of the registered readers in the data log."""
+    def _registered(self, partition: int, topics: Sequence[str]) -> list[list[int]]:
+        """Positions of the registered readers in each of these topics.
+
+        A reader that has committed nothing for the partition holds the data from their beginning, and no journal.
+        """
         queue, admin = self._queue, self._kafka.admin
         prefix = consumer_group(queue.topic, queue.subscription) + "."
         listed = admin.list_consumer_groups(request_timeout=self._timeout_s).result()
-        groups = [group.group_id for group in listed.valid]
-        place = TopicPartition(queue.topic, partition)
-        positions: list[int] = []
-        for group in groups:
-            if group.startswith(prefix):
-                wanted = [ConsumerGroupTopicPartitions(group, [place])]
-                asked = admin.list_consumer_group_offsets(wanted, request_timeout=self._timeout_s)
-                positions += [max(0, found.offset) for found in asked[group].result().topic_partitions]
-        return positions
+        positions: dict[str, list[int]] = {topic: [] for topic in topics}
+        for group in (group.group_id for group in listed.valid if group.group_id.startswith(prefix)):
+            wanted = [ConsumerGroupTopicPartitions(group, [TopicPartition(topic, partition) for topic in topics])]
+            asked = admin.list_consumer_group_offsets(wanted, request_timeout=self._timeout_s)
+            for found in asked[group].result().topic_partitions:
+                if found.offset >= 0 or found.topic == queue.topic:
+                    positions[found.topic].append(max(0, found.offset))
+        return [positions[topic] for topic in topics]

@@ -1,7 +1,7 @@
 """Brings a fold up to the end of its journal: from the newest intact snapshot, then record by record.
 
-Source: protocol.md section 4, `recover`. Owners and followers recover by the same steps. Each method returns what is to
-be read next, and nothing when the journal is folded up to the end that was named.
+Source: protocol.md section 4, `recover`. Each method returns what is to be read next, and nothing when the journal is
+folded up to the end that was named.
 """
 
 from __future__ import annotations

@@ -35,14 +35,23 @@ class _Durable(NamedTuple):
     """A snapshot that is in its topic."""
 
     journal_offset: int
+    number: int
+    """Of its commit."""
     ingest_to: int
     first_offset: int
+    journal_bytes: int
+    """What this process had written to the journal when it began."""
+
+
+_NONE: Final = _Durable(-1, 0, 0, 0, 0)
+"""The beginning of the log, before there is any snapshot."""
 
 
 class _Making:
     """A snapshot while it is made."""
 
-    def __init__(self, state: Partition) -> None:
+    def __init__(self, state: Partition, journal_bytes: int) -> None:
+        self.journal_bytes = journal_bytes
         self.freeze = Freeze(state)
         self.freeze.follow()
         self.ingest_to = state.ingest_to
@@ -103,14 +112,8 @@ class Snapshotting:
     def __init__(self, fold: Fold) -> None:
         self._fold = fold
         self._durable: deque[_Durable] = deque(maxlen=KEPT)
-        self._records_then = 0
-        self._bytes_then = 0
         self._retry_at = 0
         self._making: _Making | None = None
-
-    @property
-    def _records(self) -> int:
-        return self._fold.state.ingest_to + self._fold.head.number
 
     @property
     def kept(self) -> int:
@@ -122,30 +125,26 @@ class Snapshotting:
         """One is being made or written."""
         return self._making is not None
 
-    @property
-    def whole(self) -> bool:
-        """The one that is made has been handed over, all of it."""
-        return self._making is not None and self._making.written
-
     def recovered(self, found: Found) -> None:
         """The state was restored from this one."""
-        self._records_then = self._records
-        self._durable.append(_Durable(found.end.offset, found.end.ingest_to, found.first_offset))
+        end = found.end
+        self._durable.append(_Durable(end.offset, end.number, end.ingest_to, found.first_offset, 0))
 
     def due(self, journal_bytes: int, now_ms: int) -> bool:
         """Whether one should begin with this commit; `journal_bytes` were written by this process so far."""
-        if self._making is not None or now_ms < self._retry_at:
+        if self.busy or now_ms < self._retry_at:
             return False
-        live = len(self._fold.state.sides[0]) + len(self._fold.state.sides[1])
+        state, last = self._fold.state, self._durable[-1] if self._durable else _NONE
+        records = state.ingest_to - last.ingest_to + self._fold.head.number - last.number
+        live = len(state.sides[0]) + len(state.sides[1])
         return (
-            self._records - self._records_then >= max(SNAPSHOT_EVERY_RECORDS, RECORDS_PER_ENDPOINT * live)
-            or journal_bytes - self._bytes_then >= SNAPSHOT_EVERY_BYTES
+            records >= max(SNAPSHOT_EVERY_RECORDS, RECORDS_PER_ENDPOINT * live)
+            or journal_bytes - last.journal_bytes >= SNAPSHOT_EVERY_BYTES
         )
 
     def begin(self, journal_bytes: int) -> None:
         """Take the state as it is now."""
-        self._making = _Making(self._fold.state)
-        self._records_then, self._bytes_then = self._records, journal_bytes
+        self._making = _Making(self._fold.state, journal_bytes)
 
     def confirm(self) -> None:
         """The commit counts: the head is the one that belongs to the state."""
@@ -166,7 +165,8 @@ class Snapshotting:
         if making is None or making.head is None or first_offset is None:
             self._retry_at = now_ms + SNAPSHOT_RETRY_MS
             return []
-        self._durable.append(_Durable(making.head.offset, making.ingest_to, first_offset))
+        head = making.head
+        self._durable.append(_Durable(head.offset, head.number, making.ingest_to, first_offset, making.journal_bytes))
         if len(self._durable) < KEPT:
             return []
         older, waiting = self._durable[0], making.freeze.oldest_waiting

@@ -7,6 +7,8 @@ from array import array
 from collections.abc import Iterable
 from typing import Final
 
+IDENTIFIER_BYTES: Final = 16
+
 _BIG_ENDIAN: Final = sys.byteorder == "big"
 
 
@@ -16,6 +18,11 @@ def pack(code: str, values: Iterable[int]) -> bytes:
     if _BIG_ENDIAN:
         column.byteswap()
     return column.tobytes()
+
+
+def identifiers(data: bytes) -> list[bytes]:
+    """The identifiers of a column that has 16 bytes of each."""
+    return [data[at : at + IDENTIFIER_BYTES] for at in range(0, len(data), IDENTIFIER_BYTES)]
 
 
 def unpack(code: str, data: bytes) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import redis
 
@@ -14,8 +14,7 @@ from konverse.schemas.varint import read_varint
 
 from .check import Finding, PartitionVerdict
 from .second_fold import Facts, Key
-
-CODES: Final = ("SO", "SI", "CO", "DI", "DO", "ER", "CD")
+from .starting import CODES
 
 
 class Shown(NamedTuple):

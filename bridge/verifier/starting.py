@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from konverse.schemas.catalog import END_DIALOG
-from konverse.schemas.columns import unpack
+from konverse.schemas.columns import identifiers, unpack
 from konverse.schemas.envelope import decode as decode_envelope
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.records import BounceReason, Kind, address_from_avro
@@ -30,7 +30,6 @@ UNKNOWN: Final = Said(-1, Kind.MESSAGE, 0, b"", -1, "", b"", None)
 """An output from before the snapshot."""
 
 CODES: Final = ("SO", "SI", "CO", "DI", "DO", "ER", "CD")
-IDENTIFIER: Final = 16
 
 
 class Start(NamedTuple):
@@ -86,7 +85,7 @@ def begin_at(start: Start, fold: SecondFold, judge: JournalJudge) -> dict[bytes,
 
 def _begin_base(fold: SecondFold, base: dict[str, Any]) -> list[bytes]:
     fold.ingested_to = base["ingest_to"]
-    writers = _identifiers(base["writers"])
+    writers = identifiers(base["writers"])
     for writer, following, closed_at in zip(
         writers, unpack("Q", base["next"]), unpack("q", base["closed_at"]), strict=True
     ):
@@ -98,7 +97,7 @@ def _begin_base(fold: SecondFold, base: dict[str, Any]) -> list[bytes]:
         address = address_from_avro(stream["to"])
         fold.acknowledged[address] = stream["acked"]
         fold.outputs[address] = [UNKNOWN] * stream["acked"]
-    pairs = _identifiers(base["tombstones"])
+    pairs = identifiers(base["tombstones"])
     fold.tombstones = dict(zip(pairs[::2], pairs[1::2], strict=True))
     for item in base["mailbox"]:
         place = (item["writer"], address_from_avro(item["at"]), item["counter"])
@@ -110,7 +109,7 @@ def _sides(value: dict[str, Any], writers: list[bytes], streams: list[Any]) -> I
     """The endpoints of a section, each with the number of its messages that were consumed."""
     lanes = zip(unpack("I", value["lane_writers"]), unpack("q", value["lane_lasts"]), strict=True)
     for place, conversation, opener, role, code, stream, received, consumed, sent, count in zip(
-        unpack("Q", value["places"]), _identifiers(value["conversations"]), _identifiers(value["openers"]),
+        unpack("Q", value["places"]), identifiers(value["conversations"]), identifiers(value["openers"]),
         value["roles"], value["states"], unpack("I", value["streams"]), unpack("Q", value["received"]),
         unpack("Q", value["consumed"]), unpack("q", value["sent"]), unpack("I", value["lanes"]), strict=True,
     ):  # fmt: skip
@@ -150,7 +149,3 @@ def _say_again(fold: SecondFold, address: Any, runs: list[dict[str, Any]]) -> No
             sequence = run["sequence"] if run["sequence"] < 0 else run["sequence"] + at
             header = run["prefix"] + varint(len(said)) + varint(sequence) + run["suffix"]
             said.append(as_said(decode_envelope(header), fold.brief(body or b""), -1))
-
-
-def _identifiers(data: bytes) -> list[bytes]:
-    return [data[at : at + IDENTIFIER] for at in range(0, len(data), IDENTIFIER)]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from konverse.bridge.reader import Reader
+from konverse.dialog.events import AppendSnapshot, Effect
 from konverse.dialog.fold import Fold
 from konverse.dialog.head import LogIdentity
 from konverse.dialog.snapshotting import Snapshotting
@@ -61,8 +62,9 @@ def pause(place: Place, load: Load) -> Figures:
     longest = _timed(lambda: snapshots.begin(0))
     snapshots.confirm()
     total = longest
-    while not snapshots.whole:
-        took = _timed(snapshots.go_on)
+    written: list[Effect] = []
+    while not any(isinstance(effect, AppendSnapshot) and effect.last for effect in written):
+        took = _timed(lambda: written.extend(snapshots.go_on()))
         longest, total = max(longest, took), total + took
     return {"longest_ms": 1e3 * longest, "total_s": total}
 

@@ -28,12 +28,12 @@ import konverse
 from konverse.bridge.broker import Broker
 from konverse.bridge.dialog import Dialog
 from konverse.bridge.reader import Reader
-from konverse.dialog import snapshotting
 from konverse.dialog.states import SENDING
 from konverse.dialog.transaction import Message, Transaction
 from konverse.schemas.catalog import END_DIALOG, ERROR
 from konverse.schemas.errors import ConversationEnded, KonverseError, OutcomeUnknown, QueueFull, Unavailable
 from tests.kit.shop import NOTE, ORDER, RECEIPT, begin
+from tests.kit.workers import snapshots_every
 
 from .beliefs import Beliefs, place_of, rows_of
 from .clock import shift
@@ -93,8 +93,7 @@ class Chaotic:
     def run(self) -> None:
         """Connect and work until told to stop."""
         self.beliefs.listen()
-        for name, value in (("SNAPSHOT_EVERY_RECORDS", self.part.snapshot_every), ("RECORDS_PER_ENDPOINT", 0)):
-            setattr(snapshotting, name, value)
+        snapshots_every(self.part.snapshot_every)
         self._move_clock()
         signal.signal(signal.SIGUSR2, lambda *_: self.quiet.set())
         signal.signal(signal.SIGTERM, lambda *_: self.stopping.set())

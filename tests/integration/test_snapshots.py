@@ -12,7 +12,7 @@ from konverse.bridge.reader import Reader
 from konverse.dialog import snapshotting
 from konverse.dialog.fold import Fold
 from konverse.dialog.snapshot import digest
-from konverse.schemas.errors import InvalidSettings
+from konverse.schemas.errors import AlreadyExists, InvalidSettings
 from konverse.schemas.identifiers import consumer_group, journal_topic, snapshot_topic
 from konverse.schemas.snapshot import SnapshotEnd, decode
 from tests.kit.oracle import prove_exactly_once, read_raw, verify
@@ -113,7 +113,7 @@ def test_what_is_older_than_two_snapshots_is_deleted_and_the_conversations_go_on
         assert verify(servers.bootstrap, [queue, queue_of(broker, "Shop")]) == [], "from the oldest snapshot on"
 
 
-def test_a_registered_reader_holds_the_data_that_it_has_not_read(servers: Servers, database: str) -> None:
+def test_a_registered_reader_holds_what_it_has_not_read(servers: Servers, database: str) -> None:
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker, keep=timedelta(0))
         queue = queue_of(broker, "Orders")
@@ -123,15 +123,24 @@ def test_a_registered_reader_holds_the_data_that_it_has_not_read(servers: Server
                 "group.id": consumer_group(queue.topic, queue.subscription) + ".report",
             }
         )
-        consumer.commit(offsets=[TopicPartition(queue.topic, 0, 17)], asynchronous=False)
+        read_to = {queue.topic: 17, journal_topic(queue.topic): 3}
+        consumer.commit(offsets=[TopicPartition(topic, 0, at) for topic, at in read_to.items()], asynchronous=False)
         consumer.close()
         for _ in range(4):
             send_orders(broker, dialogs=5, messages=100)
             with broker.reader("Orders", batch=5, timeout=1) as reader:
                 assert answer_once(reader) == 100
                 idle_fold(reader)
-        until(lambda: log_start(servers, journal_topic(queue.topic)) > 0, "the journal is truncated")
-        assert log_start(servers, queue.topic) == 17
+        until(lambda: log_start(servers, snapshot_topic(queue.topic)) > 0, "the snapshots are truncated")
+        assert {topic: log_start(servers, topic) for topic in read_to} == read_to
+
+
+def test_a_queue_that_is_there_with_another_keep_is_another_one(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        made = broker.create_queue("Orders", keep=timedelta(days=7))
+        assert broker.create_queue("Orders", keep=timedelta(days=7), if_not_exists=True) == made
+        with pytest.raises(AlreadyExists, match="keep_ms 604800000, not -1"):
+            broker.create_queue("Orders", if_not_exists=True)
 
 
 def test_a_queue_cannot_be_kept_for_less_than_nothing(servers: Servers, database: str) -> None:

@@ -150,7 +150,7 @@ def test_a_verification_may_begin_at_the_last_snapshot_before_a_time(
                 until(lambda: quiet(reader), "the snapshot is written")
         forge(servers, broker, 1_000)
         code, said = verify()
-        assert (code, said["partitions"]) != (0, {})
+        assert code == 1
         whole = sum(facts["conversations"] for facts in said["partitions"].values())
         code, said = verify("--since", "2100-01-01")
         assert code == 1, "what is forged stands behind the snapshot"

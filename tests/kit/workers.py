@@ -263,13 +263,18 @@ def _send(broker: Broker, job: Job, diary: Diary) -> None:
     diary.write("flushed")
 
 
+def snapshots_every(records: int) -> None:
+    """Let the owners of this process make a snapshot after so many records and commits."""
+    for name, value in (("SNAPSHOT_EVERY_RECORDS", records), ("RECORDS_PER_ENDPOINT", 0)):
+        setattr(snapshotting, name, value)
+
+
 def main() -> None:
     """Do the job that the command line holds."""
     job = Job(**json.loads(sys.argv[1]))
     diary = Diary(job.log)
     if job.snapshot_every:
-        for name, value in (("SNAPSHOT_EVERY_RECORDS", job.snapshot_every), ("RECORDS_PER_ENDPOINT", 0)):
-            setattr(snapshotting, name, value)
+        snapshots_every(job.snapshot_every)
     if job.die_at:
         POINTS[job.die_at](Death(job, diary))
     with konverse.connect(f"kafka://{job.bootstrap}", database=job.database, **job.settings) as broker:

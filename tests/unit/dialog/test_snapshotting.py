@@ -189,9 +189,24 @@ def test_a_snapshot_whose_fate_is_unknown_frees_nothing_and_is_tried_again_later
     work(driver, "b")
     assert not any(isinstance(effect, AppendSnapshot) for _ in range(9) for effect in driver.step(Tick()))
     driver.now_ms += SNAPSHOT_RETRY_MS
-    work(driver, "c")
+    driver.arrive(*conversations("c", client=Scribe("c")))  # one record: what came before still counts
+    driver.commit()
     driver.make_snapshot()
     assert driver.owner.snapshots.kept == 1
+
+
+def test_what_a_new_owner_had_to_fold_behind_the_snapshot_counts_for_the_next_one(driver: Driver) -> None:
+    work(driver, "a")
+    driver.make_snapshot()
+    for name in ("b", "c"):  # not enough of them for each owner, and too much for all
+        with patch.object(snapshotting, "SNAPSHOT_EVERY_RECORDS", 100):
+            work(driver, name)
+    after = successor(driver)
+    after.lead()
+    after.arrive(*conversations("d", client=Scribe("d")))
+    after.commit()
+    after.make_snapshot()
+    assert after.owner.snapshots.kept == 2
 
 
 def test_the_search_asks_for_the_end_first() -> None:
