@@ -132,38 +132,60 @@ def _made(kind: Callable[[dict[str, Any]], Client], properties: dict[str, Any]) 
 
 
 class LogReader:
-    """Reads ranges of partitions, one at a time."""
+    """Reads ranges of partitions, one at a time.
+
+    A client that failed once is not used again: after a broker hung, librdkafka 2.16 may answer "unknown partition"
+    for as long as it lives.
+    """
 
     def __init__(self, kafka: Kafka) -> None:
-        self._consumer = kafka.consumer(**{"enable.partition.eof": True})
+        self._kafka = kafka
         self._timeout_s = kafka.settings.connect_timeout_s
         self._known: set[str] = set()
+        self._failed = False
+        self._consumer = self._fresh()
+
+    def _fresh(self) -> Consumer:
+        return self._kafka.consumer(**{"enable.partition.eof": True})
+
+    def _client(self) -> Consumer:
+        if self._failed:
+            self._consumer.close()
+            self._consumer = self._fresh()
+            self._known.clear()
+            self._failed = False
+        return self._consumer
+
+    def _unavailable(self, what: str, error: KafkaException) -> KafkaUnavailable:
+        self._failed = True
+        return unavailable(what, error)
 
     def ends(self, topic: str, partition: int) -> tuple[int, int]:
         """First offset of the log and its end. A topic that was created just now may need a moment."""
         deadline = time.monotonic() + self._timeout_s
+        consumer = self._client()
         while True:
             try:
-                return self._consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=self._timeout_s)
+                return consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=self._timeout_s)
             except KafkaException as error:
                 if error.args[0].code() not in _SETTLING or time.monotonic() > deadline:
-                    raise unavailable(f"the ends of {topic}/{partition} cannot be read", error) from None
+                    raise self._unavailable(f"the ends of {topic}/{partition} cannot be read", error) from None
             time.sleep(0.05)
 
     def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> int:
         """Offset of the first record that is not older; the end of the log when all are."""
         asked = TopicPartition(topic, partition, timestamp_ms)
         try:
-            (found,) = self._consumer.offsets_for_times([asked], timeout=self._timeout_s)
+            (found,) = self._client().offsets_for_times([asked], timeout=self._timeout_s)
         except KafkaException as error:
-            raise unavailable(f"times in {topic}/{partition} cannot be looked up", error) from None
+            raise self._unavailable(f"times in {topic}/{partition} cannot be looked up", error) from None
         return found.offset if found.offset >= 0 else self.ends(topic, partition)[1]
 
     def read(self, topic: str, partition: int, start: int, end: int) -> Generator[tuple[list[Message], int]]:
         """Chunks of records from `start` up to before `end`, each with the offset where the log goes on."""
         if start >= end:
             return
-        consumer = self._consumer
+        consumer = self._client()
         self._make_known(topic)
         consumer.assign([TopicPartition(topic, partition, start)])
         try:
@@ -171,6 +193,7 @@ class LogReader:
             while at < end:
                 message = consumer.poll(self._timeout_s)
                 if message is None:
+                    self._failed = True
                     raise KafkaUnavailable(f"{topic}/{partition} gave nothing at {at} of {end} for {self._timeout_s} s")
                 messages, at = _usable([message, *consumer.consume(FETCH_RECORDS, 0)], at)
                 yield [m for m in messages if (m.offset() or 0) < end], min(at, end)
@@ -183,7 +206,7 @@ class LogReader:
             try:
                 self._consumer.list_topics(topic, self._timeout_s)
             except KafkaException as error:
-                raise unavailable(f"the leaders of {topic} cannot be learnt", error) from None
+                raise self._unavailable(f"the leaders of {topic} cannot be learnt", error) from None
             self._known.add(topic)
 
     def close(self) -> None:

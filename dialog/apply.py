@@ -14,8 +14,9 @@ from konverse.schemas.journal import SYSTEM_BITS, TOOK_ERROR, Commit, Operations
 from konverse.schemas.records import FIRST, NO_SEQUENCE, Kind, Suffix
 from konverse.schemas.system_messages import error_body
 
+from .endings import end_endpoint
 from .endpoint import NOTHING, Endpoint
-from .ingest import create_initiator, end_endpoint
+from .messages import create_initiator
 from .outbox import Run
 from .partition import Partition
 from .states import Event, State, next_state

@@ -15,7 +15,8 @@ from konverse.schemas.records import Envelope
 
 from .journals import JournalJudge
 from .records import LogRecord
-from .second_fold import Facts, Key, SecondFold, as_said
+from .second_fold import SecondFold, as_said
+from .second_state import Facts, Key
 from .starting import UNKNOWN, Start, begin_at
 
 KINDS: Final = {

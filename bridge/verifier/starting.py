@@ -21,7 +21,8 @@ from konverse.schemas.varint import varint
 
 from .journals import JournalJudge
 from .records import LogRecord
-from .second_fold import Heard, Said, SecondFold, Side, as_said
+from .second_fold import SecondFold, as_said
+from .second_state import Heard, Said, Side
 
 PAST: Final = Heard(-1, "", b"", b"", -1, Kind.MESSAGE)
 """A message from before the snapshot."""

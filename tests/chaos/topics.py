@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from konverse.bridge.verifier.check import Finding, PartitionVerdict
-from konverse.bridge.verifier.second_fold import Heard, SecondFold, Side
+from konverse.bridge.verifier.second_fold import SecondFold
+from konverse.bridge.verifier.second_state import Heard, Side
 from konverse.schemas.records import Kind
 
 SideKey = tuple[str, int]

@@ -7,15 +7,18 @@ import signal
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any, Self
 
 import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException
 
 from konverse.bridge.broker import Broker
+from konverse.bridge.kafka import LogReader
 from konverse.deploy.settings import StackSettings
 from konverse.deploy.stack import LocalStack
-from konverse.schemas.errors import OutcomeUnknown, StackError
+from konverse.schemas.errors import KafkaUnavailable, OutcomeUnknown, StackError
 from tests.kit.oracle import Proof, prove_exactly_once
 from tests.kit.servers import missing
 from tests.kit.shop import ORDER, begin, connected, open_shop, queue_of, until
@@ -70,6 +73,10 @@ class Traffic:
             self.sent[dialog.id.bytes].append(body)
             self.count += 1
 
+    def release(self) -> None:
+        """Let the worker go on that holds an order."""
+        Path(self.worker.job.release).touch()
+
     def handled_since(self, moment: float) -> Any:
         """The worker's first execution after that moment, if there was one."""
         return next((event for event in self.worker.said("handled") if event["at"] > moment), None)
@@ -96,7 +103,16 @@ class Traffic:
 @pytest.fixture
 def traffic(stack: LocalStack, database: str, tmp_path: Path) -> Iterator[Traffic]:
     settings = {"redis": stack.redis_url, "append_timeout_s": 3, "send_timeout_s": RECOVERED_WITHIN_S}
-    job = Job(stack.bootstrap, database, str(tmp_path / "diary"), batch=5, idle_s=None, settings=settings)
+    job = Job(
+        stack.bootstrap,
+        database,
+        str(tmp_path / "diary"),
+        batch=5,
+        idle_s=None,
+        hold_on="order 40",
+        release=str(tmp_path / "release"),
+        settings=settings,
+    )
     with connected(stack.bootstrap, database, **settings) as broker:
         open_shop(broker, partitions=2)
         with Traffic(stack, broker, job) as made:
@@ -105,6 +121,7 @@ def traffic(stack: LocalStack, database: str, tmp_path: Path) -> Iterator[Traffi
 
 def test_everybody_goes_on_after_the_broker_was_killed_and_restarted(stack: LocalStack, traffic: Traffic) -> None:
     traffic.send(300)
+    traffic.release()
     traffic.worker.wait_for("handled", 100)
     stack.kill("kafka")
     traffic.send(300)  # nobody is told that Kafka is away
@@ -120,8 +137,9 @@ def test_everybody_goes_on_after_the_broker_was_killed_and_restarted(stack: Loca
 
 def test_everybody_goes_on_after_the_broker_hung_longer_than_anyone_waits(stack: LocalStack, traffic: Traffic) -> None:
     traffic.send(300)
-    traffic.worker.wait_for("handled", 50)
+    traffic.worker.wait_for("holds")
     os.kill(stack.pids["kafka"], signal.SIGSTOP)
+    traffic.release()  # what was held is committed to a Kafka that hangs
     try:
         traffic.send(300)
         time.sleep(8)  # the fault itself: more than append_timeout_s and the group's session
@@ -164,3 +182,26 @@ def test_a_sender_goes_on_after_a_restart_of_the_broker(stack: LocalStack, datab
                         bodies.setdefault(message.dialog.conversation, []).append(message.body)
         assert bodies == {dialog.id.bytes: [b"%d" % n for n in range(1_001)], fresh.id.bytes: [b"held"]}
         broker.create_message_type("the catalog works too")
+
+
+def test_a_client_that_has_failed_to_read_is_replaced(stack: LocalStack, database: str) -> None:
+    """After a broker hung, librdkafka may say "unknown partition" of a partition for as long as the client lives."""
+    with connected(stack.bootstrap, database) as broker:
+        open_shop(broker)
+        queue = queue_of(broker, "Orders")
+        with closing(LogReader(broker._kafka)) as reader:
+            assert reader.ends(queue.topic, 0) == (0, 0)
+            reader._consumer = _Confused(reader._consumer)  # type: ignore[assignment]
+            with pytest.raises(KafkaUnavailable, match=f"the ends of {queue.topic}/0 cannot be read"):
+                reader.ends(queue.topic, 0)
+            assert reader.ends(queue.topic, 0) == (0, 0)
+
+
+class _Confused:
+    """A consumer that knows of no partition any more."""
+
+    def __init__(self, inner: Consumer) -> None:
+        self.close = inner.close
+
+    def get_watermark_offsets(self, *_: object, **__: object) -> tuple[int, int]:
+        raise KafkaException(KafkaError(KafkaError._UNKNOWN_PARTITION))

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from konverse.bridge.verifier.check import Finding, PartitionVerdict, compare, judge
-from konverse.bridge.verifier.second_fold import SecondFold, Side
+from konverse.bridge.verifier.second_fold import SecondFold
+from konverse.bridge.verifier.second_state import Side
 from konverse.bridge.verifier.starting import starts
 from konverse.dialog.owner import Owner
 from konverse.dialog.snapshot import digest

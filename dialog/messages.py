@@ -1,0 +1,109 @@
+"""Messages and BEGINs into endpoints: who may speak on a conversation (protocol.md section 3)."""
+
+from __future__ import annotations
+
+from konverse.schemas.envelope import PREFIX_BYTES, shared
+from konverse.schemas.records import FIRST, NO_SEQUENCE, Begin, BounceReason, Envelope, Role
+from konverse.schemas.varint import LOW_MASK
+
+from .answers import bounce, other
+from .endpoint import Endpoint, Entry, Lane, Record
+from .partition import Partition
+from .states import RECEIVING, Event, State, next_state
+
+
+def hear_message(state: Partition, offset: int, header: bytes, envelope: Envelope, record: Record) -> None:
+    """MESSAGE: received by its endpoint, or answered; FIRST makes the target's endpoint."""
+    role = other(envelope.role)
+    endpoint = state.endpoint(role, envelope.conversation)
+    begin = envelope.suffix.begin
+    if endpoint is None:
+        if not envelope.flags & FIRST or begin is None or role is not Role.TARGET:
+            bounce(state, envelope, record, BounceReason.NO_ENDPOINT)
+            return
+        if state.tombstones.get(envelope.conversation) == envelope.writer:
+            del state.tombstones[envelope.conversation]
+            bounce(state, envelope, record, BounceReason.ENDED)
+            return
+        endpoint = _create_target(state, envelope, begin)
+    if endpoint.state not in RECEIVING:
+        if endpoint.state is State.DISCONNECTED_OUTBOUND:
+            state.statistics.discarded += 1
+        else:
+            bounce(state, envelope, record, BounceReason.ENDED)
+        return
+    _accept(state, endpoint, header, envelope)
+    enqueue(state, endpoint, (offset, envelope.suffix.message_type, *record))
+
+
+def _create_target(state: Partition, envelope: Envelope, begin: Begin) -> Endpoint:
+    terms = state.terms_of(begin.to_service, begin.from_service, begin.contract)
+    endpoint = Endpoint(envelope.conversation, Role.TARGET, State.CONVERSING, terms, state.stream_to(begin.home))
+    endpoint.opener = state.writers[envelope.writer].id
+    endpoint.key = begin.key
+    state.add(endpoint)
+    return endpoint
+
+
+def _accept(state: Partition, endpoint: Endpoint, header: bytes, envelope: Envelope) -> None:
+    """Count the record on its lane; check its number against the derived one."""
+    state.touch(endpoint)
+    numbered = envelope.sequence != NO_SEQUENCE
+    if numbered and envelope.sequence != endpoint.received:
+        state.statistics.misnumbered += 1
+    prefix = header[:PREFIX_BYTES]
+    writer = state.writers[envelope.writer]
+    lane = next((known for known in endpoint.lanes() if known.writer is writer), None)
+    if lane is None:
+        lane = endpoint.lane = Lane(prefix, writer, endpoint)
+    elif lane.prefix != prefix:
+        state.lanes.pop(lane.prefix, None)
+        lane.prefix = prefix
+    if not envelope.flags & FIRST:  # FIRST comes once; predicting it again is in vain
+        state.lanes[prefix] = lane
+    lane.last = envelope.counter
+    endpoint.state = next_state(endpoint.state, Event.RECEIVED)
+    endpoint.received += 1
+    if not endpoint.received & LOW_MASK:
+        endpoint.carry()
+    state.statistics.accepted += 1
+    suffix = shared(header[len(header) - _suffix_length(header) :])
+    lane.expect(envelope.suffix.message_type, suffix, numbered=numbered)
+
+
+def _suffix_length(header: bytes) -> int:
+    at = PREFIX_BYTES
+    for _ in range(2):
+        while header[at] & 0x80:
+            at += 1
+        at += 1
+    return len(header) - at
+
+
+def enqueue(state: Partition, endpoint: Endpoint, entry: Entry) -> None:
+    """Put a message behind those that wait."""
+    if endpoint.queue:
+        endpoint.queue.append(entry)
+    else:
+        endpoint.queue = [entry]
+        state.ready.append(endpoint)
+    state.unread += 1
+
+
+def hear_begin(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:
+    """BEGIN of a session at the dialog's home: the initiator's endpoint."""
+    begin = envelope.suffix.begin
+    if begin is None or state.endpoint(Role.INITIATOR, envelope.conversation) is not None:
+        return  # a second BEGIN of a living conversation changes nothing
+    endpoint = create_initiator(state, envelope.conversation, begin, envelope.writer)
+    endpoint.sent = NO_SEQUENCE
+
+
+def create_initiator(state: Partition, conversation: bytes, begin: Begin, opener: bytes) -> Endpoint:
+    """The initiator's endpoint of a conversation that begins here."""
+    terms = state.terms_of(begin.from_service, begin.to_service, begin.contract)
+    endpoint = Endpoint(conversation, Role.INITIATOR, State.STARTED_OUTBOUND, terms, state.stream_to(begin.target))
+    endpoint.opener = opener
+    endpoint.key = begin.key
+    state.add(endpoint, begin.group)
+    return endpoint
