@@ -6,11 +6,13 @@ do and changes nothing; it applies its own commit by the very function that repl
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final
 
 from konverse.schemas.envelope import encode_suffix, type_suffix
 from konverse.schemas.errors import PartitionHalted
 from konverse.schemas.journal import SYSTEM_BITS, TOOK_ERROR, Commit, Operations
+from konverse.schemas.operations import Prune
 from konverse.schemas.records import FIRST, NO_SEQUENCE, Kind, Suffix
 from konverse.schemas.system_messages import error_body
 
@@ -20,6 +22,7 @@ from .messages import create_initiator
 from .outbox import Run
 from .partition import Partition
 from .states import Event, State, next_state
+from .writers import prune
 
 _STARTED: Final = State.STARTED_OUTBOUND
 """Asked of every run of outputs: looking the member up takes longer than comparing it."""
@@ -30,6 +33,8 @@ def apply(state: Partition, commit: Commit) -> None:
     assert state.ingest_to == commit.ingest_to, f"ingested to {state.ingest_to}, the commit says {commit.ingest_to}"
     for address, counter in commit.output_acks:
         state.stream_to(address).acknowledge(counter)
+    if state.gated:
+        state.open_gates()
     operations = commit.operations
     for conversation, begin in operations.begins:
         endpoint = create_initiator(state, conversation, begin, state.writer_id)
@@ -39,6 +44,8 @@ def apply(state: Partition, commit: Commit) -> None:
     for end in operations.ends:
         body = error_body(end.code, end.description) if end.code else None
         end_endpoint(state, _known(state, end.endpoint), body)
+    for operation in operations.rare:
+        _RARE[type(operation)](state, operation)
 
 
 def _receive(state: Partition, operations: Operations) -> None:
@@ -114,3 +121,6 @@ def _halted(state: Partition, index: int) -> PartitionHalted:
         f"a commit of {state.identity.data_topic}/{state.identity.partition} speaks of endpoint {index} in a way that "
         "its own journal contradicts: the data log was changed or cut. Nothing further is done with this partition"
     )
+
+
+_RARE: Final[dict[type, Callable[[Partition, Any], None]]] = {Prune: prune}

@@ -54,8 +54,9 @@ class Emitter:
             window = self.windows.get(address)
             if window is None:
                 window = self.windows[address] = Window(stream.acked)
-            if stream.next != window.limit:
-                out.append((window, stream.next))
+            limit = stream.open_to
+            if limit != window.limit:
+                out.append((window, limit))
         return out
 
     def pending(self) -> list[Emit]:

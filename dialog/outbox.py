@@ -46,10 +46,18 @@ class Run(NamedTuple):
         return [join((prefix, counter, number, suffix)) for number, counter in zip(numbers, counters)]  # noqa: B905  # counters go on
 
 
+class Gate(NamedTuple):
+    """The output `counter` and what follows it wait until the destination `to` has every output below `after`."""
+
+    counter: int
+    to: Address
+    after: int
+
+
 class Stream:
     """Outputs of this partition for one destination partition, in counter order."""
 
-    __slots__ = ("acked", "address", "heads", "next", "runs", "writer")
+    __slots__ = ("acked", "address", "gates", "heads", "next", "runs", "writer")
 
     def __init__(self, address: Address, writer: bytes) -> None:
         self.address = address
@@ -60,11 +68,18 @@ class Stream:
         """Counter of the next output."""
         self.runs: deque[Run] = deque()
         """Outputs acked … next-1."""
+        self.gates: deque[Gate] = deque()
+        """What must be acknowledged elsewhere before the outputs behind it leave, in counter order."""
         self.heads = (self.head(Kind.MESSAGE, Role.INITIATOR), self.head(Kind.MESSAGE, Role.TARGET))
 
     def head(self, kind: Kind, role: Role, flags: int = 0) -> bytes:
         """First 23 bytes of a header to this destination."""
         return head(kind, flags, role, self.address.tag, self.writer)
+
+    @property
+    def open_to(self) -> int:
+        """Outputs below it need not wait for another destination."""
+        return self.gates[0].counter if self.gates else self.next
 
     @property
     def waiting(self) -> int:

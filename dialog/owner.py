@@ -22,6 +22,7 @@ from typing import Any, Final
 from konverse.schemas.errors import PartitionHalted
 from konverse.schemas.journal import FOLD_VERSION, Claim, Commit, cut, encode_claim, encode_commit
 from konverse.schemas.limits import LOOK_AHEAD_RECORDS_MAX, OUTBOX_RECORDS_MAX, UNCOMMITTED_MS_MAX
+from konverse.schemas.operations import Rare
 
 from .apply import apply
 from .emitter import Emitter
@@ -110,6 +111,8 @@ class Owner:
         self.recovery = Recovery(self.fold)
         self.snapshots = Snapshotting(self.fold)
         self.counters = Counters()
+        self.duties: list[Rare] = []
+        """What this owner itself has to say in the next commit."""
         self.congested = False
         """The outbox is full: no group is handed out before some of it is acknowledged, in the journal too."""
         self._journal_end = 0
@@ -231,9 +234,10 @@ class Owner:
             return []
         state, head, staging = self.fold.state, self.fold.head, self.staging
         acks = self.emitter.acknowledged()
-        if not (staging.finished or acks or state.ingest_to > self._journaled_to or self._releasing):
+        if not (staging.finished or acks or self.duties or state.ingest_to > self._journaled_to or self._releasing):
             return []
         operations, transactions = staging.merge()
+        operations.rare, self.duties = self.duties, []
         number = head.number + 1
         release = self._releasing and not staging.finished
         commit = Commit(

@@ -16,7 +16,7 @@ from konverse.schemas.records import Begin, Bounce, Role
 
 from .endpoint import Endpoint, Group, Lane, Terms, Writer
 from .head import LogIdentity
-from .outbox import Stream
+from .outbox import Gate, Stream
 
 
 @dataclass(slots=True)
@@ -47,6 +47,8 @@ class Partition:
         self.writer_id = owner_writer(identity.incarnation, identity.partition)
         self.ingest_to = 0
         """Data offset below which everything was ingested."""
+        self.floor_ms = 0
+        """Closed writers that are older were forgotten."""
         self.writers: dict[bytes, Writer] = {}
         self.lanes: dict[bytes, Lane] = {}
         self.sides: tuple[dict[bytes, Endpoint], dict[bytes, Endpoint]] = ({}, {})
@@ -59,6 +61,8 @@ class Partition:
         """Conversations begun by a commit of ours that have sent nothing yet: their first output carries FIRST."""
         self.terms: dict[tuple[str, str, str], Terms] = {}
         self.streams: dict[Address, Stream] = {}
+        self.gated: list[Stream] = []
+        """Streams whose outputs wait for another destination."""
         self.tombstones: dict[bytes, bytes] = {}
         """Conversations that ended before their FIRST came, with their opener (protocol.md section 3, END)."""
         self.mailbox: dict[tuple[bytes, Address, int], tuple[Bounce, str]] = {}
@@ -93,6 +97,22 @@ class Partition:
         if stream is None:
             stream = self.streams[address] = Stream(address, self.writer_id)
         return stream
+
+    def hold(self, stream: Stream, behind: Stream) -> None:
+        """What is sent to `stream` from now on leaves after everything that was sent to `behind` so far (`after`)."""
+        if behind is stream or behind.acked == behind.next:
+            return
+        if not stream.gates:
+            self.gated.append(stream)
+        stream.gates.append(Gate(stream.next, behind.address, behind.next))
+
+    def open_gates(self) -> None:
+        """Let go what waited for outputs that the journal says were acknowledged."""
+        streams = self.streams
+        for stream in self.gated:
+            while stream.gates and streams[stream.gates[0].to].acked >= stream.gates[0].after:
+                stream.gates.popleft()
+        self.gated = [stream for stream in self.gated if stream.gates]
 
     def add(self, endpoint: Endpoint, group: bytes | None = None) -> None:
         """Make an endpoint known, alone or in `group`."""

@@ -27,7 +27,7 @@ from konverse.schemas.records import (
 from konverse.schemas.snapshot import BASE, ENDPOINTS, OUTPUTS, WAITING, encode_section, sections
 
 from .endpoint import NOTHING, Endpoint, Entry, Group, Lane, Stamp, Terms, Writer
-from .outbox import Run, Stream
+from .outbox import Gate, Run, Stream
 from .partition import Partition, Statistics
 from .states import State
 
@@ -157,6 +157,7 @@ def _base(state: Partition) -> bytes:
     writers = state.writers.values()
     return encode_section(BASE, {
         "ingest_to": state.ingest_to,
+        "floor_ms": state.floor_ms,
         "statistics": astuple(state.statistics),
         "places": len(state.table),
         "free": pack("Q", state.free),
@@ -167,7 +168,12 @@ def _base(state: Partition) -> bytes:
             {"service": service, "far_service": far, "contract": contract} for service, far, contract in state.terms
         ],
         "streams": [
-            {"to": address_to_avro(stream.address), "acked": stream.acked, "next": stream.next}
+            {
+                "to": address_to_avro(stream.address),
+                "acked": stream.acked,
+                "next": stream.next,
+                "gates": [{**gate._asdict(), "to": address_to_avro(gate.to)} for gate in stream.gates],
+            }
             for stream in state.streams.values()
         ],
         "groups": [
@@ -254,6 +260,7 @@ def restore(state: Partition, data: bytes) -> None:
 
 def _restore_base(state: Partition, base: dict[str, Any]) -> tuple[list[Writer], list[Terms], list[Stream]]:
     state.ingest_to = base["ingest_to"]
+    state.floor_ms = base["floor_ms"]
     state.statistics = Statistics(*base["statistics"])
     state.table = [None] * base["places"]
     state.free = unpack("Q", base["free"])
@@ -268,6 +275,10 @@ def _restore_base(state: Partition, base: dict[str, Any]) -> tuple[list[Writer],
     for value in base["streams"]:
         stream = state.stream_to(address_from_avro(value["to"]))
         stream.acked, stream.next = value["acked"], value["next"]
+        for gate in value["gates"]:
+            stream.gates.append(Gate(gate["counter"], address_from_avro(gate["to"]), gate["after"]))
+        if stream.gates:
+            state.gated.append(stream)
     state.beginning = {item["endpoint"]: begin_from_avro(item["begin"]) for item in base["beginning"]}
     pairs = identifiers(base["tombstones"])
     state.tombstones = dict(zip(pairs[::2], pairs[1::2], strict=True))

@@ -22,6 +22,7 @@ from .columns import pack, unpack
 from .errors import MalformedRecord
 from .identifiers import Address
 from .limits import COMMIT_BYTES_MAX, COMMIT_PARTS_MAX, JOURNAL_PART_BYTES_MAX
+from .operations import Rare, rare_from_avro, rare_to_avro
 from .records import Begin, address_from_avro, begin_from_avro, begin_to_avro
 from .varint import varint
 
@@ -69,9 +70,10 @@ class Operations:
     receive_positions: list[int] = field(default_factory=list)
     sends: list[Sends] = field(default_factory=list)
     ends: list[EndOperation] = field(default_factory=list)
+    rare: list[Rare] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.begins or self.receive_endpoints or self.sends or self.ends)
+        return bool(self.begins or self.receive_endpoints or self.sends or self.ends or self.rare)
 
 
 @dataclass(slots=True)
@@ -148,6 +150,7 @@ def encode_commit(commit: Commit) -> bytes:
         varint(sum(sizes)),
         *bodies,
         _avro_array([varint(end.endpoint) + varint(end.code) + _string(end.description) for end in operations.ends]),
+        _rare(operations.rare) if operations.rare else b"\x00",
     ]
     data = b"".join(parts)
     assert len(data) <= COMMIT_BYTES_MAX, "transactions are bounded so that every commit can be read"
@@ -201,6 +204,7 @@ def commit_to_avro(commit: Commit) -> dict[str, Any]:
         "send_sizes": pack("I", [len(body) for body in bodies]),
         "send_bodies": b"".join(bodies),
         "ends": [end._asdict() for end in operations.ends],
+        "rare": [rare_to_avro(operation) for operation in operations.rare],
     }
 
 
@@ -232,6 +236,7 @@ def _commit_from_avro(value: dict[str, Any]) -> Commit:
         unpack("Q", value["receive_positions"]),
         _sends(value),
         [EndOperation(**end) for end in value["ends"]],
+        [rare_from_avro(item) for item in value["rare"]],
     )
     if len(operations.receive_endpoints) != len(operations.receive_positions):
         raise MalformedRecord("a COMMIT whose receive columns differ in length")
@@ -294,19 +299,31 @@ def _string(text: str) -> bytes:
 
 def _begin(conversation: bytes, begin: Begin) -> bytes:
     out = BytesIO()
-    schemaless_writer(out, _BEGIN_SCHEMA, {"conversation": conversation, "begin": begin_to_avro(begin)}, strict=True)
+    value = {"conversation": conversation, "begin": begin_to_avro(begin)}
+    schemaless_writer(out, _BEGIN_SCHEMA, {"part": value}, strict=True)
     return out.getvalue()
 
 
-def _schema() -> tuple[Any, Any]:
+def _rare(operations: list[Rare]) -> bytes:
+    out = BytesIO()
+    schemaless_writer(out, _RARE_SCHEMA, {"part": [rare_to_avro(operation) for operation in operations]}, strict=True)
+    return out.getvalue()
+
+
+def _schemas() -> tuple[Any, Any, Any]:
+    """Of a journal record, of one BEGIN operation, and of the rare operations alone."""
     whole = json.loads(files("konverse.schemas").joinpath("journal.avsc").read_text("utf-8"))
-    fields = {entry["name"]: entry for entry in whole[1]["fields"]}
-    begin = json.loads(json.dumps(fields["begins"]["type"]["items"]))
-    begin["namespace"] = "konverse"
-    # declare where they are first met what the whole schema declares earlier
-    begin["fields"][0]["type"] = whole[0]["fields"][1]["type"]
-    begin["fields"][1]["type"]["fields"][3]["type"]["fields"][2]["type"] = {"type": "fixed", "name": "Tag", "size": 4}
-    return parse_schema(whole), parse_schema(begin)
+    fields = {entry["name"]: entry["type"] for entry in whole[1]["fields"]}
+    rare = {"type": "array", "items": [f"konverse.{item['name']}" for item in fields["rare"]["items"]]}
+    known: dict[str, Any] = {}
+    journal = parse_schema(whole, known)
+    one, some = (
+        parse_schema(
+            {"type": "record", "name": f"konverse.Part{at}", "fields": [{"name": "part", "type": part}]}, known
+        )
+        for at, part in enumerate(("konverse.BeginOperation", rare))
+    )
+    return journal, one, some
 
 
-JOURNAL_SCHEMA, _BEGIN_SCHEMA = _schema()
+JOURNAL_SCHEMA, _BEGIN_SCHEMA, _RARE_SCHEMA = _schemas()

@@ -6,9 +6,11 @@ to each message (protocol.md section 3). A log that contradicts itself is a prob
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
 
 from konverse.schemas.journal import SYSTEM_BITS, TOOK_ERROR, Commit
+from konverse.schemas.operations import Prune
 from konverse.schemas.records import Envelope, Kind, Role
 
 from .journals import Judged
@@ -70,6 +72,8 @@ class SecondFold(SecondState):
                 self.problem(f"I9: commit {commit.number} ends {side.key[1].hex()} a second time")
                 continue
             self.end(side, failed=end.code > 0)
+        for operation in operations.rare:
+            _RARE[type(operation)](self, operation)
 
     def _at(self, index: int, commit: Commit) -> Side | None:
         side = self.table.get(index)
@@ -103,3 +107,10 @@ def as_said(envelope: Envelope, body: bytes, order: int) -> Said:
         b"" if envelope.kind in (Kind.END, Kind.ERROR) else body,
         envelope.suffix.detail or None,  # type: ignore[arg-type]  # owners send these details only
     )
+
+
+def _prune(state: SecondState, operation: Prune) -> None:
+    state.floor_ms = max(state.floor_ms, operation.floor_ms)
+
+
+_RARE: Final[dict[type, Callable[[SecondState, Any], None]]] = {Prune: _prune}

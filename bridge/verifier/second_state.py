@@ -100,6 +100,7 @@ class SecondState:
         """What was made of the bodies of data records, to be made of a commit's bodies too."""
         self.writer = writer
         self.ingested_to = 0
+        self.floor_ms = 0
         self.accepted: dict[bytes, list[int]] = {}
         """Writer -> its counters in the order in which they were taken."""
         self.closed: dict[bytes, int] = {}

@@ -13,6 +13,7 @@ from konverse.schemas.catalog import CatalogObject, Change, Contract, MessageTyp
 from konverse.schemas.identifiers import Address
 from konverse.schemas.journal import Claim, Commit, EndOperation, Operations, Part
 from konverse.schemas.limits import COMMIT_PARTS_MAX
+from konverse.schemas.operations import Prune, Rare
 from konverse.schemas.records import (
     Begin,
     Bounce,
@@ -136,6 +137,9 @@ parts: Final = st.integers(1, COMMIT_PARTS_MAX).flatmap(
 )
 
 
+rare: Final[st.SearchStrategy[Rare]] = st.one_of(st.builds(Prune, counters))
+
+
 @st.composite
 def operations(draw: st.DrawFn) -> Operations:
     """Operations in the form in which they are read: what follows on one endpoint with one type stands together."""
@@ -148,6 +152,7 @@ def operations(draw: st.DrawFn) -> Operations:
         receive_positions=[position for _, position in receives],
         sends=sends,
         ends=draw(st.lists(st.builds(EndOperation, counters, ints, texts), max_size=3)),
+        rare=draw(st.lists(rare, max_size=3)),
     )
 
 

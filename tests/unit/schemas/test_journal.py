@@ -124,6 +124,7 @@ def test_what_is_neither_claim_nor_commit_is_malformed(data: bytes) -> None:
         ({"sends": [(0, "a", [b""])]}, True),
         ({"ends": [None]}, True),
         ({"begins": [None]}, True),
+        ({"rare": [None]}, True),
     ],
 )
 def test_operations_are_true_when_there_are_any(columns: dict[str, Any], anything: bool) -> None:
