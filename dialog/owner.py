@@ -21,7 +21,12 @@ from typing import Any, Final
 
 from konverse.schemas.errors import PartitionHalted
 from konverse.schemas.journal import FOLD_VERSION, Claim, Commit, cut, encode_claim, encode_commit
-from konverse.schemas.limits import LOOK_AHEAD_RECORDS_MAX, OUTBOX_RECORDS_MAX, UNCOMMITTED_MS_MAX
+from konverse.schemas.limits import (
+    LOOK_AHEAD_BYTES_MAX,
+    LOOK_AHEAD_RECORDS_MAX,
+    OUTBOX_RECORDS_MAX,
+    UNCOMMITTED_MS_MAX,
+)
 from konverse.schemas.operations import Rare
 
 from .apply import apply
@@ -214,7 +219,9 @@ class Owner:
     @property
     def has_room(self) -> bool:
         """Whether more data should be ingested: look-ahead and outbox are bounded (invariant I15)."""
-        return self.fold.state.unread < LOOK_AHEAD_RECORDS_MAX and not self.congested
+        state = self.fold.state
+        full = state.unread >= LOOK_AHEAD_RECORDS_MAX or state.unread_bytes >= LOOK_AHEAD_BYTES_MAX
+        return not full and not self.congested
 
     def _outputs_waiting(self) -> int:
         return sum(stream.waiting for stream in self.fold.state.streams.values())
@@ -223,7 +230,7 @@ class Owner:
         """Ingest what was read, within the look-ahead; returns how many records."""
         if self.phase is not Phase.LEADING or not self.fold.data or not self.has_room:
             return 0
-        count = self.fold.ingest_some(LOOK_AHEAD_RECORDS_MAX)
+        count = self.fold.ingest_some(LOOK_AHEAD_RECORDS_MAX, LOOK_AHEAD_BYTES_MAX)
         if self._waiting_since is None:
             self._waiting_since = now_ms
         return count

@@ -64,6 +64,9 @@ EMITTER_WINDOW_RECORDS_MAX: Final = 20_000
 LOOK_AHEAD_RECORDS_MAX: Final = 20_000
 """Records that an owner ingests before their commit; the rest waits in Kafka."""
 
+LOOK_AHEAD_BYTES_MAX: Final = 67_108_864
+"""Or after so many bytes of bodies: large messages must not fill the memory of a process with many partitions."""
+
 OUTBOX_RECORDS_MAX: Final = 200_000
 """Outputs that wait for their acknowledgement; beyond it an owner hands out no further groups until some are gone."""
 

@@ -281,8 +281,8 @@ class OwnerProcess:
 
     def _ingest(self) -> None:
         assert self.owner is not None
-        unread = self.owner.fold.state.unread
-        beliefs.ingests(self.place, unread, self.owner.ingest(self.now_ms))
+        state = self.owner.fold.state
+        beliefs.ingests(self.place, state.unread, state.unread_bytes, self.owner.ingest(self.now_ms))
 
     # ----------------------------------------------------------------------------------------------------- snapshots
 
