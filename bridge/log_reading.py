@@ -50,7 +50,7 @@ class LogReading:
     def bounds(self, partition: int) -> Recover:
         """Where the logs begin and end. Snapshots come last: none is missing then that a truncation rests on."""
         journal, data, snapshots = (self._reader.ends(topic, partition) for topic in self._topics.values())
-        return Recover(*journal, data[0], *snapshots)
+        return Recover(*journal, data[0], *snapshots, data[1])
 
     def data_gone(self, partition: int, offset: int) -> OutOfRange | Appended:
         """The event: the data log does not hold the offset."""

@@ -12,10 +12,11 @@ from typing import Any, Final
 from konverse.schemas.envelope import encode_suffix, type_suffix
 from konverse.schemas.errors import PartitionHalted
 from konverse.schemas.journal import SYSTEM_BITS, TOOK_ERROR, Commit, Operations
-from konverse.schemas.operations import Prune
+from konverse.schemas.operations import Attempt, Prune, Resume, Skip, Suspend, Try
 from konverse.schemas.records import FIRST, NO_SEQUENCE, Kind, Suffix
 from konverse.schemas.system_messages import error_body
 
+from .attempts import came_back, count_attempt, resume, skip, suspend, try_groups
 from .endings import end_endpoint
 from .endpoint import NOTHING, Endpoint, bytes_of
 from .messages import create_initiator
@@ -36,6 +37,8 @@ def apply(state: Partition, commit: Commit) -> None:
     if state.gated:
         state.open_gates()
     operations = commit.operations
+    if state.attempts.watching:
+        came_back(state, commit)
     for conversation, begin in operations.begins:
         endpoint = create_initiator(state, conversation, begin, state.writer_id)
         state.beginning[endpoint.index] = begin
@@ -125,4 +128,11 @@ def _halted(state: Partition, index: int) -> PartitionHalted:
     )
 
 
-_RARE: Final[dict[type, Callable[[Partition, Any], None]]] = {Prune: prune}
+_RARE: Final[dict[type, Callable[[Partition, Any], None]]] = {
+    Prune: prune,
+    Attempt: count_attempt,
+    Try: try_groups,
+    Suspend: suspend,
+    Resume: resume,
+    Skip: skip,
+}

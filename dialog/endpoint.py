@@ -129,6 +129,18 @@ class Group:
         self.members: list[Endpoint] = []
 
 
+class Trouble:
+    """Attempts at an endpoint's group that failed (protocol.md section 7.1)."""
+
+    __slots__ = ("attempts", "suspended")
+
+    def __init__(self, attempts: int = 0, *, suspended: bool = False) -> None:
+        self.attempts = attempts
+        """In a row."""
+        self.suspended = suspended
+        """The group waits for an operator."""
+
+
 class Endpoint:
     """One side of a conversation in the partition where it lives."""
 
@@ -150,6 +162,7 @@ class Endpoint:
         "state",
         "stream",
         "terms",
+        "trouble",
     )
 
     def __init__(self, conversation: bytes, role: Role, state: State, terms: Terms, stream: Stream) -> None:
@@ -173,7 +186,8 @@ class Endpoint:
         self.changed = False
         """Already in the partition's list of what the view has to learn."""
         self.held = False
-        """A transaction has the group, or one of its finished ones waits for the commit."""
+        """A transaction has the group, or one of its finished ones waits for the commit, or it is suspended."""
+        self.trouble: Trouble | None = None
 
     @property
     def id(self) -> UUID:
@@ -204,6 +218,16 @@ class Endpoint:
     def group_id(self) -> bytes:
         """Conversation group; an unrelated conversation is a group of its own with its own id."""
         return self.group.id if self.group else self.conversation
+
+    @property
+    def attempts(self) -> int:
+        """Attempts at its messages in a row that failed."""
+        return self.trouble.attempts if self.trouble is not None else 0
+
+    @property
+    def suspended(self) -> bool:
+        """Whether its group failed too often: its messages wait until an operator resumes, skips or ends it."""
+        return self.trouble is not None and self.trouble.suspended
 
     @property
     def members(self) -> list[Endpoint]:

@@ -22,6 +22,7 @@ class Recover(NamedTuple):
     data_start: int = 0
     snapshots_start: int = 0
     snapshots_end: int = 0
+    data_end: int = 0
 
 
 class SnapshotsRead(NamedTuple):

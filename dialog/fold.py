@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from konverse.schemas.journal import Commit
 
 from .apply import apply
+from .attempts import claimed
 from .head import JournalHead, LogIdentity
 from .ingest import Columns, ingest
 from .journal_feed import Decided, JournalFeed, JournalRecord
@@ -55,6 +56,8 @@ class Fold:
                         return max(d.ingest_to for _, d in self.waiting if isinstance(d, Commit))
                     self.ingest_to(decision.ingest_to)
                     apply(self.state, decision)
+                else:
+                    claimed(self.state, clean=self.head.clean)
                 self.head.take(decision, record.data, record.offset, record.timestamp_ms)
             self.waiting.popleft()
         return None

@@ -58,6 +58,7 @@ from .recovery import Recovery
 from .snapshotting import Snapshotting
 from .staging import OwnerSettings, Staging
 from .transaction import Rule, Transaction
+from .trial import Trial
 from .view import Show, ViewFeed
 from .window import Window
 
@@ -112,6 +113,7 @@ class Owner:
         self.fold = Fold(identity)
         self.emitter = Emitter(self.fold.state.streams)
         self.staging = Staging(self.fold.state, rule, settings)
+        self.trial = Trial(self.fold.state, self.staging)
         self.view = ViewFeed(self.fold, settings.view_interval_ms)
         self.recovery = Recovery(self.fold)
         self.snapshots = Snapshotting(self.fold)
@@ -186,8 +188,7 @@ class Owner:
             self.recovery.restored = None
         self.congested = self._outputs_waiting() >= OUTBOX_RECORDS_MAX
         self._journaled_to = state.ingest_to
-        state.ready.clear()
-        state.ready.extend(endpoint for endpoint in state.live() if endpoint.queue or endpoint.error)
+        self.trial.lead(self.recovery.data_end)
         for window, limit in self.emitter.limits():
             window.limit = limit
         return [Leading(self.fold.data_to), *self.emitter.pending(), *self._show(now_ms)]
@@ -206,7 +207,7 @@ class Owner:
         self.counters.transactions += 1
 
     def roll_back(self, transaction: Transaction) -> None:
-        """The handler failed: its messages wait as before."""
+        """Nothing came of it: its messages wait as before. What failed goes to `trial.fail`."""
         self.staging.roll_back(transaction)
 
     # ---------------------------------------------------------------------------------------------------- commits
@@ -219,9 +220,10 @@ class Owner:
     @property
     def has_room(self) -> bool:
         """Whether more data should be ingested: look-ahead and outbox are bounded (invariant I15)."""
-        state = self.fold.state
-        full = state.unread >= LOOK_AHEAD_RECORDS_MAX or state.unread_bytes >= LOOK_AHEAD_BYTES_MAX
-        return not full and not self.congested
+        state, trial = self.fold.state, self.trial
+        if self.congested or state.unread - trial.parked >= LOOK_AHEAD_RECORDS_MAX:
+            return False
+        return state.unread_bytes - trial.parked_bytes < LOOK_AHEAD_BYTES_MAX
 
     def _outputs_waiting(self) -> int:
         return sum(stream.waiting for stream in self.fold.state.streams.values())
@@ -241,10 +243,12 @@ class Owner:
             return []
         state, head, staging = self.fold.state, self.fold.head, self.staging
         acks = self.emitter.acknowledged()
-        if not (staging.finished or acks or self.duties or state.ingest_to > self._journaled_to or self._releasing):
+        told = staging.finished or acks or self.duties or self.trial.due
+        if not (told or state.ingest_to > self._journaled_to or self._releasing):
             return []
         operations, transactions = staging.merge()
         operations.rare, self.duties = self.duties, []
+        self.trial.fill(operations, now_ms, releasing=self._releasing)
         number = head.number + 1
         release = self._releasing and not staging.finished
         commit = Commit(
@@ -257,6 +261,7 @@ class Owner:
         self._journaled_to = state.ingest_to
         self._waiting_since = None
         staging.release(transactions)
+        self.trial.applied()
         show = self.view.due(now_ms, last=release)
         if self.snapshots.due(self.counters.journal_bytes, now_ms):
             self.snapshots.begin(self.counters.journal_bytes)
@@ -307,6 +312,7 @@ class Owner:
         assert flight is not None
         self.fold.head.take(flight.commit, flight.data, offset, timestamp_ms)
         self.snapshots.confirm()
+        self.fold.journal.alarms += self.trial.counted()
         self.counters.commits += 1
         for window, limit in flight.limits:
             window.limit = limit
@@ -344,8 +350,11 @@ class Owner:
         if self.phase is not Phase.LEADING:
             return []
         effects: list[Effect] = []
+        self.trial.tick(now_ms)
         since = self._waiting_since if self._in_flight is None else None  # else it waits on, for the next commit
-        if since is not None and now_ms - since >= UNCOMMITTED_MS_MAX:
+        if self._in_flight is None and self.trial.due:
+            effects += self.commit(now_ms)
+        elif since is not None and now_ms - since >= UNCOMMITTED_MS_MAX:
             self._waiting_since = None
             effects += self.commit(now_ms)
         if self._paused_since is not None and now_ms - self._paused_since >= REFUSAL_PAUSE_MS:

@@ -14,6 +14,7 @@ from konverse.schemas.identifiers import Address, incarnation_tag, owner_writer
 from konverse.schemas.limits import MAILBOX_ENTRIES_MAX, TOMBSTONES_MAX
 from konverse.schemas.records import Begin, Bounce, Role
 
+from .attempts import Attempts
 from .endpoint import Endpoint, Group, Lane, Terms, Writer
 from .head import LogIdentity
 from .outbox import Gate, Stream
@@ -67,6 +68,8 @@ class Partition:
         """Conversations that ended before their FIRST came, with their opener (protocol.md section 3, END)."""
         self.mailbox: dict[tuple[bytes, Address, int], tuple[Bounce, str]] = {}
         """Bounced records of sessions whose home is here, until their writer confirms."""
+        self.attempts = Attempts()
+        """Which groups failed, and which may have killed their process."""
         self.statistics = Statistics()
         self.unread = 0
         """Messages that wait in the queues of all endpoints: the owner's look-ahead."""
@@ -139,6 +142,8 @@ class Partition:
                 founder.group = shared
                 shared.members.append(founder)
         endpoint.group = shared
+        if any(member.suspended for member in shared.members):
+            self.attempts.suspend(endpoint)
         endpoint.held = bool(shared.members) and shared.members[0].held  # a group is locked as one
         shared.members.append(endpoint)
 
@@ -149,6 +154,7 @@ class Partition:
         self.free.append(endpoint.index)
         self.beginning.pop(endpoint.index, None)
         self.shut(endpoint)
+        self.attempts.forget(endpoint)
         if endpoint.group:
             endpoint.group.members.remove(endpoint)
             if not endpoint.group.members:

@@ -26,6 +26,11 @@ class Recovery:
         self._end = 0
         self._resume_at = 0
 
+    @property
+    def data_end(self) -> int:
+        """Where the data log ended when the recovery began."""
+        return self._bounds.data_end
+
     def start(self, event: Recover) -> list[Effect]:
         """Begin with the snapshots."""
         self._bounds = event

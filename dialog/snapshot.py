@@ -186,6 +186,7 @@ def _base(state: Partition) -> bytes:
             {"writer": b.writer, "counter": b.counter, "at": address_to_avro(b.at), "reason": b.reason, "type": name}
             for b, name in state.mailbox.values()
         ],
+        **state.attempts.freeze(),
     })  # fmt: skip
 
 
@@ -256,6 +257,7 @@ def restore(state: Partition, data: bytes) -> None:
             assert member is not None
             member.group = shared
             shared.members.append(member)
+    state.attempts.restore(base, state.table)
 
 
 def _restore_base(state: Partition, base: dict[str, Any]) -> tuple[list[Writer], list[Terms], list[Stream]]:

@@ -35,6 +35,10 @@ class Staging:
         self.batch = min(settings.batch, COMMIT_GROUPS_MAX)
         self.finished: list[Transaction] = []
         self.size_bytes = 0
+        self.ready = state.ready
+        """Where the next group comes from: all that are ready, or those of an open TRY (`dialog.trial`)."""
+        self.out = 0
+        """Transactions that are with handlers."""
         self.superseded = 0
         """Finished transactions dropped because a session ended their conversation meanwhile."""
 
@@ -46,7 +50,7 @@ class Staging:
     def take(self) -> Transaction | None:
         """The ready messages of the next free group, locked (behaviours 64, 71, 72); None when all wait."""
         state = self.state
-        ready, table = state.ready, state.table
+        ready, table = self.ready, state.table
         most = self.settings.max_messages
         while ready:
             endpoint = ready.popleft()
@@ -61,16 +65,23 @@ class Staging:
                 for member in locked:
                     member.held = True
                 members = [(m, m.queue[:most]) for m in locked if m.queue or m.error]
+            self.out += 1
             return Transaction(members, locked, state.endings, self.scope)
         return None
 
     def finish(self, transaction: Transaction) -> None:
         """The handler is done: what it did joins the next commit."""
+        self.out -= 1
         self.finished.append(transaction)
         self.size_bytes += transaction.size_bytes
 
     def roll_back(self, transaction: Transaction) -> None:
-        """The handler failed: its messages wait as before, and nothing of it was written (behaviour 74)."""
+        """Nothing came of it: its messages wait as before, and nothing of it was written (behaviour 74)."""
+        self.out -= 1
+        self.let_go(transaction)
+
+    def let_go(self, transaction: Transaction) -> None:
+        """The group of a transaction that came back is ready again."""
         transaction.clear()
         self._free(transaction)
 

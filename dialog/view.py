@@ -1,7 +1,8 @@
 """What Redis should hold of a partition: one packed row per endpoint, one header (protocol.md section 8).
 
 A row is at most 64 bytes, so that Redis keeps it packed: journal offset (8 bytes, the fencing token), state, role, and
-Avro longs: sent, received, consumed, unread, error waiting, counter of the peer's writer, timer, attempts.
+Avro longs: sent, received, consumed, unread, error waiting, counter of the peer's writer, timer, attempts that failed
+(times two, plus one when the conversation is suspended).
 """
 
 from __future__ import annotations
@@ -42,6 +43,9 @@ class Row(NamedTuple):
     timer_due_ms: int
     """-1: no timer."""
     attempts: int
+    """Attempts of handlers in a row that failed."""
+    suspended: bool
+    """Its messages wait until an operator resumes, skips or ends it."""
 
 
 class Show(NamedTuple):
@@ -80,7 +84,7 @@ def pack(endpoint: Endpoint) -> bytes:
         endpoint.error is not None,
         lane.last if lane else -1,
         -1,
-        0,
+        endpoint.attempts << 1 | endpoint.suspended,
     )
     return bytes((endpoint.state,)) + b"".join(map(varint, numbers))
 
@@ -108,7 +112,8 @@ def unpack(field: bytes, value: bytes) -> Row:
             bool(error),
             counter,
             timer,
-            attempts,
+            attempts >> 1,
+            bool(attempts & 1),
         )
     except (ValueError, IndexError) as error:
         raise MalformedRecord("a row of the view that is not one") from error

@@ -106,6 +106,21 @@ VIEW_VALUE_BYTES_MAX: Final = 64
 UNCOMMITTED_MS_MAX: Final = 200
 """Ingested data or acknowledgements wait at most this long for a commit (protocol.md section 4, `loop`)."""
 
+ATTEMPTS_MAX: Final = 5
+"""After so many attempts in a row that failed a conversation group is suspended (behaviour 207)."""
+
+TRY_GROUPS_MAX: Final = 64
+"""Groups that are handed out at a time after a crash: few to suspect, and enough to share a commit."""
+
+TRY_SUSPECTS_MAX: Final = 8
+"""Of them while more than so many are suspected; then one by one. Two crashes find the guilty one of 64."""
+
+SUSPENDED_RECORDS_MAX: Final = 1_000_000
+"""Messages of suspended conversations that an owner takes in beyond its look-ahead; then the partition waits."""
+
+SUSPENDED_BYTES_MAX: Final = 268_435_456
+"""Or bytes of their bodies."""
+
 ERROR_CODE_MAX: Final = 2_147_483_647
 """Code of an Error: the original's int."""
 

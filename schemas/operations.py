@@ -15,10 +15,42 @@ class Prune(NamedTuple):
     """Milliseconds since 1970, by the partition's time."""
 
 
-Rare = Prune
+class Attempt(NamedTuple):
+    """A handler failed on these endpoints, which are of one conversation group (section 7.1)."""
 
-_NAMES: Final[dict[type, str]] = {Prune: "konverse.Prune"}
-_FROM_AVRO: Final[dict[str, Any]] = {"konverse.Prune": lambda value: Prune(**value)}
+    endpoints: list[int]
+
+
+class Try(NamedTuple):
+    """The groups of these endpoints, and no others, are with handlers from here on; those before have come back."""
+
+    endpoints: list[int]
+    """None: the owner is careful no longer."""
+
+
+class Suspend(NamedTuple):
+    """The conversation group of this endpoint is not handed out until an operator says so."""
+
+    endpoint: int
+
+
+class Resume(NamedTuple):
+    """The conversation group of this endpoint is handed out again, its attempts forgotten."""
+
+    endpoint: int
+
+
+class Skip(NamedTuple):
+    """The first message of this endpoint is dropped, and its group resumed."""
+
+    endpoint: int
+
+
+Rare = Prune | Attempt | Try | Suspend | Resume | Skip
+
+_KINDS: Final[tuple[type[Rare], ...]] = (Prune, Attempt, Try, Suspend, Resume, Skip)
+_NAMES: Final[dict[type, str]] = {kind: f"konverse.{kind.__name__}" for kind in _KINDS}
+_FROM_AVRO: Final[dict[str, Any]] = {name: lambda value, kind=kind: kind(**value) for kind, name in _NAMES.items()}
 
 
 def rare_to_avro(operation: Rare) -> tuple[str, dict[str, Any]]:

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from konverse.schemas.journal import SYSTEM_BITS, TOOK_ERROR, Commit
+from konverse.schemas.journal import SYSTEM_BITS, TOOK_ERROR, Claim, Commit
 from konverse.schemas.operations import Prune
 from konverse.schemas.records import Envelope, Kind, Role
 
 from .journals import Judged
 from .records import LogRecord
+from .second_attempts import DECIDED, acquitted, owner_changed
 from .second_ingest import hear
 from .second_state import Facts, Key, Said, SecondState, Side
 
@@ -29,6 +30,9 @@ class SecondFold(SecondState):
         for record, decision, counts in journal:
             if then is None and record.offset > shown_at:
                 then = self.facts()
+            if counts and isinstance(decision, Claim):
+                owner_changed(self, clean=self.clean)
+                self.clean = False
             if not counts or not isinstance(decision, Commit):
                 continue
             self.order = record.order
@@ -39,6 +43,7 @@ class SecondFold(SecondState):
                 at += 1
             self.ingested_to = decision.ingest_to
             self._decide(decision)
+            self.clean = decision.release
         return self.facts() if then is None else then
 
     def _decide(self, commit: Commit) -> None:
@@ -48,8 +53,10 @@ class SecondFold(SecondState):
                 self.problem(f"I8: commit {commit.number} acknowledges output {counter} that was never made")
             self.acknowledged[address] = max(known, counter)
         operations = commit.operations
+        if self.past.busy or commit.release:
+            acquitted(self, commit)
         for conversation, begin in operations.begins:
-            self.create((int(Role.INITIATOR), conversation), self.writer, begin.target, 0)
+            self.create((int(Role.INITIATOR), conversation), self.writer, begin.target, 0, begin.group)
         for index, position in zip(operations.receive_endpoints, operations.receive_positions, strict=True):
             side = self._at(index, commit)
             if side is not None:
@@ -113,4 +120,4 @@ def _prune(state: SecondState, operation: Prune) -> None:
     state.floor_ms = max(state.floor_ms, operation.floor_ms)
 
 
-_RARE: Final[dict[type, Callable[[SecondState, Any], None]]] = {Prune: _prune}
+_RARE: Final[dict[type, Callable[[SecondState, Any], None]]] = {Prune: _prune, **DECIDED}

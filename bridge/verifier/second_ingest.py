@@ -44,7 +44,7 @@ def _judge(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
             begin = envelope.suffix.begin
             key = (int(Role.INITIATOR), envelope.conversation)
             if begin is not None and key not in state.living:
-                state.create(key, envelope.writer, begin.target, -1)
+                state.create(key, envelope.writer, begin.target, -1, begin.group)
         case Kind.END_CALL:
             side = state.living.get((int(envelope.role), envelope.conversation))
             if side is not None and not side.ended:

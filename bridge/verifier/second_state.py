@@ -62,6 +62,10 @@ class Side:
     voices: dict[bytes, int] = field(default_factory=dict)
     """Writer -> highest counter that was accepted."""
     talked: bool = False
+    group: bytes = b""
+    """Of an initiator; nobody else shares one."""
+    skipped: list[int] = field(default_factory=list)
+    """Offsets of messages that an operator dropped; they are among the consumed ones."""
     ended: bool = False
     ended_by_session: bool = False
     peer_ended: bool = False
@@ -71,6 +75,11 @@ class Side:
     def gone(self) -> bool:
         """Both sides ended: the product has forgotten it."""
         return self.ended and (self.peer_ended or self.peer_failed)
+
+    @property
+    def has_something(self) -> bool:
+        """Something can be received."""
+        return not self.ended and (len(self.consumed) < len(self.heard) or self.error is not None)
 
     @property
     def code(self) -> str:
@@ -89,6 +98,31 @@ class Side:
         consumed = len(self.consumed)
         unread = 0 if self.ended else len(self.heard) - consumed
         return self.code, self.numbering, len(self.heard), consumed, unread, self.error is not None
+
+
+@dataclass(slots=True)
+class Past:
+    """Which sides failed, and which were with an owner that died."""
+
+    failures: dict[Key, int] = field(default_factory=dict)
+    """In a row."""
+    suspended: dict[Key, None] = field(default_factory=dict)
+    handed: list[Key] = field(default_factory=list)
+    """The open TRY."""
+    accused: list[Key] = field(default_factory=list)
+    wary: bool = False
+
+    @property
+    def busy(self) -> bool:
+        """A COMMIT may change something."""
+        return bool(self.failures or self.suspended or self.handed or self.accused)
+
+    def forget(self, key: Key) -> None:
+        """The side is known no more."""
+        self.failures.pop(key, None)
+        self.suspended.pop(key, None)
+        self.handed = [other for other in self.handed if other != key]
+        self.accused = [other for other in self.accused if other != key]
 
 
 class SecondState:
@@ -119,6 +153,11 @@ class SecondState:
         self.tally: dict[str, int] = dict.fromkeys(TALLIED, 0)
         self.problems: list[str] = []
         self.order = 0
+        self.past = Past()
+        self.clean = True
+        """The last owner released the partition, or there was none."""
+        self.groups: dict[bytes, list[Side]] = {}
+        """Group -> its living initiators."""
 
     @property
     def name(self) -> str:
@@ -151,6 +190,11 @@ class SecondState:
         if side.gone:
             del self.living[side.key]
             del self.table[side.index]
+            self.past.forget(side.key)
+            if side.group:
+                self.groups[side.group].remove(side)
+                if not self.groups[side.group]:
+                    del self.groups[side.group]
             self.unused.append(side.index)
             self.refused_for_ever.add(side.key)
 
@@ -158,11 +202,24 @@ class SecondState:
         """An output."""
         self.outputs.setdefault(address, []).append(said)
 
-    def create(self, key: Key, opener: bytes, peer_at: Address, numbering: int) -> None:
+    def mates(self, side: Side) -> list[Side]:
+        """All sides of its group."""
+        return self.groups[side.group] if side.group else [side]
+
+    def create(self, key: Key, opener: bytes, peer_at: Address, numbering: int, group: bytes = b"") -> None:
         """A side lives from here on."""
         if key in self.refused_for_ever:
             self.problem(f"I9: the {Role(key[0]).name.lower()} of {key[1].hex()} lives again")
         index = self.unused.pop() if self.unused else len(self.table)
-        side = Side(key, index, opener, peer_at, numbering)
+        side = Side(key, index, opener, peer_at, numbering, group=group)
         self.sides.append(side)
         self.living[key] = self.table[index] = side
+        if group:
+            self.join(side)
+
+    def join(self, side: Side) -> None:
+        """It belongs to its group, and is suspended with it."""
+        mates = self.groups.setdefault(side.group, [])
+        if any(mate.key in self.past.suspended for mate in mates):
+            self.past.suspended[side.key] = None
+        mates.append(side)

@@ -15,7 +15,7 @@ from konverse.schemas.catalog import END_DIALOG
 from konverse.schemas.columns import identifiers, unpack
 from konverse.schemas.envelope import decode as decode_envelope
 from konverse.schemas.errors import MalformedRecord
-from konverse.schemas.records import BounceReason, Kind, address_from_avro
+from konverse.schemas.records import BounceReason, Kind, Role, address_from_avro
 from konverse.schemas.snapshot import BASE, ENDPOINTS, WAITING, Chunk, SnapshotEnd, decode, sections
 from konverse.schemas.varint import varint
 
@@ -67,6 +67,7 @@ def begin_at(start: Start, fold: SecondFold, judge: JournalJudge) -> dict[bytes,
     end = start.end
     judge.epoch, judge.owner, judge.number, judge.link = end.epoch, end.owner, end.number, end.hash
     judge.claimed_at, judge.now_ms = end.claim_offset, end.now_ms
+    fold.clean = end.clean
     parts = sections(start.data)
     name, base = next(parts)
     assert name == BASE, "a state begins with its base"
@@ -81,6 +82,8 @@ def begin_at(start: Start, fold: SecondFold, judge: JournalJudge) -> dict[bytes,
                 _wait(fold, entry)
         else:
             _say_again(fold, streams[value["stream"]], value["runs"])
+    _begin_groups(fold, base)
+    _begin_past(fold, base)
     return {writer: len(counters) for writer, counters in fold.accepted.items()}
 
 
@@ -104,6 +107,29 @@ def _begin_base(fold: SecondFold, base: dict[str, Any]) -> list[bytes]:
         place = (item["writer"], address_from_avro(item["at"]), item["counter"])
         fold.mailbox[place] = BounceReason(item["reason"])
     return writers
+
+
+def _begin_groups(fold: SecondFold, base: dict[str, Any]) -> None:
+    for group in base["groups"]:
+        for index in unpack("Q", group["members"]):
+            fold.table[index].group = group["id"]
+    for side in fold.living.values():
+        if side.key[0] == Role.INITIATOR:
+            side.group = side.group or side.key[1]
+            fold.join(side)
+
+
+def _begin_past(fold: SecondFold, base: dict[str, Any]) -> None:
+    past, table = fold.past, fold.table
+    for item in base["troubled"]:
+        key = table[item["endpoint"]].key
+        if item["attempts"]:
+            past.failures[key] = item["attempts"]
+        if item["suspended"]:
+            past.suspended[key] = None
+    past.handed = [table[index].key for index in unpack("Q", base["trying"])]
+    past.accused = [table[index].key for index in unpack("Q", base["suspects"])]
+    past.wary = base["careful"]
 
 
 def _sides(value: dict[str, Any], writers: list[bytes], streams: list[Any]) -> Iterator[tuple[Side, int]]:

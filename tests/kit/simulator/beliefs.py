@@ -85,7 +85,7 @@ def emits(place: Place, effect: Emit) -> None:
 def ingests(place: Place, unread: int, unread_bytes: int, count: int) -> None:
     """Nothing more is ingested while as many messages wait as may (I15)."""
     most = vars(konverse.dialog.owner)["LOOK_AHEAD_RECORDS_MAX"]  # as this run has it
-    if count and unread >= most:
+    if count and unread >= most:  # `unread` of those that are not suspended
         raise SimulationFailure(f"I15: {place.name}: {count} records are ingested although {unread} wait; {most} may")
     most = vars(konverse.dialog.owner)["LOOK_AHEAD_BYTES_MAX"]
     if count and unread_bytes >= most:
@@ -95,7 +95,8 @@ def ingests(place: Place, unread: int, unread_bytes: int, count: int) -> None:
 def attends(place: Place, owner: Owner) -> None:
     """No message is left lying: a free group with messages is among the ready ones (L1, before it is too late)."""
     state = owner.fold.state
-    ready = [endpoint for endpoint in state.ready if endpoint.queue or endpoint.error]
+    looked_at = [*state.ready, *owner.staging.ready, *(owner.trial._chosen or ())]
+    ready = [endpoint for endpoint in looked_at if endpoint.queue or endpoint.error]
     for endpoint in state.live():
         if (endpoint.queue or endpoint.error) and not endpoint.held:
             group = endpoint.group

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from .owning import OwnerProcess
+from .poison import unread_elsewhere
 
 CALM_STEPS_MAX: Final = 200
 
@@ -41,9 +42,10 @@ def _next(process: OwnerProcess, *, silent: bool) -> Callable[[], None] | None:
         (process._position < process.place.data.end, process._poll),
         (owner.fold.data and owner.has_room, process._ingest),
         (any(work.awake for work in process.works), process._work),
-        (owner.fold.state.ready and may_take, process._take),
+        (owner.staging.ready and may_take, process._take),
         (
-            not owner.committing and (owner.staging.finished or (owner.congested and owner.emitter.acknowledged())),
+            not owner.committing
+            and (owner.staging.finished or owner.trial.due or (owner.congested and owner.emitter.acknowledged())),
             process._commit,
         ),
         (process._releasing and not owner.committing, process.release),
@@ -61,7 +63,8 @@ def is_quiet(process: OwnerProcess) -> bool:
     state = owner.fold.state
     return (
         state.ingest_to == process.place.data.end == owner._journaled_to
-        and not state.unread
+        and not unread_elsewhere(owner)
+        and not (owner.trial.resting or owner.trial.due)
         and not (state.changed or state.forgotten)
         and not process.works
         and not process._outputs.outstanding

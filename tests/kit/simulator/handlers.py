@@ -10,6 +10,8 @@ from konverse.dialog.transaction import Message, Transaction
 from konverse.schemas.catalog import END_DIALOG, ERROR
 from konverse.schemas.errors import InvalidState
 
+from .poison import HandlerRaised
+
 if TYPE_CHECKING:
     from .world import World
 
@@ -44,6 +46,8 @@ class Progress(Enum):
     WORKING = "working"
     DONE = "done"
     FAILED = "failed"
+    LEFT = "left"
+    """It did nothing: its messages wait as before."""
 
 
 class Work:
@@ -72,7 +76,9 @@ class Work:
             for _ in range(1 + world.choices.choose(4)):
                 next(self._steps)
         except StopIteration:
-            return Progress.DONE
+            return Progress.LEFT if self.transaction.idle else Progress.DONE
+        except HandlerRaised:
+            return Progress.FAILED
         except InvalidState:
             world.sometimes.happened("state changed")
             return Progress.FAILED
@@ -88,7 +94,10 @@ class Work:
 
     def _run(self) -> Iterator[None]:
         world, transaction = self.world, self.transaction
+        if world.lively and world.choices.chance(world.swarm.leaving // 3):
+            return
         for message in transaction:
+            world.poisons.handle(message)
             dialog = message.dialog
             self.taken.append(
                 Taken(dialog.role, dialog.conversation, message.sequence, message.offset, message.type, message.body)

@@ -31,7 +31,7 @@ from konverse.dialog.staging import OwnerSettings
 from konverse.dialog.transaction import Transaction
 from konverse.dialog.view import Show
 
-from . import beliefs
+from . import beliefs, poison
 from .appends import Appends, Snapshots
 from .failure import SimulationFailure
 from .handlers import Progress, Work
@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 BACK_OFF_STEPS_MAX: Final = (25, 400)
 """After an unknown outcome, and after another one has won."""
 READS_AHEAD_MAX: Final = 3
+ORDERS: Final = 50
+"""Per thousand: how often an operator acts who could."""
+
 BURST_MAX: Final = 5
 """Things that a process does before another one moves."""
 
@@ -98,7 +101,7 @@ class OwnerProcess:
             actions.append(self._read)
         if self._appends.waiting:
             actions.append(self._outcome)
-        elif owner.staging.finished:
+        elif owner.staging.finished or owner.trial.due:
             actions.append(self._commit)
         elif self._releasing:
             actions.append(self.release)
@@ -112,8 +115,10 @@ class OwnerProcess:
             actions.append(self._poll)
         if owner.fold.data:
             actions.append(self._ingest)
-        if owner.fold.state.ready and len(self.works) < self.world.swarm.handlers:
+        if owner.staging.ready and len(self.works) < self.world.swarm.handlers:
             actions.append(self._take)
+        if len(owner.fold.state.attempts.troubled) > owner.fold.state.attempts.failing:
+            actions.append(self._order)
         if self._view.waiting:
             actions.append(self._view.write)
         if self._view.lost:
@@ -281,8 +286,7 @@ class OwnerProcess:
 
     def _ingest(self) -> None:
         assert self.owner is not None
-        state = self.owner.fold.state
-        beliefs.ingests(self.place, state.unread, state.unread_bytes, self.owner.ingest(self.now_ms))
+        beliefs.ingests(self.place, *poison.unread_elsewhere(self.owner), self.owner.ingest(self.now_ms))
 
     # ----------------------------------------------------------------------------------------------------- snapshots
 
@@ -299,6 +303,7 @@ class OwnerProcess:
         assert self.owner is not None
         transaction = self.owner.take()
         if transaction is not None:
+            poison.takes(self.place, self.owner, transaction)
             self.works.append(Work(self.world, transaction))
             self.world.sometimes.happened("group of several", len(transaction.members) > 1)
 
@@ -306,7 +311,12 @@ class OwnerProcess:
         owner, world = self.owner, self.world
         assert owner is not None
         work = world.choices.pick([work for work in self.works if work.awake])
-        progress = work.go_on()
+        try:
+            progress = work.go_on()
+        except poison.ProcessKilled as killer:
+            world.poisons.killed(self.place, owner, work.transaction, str(killer))
+            self._drop()
+            return
         if progress is Progress.DONE:
             self.works.remove(work)
             self._finished.append(work)
@@ -314,7 +324,20 @@ class OwnerProcess:
         elif progress is Progress.FAILED:
             world.sometimes.happened("rolled back")
             self.works.remove(work)
+            world.poisons.failed(self.place, work.transaction)
+            owner.trial.fail(work.transaction)
+        elif progress is Progress.LEFT:
+            world.sometimes.happened("left as it was")
+            self.works.remove(work)
             owner.roll_back(work.transaction)
+
+    def _order(self) -> None:
+        """An operator may see to what is suspended."""
+        owner, choices = self.owner, self.world.choices
+        assert owner is not None
+        found = poison.suspended(owner)
+        if found and choices.chance(ORDERS):
+            self.world.poisons.order(self.place, owner, choices.pick(found))
 
     def _commit(self) -> None:
         owner = self.owner

@@ -74,6 +74,16 @@ PATHS: Final = {
     "nothing staged": "time alone made an owner commit",
     "view compared": "a write to the view was compared with a fold of the logs",
     "state compared": "an owner's live state was compared with a fold of the logs",
+    "handler always raises": "a handler met a message on which every handler raises",
+    "handler killed its process": "a handler met a message that kills every process",
+    "several killers": "and it was not the only one of its partition",
+    "suspended": "a conversation group was suspended",
+    "suspended in doubt": "and for some of its attempts others may be to blame",
+    "fenced and silent": "an owner that had nothing to say did not learn that it had lost the partition",
+    "left as it was": "a handler did nothing, and its messages waited again",
+    "resumed": "an operator resumed a group",
+    "skipped": "an operator dropped the first message of a conversation",
+    "ended by an operator": "an operator ended a conversation",
 }
 """Name of each path, and what it means."""
 

@@ -71,6 +71,10 @@ class Swarm:
     """Rate of replies of an initiator's handler: a second writer in that direction."""
     sessions_end: bool
     """Initiators' handlers leave it to the session to end a dialog whose peer has ended."""
+    killing: int
+    """Rate of messages that kill the process of every handler."""
+    cursed: int
+    """Rate of messages on which every handler raises."""
 
 
 def draw(choices: Choices) -> Swarm:
@@ -133,4 +137,6 @@ def draw(choices: Choices) -> Swarm:
         leaving=rate(300),
         answering=rate(400, 600),
         sessions_end=choices.chance(300),
+        killing=rate(100, 750),
+        cursed=rate(60, 700),
     )

@@ -19,6 +19,7 @@ import konverse.dialog.snapshot
 import konverse.dialog.snapshot_search
 import konverse.dialog.snapshotting
 import konverse.dialog.staging
+import konverse.dialog.trial
 import konverse.dialog.view
 import konverse.schemas.varint
 from konverse.bridge.verifier import journals
@@ -87,6 +88,8 @@ def _windows(choices: Choices) -> list[Change]:
         (konverse.dialog.snapshot, "SNAPSHOT_PIECE_ENTRIES_MAX", small(50, 3, 1)),
         (konverse.dialog.snapshot_search, "FIRST_WINDOW", small(16, 2, 1)),
         (journal, "JOURNAL_PART_BYTES_MAX", small(10_000, 200, 90)),
+        (konverse.dialog.trial, "TRY_GROUPS_MAX", small(4, 64, 2)),
+        (konverse.dialog.trial, "TRY_SUSPECTS_MAX", small(2, 8, 1)),
     ]
 
 

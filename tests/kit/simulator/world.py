@@ -18,6 +18,7 @@ from .history import History
 from .kafka import Kafka, Log, Record, Request
 from .owning import OwnerProcess
 from .places import Place
+from .poison import Poisons
 from .redis_view import RedisView
 from .sending import Club, SessionProcess
 from .sometimes import Sometimes
@@ -50,6 +51,7 @@ class World:
         self.swarm = swarm
         self.sometimes = Sometimes()
         self.history = History()
+        self.poisons = Poisons(self)
         self.kafka = Kafka(choices, swarm, self.sometimes)
         self.kafka.on_append = self._appended
         self.steps = 0
@@ -199,6 +201,8 @@ class World:
         decision = place.judge.hear(record).decision
         counts = place.judge.judged[-1].counts
         happened, late = self.sometimes.happened, self.kafka.delivering
+        if counts and isinstance(decision, Claim | Commit):
+            self.poisons.decided(place, decision, record.offset)
         if isinstance(decision, Claim):
             happened("clean claim", counts and decision.clean and decision.epoch > 1)
             happened("invalid CLAIM", not counts)
@@ -236,7 +240,8 @@ class World:
                 and all(session.closed for session in living)
                 and all(map(is_quiet, self.owners))
             ):
-                return
+                if not self.poisons.mend():
+                    return
         waiting = [f"owner of {owner.place.name}" for owner in self.owners if not is_quiet(owner)]
         waiting += [f"session {session.session.writer.hex()}" for session in living if not session.closed]
         raise SimulationFailure(f"L1: after {CALM_ROUNDS_MAX} calm rounds these still wait: {', '.join(waiting)}")

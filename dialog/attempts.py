@@ -1,0 +1,230 @@
+"""Attempts at conversation groups, and who may have killed their process (protocol.md section 7.1).
+
+All of it is decided by the journal. A handler that raised is counted by ATTEMPT. One that kills its process cannot be
+counted by anybody, so after a crash the owner says by TRY which groups it hands out next. A CLAIM that finds such a TRY
+open follows another crash: what has not come back is suspected, and if it was one group, that was an attempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from konverse.schemas.columns import pack, unpack
+from konverse.schemas.errors import PartitionHalted
+from konverse.schemas.journal import Commit
+from konverse.schemas.operations import Attempt, Resume, Skip, Suspend, Try
+
+from .endpoint import NOTHING, Endpoint, Trouble, bytes_of
+
+if TYPE_CHECKING:
+    from .partition import Partition
+
+
+class Attempts:
+    """What a partition knows of groups that failed. Endpoints are named by their index."""
+
+    __slots__ = ("careful", "failing", "suspects", "troubled", "trying")
+
+    def __init__(self) -> None:
+        self.troubled: dict[int, Trouble] = {}
+        self.failing = 0
+        """Those of them that are not suspended."""
+        self.trying: dict[int, None] = {}
+        """The open TRY: endpoints whose groups are with handlers, as far as a COMMIT has not taken them out."""
+        self.suspects: dict[int, None] = {}
+        """Endpoints of an earlier TRY that was open when its owner was replaced."""
+        self.careful = False
+        """Groups are handed out under a TRY: an owner before did not release the partition."""
+
+    @property
+    def watching(self) -> bool:
+        """Whether a COMMIT can change any of this."""
+        return bool(self.failing or self.trying or self.suspects)
+
+    def count(self, endpoint: Endpoint) -> None:
+        """One attempt more."""
+        trouble = endpoint.trouble
+        if trouble is None:
+            trouble = endpoint.trouble = self.troubled[endpoint.index] = Trouble()
+            self.failing += 1
+        trouble.attempts += 1
+
+    def heal(self, endpoint: Endpoint) -> None:
+        """Its attempts are forgotten."""
+        trouble, endpoint.trouble = endpoint.trouble, None
+        if trouble is not None:
+            del self.troubled[endpoint.index]
+            self.failing -= not trouble.suspended
+
+    def suspend(self, endpoint: Endpoint) -> None:
+        """It waits for an operator."""
+        if endpoint.trouble is None:
+            endpoint.trouble = self.troubled[endpoint.index] = Trouble()
+        elif not endpoint.trouble.suspended:
+            self.failing -= 1
+        endpoint.trouble.suspended = endpoint.held = True
+
+    def take_out(self, endpoint: Endpoint) -> None:
+        """Its group came back and nobody died."""
+        for member in endpoint.members:
+            self.trying.pop(member.index, None)
+            self.suspects.pop(member.index, None)
+
+    def forget(self, endpoint: Endpoint) -> None:
+        """The endpoint is forgotten; its index will be another one's."""
+        self.heal(endpoint)
+        self.trying.pop(endpoint.index, None)
+        self.suspects.pop(endpoint.index, None)
+
+    def freeze(self) -> dict[str, Any]:
+        """The fields of a snapshot's base."""
+        return {
+            "troubled": [
+                {"endpoint": index, "attempts": trouble.attempts, "suspended": trouble.suspended}
+                for index, trouble in self.troubled.items()
+            ],
+            "trying": pack("Q", [*self.trying]),
+            "suspects": pack("Q", [*self.suspects]),
+            "careful": self.careful,
+        }
+
+    def restore(self, base: dict[str, Any], table: Sequence[Endpoint | None]) -> None:
+        """What was frozen; the endpoints and their groups are there."""
+        self.trying = dict.fromkeys(unpack("Q", base["trying"]))
+        self.suspects = dict.fromkeys(unpack("Q", base["suspects"]))
+        self.careful = base["careful"]
+        for item in base["troubled"]:
+            endpoint = table[item["endpoint"]]
+            assert endpoint is not None
+            trouble = Trouble(item["attempts"], suspended=item["suspended"])
+            self.troubled[endpoint.index] = endpoint.trouble = trouble
+            self.failing += not trouble.suspended
+            endpoint.held = trouble.suspended
+
+
+def attempts_of(endpoint: Endpoint) -> int:
+    """Attempts at its group: those at the conversation of it that failed most often."""
+    return max(member.attempts for member in endpoint.members)
+
+
+# ---------------------------------------------------------------------------------------------------- the journal says
+
+
+def claimed(state: Partition, *, clean: bool) -> None:
+    """A CLAIM counts; `clean` when the owner before released the partition."""
+    attempts = state.attempts
+    if clean:
+        return
+    attempts.careful = True
+    known = [state.table[index] for index in attempts.trying]
+    suspects = [endpoint for endpoint in known if endpoint is not None and (endpoint.queue or endpoint.error)]
+    attempts.trying.clear()
+    if not suspects:
+        return
+    attempts.suspects = {endpoint.index: None for endpoint in suspects}
+    if all(endpoint in suspects[0].members for endpoint in suspects):  # it was alone
+        for endpoint in suspects:
+            state.touch(endpoint)
+            attempts.count(endpoint)
+
+
+def came_back(state: Partition, commit: Commit) -> None:
+    """A COMMIT takes its groups out of the TRY; who received something has no attempts any more (behaviour 209)."""
+    attempts, table, operations = state.attempts, state.table, commit.operations
+    touched = [
+        *operations.receive_endpoints,
+        *(index for index, _, _ in operations.sends),
+        *(end.endpoint for end in operations.ends),
+    ]
+    for index in touched:
+        endpoint = table[index] if index < len(table) else None
+        if endpoint is not None:
+            attempts.take_out(endpoint)
+    for index in operations.receive_endpoints if attempts.failing else ():
+        endpoint = table[index] if index < len(table) else None
+        if endpoint is not None and endpoint.trouble is not None:
+            state.touch(endpoint)
+            attempts.heal(endpoint)
+    if commit.release:  # whoever is still with a handler loses its work, and nobody died
+        attempts.trying.clear()
+
+
+def count_attempt(state: Partition, operation: Attempt) -> None:
+    """ATTEMPT: a handler failed, and its process lives."""
+    for index in operation.endpoints:
+        endpoint = _known(state, index)
+        state.touch(endpoint)
+        state.attempts.count(endpoint)
+        state.attempts.take_out(endpoint)
+
+
+def try_groups(state: Partition, operation: Try) -> None:
+    """TRY: those before have come back, whatever became of them."""
+    attempts = state.attempts
+    for index in attempts.trying:
+        attempts.suspects.pop(index, None)
+    for index in operation.endpoints:
+        _known(state, index)
+    attempts.trying = dict.fromkeys(operation.endpoints)
+    if not operation.endpoints:
+        attempts.suspects.clear()
+        attempts.careful = False
+
+
+def suspend(state: Partition, operation: Suspend) -> None:
+    """SUSPEND: the whole group, because it is locked and received as one."""
+    endpoint = _known(state, operation.endpoint)
+    state.attempts.take_out(endpoint)
+    for member in endpoint.members:
+        state.touch(member)
+        state.attempts.suspend(member)
+
+
+def resume(state: Partition, operation: Resume) -> None:
+    """RESUME: the group is handed out again."""
+    _resume(state, _suspended(state, operation.endpoint))
+
+
+def skip(state: Partition, operation: Skip) -> None:
+    """SKIP: what would be received next is dropped."""
+    endpoint = _suspended(state, operation.endpoint)
+    state.touch(endpoint)
+    if endpoint.error is not None:
+        endpoint.error = None
+    elif endpoint.queue:
+        state.unread -= 1
+        state.unread_bytes -= bytes_of(endpoint.queue[:1])
+        endpoint.queue = endpoint.queue[1:] or NOTHING
+        endpoint.consumed += 1
+    _resume(state, endpoint)
+
+
+def _resume(state: Partition, endpoint: Endpoint) -> None:
+    for member in endpoint.members:
+        state.touch(member)
+        state.attempts.heal(member)
+        member.held = False
+        if member.queue or member.error:
+            state.ready.append(member)
+
+
+def _suspended(state: Partition, index: int) -> Endpoint:
+    endpoint = _known(state, index)
+    if not endpoint.suspended:
+        raise _halted(state, index)
+    return endpoint
+
+
+def _known(state: Partition, index: int) -> Endpoint:
+    endpoint = state.table[index] if 0 <= index < len(state.table) else None
+    if endpoint is None:
+        raise _halted(state, index)
+    return endpoint
+
+
+def _halted(state: Partition, index: int) -> PartitionHalted:
+    return PartitionHalted(
+        f"a commit of {state.identity.data_topic}/{state.identity.partition} speaks of attempts at endpoint {index} in "
+        "a way that its own journal contradicts. Nothing further is done with this partition"
+    )

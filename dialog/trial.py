@@ -1,0 +1,264 @@
+"""An owner's care for handlers that fail: what it counts, suspends, and hands out alone (protocol.md section 7.1).
+
+After a crash an owner hands out what it has said in a TRY and nothing else: 64 groups at a time, then the suspects 8 at
+a time, then alone. A TRY has to count before its groups are handed out, and all of them have to come back before the
+next one. When everything that the dead owner may have handed out was tried, an empty TRY ends this, and from then on it
+costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from heapq import heappop, heappush
+from typing import Final
+
+from konverse.schemas.journal import EndOperation, Operations
+from konverse.schemas.limits import ATTEMPTS_MAX, SUSPENDED_BYTES_MAX, SUSPENDED_RECORDS_MAX, TRY_GROUPS_MAX, TRY_SUSPECTS_MAX
+from konverse.schemas.operations import Attempt, Resume, Skip, Suspend, Try
+
+from .attempts import attempts_of
+from .endpoint import Endpoint, bytes_of
+from .partition import Partition
+from .staging import Staging
+from .states import State
+from .transaction import Transaction
+
+PAUSE_MS: Final = 50
+"""A group that failed is handed out again after this long, after four times as long when it failed again, and so on.
+
+What fails because something else is away for a moment is not suspended, and nobody else waits for it.
+"""
+PAUSE_FACTOR: Final = 4
+
+Order = Resume | Skip | EndOperation
+"""What an operator wants with a suspended group."""
+
+
+class Trial:
+    """What one owner hands out with care, and what failed."""
+
+    def __init__(self, state: Partition, staging: Staging) -> None:
+        self._state = state
+        self._staging = staging
+        self._failed: list[Transaction] = []
+        self._resting: list[tuple[int, int, Transaction]] = []
+        """A heap: when each group is handed out again, and a number that no two have."""
+        self._rested = 0
+        self._condemned: list[Endpoint] = []
+        """Groups that failed too often by killing their owners."""
+        self._orders: deque[tuple[Endpoint, Order]] = deque()
+        self._news: list[str] = []
+        """What an operator should know when the commit on its way counts."""
+        self._parked = 0
+        self._weights: dict[Endpoint, tuple[int, int]] = {}
+        """Messages and bytes that wait in each suspended conversation."""
+        self._endings = 0
+        """Endings in the partition when they were counted."""
+        self._chosen: list[Endpoint] | None = None
+        """Groups of the TRY on its way; none of them: the last one."""
+        self._data_end = 0
+        self._untried: int | None = None
+        """So many of those that are ready were so when all data of the owner before had been ingested."""
+
+    @property
+    def careful(self) -> bool:
+        """Groups are handed out under a TRY."""
+        return self._staging.ready is not self._state.ready
+
+    @property
+    def resting(self) -> bool:
+        """Some group failed and is handed out again after a pause."""
+        return bool(self._resting or self._failed)
+
+    @property
+    def due(self) -> bool:
+        """There is something to say that others wait for."""
+        return bool(self._failed or self._orders or self._condemned) or (self.careful and self._may_choose())
+
+    @property
+    def parked(self) -> int:
+        """Messages of suspended groups, as of the last commit: they take no room from the others."""
+        if self._parked and self._endings != self._state.endings:
+            self.applied()
+        return self._parked
+
+    @property
+    def parked_bytes(self) -> int:
+        """Bytes of their bodies."""
+        return min(sum(size for _, size in self._weights.values()), SUSPENDED_BYTES_MAX) if self.parked else 0
+
+    def lead(self, data_end: int) -> None:
+        """The partition is ours; `data_end` is where the data log ended when that began."""
+        state = self._state
+        waiting = [endpoint for endpoint in state.live() if endpoint.queue or endpoint.error]
+        for index, trouble in state.attempts.troubled.items():
+            endpoint = state.table[index]
+            if endpoint is not None and not endpoint.held and trouble.attempts >= ATTEMPTS_MAX:
+                self._condemned.append(endpoint)
+                for member in endpoint.members:
+                    member.held = True
+        if state.attempts.careful:
+            self._data_end = data_end
+            self._staging.ready = deque()
+            waiting.sort(key=_oldest)  # so that everything has its turn, whatever comes in meanwhile
+        state.ready.clear()
+        state.ready.extend(waiting)
+        self.applied()
+
+    # -------------------------------------------------------------------------------------------------- what is told
+
+    def fail(self, transaction: Transaction) -> None:
+        """The handler raised: its messages wait as before, and the next commit counts it."""
+        self._staging.out -= 1
+        self._failed.append(transaction)
+
+    def order(self, endpoint: Endpoint, order: Order) -> None:
+        """An operator wants this with a suspended conversation."""
+        self._orders.append((endpoint, order))
+
+    def tick(self, now_ms: int) -> None:
+        """Hand out again what has rested."""
+        while self._resting and self._resting[0][0] <= now_ms:
+            self._staging.let_go(heappop(self._resting)[2])
+
+    # ------------------------------------------------------------------------------------------------- what is decided
+
+    def fill(self, operations: Operations, now_ms: int, *, releasing: bool) -> None:
+        """Add what there is to say to the next commit."""
+        rare = operations.rare
+        for endpoint in self._condemned:
+            if self._lives(endpoint):
+                rare.append(self._suspend(endpoint, attempts_of(endpoint)))
+        self._condemned.clear()
+        for transaction in self._failed:
+            self._count(transaction, operations, now_ms)
+        self._failed.clear()
+        self._obey(operations)
+        if self.careful and not releasing and self._may_choose():
+            chosen = self._chosen = self._choose()
+            members = [member for endpoint in chosen for member in endpoint.members]
+            rare.append(Try([member.index for member in members if member.queue or member.error]))
+
+    def applied(self) -> None:
+        """The state is what the last commit made it."""
+        state = self._state
+        if self._parked or state.attempts.troubled:
+            known = [state.table[index] for index, trouble in state.attempts.troubled.items() if trouble.suspended]
+            self._weights = {endpoint: self._weigh(endpoint) for endpoint in known if endpoint is not None}
+            parked = sum(count for count, _ in self._weights.values())
+            self._parked, self._endings = min(parked, SUSPENDED_RECORDS_MAX), state.endings
+
+    def _weigh(self, endpoint: Endpoint) -> tuple[int, int]:
+        """What waits in a suspended conversation; only what was added is looked at."""
+        queue = endpoint.queue
+        count, size = self._weights.get(endpoint, (0, 0))
+        if count > len(queue):
+            count = size = 0
+        return len(queue), size + bytes_of(queue[count:])
+
+    def counted(self) -> list[str]:
+        """The commit counts: hand out what it names; what an operator should know."""
+        chosen, self._chosen = self._chosen, None
+        if chosen:
+            self._staging.ready.extend(chosen)
+        elif chosen is not None:
+            self._staging.ready = self._state.ready
+        news, self._news = self._news, []
+        return news
+
+    def _count(self, transaction: Transaction, operations: Operations, now_ms: int) -> None:
+        members = [member for member in transaction.members if self._lives(member)]
+        attempts = 0
+        if members:
+            attempts = 1 + max(member.attempts for member in members)
+            operations.rare.append(Attempt([member.index for member in members]))
+        if attempts >= ATTEMPTS_MAX:
+            transaction.clear()
+            operations.rare.append(self._suspend(members[0], attempts))
+        else:
+            self._rested += 1
+            pause_ms = PAUSE_MS * PAUSE_FACTOR ** max(0, attempts - 1)
+            heappush(self._resting, (now_ms + pause_ms, self._rested, transaction))
+
+    def _suspend(self, endpoint: Endpoint, attempts: int) -> Suspend:
+        identity = self._state.identity
+        self._news.append(
+            f"conversation {endpoint.id} of {identity.data_topic}/{identity.partition} is suspended after {attempts} "
+            "attempts that failed; what comes for it waits. Mend its handler and resume it, or skip its first message, "
+            "or end it"
+        )
+        return Suspend(endpoint.index)
+
+    def _obey(self, operations: Operations) -> None:
+        """One order for each group; the next one sees what became of it."""
+        groups: list[list[Endpoint]] = []
+        later: deque[tuple[Endpoint, Order]] = deque()
+        for endpoint, order in self._orders:
+            if not self._lives(endpoint) or not endpoint.suspended:
+                continue  # it ended meanwhile, or somebody else was first
+            if any(endpoint in group for group in groups):
+                later.append((endpoint, order))
+            elif isinstance(order, EndOperation):
+                if endpoint.state is not State.DISCONNECTED_OUTBOUND:
+                    operations.ends.append(order)
+            else:
+                operations.rare.append(order)
+            groups.append(endpoint.members)
+        self._orders = later
+
+    # -------------------------------------------------------------------------------------------------- what is chosen
+
+    def _may_choose(self) -> bool:
+        """All groups of the last TRY came back, and there are others, or there is no reason for care any more."""
+        staging, state = self._staging, self._state
+        if self._chosen is not None or staging.ready or staging.out:
+            return False
+        return bool(self._suspects()) or self._some_ready() or state.ingest_to >= self._data_end
+
+    def _choose(self) -> list[Endpoint]:
+        suspects = self._suspects()
+        if suspects:
+            return suspects[: TRY_SUSPECTS_MAX if len(suspects) > TRY_SUSPECTS_MAX else 1]
+        state = self._state
+        if self._untried is None and state.ingest_to >= self._data_end:
+            self._untried = len(state.ready)
+        chosen: list[Endpoint] = []
+        while len(chosen) < TRY_GROUPS_MAX and self._some_ready() and (self._untried is None or self._untried > 0):
+            endpoint = self._pop()
+            if not any(endpoint in other.members for other in chosen):
+                chosen.append(endpoint)
+        return chosen
+
+    def _suspects(self) -> list[Endpoint]:
+        """One endpoint for each group that is suspected, was not tried, and can be handed out."""
+        suspects: list[Endpoint] = []
+        attempts = self._state.attempts
+        for index in attempts.suspects:
+            endpoint = self._state.table[index] if index not in attempts.trying else None
+            if endpoint is not None and _free(endpoint) and not any(endpoint in other.members for other in suspects):
+                suspects.append(endpoint)
+        return suspects
+
+    def _some_ready(self) -> bool:
+        """Whether the first one of those that are ready can be handed out; what cannot is dropped."""
+        ready = self._state.ready
+        while ready and not (self._lives(ready[0]) and _free(ready[0])):
+            self._pop()
+        return bool(ready)
+
+    def _pop(self) -> Endpoint:
+        if self._untried is not None:
+            self._untried -= 1
+        return self._state.ready.popleft()
+
+    def _lives(self, endpoint: Endpoint) -> bool:
+        return self._state.table[endpoint.index] is endpoint
+
+
+def _free(endpoint: Endpoint) -> bool:
+    return not endpoint.held and bool(endpoint.queue or endpoint.error)
+
+
+def _oldest(endpoint: Endpoint) -> int:
+    """Where what it waits with stands in the data log."""
+    return endpoint.queue[0][0] if endpoint.queue else endpoint.error[0] if endpoint.error else 0

@@ -1,0 +1,211 @@
+"""Messages on which every handler fails, what comes of them, and the operators who see to it (protocol.md section 7.1).
+
+Some raise, some kill the process, until somebody has mended the handlers. Nobody innocent may suffer: a group is
+suspended for what it did, or because its owner was lost again and again for other reasons.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from enum import Enum
+from typing import TYPE_CHECKING, Final
+
+import konverse.dialog.trial
+from konverse.dialog.endpoint import Endpoint, bytes_of
+from konverse.dialog.owner import Owner
+from konverse.dialog.transaction import Message, Transaction
+from konverse.schemas.catalog import END_DIALOG, ERROR
+from konverse.schemas.journal import Claim, Commit, EndOperation
+from konverse.schemas.limits import ATTEMPTS_MAX
+from konverse.schemas.operations import Resume, Skip, Suspend
+
+from .failure import SimulationFailure
+from .places import Place
+
+if TYPE_CHECKING:
+    from .world import World
+
+KILLS_MAX: Final = 9
+"""Processes that one message kills before it is suspended, when nothing else happens: as the model has it."""
+
+KILLS_IN_VAIN_MAX: Final = 3
+"""An owner that is lost for another reason lets the search begin anew."""
+
+Key = tuple[Place, int, bytes]
+
+
+class Curse(Enum):
+    """What a message does to whoever handles it."""
+
+    NONE = "none"
+    RAISES = "raises"
+    KILLS = "kills"
+
+
+class ProcessKilled(Exception):
+    """A handler has killed its process."""
+
+
+class HandlerRaised(Exception):
+    """A handler has raised."""
+
+
+class Poisons:
+    """The curses of a run, and what they did."""
+
+    def __init__(self, world: World) -> None:
+        self.mended = False
+        """The handlers can deal with everything now."""
+        self._world = world
+        self._curses: dict[str, Curse] = {}
+        self._killers: dict[str, Place] = {}
+        self._kills: Counter[Place] = Counter()
+        """Processes killed while the partition was their own."""
+        self._unclean: Counter[Place] = Counter()
+        """CLAIMs that followed no release."""
+        self._orders: Counter[Place] = Counter()
+        self._released: dict[Place, bool] = {}
+        self._guilt: Counter[Key] = Counter()
+        """How often a conversation was with a handler that failed."""
+
+    # ------------------------------------------------------------------------------------------------- what happens
+
+    def handle(self, message: Message) -> None:
+        """A handler looks at a message. The same message does the same to each of them."""
+        world = self._world
+        if message.type in (END_DIALOG, ERROR):
+            return
+        curse = self._curses.get(message.id)
+        if curse is None:
+            curse = self._curses[message.id] = self._draw()
+        if self.mended or curse is Curse.NONE:
+            return
+        if curse is Curse.RAISES:
+            world.sometimes.happened("handler always raises")
+            raise HandlerRaised
+        raise ProcessKilled(message.id)
+
+    def _draw(self) -> Curse:
+        choices, swarm = self._world.choices, self._world.swarm
+        if choices.chance(swarm.killing):
+            return Curse.KILLS
+        return Curse.RAISES if choices.chance(swarm.cursed) else Curse.NONE
+
+    def failed(self, place: Place, transaction: Transaction) -> None:
+        """A handler has failed, whatever the reason."""
+        for endpoint in transaction.members:
+            self._guilt[place, endpoint.role, endpoint.conversation] += 1
+
+    def killed(self, place: Place, owner: Owner, transaction: Transaction, message_id: str) -> None:
+        """A handler has killed the process of this owner."""
+        happened = self._world.sometimes.happened
+        happened("handler killed its process")
+        self.failed(place, transaction)
+        if place.judge.owner == owner.claim_id:  # else it had lost the partition already
+            self._kills[place] += 1
+            self._killers[message_id] = place
+            happened("several killers", [*self._killers.values()].count(place) > 1)
+
+    def decided(self, place: Place, decision: Claim | Commit, offset: int) -> None:
+        """The journal says something that counts."""
+        if isinstance(decision, Claim):
+            self._unclean[place] += not self._released.get(place, True)
+            self._released[place] = False
+            return
+        self._released[place] = decision.release
+        for operation in decision.operations.rare:
+            if isinstance(operation, Suspend):
+                place.follow(offset)
+                endpoint = place.shadow.state.table[operation.endpoint]
+                assert endpoint is not None
+                self._judge(place, endpoint)
+
+    def _judge(self, place: Place, endpoint: Endpoint) -> None:
+        """A group is suspended: for what it did?"""
+        self._world.sometimes.happened("suspended")
+        guilt = max(self._guilt[place, member.role, member.conversation] for member in endpoint.members)
+        if guilt + self._disturbed(place) < ATTEMPTS_MAX:
+            raise SimulationFailure(f"I10: {place.name}: {endpoint!r} is suspended, and failed {guilt} times")
+        if guilt < ATTEMPTS_MAX:
+            self._world.sometimes.happened("suspended in doubt")
+
+    def _disturbed(self, place: Place) -> int:
+        return self._unclean[place] - self._kills[place]
+
+    # ------------------------------------------------------------------------------------------------------ operators
+
+    def order(self, place: Place, owner: Owner, endpoint: Endpoint) -> None:
+        """An operator sees to a suspended conversation."""
+        self._orders[place] += 1
+        for member in endpoint.members:
+            self._guilt[place, member.role, member.conversation] = 0
+        happened = self._world.sometimes.happened
+        which = self._world.choices.choose(4)
+        ends = not endpoint.queue or endpoint.queue[0][1] == END_DIALOG
+        if which == 1 and endpoint.error is None and not ends:
+            happened("skipped")
+            owner.trial.order(endpoint, Skip(endpoint.index))
+        elif which == 2:  # noqa: PLR2004
+            happened("ended by an operator")
+            owner.trial.order(endpoint, EndOperation(endpoint.index, 99, "poison"))
+        else:
+            happened("resumed")
+            owner.trial.order(endpoint, Resume(endpoint.index))
+
+    def mend(self) -> bool:
+        """Everything else has drained: the handlers are mended, and operators see to what is suspended; is anything?"""
+        self.mended = True
+        busy = False
+        for process in self._world.owners:
+            owner = process.owner
+            assert owner is not None
+            for endpoint in suspended(owner):
+                self.order(process.place, owner, endpoint)
+                busy = True
+        return busy
+
+    # ---------------------------------------------------------------------------------------------------------- checks
+
+    def problems(self) -> Iterator[str]:
+        """What must not have happened, when a run has drained."""
+        for place, kills in self._kills.items():
+            killers = [*self._killers.values()].count(place)
+            most = KILLS_MAX * (killers + self._orders[place]) + KILLS_IN_VAIN_MAX * self._disturbed(place)
+            if kills > most:
+                yield f"I10: {place.name}: {killers} messages have killed {kills} processes; {most} may die"
+
+
+def suspended(owner: Owner) -> list[Endpoint]:
+    """One conversation of each group that is suspended."""
+    found: list[Endpoint] = []
+    state = owner.fold.state
+    for index in state.attempts.troubled:
+        endpoint = state.table[index]
+        if endpoint is not None and endpoint.suspended and not any(endpoint in other.members for other in found):
+            found.append(endpoint)
+    return found
+
+
+def takes(place: Place, owner: Owner, transaction: Transaction) -> None:
+    """What is handed out is not suspended, and after a crash the journal says that it is handed out."""
+    group = transaction.dialog.members
+    worst = max(member.attempts for member in group)
+    if worst >= ATTEMPTS_MAX or any(member.suspended for member in group):
+        raise SimulationFailure(f"I10: {place.name}: {transaction.dialog!r} is handed out, and failed {worst} times")
+    if not place.follow(owner.fold.head.offset) or not place.shadow.state.attempts.careful:
+        return
+    attempts = place.shadow.state.attempts
+    if not any(member.index in attempts.trying for member in group):
+        raise SimulationFailure(f"I10: {place.name}: {transaction.dialog!r} is handed out and the journal knows nothing")
+    trial = vars(konverse.dialog.trial)
+    most = trial["TRY_SUSPECTS_MAX"] if attempts.suspects else trial["TRY_GROUPS_MAX"]
+    if owner.staging.out > most:
+        raise SimulationFailure(f"I10: {place.name}: {owner.staging.out} groups are handed out, {most} may be")
+
+
+def unread_elsewhere(owner: Owner) -> tuple[int, int]:
+    """Messages that wait in conversations that are not suspended, and bytes of their bodies."""
+    state = owner.fold.state
+    elsewhere = [endpoint for endpoint in state.live() if not endpoint.suspended]
+    return sum(len(endpoint.queue) for endpoint in elsewhere), sum(bytes_of(endpoint.queue) for endpoint in elsewhere)
