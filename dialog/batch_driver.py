@@ -53,8 +53,6 @@ class Seen(NamedTuple):
     decided: int
     by: bytes
     """Writer of the BATCH that decided it."""
-    refused: tuple[int, bytes]
-    """Batch and writer of the last BATCH that a partition had vetoed."""
     full: bool
     """Too many queries are known there; this one is not."""
     heard: int
@@ -97,7 +95,6 @@ def look(state: Partition, query: bytes, run: bytes, places: Iterable[Address]) 
     return Seen(
         judgement.decided,
         judgement.by,
-        judgement.refused,
         known is None and len(state.judgements) >= QUERY_ENTRIES_MAX,
         writer.next if writer is not None else 0,
         {place: (stream.acked, stream.next) for place, stream in streams},
@@ -124,6 +121,8 @@ class Driver:
         self.reports: dict[int, Report] = {}
         self._awaited: dict[Address, int] | None = None
         """Outputs that must have arrived before this driver's BATCH leaves: the decisions of batches before."""
+        self._sent = False
+        """The BATCH of this batch has left."""
         self._put: list[Handed] = []
         """Our BATCHes that the journal has not read yet."""
         self._next = 0
@@ -147,6 +146,7 @@ class Driver:
         self.reports = {}
         self.phase = Phase.COLLECTING if self.tasks else Phase.WAITING
         self._awaited = None
+        self._sent = False
         return []
 
     def _report(self, event: Report) -> list[Effect]:
@@ -157,7 +157,7 @@ class Driver:
         strange = [a for a, begins in event.counts if a not in (self.homes if begins else self.targets)]
         if strange:
             return self._refuse(
-                f"a task wrote to partition {strange[0].partition} of {strange[0].topic}, which the query has not named "
+                f"a task wrote to partition {strange[0].partition} of {strange[0].topic}, which the query did not name "
                 "when it began. Name every queue that it may write to"
             )
         self.reports.setdefault(task.number, event)
@@ -174,22 +174,19 @@ class Driver:
         if event.decided >= self.batch:
             self.phase = Phase.IDLE
             return [Decided(self.batch, ours=(event.decided, event.by) == (self.batch, self.run))]
-        if event.refused == (self.batch, self.run):
-            return self._refuse("a partition has no room for its rows; write smaller batches, or abandon dead queries")
         if event.full:
-            return self._refuse(f"{QUERY_ENTRIES_MAX} queries were decided there before; name another instance's queue")
-        if self.phase is not Phase.WAITING or self._sent:
+            return self._refuse(f"the transmission queue knows {QUERY_ENTRIES_MAX} other queries, and takes no more")
+        if self._sent:
+            if self._put:
+                return []  # not read yet
+            return self._refuse("a partition has no room for its rows; write smaller batches, or abandon dead queries")
+        if self.phase is not Phase.WAITING:
             return []
         if self._awaited is None:
             self._awaited = {place: made for place, (_, made) in event.outputs.items()}
         if any(event.outputs[place][0] < made for place, made in self._awaited.items()):
             return []
         return self._decide()
-
-    @property
-    def _sent(self) -> bool:
-        """The BATCH of this batch has left."""
-        return self._awaited == {}
 
     def _decide(self) -> list[Effect]:
         """Put BATCH: one attempt of each task, all of its rows."""
@@ -208,7 +205,7 @@ class Driver:
         body = encode_batch(Batch(self.query, self.batch, attempts, homes, targets))
         if len(body) > BODY_BYTES_MAX:
             return self._refuse(f"{self.tasks} tasks and {len(self.places)} partitions are too many; use fewer tasks")
-        self._awaited = {}
+        self._sent = True
         prefix = head(Kind.BATCH, 0, Role.INITIATOR, self.judge.tag, self.run) + self.query
         self._put.append((encode(prefix, self._next, NO_SEQUENCE, _EMPTY), self.query, body))
         self._next += 1

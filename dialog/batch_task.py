@@ -64,12 +64,16 @@ class Task:
     def begin(self, conversation: bytes, begin: Begin) -> Row:
         """BEGIN DIALOG, at the dialog's home."""
         suffix = encode_suffix(Suffix(begin=begin, detail=self._detail(begins=True)))
-        return self._row(begin.home, conversation, 0, suffix, begin.key, None)
+        number = self._number(begin.home, None)
+        header = encode(self._head(begin.home) + conversation, number, NO_SEQUENCE, suffix)
+        return Row(begin.home, (header, begin.key or conversation, None))
 
     def first(self, conversation: bytes, begin: Begin, message_type: str, body: bytes) -> Row:
         """The first message of a dialog; its BEGIN is in the same batch or an earlier one."""
         suffix = encode_suffix(Suffix(message_type, begin=begin, detail=self._detail(begins=False)))
-        return self._row(begin.target, conversation, FIRST, suffix, begin.key, body)
+        number = self._number(begin.target, body)
+        header = encode(self._head(begin.target, FIRST) + conversation, number, NO_SEQUENCE, suffix)
+        return Row(begin.target, (header, begin.key or conversation, body))
 
     def message(self, to: Address, conversation: bytes, home: Address, message_type: str, body: bytes) -> Row:
         """A further message of a dialog whose home is `home`."""
@@ -77,7 +81,8 @@ class Task:
         if suffix is None:
             suffix = encode_suffix(Suffix(message_type, home=home, detail=self._detail(begins=False)))
             self._suffixes[message_type, home] = suffix
-        return self._row(to, conversation, 0, suffix, None, body)
+        number = self._number(to, body)
+        return Row(to, (encode(self._head(to) + conversation, number, NO_SEQUENCE, suffix), conversation, body))
 
     def acknowledged(self, count: int = 1) -> None:
         """So many rows are in their logs, whatever became of the others."""
@@ -92,9 +97,11 @@ class Task:
     def _detail(self, *, begins: bool) -> Pending:
         return Pending(self.task.query, self.task.batch, begins, self.task.judge)
 
-    def _row(
-        self, to: Address, conversation: bytes, flags: int, suffix: bytes, key: bytes | None, body: bytes | None
-    ) -> Row:
+    def _head(self, to: Address, flags: int = 0) -> bytes:
+        return head(Kind.PENDING, flags, Role.INITIATOR, to.tag, self.attempt)
+
+    def _number(self, to: Address, body: bytes | None) -> int:
+        """The number of the next row there; BEGINs, which have no body, are numbered apart."""
         size = len(body or b"")
         if size > BODY_BYTES_MAX:
             raise BodyTooLarge(f"the body has {size} bytes; at most {BODY_BYTES_MAX} fit into one message")
@@ -104,8 +111,7 @@ class Task:
             raise TransactionTooLarge(too_large(to))
         self.counts[place] = (number + 1, size_bytes + size)
         self.unacknowledged += 1
-        prefix = head(Kind.PENDING, flags, Role.INITIATOR, to.tag, self.attempt) + conversation
-        return Row(to, (encode(prefix, number, NO_SEQUENCE, suffix), key or conversation, body))
+        return number
 
 
 def too_large(address: Address) -> str:

@@ -89,15 +89,13 @@ class PendingRows:
 class Judgement:
     """What was decided of a query, where its batches are decided."""
 
-    __slots__ = ("by", "decided", "refused", "vetoed")
+    __slots__ = ("by", "decided", "vetoed")
 
     def __init__(self) -> None:
         self.decided = UNDECIDED
         """Highest batch that was decided."""
         self.by = b""
         """Writer of the BATCH that decided it."""
-        self.refused: tuple[int, bytes] = (UNDECIDED, b"")
-        """Batch and writer of the last BATCH that named a vetoed attempt."""
         self.vetoed: dict[bytes, int] = {}
         """Attempts that cannot win -> their batch; forgotten when that is decided."""
 

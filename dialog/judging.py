@@ -6,7 +6,7 @@ homes first, that about messages behind it, so that no target lives before its h
 
 from __future__ import annotations
 
-from konverse.schemas.batches import ABANDONED, Batch, Winners, decode_batch, encode_winners, winners_at
+from konverse.schemas.batches import ABANDONED, Batch, Counts, Winners, decode_batch, encode_winners, winners_at
 from konverse.schemas.envelope import encode_suffix
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Address
@@ -31,10 +31,7 @@ def hear_batch(state: Partition, _offset: int, _header: bytes, envelope: Envelop
     if judgement is None:
         state.statistics.undeliverable += 1
         return
-    if batch.number <= judgement.decided:
-        return
-    if any(attempt in judgement.vetoed for attempt in batch.attempts):
-        judgement.refused = (batch.number, envelope.writer)
+    if batch.number <= judgement.decided or any(attempt in judgement.vetoed for attempt in batch.attempts):
         return
     judgement.decide(batch.number, envelope.writer)
     _tell_all(state, batch)
@@ -58,7 +55,8 @@ def abandon(state: Partition, operation: Abandon) -> None:
     judgement = _of(state, operation.query)
     if judgement is not None and judgement.decided < ABANDONED:
         judgement.decide(ABANDONED, b"")
-        homes, targets = (dict.fromkeys(places, ()) for places in (operation.homes, operation.targets))
+        homes: Counts = dict.fromkeys(operation.homes, ())
+        targets: Counts = dict.fromkeys(operation.targets, ())
         _tell_all(state, Batch(operation.query, ABANDONED, (), homes, targets))
 
 

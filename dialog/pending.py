@@ -73,8 +73,8 @@ def hear_decision(state: Partition, _offset: int, _header: bytes, envelope: Enve
     try:
         winners = decode_winners(record[0] or b"")
     except MalformedRecord:
-        detail = None
-    if not isinstance(detail, Decision):
+        winners = None
+    if not isinstance(detail, Decision) or winners is None:
         state.statistics.malformed += 1
         return
     pending = state.pending

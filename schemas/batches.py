@@ -67,7 +67,11 @@ def decode_batch(data: bytes) -> Batch:
     value = _read("konverse.Batch", data)
     try:
         batch = Batch(
-            value["query"], value["number"], tuple(value["attempts"]), _counts(value["homes"]), _counts(value["targets"])
+            value["query"],
+            value["number"],
+            tuple(value["attempts"]),
+            _counts(value["homes"]),
+            _counts(value["targets"]),
         )
     except ValueError as error:
         raise MalformedRecord("a batch that names impossible partitions") from error

@@ -125,4 +125,4 @@ VETO_ENTRIES_MAX: Final = 10_000
 """Vetoes against attempts of one query that are remembered until their batch is decided."""
 
 QUERY_ENTRIES_MAX: Final = 100_000
-"""Queries whose highest decided batch is remembered, for ever where they are judged: a new checkpoint is a new query."""
+"""Queries whose highest decided batch is remembered: for ever where they are judged. A new checkpoint is a new one."""
