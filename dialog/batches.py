@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import QUERY_ENTRIES_MAX
 from konverse.schemas.records import Role
 
@@ -12,8 +13,11 @@ from .endpoint import Stamp
 UNDECIDED = -1
 """In place of a batch's number where none was decided yet."""
 
-Attempt = tuple[int, bytes]
-"""Batch, and one execution of one of its tasks."""
+Track = tuple[bytes, bool]
+"""Rows of one query in this partition: its BEGINs, or its messages."""
+
+Attempt = tuple[Track, int, bytes]
+"""One execution of a task: whose rows, of which batch, and its id."""
 
 
 class Row(NamedTuple):
@@ -29,61 +33,63 @@ class Row(NamedTuple):
     stamp: Stamp
 
 
-class Track:
-    """Rows of one query in this partition: its BEGINs, or its messages."""
-
-    __slots__ = ("attempts", "decided", "vetoed")
-
-    def __init__(self) -> None:
-        self.decided = UNDECIDED
-        """Highest batch that was decided: rows at or below it are void."""
-        self.attempts: dict[Attempt, dict[int, Row]] = {}
-        """Rows by their number; those of an attempt may come doubled and in any order."""
-        self.vetoed: dict[Attempt, None] = {}
-        """Attempts for which there is no room; their rows wait until the judge of the query has said so too."""
-
-
 class PendingRows:
     """All rows that wait in a partition."""
 
-    __slots__ = ("rows", "size_bytes", "tracks")
+    __slots__ = ("attempts", "decided", "live", "rows", "size_bytes")
 
     def __init__(self) -> None:
-        self.tracks: dict[tuple[bytes, bool], Track] = {}
-        """By query, and whether they are BEGINs."""
+        self.decided: dict[Track, int] = {}
+        """Highest batch that was decided: rows at or below it are void."""
+        self.attempts: dict[Attempt, dict[int, Row]] = {}
+        """Rows by their number; those of an attempt may come doubled and in any order. The oldest attempt first."""
+        self.live: dict[Attempt, Address] = {}
+        """Attempts that were not vetoed, and who judges them. The rows of the others wait for what that one says."""
         self.rows = 0
+        """Of live attempts."""
         self.size_bytes = 0
         """Of their bodies."""
 
-    def track(self, query: bytes, *, begins: bool) -> Track:
-        """The rows of a query; when too many queries are known, one that waits for nothing is forgotten."""
-        track = self.tracks.get((query, begins))
-        if track is None:
-            if len(self.tracks) >= QUERY_ENTRIES_MAX:
-                idle = next((key for key, known in self.tracks.items() if not known.attempts), None)
+    def last_decided(self, track: Track) -> int:
+        """The highest batch; of too many queries, one that waits for nothing is forgotten."""
+        if track not in self.decided:
+            if len(self.decided) >= QUERY_ENTRIES_MAX:
+                busy = {waiting for waiting, _, _ in self.attempts}
+                idle = next((known for known in self.decided if known not in busy), None)
                 if idle is not None:
-                    del self.tracks[idle]
-            track = self.tracks[query, begins] = Track()
-        return track
+                    del self.decided[idle]
+            self.decided[track] = UNDECIDED
+        return self.decided[track]
 
-    def put(self, track: Track, attempt: Attempt, number: int, row: Row) -> None:
-        """A row waits."""
-        track.attempts.setdefault(attempt, {})[number] = row
-        self.rows += 1
-        self.size_bytes += len(row.body or b"")
+    def meet(self, attempt: Attempt, judge: Address) -> None:
+        """Rows of an attempt come."""
+        if attempt not in self.attempts:
+            self.attempts[attempt] = {}
+            self.live[attempt] = judge
 
-    def drop(self, track: Track, attempt: Attempt) -> dict[int, Row]:
-        """The rows of an attempt wait no more; what they were."""
-        rows = track.attempts.pop(attempt, {})
-        track.vetoed.pop(attempt, None)
+    def put(self, attempt: Attempt, number: int, row: Row) -> None:
+        """A row of a known attempt waits."""
+        self.attempts[attempt][number] = row
+        if attempt in self.live:
+            self.rows += 1
+            self.size_bytes += len(row.body or b"")
+
+    def veto(self, attempt: Attempt) -> Address:
+        """The rows of an attempt are not to stay; returns who judges it."""
+        rows = self.attempts[attempt]
         self.rows -= len(rows)
         self.size_bytes -= sum(len(row.body or b"") for row in rows.values())
-        return rows
+        return self.live.pop(attempt)
+
+    def drop(self, attempt: Attempt) -> dict[int, Row]:
+        """The rows of an attempt wait no more; what they were."""
+        if attempt in self.live:
+            self.veto(attempt)
+        return self.attempts.pop(attempt, {})
 
     def oldest(self) -> int | None:
         """Lowest offset of a row that waits."""
-        offsets = (row.offset for t in self.tracks.values() for rows in t.attempts.values() for row in rows.values())
-        return min(offsets, default=None)
+        return min((row.offset for rows in self.attempts.values() for row in rows.values()), default=None)
 
 
 class Judgement:

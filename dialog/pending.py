@@ -21,7 +21,7 @@ from konverse.schemas.limits import (
 from konverse.schemas.records import NO_SEQUENCE, Decision, Envelope, Kind, Pending, Role, Suffix, Veto
 
 from .answers import refuse_closed
-from .batches import Attempt, Row, Track
+from .batches import Attempt, Row
 from .endpoint import Record, Writer
 from .messages import hear_begin, hear_message
 from .outbox import Run
@@ -35,19 +35,20 @@ def hear_pending(state: Partition, offset: int, envelope: Envelope, record: Reco
         state.statistics.malformed += 1
         return
     pending = state.pending
-    track = pending.track(detail.query, begins=detail.begins)
-    attempt = (detail.batch, envelope.writer)
-    if detail.batch <= track.decided or not 0 <= number < BATCH_RECORDS_MAX:
+    track = (detail.query, detail.begins)
+    attempt = (track, detail.batch, envelope.writer)
+    if detail.batch <= pending.last_decided(track) or not 0 <= number < BATCH_RECORDS_MAX:
         state.statistics.void += 1
         return
-    if number in track.attempts.get(attempt, ()):
+    if number in pending.attempts.get(attempt, ()):
         state.statistics.duplicates += 1
         return
     suffix = _suffix_of(envelope.suffix)
     row = Row(offset, envelope.flags, envelope.role, envelope.conversation, suffix, *record)
-    pending.put(track, attempt, number, row)
-    if pending.rows > PENDING_RECORDS_MAX or pending.size_bytes > PENDING_BYTES_MAX:
-        _veto(state, track, attempt, detail)
+    pending.meet(attempt, detail.judge)
+    pending.put(attempt, number, row)
+    while pending.rows > PENDING_RECORDS_MAX or pending.size_bytes > PENDING_BYTES_MAX:
+        _veto(state, next(iter(pending.live)))
 
 
 @lru_cache(SUFFIX_CACHE_ENTRIES_MAX)
@@ -56,15 +57,13 @@ def _suffix_of(suffix: Suffix) -> bytes:
     return encode_suffix(suffix._replace(detail=None))
 
 
-def _veto(state: Partition, track: Track, attempt: Attempt, detail: Pending) -> None:
-    """Ask the judge of the query that the attempt shall not win. Until the answer its rows stay: it may have won."""
-    if attempt in track.vetoed:
-        return
-    track.vetoed[attempt] = None
-    stream = state.stream_to(detail.judge)
-    veto = Veto(detail.query, detail.batch, detail.begins, attempt[1], state.address)
-    prefix = stream.head(Kind.VETO, Role.INITIATOR) + detail.query
-    stream.push(Run(prefix, detail.query, NO_SEQUENCE, encode_suffix(Suffix(detail=veto)), [None]))
+def _veto(state: Partition, attempt: Attempt) -> None:
+    """Ask the judge of its query that an attempt shall not win. Until the answer its rows stay: it may have won."""
+    stream = state.stream_to(state.pending.veto(attempt))
+    (query, begins), batch, identifier = attempt
+    veto = Veto(query, batch, begins, identifier, state.address)
+    prefix = stream.head(Kind.VETO, Role.INITIATOR) + query
+    stream.push(Run(prefix, query, NO_SEQUENCE, encode_suffix(Suffix(detail=veto)), [None]))
 
 
 def hear_decision(state: Partition, _offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
@@ -78,17 +77,21 @@ def hear_decision(state: Partition, _offset: int, _header: bytes, envelope: Enve
         state.statistics.malformed += 1
         return
     pending = state.pending
-    track = pending.track(detail.query, begins=detail.begins)
+    track = (detail.query, detail.begins)
+    decided = pending.last_decided(track)
     if not detail.final:
         for loser, _ in winners:
-            state.statistics.void += len(pending.drop(track, (detail.batch, loser)))
+            state.statistics.void += len(pending.drop((track, detail.batch, loser)))
         return
-    if detail.batch <= track.decided:
+    if detail.batch <= decided:
         return
-    track.decided = detail.batch
-    waiting = {attempt: pending.drop(track, attempt) for attempt in [*track.attempts] if attempt[0] <= detail.batch}
+    pending.decided[track] = detail.batch
+    over = [attempt for attempt in pending.attempts if attempt[0] == track and attempt[1] <= detail.batch]
+    waiting = {attempt: pending.drop(attempt) for attempt in over}
     rows = [
-        waiting.get((detail.batch, attempt), {}).get(number) for attempt, count in winners for number in range(count)
+        waiting.get((track, detail.batch, attempt), {}).get(number)
+        for attempt, count in winners
+        for number in range(count)
     ]
     accepted = [row for row in rows if row is not None]
     state.statistics.void += sum(map(len, waiting.values()))

@@ -72,10 +72,10 @@ class Freeze:
         self._streams: dict[Stream, int] = {stream: at for at, stream in enumerate(state.streams.values())}
         self._writers: dict[Writer, int] = {writer: at for at, writer in enumerate(state.writers.values())}
         self._runs = [list(stream.runs) for stream in self._streams]
-        self._tracks = pending_rows(state)
+        self._pending = pending_rows(state)
         self._base = _base(state)
         self.oldest_waiting = state.pending.oldest()
-        """Lowest offset of a row that waits for its decision, or of a message that waits, among the pieces made so far."""
+        """Lowest offset of a row that waits for a decision, or of a message that waits among the pieces made so far."""
 
     def follow(self) -> None:
         """From now on, until the last piece is made, the state may change."""
@@ -121,8 +121,7 @@ class Freeze:
             self._state.on_touch = None
         for at, runs in enumerate(self._runs):
             yield from _pieces_of(OUTPUTS, {"stream": at}, "runs", map(_run, runs), size)
-        for at, pending in enumerate(self._tracks):
-            yield from _pieces_of(PENDING, {"track": at}, "rows", pending, size)
+        yield from _pieces_of(PENDING, {}, "rows", self._pending, size)
 
     def _rows(self, first: int, count: int) -> list[_Row]:
         rows: list[_Row] = []
@@ -253,7 +252,7 @@ def restore(state: Partition, data: bytes) -> None:
         elif name == WAITING:
             _restore_waiting(state, value["entries"])
         elif name == PENDING:
-            restore_rows(state, value)
+            restore_rows(state, base, value["rows"])
         else:
             streams[value["stream"]].runs += [Run(**run) for run in value["runs"]]
     for group in base["groups"]:

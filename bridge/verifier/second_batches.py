@@ -19,7 +19,7 @@ from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import BATCH_RECORDS_MAX, PENDING_BYTES_MAX, PENDING_RECORDS_MAX, VETO_ENTRIES_MAX
 from konverse.schemas.operations import Abandon
-from konverse.schemas.records import Decision, Envelope, Kind, Pending, Role, Veto
+from konverse.schemas.records import Decision, Envelope, Kind, Pending, Role, Veto, address_from_avro
 
 from .records import LogRecord, Record
 from .second_rows import Taken, Waits
@@ -36,19 +36,21 @@ def hear_row(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
         state.tally["malformed"] += 1
         return
     settled = batches.meet((detail.query, detail.begins))
-    row = Waits(detail.query, detail.begins, detail.batch, envelope.writer, envelope.counter, envelope, record)
+    row = Waits(
+        detail.query, detail.begins, detail.batch, envelope.writer, envelope.counter, detail.judge, envelope, record
+    )
     if detail.batch <= settled or row.number not in range(BATCH_RECORDS_MAX):
-        state.tally["void"] += 1
+        state.tally["row void"] += 1
     elif row[:5] in batches.there:
         state.tally["duplicate"] += 1
         state.tally["row twice"] += 1
     else:
         batches.wait(row)
-        full = len(batches.waiting) > PENDING_RECORDS_MAX or batches.size > PENDING_BYTES_MAX
-        if full and row[:4] not in batches.asked:
-            batches.asked[row[:4]] = None
-            veto = Veto(detail.query, detail.batch, detail.begins, row.attempt, state.address)
-            state.say(detail.judge, _said(state, Kind.VETO, detail.query, veto, b""))
+        while batches.count > PENDING_RECORDS_MAX or batches.size > PENDING_BYTES_MAX:
+            oldest = batches.ask()
+            assert oldest.judge is not None, "who was vetoed before is not vetoed again"
+            veto = Veto(oldest.query, oldest.batch, oldest.begins, oldest.attempt, state.address)
+            state.say(oldest.judge, _said(state, Kind.VETO, oldest.query, veto, b""))
 
 
 def hear_decision(state: SecondState, envelope: Envelope, record: LogRecord) -> list[tuple[Envelope, LogRecord]]:
@@ -67,8 +69,7 @@ def hear_decision(state: SecondState, envelope: Envelope, record: LogRecord) -> 
         for loser, _ in winners:
             gone = [row for row in of_track if (row.batch, row.attempt) == (detail.batch, loser)]
             batches.release(gone)
-            state.tally["void"] += len(gone)
-            batches.asked.pop((detail.query, detail.begins, detail.batch, loser), None)
+            state.tally["row void"] += len(gone)
         return []
     if detail.batch <= settled:
         return []
@@ -76,21 +77,18 @@ def hear_decision(state: SecondState, envelope: Envelope, record: LogRecord) -> 
     batches.told.append((detail.query, detail.begins, detail.batch))
     over = [row for row in of_track if row.batch <= detail.batch]
     batches.release(over)
-    state.tally["void"] += len(over)
-    batches.asked = {
-        asked: None for asked in batches.asked if asked[:2] != (detail.query, detail.begins) or asked[2] > detail.batch
-    }
+    state.tally["row void"] += len(over)
     by_name = {(row.attempt, row.number): row for row in over if row.batch == detail.batch}
     names = [(attempt, number) for attempt, count in winners for number in range(count)]
     rows = [by_name[name] for name in names if name in by_name]
     if len(rows) < len(names):
-        state.tally["missing"] += len(names) - len(rows)
+        batches.missing += len(names) - len(rows)
         state.problem(
             f"I19: {len(names) - len(rows)} rows of batch {detail.batch} of query {detail.query.hex()} won and are not "
             f"here, says the decision at {record.offset}"
         )
         return []
-    state.tally["void"] -= len(rows)
+    state.tally["row void"] -= len(rows)
     batches.taken += [Taken(*row[:5], row.record.offset) for row in rows]
     return [(_plain(row), row.record) for row in rows]
 
@@ -114,9 +112,9 @@ def hear_batch(state: SecondState, envelope: Envelope, record: LogRecord) -> Non
     if not batches.knows(batch.query):
         return
     if batch.number <= batches.decided(batch.query):
-        state.tally["batch decided before"] += 1
+        state.tally["BATCH too late"] += 1
     elif {*batch.attempts} & {*batches.excluded[batch.query]}:
-        batches.refused += 1
+        state.tally["BATCH refused"] += 1
     else:
         _decide(state, batch, envelope.writer)
 
@@ -127,7 +125,9 @@ def hear_veto(state: SecondState, envelope: Envelope) -> None:
     if not isinstance(detail, Veto) or not batches.knows(detail.query):
         return
     excluded = batches.excluded[detail.query]
-    if len(excluded) < VETO_ENTRIES_MAX and detail.batch > batches.decided(detail.query):
+    if detail.batch <= batches.decided(detail.query):
+        state.tally["veto too late"] += 1
+    elif len(excluded) < VETO_ENTRIES_MAX:
         excluded[detail.attempt] = detail.batch
         decision = Decision(detail.query, detail.batch, detail.begins, final=False)
         _tell(state, detail.at, decision, ((detail.attempt, 0),))
@@ -164,24 +164,29 @@ def restore_batches(state: SecondState, base: dict[str, Any]) -> None:
     """What a snapshot says of batches, without the rows."""
     batches = state.batches
     for item in base["tracks"]:
-        track = (item["query"], item["begins"])
-        batches.settled[track] = item["decided"]
-        batches.asked |= {(*track, attempt["batch"], attempt["id"]): None for attempt in item["vetoed"]}
+        batches.settled[item["query"], item["begins"]] = item["decided"]
+    for attempt in base["attempts"]:
+        if attempt["judge"] is None:
+            batches.asked[_attempt_of(base, attempt)] = None
     for item in base["judgements"]:
         last = Batch(item["query"], item["decided"], (), {}, {})
         batches.judged[item["query"]] = [(last, item["by"])] if item["decided"] >= 0 else []
         batches.excluded[item["query"]] = {attempt["id"]: attempt["batch"] for attempt in item["vetoed"]}
 
 
-def restore_row(state: SecondState, track: dict[str, Any], item: dict[str, Any]) -> None:
+def _attempt_of(base: dict[str, Any], attempt: dict[str, Any]) -> tuple[bytes, bool, int, bytes]:
+    track = base["tracks"][attempt["track"]]
+    return track["query"], track["begins"], attempt["batch"], attempt["id"]
+
+
+def restore_row(state: SecondState, base: dict[str, Any], item: dict[str, Any]) -> None:
     """A row that waited when a snapshot was made."""
-    body = item["body"] or b""
+    body, attempt = item["body"] or b"", base["attempts"][item["attempt"]]
     record = Record(item["offset"], None, state.brief(body), item["timestamp_ms"], 0, len(body))
     suffix = decode_suffix(item["suffix"])
     envelope = Envelope(
-        Kind.PENDING, item["flags"], Role(item["role"]), state.address.tag, item["attempt"], item["conversation"],
+        Kind.PENDING, item["flags"], Role(item["role"]), state.address.tag, attempt["id"], item["conversation"],
         item["number"], -1, suffix,
     )  # fmt: skip
-    state.batches.wait(
-        Waits(track["query"], track["begins"], item["batch"], item["attempt"], item["number"], envelope, record)
-    )
+    judge = None if attempt["judge"] is None else address_from_avro(attempt["judge"])
+    state.batches.wait(Waits(*_attempt_of(base, attempt), item["number"], judge, envelope, record))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from konverse.schemas.batches import Batch
+from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import QUERY_ENTRIES_MAX
 from konverse.schemas.records import Envelope
 
@@ -14,13 +15,15 @@ from .records import LogRecord
 
 
 class Waits(NamedTuple):
-    """A row that waits for a decision."""
+    """A row that waits for a decision; the first five are its name, the first four its attempt's."""
 
     query: bytes
     begins: bool
     batch: int
     attempt: bytes
     number: int
+    judge: Address | None
+    """None when it is not known: the attempt was vetoed before."""
     envelope: Envelope
     record: LogRecord
 
@@ -47,6 +50,8 @@ class SecondBatches:
     waiting: list[Waits] = field(default_factory=list)
     there: set[tuple[bytes, bool, int, bytes, int]] = field(default_factory=set)
     """Names of the rows that wait."""
+    count: int = 0
+    """Of those whose attempt was not vetoed."""
     size: int = 0
     """Bytes of their bodies."""
     settled: dict[Track, int] = field(default_factory=dict)
@@ -60,8 +65,8 @@ class SecondBatches:
     """Decided batches of each query that is judged here, and the writers of their BATCHes."""
     excluded: dict[bytes, dict[bytes, int]] = field(default_factory=dict)
     """Query -> attempts that shall not win, and their batch."""
-    refused: int = 0
-    """BATCHes that named one of them."""
+    missing: int = 0
+    """Rows that won and were not here."""
 
     def meet(self, track: Track) -> int:
         """The highest batch decided; whoever meets a query too many forgets one of which nothing waits."""
@@ -77,14 +82,32 @@ class SecondBatches:
         """A row waits."""
         self.waiting.append(row)
         self.there.add(row[:5])
-        self.size += row.record.size
+        self._count(row, 1)
+
+    def _count(self, row: Waits, sign: int) -> None:
+        if row[:4] not in self.asked:
+            self.count += sign
+            self.size += sign * row.record.size
+
+    def ask(self) -> Waits:
+        """Veto the attempt whose rows wait longest; one of its rows."""
+        row = next(row for row in self.waiting if row[:4] not in self.asked)
+        for other in self.waiting:
+            if other[:4] == row[:4]:
+                self._count(other, -1)
+        self.asked[row[:4]] = None
+        return row
 
     def release(self, rows: Iterable[Waits]) -> None:
         """Rows wait no more."""
-        names = {row[:5] for row in rows}
-        self.size -= sum(row.record.size for row in self.waiting if row[:5] in names)
+        gone = list(rows)
+        for row in gone:
+            self._count(row, -1)
+        names = {row[:5] for row in gone}
         self.waiting = [row for row in self.waiting if row[:5] not in names]
         self.there -= names
+        for row in gone:
+            self.asked.pop(row[:4], None)
 
     def knows(self, query: bytes) -> bool:
         """Whether the query is judged here, or may be from now on."""

@@ -20,8 +20,8 @@ Facts = tuple[str, int, int, int, int, bool]
 
 
 TALLIED: Final = (
-    "duplicate", "gap", "foreign", "malformed", "misnumbered", "Error overtook",
-    "void", "missing", "row twice", "batch decided before",
+    "duplicate", "gap", "foreign", "malformed", "misnumbered", "Error overtook", "row void", "row twice",
+    "BATCH too late", "BATCH refused", "veto too late",
 )  # fmt: skip
 
 

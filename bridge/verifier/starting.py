@@ -82,7 +82,7 @@ def begin_at(start: Start, fold: SecondFold, judge: JournalJudge) -> dict[bytes,
                 _wait(fold, entry)
         elif name == PENDING:
             for row in value["rows"]:
-                restore_row(fold, base["tracks"][value["track"]], row)
+                restore_row(fold, base, row)
         else:
             _say_again(fold, streams[value["stream"]], value["runs"])
     return {writer: len(counters) for writer, counters in fold.accepted.items()}

@@ -71,6 +71,13 @@ class Swarm:
     """Rate of replies of an initiator's handler: a second writer in that direction."""
     sessions_end: bool
     """Initiators' handlers leave it to the session to end a dialog whose peer has ended."""
+    # queries that write in batches
+    queries: int
+    speculation: int
+    second_drivers: int
+    abandoning: int
+    early: int
+    """Rate at which a task tries to report before it knows of all its rows."""
 
 
 def draw(choices: Choices) -> Swarm:
@@ -133,4 +140,9 @@ def draw(choices: Choices) -> Swarm:
         leaving=rate(300),
         answering=rate(400, 600),
         sessions_end=choices.chance(300),
+        queries=(0, 0, 1, 2)[choose(4)],
+        speculation=rate(300),
+        second_drivers=fault(20),
+        abandoning=fault(3, 800),
+        early=rate(300),
     )

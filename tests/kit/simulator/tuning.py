@@ -15,13 +15,14 @@ import konverse.dialog.journal_feed
 import konverse.dialog.lane
 import konverse.dialog.outbox
 import konverse.dialog.owner
+import konverse.dialog.pending
 import konverse.dialog.snapshot
 import konverse.dialog.snapshot_search
 import konverse.dialog.snapshotting
 import konverse.dialog.staging
 import konverse.dialog.view
 import konverse.schemas.varint
-from konverse.bridge.verifier import journals
+from konverse.bridge.verifier import journals, second_batches
 from konverse.schemas import journal
 from konverse.schemas.journal import Claim, Commit, Part
 from konverse.schemas.limits import SESSION_RECORD_BYTES
@@ -86,7 +87,12 @@ def _windows(choices: Choices) -> list[Change]:
         (konverse.dialog.snapshot, "SNAPSHOT_PIECE_ENTRIES_MAX", small(50, 3, 1)),
         (konverse.dialog.snapshot_search, "FIRST_WINDOW", small(16, 2, 1)),
         (journal, "JOURNAL_PART_BYTES_MAX", small(10_000, 200, 90)),
+        *_of_batches(small(200, 12, 5)),
     ]
+
+
+def _of_batches(rows: int) -> list[Change]:
+    return [(module, "PENDING_RECORDS_MAX", rows) for module in (konverse.dialog.pending, second_batches)]
 
 
 def _tables() -> list[Change]:
