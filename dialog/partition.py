@@ -15,6 +15,7 @@ from konverse.schemas.limits import MAILBOX_ENTRIES_MAX, TOMBSTONES_MAX
 from konverse.schemas.records import Begin, Bounce, Role
 
 from .attempts import Attempts
+from .batches import Judgement, PendingRows
 from .endpoint import Endpoint, Group, Lane, Terms, Writer
 from .head import LogIdentity
 from .outbox import Gate, Stream
@@ -37,6 +38,10 @@ class Statistics:
     """Messages whose sender's number differs from the derived one, which rules."""
     undeliverable: int = 0
     """Answers that had nowhere to go."""
+    void: int = 0
+    """Rows of attempts that did not win, or of a batch that was decided before."""
+    missing: int = 0
+    """Rows that won and are not here: nothing of their batch was accepted."""
 
 
 class Partition:
@@ -70,6 +75,10 @@ class Partition:
         """Bounced records of sessions whose home is here, until their writer confirms."""
         self.attempts = Attempts()
         """Which groups failed, and which may have killed their process."""
+        self.pending = PendingRows()
+        """Rows of queries that write in batches, until their batch is decided."""
+        self.judgements: dict[bytes, Judgement] = {}
+        """Queries whose batches are decided here."""
         self.statistics = Statistics()
         self.unread = 0
         """Messages that wait in the queues of all endpoints: the owner's look-ahead."""

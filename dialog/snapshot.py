@@ -24,8 +24,9 @@ from konverse.schemas.records import (
     begin_from_avro,
     begin_to_avro,
 )
-from konverse.schemas.snapshot import BASE, ENDPOINTS, OUTPUTS, WAITING, encode_section, sections
+from konverse.schemas.snapshot import BASE, ENDPOINTS, OUTPUTS, PENDING, WAITING, encode_section, sections
 
+from .batches_snapshot import base_of, pending_rows, restore_batches, restore_rows
 from .endpoint import NOTHING, Endpoint, Entry, Group, Lane, Stamp, Terms, Writer
 from .outbox import Gate, Run, Stream
 from .partition import Partition, Statistics
@@ -71,9 +72,10 @@ class Freeze:
         self._streams: dict[Stream, int] = {stream: at for at, stream in enumerate(state.streams.values())}
         self._writers: dict[Writer, int] = {writer: at for at, writer in enumerate(state.writers.values())}
         self._runs = [list(stream.runs) for stream in self._streams]
+        self._pending = pending_rows(state)
         self._base = _base(state)
-        self.oldest_waiting: int | None = None
-        """Lowest offset of a message that waits, among the pieces made so far."""
+        self.oldest_waiting = state.pending.oldest()
+        """Lowest offset of a row that waits for a decision, or of a message that waits among the pieces made so far."""
 
     def follow(self) -> None:
         """From now on, until the last piece is made, the state may change."""
@@ -119,6 +121,7 @@ class Freeze:
             self._state.on_touch = None
         for at, runs in enumerate(self._runs):
             yield from _pieces_of(OUTPUTS, {"stream": at}, "runs", map(_run, runs), size)
+        yield from _pieces_of(PENDING, {}, "rows", self._pending, size)
 
     def _rows(self, first: int, count: int) -> list[_Row]:
         rows: list[_Row] = []
@@ -130,7 +133,7 @@ class Freeze:
         return rows
 
     def _look_at(self, row: _Row) -> None:
-        waiting = [entry[0] for entry in (*row.queue[:1], row.error) if entry is not None]
+        waiting = [entry[0] for entry in (*row.queue, row.error) if entry is not None]
         if waiting:
             known = self.oldest_waiting
             self.oldest_waiting = min(waiting) if known is None else min(known, *waiting)
@@ -187,6 +190,7 @@ def _base(state: Partition) -> bytes:
             for b, name in state.mailbox.values()
         ],
         **state.attempts.freeze(),
+        **base_of(state),
     })  # fmt: skip
 
 
@@ -248,6 +252,8 @@ def restore(state: Partition, data: bytes) -> None:
             _restore_endpoints(state, value, writers, terms, streams)
         elif name == WAITING:
             _restore_waiting(state, value["entries"])
+        elif name == PENDING:
+            restore_rows(state, base, value["rows"])
         else:
             streams[value["stream"]].runs += [Run(**run) for run in value["runs"]]
     for group in base["groups"]:
@@ -288,6 +294,7 @@ def _restore_base(state: Partition, base: dict[str, Any]) -> tuple[list[Writer],
         at = address_from_avro(item["at"])
         bounce = Bounce(item["writer"], item["counter"], at, BounceReason(item["reason"]))
         state.mailbox[bounce.writer, at, bounce.counter] = (bounce, item["type"])
+    restore_batches(state, base)
     return list(state.writers.values()), list(state.terms.values()), list(state.streams.values())
 
 

@@ -13,7 +13,13 @@ from heapq import heappop, heappush
 from typing import Final
 
 from konverse.schemas.journal import EndOperation, Operations
-from konverse.schemas.limits import ATTEMPTS_MAX, SUSPENDED_BYTES_MAX, SUSPENDED_RECORDS_MAX, TRY_GROUPS_MAX, TRY_SUSPECTS_MAX
+from konverse.schemas.limits import (
+    ATTEMPTS_MAX,
+    SUSPENDED_BYTES_MAX,
+    SUSPENDED_RECORDS_MAX,
+    TRY_GROUPS_MAX,
+    TRY_SUSPECTS_MAX,
+)
 from konverse.schemas.operations import Attempt, Resume, Skip, Suspend, Try
 
 from .attempts import attempts_of

@@ -21,7 +21,7 @@ from fastavro import parse_schema, schemaless_reader, schemaless_writer
 
 from .errors import MalformedRecord
 from .limits import HEADER_BYTES_MAX, SUFFIX_BYTES_MAX, SUFFIX_CACHE_ENTRIES_MAX
-from .records import Envelope, Kind, Role, Suffix, suffix_from_avro, suffix_to_avro
+from .records import Envelope, Kind, Pending, Role, Suffix, suffix_from_avro, suffix_to_avro
 from .varint import read_varint, varint
 
 HEADER: Final = "konverse"
@@ -102,7 +102,7 @@ def decode_suffix(data: bytes) -> Suffix:
     if known is not None:
         return known[1]
     suffix = _read_suffix(data)
-    if suffix.begin is None and suffix.detail is None:
+    if suffix.begin is None and (suffix.detail is None or isinstance(suffix.detail, Pending)):
         if len(_suffixes) >= SUFFIX_CACHE_ENTRIES_MAX:
             _suffixes.clear()
         _suffixes[data] = (data, suffix)

@@ -126,3 +126,21 @@ ERROR_CODE_MAX: Final = 2_147_483_647
 
 ERROR_DESCRIPTION_CHARACTERS_MAX: Final = 3_000
 """Description of an Error (behaviour 112)."""
+
+PENDING_RECORDS_MAX: Final = 500_000
+"""Rows of undecided batches that a partition keeps before it vetoes further attempts: some 200 MB of small ones."""
+
+PENDING_BYTES_MAX: Final = 268_435_456
+"""And bytes of their bodies."""
+
+BATCH_RECORDS_MAX: Final = 100_000
+"""Rows of one batch for one partition: accepted at once, within a second or two."""
+
+BATCH_BYTES_MAX: Final = 67_108_864
+"""And bytes of their bodies: two batches and what lost beside them stay far below what a partition keeps."""
+
+VETO_ENTRIES_MAX: Final = 10_000
+"""Vetoes against attempts of one query that are remembered until their batch is decided."""
+
+QUERY_ENTRIES_MAX: Final = 100_000
+"""Queries whose highest decided batch is remembered: for ever where they are judged. A new checkpoint is a new one."""

@@ -38,6 +38,8 @@ class Kind(IntEnum):
     BATCH = 18
     INSTALL = 19
     CLOSED = 20
+    DECISION = 21
+    VETO = 22
 
 
 class Role(IntEnum):
@@ -112,7 +114,38 @@ class WriterClosed(NamedTuple):
     at: Address
 
 
-Detail = End | Bounce | Notice | WriterClosed | None
+class Pending(NamedTuple):
+    """Detail of PENDING: a row of a query's batch; the attempt is the record's writer, the row's number its counter."""
+
+    query: bytes
+    batch: int
+    begins: bool
+    """The row is a BEGIN at its home, else a message."""
+    judge: Address
+    """Partition of the transmission queue that decides the batches of the query."""
+
+
+class Decision(NamedTuple):
+    """Detail of DECISION: who won a batch, as its body says; BEGINs are decided apart from messages."""
+
+    query: bytes
+    batch: int
+    begins: bool
+    final: bool
+    """The batch is decided; else the attempts that the body names have lost, and no more."""
+
+
+class Veto(NamedTuple):
+    """Detail of VETO: the partition `at` has no room for the rows of an attempt."""
+
+    query: bytes
+    batch: int
+    begins: bool
+    attempt: bytes
+    at: Address
+
+
+Detail = End | Bounce | Notice | WriterClosed | Pending | Decision | Veto | None
 
 
 class Suffix(NamedTuple):
@@ -178,7 +211,9 @@ def _detail_to_avro(detail: Detail) -> tuple[str, dict[str, Any]] | None:
     if isinstance(detail, End):
         value["home"] = address_to_avro(detail.home)
         value["received"] = [{"writer": writer, "counter": counter} for writer, counter in detail.received]
-    else:
+    elif isinstance(detail, Pending):
+        value["judge"] = address_to_avro(detail.judge)
+    elif not isinstance(detail, Decision):
         value["at"] = address_to_avro(detail.at)
     if isinstance(detail, Bounce | Notice):
         value["reason"] = detail.reason.name
@@ -192,7 +227,13 @@ def _detail_from_avro(value: tuple[str, dict[str, Any]] | None) -> Detail:
     if name == "konverse.End":
         received = tuple((item["writer"], item["counter"]) for item in fields["received"])
         return End(fields["opener"], address_from_avro(fields["home"]), received)
+    if name == "konverse.Pending":
+        return Pending(**{**fields, "judge": address_from_avro(fields["judge"])})
+    if name == "konverse.Decision":
+        return Decision(**fields)
     at = address_from_avro(fields["at"])
+    if name == "konverse.Veto":
+        return Veto(**{**fields, "at": at})
     if name == "konverse.Bounce":
         return Bounce(fields["writer"], fields["counter"], at, BounceReason[fields["reason"]])
     if name == "konverse.Notice":

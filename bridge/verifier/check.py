@@ -26,6 +26,7 @@ KINDS: Final = {
     "I8": "false output",
     "I9": "after the end",
     "I17": "broken journal",
+    "I19": "torn batch",
     "lost": "lost",
     "cut": "cut log",
     "view": "wrong view",

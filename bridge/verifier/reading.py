@@ -26,10 +26,14 @@ from konverse.schemas.identifiers import journal_topic, owner_writer, snapshot_t
 
 from .check import Finding, PartitionVerdict, Place, compare, judge
 from .records import Record
+from .second_batches import WHOLE
 from .shown import Shown, compare_view
 from .starting import Start, starts
 
 DIGEST_BYTES: Final = 16
+
+_KINDS_READ: Final = {bytes((kind << 1,)) for kind in WHOLE}
+"""How the headers of records begin whose bodies are read."""
 
 Views = Mapping[tuple[str, int], Shown]
 
@@ -55,6 +59,16 @@ class Extent(NamedTuple):
 def digest(body: bytes) -> bytes:
     """What is kept of a body; nothing of none."""
     return blake2b(body, digest_size=DIGEST_BYTES).digest() if body else b""
+
+
+def _short(record: Record) -> Record:
+    body = record.body or b""
+    return record._replace(body=digest(body), whole=len(body))
+
+
+def _is_read(record: Record) -> bool:
+    """Its body says what happened, and does not just travel."""
+    return record.header is not None and record.header[:1] in _KINDS_READ
 
 
 class Verification:
@@ -98,7 +112,7 @@ class Verification:
             place = place._replace(journal_start=0, data_start=0, start=start)
         journal = self._read(extent.journal, place.partition, journal_from, extent.journal_end, progress)
         data = self._read(place.topic, place.partition, data_from, place.data_end, progress)
-        shortened = [record._replace(body=digest(record.body or b"")) for record in data]
+        shortened = [record if _is_read(record) else _short(record) for record in data]
         shown = views.get((place.topic, place.partition))
         if shown is not None and shown.journal_offset < journal_from - 1:
             shown = None  # it shows how things stood before

@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from konverse.schemas.journal import SYSTEM_BITS, TOOK_ERROR, Claim, Commit
-from konverse.schemas.operations import Prune
+from konverse.schemas.operations import Abandon, Prune
 from konverse.schemas.records import Envelope, Kind, Role
 
 from .journals import Judged
 from .records import LogRecord
 from .second_attempts import DECIDED, acquitted, owner_changed
+from .second_batches import give_up
 from .second_ingest import hear
 from .second_state import Facts, Key, Said, SecondState, Side
 
@@ -120,4 +121,4 @@ def _prune(state: SecondState, operation: Prune) -> None:
     state.floor_ms = max(state.floor_ms, operation.floor_ms)
 
 
-_RARE: Final[dict[type, Callable[[SecondState, Any], None]]] = {Prune: _prune, **DECIDED}
+_RARE: Final[dict[type, Callable[[SecondState, Any], None]]] = {Prune: _prune, Abandon: give_up, **DECIDED}

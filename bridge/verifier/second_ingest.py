@@ -8,6 +8,7 @@ from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.records import Bounce, BounceReason, End, Envelope, Kind, Role
 
 from .records import LogRecord
+from .second_batches import hear_batch, hear_decision, hear_row, hear_veto
 from .second_state import Heard, Said, SecondState
 
 
@@ -23,6 +24,9 @@ def hear(state: SecondState, record: LogRecord) -> None:
         return
     if envelope.tag != state.address.tag:
         state.tally["foreign"] += 1
+        return
+    if envelope.kind is Kind.PENDING:
+        hear_row(state, envelope, record)
         return
     taken = state.accepted.get(envelope.writer, [])
     if envelope.counter != len(taken):
@@ -58,9 +62,26 @@ def _judge(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
                 state.mailbox[detail.writer, detail.at, detail.counter] = detail.reason
         case Kind.CLOSE_WRITER:
             _close(state, envelope.conversation)
+        case Kind.BATCH:
+            hear_batch(state, envelope, record)
+        case Kind.VETO:
+            hear_veto(state, envelope)
+        case Kind.DECISION:
+            state.deciding = record.offset
+            for row, there in hear_decision(state, envelope, record):
+                _hear_row(state, row, there)
+            state.deciding = -1
         case _:
             return "unknown kind"
     return "control"
+
+
+def _hear_row(state: SecondState, row: Envelope, record: LogRecord) -> None:
+    """A row that won, as the next record of its query."""
+    taken = state.accepted.setdefault(row.writer, [])
+    envelope = row._replace(counter=len(taken))
+    taken.append(envelope.counter)
+    state.verdicts[envelope.writer, envelope.counter] = _judge(state, envelope, record)
 
 
 def _message(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
@@ -89,7 +110,7 @@ def _message(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
     side.voices[envelope.writer] = envelope.counter
     side.heard.append(
         Heard(record.offset, envelope.suffix.message_type, record.body or b"", envelope.writer, envelope.counter,
-              Kind.MESSAGE)
+              Kind.MESSAGE, state.deciding)
     )  # fmt: skip
     return "accepted"
 

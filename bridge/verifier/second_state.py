@@ -8,7 +8,9 @@ from typing import Final, NamedTuple
 
 from konverse.schemas.catalog import END_DIALOG, ERROR
 from konverse.schemas.identifiers import Address
-from konverse.schemas.records import Bounce, BounceReason, End, Kind, Role
+from konverse.schemas.records import Bounce, BounceReason, Decision, End, Kind, Role, Veto
+
+from .second_rows import SecondBatches
 
 Key = tuple[int, bytes]
 """One side of a conversation: role and conversation."""
@@ -17,7 +19,10 @@ Facts = tuple[str, int, int, int, int, bool]
 """How a side stands: state, number of its next output, accepted, consumed, unread, whether an Error waits."""
 
 
-TALLIED: Final = ("duplicate", "gap", "foreign", "malformed", "misnumbered", "Error overtook")
+TALLIED: Final = (
+    "duplicate", "gap", "foreign", "malformed", "misnumbered", "Error overtook", "row void", "row twice",
+    "BATCH too late", "BATCH refused", "veto too late",
+)  # fmt: skip
 
 
 class Heard(NamedTuple):
@@ -29,6 +34,8 @@ class Heard(NamedTuple):
     writer: bytes
     counter: int
     kind: Kind
+    decided_at: int = -1
+    """Offset of the decision that accepted it, where it was a row of a batch."""
 
 
 class Said(NamedTuple):
@@ -41,7 +48,7 @@ class Said(NamedTuple):
     sequence: int
     type: str
     body: bytes
-    detail: End | Bounce | None
+    detail: End | Bounce | Decision | Veto | None
 
 
 @dataclass(slots=True)
@@ -150,6 +157,9 @@ class SecondState:
         self.tombstones: dict[bytes, bytes] = {}
         self.refused_for_ever: set[Key] = set()
         self.mailbox: dict[tuple[bytes, Address, int], BounceReason] = {}
+        self.batches = SecondBatches()
+        self.deciding = -1
+        """Offset of the decision that is being heard."""
         self.tally: dict[str, int] = dict.fromkeys(TALLIED, 0)
         self.problems: list[str] = []
         self.order = 0

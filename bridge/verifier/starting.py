@@ -16,11 +16,12 @@ from konverse.schemas.columns import identifiers, unpack
 from konverse.schemas.envelope import decode as decode_envelope
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.records import BounceReason, Kind, Role, address_from_avro
-from konverse.schemas.snapshot import BASE, ENDPOINTS, WAITING, Chunk, SnapshotEnd, decode, sections
+from konverse.schemas.snapshot import BASE, ENDPOINTS, PENDING, WAITING, Chunk, SnapshotEnd, decode, sections
 from konverse.schemas.varint import varint
 
 from .journals import JournalJudge
 from .records import LogRecord
+from .second_batches import WHOLE, restore_batches, restore_row
 from .second_fold import SecondFold, as_said
 from .second_state import Heard, Said, Side
 
@@ -80,6 +81,9 @@ def begin_at(start: Start, fold: SecondFold, judge: JournalJudge) -> dict[bytes,
         elif name == WAITING:
             for entry in value["entries"]:
                 _wait(fold, entry)
+        elif name == PENDING:
+            for row in value["rows"]:
+                restore_row(fold, base, row)
         else:
             _say_again(fold, streams[value["stream"]], value["runs"])
     _begin_groups(fold, base)
@@ -106,6 +110,7 @@ def _begin_base(fold: SecondFold, base: dict[str, Any]) -> list[bytes]:
     for item in base["mailbox"]:
         place = (item["writer"], address_from_avro(item["at"]), item["counter"])
         fold.mailbox[place] = BounceReason(item["reason"])
+    restore_batches(fold, base)
     return writers
 
 
@@ -175,4 +180,6 @@ def _say_again(fold: SecondFold, address: Any, runs: list[dict[str, Any]]) -> No
         for at, body in enumerate(run["bodies"]):
             sequence = run["sequence"] if run["sequence"] < 0 else run["sequence"] + at
             header = run["prefix"] + varint(len(said)) + varint(sequence) + run["suffix"]
-            said.append(as_said(decode_envelope(header), fold.brief(body or b""), -1))
+            envelope = decode_envelope(header)
+            told = (body or b"") if envelope.kind in WHOLE else fold.brief(body or b"")
+            said.append(as_said(envelope, told, -1))

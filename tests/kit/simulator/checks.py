@@ -16,6 +16,7 @@ from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Address
 from konverse.schemas.records import Kind, Role
 
+from .batch_checks import check_batches
 from .failure import SimulationFailure
 from .places import Place
 from .sending import Plan
@@ -71,6 +72,7 @@ def _problems(world: World, references: dict[Address, SecondFold]) -> Iterator[s
     yield from _handlers(world, references)
     yield from _sends(world, references)
     yield from _ended_dialogs(world, references)
+    yield from check_batches(world, references)
 
 
 # ----------------------------------------------------------------------------------------------------- I1, I2, I3
@@ -115,11 +117,12 @@ def _folds(world: World, place: Place, reference: SecondFold) -> Iterator[str]:
     counts, tally = state.statistics, reference.tally
     verdicts = list(reference.verdicts.values())
     product_counts = (counts.duplicates, counts.gaps, counts.foreign, counts.malformed, counts.misnumbered,
-                      counts.accepted, counts.bounced, counts.discarded)  # fmt: skip
+                      counts.accepted, counts.bounced, counts.discarded, counts.void, counts.missing)  # fmt: skip
     expected_counts = (
         tally["duplicate"], tally["gap"], tally["foreign"], tally["malformed"], tally["misnumbered"],
         verdicts.count("accepted"), sum(verdict.startswith("bounced") for verdict in verdicts),
         verdicts.count("discarded") + sum(len(side.thrown_away) for side in reference.sides),
+        tally["row void"], reference.batches.missing,
     )  # fmt: skip
     if product_counts != expected_counts:
         yield f"I3: {place.name}: statistics are {product_counts}, the reference says {expected_counts}"
@@ -156,7 +159,8 @@ def _counters(reference: SecondFold) -> Iterator[str]:
             yield f"I4: writer {writer.hex()} was accepted with counters {counters}"
     for side in reference.sides:
         offsets = [heard.offset for heard in side.heard]
-        if offsets != sorted(set(offsets)):
+        places = [heard.offset if heard.decided_at < 0 else heard.decided_at for heard in side.heard]
+        if len({*offsets}) < len(offsets) or places != sorted(places):
             yield f"I5: {side.key} was accepted in another order than that of the log"
         consumed = [heard for _, heard in side.consumed]
         if consumed + side.thrown_away != side.heard[: len(consumed) + len(side.thrown_away)]:
@@ -186,7 +190,8 @@ def _unattended(world: World) -> set[bytes]:
     lost = [session for session in world.sessions if session.dead or session.shut_out]
     if not world.swarm.sessions_end:
         return set()
-    return {plan.dialog.conversation for session in lost for plan in session.plans}
+    of_queries = {conversation for query in world.queries for conversation, _ in query.begun}
+    return {plan.dialog.conversation for session in lost for plan in session.plans} | of_queries
 
 
 def _view(place: Place) -> Iterator[str]:

@@ -146,7 +146,7 @@ class Poisons:
         if which == 1 and endpoint.error is None and not ends:
             happened("skipped")
             owner.trial.order(endpoint, Skip(endpoint.index))
-        elif which == 2:  # noqa: PLR2004
+        elif which == 2:
             happened("ended by an operator")
             owner.trial.order(endpoint, EndOperation(endpoint.index, 99, "poison"))
         else:
@@ -197,7 +197,9 @@ def takes(place: Place, owner: Owner, transaction: Transaction) -> None:
         return
     attempts = place.shadow.state.attempts
     if not any(member.index in attempts.trying for member in group):
-        raise SimulationFailure(f"I10: {place.name}: {transaction.dialog!r} is handed out and the journal knows nothing")
+        raise SimulationFailure(
+            f"I10: {place.name}: {transaction.dialog!r} is handed out and the journal knows nothing"
+        )
     trial = vars(konverse.dialog.trial)
     most = trial["TRY_SUSPECTS_MAX"] if attempts.suspects else trial["TRY_GROUPS_MAX"]
     if owner.staging.out > most:

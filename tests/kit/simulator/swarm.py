@@ -75,6 +75,13 @@ class Swarm:
     """Rate of messages that kill the process of every handler."""
     cursed: int
     """Rate of messages on which every handler raises."""
+    # queries that write in batches
+    queries: int
+    speculation: int
+    second_drivers: int
+    abandoning: int
+    early: int
+    """Rate at which a task tries to report before it knows of all its rows."""
 
 
 def draw(choices: Choices) -> Swarm:
@@ -139,4 +146,9 @@ def draw(choices: Choices) -> Swarm:
         sessions_end=choices.chance(300),
         killing=rate(100, 750),
         cursed=rate(60, 700),
+        queries=(0, 0, 1, 2)[choose(4)],
+        speculation=rate(300),
+        second_drivers=fault(20),
+        abandoning=fault(3, 800),
+        early=rate(300),
     )

@@ -15,6 +15,7 @@ import konverse.dialog.journal_feed
 import konverse.dialog.lane
 import konverse.dialog.outbox
 import konverse.dialog.owner
+import konverse.dialog.pending
 import konverse.dialog.snapshot
 import konverse.dialog.snapshot_search
 import konverse.dialog.snapshotting
@@ -22,7 +23,7 @@ import konverse.dialog.staging
 import konverse.dialog.trial
 import konverse.dialog.view
 import konverse.schemas.varint
-from konverse.bridge.verifier import journals
+from konverse.bridge.verifier import journals, second_batches
 from konverse.schemas import journal
 from konverse.schemas.journal import Claim, Commit, Part
 from konverse.schemas.limits import SESSION_RECORD_BYTES
@@ -90,7 +91,12 @@ def _windows(choices: Choices) -> list[Change]:
         (journal, "JOURNAL_PART_BYTES_MAX", small(10_000, 200, 90)),
         (konverse.dialog.trial, "TRY_GROUPS_MAX", small(4, 64, 2)),
         (konverse.dialog.trial, "TRY_SUSPECTS_MAX", small(2, 8, 1)),
+        *_of_batches(small(200, 12, 5)),
     ]
+
+
+def _of_batches(rows: int) -> list[Change]:
+    return [(module, "PENDING_RECORDS_MAX", rows) for module in (konverse.dialog.pending, second_batches)]
 
 
 def _tables() -> list[Change]:

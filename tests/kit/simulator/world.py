@@ -11,6 +11,7 @@ from konverse.schemas.identifiers import Address
 from konverse.schemas.journal import Claim, Commit
 from konverse.schemas.records import Envelope, Kind, Role, Suffix
 
+from .batching import DriverProcess, Query, TaskProcess
 from .calm import is_quiet, settle_down
 from .choices import Choices
 from .failure import SimulationFailure
@@ -40,7 +41,7 @@ MOVES_MAX: Final = 3
 
 STEP_MS: Final = (0, 1, 10, 60, 250)
 
-Process = OwnerProcess | SessionProcess
+Process = OwnerProcess | SessionProcess | DriverProcess | TaskProcess
 
 
 class World:
@@ -74,6 +75,7 @@ class World:
         ]
         self.sessions = [SessionProcess(self) for _ in range(swarm.sessions)]
         self.clients = {session.session.writer for session in self.sessions}
+        self.queries = [Query(self) for _ in range(swarm.queries)]
 
     def identifier(self, kind: bytes) -> bytes:
         """16 bytes that nobody else has."""
@@ -120,6 +122,9 @@ class World:
         """Some process goes on, or something happens to it."""
         choices, swarm = self.choices, self.swarm
         processes: list[Process] = [*self.owners, *(s for s in self.sessions if not (s.dead or s.closed))]
+        for query in self.queries:
+            query.stir()
+            processes += [*query.drivers, *query.tasks]
         awake = [process for process in processes if process.asleep_until <= self.steps]
         if not awake:
             return
@@ -233,16 +238,19 @@ class World:
                 self._deliver_most()
             for session in living:
                 session.settle_down()
+            for query in self.queries:
+                query.settle_down()
             for owner in self.owners:
                 settle_down(owner)
             if (
                 turn > LIVELY_ROUNDS + 2
                 and all(session.closed for session in living)
+                and all(query.over for query in self.queries)
                 and all(map(is_quiet, self.owners))
-            ):
-                if not self.poisons.mend():
-                    return
+            ) and not self.poisons.mend():
+                return
         waiting = [f"owner of {owner.place.name}" for owner in self.owners if not is_quiet(owner)]
+        waiting += [f"query {query.id.hex()}" for query in self.queries if not query.over]
         waiting += [f"session {session.session.writer.hex()}" for session in living if not session.closed]
         raise SimulationFailure(f"L1: after {CALM_ROUNDS_MAX} calm rounds these still wait: {', '.join(waiting)}")
 

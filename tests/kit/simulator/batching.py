@@ -1,0 +1,411 @@
+"""Queries that write in batches: drivers, executions of their tasks, and user code that writes other rows each time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from konverse.dialog.batch_driver import Again, Decided, Driver, Effect, Phase, Put, Refused, Start, look
+from konverse.dialog.batch_task import Report, Row, Task
+from konverse.schemas.batches import ABANDONED
+from konverse.schemas.identifiers import Address
+from konverse.schemas.operations import Abandon
+from konverse.schemas.records import Begin, Role
+from konverse.schemas.varint import read_varint
+
+from .failure import SimulationFailure
+from .places import Place
+from .producing import IdempotentProducer, LooseProducer, Producer, abandon
+
+if TYPE_CHECKING:
+    from .world import World
+
+COUNTER_AT: Final = 39
+DRIVERS_MAX: Final = 3
+"""Of one query at a time."""
+BATCHES_WAITING_MAX: Final = 2
+ROWS_MAX: Final = 4
+CALM_STEPS_MAX: Final = 60
+
+
+class Written(NamedTuple):
+    """A row as an execution wrote it."""
+
+    address: Address
+    begins: bool
+    number: int
+    conversation: bytes
+    body: bytes | None
+
+
+@dataclass(slots=True)
+class Execution:
+    """One execution of a task: what it belongs to and what it wrote."""
+
+    query: bytes
+    run: bytes
+    batch: int
+    task: int
+    tasks: int
+    rows: list[Written] = field(default_factory=list)
+
+
+class Query:
+    """What outlives the drivers of a query: its checkpoint, and what its user code writes about."""
+
+    def __init__(self, world: World) -> None:
+        choices = world.choices
+        self.world = world
+        self.id = world.identifier(b"query")
+        self.judge: Place = choices.pick(world.places)
+        self.homes = self._some()
+        self.targets = self._some()
+        self.batches = 1 + choices.choose(3)
+        self.checkpoint = 0
+        """The first batch that no driver has noted as done."""
+        self.begun: list[tuple[bytes, Begin]] = []
+        """Dialogs that any execution has begun."""
+        self.drivers: list[DriverProcess] = []
+        self.tasks: list[TaskProcess] = []
+        self.inbox: list[Report] = []
+        """Reports on their way to whichever driver is there."""
+        self.executions: dict[bytes, list[Execution]] = {}
+        """By attempt: no two have the same."""
+        self.given_up = False
+        """An operator has decided to abandon it."""
+        self.start_driver()
+
+    def _some(self) -> list[Place]:
+        choices, places = self.world.choices, self.world.places
+        chosen = [place for place in places if not choices.choose(2)]
+        return chosen or [choices.pick(places)]
+
+    @property
+    def over(self) -> bool:
+        """All batches are done, or it was abandoned."""
+        return self.checkpoint >= self.batches or self.abandoned
+
+    @property
+    def abandoned(self) -> bool:
+        """The journal says so."""
+        self.judge.follow(self.judge.journal.end)
+        judgement = self.judge.shadow.state.judgements.get(self.id)
+        return judgement is not None and judgement.decided == ABANDONED
+
+    def start_driver(self) -> None:
+        """A driver starts at the checkpoint."""
+        self.drivers.append(DriverProcess(self))
+
+    def stir(self) -> None:
+        """Things that befall a query as a whole."""
+        world = self.world
+        choices, swarm = world.choices, world.swarm
+        self.drivers = [driver for driver in self.drivers if not driver.dead]
+        self.tasks = [task for task in self.tasks if not task.over]
+        if self.over:
+            return
+        if self.drivers and len(self.drivers) < DRIVERS_MAX and choices.chance(swarm.second_drivers):
+            world.sometimes.happened("two drivers")
+            self.start_driver()
+        elif not self.drivers and (world.kafka.calm or choices.chance(100)):
+            self.start_driver()
+        if choices.chance(swarm.abandoning):
+            self.given_up = True
+        if self.given_up:
+            self._abandon()
+
+    def _abandon(self) -> None:
+        """Ask whoever leads the judge's partition, until the journal says it."""
+        homes, targets = (tuple(place.address for place in places) for places in (self.homes, self.targets))
+        operation = Abandon(self.id, homes, targets)
+        for process in self.world.owners:
+            if process.place is self.judge and process.leading and process.owner is not None:
+                if operation not in process.owner.duties:
+                    process.owner.duties.append(operation)
+                    self.world.sometimes.happened("query abandoned")
+                return
+
+    def check_crowd(self) -> None:
+        """At most two batches wait at a time, so that what waits has a bound (I15)."""
+        for place in self.homes + self.targets:
+            place.follow(place.journal.end)
+            attempts = place.shadow.state.pending.attempts
+            batches = {batch for (query, _), batch, _ in attempts if query == self.id}
+            if len(batches) > BATCHES_WAITING_MAX:
+                raise SimulationFailure(f"I15: {place.name}: rows of batches {batches} of one query wait")
+
+    def settle_down(self) -> None:
+        """Without faults: everything goes on."""
+        self.stir()
+        for _ in range(CALM_STEPS_MAX):
+            for task in [task for task in self.tasks if not task.over]:
+                task.step()
+            for driver in self.drivers:
+                driver.step()
+            self.drivers = [driver for driver in self.drivers if not driver.dead]
+            if self.over or all(driver.resting for driver in self.drivers):
+                break
+
+
+class TaskProcess:
+    """One execution of a task, in a process of its own that may outlive the driver."""
+
+    def __init__(self, query: Query, driver: Driver, number: int) -> None:
+        world = query.world
+        self.query = query
+        self.world = world
+        self.asleep_until = 0
+        self.over = False
+        """Dead, failed, or reported."""
+        self.task = Task(driver.task(number), world.identifier(b"attempt"))
+        self.number = number
+        self.execution = Execution(query.id, driver.run, driver.batch, number, driver.tasks)
+        self._left = 1 if world.kafka.calm else world.choices.choose(ROWS_MAX)
+        self._began: list[tuple[bytes, Begin]] = []
+        kind = LooseProducer if world.choices.chance(world.swarm.loose) else IdempotentProducer
+        self._producer: Producer = kind(world.kafka, world.choices, world.log_of)
+        self._handed: dict[tuple[Address, int], Row] = {}
+        """Rows that were not acknowledged, by partition and a number for the producer."""
+        self._numbers = 0
+
+    def step(self) -> bool:
+        """One thing."""
+        if self.over:
+            return False
+        choices, producer = self.world.choices, self._producer
+        if choices.chance(self.world.swarm.early) and self._try_to_report():
+            return True
+        if self._left and (producer.empty or choices.choose(2)):
+            self._left -= 1
+            self._write()
+        elif not producer.empty:
+            producer.transmit()
+            if producer.failed:
+                self.crash()
+        elif not self._settle():
+            self._end()
+        return True
+
+    def crash(self) -> None:
+        """The process dies; what it had sent lives on."""
+        self.world.sometimes.happened("task crashed")
+        abandon(self._producer, self.world.choices)
+        self.over = True
+
+    # -------------------------------------------------------------------------------------------------- the user code
+
+    def _write(self) -> None:
+        world, query = self.world, self.query
+        choices = world.choices
+        known = self._began + [one for one in query.begun if self._lives(*one) or choices.chance(100)]
+        if known and choices.choose(3):
+            conversation, begin = choices.pick(known)
+            if begin.target not in [place.address for place in query.targets]:
+                return
+            body = b"r%d" % world.new_message()
+            kind = ("t", "u")[choices.choose(2)]
+            self._hand(self.task.message(begin.target, conversation, begin.home, kind, body), conversation)
+            return
+        conversation = world.identifier(b"batchdialog")
+        home, target = choices.pick(query.homes), choices.pick(query.targets)
+        begin = Begin("near", "far", "contract", home.address, target.address, conversation)
+        query.begun.append((conversation, begin))
+        self._began.append((conversation, begin))
+        rows = [self.task.begin(conversation, begin)]
+        rows.append(self.task.first(conversation, begin, "t", b"r%d" % world.new_message()))
+        for row in rows[:: 1 - 2 * choices.choose(2)]:
+            self._hand(row, conversation)
+
+    def _lives(self, conversation: bytes, begin: Begin) -> bool:
+        home = next(place for place in self.world.places if place.address == begin.home)
+        home.follow(home.journal.end)
+        return home.shadow.state.endpoint(Role.INITIATOR, conversation) is not None
+
+    def _hand(self, row: Row, conversation: bytes) -> None:
+        header, _, body = row.record
+        number, _ = read_varint(header, COUNTER_AT)
+        self.execution.rows.append(Written(row.address, body is None, number, conversation, body))
+        self._handed[row.address, self._numbers] = row
+        self._producer.hand(row.address, self._numbers, [row.record])
+        self._numbers += 1
+
+    # ---------------------------------------------------------------------------------------------------- the driver
+
+    def _settle(self) -> bool:
+        """Note what arrived, and hand over again what did not; False when nothing is left."""
+        producer = self._producer
+        if isinstance(producer, IdempotentProducer):
+            self.task.acknowledged(len(self._handed))
+            self._handed.clear()
+            return False
+        while producer.acknowledgements:
+            came = producer.next_acknowledgement()
+            if self._handed.pop((came.address, came.counter), None) is not None:
+                self.task.acknowledged()
+        for (address, number), row in self._handed.items():
+            producer.hand(address, number, [row.record])
+        return bool(self._handed)
+
+    def _end(self) -> None:
+        if not self._try_to_report():
+            raise SimulationFailure("L1: a task whose rows are all acknowledged has nothing to report")
+        self.over = True
+
+    def _try_to_report(self) -> bool:
+        report = None if self._left else self.task.report()
+        if report is not None:
+            self.query.executions.setdefault(self.task.attempt, []).append(self.execution)
+            self.query.inbox.append(report)
+            self.query.check_crowd()
+            abandon(self._producer, self.world.choices)
+            self.over = True
+        return report is not None
+
+
+class DriverProcess:
+    """One run of a query."""
+
+    def __init__(self, query: Query) -> None:
+        world = query.world
+        self.query = query
+        self.world = world
+        self.asleep_until = 0
+        self.dead = False
+        homes, targets = (tuple(place.address for place in places) for places in (query.homes, query.targets))
+        self.driver = Driver(query.id, world.identifier(b"run"), query.judge.address, homes, targets)
+        self.next = query.checkpoint
+        self._running: dict[int, list[TaskProcess]] = {}
+        self._done: int | None = None
+        """A batch that is decided and not in the checkpoint yet."""
+        self._loose = world.choices.chance(world.swarm.loose)
+        self._producer = self._new_producer()
+        self._news = True
+        """Something may have happened since it looked."""
+
+    @property
+    def resting(self) -> bool:
+        """It waits for the journal."""
+        return self.driver.phase is Phase.WAITING and self._producer.empty and self._done is None
+
+    def step(self) -> bool:
+        """One thing, chosen among all that it could do."""
+        if self.dead:
+            return False
+        world, driver = self.world, self.driver
+        actions: list[Callable[[], None]] = [self._look]
+        if self._done is not None:
+            actions = [self._note]
+        elif driver.phase is Phase.IDLE:
+            if self.next >= self.query.batches:
+                self.dead = True
+                return False
+            actions = [self._start]
+        elif driver.phase is Phase.COLLECTING:
+            actions += (self._launch, self._launch, self._hear, self._hear)
+        if not self._producer.empty:
+            actions += (self._transmit, self._transmit)
+        elif driver.phase is Phase.WAITING and (world.kafka.calm or world.choices.chance(100)):
+            actions.append(lambda: self._do(driver.step(Again())))
+        for action in actions if world.kafka.calm else [world.choices.pick(actions)]:
+            if not self.dead:
+                action()
+        return True
+
+    def crash(self) -> None:
+        """The process dies; what it had sent and started lives on."""
+        happened = self.world.sometimes.happened
+        happened("driver crashed")
+        happened("driver crashed while it waited", self.driver.phase is Phase.WAITING)
+        happened("driver crashed before its checkpoint", self._done is not None)
+        abandon(self._producer, self.world.choices)
+        self.dead = True
+
+    def _start(self) -> None:
+        self._running = {}
+        tasks = self.world.choices.choose(4) if not self.world.kafka.calm else 1
+        self._do(self.driver.step(Start(self.next, tasks)))
+
+    def _launch(self) -> None:
+        """Execute a task that nobody executes, or one more time."""
+        world, choices = self.world, self.world.choices
+        driver = self.driver
+        missing = []
+        for number in range(driver.tasks):
+            running = self._running.setdefault(number, [])
+            running[:] = [task for task in running if not task.over]
+            if not running and number not in driver.reports:
+                missing.append(number)
+        if driver.phase is not Phase.COLLECTING or not (missing or choices.chance(world.swarm.speculation)):
+            return
+        world.sometimes.happened("task executed again", not missing)
+        number = choices.pick(missing or range(driver.tasks))
+        task = TaskProcess(self.query, driver, number)
+        self._running[number].append(task)
+        self.query.tasks.append(task)
+
+    def _hear(self) -> None:
+        """A report arrives, perhaps one that another driver waits for, or waited."""
+        inbox, driver = self.query.inbox, self.driver
+        if not inbox:
+            return
+        report = inbox[self.world.choices.choose(len(inbox))]
+        if (report.task.run, report.task.batch) == (driver.run, driver.batch) or self.world.choices.choose(4) == 0:
+            inbox.remove(report)
+        self.world.sometimes.happened("report of another batch", report.task.batch != driver.batch)
+        self.world.sometimes.happened("report of another run", report.task.run != driver.run)
+        self._do(driver.step(report))
+
+    def _look(self) -> None:
+        """What a follower of the transmission partition says."""
+        judge, driver = self.query.judge, self.driver
+        judge.follow(judge.journal.end)
+        self._do(driver.step(look(judge.shadow.state, driver.query, driver.run, driver.places)))
+
+    def _note(self) -> None:
+        assert self._done is not None
+        self.query.checkpoint = max(self.query.checkpoint, self._done + 1)
+        self.next, self._done = self._done + 1, None
+
+    def _do(self, effects: list[Effect]) -> None:
+        happened = self.world.sometimes.happened
+        for effect in effects:
+            if isinstance(effect, Put):
+                for record in effect.records:
+                    counter, _ = read_varint(record[0] or b"", COUNTER_AT)
+                    self._producer.hand(effect.address, counter, [record])
+            elif isinstance(effect, Decided):
+                self._believe(effect)
+                self._done = effect.batch
+            else:
+                assert isinstance(effect, Refused)
+                happened("batch refused")
+                self.dead = True
+
+    def _believe(self, effect: Decided) -> None:
+        """The driver goes on: the batch must be decided in the logs themselves, and by whom it says."""
+        query, happened = self.query, self.world.sometimes.happened
+        query.judge.follow(query.judge.journal.end)
+        judgement = query.judge.shadow.state.judgements.get(query.id)
+        if judgement is None or judgement.decided < effect.batch:
+            raise SimulationFailure(f"I19: a driver goes on from batch {effect.batch}, which is not decided")
+        if effect.ours and judgement.decided == effect.batch and judgement.by != self.driver.run:
+            raise SimulationFailure(f"I19: a driver takes batch {effect.batch} of another one for its own")
+        happened("batch decided")
+        happened("batch decided by another", not effect.ours)
+
+    # ---------------------------------------------------------------------------------------------------- the producer
+
+    def _new_producer(self) -> Producer:
+        world = self.world
+        kind = LooseProducer if self._loose else IdempotentProducer
+        return kind(world.kafka, world.choices, world.log_of)
+
+    def _transmit(self) -> None:
+        if self._producer.empty:
+            return
+        self._producer.transmit()
+        if self._producer.failed:
+            abandon(self._producer, self.world.choices)
+            self._producer = self._new_producer()
+            self._do(self.driver.step(Again()))
