@@ -63,7 +63,7 @@ def is_quiet(process: OwnerProcess) -> bool:
     state = owner.fold.state
     return (
         state.ingest_to == process.place.data.end == owner._journaled_to
-        and not unread_elsewhere(owner)
+        and not any(unread_elsewhere(owner))
         and not (owner.trial.resting or owner.trial.due)
         and not (state.changed or state.forgotten)
         and not process.works
