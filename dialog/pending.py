@@ -94,11 +94,10 @@ def hear_decision(state: Partition, _offset: int, _header: bytes, envelope: Enve
         for number in range(count)
     ]
     accepted = [row for row in rows if row is not None]
-    state.statistics.void += sum(map(len, waiting.values()))
     if len(accepted) < len(rows):  # a row was acknowledged and is not here: Kafka, or a task, has lied
         state.statistics.missing += len(rows) - len(accepted)
-        return
-    state.statistics.void -= len(accepted)
+        accepted = []
+    state.statistics.void += sum(map(len, waiting.values())) - len(accepted)
     for row in accepted:
         _accept(state, detail, row)
 

@@ -61,7 +61,7 @@ class Query:
         self.judge: Place = choices.pick(world.places)
         self.homes = self._some()
         self.targets = self._some()
-        self.batches = 1 + choices.choose(3)
+        self.batches = 1 + choices.choose(4)
         self.checkpoint = 0
         """The first batch that no driver has noted as done."""
         self.begun: list[tuple[bytes, Begin]] = []
@@ -110,6 +110,8 @@ class Query:
             self.start_driver()
         elif not self.drivers and (world.kafka.calm or choices.chance(100)):
             self.start_driver()
+        if self.drivers and choices.chance(swarm.crashes):
+            choices.pick(self.drivers).crash()
         if choices.chance(swarm.abandoning):
             self.given_up = True
         if self.given_up:
@@ -295,7 +297,7 @@ class DriverProcess:
         world, driver = self.world, self.driver
         actions: list[Callable[[], None]] = [self._look]
         if self._done is not None:
-            actions = [self._note]
+            actions = [self._note, self._look, self._look]
         elif driver.phase is Phase.IDLE:
             if self.next >= self.query.batches:
                 self.dead = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import konverse.dialog.apply
 import konverse.dialog.emitter
@@ -24,8 +24,7 @@ import konverse.dialog.trial
 import konverse.dialog.view
 import konverse.schemas.varint
 from konverse.bridge.verifier import journals, second_batches
-from konverse.schemas import journal
-from konverse.schemas.journal import Claim, Commit, Part
+from konverse.schemas import envelope, journal
 from konverse.schemas.limits import SESSION_RECORD_BYTES
 from konverse.schemas.varint import SMALL, varint
 
@@ -67,6 +66,8 @@ COUNTING: Final = (
 )
 """Modules that use the look-up tables."""
 
+Value = TypeVar("Value")
+
 Change = tuple[ModuleType, str, Any]
 """Module, name of a global, and its value for this run."""
 
@@ -104,11 +105,11 @@ def _tables() -> list[Change]:
     return [(module, name, values[name]) for module in COUNTING for name in values if name in vars(module)]
 
 
-def remembering(decode: Callable[[bytes], Claim | Commit | Part]) -> Callable[[bytes], Claim | Commit | Part]:
-    """Decode each journal record once in a run: many owners read the same ones, and decoding is pure."""
-    known: dict[bytes, Claim | Commit | Part] = {}
+def remembering(decode: Callable[[bytes], Value]) -> Callable[[bytes], Value]:
+    """Decode each record once in a run: many owners read the same ones, and decoding is pure."""
+    known: dict[bytes, Value] = {}
 
-    def remembered(data: bytes) -> Claim | Commit | Part:
+    def remembered(data: bytes) -> Value:
         value = known.get(data)
         if value is None:
             value = known[data] = decode(data)
@@ -124,6 +125,7 @@ def tuned(choices: Choices, swarm: Swarm) -> Iterator[None]:
     changes: list[Change] = [
         (konverse.dialog.journal_feed, "decode", decode),
         (journals, "decode", decode),
+        (envelope, "_read_suffix", remembering(envelope._read_suffix)),
     ]
     if swarm.tiny_windows:
         changes += _windows(choices)
