@@ -61,7 +61,7 @@ class Trial:
         self._endings = 0
         """Endings in the partition when they were counted."""
         self._chosen: list[Endpoint] | None = None
-        """Groups of the TRY on its way; none of them: the last one."""
+        """Endpoints of the TRY on its way; none of them: the last one."""
         self._data_end = 0
         self._untried: int | None = None
         """So many of those that are ready were so when all data of the owner before had been ingested."""
@@ -141,9 +141,9 @@ class Trial:
         self._failed.clear()
         self._obey(operations)
         if self.careful and not releasing and self._may_choose():
-            chosen = self._chosen = self._choose()
-            members = [member for endpoint in chosen for member in endpoint.members]
-            rare.append(Try([member.index for member in members if member.queue or member.error]))
+            members = [member for endpoint in self._choose() for member in endpoint.members]
+            self._chosen = [member for member in members if member.queue or member.error]  # each: one of them may end
+            rare.append(Try([member.index for member in self._chosen]))
 
     def applied(self) -> None:
         """The state is what the last commit made it."""
