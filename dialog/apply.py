@@ -12,12 +12,13 @@ from typing import Any, Final
 from konverse.schemas.envelope import encode_suffix, type_suffix
 from konverse.schemas.errors import PartitionHalted
 from konverse.schemas.journal import SYSTEM_BITS, TOOK_ERROR, Commit, Operations
-from konverse.schemas.operations import Prune
+from konverse.schemas.operations import Finish, Prune
 from konverse.schemas.records import FIRST, NO_SEQUENCE, Kind, Suffix
 from konverse.schemas.system_messages import error_body
 
 from .endings import end_endpoint
 from .endpoint import NOTHING, Endpoint
+from .finishing import finish
 from .messages import create_initiator
 from .outbox import Run
 from .partition import Partition
@@ -123,4 +124,4 @@ def _halted(state: Partition, index: int) -> PartitionHalted:
     )
 
 
-_RARE: Final[dict[type, Callable[[Partition, Any], None]]] = {Prune: prune}
+_RARE: Final[dict[type, Callable[[Partition, Any], None]]] = {Prune: prune, Finish: finish}

@@ -15,6 +15,7 @@ from konverse.schemas.varint import LOW_MASK, SMALL, high_part, low_table, varin
 from .states import State
 
 if TYPE_CHECKING:
+    from .finishing import Finished
     from .outbox import Stream
 
 Stamp = int | tuple[int, list[tuple[str, bytes]]]
@@ -130,6 +131,7 @@ class Endpoint:
         "consumed",
         "conversation",
         "error",
+        "finished",
         "group",
         "held",
         "index",
@@ -163,6 +165,8 @@ class Endpoint:
         self.queue: list[Entry] = NOTHING
         self.error: Entry | None = None
         self.lane: Lane | None = None
+        self.finished: Finished | None = None
+        """What FIN has finished; None for nearly all."""
         self.changed = False
         """Already in the partition's list of what the view has to learn."""
         self.held = False

@@ -237,7 +237,8 @@ class Owner:
         if not (staging.finished or acks or self.duties or state.ingest_to > self._journaled_to or self._releasing):
             return []
         operations, transactions = staging.merge()
-        operations.rare, self.duties = self.duties, []
+        operations.rare += self.duties
+        self.duties = []
         number = head.number + 1
         release = self._releasing and not staging.finished
         commit = Commit(

@@ -108,3 +108,6 @@ ERROR_CODE_MAX: Final = 2_147_483_647
 
 ERROR_DESCRIPTION_CHARACTERS_MAX: Final = 3_000
 """Description of an Error (behaviour 112)."""
+
+TRANSACTION_RECORDS_MAX: Final = 10_000
+"""Begins, sends and ends of one client transaction: one record makes no more outputs than this."""

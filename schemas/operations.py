@@ -15,10 +15,19 @@ class Prune(NamedTuple):
     """Milliseconds since 1970, by the partition's time."""
 
 
-Rare = Prune
+class Finish(NamedTuple):
+    """FIN of a handler: nothing more comes from this side of the conversation (protocol.md section 6)."""
 
-_NAMES: Final[dict[type, str]] = {Prune: "konverse.Prune"}
-_FROM_AVRO: Final[dict[str, Any]] = {"konverse.Prune": lambda value: Prune(**value)}
+    endpoint: int
+
+
+Rare = Prune | Finish
+
+_NAMES: Final[dict[type, str]] = {Prune: "konverse.Prune", Finish: "konverse.Finish"}
+_FROM_AVRO: Final[dict[str, Any]] = {
+    "konverse.Prune": lambda value: Prune(**value),
+    "konverse.Finish": lambda value: Finish(**value),
+}
 
 
 def rare_to_avro(operation: Rare) -> tuple[str, dict[str, Any]]:

@@ -54,6 +54,8 @@ class BounceReason(IntEnum):
     ENDED = 1
     WRITER_CLOSED = 2
     REFUSED = 3
+    FINISHED = 4
+    """It stands behind the FIN of its own side."""
 
 
 class NoticeReason(IntEnum):
@@ -112,7 +114,13 @@ class WriterClosed(NamedTuple):
     at: Address
 
 
-Detail = End | Bounce | Notice | WriterClosed | None
+class FinAnswer(NamedTuple):
+    """Detail of FIN_ANSWER: how far each writer of the finished direction was received, the latest writers first."""
+
+    received: tuple[tuple[bytes, int], ...] = ()
+
+
+Detail = End | Bounce | Notice | WriterClosed | FinAnswer | None
 
 
 class Suffix(NamedTuple):
@@ -175,10 +183,11 @@ def _detail_to_avro(detail: Detail) -> tuple[str, dict[str, Any]] | None:
     if detail is None:
         return None
     value = detail._asdict()
+    if isinstance(detail, End | FinAnswer):
+        value["received"] = [{"writer": writer, "counter": counter} for writer, counter in detail.received]
     if isinstance(detail, End):
         value["home"] = address_to_avro(detail.home)
-        value["received"] = [{"writer": writer, "counter": counter} for writer, counter in detail.received]
-    else:
+    elif not isinstance(detail, FinAnswer):
         value["at"] = address_to_avro(detail.at)
     if isinstance(detail, Bounce | Notice):
         value["reason"] = detail.reason.name
@@ -189,8 +198,10 @@ def _detail_from_avro(value: tuple[str, dict[str, Any]] | None) -> Detail:
     if value is None:
         return None
     name, fields = value
-    if name == "konverse.End":
+    if "received" in fields:
         received = tuple((item["writer"], item["counter"]) for item in fields["received"])
+        if name == "konverse.FinAnswer":
+            return FinAnswer(received)
         return End(fields["opener"], address_from_avro(fields["home"]), received)
     at = address_from_avro(fields["at"])
     if name == "konverse.Bounce":

@@ -23,6 +23,7 @@ from konverse.schemas.catalog import Queue
 from konverse.schemas.envelope import HEADER
 from konverse.schemas.errors import Unavailable
 from konverse.schemas.identifiers import journal_topic, owner_writer, snapshot_topic
+from konverse.schemas.records import Kind
 
 from .check import Finding, PartitionVerdict, Place, compare, judge
 from .records import Record
@@ -30,6 +31,9 @@ from .shown import Shown, compare_view
 from .starting import Start, starts
 
 DIGEST_BYTES: Final = 16
+
+_TRANSACTION: Final = bytes((Kind.TRANSACTION << 1,))
+"""First byte of its header."""
 
 Views = Mapping[tuple[str, int], Shown]
 
@@ -98,7 +102,7 @@ class Verification:
             place = place._replace(journal_start=0, data_start=0, start=start)
         journal = self._read(extent.journal, place.partition, journal_from, extent.journal_end, progress)
         data = self._read(place.topic, place.partition, data_from, place.data_end, progress)
-        shortened = [record._replace(body=digest(record.body or b"")) for record in data]
+        shortened = [record if _is_whole(record) else record._replace(body=digest(record.body or b"")) for record in data]
         shown = views.get((place.topic, place.partition))
         if shown is not None and shown.journal_offset < journal_from - 1:
             shown = None  # it shows how things stood before
@@ -153,6 +157,11 @@ class Verification:
             raise Unavailable(
                 f"{topic}/{partition} was truncated while it was read, before offset {end}. Verify again"
             ) from None
+
+
+def _is_whole(record: Record) -> bool:
+    """A client's transaction: what it does stands in its body."""
+    return record.header is not None and record.header[:1] == _TRANSACTION
 
 
 def _record(message: Message) -> Record:

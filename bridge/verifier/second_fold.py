@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from konverse.schemas.journal import SYSTEM_BITS, TOOK_ERROR, Commit
-from konverse.schemas.operations import Prune
+from konverse.schemas.operations import Finish, Prune
 from konverse.schemas.records import Envelope, Kind, Role
 
 from .journals import Judged
 from .records import LogRecord
 from .second_ingest import hear
+from .second_paths import second_finish
 from .second_state import Facts, Key, Said, SecondState, Side
 
 
@@ -47,6 +48,7 @@ class SecondFold(SecondState):
             if counter > len(self.outputs.get(address, ())):
                 self.problem(f"I8: commit {commit.number} acknowledges output {counter} that was never made")
             self.acknowledged[address] = max(known, counter)
+        self.let_go()
         operations = commit.operations
         for conversation, begin in operations.begins:
             self.create((int(Role.INITIATOR), conversation), self.writer, begin.target, 0)
@@ -106,6 +108,7 @@ def as_said(envelope: Envelope, body: bytes, order: int) -> Said:
         envelope.suffix.message_type,
         b"" if envelope.kind in (Kind.END, Kind.ERROR) else body,
         envelope.suffix.detail or None,  # type: ignore[arg-type]  # owners send these details only
+        envelope.suffix.origin,
     )
 
 
@@ -113,4 +116,4 @@ def _prune(state: SecondState, operation: Prune) -> None:
     state.floor_ms = max(state.floor_ms, operation.floor_ms)
 
 
-_RARE: Final[dict[type, Callable[[SecondState, Any], None]]] = {Prune: _prune}
+_RARE: Final[dict[type, Callable[[SecondState, Any], None]]] = {Prune: _prune, Finish: second_finish}

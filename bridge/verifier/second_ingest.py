@@ -7,7 +7,8 @@ from konverse.schemas.envelope import decode
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.records import Bounce, BounceReason, End, Envelope, Kind, Role
 
-from .records import LogRecord
+from .records import LogRecord, Record
+from .second_paths import expand, hear_finished
 from .second_state import Heard, Said, SecondState
 
 
@@ -44,7 +45,7 @@ def _judge(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
             begin = envelope.suffix.begin
             key = (int(Role.INITIATOR), envelope.conversation)
             if begin is not None and key not in state.living:
-                state.create(key, envelope.writer, begin.target, -1)
+                state.create(key, envelope.suffix.origin or envelope.writer, begin.target, -1)
         case Kind.END_CALL:
             side = state.living.get((int(envelope.role), envelope.conversation))
             if side is not None and not side.ended:
@@ -58,6 +59,10 @@ def _judge(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
                 state.mailbox[detail.writer, detail.at, detail.counter] = detail.reason
         case Kind.CLOSE_WRITER:
             _close(state, envelope.conversation)
+        case Kind.FIN | Kind.FIN_ANSWER:
+            hear_finished(state, envelope)
+        case Kind.TRANSACTION:
+            expand(state, envelope, record)
         case _:
             return "unknown kind"
     return "control"
@@ -71,16 +76,21 @@ def _message(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
         if not envelope.flags & 1 or begin is None or role is Role.INITIATOR:
             state.too_late.append((envelope.writer, envelope.counter, envelope.conversation))
             return _bounce(state, envelope, record, BounceReason.NO_ENDPOINT)
-        if state.tombstones.get(envelope.conversation) == envelope.writer:
+        opener = envelope.suffix.origin or envelope.writer
+        if opener in state.closed:
+            return _bounce(state, envelope, record, BounceReason.WRITER_CLOSED)
+        if state.tombstones.get(envelope.conversation) == opener:
             del state.tombstones[envelope.conversation]
             return _bounce(state, envelope, record, BounceReason.ENDED, "tombstone")
-        state.create(key, envelope.writer, begin.home, 0)
+        state.create(key, opener, begin.home, 0)
     side = state.living[key]
     if side.ended:
         return "discarded"
     if side.peer_ended or side.peer_failed:
         state.too_late.append((envelope.writer, envelope.counter, envelope.conversation))
         return _bounce(state, envelope, record, BounceReason.ENDED)
+    if side.peer_finished:
+        return _bounce(state, envelope, record, BounceReason.FINISHED)
     side.talked = True
     misnumbered = envelope.sequence not in (-1, len(side.heard))
     state.tally["misnumbered"] += misnumbered
@@ -134,6 +144,9 @@ def _close(state: SecondState, writer: bytes) -> None:
 def _answer_closed(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
     if envelope.kind is Kind.MESSAGE:
         return _bounce(state, envelope, record, BounceReason.WRITER_CLOSED)
+    if envelope.kind is Kind.TRANSACTION:
+        whole = Record(record.offset, record.header, state.brief(record.body or b""), record.timestamp_ms)
+        return _bounce(state, envelope, whole, BounceReason.WRITER_CLOSED, "whole")
     begin = envelope.suffix.begin
     if envelope.kind is Kind.BEGIN and begin is not None:
         answer = End(envelope.writer, begin.home)
@@ -148,9 +161,9 @@ def _bounce(state: SecondState, envelope: Envelope, record: LogRecord, reason: B
     suffix = envelope.suffix
     home = suffix.home or (suffix.begin.home if suffix.begin else None)
     if home is not None:
-        detail = Bounce(suffix.origin or envelope.writer, envelope.counter, state.address, reason)
+        detail = Bounce(envelope.writer, envelope.counter, state.address, reason)
         state.say(home, Said(
             state.order, Kind.BOUNCE, 1 - envelope.role, envelope.conversation, -1, suffix.message_type,
-            record.body or b"", detail,
+            record.body or b"", detail, suffix.origin,
         ))  # fmt: skip
     return f"bounced {why or reason.name}"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from konverse.schemas.catalog import END_DIALOG, ERROR
 from konverse.schemas.identifiers import Address
-from konverse.schemas.records import Bounce, BounceReason, End, Kind, Role
+from konverse.schemas.records import Bounce, BounceReason, End, FinAnswer, Kind, Role
 
 Key = tuple[int, bytes]
 """One side of a conversation: role and conversation."""
@@ -41,7 +42,22 @@ class Said(NamedTuple):
     sequence: int
     type: str
     body: bytes
-    detail: End | Bounce | None
+    detail: End | Bounce | FinAnswer | None
+    origin: bytes | None = None
+    """The session for which the owner sends."""
+
+
+NOT_YET: Final = sys.maxsize
+"""In place of the order of an output that may not leave yet."""
+
+
+class SecondGate(NamedTuple):
+    """The outputs to an address from `first` on wait until another one has `needs` outputs."""
+
+    to: Address
+    first: int
+    behind: Address
+    needs: int
 
 
 @dataclass(slots=True)
@@ -66,6 +82,11 @@ class Side:
     ended_by_session: bool = False
     peer_ended: bool = False
     peer_failed: bool = False
+    finished: bool = False
+    """A handler of this side said FIN."""
+    peer_finished: bool = False
+    answer: tuple[tuple[bytes, int], ...] | None = None
+    """What the peer said of this side's FIN."""
 
     @property
     def gone(self) -> bool:
@@ -119,6 +140,7 @@ class SecondState:
         self.tally: dict[str, int] = dict.fromkeys(TALLIED, 0)
         self.problems: list[str] = []
         self.order = 0
+        self.gates: list[SecondGate] = []
 
     @property
     def name(self) -> str:
@@ -155,8 +177,27 @@ class SecondState:
             self.refused_for_ever.add(side.key)
 
     def say(self, address: Address, said: Said) -> None:
-        """An output."""
+        """An output; it may leave now, or when those have arrived that it was put behind."""
+        if any(gate.to == address for gate in self.gates):
+            said = said._replace(order=NOT_YET)
         self.outputs.setdefault(address, []).append(said)
+
+    def hold(self, to: Address, behind: Address) -> None:
+        """What is said to one address from here on leaves after everything that was said to the other."""
+        said = len(self.outputs.get(behind, ()))
+        if to != behind and self.acknowledged.get(behind, 0) < said:
+            self.gates.append(SecondGate(to, len(self.outputs.get(to, ())), behind, said))
+
+    def let_go(self) -> None:
+        """Outputs may leave whose others have arrived, as the journal says by now."""
+        opened = [gate for gate in self.gates if self.acknowledged.get(gate.behind, 0) >= gate.needs]
+        self.gates = [gate for gate in self.gates if gate not in opened]
+        for gate in opened:
+            said = self.outputs.get(gate.to, [])
+            end = min((left.first for left in self.gates if left.to == gate.to), default=len(said))
+            for at in range(gate.first, end):
+                if said[at].order == NOT_YET:
+                    said[at] = said[at]._replace(order=self.order)
 
     def create(self, key: Key, opener: bytes, peer_at: Address, numbering: int) -> None:
         """A side lives from here on."""
