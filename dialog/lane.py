@@ -201,7 +201,8 @@ class SessionDialog:
     @property
     def blocked(self) -> bool:
         """A send has to wait for a transaction."""
-        return self.pending > 0 and self.state is DialogState.OPEN and self.waiting_end is None and not self.finished
+        sending = self.state in (DialogState.BEGINNING, DialogState.OPEN)
+        return self.pending > 0 and sending and self.waiting_end is None and not self.finished
 
     def reopen(self) -> None:
         """See whether messages need no further thought."""

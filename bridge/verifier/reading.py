@@ -102,7 +102,7 @@ class Verification:
             place = place._replace(journal_start=0, data_start=0, start=start)
         journal = self._read(extent.journal, place.partition, journal_from, extent.journal_end, progress)
         data = self._read(place.topic, place.partition, data_from, place.data_end, progress)
-        shortened = [record if _is_whole(record) else record._replace(body=digest(record.body or b"")) for record in data]
+        shortened = [_shortened(record) for record in data]
         shown = views.get((place.topic, place.partition))
         if shown is not None and shown.journal_offset < journal_from - 1:
             shown = None  # it shows how things stood before
@@ -159,9 +159,11 @@ class Verification:
             ) from None
 
 
-def _is_whole(record: Record) -> bool:
-    """A client's transaction: what it does stands in its body."""
-    return record.header is not None and record.header[:1] == _TRANSACTION
+def _shortened(record: Record) -> Record:
+    """With a digest for a body; of a client's transaction the body is needed."""
+    if record.header is not None and record.header[:1] == _TRANSACTION:
+        return record
+    return record._replace(body=digest(record.body or b""))
 
 
 def _record(message: Message) -> Record:

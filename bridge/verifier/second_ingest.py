@@ -74,11 +74,11 @@ def _message(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
     begin = envelope.suffix.begin
     if key not in state.living:
         if not envelope.flags & 1 or begin is None or role is Role.INITIATOR:
-            state.too_late.append((envelope.writer, envelope.counter, envelope.conversation))
+            state.too_late.append((envelope.suffix.origin or envelope.writer, envelope.counter, envelope.conversation))
             return _bounce(state, envelope, record, BounceReason.NO_ENDPOINT)
         opener = envelope.suffix.origin or envelope.writer
         if opener in state.closed:
-            return _bounce(state, envelope, record, BounceReason.WRITER_CLOSED)
+            return _bounce(state, envelope, record, BounceReason.WRITER_CLOSED, "opener")
         if state.tombstones.get(envelope.conversation) == opener:
             del state.tombstones[envelope.conversation]
             return _bounce(state, envelope, record, BounceReason.ENDED, "tombstone")
@@ -87,7 +87,7 @@ def _message(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
     if side.ended:
         return "discarded"
     if side.peer_ended or side.peer_failed:
-        state.too_late.append((envelope.writer, envelope.counter, envelope.conversation))
+        state.too_late.append((envelope.suffix.origin or envelope.writer, envelope.counter, envelope.conversation))
         return _bounce(state, envelope, record, BounceReason.ENDED)
     if side.peer_finished:
         return _bounce(state, envelope, record, BounceReason.FINISHED)
@@ -161,6 +161,7 @@ def _bounce(state: SecondState, envelope: Envelope, record: LogRecord, reason: B
     suffix = envelope.suffix
     home = suffix.home or (suffix.begin.home if suffix.begin else None)
     if home is not None:
+        state.sent_back.append((envelope.writer, envelope.counter))
         detail = Bounce(envelope.writer, envelope.counter, state.address, reason)
         state.say(home, Said(
             state.order, Kind.BOUNCE, 1 - envelope.role, envelope.conversation, -1, suffix.message_type,

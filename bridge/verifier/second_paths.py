@@ -32,8 +32,10 @@ def hear_finished(state: SecondState, envelope: Envelope) -> None:
     if envelope.kind is Kind.FIN_ANSWER:
         if side is not None and isinstance(detail, FinAnswer):
             side.answer = detail.received
+            state.tally["FIN answered"] += 1
         return
     heard: list[tuple[bytes, int]] = []
+    state.tally["FIN of nobody" if side is None else "FIN"] += 1
     if side is not None:
         side.peer_finished = True
         heard = [*reversed(side.voices.items())][:END_WRITERS_MAX]
@@ -67,6 +69,7 @@ def expand(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
             state.order, kind, int(Role.INITIATOR), dialog.conversation, sequence, suffix.message_type,
             state.brief(body or b""), None, session,
         ))  # fmt: skip
+    state.tally["transaction"] += 1
     for step, output in zip(transaction.steps, said, strict=True):
         begin = transaction.dialogs[step.dialog].begin
         if output.kind is Kind.MESSAGE and output.sequence == 0:

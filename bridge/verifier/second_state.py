@@ -18,7 +18,10 @@ Facts = tuple[str, int, int, int, int, bool]
 """How a side stands: state, number of its next output, accepted, consumed, unread, whether an Error waits."""
 
 
-TALLIED: Final = ("duplicate", "gap", "foreign", "malformed", "misnumbered", "Error overtook")
+TALLIED: Final = (
+    "duplicate", "gap", "foreign", "malformed", "misnumbered", "Error overtook",
+    "FIN", "FIN of nobody", "FIN answered", "transaction", "gated",
+)  # fmt: skip
 
 
 class Heard(NamedTuple):
@@ -136,6 +139,8 @@ class SecondState:
         self.acknowledged: dict[Address, int] = {}
         self.tombstones: dict[bytes, bytes] = {}
         self.refused_for_ever: set[Key] = set()
+        self.sent_back: list[tuple[bytes, int]] = []
+        """Writer and counter of what went back to a mailbox."""
         self.mailbox: dict[tuple[bytes, Address, int], BounceReason] = {}
         self.tally: dict[str, int] = dict.fromkeys(TALLIED, 0)
         self.problems: list[str] = []
@@ -180,6 +185,7 @@ class SecondState:
         """An output; it may leave now, or when those have arrived that it was put behind."""
         if any(gate.to == address for gate in self.gates):
             said = said._replace(order=NOT_YET)
+            self.tally["gated"] += 1
         self.outputs.setdefault(address, []).append(said)
 
     def hold(self, to: Address, behind: Address) -> None:

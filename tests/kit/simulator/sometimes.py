@@ -74,6 +74,20 @@ PATHS: Final = {
     "nothing staged": "time alone made an owner commit",
     "view compared": "a write to the view was compared with a fold of the logs",
     "state compared": "an owner's live state was compared with a fold of the logs",
+    "FIN": "a side learnt that nothing more comes from its peer",
+    "FIN of nobody": "a FIN met no endpoint, and was answered all the same",
+    "FIN answered": "a side learnt how far it was received before its FIN",
+    "bounced, finished": "a message came back because it stood behind a FIN",
+    "transaction": "a session's transaction was expanded into outputs",
+    "transaction of several dialogs": "a session did something on several dialogs at once",
+    "transaction waited": "a transaction waited until what was sent directly counts",
+    "transaction arrived": "a session learnt that the outputs of a transaction are there, and went on",
+    "transaction dropped": "an application dropped a transaction",
+    "transaction refused": "a transaction of a closed writer came back whole",
+    "gated": "an output waited until another destination had everything",
+    "closed opener": "a FIRST that an owner sent for a closed session was refused",
+    "session crashed in a transaction": "a session died with a transaction that was not written",
+    "session crashed behind a transaction": "a session died with a transaction that was written",
 }
 """Name of each path, and what it means."""
 

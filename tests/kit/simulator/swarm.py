@@ -71,6 +71,12 @@ class Swarm:
     """Rate of replies of an initiator's handler: a second writer in that direction."""
     sessions_end: bool
     """Initiators' handlers leave it to the session to end a dialog whose peer has ended."""
+    transmitting: int
+    """Rate of sessions that make transactions."""
+    transacting: int
+    """Rate at which such a session makes one instead of something else."""
+    finishing: int
+    """Rate of saying that nothing more comes on a dialog, by sessions and handlers."""
 
 
 def draw(choices: Choices) -> Swarm:
@@ -133,4 +139,7 @@ def draw(choices: Choices) -> Swarm:
         leaving=rate(300),
         answering=rate(400, 600),
         sessions_end=choices.chance(300),
+        transmitting=(0, 1_000, 500)[choose(3)],
+        transacting=(300, 800, 60)[choose(3)],
+        finishing=rate(150, 500),
     )
