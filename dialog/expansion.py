@@ -53,11 +53,8 @@ def _steps(data: bytes, session: bytes) -> Iterator[tuple[TransactionDialog, Ste
 
 
 def _suffix(dialog: TransactionDialog, step: Step, session: bytes) -> Suffix:
-    match step.kind:
-        case Kind.BEGIN:
-            return Suffix(begin=dialog.begin, origin=session)
-        case Kind.END_CALL:
-            return Suffix(END_DIALOG, origin=session)
-        case _ if step.is_first:
-            return Suffix(step.message_type, begin=dialog.begin, origin=session)
+    if step.kind is Kind.END_CALL:
+        return Suffix(END_DIALOG, origin=session)
+    if step.kind is Kind.BEGIN or step.is_first:
+        return Suffix(step.message_type, begin=dialog.begin, origin=session)
     return Suffix(step.message_type, home=dialog.begin.home, origin=session)

@@ -122,7 +122,8 @@ class Staging:
         touched = {
             *transaction.received,
             *(sends[0] for sends in transaction.sends),
-            *(end.endpoint for end in (*transaction.ends, *transaction.finishes)),
+            *(end.endpoint for end in transaction.ends),
+            *(finish.endpoint for finish in transaction.finishes),
         }
         for member in transaction.locked or transaction.members:
             if member.index in touched:

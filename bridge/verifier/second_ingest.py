@@ -94,7 +94,8 @@ def _message(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
     side.talked = True
     misnumbered = envelope.sequence not in (-1, len(side.heard))
     state.tally["misnumbered"] += misnumbered
-    if misnumbered and len({envelope.writer, *side.voices}) == 1:
+    side.speakers.add(envelope.suffix.origin or envelope.writer)
+    if misnumbered and len(side.speakers) == 1:
         state.problem(f"I5: number {envelope.sequence} was accepted as {len(side.heard)} at {record.offset}")
     side.voices[envelope.writer] = envelope.counter
     side.heard.append(
@@ -161,7 +162,7 @@ def _bounce(state: SecondState, envelope: Envelope, record: LogRecord, reason: B
     suffix = envelope.suffix
     home = suffix.home or (suffix.begin.home if suffix.begin else None)
     if home is not None:
-        state.sent_back.append((envelope.writer, envelope.counter))
+        state.sent_back.append((envelope.writer, envelope.counter, suffix.origin or envelope.writer, reason))
         detail = Bounce(envelope.writer, envelope.counter, state.address, reason)
         state.say(home, Said(
             state.order, Kind.BOUNCE, 1 - envelope.role, envelope.conversation, -1, suffix.message_type,

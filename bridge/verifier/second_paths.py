@@ -57,7 +57,7 @@ def expand(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
         dialog = transaction.dialogs[number]
         opens = kind is Kind.BEGIN or (kind is Kind.MESSAGE and sequence == 0)
         suffix = Suffix(
-            {Kind.BEGIN: "", Kind.END_CALL: END_DIALOG}.get(kind, name),
+            END_DIALOG if kind is Kind.END_CALL else name,
             home=None if opens or kind is Kind.END_CALL else dialog.begin.home,
             begin=dialog.begin if opens else None,
             origin=session,

@@ -80,6 +80,8 @@ class Side:
     error: Heard | None = None
     voices: dict[bytes, int] = field(default_factory=dict)
     """Writer -> highest counter that was accepted."""
+    speakers: set[bytes] = field(default_factory=set)
+    """The sessions and owners that were accepted; what an owner sends for a session is the session's."""
     talked: bool = False
     ended: bool = False
     ended_by_session: bool = False
@@ -139,8 +141,8 @@ class SecondState:
         self.acknowledged: dict[Address, int] = {}
         self.tombstones: dict[bytes, bytes] = {}
         self.refused_for_ever: set[Key] = set()
-        self.sent_back: list[tuple[bytes, int]] = []
-        """Writer and counter of what went back to a mailbox."""
+        self.sent_back: list[tuple[bytes, int, bytes, BounceReason]] = []
+        """Writer and counter of what went back to a mailbox, the session whose it is, and why."""
         self.mailbox: dict[tuple[bytes, Address, int], BounceReason] = {}
         self.tally: dict[str, int] = dict.fromkeys(TALLIED, 0)
         self.problems: list[str] = []

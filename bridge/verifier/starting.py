@@ -125,6 +125,7 @@ def _sides(value: dict[str, Any], writers: list[bytes], streams: list[Any]) -> I
         side.talked = state != "SO"
         side.ended, side.peer_ended, side.peer_failed = state == "DO", state == "DI", state == "ER"
         side.voices = {writers[writer]: last for writer, last in reversed([*islice(lanes, count)])}
+        side.speakers = set(side.voices)
         side.heard = [PAST] * received
         known = finished.get(place)
         if known is not None:

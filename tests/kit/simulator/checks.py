@@ -17,7 +17,7 @@ from konverse.schemas.identifiers import Address
 from konverse.schemas.records import Kind, Role
 
 from .failure import SimulationFailure
-from .paths import check_finished, check_order, check_transactions
+from .paths import check_finished, check_half_closed, check_order, check_transactions
 from .places import Place
 from .sending import Plan
 from .world import World
@@ -268,6 +268,7 @@ def _sends(world: World, references: dict[Address, SecondFold]) -> Iterator[str]
         for plan in session.plans:
             if not session.shut_out:
                 yield from _end_was_last(references, session.session.writer, plan)
+                yield from check_half_closed(references, plan)
             side = _side(references[plan.dialog.target.address], Role.TARGET, plan.dialog.conversation)
             if side is None:
                 continue

@@ -10,9 +10,10 @@ from konverse.dialog.partition import Partition
 from konverse.schemas.envelope import decode
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Address
-from konverse.schemas.records import Kind
+from konverse.schemas.records import BounceReason, Kind, Role
 
 from .sending import Plan
+from .transacting import Tried
 from .world import World
 
 
@@ -47,9 +48,29 @@ def check_transactions(world: World, references: dict[Address, SecondFold]) -> I
         if refused and arrived:
             yield f"torn: {arrived} of a transaction arrived that was refused"
         world.sometimes.happened("transaction refused", refused)
+        if refused:
+            yield from _nothing_follows(references, tried)
+    yield from _sent_back(world, references)
+
+
+def _nothing_follows(references: dict[Address, SecondFold], tried: Tried) -> Iterator[str]:
+    """What was sent on its dialogs after a transaction that was refused is not received either."""
+    for plan, sent in tried.sent_before.items():
+        side = next((s for s in references[plan.dialog.target.address].sides
+                     if s.key == (int(Role.TARGET), plan.dialog.conversation)), None)  # fmt: skip
+        later = set(plan.sent[sent:])
+        if side is not None and any(heard.body in later for heard in side.heard):
+            yield f"I20: {plan.dialog.conversation.hex()} received what was sent behind a refused transaction"
+
+
+def _sent_back(world: World, references: dict[Address, SecondFold]) -> Iterator[str]:
+    """What comes back reaches a mailbox; because a session is closed it does so only when somebody has closed it."""
+    shut_out = {session.session.writer for session in world.sessions if session.shut_out}
     boxes = {key for reference in references.values() for key in reference.mailbox}
     for address, reference in references.items():
-        for sender, counter in reference.sent_back:
+        for sender, counter, session, reason in reference.sent_back:
+            if reason is BounceReason.WRITER_CLOSED and session in world.clients - shut_out:
+                yield f"I6: {address} refused what {session.hex()} had sent before it closed itself"
             if (sender, address, counter) not in boxes:
                 yield f"I6: what {sender.hex()} sent to {address} under {counter} came back and reached no mailbox"
 
@@ -65,6 +86,18 @@ def _bodies(world: World, address: Address) -> set[bytes | None]:
         if envelope.kind is Kind.MESSAGE:
             found.add(record.body)
     return found
+
+
+def check_half_closed(references: dict[Address, SecondFold], plan: Plan) -> Iterator[str]:
+    """A target has heard of the FIN before it heard of the END that its session called later."""
+    conversation = plan.dialog.conversation
+    home, target = (
+        next((side for side in references[address].sides if side.key == (role, conversation)), None)
+        for role, address in ((0, plan.dialog.begin.home), (1, plan.dialog.begin.target))
+    )
+    said = plan.finished and plan.sent and home is not None and home.ended_by_session
+    if said and target is not None and not target.peer_finished:
+        yield f"I9: {conversation.hex()} was finished, then ended, and its target never heard of the first"
 
 
 def check_order(plan: Plan, side: Side, *, shut_out: bool) -> Iterator[str]:

@@ -25,6 +25,8 @@ class Tried:
         """The transmission partition."""
         self.sends: list[tuple[Address, bytes]] = []
         """Target and body of every message in it."""
+        self.sent_before: dict[Plan, int] = {}
+        """Messages that were sent on each dialog before it, by whatever path."""
         self.committed = False
 
 
@@ -113,6 +115,7 @@ class Transacting:
         world.sometimes.happened("transaction of several dialogs", len(transaction.dialogs) > 1)
         process.plans += begun
         process.dialogs_left -= len(begun)
+        tried.sent_before = {plan: len(plan.sent) for plan in process.plans if plan.dialog in transaction.dialogs}
         for plan, body in sent:
             plan.sent.append(body)
             plan.left -= 1
