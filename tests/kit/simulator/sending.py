@@ -323,5 +323,8 @@ class SessionProcess:
 
     @property
     def addresses(self) -> list[Address]:
-        """Partitions that it may have written to."""
+        """Partitions that it may have written to; sometimes the transmission partition alone."""
+        place = self._transacting.place
+        if place is not None and self.world.choices.chance(300):
+            return [place.address]
         return list(self.session.lanes)

@@ -68,7 +68,14 @@ class Transacting:
         begun: list[Plan] = []
         over: list[Plan] = []
         finished: list[Plan] = []
-        for _ in range(1 + world.choices.choose(STEPS_MAX)):
+        if process.may_begin and world.choices.chance(200):  # a whole dialog at once
+            plan = self._begin(transaction)
+            body = b"m%d" % world.new_message()
+            transaction.send(plan.dialog, "t", body)
+            transaction.end(plan.dialog)
+            tried.sends.append((plan.dialog.begin.target, body))
+            sent, begun, over = [(plan, body)], [plan], [plan]
+        for _ in range(world.choices.choose(STEPS_MAX + 1)):
             plans = [plan for plan in (*process.plans, *begun) if not plan.over and plan not in over]
             which = world.choices.choose(4)
             try:
