@@ -14,7 +14,7 @@ from .partition import Partition
 
 def refuse_closed(state: Partition, envelope: Envelope, record: Record) -> None:
     """A record of a closed writer is answered once and never accepted."""
-    if envelope.kind is Kind.MESSAGE:
+    if envelope.kind in (Kind.MESSAGE, Kind.TRANSACTION):
         bounce(state, envelope, record, BounceReason.WRITER_CLOSED)
     elif envelope.kind is Kind.BEGIN and envelope.suffix.begin is not None:
         begin = envelope.suffix.begin
@@ -32,8 +32,8 @@ def bounce(state: Partition, envelope: Envelope, record: Record, reason: BounceR
         state.statistics.undeliverable += 1
         return
     stream = state.stream_to(home)
-    detail = Bounce(envelope.suffix.origin or envelope.writer, envelope.counter, state.address, reason)
-    suffix = encode_suffix(Suffix(envelope.suffix.message_type, detail=detail))
+    detail = Bounce(envelope.writer, envelope.counter, state.address, reason)
+    suffix = encode_suffix(Suffix(envelope.suffix.message_type, origin=envelope.suffix.origin, detail=detail))
     prefix = stream.head(Kind.BOUNCE, other(envelope.role)) + envelope.conversation
     stream.push(Run(prefix, envelope.conversation, NO_SEQUENCE, suffix, [record[0]]))
 
@@ -48,6 +48,11 @@ def hear_bounce(state: Partition, _offset: int, _header: bytes, envelope: Envelo
 def hear_close_writer(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:
     """CLOSE_WRITER: the conversation field names the writer that sends nothing more."""
     state.close_writer(envelope.conversation)
+
+
+def opener_of(envelope: Envelope) -> bytes:
+    """The session that opens a conversation by this BEGIN or FIRST, also when an owner sends it for the session."""
+    return envelope.suffix.origin or envelope.writer
 
 
 def home_of(envelope: Envelope) -> Address | None:

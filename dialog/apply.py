@@ -12,13 +12,14 @@ from typing import Any, Final
 from konverse.schemas.envelope import encode_suffix, type_suffix
 from konverse.schemas.errors import PartitionHalted
 from konverse.schemas.journal import SYSTEM_BITS, TOOK_ERROR, Commit, Operations
-from konverse.schemas.operations import Abandon, Attempt, Prune, Resume, Skip, Suspend, Try
+from konverse.schemas.operations import Abandon, Attempt, Finish, Prune, Resume, Skip, Suspend, Try
 from konverse.schemas.records import FIRST, NO_SEQUENCE, Kind, Suffix
 from konverse.schemas.system_messages import error_body
 
 from .attempts import came_back, count_attempt, resume, skip, suspend, try_groups
 from .endings import end_endpoint
 from .endpoint import NOTHING, Endpoint, bytes_of
+from .finishing import finish
 from .judging import abandon
 from .messages import create_initiator
 from .outbox import Run
@@ -137,4 +138,5 @@ _RARE: Final[dict[type, Callable[[Partition, Any], None]]] = {
     Resume: resume,
     Skip: skip,
     Abandon: abandon,
+    Finish: finish,
 }

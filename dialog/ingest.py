@@ -17,6 +17,8 @@ from konverse.schemas.varint import LOW_MASK
 from .answers import hear_bounce, hear_close_writer, refuse_closed
 from .endings import hear_end, hear_end_call
 from .endpoint import Record, Stamp, Writer
+from .expansion import hear_transaction
+from .finishing import hear_fin, hear_fin_answer
 from .judging import hear_batch, hear_veto
 from .messages import hear_begin, hear_message
 from .partition import Partition
@@ -134,6 +136,9 @@ _HANDLERS: Final[dict[Kind, _Handler]] = {
     Kind.BATCH: hear_batch,
     Kind.DECISION: hear_decision,
     Kind.VETO: hear_veto,
+    Kind.FIN: hear_fin,
+    Kind.FIN_ANSWER: hear_fin_answer,
+    Kind.TRANSACTION: hear_transaction,
 }
 
 assert CONVERSATION_AT + 16 == PREFIX_BYTES

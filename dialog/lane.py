@@ -31,6 +31,8 @@ class Single(NamedTuple):
 class DialogState(Enum):
     """Where a session stands with a dialog that it began."""
 
+    STAGED = "staged"
+    """Begun in a transaction that was not committed yet."""
     BEGINNING = "beginning"
     OPEN = "open"
     ENDING = "ending"
@@ -153,11 +155,13 @@ class SessionDialog:
         "begin",
         "begun_at",
         "conversation",
+        "finished",
         "held",
         "home",
         "key",
         "last",
         "open",
+        "pending",
         "prefix",
         "sent",
         "state",
@@ -187,8 +191,23 @@ class SessionDialog:
         """Of each message type that was sent; dialogs with the same contract and home share it."""
         self.waiting_end: bytes | None = None
         """Body of the END call that waits for the sends; b"" for a plain end."""
+        self.finished = False
+        """FIN was called."""
+        self.pending = 0
+        """Transactions with this dialog whose outputs may not have arrived: nothing is sent directly meanwhile."""
         self.prefix = head(Kind.MESSAGE, 0, Role.INITIATOR, target.address.tag, writer) + conversation
         """Of the header of every message but the first."""
+
+    @property
+    def blocked(self) -> bool:
+        """A send has to wait for a transaction."""
+        sending = self.state in (DialogState.BEGINNING, DialogState.OPEN)
+        return self.pending > 0 and sending and self.waiting_end is None and not self.finished
+
+    def reopen(self) -> None:
+        """See whether messages need no further thought."""
+        ready = self.state is DialogState.OPEN and self.waiting_end is None
+        self.open = bool(self.sent) and ready and not (self.finished or self.pending)
 
     def stage(self, message_type: str, body: bytes) -> bytes:
         """The header of the next message of an `open` dialog."""

@@ -18,12 +18,15 @@ from typing import Final, NamedTuple
 
 from konverse.schemas.catalog import END_DIALOG
 from konverse.schemas.envelope import encode_suffix, head
-from konverse.schemas.errors import BodyTooLarge, ConversationEnded, QueueFull
+from konverse.schemas.errors import BodyTooLarge, ConversationEnded, InvalidState, QueueFull
 from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import BODY_BYTES_MAX
-from konverse.schemas.records import FIRST, Begin, Kind, Role, Suffix
+from konverse.schemas.records import FIRST, NO_SEQUENCE, Begin, Kind, Role, Suffix
 
+from .finishing import fin_suffix
 from .lane import DialogState, Handed, Lane, SessionDialog, Single, weight_of
+from .partition import Partition
+from .transacting import Transaction, Transactions
 
 
 class Hand(NamedTuple):
@@ -44,6 +47,7 @@ class Session:
         self._beginning: deque[SessionDialog] = deque()
         self._ending: deque[SessionDialog] = deque()
         self.closing = False
+        self.transactions = Transactions(self)
 
     # ------------------------------------------------------------------------------------------------------- calls
 
@@ -58,13 +62,17 @@ class Session:
         home = self._lane(begin.home)
         if home.full:
             raise QueueFull(f"{len(home.origins)} records to {home.address.topic} wait for Kafka; try again")
-        dialog = SessionDialog(conversation, begin, self.writer, home, self._lane(begin.target))
+        dialog = self.propose(conversation, begin)
         self.dialogs[conversation] = dialog
         dialog.begun_at = home.next
         prefix = head(Kind.BEGIN, 0, Role.INITIATOR, begin.home.tag, self.writer) + conversation
         home.put(Single(prefix, -1, dialog.key), encode_suffix(Suffix(begin=begin)), None)
         self._beginning.append(dialog)
         return dialog, self._hand(home)
+
+    def propose(self, conversation: bytes, begin: Begin) -> SessionDialog:
+        """A dialog of which nothing was written."""
+        return SessionDialog(conversation, begin, self.writer, self._lane(begin.home), self._lane(begin.target))
 
     def send(self, dialog: SessionDialog, message_type: str, body: bytes) -> list[Hand]:
         """SEND: held until BEGIN counts, else one record for the target (the driver's hot path does this inline)."""
@@ -78,18 +86,60 @@ class Session:
 
     def check(self, dialog: SessionDialog, body: bytes) -> None:
         """Raise what forbids a send: ConversationEnded, BodyTooLarge, QueueFull; nothing was written then."""
-        if dialog.state is DialogState.ENDED or dialog.waiting_end is not None:
-            raise ConversationEnded(f"the dialog was ended; begin a new one to send to {dialog.begin.to_service}")
+        self.check_open(dialog)
         if len(body) > BODY_BYTES_MAX:
             raise BodyTooLarge(f"the body has {len(body)} bytes; at most {BODY_BYTES_MAX} fit into one message")
         if dialog.target.full:
             waiting = len(dialog.target.origins) + len(dialog.held)
             raise QueueFull(f"{waiting} records to {dialog.target.address.topic} wait for Kafka; try again")
+        self._check_path(dialog)
+
+    @staticmethod
+    def check_open(dialog: SessionDialog, *, ends: bool = False) -> None:
+        """Raise ConversationEnded when nothing may be sent on the dialog, or it may not be ended (again)."""
+        if dialog.state is DialogState.STAGED:
+            raise InvalidState("the dialog was begun in a transaction that has not been committed; use it inside of it")
+        if dialog.waiting_end is not None or (dialog.state is DialogState.ENDED and not ends):
+            raise ConversationEnded(f"the dialog was ended; begin a new one to send to {dialog.begin.to_service}")
+        if dialog.finished and not ends:
+            raise ConversationEnded(f"the dialog was finished; begin a new one to send to {dialog.begin.to_service}")
+
+    @staticmethod
+    def _check_path(dialog: SessionDialog) -> None:
+        if dialog.blocked:
+            raise QueueFull("a transaction with this dialog has not arrived yet; try again")
+
+    def finish(self, dialog: SessionDialog) -> list[Hand]:
+        """FIN behind what was sent: nothing more is; a second one changes nothing. QueueFull as for a send."""
+        if dialog.finished:
+            return []
+        self.check_open(dialog)
+        self._check_path(dialog)
+        dialog.finished, dialog.open = True, False
+        if dialog.state is DialogState.BEGINNING or not dialog.sent:
+            return []  # behind what is held; and of nothing nobody is told
+        self._fin(dialog)
+        return self._hand(dialog.target)
+
+    def commit(self, transaction: Transaction) -> list[Hand]:
+        """The steps of a transaction happen together, when what was sent on its dialogs before counts."""
+        self.transactions.commit(transaction)
+        return self._release()
+
+    def transmit_to(self, address: Address) -> None:
+        """The transmission partition of this session, named once."""
+        self.transactions.lane = self.transactions.lane or self._lane(address)
+
+    def transmitted(self, state: Partition) -> list[Hand]:
+        """News from the transmission partition: its state, as its journal says it is."""
+        return self._release() if self.transactions.hear(state) else []
 
     def end(self, dialog: SessionDialog, error_body: bytes = b"") -> list[Hand]:
         """END CONVERSATION: to home, when all sends count; a second END changes nothing."""
         if dialog.waiting_end is not None:
             return []
+        if dialog.state is DialogState.STAGED:
+            self.check_open(dialog)
         dialog.waiting_end = error_body
         dialog.open = False
         if dialog.state is DialogState.OPEN:
@@ -107,7 +157,7 @@ class Session:
 
     def close(self) -> list[Hand]:
         """A clean end of the session: tell every destination that this writer sends nothing more. When all counts."""
-        assert self.idle, "a session closes when everything counts"
+        assert self.may_close, "a session closes when everything counts"
         self.closing = True
         hands: list[Hand] = []
         for lane in self.lanes.values():
@@ -159,9 +209,10 @@ class Session:
         """A destination is parked."""
         return any(lane.parked for lane in self.lanes.values())
 
-    @staticmethod
-    def acknowledged(dialog: SessionDialog) -> Callable[[], bool]:
+    def acknowledged(self, dialog: SessionDialog) -> Callable[[], bool]:
         """Tells, whenever it is asked, whether everything that was sent on the dialog before this call counts."""
+        if dialog.pending:
+            return self.transactions.acknowledged(dialog)
         sent, lane = dialog.target.next, dialog.target
         if dialog.held:
             return lambda: not dialog.held and dialog.last < lane.window.acked
@@ -170,7 +221,13 @@ class Session:
     @property
     def idle(self) -> bool:
         """Nothing waits, for Kafka or for an earlier record."""
-        return not self._beginning and not self._ending and not any(lane.origins for lane in self.lanes.values())
+        waits = self._beginning or self._ending or self.transactions.waiting
+        return not waits and not any(lane.origins for lane in self.lanes.values())
+
+    @property
+    def may_close(self) -> bool:
+        """Idle, and what transactions send has arrived: no destination will see more of this session."""
+        return self.idle and not self.transactions.flying
 
     @property
     def messages_waiting(self) -> int:
@@ -182,7 +239,7 @@ class Session:
     @property
     def gated(self) -> bool:
         """Something waits for records before it to count."""
-        return bool(self._beginning or self._ending)
+        return bool(self._beginning or self._ending or self.transactions.waiting)
 
     # ---------------------------------------------------------------------------------------------------- inside
 
@@ -198,8 +255,14 @@ class Session:
                 dialog.last = dialog.target.next - 1
                 touched[dialog.target.address] = dialog.target
             dialog.held.clear()
+            if dialog.finished and dialog.sent:
+                self._fin(dialog)
+                dialog.last = dialog.target.next - 1
+                touched[dialog.target.address] = dialog.target
         for dialog in list(self._ending):
             if dialog.begun_at >= dialog.home.window.acked or dialog.last >= dialog.target.window.acked:
+                continue
+            if dialog.pending:
                 continue
             self._ending.remove(dialog)
             error_body = dialog.waiting_end
@@ -208,6 +271,9 @@ class Session:
             touched[dialog.home.address] = dialog.home
             dialog.state = DialogState.ENDED
             self.dialogs.pop(dialog.conversation, None)
+        transmission = self.transactions.release()
+        if transmission is not None:
+            touched[transmission.address] = transmission
         hands: list[Hand] = []
         for lane in touched.values():
             hands += self._hand(lane)
@@ -218,9 +284,13 @@ class Session:
             dialog.stage(message_type, body)
             return
         dialog.sent = 1
-        dialog.open = dialog.state is DialogState.OPEN and dialog.waiting_end is None
+        dialog.reopen()
         prefix = head(Kind.MESSAGE, FIRST, Role.INITIATOR, dialog.begin.target.tag, self.writer) + dialog.conversation
         dialog.target.put(Single(prefix, 0, dialog.key), encode_suffix(Suffix(message_type, begin=dialog.begin)), body)
+
+    def _fin(self, dialog: SessionDialog) -> None:
+        prefix = head(Kind.FIN, 0, Role.INITIATOR, dialog.begin.target.tag, self.writer) + dialog.conversation
+        dialog.target.put(Single(prefix, NO_SEQUENCE, dialog.key), fin_suffix(dialog.begin.home), None)
 
     def _lane(self, address: Address) -> Lane:
         lane = self.lanes.get(address)

@@ -28,6 +28,7 @@ from konverse.schemas.snapshot import BASE, ENDPOINTS, OUTPUTS, PENDING, WAITING
 
 from .batches_snapshot import base_of, pending_rows, restore_batches, restore_rows
 from .endpoint import NOTHING, Endpoint, Entry, Group, Lane, Stamp, Terms, Writer
+from .finishing import Finished
 from .outbox import Gate, Run, Stream
 from .partition import Partition, Statistics
 from .states import State
@@ -57,6 +58,7 @@ class _Row(NamedTuple):
     lanes: list[tuple[int, int]]
     queue: list[Entry]
     error: Entry | None
+    finished: Finished | None
 
 
 class Freeze:
@@ -105,6 +107,7 @@ class Freeze:
             [(self._writers[lane.writer], lane.last) for lane in endpoint.lanes()],
             endpoint.queue.copy() if endpoint.queue else NOTHING,
             endpoint.error,
+            endpoint.finished,
         )
 
     def pieces(self) -> Iterator[bytes]:
@@ -215,7 +218,14 @@ def _endpoints(rows: Sequence[_Row]) -> bytes:
         "lanes": pack("I", map(len, lanes)),
         "lane_writers": pack("I", [writer for writer, _ in joined]),
         "lane_lasts": pack("q", [last for _, last in joined]),
+        "finished": [_finished(row.place, row.finished) for row in rows if row.finished is not None],
     })  # fmt: skip
+
+
+def _finished(place: int, finished: Finished) -> dict[str, Any]:
+    own, peer, answer = finished
+    received = None if answer is None else [{"writer": writer, "counter": counter} for writer, counter in answer]
+    return {"place": place, "own": own, "peer": peer, "answer": received}
 
 
 def _waiting(row: _Row) -> Iterator[dict[str, Any]]:
@@ -321,6 +331,12 @@ def _restore_endpoints(
             lane = endpoint.lane = Lane(b"", writers[writer], endpoint)
             lane.last = last
         state.table[place] = state.sides[role][conversation] = endpoint
+    for item in value["finished"]:
+        finished = state.table[item["place"]]
+        assert finished is not None
+        received = item["answer"]
+        answer = None if received is None else tuple((one["writer"], one["counter"]) for one in received)
+        finished.finished = Finished(item["own"], item["peer"], answer)
 
 
 def _restore_waiting(state: Partition, entries: list[dict[str, Any]]) -> None:

@@ -144,3 +144,5 @@ VETO_ENTRIES_MAX: Final = 10_000
 
 QUERY_ENTRIES_MAX: Final = 100_000
 """Queries whose highest decided batch is remembered: for ever where they are judged. A new checkpoint is a new one."""
+TRANSACTION_RECORDS_MAX: Final = 10_000
+"""Begins, sends and ends of one client transaction: one record makes no more outputs than this."""

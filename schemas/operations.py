@@ -59,9 +59,15 @@ class Abandon(NamedTuple):
     """Partitions that may hold its messages."""
 
 
-Rare = Prune | Attempt | Try | Suspend | Resume | Skip | Abandon
+class Finish(NamedTuple):
+    """FIN of a handler: nothing more comes from this side of the conversation (protocol.md section 6)."""
 
-_KINDS: Final[tuple[type[Rare], ...]] = (Prune, Attempt, Try, Suspend, Resume, Skip, Abandon)
+    endpoint: int
+
+
+Rare = Prune | Attempt | Try | Suspend | Resume | Skip | Abandon | Finish
+
+_KINDS: Final[tuple[type[Rare], ...]] = (Prune, Attempt, Try, Suspend, Resume, Skip, Abandon, Finish)
 _NAMES: Final[dict[type, str]] = {kind: f"konverse.{kind.__name__}" for kind in _KINDS}
 _FROM_AVRO: Final[dict[str, Any]] = {name: lambda value, kind=kind: kind(**value) for kind, name in _NAMES.items()} | {
     "konverse.Abandon": lambda value: Abandon(

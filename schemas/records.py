@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
@@ -56,6 +57,8 @@ class BounceReason(IntEnum):
     ENDED = 1
     WRITER_CLOSED = 2
     REFUSED = 3
+    FINISHED = 4
+    """It stands behind the FIN of its own side."""
 
 
 class NoticeReason(IntEnum):
@@ -145,7 +148,13 @@ class Veto(NamedTuple):
     at: Address
 
 
-Detail = End | Bounce | Notice | WriterClosed | Pending | Decision | Veto | None
+class FinAnswer(NamedTuple):
+    """Detail of FIN_ANSWER: how far each writer of the finished direction was received, the latest writers first."""
+
+    received: tuple[tuple[bytes, int], ...] = ()
+
+
+Detail = End | Bounce | Notice | WriterClosed | Pending | Decision | Veto | FinAnswer | None
 
 
 class Suffix(NamedTuple):
@@ -207,38 +216,41 @@ def begin_from_avro(value: dict[str, Any]) -> Begin:
 def _detail_to_avro(detail: Detail) -> tuple[str, dict[str, Any]] | None:
     if detail is None:
         return None
-    value = detail._asdict()
-    if isinstance(detail, End):
-        value["home"] = address_to_avro(detail.home)
-        value["received"] = [{"writer": writer, "counter": counter} for writer, counter in detail.received]
-    elif isinstance(detail, Pending):
-        value["judge"] = address_to_avro(detail.judge)
-    elif not isinstance(detail, Decision):
-        value["at"] = address_to_avro(detail.at)
-    if isinstance(detail, Bounce | Notice):
-        value["reason"] = detail.reason.name
+    value: dict[str, Any] = {name: _field_to_avro(field) for name, field in detail._asdict().items()}
     return f"konverse.{type(detail).__name__}", value
+
+
+def _field_to_avro(field: Any) -> Any:
+    if isinstance(field, Address):
+        return address_to_avro(field)
+    if isinstance(field, BounceReason | NoticeReason):
+        return field.name
+    if isinstance(field, tuple):
+        return [{"writer": writer, "counter": counter} for writer, counter in field]
+    return field
 
 
 def _detail_from_avro(value: tuple[str, dict[str, Any]] | None) -> Detail:
     if value is None:
         return None
     name, fields = value
-    if name == "konverse.End":
-        received = tuple((item["writer"], item["counter"]) for item in fields["received"])
-        return End(fields["opener"], address_from_avro(fields["home"]), received)
-    if name == "konverse.Pending":
-        return Pending(**{**fields, "judge": address_from_avro(fields["judge"])})
-    if name == "konverse.Decision":
-        return Decision(**fields)
-    at = address_from_avro(fields["at"])
-    if name == "konverse.Veto":
-        return Veto(**{**fields, "at": at})
-    if name == "konverse.Bounce":
-        return Bounce(fields["writer"], fields["counter"], at, BounceReason[fields["reason"]])
-    if name == "konverse.Notice":
-        return Notice(fields["writer"], fields["next"], at, NoticeReason[fields["reason"]])
-    return WriterClosed(fields["writer"], fields["closed_at"], at)
+    detail: Detail = _DETAILS[name](**{
+        field: _FIELDS[field](item) if field in _FIELDS else item for field, item in fields.items()
+    })  # fmt: skip
+    return detail
+
+
+_FIELDS: Final[dict[str, Callable[[Any], Any]]] = {
+    "home": address_from_avro,
+    "at": address_from_avro,
+    "judge": address_from_avro,
+    "reason": lambda name: (BounceReason if name in BounceReason.__members__ else NoticeReason)[name],
+    "received": lambda items: tuple((item["writer"], item["counter"]) for item in items),
+}
+_DETAILS: Final[dict[str, Any]] = {
+    f"konverse.{kind.__name__}": kind
+    for kind in (End, Bounce, Notice, WriterClosed, Pending, Decision, Veto, FinAnswer)
+}
 
 
 def suffix_to_avro(suffix: Suffix) -> dict[str, Any]:

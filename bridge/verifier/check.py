@@ -16,7 +16,7 @@ from konverse.schemas.records import Envelope
 from .journals import JournalJudge
 from .records import LogRecord
 from .second_fold import SecondFold, as_said
-from .second_state import Facts, Key
+from .second_state import NOT_YET, Facts, Key
 from .starting import UNKNOWN, Start, begin_at
 
 KINDS: Final = {
@@ -30,6 +30,7 @@ KINDS: Final = {
     "lost": "lost",
     "cut": "cut log",
     "view": "wrong view",
+    "I20": "overtaken",
 }
 """What a finding says is wrong, by the invariant of protocol.md section 10 that it refutes."""
 
@@ -228,6 +229,10 @@ def _said(place: Place, source: SecondFold, offset: int, envelope: Envelope, bod
             yield Finding("I8", place.name, text)
         return
     expected = said[envelope.counter]
+    if expected.order == NOT_YET and offset < place.certain_to:
+        text = f"offset {offset} holds output {envelope.counter} of {source.name} before others that it has to follow"
+        yield Finding("I20", place.name, text)
+        return
     if expected is not UNKNOWN and as_said(envelope, body, expected.order) != expected:
         text = f"offset {offset} holds output {envelope.counter} of {source.name}, and its commit says otherwise"
         yield Finding("I8", place.name, text)

@@ -23,6 +23,7 @@ from konverse.schemas.catalog import Queue
 from konverse.schemas.envelope import HEADER
 from konverse.schemas.errors import Unavailable
 from konverse.schemas.identifiers import journal_topic, owner_writer, snapshot_topic
+from konverse.schemas.records import Kind
 
 from .check import Finding, PartitionVerdict, Place, compare, judge
 from .records import Record
@@ -32,7 +33,7 @@ from .starting import Start, starts
 
 DIGEST_BYTES: Final = 16
 
-_KINDS_READ: Final = {bytes((kind << 1,)) for kind in WHOLE}
+_KINDS_READ: Final = {bytes((kind << 1,)) for kind in (*WHOLE, Kind.TRANSACTION)}
 """How the headers of records begin whose bodies are read."""
 
 Views = Mapping[tuple[str, int], Shown]

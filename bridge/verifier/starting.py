@@ -23,7 +23,7 @@ from .journals import JournalJudge
 from .records import LogRecord
 from .second_batches import WHOLE, restore_batches, restore_row
 from .second_fold import SecondFold, as_said
-from .second_state import Heard, Said, Side
+from .second_state import NOT_YET, Heard, Said, SecondGate, Side
 
 PAST: Final = Heard(-1, "", b"", b"", -1, Kind.MESSAGE)
 """A message from before the snapshot."""
@@ -88,6 +88,11 @@ def begin_at(start: Start, fold: SecondFold, judge: JournalJudge) -> dict[bytes,
             _say_again(fold, streams[value["stream"]], value["runs"])
     _begin_groups(fold, base)
     _begin_past(fold, base)
+    for address, stream in zip(streams, base["streams"], strict=True):
+        said = fold.outputs[address]
+        for gate in stream["gates"]:
+            fold.gates.append(SecondGate(address, gate["counter"], address_from_avro(gate["to"]), gate["after"]))
+            said[gate["counter"] :] = [output._replace(order=NOT_YET) for output in said[gate["counter"] :]]
     return {writer: len(counters) for writer, counters in fold.accepted.items()}
 
 
@@ -140,6 +145,7 @@ def _begin_past(fold: SecondFold, base: dict[str, Any]) -> None:
 def _sides(value: dict[str, Any], writers: list[bytes], streams: list[Any]) -> Iterator[tuple[Side, int]]:
     """The endpoints of a section, each with the number of its messages that were consumed."""
     lanes = zip(unpack("I", value["lane_writers"]), unpack("q", value["lane_lasts"]), strict=True)
+    finished = {item["place"]: item for item in value["finished"]}
     for place, conversation, opener, role, code, stream, received, consumed, sent, count in zip(
         unpack("Q", value["places"]), identifiers(value["conversations"]), identifiers(value["openers"]),
         value["roles"], value["states"], unpack("I", value["streams"]), unpack("Q", value["received"]),
@@ -150,7 +156,13 @@ def _sides(value: dict[str, Any], writers: list[bytes], streams: list[Any]) -> I
         side.talked = state != "SO"
         side.ended, side.peer_ended, side.peer_failed = state == "DO", state == "DI", state == "ER"
         side.voices = {writers[writer]: last for writer, last in reversed([*islice(lanes, count)])}
+        side.speakers = set(side.voices)
         side.heard = [PAST] * received
+        known = finished.get(place)
+        if known is not None:
+            received_far = known["answer"]
+            side.finished, side.peer_finished = known["own"], known["peer"]
+            side.answer = received_far and tuple((one["writer"], one["counter"]) for one in received_far)
         yield side, consumed
 
 

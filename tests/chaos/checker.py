@@ -53,6 +53,7 @@ BY_RULE: Final = {
     "lost": LOST,
     "cut": BROKEN,
     "view": DIVERGENCE,
+    "I20": REORDER,
 }
 """What a finding of the verifier is called here."""
 

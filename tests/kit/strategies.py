@@ -13,7 +13,7 @@ from konverse.schemas.catalog import CatalogObject, Change, Contract, MessageTyp
 from konverse.schemas.identifiers import Address
 from konverse.schemas.journal import Claim, Commit, EndOperation, Operations, Part
 from konverse.schemas.limits import COMMIT_PARTS_MAX
-from konverse.schemas.operations import Prune, Rare
+from konverse.schemas.operations import Finish, Prune, Rare
 from konverse.schemas.records import (
     Begin,
     Bounce,
@@ -21,6 +21,7 @@ from konverse.schemas.records import (
     Detail,
     End,
     Envelope,
+    FinAnswer,
     Kind,
     Notice,
     NoticeReason,
@@ -89,6 +90,7 @@ details: Final[st.SearchStrategy[Detail]] = st.one_of(
     st.builds(Bounce, writer=identifiers, counter=counters, at=addresses, reason=st.sampled_from(BounceReason)),
     st.builds(Notice, writer=identifiers, next=counters, at=addresses, reason=st.sampled_from(NoticeReason)),
     st.builds(WriterClosed, writer=identifiers, closed_at=counters, at=addresses),
+    st.builds(FinAnswer, received=st.lists(st.tuples(identifiers, counters), max_size=4).map(tuple)),
 )
 
 suffixes: Final = st.builds(
@@ -137,7 +139,7 @@ parts: Final = st.integers(1, COMMIT_PARTS_MAX).flatmap(
 )
 
 
-rare: Final[st.SearchStrategy[Rare]] = st.one_of(st.builds(Prune, counters))
+rare: Final[st.SearchStrategy[Rare]] = st.one_of(st.builds(Prune, counters), st.builds(Finish, counters))
 
 
 @st.composite

@@ -194,12 +194,14 @@ class Reference:
         self.next: dict[bytes, int] = {}
         self.closed: set[bytes] = set()
         self.ended_by: dict[Place, set[str]] = {}
+        self.finished: set[Place] = set()
         self.tombstones: dict[bytes, bytes] = {}
         self.queues: dict[Place, list[str]] = {}
         self.received: dict[Place, int] = {}
 
     def open(self, role: Role, conversation: bytes, received: int = 0) -> None:
         self.ended_by[role, conversation] = set()
+        self.finished.discard((role, conversation))
         self.queues[role, conversation] = []
         self.received[role, conversation] = received
 
@@ -228,6 +230,8 @@ class Reference:
                 self.tombstones = {c: w for c, w in self.tombstones.items() if w != envelope.conversation}
             case Kind.END | Kind.ERROR if isinstance(envelope.suffix.detail, End):
                 self._peer_end(theirs, envelope, envelope.suffix.detail.opener)
+            case Kind.FIN if theirs in self.ended_by:
+                self.finished.add(theirs)
             case Kind.END_CALL if mine in self.ended_by and "us" not in self.ended_by[mine]:
                 self.queues[mine].clear()
                 self._end(mine, "us")
@@ -240,7 +244,7 @@ class Reference:
                 del self.tombstones[place[1]]
                 return
             self.open(*place)
-        if self.ended_by.get(place) == set():
+        if self.ended_by.get(place) == set() and place not in self.finished:
             self._queue(place, envelope)
 
     def _peer_end(self, place: Place, envelope: Envelope, opener: bytes) -> None:

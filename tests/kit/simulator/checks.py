@@ -18,6 +18,7 @@ from konverse.schemas.records import Kind, Role
 
 from .batch_checks import check_batches
 from .failure import SimulationFailure
+from .paths import check_finished, check_half_closed, check_order, check_transactions
 from .places import Place
 from .sending import Plan
 from .world import World
@@ -73,6 +74,7 @@ def _problems(world: World, references: dict[Address, SecondFold]) -> Iterator[s
     yield from _sends(world, references)
     yield from _ended_dialogs(world, references)
     yield from check_batches(world, references)
+    yield from check_transactions(world, references)
 
 
 # ----------------------------------------------------------------------------------------------------- I1, I2, I3
@@ -110,6 +112,7 @@ def _folds(world: World, place: Place, reference: SecondFold) -> Iterator[str]:
     expected_writers = {w: (len(c), reference.closed.get(w)) for w, c in reference.accepted.items()}
     if writers != expected_writers:
         yield f"I4: {place.name}: the product knows writers {writers}, the reference {expected_writers}"
+    yield from check_finished(place.name, state, reference)
     if state.tombstones != reference.tombstones:
         yield f"I9: {place.name}: tombstones differ"
     if {key: value[0].reason for key, value in state.mailbox.items()} != reference.mailbox:
@@ -264,7 +267,7 @@ def _handlers(world: World, references: dict[Address, SecondFold]) -> Iterator[s
         said: dict[tuple[int, bytes], list[bytes]] = {}
         for outputs in reference.outputs.values():
             for output in outputs:
-                if output.kind is Kind.MESSAGE:
+                if output.kind is Kind.MESSAGE and output.origin is None:
                     said.setdefault((output.role, output.conversation), []).append(output.body)
         if said != replies:
             yield f"I8: {place.name}: handlers of commits that count sent {replies}, the journal says {said}"
@@ -292,12 +295,11 @@ def _sends(world: World, references: dict[Address, SecondFold]) -> Iterator[str]
         for plan in session.plans:
             if not session.shut_out:
                 yield from _end_was_last(references, session.session.writer, plan)
+                yield from check_half_closed(references, plan)
             side = _side(references[plan.dialog.target.address], Role.TARGET, plan.dialog.conversation)
             if side is None:
                 continue
-            bodies = [heard.body for heard in side.heard if heard.writer == session.session.writer]
-            if bodies != plan.sent[: len(bodies)]:
-                yield f"I20: {plan.dialog.conversation.hex()} received {bodies}, {plan.sent} were sent"
+            yield from check_order(plan, side, shut_out=session.shut_out)
 
 
 def _end_was_last(references: dict[Address, SecondFold], writer: bytes, plan: Plan) -> Iterator[str]:
@@ -342,6 +344,10 @@ def _count(world: World, references: dict[Address, SecondFold]) -> None:
                 happened("bounced, writer closed")
             elif verdict == "bounced tombstone":
                 happened("bounced, tombstone")
+            elif verdict == "bounced opener":
+                happened("closed opener")
+            elif verdict == "bounced FINISHED":
+                happened("bounced, finished")
             elif verdict == "refused BEGIN":
                 happened("refused BEGIN")
             elif verdict == "discarded":

@@ -8,6 +8,7 @@ from konverse.schemas.identifiers import Address
 
 from .handlers import Work
 from .kafka import Payload
+from .transacting import Tried
 
 
 @dataclass(slots=True)
@@ -18,6 +19,8 @@ class History:
     """Writer, address and counter of every record that a session handed over."""
     acknowledged: dict[tuple[bytes, Address], int] = field(default_factory=dict)
     """Writer and address -> counter below which the session counts everything as acknowledged."""
+    transactions: list[tuple[bytes, Tried]] = field(default_factory=list)
+    """Every transaction of a session, with its writer."""
     works: list[Work] = field(default_factory=list)
     """Every execution of a handler; its place is its nonce."""
     committed: dict[tuple[str, bytes, int], list[Work]] = field(default_factory=dict)

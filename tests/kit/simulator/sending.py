@@ -18,6 +18,7 @@ from .failure import SimulationFailure
 from .kafka import Payload
 from .places import Place
 from .producing import IdempotentProducer, LooseProducer, Producer, abandon
+from .transacting import Transacting
 
 if TYPE_CHECKING:
     from .world import World
@@ -33,7 +34,7 @@ CALM_STEPS_MAX: Final = 400
 class Plan:
     """What the application wants with one dialog."""
 
-    __slots__ = ("dialog", "home", "left", "over", "seen", "sent")
+    __slots__ = ("dialog", "finished", "home", "left", "over", "seen", "sent")
 
     def __init__(self, dialog: SessionDialog, home: Place, left: int) -> None:
         self.dialog = dialog
@@ -44,6 +45,8 @@ class Plan:
         """Bodies, in the order of the calls."""
         self.over = False
         """END was called."""
+        self.finished = False
+        """FIN was called."""
         self.seen = False
         """Its endpoint was seen at home."""
 
@@ -68,11 +71,12 @@ class SessionProcess:
         self.closed = False
         self.shut_out = False
         """Somebody closed its writer at some partition."""
-        self._dialogs_left = world.swarm.dialogs
+        self.dialogs_left = world.swarm.dialogs
         self._club = world.choices.pick(world.clubs) if world.clubs else None
         self._loose = world.choices.chance(world.swarm.loose)
         self._producer = self._new_producer()
         self._stalled = 0
+        self._transacting = Transacting(self)
 
     # ----------------------------------------------------------------------------------------------------- a step
 
@@ -88,15 +92,20 @@ class SessionProcess:
         else:
             sending = [plan for plan in self.plans if not plan.over]
             swarm = self.world.swarm
-            may_begin = self._dialogs_left and len(sending) < swarm.open_dialogs
-            if may_begin and (not self.plans or self.world.choices.chance(swarm.beginning)):
+            if self._transacting.wanted and (sending or self.dialogs_left):
+                actions += (self._transacting.transact, self._transacting.transact)
+            if self.session.transactions.flying:
+                actions.append(self._transacting.hear)
+            if self.may_begin and (not self.plans or self.world.choices.chance(swarm.beginning)):
                 actions.append(self._begin)
             if sending:
                 actions += (self._send, self._send, self._hear_news)
                 done = not all(plan.left for plan in sending)
                 if self.world.choices.chance(swarm.closing if done else swarm.ending):
                     actions.append(self._end)
-            if not self._dialogs_left and not sending and self.session.idle:
+                if self.world.choices.chance(swarm.finishing):
+                    actions.append(self._finish)
+            if not self.dialogs_left and not sending and self.session.may_close:
                 actions.append(self._close)
         if actions:
             actions[self.world.choices.choose(len(actions))]()
@@ -104,29 +113,55 @@ class SessionProcess:
 
     def crash(self) -> None:
         """The process dies; what it had sent lives on."""
+        transactions = self.session.transactions
         self.world.sometimes.happened("session crashed")
+        self.world.sometimes.happened("session crashed in a transaction", bool(transactions.waiting))
+        self.world.sometimes.happened("session crashed behind a transaction", bool(transactions.flying))
         abandon(self._producer, self.world.choices)
         self.dead = True
 
     # ---------------------------------------------------------------------------------------------- the application
 
     def _begin(self) -> None:
+        self.dialogs_left -= 1
+        conversation, begin, home = self.choose_dialog()
+        try:
+            dialog, hands = self.session.begin(conversation, begin)
+        except QueueFull:
+            self.dialogs_left += 1
+            self.world.sometimes.happened("queue full")
+            return
+        self.plans.append(self.plan_of(dialog, home))
+        self._hand(hands)
+
+    @property
+    def may_begin(self) -> bool:
+        """The application wants another dialog."""
+        sending = [plan for plan in self.plans if not plan.over]
+        return bool(self.dialogs_left) and len(sending) < self.world.swarm.open_dialogs
+
+    def choose_dialog(self) -> tuple[bytes, Begin, Place]:
+        """Id, partners and home of a dialog to begin."""
         world = self.world
-        self._dialogs_left -= 1
         home, target = world.choices.pick(world.places), world.choices.pick(world.places)
         conversation = group = world.identifier(b"conversation")
         if self._club is not None:  # a group lives in one partition
             self._club.group = self._club.group or conversation
             home, group = self._club.home, self._club.group
-        begin = Begin("near", "far", "contract", home.address, target.address, group)
+        return conversation, Begin("near", "far", "contract", home.address, target.address, group), home
+
+    def plan_of(self, dialog: SessionDialog, home: Place) -> Plan:
+        """What the application wants with a dialog that it has begun."""
+        return Plan(dialog, home, self.world.swarm.messages)
+
+    def _finish(self) -> None:
+        plan = self.world.choices.pick([plan for plan in self.plans if not plan.over])
         try:
-            dialog, hands = self.session.begin(conversation, begin)
-        except QueueFull:
-            self._dialogs_left += 1
-            world.sometimes.happened("queue full")
+            self._hand(self.session.finish(plan.dialog))
+        except (ConversationEnded, QueueFull):
             return
-        self.plans.append(Plan(dialog, home, world.swarm.messages))
-        self._hand(hands)
+        plan.finished = True
+        plan.left = 0
 
     def _send(self) -> None:
         world = self.world
@@ -248,6 +283,7 @@ class SessionProcess:
         for _ in range(LIVELY_STEPS if self.world.lively else 0):
             self.step()
         for _ in range(CALM_STEPS_MAX):
+            self._transacting.hear()
             if not self._producer.empty:
                 self._transmit()
             elif self._outstanding:
@@ -264,7 +300,7 @@ class SessionProcess:
                 self._send_rest()
             elif any(not plan.over for plan in self.plans):
                 self._end()
-            elif self.session.idle:
+            elif self.session.may_close:
                 self._close()
             else:
                 break
@@ -287,5 +323,8 @@ class SessionProcess:
 
     @property
     def addresses(self) -> list[Address]:
-        """Partitions that it may have written to."""
+        """Partitions that it may have written to; sometimes the transmission partition alone."""
+        place = self._transacting.place
+        if place is not None and self.world.choices.chance(300):
+            return [place.address]
         return list(self.session.lanes)

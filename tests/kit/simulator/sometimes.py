@@ -104,6 +104,20 @@ PATHS: Final = {
     "resumed": "an operator resumed a group",
     "skipped": "an operator dropped the first message of a conversation",
     "ended by an operator": "an operator ended a conversation",
+    "FIN": "a side learnt that nothing more comes from its peer",
+    "FIN of nobody": "a FIN met no endpoint, and was answered all the same",
+    "FIN answered": "a side learnt how far it was received before its FIN",
+    "bounced, finished": "a message came back because it stood behind a FIN",
+    "transaction": "a session's transaction was expanded into outputs",
+    "transaction of several dialogs": "a session did something on several dialogs at once",
+    "transaction waited": "a transaction waited until what was sent directly counts",
+    "transaction arrived": "a session learnt that the outputs of a transaction are there, and went on",
+    "transaction dropped": "an application dropped a transaction",
+    "transaction refused": "a transaction of a closed writer came back whole",
+    "gated": "an output waited until another destination had everything",
+    "closed opener": "a FIRST that an owner sent for a closed session was refused",
+    "session crashed in a transaction": "a session died with a transaction that was not written",
+    "session crashed behind a transaction": "a session died with a transaction that was written",
 }
 """Name of each path, and what it means."""
 

@@ -82,6 +82,12 @@ class Swarm:
     abandoning: int
     early: int
     """Rate at which a task tries to report before it knows of all its rows."""
+    transmitting: int
+    """Rate of sessions that make transactions."""
+    transacting: int
+    """Rate at which such a session makes one instead of something else."""
+    finishing: int
+    """Rate of saying that nothing more comes on a dialog, by sessions and handlers."""
 
 
 def draw(choices: Choices) -> Swarm:
@@ -151,4 +157,7 @@ def draw(choices: Choices) -> Swarm:
         second_drivers=fault(20),
         abandoning=fault(3, 800),
         early=rate(300),
+        transmitting=(0, 1_000, 500)[choose(3)],
+        transacting=(300, 800, 60)[choose(3)],
+        finishing=rate(150, 500),
     )
