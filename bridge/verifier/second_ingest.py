@@ -198,10 +198,10 @@ _HEARD: Final[dict[Kind, Callable[[SecondState, Envelope, LogRecord], str | None
     Kind.ERROR: _peer_end,
     Kind.BOUNCE: _bounced,
     Kind.CLOSE_WRITER: _close,
-    Kind.BATCH: lambda state, envelope, record: hear_batch(state, envelope, record),
+    Kind.BATCH: hear_batch,
     Kind.VETO: lambda state, envelope, _: hear_veto(state, envelope),
     Kind.DECISION: _decision,
     Kind.FIN: lambda state, envelope, _: hear_finished(state, envelope),
     Kind.FIN_ANSWER: lambda state, envelope, _: hear_finished(state, envelope),
-    Kind.TRANSACTION: lambda state, envelope, record: expand(state, envelope, record),
+    Kind.TRANSACTION: expand,
 }
