@@ -14,8 +14,9 @@ from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.records import Envelope, Kind
 from konverse.schemas.varint import LOW_MASK
 
-from .answers import hear_bounce, hear_close_writer, refuse_closed
-from .endings import hear_end, hear_end_call
+from .answers import hear_close_writer, refuse_closed
+from .bounces import hear_bounce, hear_confirm, hear_redirect
+from .endings import hear_end, hear_end_call, hear_no_peer
 from .endpoint import Record, Stamp, Writer
 from .messages import hear_begin, hear_message
 from .partition import Partition
@@ -123,6 +124,9 @@ _HANDLERS: Final[dict[Kind, _Handler]] = {
     Kind.ERROR: hear_end,
     Kind.BOUNCE: hear_bounce,
     Kind.CLOSE_WRITER: hear_close_writer,
+    Kind.CONFIRM: hear_confirm,
+    Kind.REDIRECT: hear_redirect,
+    Kind.NO_PEER: hear_no_peer,
 }
 
 assert CONVERSATION_AT + 16 == PREFIX_BYTES

@@ -11,12 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from konverse.schemas.identifiers import Address, incarnation_tag, owner_writer
-from konverse.schemas.limits import MAILBOX_ENTRIES_MAX, TOMBSTONES_MAX
-from konverse.schemas.records import Begin, Bounce, Role
+from konverse.schemas.limits import TOMBSTONES_MAX
+from konverse.schemas.records import Begin, Role
 
 from .endpoint import Endpoint, Group, Lane, Terms, Writer
 from .head import LogIdentity
+from .mailbox import Mailbox
 from .outbox import Stream
+from .suffixes import Suffixes
 
 
 @dataclass(slots=True)
@@ -36,6 +38,8 @@ class Statistics:
     """Messages whose sender's number differs from the derived one, which rules."""
     undeliverable: int = 0
     """Answers that had nowhere to go."""
+    strays: int = 0
+    """Records of targets whose initiator does not live here: answered by NO_PEER."""
 
 
 class Partition:
@@ -61,8 +65,10 @@ class Partition:
         self.streams: dict[Address, Stream] = {}
         self.tombstones: dict[bytes, bytes] = {}
         """Conversations that ended before their FIRST came, with their opener (protocol.md section 3, END)."""
-        self.mailbox: dict[tuple[bytes, Address, int], tuple[Bounce, str]] = {}
-        """Bounced records of sessions whose home is here, until their writer confirms."""
+        self.mailbox = Mailbox()
+        """Bounced messages of sessions whose home is here, until they are confirmed or redirected."""
+        self.suffixes = (Suffixes(None), Suffixes(self.address))
+        """Of the messages of initiators and of targets. Not state."""
         self.statistics = Statistics()
         self.unread = 0
         """Messages that wait in the queues of all endpoints: the owner's look-ahead."""
@@ -159,13 +165,6 @@ class Partition:
         if len(self.tombstones) >= TOMBSTONES_MAX:
             del self.tombstones[next(iter(self.tombstones))]
         self.tombstones[conversation] = opener
-
-    def keep_bounce(self, bounce: Bounce, message_type: str) -> None:
-        """Put a bounced record into the mailbox of its writer; when it is full the oldest goes, and is counted."""
-        if len(self.mailbox) >= MAILBOX_ENTRIES_MAX:
-            del self.mailbox[next(iter(self.mailbox))]
-            self.statistics.undeliverable += 1
-        self.mailbox[bounce.writer, bounce.at, bounce.counter] = (bounce, message_type)
 
     def close_writer(self, identifier: bytes) -> int:
         """Close a writer, known or not, and let go of what only it could still do here; returns where it was closed."""

@@ -24,9 +24,10 @@ from konverse.schemas.records import (
     begin_from_avro,
     begin_to_avro,
 )
-from konverse.schemas.snapshot import BASE, ENDPOINTS, OUTPUTS, WAITING, encode_section, sections
+from konverse.schemas.snapshot import BASE, ENDPOINTS, MAILBOX, OUTPUTS, WAITING, encode_section, sections
 
 from .endpoint import NOTHING, Endpoint, Entry, Group, Lane, Stamp, Terms, Writer
+from .mailbox import Bounced
 from .outbox import Run, Stream
 from .partition import Partition, Statistics
 from .states import State
@@ -71,6 +72,7 @@ class Freeze:
         self._streams: dict[Stream, int] = {stream: at for at, stream in enumerate(state.streams.values())}
         self._writers: dict[Writer, int] = {writer: at for at, writer in enumerate(state.writers.values())}
         self._runs = [list(stream.runs) for stream in self._streams]
+        self._mailbox = list(state.mailbox.entries.values())
         self._base = _base(state)
         self.oldest_waiting: int | None = None
         """Lowest offset of a message that waits, among the pieces made so far."""
@@ -119,6 +121,7 @@ class Freeze:
             self._state.on_touch = None
         for at, runs in enumerate(self._runs):
             yield from _pieces_of(OUTPUTS, {"stream": at}, "runs", map(_run, runs), size)
+        yield from _pieces_of(MAILBOX, {}, "entries", map(_bounced, self._mailbox), size)
 
     def _rows(self, first: int, count: int) -> list[_Row]:
         rows: list[_Row] = []
@@ -176,10 +179,6 @@ def _base(state: Partition) -> bytes:
         ],
         "beginning": [{"endpoint": place, "begin": begin_to_avro(begin)} for place, begin in state.beginning.items()],
         "tombstones": b"".join(conversation + opener for conversation, opener in state.tombstones.items()),
-        "mailbox": [
-            {"writer": b.writer, "counter": b.counter, "at": address_to_avro(b.at), "reason": b.reason, "type": name}
-            for b, name in state.mailbox.values()
-        ],
     })  # fmt: skip
 
 
@@ -228,6 +227,21 @@ def _run(run: Run) -> dict[str, Any]:
     return {**run._asdict(), "bodies": list(run.bodies)}
 
 
+def _bounced(bounced: Bounced) -> dict[str, Any]:
+    writer, counter, at, reason = bounced.bounce
+    return {
+        "session": bounced.session,
+        "writer": writer,
+        "counter": counter,
+        "at": address_to_avro(at),
+        "reason": reason,
+        "conversation": bounced.conversation,
+        "sequence": bounced.sequence,
+        "type": bounced.message_type,
+        "body": bounced.body,
+    }
+
+
 # --------------------------------------------------------------------------------------------------- bytes to state
 
 
@@ -241,6 +255,8 @@ def restore(state: Partition, data: bytes) -> None:
             _restore_endpoints(state, value, writers, terms, streams)
         elif name == WAITING:
             _restore_waiting(state, value["entries"])
+        elif name == MAILBOX:
+            _restore_mailbox(state, value["entries"])
         else:
             streams[value["stream"]].runs += [Run(**run) for run in value["runs"]]
     for group in base["groups"]:
@@ -271,10 +287,6 @@ def _restore_base(state: Partition, base: dict[str, Any]) -> tuple[list[Writer],
     state.beginning = {item["endpoint"]: begin_from_avro(item["begin"]) for item in base["beginning"]}
     pairs = identifiers(base["tombstones"])
     state.tombstones = dict(zip(pairs[::2], pairs[1::2], strict=True))
-    for item in base["mailbox"]:
-        at = address_from_avro(item["at"])
-        bounce = Bounce(item["writer"], item["counter"], at, BounceReason(item["reason"]))
-        state.mailbox[bounce.writer, at, bounce.counter] = (bounce, item["type"])
     return list(state.writers.values()), list(state.terms.values()), list(state.streams.values())
 
 
@@ -301,6 +313,15 @@ def _restore_endpoints(
             lane = endpoint.lane = Lane(b"", writers[writer], endpoint)
             lane.last = last
         state.table[place] = state.sides[role][conversation] = endpoint
+
+
+def _restore_mailbox(state: Partition, entries: list[dict[str, Any]]) -> None:
+    for item in entries:
+        at = address_from_avro(item["at"])
+        bounce = Bounce(item["writer"], item["counter"], at, BounceReason(item["reason"]))
+        state.mailbox.keep(
+            Bounced(item["session"], bounce, item["conversation"], item["sequence"], item["type"], item["body"])
+        )
 
 
 def _restore_waiting(state: Partition, entries: list[dict[str, Any]]) -> None:

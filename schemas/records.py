@@ -51,9 +51,13 @@ class BounceReason(IntEnum):
     """Why a message came back."""
 
     NO_ENDPOINT = 0
+    """The conversation does not live at the target: it is over there, or it never came to be."""
     ENDED = 1
+    """It came behind the end of its own side, or a BEGIN came behind it."""
     WRITER_CLOSED = 2
+    """Its session was closed there: it said goodbye, or a successor took over."""
     REFUSED = 3
+    """The target did not permit it. No owner says so yet."""
 
 
 class NoticeReason(IntEnum):
@@ -87,7 +91,10 @@ class End(NamedTuple):
 
 
 class Bounce(NamedTuple):
-    """Detail of BOUNCE: the record (writer, counter) was not accepted at `at`."""
+    """Detail of BOUNCE: the record (writer, counter) was not accepted at `at`.
+
+    Where an owner wrote it for a session, the suffix of the BOUNCE names that as origin.
+    """
 
     writer: bytes
     counter: int
@@ -112,7 +119,15 @@ class WriterClosed(NamedTuple):
     at: Address
 
 
-Detail = End | Bounce | Notice | WriterClosed | None
+class BounceId(NamedTuple):
+    """Detail of CONFIRM and REDIRECT: which bounce, by the record that came back."""
+
+    writer: bytes
+    counter: int
+    at: Address
+
+
+Detail = End | Bounce | Notice | WriterClosed | BounceId | None
 
 
 class Suffix(NamedTuple):
@@ -197,7 +212,9 @@ def _detail_from_avro(value: tuple[str, dict[str, Any]] | None) -> Detail:
         return Bounce(fields["writer"], fields["counter"], at, BounceReason[fields["reason"]])
     if name == "konverse.Notice":
         return Notice(fields["writer"], fields["next"], at, NoticeReason[fields["reason"]])
-    return WriterClosed(fields["writer"], fields["closed_at"], at)
+    if name == "konverse.WriterClosed":
+        return WriterClosed(fields["writer"], fields["closed_at"], at)
+    return BounceId(fields["writer"], fields["counter"], at)
 
 
 def suffix_to_avro(suffix: Suffix) -> dict[str, Any]:

@@ -28,6 +28,10 @@ class LogRecord(Protocol):
     def order(self) -> int:
         """Place among all appends to all logs; 0 where nobody knows."""
 
+    @property
+    def body_bytes(self) -> int:
+        """Size of the value as it stands in the log."""
+
 
 class Record(NamedTuple):
     """A record that was read from Kafka."""
@@ -37,3 +41,4 @@ class Record(NamedTuple):
     body: bytes | None
     timestamp_ms: int
     order: int = 0
+    body_bytes: int = 0

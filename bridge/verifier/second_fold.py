@@ -102,4 +102,5 @@ def as_said(envelope: Envelope, body: bytes, order: int) -> Said:
         envelope.suffix.message_type,
         b"" if envelope.kind in (Kind.END, Kind.ERROR) else body,
         envelope.suffix.detail or None,  # type: ignore[arg-type]  # owners send these details only
+        envelope.suffix.origin,
     )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from konverse.schemas.catalog import END_DIALOG
+from konverse.schemas.catalog import END_DIALOG, ERROR
 from konverse.schemas.envelope import decode
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.records import Bounce, BounceReason, End, Envelope, Kind, Role
+from konverse.schemas.system_messages import NO_PEER_BODY
 
 from .records import LogRecord
-from .second_state import Heard, Said, SecondState
+from .second_mailbox import decide, put
+from .second_state import Heard, Said, SecondState, Side
 
 
 def hear(state: SecondState, record: LogRecord) -> None:
@@ -53,9 +55,11 @@ def _judge(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
         case Kind.END | Kind.ERROR:
             _peer_end(state, envelope, record)
         case Kind.BOUNCE:
-            detail = envelope.suffix.detail
-            if isinstance(detail, Bounce):
-                state.mailbox[detail.writer, detail.at, detail.counter] = detail.reason
+            return put(state, envelope, record)
+        case Kind.CONFIRM | Kind.REDIRECT:
+            return decide(state, envelope)
+        case Kind.NO_PEER:
+            _no_peer(state, envelope, record)
         case Kind.CLOSE_WRITER:
             _close(state, envelope.conversation)
         case _:
@@ -68,7 +72,9 @@ def _message(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
     key = (int(role), envelope.conversation)
     begin = envelope.suffix.begin
     if key not in state.living:
-        if not envelope.flags & 1 or begin is None or role is Role.INITIATOR:
+        if role is Role.INITIATOR:
+            return _stray(state, envelope)
+        if not envelope.flags & 1 or begin is None:
             state.too_late.append((envelope.writer, envelope.counter, envelope.conversation))
             return _bounce(state, envelope, record, BounceReason.NO_ENDPOINT)
         if state.tombstones.get(envelope.conversation) == envelope.writer:
@@ -110,10 +116,34 @@ def _peer_end(state: SecondState, envelope: Envelope, record: LogRecord) -> None
             state.say(detail.home, Said(
                 state.order, Kind.END, int(Role.TARGET), envelope.conversation, -1, END_DIALOG, b"", answer
             ))  # fmt: skip
+        elif envelope.sequence >= 0:
+            _stray(state, envelope)
         return
+    _peer_is_over(state, side, envelope, record, failed=envelope.kind is Kind.ERROR)
+
+
+def _stray(state: SecondState, envelope: Envelope) -> str:
+    """A target's record for an initiator that does not live: NO_PEER."""
+    state.tally["no peer"] += 1
+    to = envelope.suffix.home
+    if to is not None:
+        state.say(to, Said(
+            state.order, Kind.NO_PEER, int(Role.INITIATOR), envelope.conversation, -1, ERROR,
+            state.brief(NO_PEER_BODY), None,
+        ))  # fmt: skip
+    return "no peer"
+
+
+def _no_peer(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
+    side = state.living.get((int(Role.TARGET), envelope.conversation))
+    if side is not None and envelope.role == Role.INITIATOR:
+        state.tally["no peer heard"] += 1
+        _peer_is_over(state, side, envelope, record, failed=True)
+
+
+def _peer_is_over(state: SecondState, side: Side, envelope: Envelope, record: LogRecord, *, failed: bool) -> None:
     if side.peer_ended or side.peer_failed:
         return
-    failed = envelope.kind is Kind.ERROR
     side.peer_failed, side.peer_ended = failed, not failed
     heard = Heard(record.offset, envelope.suffix.message_type, record.body or b"", envelope.writer,
                   envelope.counter, envelope.kind)  # fmt: skip
@@ -147,10 +177,10 @@ def _answer_closed(state: SecondState, envelope: Envelope, record: LogRecord) ->
 def _bounce(state: SecondState, envelope: Envelope, record: LogRecord, reason: BounceReason, why: str = "") -> str:
     suffix = envelope.suffix
     home = suffix.home or (suffix.begin.home if suffix.begin else None)
-    if home is not None:
-        detail = Bounce(suffix.origin or envelope.writer, envelope.counter, state.address, reason)
+    if home is not None and envelope.role == Role.INITIATOR:
+        detail = Bounce(envelope.writer, envelope.counter, state.address, reason)
         state.say(home, Said(
-            state.order, Kind.BOUNCE, 1 - envelope.role, envelope.conversation, -1, suffix.message_type,
-            record.body or b"", detail,
+            state.order, Kind.BOUNCE, 1 - envelope.role, envelope.conversation, envelope.sequence, suffix.message_type,
+            record.body or b"", detail, suffix.origin,
         ))  # fmt: skip
     return f"bounced {why or reason.name}"

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from konverse.schemas.catalog import END_DIALOG, ERROR
 from konverse.schemas.identifiers import Address
-from konverse.schemas.records import Bounce, BounceReason, End, Kind, Role
+from konverse.schemas.records import Bounce, BounceId, BounceReason, End, Kind, Role
 
 Key = tuple[int, bytes]
 """One side of a conversation: role and conversation."""
@@ -17,7 +17,11 @@ Facts = tuple[str, int, int, int, int, bool]
 """How a side stands: state, number of its next output, accepted, consumed, unread, whether an Error waits."""
 
 
-TALLIED: Final = ("duplicate", "gap", "foreign", "malformed", "misnumbered", "Error overtook")
+TALLIED: Final = (
+    "duplicate", "gap", "foreign", "malformed", "misnumbered", "Error overtook", "confirmed", "redirected",
+    "redirected first", "redirected by another", "redirected again", "redirected in vain", "bounce unknown",
+    "bounce of another", "let go", "no peer", "no peer heard",
+)  # fmt: skip
 
 
 class Heard(NamedTuple):
@@ -42,6 +46,34 @@ class Said(NamedTuple):
     type: str
     body: bytes
     detail: End | Bounce | None
+    origin: bytes | None = None
+    """The session for which it was said, or whose message came back."""
+
+
+class Letter(NamedTuple):
+    """A message that came back to its home."""
+
+    session: bytes
+    conversation: bytes
+    sequence: int
+    reason: BounceReason
+    type: str
+    body: bytes
+    weight: int
+    """Bytes of the body as it was."""
+
+
+class Fate(NamedTuple):
+    """How a message left the mailbox."""
+
+    how: str
+    """"confirmed", "redirected" or "let go"."""
+    conversation: bytes = b""
+    """To which it was redirected."""
+    to: Address | None = None
+    """Where the redirected message must come to stand,"""
+    counter: int = -1
+    """as this output."""
 
 
 @dataclass(slots=True)
@@ -114,7 +146,10 @@ class SecondState:
         self.acknowledged: dict[Address, int] = {}
         self.tombstones: dict[bytes, bytes] = {}
         self.refused_for_ever: set[Key] = set()
-        self.mailbox: dict[tuple[bytes, Address, int], BounceReason] = {}
+        self.mailbox: dict[BounceId, Letter] = {}
+        self.mailbox_bytes = 0
+        self.fates: dict[BounceId, Fate] = {}
+        """Of the messages that were in the mailbox."""
         self.tally: dict[str, int] = dict.fromkeys(TALLIED, 0)
         self.problems: list[str] = []
         self.order = 0

@@ -73,6 +73,17 @@ PATHS: Final = {
     "view lost": "the view was lost and written again",
     "nothing staged": "time alone made an owner commit",
     "view compared": "a write to the view was compared with a fold of the logs",
+    "confirmed": "a session confirmed a bounce, and its mailbox forgot it",
+    "redirected": "a bounced message was moved to the outbox, toward another dialog",
+    "redirected first": "and opened that dialog",
+    "redirected by another": "a successor redirected what came back to a session that was closed",
+    "redirected again": "a redirected message came back, and was redirected once more",
+    "redirected in vain": "a REDIRECT named a dialog that had ended, and its bounce stayed",
+    "bounce unknown": "a CONFIRM or REDIRECT named a bounce that was gone",
+    "bounce of another": "somebody named a bounce of a session that was not closed",
+    "let go": "a mailbox was full, and the oldest bounce went",
+    "no peer": "a target spoke to an initiator that does not live, and NO_PEER answered",
+    "no peer heard": "a target learnt that its initiator does not live",
     "state compared": "an owner's live state was compared with a fold of the logs",
 }
 """Name of each path, and what it means."""
