@@ -19,6 +19,7 @@ from konverse.schemas.records import Kind, Role
 from .failure import SimulationFailure
 from .places import Place
 from .sending import Plan
+from .verdicts import every_message
 from .world import World
 
 
@@ -69,6 +70,7 @@ def _problems(world: World, references: dict[Address, SecondFold]) -> Iterator[s
     yield from _handlers(world, references)
     yield from _sends(world, references)
     yield from _ended_dialogs(world, references)
+    yield from every_message(world, references)
 
 
 # ----------------------------------------------------------------------------------------------------- I1, I2, I3
@@ -262,7 +264,7 @@ def _sends(world: World, references: dict[Address, SecondFold]) -> Iterator[str]
         if taken < acknowledged:
             yield f"I6: {acknowledged} records of {writer.hex()} to {address} were acknowledged, {taken} arrived"
     for address, reference in references.items():
-        for (writer, counter), verdict in reference.verdicts.items():
+        for writer, counter in reference.verdicts:
             if writer in world.clients and (writer, address, counter) not in history.handed:
                 yield f"I6: {address} took a record {counter} that {writer.hex()} never sent"
     for session in world.sessions:
@@ -273,7 +275,7 @@ def _sends(world: World, references: dict[Address, SecondFold]) -> Iterator[str]
             if side is None:
                 continue
             bodies = [heard.body for heard in side.heard if heard.writer == session.session.writer]
-            if bodies != plan.sent[: len(bodies)]:
+            if not plan.redirected and bodies != plan.sent[: len(bodies)]:
                 yield f"I20: {plan.dialog.conversation.hex()} received {bodies}, {plan.sent} were sent"
 
 

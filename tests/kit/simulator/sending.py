@@ -16,6 +16,7 @@ from konverse.schemas.varint import read_varint
 
 from .failure import SimulationFailure
 from .kafka import Payload
+from .mailboxes import Mailboxes
 from .places import Place
 from .producing import IdempotentProducer, LooseProducer, Producer, abandon
 
@@ -33,7 +34,7 @@ CALM_STEPS_MAX: Final = 400
 class Plan:
     """What the application wants with one dialog."""
 
-    __slots__ = ("dialog", "home", "left", "over", "seen", "sent")
+    __slots__ = ("dialog", "home", "left", "over", "redirected", "seen", "sent")
 
     def __init__(self, dialog: SessionDialog, home: Place, left: int) -> None:
         self.dialog = dialog
@@ -41,7 +42,8 @@ class Plan:
         self.left = left
         """Messages still to send."""
         self.sent: list[bytes] = []
-        """Bodies, in the order of the calls."""
+        """Bodies, in the order of the calls; those of messages that were redirected to it too."""
+        self.redirected = False
         self.over = False
         """END was called."""
         self.seen = False
@@ -68,6 +70,9 @@ class SessionProcess:
         self.closed = False
         self.shut_out = False
         """Somebody closed its writer at some partition."""
+        self.inherited: set[bytes] = set()
+        """Writers of those whose successor it is."""
+        self.mailboxes = Mailboxes(self)
         self._dialogs_left = world.swarm.dialogs
         self._club = world.choices.pick(world.clubs) if world.clubs else None
         self._loose = world.choices.chance(world.swarm.loose)
@@ -98,6 +103,10 @@ class SessionProcess:
                     actions.append(self._end)
             if not self._dialogs_left and not sending and self.session.idle:
                 actions.append(self._close)
+            if self.session.homes():
+                actions.append(self.mailboxes.hear)
+            if self.world.choices.chance(swarm.looking):
+                actions.append(self._look)
         if actions:
             actions[self.world.choices.choose(len(actions))]()
         return bool(actions)
@@ -114,6 +123,9 @@ class SessionProcess:
         world = self.world
         self._dialogs_left -= 1
         home, target = world.choices.pick(world.places), world.choices.pick(world.places)
+        known = self.mailboxes.homes
+        if known and world.choices.chance(world.swarm.looking):
+            home = world.choices.pick(known)  # so that it may redirect to this dialog
         conversation = group = world.identifier(b"conversation")
         if self._club is not None:  # a group lives in one partition
             self._club.group = self._club.group or conversation
@@ -162,6 +174,9 @@ class SessionProcess:
         plan.seen |= endpoint is not None
         if plan.seen and (endpoint is None or endpoint.state in (State.DISCONNECTED_INBOUND, State.ERROR)):
             self.session.ended_by_peer(plan.dialog.conversation)
+
+    def _look(self) -> None:
+        self.mailboxes.look()
 
     def _close(self) -> None:
         self.world.sometimes.happened("session closed")
@@ -247,6 +262,8 @@ class SessionProcess:
         """Without faults: go on for a while, then finish what was begun, and close."""
         for _ in range(LIVELY_STEPS if self.world.lively else 0):
             self.step()
+        if self.session.homes():
+            self.mailboxes.hear()
         for _ in range(CALM_STEPS_MAX):
             if not self._producer.empty:
                 self._transmit()
@@ -262,6 +279,8 @@ class SessionProcess:
                     if not plan.over:
                         plan.left = min(plan.left, 1)
                 self._send_rest()
+            elif self.mailboxes.look():
+                continue
             elif any(not plan.over for plan in self.plans):
                 self._end()
             elif self.session.idle:

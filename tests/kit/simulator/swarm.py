@@ -71,6 +71,15 @@ class Swarm:
     """Rate of replies of an initiator's handler: a second writer in that direction."""
     sessions_end: bool
     """Initiators' handlers leave it to the session to end a dialog whose peer has ended."""
+    # mailboxes
+    looking: int
+    """Rate of looking into the mailbox."""
+    redirecting: int
+    """Rate of redirecting what is found there; the rest is confirmed."""
+    heirs: int
+    """Rate of successors that go on with what came back."""
+    lone_firsts: int
+    """Rate of conversations that reach a target and have no home."""
 
 
 def draw(choices: Choices) -> Swarm:
@@ -133,4 +142,8 @@ def draw(choices: Choices) -> Swarm:
         leaving=rate(300),
         answering=rate(400, 600),
         sessions_end=choices.chance(300),
+        looking=(500, 100, 0)[choose(3)],
+        redirecting=(900, 500, 0)[choose(3)],
+        heirs=(700, 0)[choose(2)],
+        lone_firsts=fault(8, 700),
     )

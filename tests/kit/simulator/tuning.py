@@ -13,6 +13,7 @@ import konverse.dialog.endpoint
 import konverse.dialog.ingest
 import konverse.dialog.journal_feed
 import konverse.dialog.lane
+import konverse.dialog.mailbox
 import konverse.dialog.outbox
 import konverse.dialog.owner
 import konverse.dialog.snapshot
@@ -21,7 +22,7 @@ import konverse.dialog.snapshotting
 import konverse.dialog.staging
 import konverse.dialog.view
 import konverse.schemas.varint
-from konverse.bridge.verifier import journals
+from konverse.bridge.verifier import journals, second_mailbox
 from konverse.schemas import journal
 from konverse.schemas.journal import Claim, Commit, Part
 from konverse.schemas.limits import SESSION_RECORD_BYTES
@@ -73,7 +74,13 @@ def _windows(choices: Choices) -> list[Change]:
     def small(*sizes: int) -> int:
         return sizes[choices.choose(len(sizes))]
 
+    mailbox = small(50, 3, 1)
+    mailbox_bytes = small(500, 9)
     return [
+        (konverse.dialog.mailbox, "MAILBOX_ENTRIES_MAX", mailbox),
+        (second_mailbox, "MAILBOX_ENTRIES_MAX", mailbox),
+        (konverse.dialog.mailbox, "MAILBOX_BYTES_MAX", mailbox_bytes),
+        (second_mailbox, "MAILBOX_BYTES_MAX", mailbox_bytes),
         (konverse.dialog.emitter, "EMITTER_WINDOW_RECORDS_MAX", small(3, 1, 20)),
         (konverse.dialog.owner, "LOOK_AHEAD_RECORDS_MAX", small(5, 1, 50)),
         (konverse.dialog.owner, "OUTBOX_RECORDS_MAX", small(8, 2, 50)),
