@@ -35,6 +35,9 @@ class Mailbox:
         self.entries: dict[BounceId, Bounced] = {}
         self._bytes = 0
 
+    def __len__(self) -> int:
+        return len(self.entries)
+
     def keep(self, bounced: Bounced) -> int:
         """Put a message into it, behind the others; returns how many of the oldest had to go."""
         key, entries = bounced.id, self.entries

@@ -16,6 +16,7 @@ from konverse.schemas.limits import COMMIT_PARTS_MAX
 from konverse.schemas.records import (
     Begin,
     Bounce,
+    BounceId,
     BounceReason,
     Detail,
     End,
@@ -85,6 +86,7 @@ details: Final[st.SearchStrategy[Detail]] = st.one_of(
         home=addresses,
         received=st.lists(st.tuples(identifiers, counters), max_size=4).map(tuple),
     ),
+    st.builds(BounceId, writer=identifiers, counter=counters, at=addresses),
     st.builds(Bounce, writer=identifiers, counter=counters, at=addresses, reason=st.sampled_from(BounceReason)),
     st.builds(Notice, writer=identifiers, next=counters, at=addresses, reason=st.sampled_from(NoticeReason)),
     st.builds(WriterClosed, writer=identifiers, closed_at=counters, at=addresses),

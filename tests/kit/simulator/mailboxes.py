@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 TWICE: Final = 150
 """Rate of doing it again with a bounce that was confirmed or redirected already."""
 
-STRANGE: Final = 30
+DIALOGS_MAX: Final = 12
+"""A session with fewer may begin another one for what came back."""
+
+STRANGE: Final = 100
 """Rate of laying hands on the bounces of others."""
 
 
@@ -46,14 +49,20 @@ class Mailboxes:
         fold = self._fold(place)
         mine = [bounced for bounced in fold.state.mailbox.entries.values() if self._may(fold, bounced)]
         new = [bounced for bounced in mine if bounced.id not in self._asked]
+        if new and len(process.plans) < DIALOGS_MAX and world.choices.chance(world.swarm.redirecting):
+            process._begin(place)
         if mine and world.lively and world.choices.chance(TWICE):
             new = mine
+        fresh = world.choices.chance(700)
         for bounced in new[: 1 + world.choices.choose(3)]:
             plans = [plan for plan in process.plans if plan.home is place]
             open_plans = [plan for plan in plans if not plan.over]
             try:
+                same = [plan for plan in open_plans if plan.dialog.begin.target == bounced.bounce.at]
+                if same and not fresh:  # it tries the same place again
+                    open_plans = same
                 if open_plans and world.choices.chance(world.swarm.redirecting):
-                    self._redirect(world.choices.pick(open_plans), bounced)
+                    self._redirect(open_plans[-1] if fresh else world.choices.pick(open_plans), bounced)
                 else:
                     world.history.asked.setdefault(bounced.id, []).append(None)
                     process._hand(process.session.confirm(world.choices.pick(plans).dialog, bounced.id))

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 COUNTER_AT: Final = 39
 """Place of the counter in a header (protocol.md section 2)."""
 
+LEAVING: Final = 100
+"""Rate of closing at once, of sessions that look into their mailboxes."""
+
 STALLED_STEPS_MAX: Final = 5
 LIVELY_STEPS: Final = 6
 CALM_STEPS_MAX: Final = 400
@@ -101,7 +104,8 @@ class SessionProcess:
                 done = not all(plan.left for plan in sending)
                 if self.world.choices.chance(swarm.closing if done else swarm.ending):
                     actions.append(self._end)
-            if not self._dialogs_left and not sending and self.session.idle:
+            patient = swarm.looking and not self.world.choices.chance(LEAVING)
+            if not (self._dialogs_left or sending or patient) and self.session.idle:
                 actions.append(self._close)
             if self.session.homes():
                 actions.append(self.mailboxes.hear)
@@ -119,13 +123,12 @@ class SessionProcess:
 
     # ---------------------------------------------------------------------------------------------- the application
 
-    def _begin(self) -> None:
+    def _begin(self, home: Place | None = None) -> None:
+        """A dialog; with `home` one for what came back to it."""
         world = self.world
-        self._dialogs_left -= 1
-        home, target = world.choices.pick(world.places), world.choices.pick(world.places)
-        known = self.mailboxes.homes
-        if known and world.choices.chance(world.swarm.looking):
-            home = world.choices.pick(known)  # so that it may redirect to this dialog
+        self._dialogs_left -= home is None
+        target = world.choices.pick(world.places)
+        home = home or world.choices.pick(world.places)
         conversation = group = world.identifier(b"conversation")
         if self._club is not None:  # a group lives in one partition
             self._club.group = self._club.group or conversation
@@ -168,6 +171,8 @@ class SessionProcess:
 
     def _hear_news(self) -> None:
         """What a follower of the home journals would say."""
+        if self.world.lively and self.world.choices.chance(self.world.swarm.deaf):
+            return
         plan = self.world.choices.pick([plan for plan in self.plans if not plan.over])
         plan.home.follow(plan.home.journal.end)
         endpoint = plan.home.shadow.state.endpoint(Role.INITIATOR, plan.dialog.conversation)

@@ -74,13 +74,7 @@ def _windows(choices: Choices) -> list[Change]:
     def small(*sizes: int) -> int:
         return sizes[choices.choose(len(sizes))]
 
-    mailbox = small(50, 3, 1)
-    mailbox_bytes = small(500, 9)
     return [
-        (konverse.dialog.mailbox, "MAILBOX_ENTRIES_MAX", mailbox),
-        (second_mailbox, "MAILBOX_ENTRIES_MAX", mailbox),
-        (konverse.dialog.mailbox, "MAILBOX_BYTES_MAX", mailbox_bytes),
-        (second_mailbox, "MAILBOX_BYTES_MAX", mailbox_bytes),
         (konverse.dialog.emitter, "EMITTER_WINDOW_RECORDS_MAX", small(3, 1, 20)),
         (konverse.dialog.owner, "LOOK_AHEAD_RECORDS_MAX", small(5, 1, 50)),
         (konverse.dialog.owner, "OUTBOX_RECORDS_MAX", small(8, 2, 50)),
@@ -93,6 +87,16 @@ def _windows(choices: Choices) -> list[Change]:
         (konverse.dialog.snapshot, "SNAPSHOT_PIECE_ENTRIES_MAX", small(50, 3, 1)),
         (konverse.dialog.snapshot_search, "FIRST_WINDOW", small(16, 2, 1)),
         (journal, "JOURNAL_PART_BYTES_MAX", small(10_000, 200, 90)),
+    ]
+
+
+def _mailboxes(choices: Choices) -> list[Change]:
+    """Of these the state depends: whoever folds the logs of such a run needs the same ones."""
+    entries, size_bytes = (50, 2)[choices.choose(2)], (9, 500)[choices.choose(2)]
+    return [
+        (module, name, value)
+        for module in (konverse.dialog.mailbox, second_mailbox)
+        for name, value in (("MAILBOX_ENTRIES_MAX", entries), ("MAILBOX_BYTES_MAX", size_bytes))
     ]
 
 
@@ -124,6 +128,8 @@ def tuned(choices: Choices, swarm: Swarm) -> Iterator[None]:
     ]
     if swarm.tiny_windows:
         changes += _windows(choices)
+    if swarm.small_mailboxes:
+        changes += _mailboxes(choices)
     if swarm.low_numbers:
         changes += _tables()
     before = [(module, name, getattr(module, name)) for module, name, _ in changes]

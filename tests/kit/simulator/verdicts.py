@@ -38,6 +38,8 @@ def every_message(world: World, references: References) -> Iterator[str]:
     for session in world.sessions:
         for plan in session.plans:
             yield from _in_order(references, session.session.writer, plan)
+            if not session.shut_out:
+                yield from _opened(references, plan)
 
 
 def _end(world: World, references: References, name: BounceId) -> str:
@@ -78,3 +80,16 @@ def _in_order(references: References, writer: bytes, plan: Plan) -> Iterator[str
     calls = iter(plan.sent)
     if not all(body in calls for body in heard):
         yield f"I20: {plan.dialog.conversation.hex()} received {heard}, {plan.sent} were sent and redirected"
+
+
+def _opened(references: References, plan: Plan) -> Iterator[str]:
+    """Nothing on a dialog overtakes FIRST, whoever sends it: only what comes behind an end finds nobody."""
+    conversation = plan.dialog.conversation
+    home, target = references[plan.dialog.begin.home], references[plan.dialog.begin.target]
+    begun = [side for side in home.sides if side.key == (int(Role.INITIATOR), conversation)]
+    if any(side.key == (int(Role.TARGET), conversation) for side in target.sides):
+        return
+    if not begun or begun[0].ended:
+        return
+    if any(late == conversation for _, _, late in target.too_late):
+        yield f"I6: messages on {conversation.hex()} came back, and nobody had ended it"

@@ -167,8 +167,10 @@ class World:
             return
         writer = self.identifier(b"successor")
         counters: dict[Address, int] = {}
+        homes = [plan.home.address for plan in session.plans]
+        spared = homes if choices.chance(500) else []  # it may still decide about its mail
         for address in session.addresses:
-            for _ in range(choices.choose(3)):
+            for _ in range(0 if address in spared else choices.choose(3)):
                 counter = counters.get(address, 0)
                 self._write(address, Kind.CLOSE_WRITER, writer, session.session.writer, counter)
                 counters[address] = choices.choose(2)
