@@ -11,6 +11,7 @@ from typing import Final
 from konverse.bridge.verifier.check import Place, judge
 from konverse.bridge.verifier.records import Record
 from konverse.schemas.envelope import decode, encode_envelope
+from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import owner_writer
 from konverse.schemas.journal import GENESIS_HASH, SYSTEM_BITS, Claim, Commit, EndOperation, Part, encode_commit
 from konverse.schemas.journal import decode as decode_journal
@@ -81,7 +82,7 @@ def counting(logs: Logs) -> list[tuple[int, Commit]]:
 def decode_or_none(record: Record) -> Claim | Commit | Part | None:
     try:
         return decode_journal(record.body or b"")
-    except ValueError:
+    except MalformedRecord:
         return None
 
 
@@ -266,7 +267,7 @@ def _received_again(logs: Logs, _: History) -> list[object]:
     out: list[object] = []
     for side in judge(logs.place, logs.journal, logs.data, ()).fold.sides:
         numbers = sorted({number for number, _ in side.consumed})
-        out += [(commits[number], side.index) for number in numbers[1:]]
+        out += [(commits[number], side.index) for number in numbers[1:] if number in commits]
     return out
 
 

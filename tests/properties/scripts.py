@@ -100,12 +100,10 @@ class _Author:
             case "bounce":
                 detail = Bounce(WRITERS[step.writer], option // 4, [HERE, AWAY][option % 2], BounceReason.ENDED)
                 self._put(scribe.bounce(HERE, conversation, detail))
-            case "confirm" | "redirect":
+            case "confirm" | "redirect" | "no peer":
+                kind = {"confirm": Kind.CONFIRM, "redirect": Kind.REDIRECT}.get(step.what, Kind.NO_PEER)
                 suffix = Suffix(detail=BounceId(WRITERS[step.writer], option // 4, [HERE, AWAY][option % 2]))
-                kind = Kind.CONFIRM if step.what == "confirm" else Kind.REDIRECT
-                self._put(scribe.write(kind, HERE, conversation, suffix=suffix))
-            case "no peer":
-                self._put(scribe.write(Kind.NO_PEER, HERE, conversation, role=step.role))
+                self._put(scribe.write(kind, HERE, conversation, role=step.role, suffix=suffix))
             case "elsewhere":
                 other = Address("orders", 0, b"else")
                 self._put(scribe.message(other, conversation, role=step.role, counter=scribe.next[HERE]))
