@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from konverse.schemas.envelope import encode_suffix, type_suffix
+from konverse.schemas.envelope import encode_suffix
 from konverse.schemas.errors import PartitionHalted
 from konverse.schemas.journal import SYSTEM_BITS, TOOK_ERROR, Commit, Operations
 from konverse.schemas.operations import Abandon, Attempt, Finish, Prune, Resume, Skip, Suspend, Try
@@ -81,6 +81,7 @@ def _receive(state: Partition, operations: Operations) -> None:
 def _send(state: Partition, operations: Operations) -> None:
     """Outputs into the streams of their destinations, those of one conversation and type at once."""
     make = tuple.__new__  # a call of Run() itself takes twice as long
+    suffixes = state.suffixes
     for index, name, bodies in operations.sends:
         endpoint = _known(state, index)
         if not endpoint.changed:
@@ -90,8 +91,9 @@ def _send(state: Partition, operations: Operations) -> None:
             if not bodies:
                 continue
         stream, conversation, sequence = endpoint.stream, endpoint.conversation, endpoint.sent
-        prefix = stream.heads[endpoint.role] + conversation
-        stream.push(make(Run, (prefix, endpoint.key or conversation, sequence, type_suffix(name), bodies)))
+        role = endpoint.role
+        prefix = stream.heads[role] + conversation
+        stream.push(make(Run, (prefix, endpoint.key or conversation, sequence, suffixes[role][name], bodies)))
         if sequence != NO_SEQUENCE:
             endpoint.sent = sequence + len(bodies)
 

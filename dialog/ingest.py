@@ -14,8 +14,9 @@ from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.records import Envelope, Kind
 from konverse.schemas.varint import LOW_MASK
 
-from .answers import hear_bounce, hear_close_writer, refuse_closed
-from .endings import hear_end, hear_end_call
+from .answers import hear_close_writer, refuse_closed
+from .bounces import hear_bounce, hear_confirm, hear_redirect
+from .endings import hear_end, hear_end_call, hear_no_peer
 from .endpoint import Record, Stamp, Writer
 from .expansion import hear_transaction
 from .finishing import hear_fin, hear_fin_answer
@@ -139,6 +140,9 @@ _HANDLERS: Final[dict[Kind, _Handler]] = {
     Kind.FIN: hear_fin,
     Kind.FIN_ANSWER: hear_fin_answer,
     Kind.TRANSACTION: hear_transaction,
+    Kind.CONFIRM: hear_confirm,
+    Kind.REDIRECT: hear_redirect,
+    Kind.NO_PEER: hear_no_peer,
 }
 
 assert CONVERSATION_AT + 16 == PREFIX_BYTES

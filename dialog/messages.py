@@ -6,7 +6,7 @@ from konverse.schemas.envelope import PREFIX_BYTES, shared
 from konverse.schemas.records import FIRST, NO_SEQUENCE, Begin, BounceReason, Envelope, Role
 from konverse.schemas.varint import LOW_MASK
 
-from .answers import bounce, opener_of, other
+from .answers import answer_no_peer, bounce, opener_of, other
 from .endpoint import Endpoint, Entry, Lane, Record
 from .partition import Partition
 from .states import RECEIVING, Event, State, next_state
@@ -18,7 +18,10 @@ def hear_message(state: Partition, offset: int, header: bytes, envelope: Envelop
     endpoint = state.endpoint(role, envelope.conversation)
     begin = envelope.suffix.begin
     if endpoint is None:
-        if not envelope.flags & FIRST or begin is None or role is not Role.TARGET:
+        if role is Role.INITIATOR:
+            answer_no_peer(state, envelope)
+            return
+        if not envelope.flags & FIRST or begin is None:
             bounce(state, envelope, record, BounceReason.NO_ENDPOINT)
             return
         opener = state.writers.get(opener_of(envelope))

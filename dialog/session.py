@@ -14,19 +14,23 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from konverse.schemas.catalog import END_DIALOG
 from konverse.schemas.envelope import encode_suffix, head
 from konverse.schemas.errors import BodyTooLarge, ConversationEnded, InvalidState, QueueFull
 from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import BODY_BYTES_MAX
-from konverse.schemas.records import FIRST, NO_SEQUENCE, Begin, Kind, Role, Suffix
+from konverse.schemas.records import FIRST, NO_SEQUENCE, Begin, BounceId, Kind, Role, Suffix
 
 from .finishing import fin_suffix
 from .lane import DialogState, Handed, Lane, SessionDialog, Single, weight_of
 from .partition import Partition
+from .redirecting import Redirects, confirmation
 from .transacting import Transaction, Transactions
+
+if TYPE_CHECKING:
+    from .fold import Fold
 
 
 class Hand(NamedTuple):
@@ -46,6 +50,8 @@ class Session:
         self.dialogs: dict[bytes, SessionDialog] = {}
         self._beginning: deque[SessionDialog] = deque()
         self._ending: deque[SessionDialog] = deque()
+        self._redirecting: dict[bytes, SessionDialog] = {}
+        """Dialogs with REDIRECTs that have not arrived, or with something that waits for that."""
         self.closing = False
         self.transactions = Transactions(self)
 
@@ -75,9 +81,12 @@ class Session:
         return SessionDialog(conversation, begin, self.writer, self._lane(begin.home), self._lane(begin.target))
 
     def send(self, dialog: SessionDialog, message_type: str, body: bytes) -> list[Hand]:
-        """SEND: held until BEGIN counts, else one record for the target (the driver's hot path does this inline)."""
+        """SEND: one record for the target (the driver's hot path does this inline).
+
+        It is held until BEGIN counts, and while what was redirected before has not arrived.
+        """
         self.check(dialog, body)
-        if dialog.state is DialogState.BEGINNING:
+        if dialog.state is DialogState.BEGINNING or dialog.conversation in self._redirecting:
             dialog.held.append((message_type, body))
             dialog.target.room -= weight_of(body)
             return []
@@ -115,8 +124,11 @@ class Session:
             return []
         self.check_open(dialog)
         self._check_path(dialog)
+        if dialog.conversation in self._redirecting:
+            raise QueueFull("messages that were redirected to this dialog have not arrived yet; try again")
         dialog.finished, dialog.open = True, False
-        if dialog.state is DialogState.BEGINNING or not dialog.sent:
+        opened = dialog.redirects is not None and dialog.redirects.opened
+        if dialog.state is DialogState.BEGINNING or not (dialog.sent or opened):
             return []  # behind what is held; and of nothing nobody is told
         self._fin(dialog)
         return self._hand(dialog.target)
@@ -144,9 +156,41 @@ class Session:
         dialog.open = False
         if dialog.state is DialogState.OPEN:
             dialog.state = DialogState.ENDING
-        dialog.last = dialog.target.next - 1 if dialog.sent else -1
+        dialog.last = dialog.target.next - 1 if dialog.sent else dialog.last
         self._ending.append(dialog)
         return self._release()
+
+    def redirect(self, dialog: SessionDialog, bounce: BounceId) -> list[Hand]:
+        """REDIRECT: the dialog's home shall send this bounced message on it, behind what was sent on it before."""
+        self.check(dialog, b"")
+        if dialog.home.full:
+            raise QueueFull(f"{len(dialog.home.origins)} records to {dialog.home.address.topic} wait for Kafka")
+        if dialog.redirects is None:
+            dialog.redirects = Redirects()
+            dialog.open = False
+            dialog.last = dialog.target.next - 1 if dialog.sent else -1
+        dialog.held.append(bounce)
+        self._redirecting[dialog.conversation] = dialog
+        return self._release()
+
+    def confirm(self, dialog: SessionDialog, bounce: BounceId) -> list[Hand]:
+        """CONFIRM: the application knows of this bounced message of the dialog, and lets it go."""
+        home = dialog.home
+        if home.full:
+            raise QueueFull(f"{len(home.origins)} records to {home.address.topic} wait for Kafka; try again")
+        home.put(*confirmation(home.address.tag, self.writer, dialog.conversation, bounce), None)
+        return self._hand(home)
+
+    def home_says(self, home: Fold) -> list[Hand]:
+        """News from a home: what was redirected to dialogs may have arrived, so what waits behind it goes on."""
+        for dialog in self._redirecting.values():
+            if dialog.redirects is not None and dialog.begin.home == home.state.address:
+                dialog.redirects.arrived(dialog, self.writer, home)
+        return self._release()
+
+    def homes(self) -> list[Address]:
+        """The homes from which news is awaited."""
+        return list(dict.fromkeys(dialog.begin.home for dialog in self._redirecting.values()))
 
     def ended_by_peer(self, conversation: bytes) -> None:
         """News from home: the peer ended, so sends are refused early. END is still to be called."""
@@ -213,7 +257,9 @@ class Session:
         """Tells, whenever it is asked, whether everything that was sent on the dialog before this call counts."""
         if dialog.pending:
             return self.transactions.acknowledged(dialog)
-        sent, lane = dialog.target.next, dialog.target
+        sent, lane, redirects = dialog.target.next, dialog.target, dialog.redirects
+        if redirects is not None:
+            return lambda: not dialog.held and dialog.last < lane.window.acked and redirects.counts(dialog)
         if dialog.held:
             return lambda: not dialog.held and dialog.last < lane.window.acked
         return lambda: lane.window.acked >= sent
@@ -221,7 +267,8 @@ class Session:
     @property
     def idle(self) -> bool:
         """Nothing waits, for Kafka or for an earlier record."""
-        waits = self._beginning or self._ending or self.transactions.waiting
+        held = any(dialog.held for dialog in self._redirecting.values())
+        waits = held or self._beginning or self._ending or self.transactions.waiting
         return not waits and not any(lane.origins for lane in self.lanes.values())
 
     @property
@@ -233,13 +280,17 @@ class Session:
     def messages_waiting(self) -> int:
         """Messages that do not count yet."""
         origins = [origin for lane in self.lanes.values() for origin in lane.origins]
-        held = sum(len(dialog.held) for dialog in self.dialogs.values())
-        return held + sum(not isinstance(origin, Single) or origin.sequence >= 0 for origin in origins)
+        held = [item for dialog in self.dialogs.values() for item in dialog.held]
+        return sum(not isinstance(item, BounceId) for item in held) + sum(map(_is_message, origins))
 
     @property
     def gated(self) -> bool:
         """Something waits for records before it to count."""
-        return bool(self._beginning or self._ending or self.transactions.waiting)
+        if self._beginning or self.transactions.waiting or not self._redirecting:
+            return bool(self._beginning or self._ending or self.transactions.waiting)
+        next_ones = [dialog.held[0] for dialog in self._redirecting.values() if dialog.held]
+        ending = any(not dialog.held for dialog in self._ending)
+        return ending or any(isinstance(item, BounceId) for item in next_ones)
 
     # ---------------------------------------------------------------------------------------------------- inside
 
@@ -249,18 +300,15 @@ class Session:
         for dialog in _take_while(self._beginning, lambda d: d.begun_at < d.home.window.acked):
             if dialog.state is DialogState.BEGINNING:
                 dialog.state = DialogState.OPEN
-            for message_type, body in dialog.held:
-                dialog.target.room += weight_of(body)
-                self._message(dialog, message_type, body)
-                dialog.last = dialog.target.next - 1
-                touched[dialog.target.address] = dialog.target
-            dialog.held.clear()
+            self._go_on(dialog, touched)
             if dialog.finished and dialog.sent:
                 self._fin(dialog)
                 dialog.last = dialog.target.next - 1
                 touched[dialog.target.address] = dialog.target
+        for dialog in list(self._redirecting.values()):
+            self._go_on(dialog, touched)
         for dialog in list(self._ending):
-            if dialog.begun_at >= dialog.home.window.acked or dialog.last >= dialog.target.window.acked:
+            if dialog.begun_at >= dialog.home.window.acked or dialog.last >= dialog.target.window.acked or dialog.held:
                 continue
             if dialog.pending:
                 continue
@@ -279,7 +327,37 @@ class Session:
             hands += self._hand(lane)
         return hands
 
+    def _go_on(self, dialog: SessionDialog, touched: dict[Address, Lane]) -> None:
+        """Let go what is held, in the order of the calls, as far as the two ways of the dialog allow it."""
+        if dialog.begun_at >= dialog.home.window.acked:
+            return
+        redirects = dialog.redirects
+        gone = 0
+        for item in dialog.held:
+            if isinstance(item, BounceId):
+                if redirects is None or dialog.last >= dialog.target.window.acked:
+                    break
+                redirects.put(dialog, self.writer, item)
+                touched[dialog.home.address] = dialog.home
+            else:
+                if redirects is not None and redirects.counter is not None:
+                    break
+                message_type, body = item
+                dialog.target.room += weight_of(body)
+                self._message(dialog, message_type, body)
+                dialog.last = dialog.target.next - 1
+                touched[dialog.target.address] = dialog.target
+            gone += 1
+        del dialog.held[:gone]
+        if not dialog.held and (redirects is None or redirects.counter is None):
+            self._redirecting.pop(dialog.conversation, None)
+
     def _message(self, dialog: SessionDialog, message_type: str, body: bytes) -> None:
+        redirects = dialog.redirects
+        if redirects is not None and (dialog.sent or redirects.opened):
+            dialog.target.put(Single(dialog.prefix, NO_SEQUENCE, dialog.key), dialog.suffix_of(message_type), body)
+            dialog.last = dialog.target.next - 1
+            return
         if dialog.sent:
             dialog.stage(message_type, body)
             return
@@ -301,6 +379,10 @@ class Session:
     def _hand(self, lane: Lane) -> list[Hand]:
         records = [] if lane.parked else lane.unsent()
         return [Hand(lane.address, records)] if records else []
+
+
+def _is_message(origin: SessionDialog | Single) -> bool:
+    return not isinstance(origin, Single) or origin.prefix[0] == Kind.MESSAGE << 1
 
 
 def _take_while(queue: deque[SessionDialog], ready: Callable[[SessionDialog], bool]) -> Iterable[SessionDialog]:

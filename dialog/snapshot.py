@@ -24,11 +24,12 @@ from konverse.schemas.records import (
     begin_from_avro,
     begin_to_avro,
 )
-from konverse.schemas.snapshot import BASE, ENDPOINTS, OUTPUTS, PENDING, WAITING, encode_section, sections
+from konverse.schemas.snapshot import BASE, ENDPOINTS, MAILBOX, OUTPUTS, PENDING, WAITING, encode_section, sections
 
 from .batches_snapshot import base_of, pending_rows, restore_batches, restore_rows
 from .endpoint import NOTHING, Endpoint, Entry, Group, Lane, Stamp, Terms, Writer
 from .finishing import Finished
+from .mailbox import Bounced
 from .outbox import Gate, Run, Stream
 from .partition import Partition, Statistics
 from .states import State
@@ -75,6 +76,7 @@ class Freeze:
         self._writers: dict[Writer, int] = {writer: at for at, writer in enumerate(state.writers.values())}
         self._runs = [list(stream.runs) for stream in self._streams]
         self._pending = pending_rows(state)
+        self._mailbox = list(state.mailbox.entries.values())
         self._base = _base(state)
         self.oldest_waiting = state.pending.oldest()
         """Lowest offset of a row that waits for a decision, or of a message that waits among the pieces made so far."""
@@ -125,6 +127,7 @@ class Freeze:
         for at, runs in enumerate(self._runs):
             yield from _pieces_of(OUTPUTS, {"stream": at}, "runs", map(_run, runs), size)
         yield from _pieces_of(PENDING, {}, "rows", self._pending, size)
+        yield from _pieces_of(MAILBOX, {}, "entries", map(_bounced, self._mailbox), size)
 
     def _rows(self, first: int, count: int) -> list[_Row]:
         rows: list[_Row] = []
@@ -188,10 +191,6 @@ def _base(state: Partition) -> bytes:
         ],
         "beginning": [{"endpoint": place, "begin": begin_to_avro(begin)} for place, begin in state.beginning.items()],
         "tombstones": b"".join(conversation + opener for conversation, opener in state.tombstones.items()),
-        "mailbox": [
-            {"writer": b.writer, "counter": b.counter, "at": address_to_avro(b.at), "reason": b.reason, "type": name}
-            for b, name in state.mailbox.values()
-        ],
         **state.attempts.freeze(),
         **base_of(state),
     })  # fmt: skip
@@ -249,6 +248,21 @@ def _run(run: Run) -> dict[str, Any]:
     return {**run._asdict(), "bodies": list(run.bodies)}
 
 
+def _bounced(bounced: Bounced) -> dict[str, Any]:
+    writer, counter, at, reason = bounced.bounce
+    return {
+        "session": bounced.session,
+        "writer": writer,
+        "counter": counter,
+        "at": address_to_avro(at),
+        "reason": reason,
+        "conversation": bounced.conversation,
+        "sequence": bounced.sequence,
+        "type": bounced.message_type,
+        "body": bounced.body,
+    }
+
+
 # --------------------------------------------------------------------------------------------------- bytes to state
 
 
@@ -264,6 +278,8 @@ def restore(state: Partition, data: bytes) -> None:
             _restore_waiting(state, value["entries"])
         elif name == PENDING:
             restore_rows(state, base, value["rows"])
+        elif name == MAILBOX:
+            _restore_mailbox(state, value["entries"])
         else:
             streams[value["stream"]].runs += [Run(**run) for run in value["runs"]]
     for group in base["groups"]:
@@ -300,10 +316,6 @@ def _restore_base(state: Partition, base: dict[str, Any]) -> tuple[list[Writer],
     state.beginning = {item["endpoint"]: begin_from_avro(item["begin"]) for item in base["beginning"]}
     pairs = identifiers(base["tombstones"])
     state.tombstones = dict(zip(pairs[::2], pairs[1::2], strict=True))
-    for item in base["mailbox"]:
-        at = address_from_avro(item["at"])
-        bounce = Bounce(item["writer"], item["counter"], at, BounceReason(item["reason"]))
-        state.mailbox[bounce.writer, at, bounce.counter] = (bounce, item["type"])
     restore_batches(state, base)
     return list(state.writers.values()), list(state.terms.values()), list(state.streams.values())
 
@@ -337,6 +349,15 @@ def _restore_endpoints(
         received = item["answer"]
         answer = None if received is None else tuple((one["writer"], one["counter"]) for one in received)
         finished.finished = Finished(item["own"], item["peer"], answer)
+
+
+def _restore_mailbox(state: Partition, entries: list[dict[str, Any]]) -> None:
+    for item in entries:
+        at = address_from_avro(item["at"])
+        bounce = Bounce(item["writer"], item["counter"], at, BounceReason(item["reason"]))
+        state.mailbox.keep(
+            Bounced(item["session"], bounce, item["conversation"], item["sequence"], item["type"], item["body"])
+        )
 
 
 def _restore_waiting(state: Partition, entries: list[dict[str, Any]]) -> None:

@@ -105,6 +105,8 @@ class Transaction:
                 raise InvalidState("the dialog was ended or finished in this transaction already")
         if dialog not in self.begun:
             self._session.check_open(dialog, ends=ends)
+            if dialog.redirects is not None:
+                raise InvalidState("messages were redirected to the dialog: use it outside of transactions")
 
     def _add(self, step: _Staged) -> None:
         size = _STEP_BYTES + 4 * len(step.message_type) + len(step.body or b"")

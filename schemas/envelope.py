@@ -12,7 +12,6 @@ the suffix up. `tests/properties` holds both against fastavro in both directions
 from __future__ import annotations
 
 import json
-from functools import lru_cache
 from importlib.resources import files
 from io import BytesIO
 from typing import Any, Final, cast
@@ -48,12 +47,6 @@ def encode_suffix(suffix: Suffix) -> bytes:
     out = BytesIO()
     schemaless_writer(out, _SUFFIX_SCHEMA, suffix_to_avro(suffix), strict=True)
     return out.getvalue()
-
-
-@lru_cache(SUFFIX_CACHE_ENTRIES_MAX)
-def type_suffix(message_type: str) -> bytes:
-    """The end of a header that says nothing but the message type; made once for each."""
-    return encode_suffix(Suffix(message_type))
 
 
 def encode_envelope(envelope: Envelope) -> bytes:

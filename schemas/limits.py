@@ -73,8 +73,11 @@ OUTBOX_RECORDS_MAX: Final = 200_000
 SUFFIX_CACHE_ENTRIES_MAX: Final = 4_096
 """Distinct envelope endings that a decoder remembers; an application has as many as message types and homes."""
 
-MAILBOX_ENTRIES_MAX: Final = 10_000
-"""Bounced records kept at a home partition until their writer confirms; the oldest goes first and is counted."""
+MAILBOX_ENTRIES_MAX: Final = 50_000
+"""Bounced messages kept at a home partition: all that a session has on its way may come back. The oldest goes first."""
+
+MAILBOX_BYTES_MAX: Final = SESSION_WINDOW_BYTES_MAX
+"""And their bodies, for the same reason; what goes is counted."""
 
 TOMBSTONES_MAX: Final = 100_000
 """Conversations that ended before they began, kept until their FIRST was refused or their opener closed."""

@@ -54,11 +54,15 @@ class BounceReason(IntEnum):
     """Why a message came back."""
 
     NO_ENDPOINT = 0
+    """The conversation does not live at the target: it is over there, or it never came to be."""
     ENDED = 1
+    """It came behind the end of its own side, or a BEGIN came behind it."""
     WRITER_CLOSED = 2
+    """Its session was closed there: it said goodbye, or a successor took over."""
     REFUSED = 3
     FINISHED = 4
     """It stands behind the FIN of its own side."""
+    """The target did not permit it. No owner says so yet."""
 
 
 class NoticeReason(IntEnum):
@@ -92,7 +96,10 @@ class End(NamedTuple):
 
 
 class Bounce(NamedTuple):
-    """Detail of BOUNCE: the record (writer, counter) was not accepted at `at`."""
+    """Detail of BOUNCE: the record (writer, counter) was not accepted at `at`.
+
+    Where an owner wrote it for a session, the suffix of the BOUNCE names that as origin.
+    """
 
     writer: bytes
     counter: int
@@ -154,7 +161,15 @@ class FinAnswer(NamedTuple):
     received: tuple[tuple[bytes, int], ...] = ()
 
 
-Detail = End | Bounce | Notice | WriterClosed | Pending | Decision | Veto | FinAnswer | None
+class BounceId(NamedTuple):
+    """Detail of CONFIRM and REDIRECT: which bounce, by the record that came back."""
+
+    writer: bytes
+    counter: int
+    at: Address
+
+
+Detail = End | Bounce | Notice | WriterClosed | Pending | Decision | Veto | FinAnswer | BounceId | None
 
 
 class Suffix(NamedTuple):
@@ -249,7 +264,7 @@ _FIELDS: Final[dict[str, Callable[[Any], Any]]] = {
 }
 _DETAILS: Final[dict[str, Any]] = {
     f"konverse.{kind.__name__}": kind
-    for kind in (End, Bounce, Notice, WriterClosed, Pending, Decision, Veto, FinAnswer)
+    for kind in (End, Bounce, Notice, WriterClosed, Pending, Decision, Veto, FinAnswer, BounceId)
 }
 
 

@@ -29,7 +29,7 @@ class LogRecord(Protocol):
         """Place among all appends to all logs; 0 where nobody knows."""
 
     @property
-    def size(self) -> int:
+    def body_bytes(self) -> int:
         """Bytes of the value as it stands in the log."""
 
 
@@ -45,6 +45,6 @@ class Record(NamedTuple):
     """Bytes of the value, where the body is a digest of it."""
 
     @property
-    def size(self) -> int:
+    def body_bytes(self) -> int:
         """Bytes of the value as it stands in the log."""
         return len(self.body or b"") if self.whole is None else self.whole

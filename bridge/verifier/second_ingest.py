@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from konverse.schemas.catalog import END_DIALOG
+from konverse.schemas.catalog import END_DIALOG, ERROR
 from konverse.schemas.envelope import decode
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.records import Bounce, BounceReason, End, Envelope, Kind, Role
+from konverse.schemas.system_messages import NO_PEER_BODY
 
 from .records import LogRecord, Record
 from .second_batches import hear_batch, hear_decision, hear_row, hear_veto
+from .second_mailbox import decide, put
 from .second_paths import expand, hear_finished
-from .second_state import Heard, Said, SecondState
+from .second_state import Heard, Said, SecondState, Side
 
 
 def hear(state: SecondState, record: LogRecord) -> None:
@@ -65,12 +67,6 @@ def _end_call(state: SecondState, envelope: Envelope, record: LogRecord) -> None
         state.end(side, failed=bool(record.body))
 
 
-def _bounced(state: SecondState, envelope: Envelope, _record: LogRecord) -> None:
-    detail = envelope.suffix.detail
-    if isinstance(detail, Bounce):
-        state.mailbox[detail.writer, detail.at, detail.counter] = detail.reason
-
-
 def _decision(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
     state.deciding = record.offset
     for row, there in hear_decision(state, envelope, record):
@@ -91,7 +87,9 @@ def _message(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
     key = (int(role), envelope.conversation)
     begin = envelope.suffix.begin
     if key not in state.living:
-        if not envelope.flags & 1 or begin is None or role is Role.INITIATOR:
+        if role is Role.INITIATOR:
+            return _stray(state, envelope)
+        if not envelope.flags & 1 or begin is None:
             state.too_late.append((envelope.suffix.origin or envelope.writer, envelope.counter, envelope.conversation))
             return _bounce(state, envelope, record, BounceReason.NO_ENDPOINT)
         opener = envelope.suffix.origin or envelope.writer
@@ -139,10 +137,34 @@ def _peer_end(state: SecondState, envelope: Envelope, record: LogRecord) -> None
             state.say(detail.home, Said(
                 state.order, Kind.END, int(Role.TARGET), envelope.conversation, -1, END_DIALOG, b"", answer
             ))  # fmt: skip
+        elif envelope.sequence >= 0:
+            _stray(state, envelope)
         return
+    _peer_is_over(state, side, envelope, record, failed=envelope.kind is Kind.ERROR)
+
+
+def _stray(state: SecondState, envelope: Envelope) -> str:
+    """A target's record for an initiator that does not live: NO_PEER."""
+    state.tally["no peer"] += 1
+    to = envelope.suffix.home
+    if to is not None:
+        state.say(to, Said(
+            state.order, Kind.NO_PEER, int(Role.INITIATOR), envelope.conversation, -1, ERROR,
+            state.brief(NO_PEER_BODY), None,
+        ))  # fmt: skip
+    return "no peer"
+
+
+def _no_peer(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
+    side = state.living.get((int(Role.TARGET), envelope.conversation))
+    if side is not None and envelope.role == Role.INITIATOR:
+        state.tally["no peer heard"] += 1
+        _peer_is_over(state, side, envelope, record, failed=True)
+
+
+def _peer_is_over(state: SecondState, side: Side, envelope: Envelope, record: LogRecord, *, failed: bool) -> None:
     if side.peer_ended or side.peer_failed:
         return
-    failed = envelope.kind is Kind.ERROR
     side.peer_failed, side.peer_ended = failed, not failed
     heard = Heard(record.offset, envelope.suffix.message_type, record.body or b"", envelope.writer,
                   envelope.counter, envelope.kind)  # fmt: skip
@@ -180,11 +202,11 @@ def _answer_closed(state: SecondState, envelope: Envelope, record: LogRecord) ->
 def _bounce(state: SecondState, envelope: Envelope, record: LogRecord, reason: BounceReason, why: str = "") -> str:
     suffix = envelope.suffix
     home = suffix.home or (suffix.begin.home if suffix.begin else None)
-    if home is not None:
+    if home is not None and envelope.role == Role.INITIATOR:
         state.sent_back.append((envelope.writer, envelope.counter, suffix.origin or envelope.writer, reason))
         detail = Bounce(envelope.writer, envelope.counter, state.address, reason)
         state.say(home, Said(
-            state.order, Kind.BOUNCE, 1 - envelope.role, envelope.conversation, -1, suffix.message_type,
+            state.order, Kind.BOUNCE, 1 - envelope.role, envelope.conversation, envelope.sequence, suffix.message_type,
             record.body or b"", detail, suffix.origin,
         ))  # fmt: skip
     return f"bounced {why or reason.name}"
@@ -196,7 +218,10 @@ _HEARD: Final[dict[Kind, Callable[[SecondState, Envelope, LogRecord], str | None
     Kind.END_CALL: _end_call,
     Kind.END: _peer_end,
     Kind.ERROR: _peer_end,
-    Kind.BOUNCE: _bounced,
+    Kind.BOUNCE: put,
+    Kind.CONFIRM: lambda state, envelope, _: decide(state, envelope),
+    Kind.REDIRECT: lambda state, envelope, _: decide(state, envelope),
+    Kind.NO_PEER: _no_peer,
     Kind.CLOSE_WRITER: _close,
     Kind.BATCH: hear_batch,
     Kind.VETO: lambda state, envelope, _: hear_veto(state, envelope),

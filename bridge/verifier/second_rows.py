@@ -87,7 +87,7 @@ class SecondBatches:
     def _count(self, row: Waits, sign: int) -> None:
         if row[:4] not in self.asked:
             self.count += sign
-            self.size += sign * row.record.size
+            self.size += sign * row.record.body_bytes
 
     def ask(self) -> Waits:
         """Veto the attempt whose rows wait longest; one of its rows."""

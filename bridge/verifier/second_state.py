@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from konverse.schemas.catalog import END_DIALOG, ERROR
 from konverse.schemas.identifiers import Address
-from konverse.schemas.records import Bounce, BounceReason, Decision, End, FinAnswer, Kind, Role, Veto
+from konverse.schemas.records import Bounce, BounceId, BounceReason, Decision, End, FinAnswer, Kind, Role, Veto
 
 from .second_rows import SecondBatches
 
@@ -24,6 +24,9 @@ TALLIED: Final = (
     "duplicate", "gap", "foreign", "malformed", "misnumbered", "Error overtook", "row void", "row twice",
     "BATCH too late", "BATCH refused", "veto too late",
     "FIN", "FIN of nobody", "FIN answered", "transaction", "gated",
+    "confirmed", "redirected",
+    "redirected first", "redirected by another", "redirected again", "redirected in vain", "bounce unknown",
+    "bounce of another", "let go", "no peer", "no peer heard",
 )  # fmt: skip
 
 
@@ -52,7 +55,7 @@ class Said(NamedTuple):
     body: bytes
     detail: End | Bounce | Decision | Veto | FinAnswer | None
     origin: bytes | None = None
-    """The session for which the owner sends."""
+    """The session for which it was said, or whose message came back."""
 
 
 NOT_YET: Final = sys.maxsize
@@ -66,6 +69,32 @@ class SecondGate(NamedTuple):
     first: int
     behind: Address
     needs: int
+
+
+class Letter(NamedTuple):
+    """A message that came back to its home."""
+
+    session: bytes
+    conversation: bytes
+    sequence: int
+    reason: BounceReason
+    type: str
+    body: bytes
+    weight: int
+    """Bytes of the body as it was."""
+
+
+class Fate(NamedTuple):
+    """How a message left the mailbox."""
+
+    how: str
+    """"confirmed", "redirected" or "let go"."""
+    conversation: bytes = b""
+    """To which it was redirected."""
+    to: Address | None = None
+    """Where the redirected message must come to stand,"""
+    counter: int = -1
+    """as this output."""
 
 
 @dataclass(slots=True)
@@ -182,10 +211,13 @@ class SecondState:
         self.refused_for_ever: set[Key] = set()
         self.sent_back: list[tuple[bytes, int, bytes, BounceReason]] = []
         """Writer and counter of what went back to a mailbox, the session whose it is, and why."""
-        self.mailbox: dict[tuple[bytes, Address, int], BounceReason] = {}
         self.batches = SecondBatches()
         self.deciding = -1
         """Offset of the decision that is being heard."""
+        self.mailbox: dict[BounceId, Letter] = {}
+        self.mailbox_bytes = 0
+        self.fates: dict[BounceId, Fate] = {}
+        """Of the messages that were in the mailbox."""
         self.tally: dict[str, int] = dict.fromkeys(TALLIED, 0)
         self.problems: list[str] = []
         self.order = 0

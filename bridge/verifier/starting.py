@@ -15,15 +15,15 @@ from konverse.schemas.catalog import END_DIALOG
 from konverse.schemas.columns import identifiers, unpack
 from konverse.schemas.envelope import decode as decode_envelope
 from konverse.schemas.errors import MalformedRecord
-from konverse.schemas.records import BounceReason, Kind, Role, address_from_avro
-from konverse.schemas.snapshot import BASE, ENDPOINTS, PENDING, WAITING, Chunk, SnapshotEnd, decode, sections
+from konverse.schemas.records import BounceId, BounceReason, Kind, Role, address_from_avro
+from konverse.schemas.snapshot import BASE, ENDPOINTS, MAILBOX, PENDING, WAITING, Chunk, SnapshotEnd, decode, sections
 from konverse.schemas.varint import varint
 
 from .journals import JournalJudge
 from .records import LogRecord
 from .second_batches import WHOLE, restore_batches, restore_row
 from .second_fold import SecondFold, as_said
-from .second_state import NOT_YET, Heard, Said, SecondGate, Side
+from .second_state import NOT_YET, Heard, Letter, Said, SecondGate, Side
 
 PAST: Final = Heard(-1, "", b"", b"", -1, Kind.MESSAGE)
 """A message from before the snapshot."""
@@ -84,6 +84,9 @@ def begin_at(start: Start, fold: SecondFold, judge: JournalJudge) -> dict[bytes,
         elif name == PENDING:
             for row in value["rows"]:
                 restore_row(fold, base, row)
+        elif name == MAILBOX:
+            for item in value["entries"]:
+                _keep(fold, item)
         else:
             _say_again(fold, streams[value["stream"]], value["runs"])
     _begin_groups(fold, base)
@@ -112,9 +115,6 @@ def _begin_base(fold: SecondFold, base: dict[str, Any]) -> list[bytes]:
         fold.outputs[address] = [UNKNOWN] * stream["acked"]
     pairs = identifiers(base["tombstones"])
     fold.tombstones = dict(zip(pairs[::2], pairs[1::2], strict=True))
-    for item in base["mailbox"]:
-        place = (item["writer"], address_from_avro(item["at"]), item["counter"])
-        fold.mailbox[place] = BounceReason(item["reason"])
     restore_batches(fold, base)
     return writers
 
@@ -184,6 +184,14 @@ def _wait(fold: SecondFold, entry: dict[str, Any]) -> None:
         side.error = heard
     else:
         side.heard.append(heard)
+
+
+def _keep(fold: SecondFold, item: dict[str, Any]) -> None:
+    body = item["body"] or b""
+    letter = Letter(item["session"], item["conversation"], item["sequence"], BounceReason(item["reason"]),
+                    item["type"], fold.brief(body), len(body))  # fmt: skip
+    fold.mailbox[BounceId(item["writer"], item["counter"], address_from_avro(item["at"]))] = letter
+    fold.mailbox_bytes += len(body)
 
 
 def _say_again(fold: SecondFold, address: Any, runs: list[dict[str, Any]]) -> None:

@@ -17,6 +17,7 @@ from konverse.schemas.operations import Finish, Prune, Rare
 from konverse.schemas.records import (
     Begin,
     Bounce,
+    BounceId,
     BounceReason,
     Detail,
     End,
@@ -87,6 +88,7 @@ details: Final[st.SearchStrategy[Detail]] = st.one_of(
         home=addresses,
         received=st.lists(st.tuples(identifiers, counters), max_size=4).map(tuple),
     ),
+    st.builds(BounceId, writer=identifiers, counter=counters, at=addresses),
     st.builds(Bounce, writer=identifiers, counter=counters, at=addresses, reason=st.sampled_from(BounceReason)),
     st.builds(Notice, writer=identifiers, next=counters, at=addresses, reason=st.sampled_from(NoticeReason)),
     st.builds(WriterClosed, writer=identifiers, closed_at=counters, at=addresses),

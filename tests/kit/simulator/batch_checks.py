@@ -10,7 +10,7 @@ from konverse.schemas.batches import ABANDONED, Batch
 from konverse.schemas.envelope import decode
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Address
-from konverse.schemas.records import Decision
+from konverse.schemas.records import BounceId, Decision
 
 from .batching import Execution, Query, Written
 from .places import Place
@@ -120,7 +120,7 @@ def _rows(
 def _bounced(query: Query, references: References) -> Iterator[str]:
     """A row that won and could not be received came back to the mailbox of the query."""
     happened = query.world.sometimes.happened
-    boxes = {key for reference in references.values() for key in reference.mailbox}
+    boxes = {name for reference in references.values() for name in (*reference.mailbox, *reference.fates)}
     for address, reference in references.items():
         for (writer, counter), verdict in reference.verdicts.items():
             if writer != query.id:
@@ -128,7 +128,7 @@ def _bounced(query: Query, references: References) -> Iterator[str]:
             happened("row discarded", verdict == "discarded")
             if verdict.startswith("bounced"):
                 happened("row bounced")
-                if (writer, address, counter) not in boxes:
+                if BounceId(writer, counter, address) not in boxes:
                     yield f"I6: the bounce of row {counter} of {writer.hex()} reached no mailbox"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from konverse.schemas.identifiers import Address
+from konverse.schemas.records import BounceId
 
 from .handlers import Work
 from .kafka import Payload
@@ -21,6 +22,8 @@ class History:
     """Writer and address -> counter below which the session counts everything as acknowledged."""
     transactions: list[tuple[bytes, Tried]] = field(default_factory=list)
     """Every transaction of a session, with its writer."""
+    asked: dict[BounceId, list[bytes | None]] = field(default_factory=dict)
+    """Bounce -> what sessions asked for: the conversation to which it should go, or None for a confirmation."""
     works: list[Work] = field(default_factory=list)
     """Every execution of a handler; its place is its nonce."""
     committed: dict[tuple[str, bytes, int], list[Work]] = field(default_factory=dict)

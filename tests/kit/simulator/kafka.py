@@ -31,7 +31,7 @@ class Record:
         self.timestamp_ms = timestamp_ms
 
     @property
-    def size(self) -> int:
+    def body_bytes(self) -> int:
         """Bytes of the value."""
         return len(self.body or b"")
 

@@ -10,7 +10,7 @@ from konverse.dialog.partition import Partition
 from konverse.schemas.envelope import decode
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Address
-from konverse.schemas.records import BounceReason, Kind, Role
+from konverse.schemas.records import BounceId, BounceReason, Kind, Role
 
 from .sending import Plan
 from .transacting import Tried
@@ -66,12 +66,12 @@ def _nothing_follows(references: dict[Address, SecondFold], tried: Tried) -> Ite
 def _sent_back(world: World, references: dict[Address, SecondFold]) -> Iterator[str]:
     """What comes back reaches a mailbox; because a session is closed it does so only when somebody has closed it."""
     shut_out = {session.session.writer for session in world.sessions if session.shut_out}
-    boxes = {key for reference in references.values() for key in reference.mailbox}
+    boxes = {name for reference in references.values() for name in (*reference.mailbox, *reference.fates)}
     for address, reference in references.items():
         for sender, counter, session, reason in reference.sent_back:
             if reason is BounceReason.WRITER_CLOSED and session in world.clients - shut_out:
                 yield f"I6: {address} refused what {session.hex()} had sent before it closed itself"
-            if (sender, address, counter) not in boxes:
+            if BounceId(sender, counter, address) not in boxes:
                 yield f"I6: what {sender.hex()} sent to {address} under {counter} came back and reached no mailbox"
 
 

@@ -16,6 +16,7 @@ from konverse.schemas.varint import read_varint
 
 from .failure import SimulationFailure
 from .kafka import Payload
+from .mailboxes import Mailboxes
 from .places import Place
 from .producing import IdempotentProducer, LooseProducer, Producer, abandon
 from .transacting import Transacting
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 COUNTER_AT: Final = 39
 """Place of the counter in a header (protocol.md section 2)."""
 
+LEAVING: Final = 100
+"""Rate of closing at once, of sessions that look into their mailboxes."""
+
 STALLED_STEPS_MAX: Final = 5
 LIVELY_STEPS: Final = 6
 CALM_STEPS_MAX: Final = 400
@@ -34,7 +38,7 @@ CALM_STEPS_MAX: Final = 400
 class Plan:
     """What the application wants with one dialog."""
 
-    __slots__ = ("dialog", "finished", "home", "left", "over", "seen", "sent")
+    __slots__ = ("dialog", "finished", "home", "left", "over", "redirected", "seen", "sent")
 
     def __init__(self, dialog: SessionDialog, home: Place, left: int) -> None:
         self.dialog = dialog
@@ -42,7 +46,8 @@ class Plan:
         self.left = left
         """Messages still to send."""
         self.sent: list[bytes] = []
-        """Bodies, in the order of the calls."""
+        """Bodies, in the order of the calls; those of messages that were redirected to it too."""
+        self.redirected = False
         self.over = False
         """END was called."""
         self.finished = False
@@ -72,6 +77,9 @@ class SessionProcess:
         self.shut_out = False
         """Somebody closed its writer at some partition."""
         self.dialogs_left = world.swarm.dialogs
+        self.inherited: set[bytes] = set()
+        """Writers of those whose successor it is."""
+        self.mailboxes = Mailboxes(self)
         self._club = world.choices.pick(world.clubs) if world.clubs else None
         self._loose = world.choices.chance(world.swarm.loose)
         self._producer = self._new_producer()
@@ -105,8 +113,13 @@ class SessionProcess:
                     actions.append(self._end)
                 if self.world.choices.chance(swarm.finishing):
                     actions.append(self._finish)
-            if not self.dialogs_left and not sending and self.session.may_close:
+            patient = swarm.looking and not self.world.choices.chance(LEAVING)
+            if not (self.dialogs_left or sending or patient) and self.session.may_close:
                 actions.append(self._close)
+            if self.session.homes():
+                actions.append(self.mailboxes.hear)
+            if self.world.choices.chance(swarm.looking):
+                actions.append(self._look)
         if actions:
             actions[self.world.choices.choose(len(actions))]()
         return bool(actions)
@@ -122,13 +135,15 @@ class SessionProcess:
 
     # ---------------------------------------------------------------------------------------------- the application
 
-    def _begin(self) -> None:
-        self.dialogs_left -= 1
-        conversation, begin, home = self.choose_dialog()
+    def _begin(self, home: Place | None = None) -> None:
+        """A dialog; with `home` one for what came back to it."""
+        wanted = home is None
+        self.dialogs_left -= wanted
+        conversation, begin, home = self.choose_dialog(home)
         try:
             dialog, hands = self.session.begin(conversation, begin)
         except QueueFull:
-            self.dialogs_left += 1
+            self.dialogs_left += wanted
             self.world.sometimes.happened("queue full")
             return
         self.plans.append(self.plan_of(dialog, home))
@@ -140,10 +155,11 @@ class SessionProcess:
         sending = [plan for plan in self.plans if not plan.over]
         return bool(self.dialogs_left) and len(sending) < self.world.swarm.open_dialogs
 
-    def choose_dialog(self) -> tuple[bytes, Begin, Place]:
+    def choose_dialog(self, home: Place | None = None) -> tuple[bytes, Begin, Place]:
         """Id, partners and home of a dialog to begin."""
         world = self.world
-        home, target = world.choices.pick(world.places), world.choices.pick(world.places)
+        target = world.choices.pick(world.places)
+        home = home or world.choices.pick(world.places)
         conversation = group = world.identifier(b"conversation")
         if self._club is not None:  # a group lives in one partition
             self._club.group = self._club.group or conversation
@@ -191,12 +207,17 @@ class SessionProcess:
 
     def _hear_news(self) -> None:
         """What a follower of the home journals would say."""
+        if self.world.lively and self.world.choices.chance(self.world.swarm.deaf):
+            return
         plan = self.world.choices.pick([plan for plan in self.plans if not plan.over])
         plan.home.follow(plan.home.journal.end)
         endpoint = plan.home.shadow.state.endpoint(Role.INITIATOR, plan.dialog.conversation)
         plan.seen |= endpoint is not None
         if plan.seen and (endpoint is None or endpoint.state in (State.DISCONNECTED_INBOUND, State.ERROR)):
             self.session.ended_by_peer(plan.dialog.conversation)
+
+    def _look(self) -> None:
+        self.mailboxes.look()
 
     def _close(self) -> None:
         self.world.sometimes.happened("session closed")
@@ -282,6 +303,8 @@ class SessionProcess:
         """Without faults: go on for a while, then finish what was begun, and close."""
         for _ in range(LIVELY_STEPS if self.world.lively else 0):
             self.step()
+        if self.session.homes():
+            self.mailboxes.hear()
         for _ in range(CALM_STEPS_MAX):
             self._transacting.hear()
             if not self._producer.empty:
@@ -298,6 +321,8 @@ class SessionProcess:
                     if not plan.over:
                         plan.left = min(plan.left, 1)
                 self._send_rest()
+            elif self.mailboxes.look():
+                continue
             elif any(not plan.over for plan in self.plans):
                 self._end()
             elif self.session.may_close:

@@ -88,6 +88,19 @@ class Swarm:
     """Rate at which such a session makes one instead of something else."""
     finishing: int
     """Rate of saying that nothing more comes on a dialog, by sessions and handlers."""
+    # mailboxes
+    deaf: int
+    """Rate at which a session misses the news that its peer has ended, and sends on."""
+    looking: int
+    """Rate of looking into the mailbox."""
+    redirecting: int
+    """Rate of redirecting what is found there; the rest is confirmed."""
+    heirs: int
+    """Rate of successors that go on with what came back."""
+    small_mailboxes: bool
+    """Mailboxes let go what came back early."""
+    lone_firsts: int
+    """Rate of conversations that reach a target and have no home."""
 
 
 def draw(choices: Choices) -> Swarm:
@@ -145,7 +158,7 @@ def draw(choices: Choices) -> Swarm:
         handlers=1 + choose(4),
         slow=rate(300, 100 if clubs else 400),
         raising=rate(200),
-        ending=rate(80, 400),
+        ending=rate((80, 80, 80, 600)[choose(4)], 400),
         failing=rate(80, 600),
         leaving=rate(300),
         answering=rate(400, 600),
@@ -160,4 +173,10 @@ def draw(choices: Choices) -> Swarm:
         transmitting=(0, 1_000, 500)[choose(3)],
         transacting=(300, 800, 60)[choose(3)],
         finishing=rate(150, 500),
+        deaf=(0, 950)[choose(2)],
+        looking=(500, 100, 0)[choose(3)],
+        redirecting=(900, 500, 0)[choose(3)],
+        heirs=(700, 0)[choose(2)],
+        small_mailboxes=choices.chance(100),
+        lone_firsts=fault(8, 700),
     )

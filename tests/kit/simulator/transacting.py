@@ -113,7 +113,7 @@ class Transacting:
             return
         try:
             hands = process.session.commit(transaction)
-        except (QueueFull, ConversationEnded):
+        except (QueueFull, ConversationEnded, InvalidState):
             transaction.drop()
             return
         tried.committed = True

@@ -13,6 +13,7 @@ import konverse.dialog.endpoint
 import konverse.dialog.ingest
 import konverse.dialog.journal_feed
 import konverse.dialog.lane
+import konverse.dialog.mailbox
 import konverse.dialog.outbox
 import konverse.dialog.owner
 import konverse.dialog.pending
@@ -23,7 +24,7 @@ import konverse.dialog.staging
 import konverse.dialog.trial
 import konverse.dialog.view
 import konverse.schemas.varint
-from konverse.bridge.verifier import journals, second_batches
+from konverse.bridge.verifier import journals, second_batches, second_mailbox
 from konverse.schemas import envelope, journal
 from konverse.schemas.limits import SESSION_RECORD_BYTES
 from konverse.schemas.varint import SMALL, varint
@@ -100,6 +101,16 @@ def _of_batches(rows: int) -> list[Change]:
     return [(module, "PENDING_RECORDS_MAX", rows) for module in (konverse.dialog.pending, second_batches)]
 
 
+def _mailboxes(choices: Choices) -> list[Change]:
+    """Of these the state depends: whoever folds the logs of such a run needs the same ones."""
+    entries, size_bytes = (50, 2)[choices.choose(2)], (9, 500)[choices.choose(2)]
+    return [
+        (module, name, value)
+        for module in (konverse.dialog.mailbox, second_mailbox)
+        for name, value in (("MAILBOX_ENTRIES_MAX", entries), ("MAILBOX_BYTES_MAX", size_bytes))
+    ]
+
+
 def _tables() -> list[Change]:
     values = {"LOW_MASK": LOW_MASK, "low_table": low_table, "high_part": high_part}
     return [(module, name, values[name]) for module in COUNTING for name in values if name in vars(module)]
@@ -129,6 +140,8 @@ def tuned(choices: Choices, swarm: Swarm) -> Iterator[None]:
     ]
     if swarm.tiny_windows:
         changes += _windows(choices)
+    if swarm.small_mailboxes:
+        changes += _mailboxes(choices)
     if swarm.low_numbers:
         changes += _tables()
     before = [(module, name, getattr(module, name)) for module, name, _ in changes]

@@ -9,7 +9,7 @@ from konverse.dialog.view import Show
 from konverse.schemas.envelope import encode_envelope
 from konverse.schemas.identifiers import Address
 from konverse.schemas.journal import Claim, Commit
-from konverse.schemas.records import Envelope, Kind, Role, Suffix
+from konverse.schemas.records import FIRST, Begin, Envelope, Kind, Role, Suffix
 
 from .batching import DriverProcess, Query, TaskProcess
 from .calm import is_quiet, settle_down
@@ -36,6 +36,8 @@ ROUND_MS: Final = 1_100
 """Longer than every interval of the product."""
 
 CONTENDERS_MAX: Final = 3
+HEIRS_MAX: Final = 8
+"""Sessions of a run, with those that take over from others."""
 MOVES_MAX: Final = 3
 """A process with nothing to do lets another one go first, so often."""
 
@@ -110,6 +112,8 @@ class World:
             self._succeed(choices.pick(self.sessions))
         if choices.chance(swarm.garbage):
             self._litter()
+        if choices.chance(swarm.lone_firsts):
+            self._begin_without_home()
         if choices.chance(swarm.rot):
             self.sometimes.happened("snapshot rotten", choices.pick(self.places).rot(choices))
         if choices.chance(swarm.view_losses):
@@ -162,10 +166,18 @@ class World:
             return
         self.sometimes.happened("closed by a successor")
         session.shut_out = True
+        if choices.chance(self.swarm.heirs) and len(self.sessions) < HEIRS_MAX:
+            heir = SessionProcess(self)
+            self.sessions.append(heir)
+            self.clients.add(heir.session.writer)
+            heir.mailboxes.inherit(session)
+            return
         writer = self.identifier(b"successor")
         counters: dict[Address, int] = {}
+        homes = [plan.home.address for plan in session.plans]
+        spared = homes if choices.chance(500) else []  # it may still decide about its mail
         for address in session.addresses:
-            for _ in range(choices.choose(3)):
+            for _ in range(0 if address in spared else choices.choose(3)):
                 counter = counters.get(address, 0)
                 self._write(address, Kind.CLOSE_WRITER, writer, session.session.writer, counter)
                 counters[address] = choices.choose(2)
@@ -198,6 +210,20 @@ class World:
             case _:
                 elsewhere = Address(place.address.topic, place.address.partition, b"gone")
                 self._write(elsewhere, Kind.CLOSE_WRITER, self.identifier(b"stranger"), self.identifier(b"nobody"), 0)
+
+    def _begin_without_home(self) -> None:
+        """A program that keeps no rules, or whose BEGIN somebody deleted: its target talks to nobody."""
+        choices = self.choices
+        home, target = choices.pick(self.places).address, choices.pick(self.places)
+        conversation, writer = self.identifier(b"orphan"), self.identifier(b"loner")
+        begin = Begin("near", "far", "contract", home, target.address, conversation)
+        for counter in range(1 + choices.choose(3)):
+            suffix = Suffix("t", home=home) if counter else Suffix("t", begin=begin)
+            envelope = Envelope(
+                Kind.MESSAGE, 0 if counter else FIRST, Role.INITIATOR, target.address.tag, writer, conversation,
+                counter, counter, suffix,
+            )  # fmt: skip
+            self.kafka.append(target.data, (encode_envelope(envelope), writer, b"alone"))
 
     def _appended(self, log: Log, record: Record) -> None:
         place = self._journals.get(log.name)

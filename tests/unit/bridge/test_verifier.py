@@ -21,7 +21,8 @@ from tests.kit.simulator.swarm import draw
 from tests.kit.simulator.tuning import tuned
 from tests.kit.simulator.world import World
 
-SEEDS = range(40)
+SEEDS = [seed for seed in range(46) if not draw(Choices(seed, None)).small_mailboxes]
+"""Runs that keep the product's own bounds of what is state."""
 
 
 @cache
