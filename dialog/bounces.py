@@ -14,7 +14,7 @@ from .endpoint import Endpoint, Record
 from .mailbox import Bounced
 from .outbox import Run
 from .partition import Partition
-from .states import SENDING, Event, next_state
+from .states import SENDING, Event, State, next_state
 
 
 def hear_bounce(state: Partition, _offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
@@ -59,17 +59,16 @@ def _asked_for(state: Partition, envelope: Envelope) -> Bounced | None:
 
 
 def _send(state: Partition, endpoint: Endpoint, envelope: Envelope, bounced: Bounced) -> None:
-    """The message into the outbox. It names its session, so that it comes back to it once more if it has to."""
+    """The message into the outbox. It names the session that asks, to which it comes back once more if it has to."""
     state.touch(endpoint)
     begin = state.beginning.pop(endpoint.index, None)
-    if begin is None and envelope.flags & FIRST and endpoint.opener == envelope.writer:
+    if begin is None and envelope.flags & FIRST and endpoint.state is State.STARTED_OUTBOUND:
         begin = envelope.suffix.begin
     stream, conversation, flags = endpoint.stream, endpoint.conversation, 0
-    suffix = Suffix(bounced.message_type, home=state.address, origin=bounced.session)
+    suffix = Suffix(bounced.message_type, home=state.address, origin=envelope.writer)
     if begin is not None:
         begin = begin._replace(home=state.address, target=stream.address)
         suffix = suffix._replace(home=None, begin=begin)
-        endpoint.opener = state.writer_id
         flags = FIRST
     endpoint.state = next_state(endpoint.state, Event.SENT)
     prefix = stream.head(Kind.MESSAGE, Role.INITIATOR, flags) + conversation

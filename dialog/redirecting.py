@@ -13,6 +13,7 @@ from konverse.schemas.envelope import encode_suffix, head
 from konverse.schemas.records import FIRST, BounceId, Kind, Role, Suffix
 
 from .lane import SessionDialog, Single
+from .states import State
 
 if TYPE_CHECKING:
     from .fold import Fold
@@ -63,7 +64,7 @@ class Redirects:
         if stream is not None and stream.acked < self._limit:
             return False
         endpoint = state.endpoint(Role.INITIATOR, dialog.conversation)
-        self.opened = endpoint is None or endpoint.opener != writer
+        self.opened = endpoint is None or endpoint.state is not State.STARTED_OUTBOUND
         self.counter = None
         return True
 

@@ -273,8 +273,8 @@ class Session:
 
     @property
     def may_close(self) -> bool:
-        """Idle, and what transactions send has arrived: no destination will see more of this session."""
-        return self.idle and not self.transactions.flying
+        """Idle, and what others send for it has arrived: no destination will see more of this session."""
+        return self.idle and not (self.transactions.flying or self._redirecting)
 
     @property
     def messages_waiting(self) -> int:

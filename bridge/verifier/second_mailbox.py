@@ -50,16 +50,14 @@ def decide(state: SecondState, envelope: Envelope) -> str:
         state.tally["redirected in vain"] += 1
         return "control"
     _take(state, name)
-    if envelope.flags & 1 and side.opener == envelope.writer and envelope.suffix.begin is not None:
-        side.opener = state.writer
-        state.tally["redirected first"] += 1
+    state.tally["redirected first"] += bool(envelope.flags & 1) and not side.talked
     side.talked = True
     state.fates[name] = Fate(
         "redirected", envelope.conversation, side.peer_at, len(state.outputs.get(side.peer_at, ()))
     )
     state.say(side.peer_at, Said(
         state.order, Kind.MESSAGE, int(Role.INITIATOR), envelope.conversation, side.numbering, letter.type, letter.body,
-        None, letter.session,
+        None, envelope.writer,
     ))  # fmt: skip
     if side.numbering >= 0:
         side.numbering += 1
