@@ -170,12 +170,9 @@ class Owner:
 
     def _journal_folded(self, now_ms: int) -> list[Effect]:
         head = self.fold.head
-        if self.recovery.restored is not None:
-            self.snapshots.recovered(self.recovery.restored)
-            self.recovery.restored = None
+        self.snapshots.recovered(self.recovery)
         if self.phase is Phase.FOLLOWING:
-            self.snapshots.followed(now_ms)
-            return []
+            return self.snapshots.followed(now_ms)
         if self.phase is Phase.RECOVERING:
             self.phase = Phase.CLAIMING
             identity = self.identity
@@ -358,8 +355,7 @@ class Owner:
         return [*effects, *self.snapshots.go_on(), *self._show(now_ms)]
 
     def _snapshot_written(self, event: SnapshotWritten, now_ms: int) -> list[Effect]:
-        effects = self.snapshots.written(event.first_offset, now_ms)
-        return effects if self.phase is Phase.LEADING else []  # who only follows deletes nothing
+        return self.snapshots.written(event.first_offset, now_ms)
 
     def release(self, now_ms: int) -> list[Effect]:
         """Give the partition back: commit what is finished and say that this was no crash."""

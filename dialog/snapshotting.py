@@ -27,8 +27,9 @@ from .events import AppendSnapshot, Effect, Truncate
 from .fold import Fold
 from .head import JournalHead
 from .partition import Partition
+from .recovery import Recovery
 from .snapshot import Freeze
-from .snapshot_search import Found, snapshot_id
+from .snapshot_search import snapshot_id
 
 RECORDS_PER_ENDPOINT: Final = 4
 KEPT: Final = 2
@@ -134,8 +135,11 @@ class Snapshotting:
         """One is being made or written."""
         return self._making is not None
 
-    def recovered(self, found: Found) -> None:
-        """The state was restored from this one."""
+    def recovered(self, recovery: Recovery) -> None:
+        """Take over the snapshot that the state was restored from, if there is one."""
+        found, recovery.restored = recovery.restored, None
+        if found is None:
+            return
         end = found.end
         self._keep(_Durable(end.offset, end.number, end.ingest_to, found.first_offset, 0, found.by_owner))
 
@@ -150,11 +154,12 @@ class Snapshotting:
             self._last = _NONE._replace(number=head.number, ingest_to=self._fold.state.ingest_to)
         self._topic_end = topic_end
 
-    def followed(self, now_ms: int) -> None:
+    def followed(self, now_ms: int) -> list[Effect]:
         """A follower stands at a record of the journal: a snapshot may begin there."""
         if self.due(0, now_ms):
-            self._making = _Making(self._fold.state, 0, by_owner=False)
+            self.begin(0, by_owner=False)
             self.confirm()
+        return self.go_on()
 
     def abandon(self) -> None:
         """Finish none that was begun: whoever followed claims the partition."""
@@ -173,9 +178,9 @@ class Snapshotting:
             or journal_bytes - last.journal_bytes >= SNAPSHOT_EVERY_BYTES
         )
 
-    def begin(self, journal_bytes: int) -> None:
+    def begin(self, journal_bytes: int, *, by_owner: bool = True) -> None:
         """Take the state as it is now."""
-        self._making = _Making(self._fold.state, journal_bytes, by_owner=True)
+        self._making = _Making(self._fold.state, journal_bytes, by_owner=by_owner)
 
     def confirm(self) -> None:
         """The commit counts: the head is the one that belongs to the state."""
@@ -200,7 +205,7 @@ class Snapshotting:
         self._keep(
             _Durable(head.offset, head.number, making.ingest_to, first_offset, making.journal_bytes, making.by_owner)
         )
-        if len(self._durable) < KEPT:
+        if len(self._durable) < KEPT or not making.by_owner:
             return []
         older, waiting = self._durable[0], making.freeze.oldest_waiting
         needed = older.ingest_to if waiting is None else min(older.ingest_to, waiting)

@@ -74,6 +74,15 @@ PATHS: Final = {
     "nothing staged": "time alone made an owner commit",
     "view compared": "a write to the view was compared with a fold of the logs",
     "state compared": "an owner's live state was compared with a fold of the logs",
+    "follower compared": "a follower's state was compared with a fold of the logs at the same offset",
+    "follower crashed": "a process that followed died",
+    "follower promoted": "a follower was told to take the partition over",
+    "follower leads": "and led with what it had folded as a follower",
+    "follower overtaken": "what a follower needed next was truncated, and it recovered again",
+    "follower wrote a snapshot": "a follower wrote a snapshot",
+    "recovered from a follower's snapshot": "an owner recovered from a snapshot that a follower had written",
+    "snapshot passed over": "an intact snapshot was not used, because the logs behind it were gone",
+    "truncated late": "a truncation was carried out long after it was asked for",
 }
 """Name of each path, and what it means."""
 
