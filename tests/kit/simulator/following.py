@@ -17,7 +17,7 @@ from .places import Place, fold_up_to
 if TYPE_CHECKING:
     from .world import World
 
-COMPARED: Final = 400
+COMPARED: Final = 100
 """Rate of comparing a follower that has caught up."""
 DOZING: Final = 200
 CALM_STEPS_MAX: Final = 300
