@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 COMPARED: Final = 100
 """Rate of comparing a follower that has caught up."""
-DOZING: Final = 200
+DOZING: Final = 500
 CALM_STEPS_MAX: Final = 300
 
 
@@ -152,7 +152,7 @@ class FollowerProcess(OwnerProcess):
         """Fall asleep over a snapshot: what it says is old when it is written."""
         world, owner = self.world, self.owner
         if owner is not None and owner.snapshots.busy and not world.kafka.calm and world.choices.chance(DOZING):
-            self.asleep_until = world.steps + (40, 300)[world.choices.choose(2)]
+            self.asleep_until = world.steps + (40, 1_000)[world.choices.choose(2)]
 
     def _truncate(self, effect: Truncate) -> None:
         if self._following:

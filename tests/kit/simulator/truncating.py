@@ -14,9 +14,9 @@ from .places import Place
 if TYPE_CHECKING:
     from .world import World
 
-LATE: Final = 200
+LATE: Final = 400
 """Rate of those that are late: a thread asks Kafka several things first, and its process may sleep."""
-ARRIVING: Final = 30
+ARRIVING: Final = 10
 
 KEPT: Final = 2
 """Snapshots that a truncation spares."""
@@ -30,7 +30,9 @@ class Truncations:
         self._late: list[tuple[Place, Truncate]] = []
 
     def ask(self, place: Place, effect: Truncate) -> None:
-        """Nobody needs what stands before these offsets."""
+        """Nobody needs what stands before these offsets. Who sleeps over a snapshot wakes and finishes it."""
+        for follower in self._world.followers.of(place):
+            follower.asleep_until = 0
         if not self._world.kafka.calm and self._world.choices.chance(LATE):
             self._late.append((place, effect))
         else:
@@ -42,6 +44,11 @@ class Truncations:
         if self._late and choices.chance(ARRIVING):
             self._world.sometimes.happened("truncated late")
             self._carry_out(*self._late.pop(choices.choose(len(self._late))))
+
+    def settle_down(self) -> None:
+        """What is late arrives."""
+        while self._late:
+            self._carry_out(*self._late.pop())
 
     def _carry_out(self, place: Place, effect: Truncate) -> None:
         self._world.sometimes.happened("truncated")

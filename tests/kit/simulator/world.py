@@ -240,6 +240,7 @@ class World:
             self.lively = turn < LIVELY_ROUNDS
             if turn in (1, 4, LIVELY_ROUNDS + 2):
                 self._deliver_most()
+                self.truncations.settle_down()
             for session in living:
                 session.settle_down()
             for owner in self.owners:
