@@ -135,6 +135,11 @@ class Snapshotting:
         """One is being made or written."""
         return self._making is not None
 
+    @property
+    def to_be_made(self) -> bool:
+        """There are pieces left to make."""
+        return self._making is not None and not self._making.written
+
     def recovered(self, recovery: Recovery) -> None:
         """Take over the snapshot that the state was restored from, if there is one."""
         found, recovery.restored = recovery.restored, None
