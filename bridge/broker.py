@@ -240,7 +240,7 @@ class Broker:
         return dialog
 
     @checked
-    def reader(
+    def reader(  # noqa: PLR0913  # the clauses of RECEIVE, and how partitions are found
         self,
         queue: str,
         *,
@@ -248,16 +248,18 @@ class Broker:
         max_messages: int | None = None,
         timeout: float | None = None,
         partitions: tuple[int, ...] | None = None,
+        standby: bool = False,
     ) -> Reader:
         """Read a queue: iterate over the result for transactions. Readers of several processes share its partitions.
 
         `batch` conversation groups at most share a commit; `max_messages` is TOP; iteration ends after `timeout`
-        seconds without work; `partitions` takes exactly these instead of a share. Raises QueueNotFound,
+        seconds without work; `partitions` takes exactly these instead of a share. With `standby` all others are
+        followed meanwhile, and one that becomes ours is led at once. Raises QueueNotFound,
         TopicMismatch when the queue's topics are missing or were created again, InvalidSettings.
         """
         self._check_open()
         known = self.catalog.get(Queue, queue)
-        options = ReaderOptions(batch, max_messages, timeout, partitions)
+        options = ReaderOptions(batch, max_messages, timeout, partitions, standby)
         options.check(known)
         self._check_topics(known)
         redis = self.settings.redis

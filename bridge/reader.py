@@ -76,6 +76,8 @@ class Reader:
         owning.on_done = self._done
         freeze_once()
         self._share = Share(kafka, owning, options, self._lock)
+        if options.standby:
+            owning.stand_by()
 
     # --------------------------------------------------------------------------------------------------- iteration
 

@@ -142,6 +142,8 @@ class ReaderOptions:
     """Iteration ends when nothing came for so many seconds; None waits for ever (behaviours 69, 70)."""
     partitions: tuple[int, ...] | None = None
     """Take exactly these partitions instead of a share that the consumer group suggests."""
+    standby: bool = False
+    """Follow the other partitions, so that one which becomes ours is led at once."""
 
     def check(self, queue: Queue) -> None:
         """Raise InvalidSettings for what cannot be."""

@@ -5,6 +5,7 @@ where it did not, the journal is read and judged. And an owner that does not kno
 claims next, itself included, folds the journal and knows.
 
     RECOVERING  --journal folded-->  CLAIMING  --CLAIM acknowledged-->  READING_BACK  --mine-->  LEADING
+    FOLLOWING  --told to recover-->  RECOVERING, which goes on where it stands
         any  --outcome unknown, claim lost, another owner-->  STOPPED        any  --contradiction-->  HALTED
 
 Drivers are `bridge.owning` (threads and confluent-kafka) and the simulator. They feed events to `step`, carry out the
@@ -38,6 +39,7 @@ from .events import (
     DeliveredOne,
     Drained,
     Effect,
+    Follow,
     Halted,
     JournalRead,
     Leading,
@@ -69,6 +71,7 @@ REFUSAL_PAUSE_MS: Final = 1_000
 class Phase(Enum):
     """Where an owner stands."""
 
+    FOLLOWING = "following"
     RECOVERING = "recovering"
     CLAIMING = "claiming"
     READING_BACK = "reading back"
@@ -103,7 +106,7 @@ class Counters:
 
 
 class Owner:
-    """One process's try at owning one partition. A stopped owner is thrown away."""
+    """One process's try at owning or following one partition. A stopped owner is thrown away."""
 
     def __init__(self, identity: LogIdentity, claim: bytes, rule: Rule, settings: OwnerSettings) -> None:
         self.identity = identity
@@ -145,7 +148,14 @@ class Owner:
 
     # ---------------------------------------------------------------------------------------------------- recovery
 
+    def _follow(self, event: Follow, now_ms: int) -> list[Effect]:
+        self.phase = Phase.FOLLOWING
+        self.snapshots.heard(event.bounds.snapshots_end)
+        return self.recovery.start(event.bounds) or self._journal_folded(now_ms)
+
     def _recover(self, event: Recover, now_ms: int) -> list[Effect]:
+        self.phase = Phase.RECOVERING
+        self.snapshots.abandon()
         return self.recovery.start(event) or self._journal_folded(now_ms)
 
     def _snapshots_read(self, event: SnapshotsRead, now_ms: int) -> list[Effect]:
@@ -167,6 +177,9 @@ class Owner:
 
     def _journal_folded(self, now_ms: int) -> list[Effect]:
         head = self.fold.head
+        self.snapshots.recovered(self.recovery)
+        if self.phase is Phase.FOLLOWING:
+            return self.snapshots.followed(now_ms)
         if self.phase is Phase.RECOVERING:
             self.phase = Phase.CLAIMING
             identity = self.identity
@@ -180,9 +193,6 @@ class Owner:
         state = self.fold.state
         self.recovery.check_data()
         self.phase = Phase.LEADING
-        if self.recovery.restored is not None:
-            self.snapshots.recovered(self.recovery.restored)
-            self.recovery.restored = None
         self.congested = self._outputs_waiting() >= OUTBOX_RECORDS_MAX
         self._journaled_to = state.ingest_to
         self.trial.lead(self.recovery.data_end)
@@ -346,7 +356,7 @@ class Owner:
 
     def _tick(self, _event: Tick, now_ms: int) -> list[Effect]:
         if self.phase is not Phase.LEADING:
-            return []
+            return self.snapshots.go_on() if self.phase is Phase.FOLLOWING else []
         effects: list[Effect] = []
         self.trial.tick(now_ms)
         since = self._waiting_since if self._in_flight is None else None  # else it waits on, for the next commit
@@ -391,6 +401,7 @@ _Step = Callable[[Owner, Any, int], list[Effect]]
 
 _STEPS: Final[dict[type, _Step]] = {
     Recover: Owner._recover,  # noqa: SLF001  # the table belongs to the class
+    Follow: Owner._follow,  # noqa: SLF001
     JournalRead: Owner._journal_read,  # noqa: SLF001
     DataRead: Owner._data_read,  # noqa: SLF001
     SnapshotsRead: Owner._snapshots_read,  # noqa: SLF001

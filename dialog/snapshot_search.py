@@ -29,6 +29,17 @@ class Found(NamedTuple):
     first_offset: int
     """Of what stands first in the topic: a chunk, or the END."""
 
+    @property
+    def by_owner(self) -> bool:
+        """An owner made it, of a commit of its own."""
+        return self.end.snapshot == snapshot_id(self.end.owner, self.end.offset)
+
+
+def snapshot_id(owner: bytes, journal_offset: int, *, follower: bool = False) -> bytes:
+    """The name of a snapshot that this owner, or somebody who followed it, made of the state at this offset."""
+    maker = b"follower" if follower else b""
+    return hashlib.sha256(maker + owner + journal_offset.to_bytes(8, "big")).digest()[:16]
+
 
 class SnapshotSearch:
     """The search in one partition of a snapshot topic."""

@@ -31,10 +31,10 @@ def _often(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @contextmanager
-def following(servers: Servers, broker: Broker) -> Iterator[Following]:
-    """Partition 0 of queue Orders, followed."""
+def following(servers: Servers, broker: Broker, number: int = 0) -> Iterator[Following]:
+    """A partition of queue Orders, followed."""
     kafka = Kafka(Settings(kafka=f"kafka://{servers.bootstrap}"))
-    with Following(kafka, queue_of(broker, "Orders"), 0) as followed:
+    with Following(kafka, queue_of(broker, "Orders"), number) as followed:
         yield followed
 
 

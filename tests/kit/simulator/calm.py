@@ -34,7 +34,7 @@ def _next(process: OwnerProcess, *, silent: bool) -> Callable[[], None] | None:
     if process._appends.waiting and not silent:
         return process._outcome
     if not process.leading:
-        return None
+        return process.waits_for()
     may_take = not (process._releasing or owner.congested) and len(process.works) < world.swarm.handlers
     choices: list[tuple[object, Callable[[], None]]] = [
         (process._outputs.waiting, process._transmit),

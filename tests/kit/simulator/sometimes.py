@@ -129,6 +129,15 @@ PATHS: Final = {
     "closed opener": "a FIRST that an owner sent for a closed session was refused",
     "session crashed in a transaction": "a session died with a transaction that was not written",
     "session crashed behind a transaction": "a session died with a transaction that was written",
+    "follower compared": "a follower's state was compared with a fold of the logs at the same offset",
+    "follower crashed": "a process that followed died",
+    "follower promoted": "a follower was told to take the partition over",
+    "follower leads": "and led with what it had folded as a follower",
+    "follower overtaken": "what a follower needed next was truncated, and it recovered again",
+    "follower wrote a snapshot": "a follower wrote a snapshot",
+    "recovered from a follower's snapshot": "an owner recovered from a snapshot that a follower had written",
+    "snapshot passed over": "an intact snapshot was not used, because the logs behind it were gone",
+    "truncated late": "a truncation was carried out long after it was asked for",
 }
 """Name of each path, and what it means."""
 

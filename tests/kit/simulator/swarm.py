@@ -101,6 +101,8 @@ class Swarm:
     """Mailboxes let go what came back early."""
     lone_firsts: int
     """Rate of conversations that reach a target and have no home."""
+    followers: int
+    """Processes that follow a partition."""
 
 
 def draw(choices: Choices) -> Swarm:
@@ -179,4 +181,5 @@ def draw(choices: Choices) -> Swarm:
         heirs=(700, 0)[choose(2)],
         small_mailboxes=choices.chance(100),
         lone_firsts=fault(8, 700),
+        followers=choose(4),
     )

@@ -15,6 +15,7 @@ from .batching import DriverProcess, Query, TaskProcess
 from .calm import is_quiet, settle_down
 from .choices import Choices
 from .failure import SimulationFailure
+from .following import FollowerProcess, Followers
 from .history import History
 from .kafka import Kafka, Log, Record, Request
 from .owning import OwnerProcess
@@ -24,6 +25,7 @@ from .redis_view import RedisView
 from .sending import Club, SessionProcess
 from .sometimes import Sometimes
 from .swarm import Swarm
+from .truncating import Truncations
 
 CALM_ROUNDS_MAX: Final = 80
 LIVELY_ROUNDS: Final = 8
@@ -78,6 +80,8 @@ class World:
         self.sessions = [SessionProcess(self) for _ in range(swarm.sessions)]
         self.clients = {session.session.writer for session in self.sessions}
         self.queries = [Query(self) for _ in range(swarm.queries)]
+        self.followers = Followers(self)
+        self.truncations = Truncations(self)
 
     def identifier(self, kind: bytes) -> bytes:
         """16 bytes that nobody else has."""
@@ -107,6 +111,7 @@ class World:
         kafka.now_ms += STEP_MS[choices.choose(len(STEP_MS))]
         if kafka.late and choices.chance(swarm.late):
             kafka.deliver_late()
+        self.truncations.step()
         self._move()
         if choices.chance(swarm.closers):
             self._succeed(choices.pick(self.sessions))
@@ -125,7 +130,8 @@ class World:
     def _move(self) -> None:
         """Some process goes on, or something happens to it."""
         choices, swarm = self.choices, self.swarm
-        processes: list[Process] = [*self.owners, *(s for s in self.sessions if not (s.dead or s.closed))]
+        sessions = [session for session in self.sessions if not (session.dead or session.closed)]
+        processes: list[Process] = [*self.owners, *self.followers.all, *sessions]
         for query in self.queries:
             query.stir()
             processes += [*query.drivers, *query.tasks]
@@ -148,16 +154,22 @@ class World:
         elif which < swarm.pauses + swarm.contenders:
             place = choices.pick(self.places)
             if sum(owner.place is place for owner in self.owners) < CONTENDERS_MAX:
-                self.owners.append(OwnerProcess(self, place))
+                self._appoint(place)
         elif which < swarm.pauses + swarm.contenders + swarm.releases:
             if isinstance(process, OwnerProcess):
                 process.release()
         else:
             process.crash()
-            if isinstance(process, OwnerProcess):
+            if isinstance(process, FollowerProcess) and not process.appointed:
+                self.followers.replace(process)
+            elif isinstance(process, OwnerProcess):
                 self.owners.remove(process)
                 if not any(owner.place is process.place for owner in self.owners):
-                    self.owners.append(OwnerProcess(self, process.place))
+                    self._appoint(process.place)
+
+    def _appoint(self, place: Place) -> None:
+        """The group gives the partition to somebody."""
+        self.owners.append(self.followers.appoint(place) or OwnerProcess(self, place))
 
     def _succeed(self, session: SessionProcess) -> None:
         """Somebody takes over from a session that is dead, or seems to be, and closes its writer, not everywhere."""
@@ -249,6 +261,7 @@ class World:
         kafka = self.kafka
         kafka.calm = True
         for place in self.places:
+            self._appoint(place)
             rivals = [owner for owner in self.owners if owner.place is place]
             keep = self.choices.pick(rivals)
             for rival in rivals:
@@ -262,6 +275,7 @@ class World:
             self.lively = turn < LIVELY_ROUNDS
             if turn in (1, 4, LIVELY_ROUNDS + 2):
                 self._deliver_most()
+                self.truncations.settle_down()
             for session in living:
                 session.settle_down()
             for query in self.queries:
@@ -274,6 +288,7 @@ class World:
                 and all(query.over for query in self.queries)
                 and all(map(is_quiet, self.owners))
             ) and not self.poisons.mend():
+                self.followers.agree()
                 return
         waiting = [f"owner of {owner.place.name}" for owner in self.owners if not is_quiet(owner)]
         waiting += [f"query {query.id.hex()}" for query in self.queries if not query.over]
