@@ -28,10 +28,6 @@ class Recover(NamedTuple):
         """Whether the logs hold what comes behind a state at this offset that has the data up to `data_to`."""
         return self.journal_start <= journal_offset + 1 and self.data_start <= data_to
 
-    def reaches(self, journal_offset: int, data_to: int) -> bool:
-        """Whether the logs hold what comes behind a state at this offset that has the data up to `data_to`."""
-        return self.journal_start <= journal_offset + 1 and self.data_start <= data_to
-
 
 class Follow(NamedTuple):
     """Event: fold up to the journal's end and claim nothing. Told again it goes on; `Recover` takes the partition.
