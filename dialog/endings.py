@@ -5,7 +5,7 @@ from __future__ import annotations
 from konverse.schemas.catalog import END_DIALOG, ERROR
 from konverse.schemas.envelope import encode_suffix
 from konverse.schemas.limits import END_WRITERS_MAX
-from konverse.schemas.records import NO_SEQUENCE, End, Envelope, Kind, Role, Suffix
+from konverse.schemas.records import NO_SEQUENCE, REFUSED, End, Envelope, Kind, Role, Suffix
 
 from .answers import other
 from .endpoint import NOTHING, Endpoint, Record, bytes_of
@@ -13,6 +13,7 @@ from .messages import enqueue
 from .outbox import Run, Stream
 from .partition import Partition
 from .states import Event, State, next_state
+from .writers import may_open
 
 
 def hear_end_call(state: Partition, _offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
@@ -65,6 +66,8 @@ def hear_end(state: Partition, offset: int, _header: bytes, envelope: Envelope, 
     if endpoint is None:
         _end_of_unknown(state, role, envelope, detail)
         return
+    if envelope.flags & REFUSED and endpoint.opener != detail.opener:
+        return  # somebody else opened it, and was not refused
     failed = envelope.kind is Kind.ERROR
     if endpoint.state in (State.DISCONNECTED_INBOUND, State.ERROR):
         state.statistics.undeliverable += 1
@@ -90,8 +93,7 @@ def _end_of_unknown(state: Partition, role: Role, envelope: Envelope, detail: En
     if role is not Role.TARGET:
         state.statistics.undeliverable += 1
         return
-    opener = state.writers.get(detail.opener)
-    if opener is None or opener.closed_at is None:
+    if may_open(state, detail.opener):
         state.remember_tombstone(envelope.conversation, detail.opener)
     stream = state.stream_to(detail.home)
     answer = Suffix(END_DIALOG, detail=End(detail.opener, detail.home))

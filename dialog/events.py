@@ -96,6 +96,12 @@ class ViewLost(NamedTuple):
     """Event: the view has no header of ours."""
 
 
+class DataEnd(NamedTuple):
+    """Event: the data log ended here when this was asked; None when nobody answers."""
+
+    offset: int | None
+
+
 class Tick(NamedTuple):
     """Event: time passes."""
 
@@ -122,6 +128,10 @@ class ReadSnapshots(NamedTuple):
 
     start: int
     end: int
+
+
+class ReadDataEnd(NamedTuple):
+    """Effect: ask where the data log ends now."""
 
 
 class AppendSnapshot(NamedTuple):
@@ -174,6 +184,7 @@ Effect = (
     ReadJournal
     | ReadData
     | ReadSnapshots
+    | ReadDataEnd
     | Append
     | AppendSnapshot
     | Truncate

@@ -14,11 +14,12 @@ from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.records import Envelope, Kind
 from konverse.schemas.varint import LOW_MASK
 
-from .answers import hear_bounce, hear_close_writer, refuse_closed
+from .answers import hear_answer, hear_bounce, refuse_closed
 from .endings import hear_end, hear_end_call
-from .endpoint import Record, Stamp, Writer
+from .endpoint import Record, Stamp
 from .messages import hear_begin, hear_message
 from .partition import Partition
+from .writers import admit, closing_of, hear_close_writer, hear_gap
 
 
 class Columns(NamedTuple):
@@ -95,19 +96,18 @@ def _judge(state: Partition, offset: int, header: bytes | None, record: Record) 
     if envelope.tag != state.address.tag:
         statistics.foreign += 1
         return
-    writer = state.writers.get(envelope.writer)
-    expected = writer.next if writer is not None else 0
-    if envelope.counter != expected:
-        if envelope.counter < expected:
+    writer = state.writers.get(envelope.writer) or admit(state, envelope)
+    if writer is None:
+        return
+    if envelope.counter != writer.next:
+        if envelope.counter < writer.next:
             statistics.duplicates += 1
         else:
-            statistics.gaps += 1
+            hear_gap(state, envelope, writer.next)
         return
-    if writer is None:
-        writer = state.writers[envelope.writer] = Writer(envelope.writer)
     writer.advance()
     if writer.closed_at is not None:
-        refuse_closed(state, envelope, record)
+        refuse_closed(state, envelope, record, closing_of(state, writer))
         return
     handler = _HANDLERS.get(envelope.kind)
     if handler is None:  # a kind of a later version: authentic, of no effect here
@@ -126,6 +126,8 @@ _HANDLERS: Final[dict[Kind, _Handler]] = {
     Kind.ERROR: hear_end,
     Kind.BOUNCE: hear_bounce,
     Kind.CLOSE_WRITER: hear_close_writer,
+    Kind.NOTICE: hear_answer,
+    Kind.WRITER_CLOSED: hear_answer,
 }
 
 assert CONVERSATION_AT + 16 == PREFIX_BYTES

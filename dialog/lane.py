@@ -7,10 +7,11 @@ from enum import Enum
 from itertools import islice
 from typing import NamedTuple
 
-from konverse.schemas.envelope import encode_suffix, head
+from konverse.schemas.envelope import CONVERSATION_AT, encode_suffix, head
 from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import SESSION_RECORD_BYTES, SESSION_WINDOW_BYTES_MAX
 from konverse.schemas.records import Begin, Kind, Role, Suffix
+from konverse.schemas.token import Sent
 from konverse.schemas.varint import LOW_MASK, SMALL, high_part, low_table, varint
 
 from .window import Window
@@ -50,18 +51,23 @@ class Lane:
         "contracts",
         "high",
         "low",
+        "moved",
         "next",
         "origins",
         "parked",
         "place",
+        "retired",
         "room",
+        "shift",
         "suffixes",
         "weight",
         "window",
+        "writer",
     )
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, writer: bytes) -> None:
         self.address = address
+        self.writer = writer
         self.place = (address.topic, address.partition)
         self.window = Window()
         self.next = 0
@@ -78,12 +84,18 @@ class Lane:
         """Bytes that may be kept: the window, less what messages that wait for a BEGIN will take."""
         self.parked = False
         """The destination refused something: nothing is handed over to it until it is tried again."""
+        self.retired = False
+        """Its writer is about to be closed: it takes records, and hands over none."""
+        self.moved: Lane | None = None
+        """Where its records are now, under another writer."""
+        self.shift = 0
+        """What their counters are higher there."""
         self.low = SMALL
         self.high = b""
 
-    def put(self, single: Single, suffix: bytes, body: bytes | None) -> None:
-        """The next record, if it is a single one."""
-        self.origins.append(single)
+    def put(self, origin: SessionDialog | Single, suffix: bytes, body: bytes | None) -> None:
+        """The next record (of a message, the driver's hot path does this inline)."""
+        self.origins.append(origin)
         self.suffixes.append(suffix)
         self.bodies.append(body)
         self.weight += weight_of(body)
@@ -95,6 +107,25 @@ class Lane:
         """Renew the bytes of the running counter; needed whenever its low part starts again."""
         self.low = low_table(self.next)
         self.high = high_part(self.next)
+
+    @property
+    def present(self) -> Lane:
+        """Where its records are now."""
+        lane = self
+        while lane.moved is not None:
+            lane = lane.moved
+        return lane
+
+    def counts(self, counter: int) -> bool:
+        """Whether the record of this counter counts, wherever it is now."""
+        return self.where(counter) < self.present.window.acked
+
+    def where(self, counter: int) -> int:
+        """The counter that this record has now; -1 when it counts already."""
+        lane = self
+        while counter >= lane.window.acked and lane.moved is not None:
+            counter, lane = counter + lane.shift, lane.moved
+        return counter if counter >= lane.window.acked else -1
 
     @property
     def full(self) -> bool:
@@ -158,6 +189,7 @@ class SessionDialog:
         "key",
         "last",
         "open",
+        "opener",
         "prefix",
         "sent",
         "state",
@@ -166,9 +198,11 @@ class SessionDialog:
         "waiting_end",
     )
 
-    def __init__(self, conversation: bytes, begin: Begin, writer: bytes, home: Lane, target: Lane) -> None:
+    def __init__(self, conversation: bytes, begin: Begin, home: Lane, target: Lane) -> None:
         self.conversation = conversation
         self.begin = begin
+        self.opener = home.writer
+        """Writer of its BEGIN."""
         self.home = home
         self.target = target
         self.key = begin.key or begin.group
@@ -187,8 +221,20 @@ class SessionDialog:
         """Of each message type that was sent; dialogs with the same contract and home share it."""
         self.waiting_end: bytes | None = None
         """Body of the END call that waits for the sends; b"" for a plain end."""
-        self.prefix = head(Kind.MESSAGE, 0, Role.INITIATOR, target.address.tag, writer) + conversation
+        self.prefix = head(Kind.MESSAGE, 0, Role.INITIATOR, target.address.tag, target.writer) + conversation
         """Of the header of every message but the first."""
+
+    def go_along(self) -> None:
+        """Go on with the lanes that its lanes have become."""
+        if self.home.moved is not None:
+            self.begun_at = self.home.where(self.begun_at)
+            self.home = self.home.present
+        if self.target.moved is not None:
+            self.last = self.target.where(self.last)
+            target = self.target = self.target.present
+            self.prefix = head(Kind.MESSAGE, 0, Role.INITIATOR, target.address.tag, target.writer) + self.conversation
+        sending = self.state is DialogState.OPEN and self.waiting_end is None
+        self.open = sending and self.sent > 0 and not self.target.retired
 
     def stage(self, message_type: str, body: bytes) -> bytes:
         """The header of the next message of an `open` dialog."""
@@ -209,6 +255,22 @@ class SessionDialog:
         if not counter & LOW_MASK:
             lane.carry()
         return header
+
+
+def sent_of(lane: Lane) -> list[Sent]:
+    """The messages of a lane that do not count, dialog by dialog."""
+    numbers: dict[SessionDialog, int] = {}
+    found: dict[bytes, list[tuple[int, int]]] = {}
+    for counter, origin in zip(range(lane.next - 1, -1, -1), reversed(lane.origins), strict=False):
+        if not isinstance(origin, Single):
+            numbers[origin] = number = numbers.get(origin, origin.sent) - 1
+            found.setdefault(origin.conversation, []).append((number, counter))
+        elif origin.sequence >= 0:
+            found.setdefault(origin.prefix[CONVERSATION_AT:], []).append((origin.sequence, counter))
+    return [
+        Sent(lane.writer, lane.address, conversation, records[-1][0], tuple(counter for _, counter in records[::-1]))
+        for conversation, records in found.items()
+    ]
 
 
 def weight_of(body: bytes | None) -> int:

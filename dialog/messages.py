@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from konverse.schemas.envelope import PREFIX_BYTES, shared
-from konverse.schemas.records import FIRST, NO_SEQUENCE, Begin, BounceReason, Envelope, Role
+from konverse.schemas.records import FIRST, NO_SEQUENCE, Begin, BounceReason, Envelope, Opened, Role
 from konverse.schemas.varint import LOW_MASK
 
 from .answers import bounce, other
@@ -21,7 +21,7 @@ def hear_message(state: Partition, offset: int, header: bytes, envelope: Envelop
         if not envelope.flags & FIRST or begin is None or role is not Role.TARGET:
             bounce(state, envelope, record, BounceReason.NO_ENDPOINT)
             return
-        if state.tombstones.get(envelope.conversation) == envelope.writer:
+        if state.tombstones.get(envelope.conversation) == _opener_of(envelope):
             del state.tombstones[envelope.conversation]
             bounce(state, envelope, record, BounceReason.ENDED)
             return
@@ -39,10 +39,17 @@ def hear_message(state: Partition, offset: int, header: bytes, envelope: Envelop
 def _create_target(state: Partition, envelope: Envelope, begin: Begin) -> Endpoint:
     terms = state.terms_of(begin.to_service, begin.from_service, begin.contract)
     endpoint = Endpoint(envelope.conversation, Role.TARGET, State.CONVERSING, terms, state.stream_to(begin.home))
-    endpoint.opener = state.writers[envelope.writer].id
+    endpoint.opener = _opener_of(envelope)
+    state.tombstones.pop(envelope.conversation, None)  # against somebody whose FIRST will not come
     endpoint.key = begin.key
     state.add(endpoint)
     return endpoint
+
+
+def _opener_of(envelope: Envelope) -> bytes:
+    """The writer of the BEGIN to which a FIRST belongs."""
+    detail = envelope.suffix.detail
+    return detail.opener if isinstance(detail, Opened) else envelope.writer
 
 
 def _accept(state: Partition, endpoint: Endpoint, header: bytes, envelope: Envelope) -> None:

@@ -7,6 +7,8 @@ the next counter, and after any failure the records from the first that does not
 FIRST leaves after BEGIN counts, so home knows of a conversation before its target does. END leaves after all sends of
 the dialog count, so it cannot overtake them.
 
+A session may have to go on under another writer id: see `takeover`, and `ageing` for when.
+
 Drivers: `bridge.sending`, and the simulator. Sends are the hot path: `stage` makes a record, the driver hands it over.
 """
 
@@ -18,12 +20,22 @@ from typing import Final, NamedTuple
 
 from konverse.schemas.catalog import END_DIALOG
 from konverse.schemas.envelope import encode_suffix, head
-from konverse.schemas.errors import BodyTooLarge, ConversationEnded, QueueFull
+from konverse.schemas.errors import (
+    BodyTooLarge,
+    ConversationEnded,
+    KonverseError,
+    OutcomeExpired,
+    QueueFull,
+    SessionTakenOver,
+)
 from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import BODY_BYTES_MAX
-from konverse.schemas.records import FIRST, Begin, Kind, Role, Suffix
+from konverse.schemas.records import FIRST, Begin, Kind, Opened, Role, Suffix, WriterClosed
+from konverse.schemas.token import Sent
 
-from .lane import DialogState, Handed, Lane, SessionDialog, Single, weight_of
+from .ageing import Age, Ageing
+from .lane import DialogState, Handed, Lane, SessionDialog, Single, sent_of, weight_of
+from .takeover import TakeOver, Unheard, Wanted
 
 
 class Hand(NamedTuple):
@@ -34,11 +46,17 @@ class Hand(NamedTuple):
 
 
 class Session:
-    """One writer id and its lanes."""
+    """One writer id after another, and its lanes."""
 
-    def __init__(self, writer: bytes) -> None:
+    def __init__(self, writer: bytes, opened_ms: int = 0) -> None:
         self.writer = writer
-        """UUIDv7, 16 bytes; never used by another session."""
+        """UUIDv7, 16 bytes; never used by another session. `opened_ms` is the clock's before it was asked for."""
+        self.ids = [writer]
+        """The present one is the last."""
+        self.ageing = Ageing(opened_ms)
+        self.takeover = TakeOver()
+        self.over: KonverseError | None = None
+        """Why nothing goes on."""
         self.lanes: dict[Address, Lane] = {}
         self.dialogs: dict[bytes, SessionDialog] = {}
         self._beginning: deque[SessionDialog] = deque()
@@ -55,13 +73,15 @@ class Session:
         known = self.dialogs.get(conversation)
         if known is not None:
             return known, []
+        self.check_over()
         home = self._lane(begin.home)
         if home.full:
             raise QueueFull(f"{len(home.origins)} records to {home.address.topic} wait for Kafka; try again")
-        dialog = SessionDialog(conversation, begin, self.writer, home, self._lane(begin.target))
+        dialog = SessionDialog(conversation, begin, home, self._lane(begin.target))
         self.dialogs[conversation] = dialog
+        self.takeover.home = begin.home
         dialog.begun_at = home.next
-        prefix = head(Kind.BEGIN, 0, Role.INITIATOR, begin.home.tag, self.writer) + conversation
+        prefix = head(Kind.BEGIN, 0, Role.INITIATOR, begin.home.tag, home.writer) + conversation
         home.put(Single(prefix, -1, dialog.key), encode_suffix(Suffix(begin=begin)), None)
         self._beginning.append(dialog)
         return dialog, self._hand(home)
@@ -69,6 +89,7 @@ class Session:
     def send(self, dialog: SessionDialog, message_type: str, body: bytes) -> list[Hand]:
         """SEND: held until BEGIN counts, else one record for the target (the driver's hot path does this inline)."""
         self.check(dialog, body)
+        dialog.go_along()
         if dialog.state is DialogState.BEGINNING:
             dialog.held.append((message_type, body))
             dialog.target.room -= weight_of(body)
@@ -78,6 +99,7 @@ class Session:
 
     def check(self, dialog: SessionDialog, body: bytes) -> None:
         """Raise what forbids a send: ConversationEnded, BodyTooLarge, QueueFull; nothing was written then."""
+        self.check_over()
         if dialog.state is DialogState.ENDED or dialog.waiting_end is not None:
             raise ConversationEnded(f"the dialog was ended; begin a new one to send to {dialog.begin.to_service}")
         if len(body) > BODY_BYTES_MAX:
@@ -90,6 +112,7 @@ class Session:
         """END CONVERSATION: to home, when all sends count; a second END changes nothing."""
         if dialog.waiting_end is not None:
             return []
+        dialog.go_along()
         dialog.waiting_end = error_body
         dialog.open = False
         if dialog.state is DialogState.OPEN:
@@ -164,18 +187,18 @@ class Session:
         """Tells, whenever it is asked, whether everything that was sent on the dialog before this call counts."""
         sent, lane = dialog.target.next, dialog.target
         if dialog.held:
-            return lambda: not dialog.held and dialog.last < lane.window.acked
-        return lambda: lane.window.acked >= sent
+            return lambda: not dialog.held and dialog.target.counts(dialog.last)
+        return lambda: lane.counts(sent - 1)
 
     @property
     def idle(self) -> bool:
         """Nothing waits, for Kafka or for an earlier record."""
-        return not self._beginning and not self._ending and not any(lane.origins for lane in self.lanes.values())
+        return not self._beginning and not self._ending and not any(lane.origins for lane in self._all_lanes())
 
     @property
     def messages_waiting(self) -> int:
         """Messages that do not count yet."""
-        origins = [origin for lane in self.lanes.values() for origin in lane.origins]
+        origins = [origin for lane in self._all_lanes() for origin in lane.origins]
         held = sum(len(dialog.held) for dialog in self.dialogs.values())
         return held + sum(not isinstance(origin, Single) or origin.sequence >= 0 for origin in origins)
 
@@ -184,12 +207,84 @@ class Session:
         """Something waits for records before it to count."""
         return bool(self._beginning or self._ending)
 
+    # ------------------------------------------------------------------------------------------------- another id
+
+    def look(self, now_ms: int) -> Age:
+        """Whether the session needs another id by this clock; to be asked before outcomes are told."""
+        return self.ageing.look(self.lanes, now_ms)
+
+    def change(self, writer: bytes, opened_ms: int) -> list[Hand]:
+        """Go on under a new id. The producer was replaced, or has nothing left to do."""
+        assert not self.closing, "a session that says goodbye goes on under its last id"
+        self.writer = writer
+        self.ids.append(writer)
+        self.ageing = Ageing(opened_ms)
+        self.lanes = self.takeover.change(self.lanes, writer)
+        return self._go_along()
+
+    def answered(self, wanted: Wanted, said: WriterClosed | Unheard) -> list[Hand]:
+        """What a destination says to the question about a former id. Not to Unheard.ANOTHER: `change` is due then."""
+        if self.over is not None or wanted not in self.takeover.wanted():
+            return []
+        if isinstance(said, WriterClosed) and said.heir is None:
+            return []  # it was pruned, and does not know of our question yet
+        lane = self.lanes[wanted.address]
+        if said is Unheard.LATER:
+            self.takeover.ask(lane)
+            return self._hand(lane)
+        if said is Unheard.EXPIRED:
+            self.over = OutcomeExpired(
+                f"{wanted.address.topic} has forgotten this session, which was silent for months"
+            )
+        elif isinstance(said, WriterClosed):
+            chain = self.takeover.behind[wanted.address]
+            if said.heir not in self.ids or (len(chain) == 1 and said.closed_at < chain[0].window.acked):
+                self.over = SessionTakenOver(
+                    "this session was closed: somebody has asked for the outcome of its messages, and was told that "
+                    "some were not received. They are not sent again; connect again to go on"
+                )
+            else:
+                for conversation in self.takeover.answered(said, lane):
+                    self.dialogs[conversation].opener = lane.writer  # it ends behind its BEGIN
+                return self._go_along()
+        for dialog in self.dialogs.values():
+            dialog.open = False
+        return []
+
+    def check_over(self) -> None:
+        """Raise why nothing goes on, if so."""
+        if self.over is not None:
+            raise type(self.over)(*self.over.args)
+
+    def _go_along(self) -> list[Hand]:
+        for dialog in (*self.dialogs.values(), *self._beginning, *self._ending):
+            dialog.go_along()
+        return [*self._release(), *self.unsent()]
+
+    def unknown(self, dialog: SessionDialog | None = None) -> list[Sent]:
+        """The messages that do not count, on one dialog or on all: what a token names."""
+        found = [sent for lane in self._staging_lanes() for sent in sent_of(lane)]
+        for each in self.dialogs.values():
+            if each.held:
+                lane = each.target
+                found.append(Sent(lane.writer, lane.address, each.conversation, each.sent, (), lane.next))
+        return [sent for sent in found if dialog is None or sent.conversation == dialog.conversation]
+
     # ---------------------------------------------------------------------------------------------------- inside
+
+    def _staging_lanes(self) -> list[Lane]:
+        """Where the records of each destination are put now."""
+        return [self._lane(address) for address in self.lanes]
+
+    def _all_lanes(self) -> list[Lane]:
+        behind = [lane for chain in self.takeover.behind.values() for lane in chain]
+        return [*self.lanes.values(), *behind]
 
     def _release(self) -> list[Hand]:
         """Let go what waited: messages whose BEGIN counts, ENDs whose messages count."""
         touched: dict[Address, Lane] = {}
         for dialog in _take_while(self._beginning, lambda d: d.begun_at < d.home.window.acked):
+            dialog.go_along()
             if dialog.state is DialogState.BEGINNING:
                 dialog.state = DialogState.OPEN
             for message_type, body in dialog.held:
@@ -203,7 +298,8 @@ class Session:
                 continue
             self._ending.remove(dialog)
             error_body = dialog.waiting_end
-            prefix = head(Kind.END_CALL, 0, Role.INITIATOR, dialog.begin.home.tag, self.writer) + dialog.conversation
+            writer = dialog.home.writer
+            prefix = head(Kind.END_CALL, 0, Role.INITIATOR, dialog.begin.home.tag, writer) + dialog.conversation
             dialog.home.put(Single(prefix, -1, dialog.key), _END_SUFFIX, error_body or None)
             touched[dialog.home.address] = dialog.home
             dialog.state = DialogState.ENDED
@@ -218,18 +314,24 @@ class Session:
             dialog.stage(message_type, body)
             return
         dialog.sent = 1
-        dialog.open = dialog.state is DialogState.OPEN and dialog.waiting_end is None
-        prefix = head(Kind.MESSAGE, FIRST, Role.INITIATOR, dialog.begin.target.tag, self.writer) + dialog.conversation
-        dialog.target.put(Single(prefix, 0, dialog.key), encode_suffix(Suffix(message_type, begin=dialog.begin)), body)
+        dialog.go_along()
+        writer = dialog.target.writer
+        prefix = head(Kind.MESSAGE, FIRST, Role.INITIATOR, dialog.begin.target.tag, writer) + dialog.conversation
+        opened = Opened(dialog.opener) if dialog.opener != writer else None
+        suffix = encode_suffix(Suffix(message_type, begin=dialog.begin, detail=opened))
+        dialog.target.put(Single(prefix, 0, dialog.key), suffix, body)
 
     def _lane(self, address: Address) -> Lane:
+        """Where records to a destination are put: the present lane, or the one that waits to be moved into it."""
+        if address in self.takeover.behind:
+            return self.takeover.behind[address][0]
         lane = self.lanes.get(address)
         if lane is None:
-            lane = self.lanes[address] = Lane(address)
+            lane = self.lanes[address] = Lane(address, self.writer)
         return lane
 
     def _hand(self, lane: Lane) -> list[Hand]:
-        records = [] if lane.parked else lane.unsent()
+        records = [] if lane.parked or lane.retired or self.over else lane.unsent()
         return [Hand(lane.address, records)] if records else []
 
 

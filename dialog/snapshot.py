@@ -18,7 +18,10 @@ from konverse.schemas.limits import SNAPSHOT_PIECE_ENTRIES_MAX
 from konverse.schemas.records import (
     Bounce,
     BounceReason,
+    Notice,
+    NoticeReason,
     Role,
+    WriterClosed,
     address_from_avro,
     address_to_avro,
     begin_from_avro,
@@ -26,7 +29,7 @@ from konverse.schemas.records import (
 )
 from konverse.schemas.snapshot import BASE, ENDPOINTS, OUTPUTS, WAITING, encode_section, sections
 
-from .endpoint import NOTHING, Endpoint, Entry, Group, Lane, Stamp, Terms, Writer
+from .endpoint import NOBODY, NOTHING, Endpoint, Entry, Group, Lane, Stamp, Terms, Writer
 from .outbox import Gate, Run, Stream
 from .partition import Partition, Statistics
 from .states import State
@@ -37,6 +40,8 @@ _STATES: Final = {int(state): state for state in State}
 
 NO_KEY: Final = -1
 OPEN: Final = -1
+CLOSED: Final = -1
+"""In place of a notice's reason."""
 
 
 class _Row(NamedTuple):
@@ -157,6 +162,7 @@ def _base(state: Partition) -> bytes:
     writers = state.writers.values()
     return encode_section(BASE, {
         "ingest_to": state.ingest_to,
+        "now_ms": state.now_ms,
         "floor_ms": state.floor_ms,
         "statistics": astuple(state.statistics),
         "places": len(state.table),
@@ -164,6 +170,15 @@ def _base(state: Partition) -> bytes:
         "writers": b"".join(state.writers),
         "next": pack("Q", [writer.next for writer in writers]),
         "closed_at": pack("q", [OPEN if writer.closed_at is None else writer.closed_at for writer in writers]),
+        "noted": pack("q", [writer.noted for writer in writers]),
+        "noted_ms": pack("Q", [writer.noted_ms for writer in writers]),
+        "heirs": [
+            {"writer": place, "heir": writer.heir[0], "at": writer.heir[1]}
+            for place, writer in enumerate(writers)
+            if writer.heir is not None
+        ],
+        "noticed": [{"writer": writer, "of": of} for writer, of in state.noticed.items()],
+        "answers": [_answer(said) for said in state.answers.values()],
         "terms": [
             {"service": service, "far_service": far, "contract": contract} for service, far, contract in state.terms
         ],
@@ -187,6 +202,13 @@ def _base(state: Partition) -> bytes:
             for b, name in state.mailbox.values()
         ],
     })  # fmt: skip
+
+
+def _answer(said: Notice | WriterClosed) -> dict[str, Any]:
+    value = {"writer": said.writer, "at": address_to_avro(said.at)}
+    if isinstance(said, WriterClosed):
+        return {**value, "code": CLOSED, "number": said.closed_at, "heir": said.heir}
+    return {**value, "code": said.reason, "number": said.next, "heir": None}
 
 
 def _endpoints(rows: Sequence[_Row]) -> bytes:
@@ -260,16 +282,12 @@ def restore(state: Partition, data: bytes) -> None:
 
 def _restore_base(state: Partition, base: dict[str, Any]) -> tuple[list[Writer], list[Terms], list[Stream]]:
     state.ingest_to = base["ingest_to"]
+    state.now_ms = base["now_ms"]
     state.floor_ms = base["floor_ms"]
     state.statistics = Statistics(*base["statistics"])
     state.table = [None] * base["places"]
     state.free = unpack("Q", base["free"])
-    numbers = zip(unpack("Q", base["next"]), unpack("q", base["closed_at"]), strict=True)
-    for identifier, (following, closed_at) in zip(identifiers(base["writers"]), numbers, strict=True):
-        writer = state.writers[identifier] = Writer(identifier)
-        writer.next = following
-        writer.closed_at = None if closed_at == OPEN else closed_at
-        writer.carry()
+    _restore_writers(state, base)
     for names in base["terms"]:
         state.terms_of(names["service"], names["far_service"], names["contract"])
     for value in base["streams"]:
@@ -287,6 +305,30 @@ def _restore_base(state: Partition, base: dict[str, Any]) -> tuple[list[Writer],
         bounce = Bounce(item["writer"], item["counter"], at, BounceReason(item["reason"]))
         state.mailbox[bounce.writer, at, bounce.counter] = (bounce, item["type"])
     return list(state.writers.values()), list(state.terms.values()), list(state.streams.values())
+
+
+def _restore_writers(state: Partition, base: dict[str, Any]) -> None:
+    numbers = zip(unpack("Q", base["next"]), unpack("q", base["closed_at"]), strict=True)
+    notes = zip(unpack("q", base["noted"]), unpack("Q", base["noted_ms"]), strict=True)
+    for identifier, (following, closed_at), (noted, noted_ms) in zip(
+        identifiers(base["writers"]), numbers, notes, strict=True
+    ):
+        writer = state.writers[identifier] = Writer(identifier)
+        writer.next = following
+        writer.closed_at = None if closed_at == OPEN else closed_at
+        writer.noted, writer.noted_ms = noted, noted_ms
+        writer.carry()
+    known = list(state.writers.values())
+    for item in base["heirs"]:
+        heir = (item["heir"], item["at"])
+        known[item["writer"]].heir = NOBODY if heir == NOBODY else heir
+    state.noticed = {item["writer"]: item["of"] for item in base["noticed"]}
+    for item in base["answers"]:
+        at = address_from_avro(item["at"])
+        if item["code"] == CLOSED:
+            state.keep_answer(WriterClosed(item["writer"], item["number"], at, item["heir"]))
+        else:
+            state.keep_answer(Notice(item["writer"], item["number"], at, NoticeReason(item["code"])))
 
 
 def _restore_endpoints(

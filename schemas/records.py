@@ -10,6 +10,12 @@ from .identifiers import Address
 FIRST: Final = 1
 """Flag: the record that creates the target's endpoint; sent once per conversation by one writer."""
 
+HEIR: Final = 2
+"""Flag of CLOSE_WRITER: what the closed writer sent in vain comes again under this one, in order, directly behind."""
+
+REFUSED: Final = 2
+"""Flag of END: its BEGIN was refused, so it ends nothing but what its opener has opened."""
+
 NO_SEQUENCE: Final = -1
 """In place of a sequence number where several writers share a direction."""
 
@@ -110,9 +116,17 @@ class WriterClosed(NamedTuple):
     writer: bytes
     closed_at: int
     at: Address
+    heir: bytes | None = None
+    """Who sends the others again: zeros when nobody does, None when no record has closed it."""
 
 
-Detail = End | Bounce | Notice | WriterClosed | None
+class Opened(NamedTuple):
+    """Detail of a FIRST whose writer is another one than that of its BEGIN: the writer of the BEGIN."""
+
+    opener: bytes
+
+
+Detail = End | Bounce | Notice | WriterClosed | Opened | None
 
 
 class Suffix(NamedTuple):
@@ -178,7 +192,7 @@ def _detail_to_avro(detail: Detail) -> tuple[str, dict[str, Any]] | None:
     if isinstance(detail, End):
         value["home"] = address_to_avro(detail.home)
         value["received"] = [{"writer": writer, "counter": counter} for writer, counter in detail.received]
-    else:
+    elif not isinstance(detail, Opened):
         value["at"] = address_to_avro(detail.at)
     if isinstance(detail, Bounce | Notice):
         value["reason"] = detail.reason.name
@@ -192,12 +206,14 @@ def _detail_from_avro(value: tuple[str, dict[str, Any]] | None) -> Detail:
     if name == "konverse.End":
         received = tuple((item["writer"], item["counter"]) for item in fields["received"])
         return End(fields["opener"], address_from_avro(fields["home"]), received)
+    if name == "konverse.Opened":
+        return Opened(fields["opener"])
     at = address_from_avro(fields["at"])
     if name == "konverse.Bounce":
         return Bounce(fields["writer"], fields["counter"], at, BounceReason[fields["reason"]])
     if name == "konverse.Notice":
         return Notice(fields["writer"], fields["next"], at, NoticeReason[fields["reason"]])
-    return WriterClosed(fields["writer"], fields["closed_at"], at)
+    return WriterClosed(fields["writer"], fields["closed_at"], at, fields["heir"])
 
 
 def suffix_to_avro(suffix: Suffix) -> dict[str, Any]:

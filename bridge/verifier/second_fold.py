@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from konverse.schemas.journal import SYSTEM_BITS, TOOK_ERROR, Commit
+from konverse.schemas.journal import SYSTEM_BITS, TOOK_ERROR, Claim, Commit
 from konverse.schemas.operations import Prune
 from konverse.schemas.records import Envelope, Kind, Role
 
@@ -17,6 +17,7 @@ from .journals import Judged
 from .records import LogRecord
 from .second_ingest import hear
 from .second_state import Facts, Key, Said, SecondState, Side
+from .second_writers import prune
 
 
 class SecondFold(SecondState):
@@ -29,6 +30,11 @@ class SecondFold(SecondState):
         for record, decision, counts in journal:
             if then is None and record.offset > shown_at:
                 then = self.facts()
+            before_ms = self.journal_ms
+            if counts:
+                self.journal_ms = max(before_ms, record.timestamp_ms)
+            if isinstance(decision, Claim) and counts:
+                self.now_ms = self.journal_ms
             if not counts or not isinstance(decision, Commit):
                 continue
             self.order = record.order
@@ -38,6 +44,7 @@ class SecondFold(SecondState):
                 hear(self, data[at])
                 at += 1
             self.ingested_to = decision.ingest_to
+            self.now_ms = before_ms
             self._decide(decision)
         return self.facts() if then is None else then
 
@@ -109,8 +116,4 @@ def as_said(envelope: Envelope, body: bytes, order: int) -> Said:
     )
 
 
-def _prune(state: SecondState, operation: Prune) -> None:
-    state.floor_ms = max(state.floor_ms, operation.floor_ms)
-
-
-_RARE: Final[dict[type, Callable[[SecondState, Any], None]]] = {Prune: _prune}
+_RARE: Final[dict[type, Callable[[SecondState, Any], None]]] = {Prune: prune}

@@ -5,10 +5,11 @@ from __future__ import annotations
 from konverse.schemas.catalog import END_DIALOG
 from konverse.schemas.envelope import decode
 from konverse.schemas.errors import MalformedRecord
-from konverse.schemas.records import Bounce, BounceReason, End, Envelope, Kind, Role
+from konverse.schemas.records import REFUSED, Bounce, BounceReason, End, Envelope, Kind, NoticeReason, Opened, Role
 
 from .records import LogRecord
 from .second_state import Heard, Said, SecondState
+from .second_writers import close, is_known, keep, may_come, notify, tell_closed, untrusted
 
 
 def hear(state: SecondState, record: LogRecord) -> None:
@@ -24,9 +25,19 @@ def hear(state: SecondState, record: LogRecord) -> None:
     if envelope.tag != state.address.tag:
         state.tally["foreign"] += 1
         return
-    taken = state.accepted.get(envelope.writer, [])
-    if envelope.counter != len(taken):
-        state.tally["duplicate" if envelope.counter < len(taken) else "gap"] += 1
+    known = is_known(state, envelope.writer)
+    reason = None if known else untrusted(state, envelope.writer)
+    if reason is not None:
+        state.tally["stranger"] += 1
+        notify(state, envelope, 0, reason)
+        return
+    taken = state.accepted[envelope.writer] if known else []
+    if envelope.counter < len(taken):
+        state.tally["duplicate"] += 1
+        return
+    if envelope.counter > len(taken):
+        state.tally["gap"] += 1
+        notify(state, envelope, len(taken), NoticeReason.GAP)
         return
     state.accepted[envelope.writer] = taken
     taken.append(envelope.counter)
@@ -57,7 +68,9 @@ def _judge(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
             if isinstance(detail, Bounce):
                 state.mailbox[detail.writer, detail.at, detail.counter] = detail.reason
         case Kind.CLOSE_WRITER:
-            _close(state, envelope.conversation)
+            close(state, envelope)
+        case Kind.NOTICE | Kind.WRITER_CLOSED:
+            keep(state, envelope.suffix.detail)
         case _:
             return "unknown kind"
     return "control"
@@ -71,10 +84,13 @@ def _message(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
         if not envelope.flags & 1 or begin is None or role is Role.INITIATOR:
             state.too_late.append((envelope.writer, envelope.counter, envelope.conversation))
             return _bounce(state, envelope, record, BounceReason.NO_ENDPOINT)
-        if state.tombstones.get(envelope.conversation) == envelope.writer:
+        detail = envelope.suffix.detail
+        opener = detail.opener if isinstance(detail, Opened) else envelope.writer
+        if state.tombstones.get(envelope.conversation) == opener:
             del state.tombstones[envelope.conversation]
             return _bounce(state, envelope, record, BounceReason.ENDED, "tombstone")
-        state.create(key, envelope.writer, begin.home, 0)
+        state.tombstones.pop(envelope.conversation, None)
+        state.create(key, opener, begin.home, 0)
     side = state.living[key]
     if side.ended:
         return "discarded"
@@ -104,14 +120,14 @@ def _peer_end(state: SecondState, envelope: Envelope, record: LogRecord) -> None
     if side is None:
         if role is Role.TARGET:
             state.refused_for_ever.add((int(role), envelope.conversation))
-            if detail.opener not in state.closed:
+            if may_come(state, detail.opener):
                 state.tombstones[envelope.conversation] = detail.opener
             answer = End(detail.opener, detail.home)
             state.say(detail.home, Said(
                 state.order, Kind.END, int(Role.TARGET), envelope.conversation, -1, END_DIALOG, b"", answer
             ))  # fmt: skip
         return
-    if side.peer_ended or side.peer_failed:
+    if side.peer_ended or side.peer_failed or (envelope.flags & REFUSED and side.opener != detail.opener):
         return
     failed = envelope.kind is Kind.ERROR
     side.peer_failed, side.peer_ended = failed, not failed
@@ -125,23 +141,18 @@ def _peer_end(state: SecondState, envelope: Envelope, record: LogRecord) -> None
         side.heard.append(heard)
 
 
-def _close(state: SecondState, writer: bytes) -> None:
-    if writer not in state.closed:
-        state.closed[writer] = len(state.accepted.setdefault(writer, []))
-    state.tombstones = {key: opener for key, opener in state.tombstones.items() if opener != writer}
-
-
 def _answer_closed(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
     if envelope.kind is Kind.MESSAGE:
         return _bounce(state, envelope, record, BounceReason.WRITER_CLOSED)
     begin = envelope.suffix.begin
-    if envelope.kind is Kind.BEGIN and begin is not None:
+    refused = begin is not None and envelope.kind is Kind.BEGIN
+    if begin is not None and refused:
         answer = End(envelope.writer, begin.home)
         state.say(begin.target, Said(
             state.order, Kind.END, int(Role.INITIATOR), envelope.conversation, -1, END_DIALOG, b"", answer
         ))  # fmt: skip
-        return "refused BEGIN"
-    return "closed"
+    tell_closed(state, envelope)
+    return "refused BEGIN" if refused else "closed"
 
 
 def _bounce(state: SecondState, envelope: Envelope, record: LogRecord, reason: BounceReason, why: str = "") -> str:

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from konverse.schemas.catalog import END_DIALOG, ERROR
 from konverse.schemas.identifiers import Address
-from konverse.schemas.records import Bounce, BounceReason, End, Kind, Role
+from konverse.schemas.records import Bounce, BounceReason, End, Kind, Notice, Role, WriterClosed
 
 Key = tuple[int, bytes]
 """One side of a conversation: role and conversation."""
@@ -17,7 +17,10 @@ Facts = tuple[str, int, int, int, int, bool]
 """How a side stands: state, number of its next output, accepted, consumed, unread, whether an Error waits."""
 
 
-TALLIED: Final = ("duplicate", "gap", "foreign", "malformed", "misnumbered", "Error overtook")
+TALLIED: Final = (
+    "duplicate", "gap", "foreign", "malformed", "misnumbered", "Error overtook", "stranger", "closed by a PRUNE",
+    "forgotten",
+)  # fmt: skip
 
 
 class Heard(NamedTuple):
@@ -41,7 +44,7 @@ class Said(NamedTuple):
     sequence: int
     type: str
     body: bytes
-    detail: End | Bounce | None
+    detail: End | Bounce | Notice | WriterClosed | None
 
 
 @dataclass(slots=True)
@@ -104,6 +107,17 @@ class SecondState:
         self.accepted: dict[bytes, list[int]] = {}
         """Writer -> its counters in the order in which they were taken."""
         self.closed: dict[bytes, int] = {}
+        self.heirs: dict[bytes, tuple[bytes, int]] = {}
+        """Writers that a record closed -> who sends the rest again, and behind which counter; zeros: nobody."""
+        self.seen: dict[bytes, tuple[int, int]] = {}
+        """Writer -> how many of its records there were at the PRUNE that found it changed, and its time."""
+        self.forgotten: set[bytes] = set()
+        self.told: dict[bytes, int] = {}
+        self.answers: dict[tuple[bytes, Address], Notice | WriterClosed] = {}
+        self.now_ms = 0
+        """The time by which data is judged."""
+        self.journal_ms = 0
+        """The time of the journal up to here."""
         self.verdicts: dict[tuple[bytes, int], str] = {}
         self.too_late: list[tuple[bytes, int, bytes]] = []
         """Writer, counter and conversation of messages that came when the conversation was over."""

@@ -15,7 +15,7 @@ from konverse.schemas.catalog import END_DIALOG
 from konverse.schemas.columns import identifiers, unpack
 from konverse.schemas.envelope import decode as decode_envelope
 from konverse.schemas.errors import MalformedRecord
-from konverse.schemas.records import BounceReason, Kind, address_from_avro
+from konverse.schemas.records import BounceReason, Kind, Notice, NoticeReason, WriterClosed, address_from_avro
 from konverse.schemas.snapshot import BASE, ENDPOINTS, WAITING, Chunk, SnapshotEnd, decode, sections
 from konverse.schemas.varint import varint
 
@@ -67,6 +67,7 @@ def begin_at(start: Start, fold: SecondFold, judge: JournalJudge) -> dict[bytes,
     end = start.end
     judge.epoch, judge.owner, judge.number, judge.link = end.epoch, end.owner, end.number, end.hash
     judge.claimed_at, judge.now_ms = end.claim_offset, end.now_ms
+    fold.journal_ms = end.now_ms
     parts = sections(start.data)
     name, base = next(parts)
     assert name == BASE, "a state begins with its base"
@@ -86,7 +87,20 @@ def begin_at(start: Start, fold: SecondFold, judge: JournalJudge) -> dict[bytes,
 
 def _begin_base(fold: SecondFold, base: dict[str, Any]) -> list[bytes]:
     fold.ingested_to = base["ingest_to"]
+    fold.now_ms, fold.floor_ms = base["now_ms"], base["floor_ms"]
     writers = identifiers(base["writers"])
+    for writer, count, since_ms in zip(writers, unpack("q", base["noted"]), unpack("Q", base["noted_ms"]), strict=True):
+        if count >= 0:
+            fold.seen[writer] = (count, since_ms)
+    for item in base["heirs"]:
+        fold.heirs[writers[item["writer"]]] = (item["heir"], item["at"])
+    fold.told = {item["writer"]: item["of"] for item in base["noticed"]}
+    for item in base["answers"]:
+        place = (item["writer"], address_from_avro(item["at"]))
+        if item["code"] < 0:
+            fold.answers[place] = WriterClosed(*place[:1], item["number"], place[1], item["heir"])
+        else:
+            fold.answers[place] = Notice(*place[:1], item["number"], place[1], NoticeReason(item["code"]))
     for writer, following, closed_at in zip(
         writers, unpack("Q", base["next"]), unpack("q", base["closed_at"]), strict=True
     ):
@@ -101,8 +115,8 @@ def _begin_base(fold: SecondFold, base: dict[str, Any]) -> list[bytes]:
     pairs = identifiers(base["tombstones"])
     fold.tombstones = dict(zip(pairs[::2], pairs[1::2], strict=True))
     for item in base["mailbox"]:
-        place = (item["writer"], address_from_avro(item["at"]), item["counter"])
-        fold.mailbox[place] = BounceReason(item["reason"])
+        bounced = (item["writer"], address_from_avro(item["at"]), item["counter"])
+        fold.mailbox[bounced] = BounceReason(item["reason"])
     return writers
 
 

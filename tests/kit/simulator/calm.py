@@ -39,7 +39,7 @@ def _next(process: OwnerProcess, *, silent: bool) -> Callable[[], None] | None:
         (process._outputs.waiting, process._transmit),
         (process._outputs.outstanding, process._settle),
         (process._position < process.place.data.end, process._poll),
-        (owner.fold.data and owner.has_room, process._ingest),
+        (owner.fold.data and owner.has_room and not owner.upkeep.late(process.now_ms), process._ingest),
         (any(work.awake for work in process.works), process._work),
         (owner.fold.state.ready and may_take, process._take),
         (

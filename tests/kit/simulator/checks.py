@@ -17,6 +17,7 @@ from konverse.schemas.identifiers import Address
 from konverse.schemas.records import Kind, Role
 
 from .failure import SimulationFailure
+from .outcomes import outcomes
 from .places import Place
 from .sending import Plan
 from .world import World
@@ -69,6 +70,7 @@ def _problems(world: World, references: dict[Address, SecondFold]) -> Iterator[s
     yield from _handlers(world, references)
     yield from _sends(world, references)
     yield from _ended_dialogs(world, references)
+    yield from outcomes(world, references)
 
 
 # ----------------------------------------------------------------------------------------------------- I1, I2, I3
@@ -100,8 +102,14 @@ def _folds(world: World, place: Place, reference: SecondFold) -> Iterator[str]:
                     side.opener)  # fmt: skip
         if product != expected:
             yield f"I3: {place.name}: endpoint {key} is {product}, the reference says {expected}"
-    writers = {w.id: (w.next, w.closed_at) for w in state.writers.values()}
-    expected_writers = {w: (len(c), reference.closed.get(w)) for w, c in reference.accepted.items()}
+    writers = {w.id: (w.next, w.closed_at, w.heir) for w in state.writers.values()}
+    expected_writers = {
+        w: (len(c), reference.closed.get(w), reference.heirs.get(w))
+        for w, c in reference.accepted.items()
+        if w not in reference.forgotten
+    }
+    if state.answers != reference.answers or (state.now_ms, state.floor_ms) != (reference.now_ms, reference.floor_ms):
+        yield f"I3: {place.name}: what is known of others' writers differs"
     if writers != expected_writers:
         yield f"I4: {place.name}: the product knows writers {writers}, the reference {expected_writers}"
     if state.tombstones != reference.tombstones:
@@ -111,11 +119,11 @@ def _folds(world: World, place: Place, reference: SecondFold) -> Iterator[str]:
     counts, tally = state.statistics, reference.tally
     verdicts = list(reference.verdicts.values())
     product_counts = (counts.duplicates, counts.gaps, counts.foreign, counts.malformed, counts.misnumbered,
-                      counts.accepted, counts.bounced, counts.discarded)  # fmt: skip
+                      counts.accepted, counts.bounced, counts.discarded, counts.strangers)  # fmt: skip
     expected_counts = (
         tally["duplicate"], tally["gap"], tally["foreign"], tally["malformed"], tally["misnumbered"],
         verdicts.count("accepted"), sum(verdict.startswith("bounced") for verdict in verdicts),
-        verdicts.count("discarded") + sum(len(side.thrown_away) for side in reference.sides),
+        verdicts.count("discarded") + sum(len(side.thrown_away) for side in reference.sides), tally["stranger"],
     )  # fmt: skip
     if product_counts != expected_counts:
         yield f"I3: {place.name}: statistics are {product_counts}, the reference says {expected_counts}"
@@ -254,7 +262,7 @@ def _sends(world: World, references: dict[Address, SecondFold]) -> Iterator[str]
     for (writer, address), acknowledged in history.acknowledged.items():
         reference = references[address]
         taken = len(reference.accepted.get(writer, ()))
-        if taken < acknowledged:
+        if taken < acknowledged and writer not in history.skewed:
             yield f"I6: {acknowledged} records of {writer.hex()} to {address} were acknowledged, {taken} arrived"
     boxes = {key for reference in references.values() for key in reference.mailbox}
     for address, reference in references.items():
@@ -266,23 +274,23 @@ def _sends(world: World, references: dict[Address, SecondFold]) -> Iterator[str]
     for session in world.sessions:
         for plan in session.plans:
             if not session.shut_out:
-                yield from _end_was_last(references, session.session.writer, plan)
+                yield from _end_was_last(references, session.session.ids, plan)
             side = _side(references[plan.dialog.target.address], Role.TARGET, plan.dialog.conversation)
             if side is None:
                 continue
-            bodies = [heard.body for heard in side.heard if heard.writer == session.session.writer]
+            bodies = [heard.body for heard in side.heard if heard.writer in session.session.ids]
             if bodies != plan.sent[: len(bodies)]:
                 yield f"I20: {plan.dialog.conversation.hex()} received {bodies}, {plan.sent} were sent"
 
 
-def _end_was_last(references: dict[Address, SecondFold], writer: bytes, plan: Plan) -> Iterator[str]:
+def _end_was_last(references: dict[Address, SecondFold], writers: list[bytes], plan: Plan) -> Iterator[str]:
     """END of a session does not overtake what it sent before: whatever comes too late, somebody else has ended."""
     conversation = plan.dialog.conversation
     home = _side(references[plan.dialog.begin.home], Role.INITIATOR, conversation)
     if home is None or not home.ended_by_session:
         return
     for late_writer, counter, late_conversation in references[plan.dialog.begin.target].too_late:
-        if (late_writer, late_conversation) == (writer, conversation):
+        if late_writer in writers and late_conversation == conversation:
             yield f"I20: END of {conversation.hex()} overtook record {counter} of the session that ended it"
 
 
@@ -300,7 +308,7 @@ def _ended_dialogs(world: World, references: dict[Address, SecondFold]) -> Itera
             for role, address in ((0, plan.dialog.begin.home), (1, plan.dialog.begin.target)):
                 if (role, conversation) in references[address].living:
                     yield f"L1: {conversation.hex()} still has its {Role(role).name} at {address}"
-                if references[address].tombstones.get(conversation):
+                if references[address].tombstones.get(conversation) and len(session.session.ids) == 1:
                     yield f"I15: a tombstone of {conversation.hex()} is left at {address}"
 
 

@@ -10,12 +10,14 @@ from konverse.dialog.emitter import Emit
 from konverse.dialog.events import (
     Append,
     AppendSnapshot,
+    DataEnd,
     DataRead,
     Effect,
     Halted,
     Leading,
     OutOfRange,
     ReadData,
+    ReadDataEnd,
     ReadJournal,
     ReadSnapshots,
     Recover,
@@ -366,6 +368,7 @@ _LOGS: Final[dict[type, Callable[[Place], Log]]] = {
 _EFFECTS: Final[dict[type, Callable[[OwnerProcess, Any], None]]] = {
     ReadSnapshots: lambda process, effect: process._reads.append(effect),
     AppendSnapshot: OwnerProcess._append_snapshot,
+    ReadDataEnd: lambda process, _effect: process._tell(DataEnd(process.place.data.end)),
     Truncate: OwnerProcess._truncate,
     ReadJournal: lambda process, effect: process._reads.append(effect),
     ReadData: lambda process, effect: process._reads.append(effect),
