@@ -109,6 +109,11 @@ class Lane:
         self.high = high_part(self.next)
 
     @property
+    def quiet(self) -> bool:
+        """Nothing of it is on its way, and no message waits for a BEGIN to go here."""
+        return self.window.acked == self.next and self.room >= SESSION_WINDOW_BYTES_MAX
+
+    @property
     def present(self) -> Lane:
         """Where its records are now."""
         lane = self

@@ -60,7 +60,8 @@ def is_quiet(process: OwnerProcess) -> bool:
         return False
     state = owner.fold.state
     return (
-        state.ingest_to == process.place.data.end == owner._journaled_to
+        process.place.judge.owner == owner.claim_id
+        and state.ingest_to == process.place.data.end == owner._journaled_to
         and not state.unread
         and not (state.changed or state.forgotten)
         and not process.works

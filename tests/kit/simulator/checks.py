@@ -329,6 +329,8 @@ def _count(world: World, references: dict[Address, SecondFold]) -> None:
                 happened("refused BEGIN")
             elif verdict == "discarded":
                 happened("discarded")
+        for said in (one for outputs in reference.outputs.values() for one in outputs):
+            happened("notice", said.kind is Kind.NOTICE)
         for side in reference.sides:
             happened("discarded", len(side.thrown_away))
             happened("several writers", len(side.voices) > 1)

@@ -296,27 +296,30 @@ class SessionProcess:
                 self._transmit()
             elif self._outstanding:
                 self._settle()
-            elif self.world.lively:
+            elif self.world.lively or not self._finish():
                 break
-            elif self.renewal.waiting:
-                self.renewal.look_for_answers()
-                self.renewal.hear_news()
-                if self._producer.empty:
-                    break
-            elif self.session.closing:
-                self.closed = self.session.idle
-                break
-            elif any(plan.left and not plan.over for plan in self.plans):
-                for plan in self.plans:
-                    if not plan.over:
-                        plan.left = min(plan.left, 1)
-                self._send_rest()
-            elif any(not plan.over for plan in self.plans):
-                self._end()
-            elif self.session.idle:
-                self._close()
-            else:
-                break
+
+    def _finish(self) -> bool:
+        """The next thing that the application has to do; False when it has to wait."""
+        if self.renewal.waiting:
+            self.renewal.look_for_answers()
+            self.renewal.hear_news()
+            return not self._producer.empty
+        if self.session.closing:
+            self.closed = self.session.idle
+            return False
+        if any(plan.left and not plan.over for plan in self.plans):
+            for plan in self.plans:
+                if not plan.over:
+                    plan.left = min(plan.left, 1)
+            self._send_rest()
+        elif any(not plan.over for plan in self.plans):
+            self._end()
+        elif self.session.idle:
+            self._close()
+        else:
+            return False
+        return True
 
     def _send_rest(self) -> None:
         plan = next(plan for plan in self.plans if plan.left and not plan.over)

@@ -90,7 +90,6 @@ PATHS: Final = {
     "outcome: received": "somebody was told that a message was received",
     "outcome: not received": "somebody was told that a message was not received",
     "outcome under another id": "and the session had changed its id in between",
-    "released after a close": "a record of a closed writer arrived late",
     "view compared": "a write to the view was compared with a fold of the logs",
     "state compared": "an owner's live state was compared with a fold of the logs",
 }

@@ -273,6 +273,9 @@ class World:
             kafka.now_ms += ROUND_MS
             self.steps += ROUND_STEPS
             self.lively = turn < LIVELY_ROUNDS
+            if turn == LIVELY_ROUNDS:
+                kafka.now_ms += HOUR_MS  # whoever has nothing to say and lost its partition learns of it
+                kafka.now_ms += SKEW_MS if self.history.skewed else 0
             if turn in (1, 4, LIVELY_ROUNDS + 2):
                 self._deliver_most()
             for session in living:
