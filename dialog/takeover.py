@@ -53,10 +53,11 @@ def reply(state: Partition, wanted: Wanted) -> WriterClosed | Unheard | None:
     if asker.next <= wanted.counter:
         return None
     asked = state.writers.get(wanted.asked)
-    if asked is not None:
+    if asked is not None and asked.heir is not None:
         return closing_of(state, asked)
-    expired = (time_of_writer(wanted.asked) or 0) < state.floor_ms
-    return Unheard.EXPIRED if expired else Unheard.LATER
+    if asked is None and (time_of_writer(wanted.asked) or 0) < state.floor_ms:
+        return Unheard.EXPIRED
+    return Unheard.LATER  # it was not closed when we asked, because it was ahead of time
 
 
 def concerns(said: object, lane: Lane) -> bool:
@@ -131,8 +132,10 @@ def move(old: Lane, new: Lane, first: int) -> list[bytes]:
     old.forget()
     old.shift = new.next - first
     new.room = old.room
+    old.moved = new
     for origin, suffix, body in zip(old.origins, old.suffixes, old.bodies, strict=True):
         if isinstance(origin, SessionDialog):
+            origin.go_along()
             new.put(origin, suffix, body)
             continue
         kind = origin.prefix[0] >> 1
@@ -145,7 +148,6 @@ def move(old: Lane, new: Lane, first: int) -> list[bytes]:
     old.suffixes.clear()
     old.bodies.clear()
     old.weight = 0
-    old.moved = new
     return begun
 
 

@@ -72,9 +72,13 @@ def hear_close_writer(state: Partition, _offset: int, _header: bytes, envelope: 
             return
         writer = state.writers[identifier] = Writer(identifier)
     writer.close()
+    inherits = envelope.flags & HEIR and envelope.writer != identifier
     if writer.heir is None:
-        inherits = envelope.flags & HEIR and envelope.writer != identifier
         writer.heir = (envelope.writer, envelope.counter) if inherits else NOBODY
+    elif inherits and not _is_behind(state, writer, envelope.writer):
+        late = state.writers[envelope.writer]  # somebody was told that nothing more is received
+        late.close()
+        late.heir = NOBODY
     _drop_tombstones(state)
     if home is not None:
         answer(state, home, Kind.WRITER_CLOSED, closing_of(state, writer))
@@ -84,6 +88,16 @@ def closing_of(state: Partition, writer: Writer) -> WriterClosed:
     """What is said of a closed writer."""
     assert writer.closed_at is not None
     return WriterClosed(writer.id, writer.closed_at, state.address, writer.heir and writer.heir[0])
+
+
+def _is_behind(state: Partition, writer: Writer, identifier: bytes) -> bool:
+    """Whether this one is an heir of the writer, or an heir's heir."""
+    heir: Writer | None = writer
+    while heir is not None and heir.heir is not None:
+        if heir.heir[0] == identifier:
+            return True
+        heir = state.writers.get(heir.heir[0])
+    return False
 
 
 def may_open(state: Partition, opener: bytes) -> bool:

@@ -122,7 +122,8 @@ def _peer_end(state: SecondState, envelope: Envelope, record: LogRecord) -> None
         return
     if side is None:
         if role is Role.TARGET:
-            state.refused_for_ever.add((int(role), envelope.conversation))
+            if not envelope.flags & REFUSED:  # else somebody else may begin it
+                state.refused_for_ever.add((int(role), envelope.conversation))
             if may_come(state, detail.opener):
                 state.tombstones[envelope.conversation] = detail.opener
             answer = End(detail.opener, detail.home)

@@ -19,7 +19,7 @@ Facts = tuple[str, int, int, int, int, bool]
 
 TALLIED: Final = (
     "duplicate", "gap", "foreign", "malformed", "misnumbered", "Error overtook", "stranger", "closed by a PRUNE",
-    "forgotten",
+    "forgotten", "late heir",
 )  # fmt: skip
 
 

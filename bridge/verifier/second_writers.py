@@ -72,9 +72,14 @@ def close(state: SecondState, envelope: Envelope) -> None:
     if writer not in state.closed:
         state.closed[writer] = len(state.accepted[writer])
         state.seen.pop(writer, None)
+    wanted = bool(envelope.flags & HEIR) and envelope.writer != writer
     if writer not in state.heirs:
-        wanted = bool(envelope.flags & HEIR) and envelope.writer != writer
         state.heirs[writer] = (envelope.writer, envelope.counter) if wanted else (bytes(16), -1)
+    elif wanted and envelope.writer not in line_of(state, writer):
+        state.closed[envelope.writer] = len(state.accepted[envelope.writer])
+        state.heirs[envelope.writer] = (bytes(16), -1)
+        state.seen.pop(envelope.writer, None)
+        state.tally["late heir"] += 1
     state.tombstones = {key: opener for key, opener in state.tombstones.items() if may_come(state, opener)}
     if home is not None:
         _say(state, home, Kind.WRITER_CLOSED, said_of(state, writer))
@@ -93,11 +98,18 @@ def tell_closed(state: SecondState, envelope: Envelope) -> None:
         _say(state, home, Kind.WRITER_CLOSED, said_of(state, envelope.writer))
 
 
+def line_of(state: SecondState, writer: bytes) -> list[bytes]:
+    """Its heir, the heir of that one, and so on."""
+    line: list[bytes] = []
+    while writer in state.heirs:
+        writer, _ = state.heirs[writer]
+        line.append(writer)
+    return line
+
+
 def may_come(state: SecondState, opener: bytes) -> bool:
     """A FIRST that names this opener may still be accepted."""
-    while opener in state.heirs:
-        opener, _ = state.heirs[opener]
-    return any(opener)
+    return all(map(any, line_of(state, opener)))
 
 
 def keep(state: SecondState, detail: object) -> None:

@@ -279,6 +279,8 @@ def _sends(world: World, references: dict[Address, SecondFold]) -> Iterator[str]
             if side is None:
                 continue
             bodies = [heard.body for heard in side.heard if heard.writer in session.session.ids]
+            if not history.skewed.isdisjoint(session.session.ids):
+                plan.sent = [body for body in plan.sent if body in bodies]  # the others may have been refused
             if bodies != plan.sent[: len(bodies)]:
                 yield f"I20: {plan.dialog.conversation.hex()} received {bodies}, {plan.sent} were sent"
 
@@ -308,7 +310,8 @@ def _ended_dialogs(world: World, references: dict[Address, SecondFold]) -> Itera
             for role, address in ((0, plan.dialog.begin.home), (1, plan.dialog.begin.target)):
                 if (role, conversation) in references[address].living:
                     yield f"L1: {conversation.hex()} still has its {Role(role).name} at {address}"
-                if references[address].tombstones.get(conversation) and len(session.session.ids) == 1:
+                heard = session.session.writer in references[address].closed  # its goodbye, lately
+                if references[address].tombstones.get(conversation) and heard and len(session.session.ids) == 1:
                     yield f"I15: a tombstone of {conversation.hex()} is left at {address}"
 
 

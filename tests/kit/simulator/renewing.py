@@ -79,7 +79,7 @@ class Renewal:
             if said is Unheard.ANOTHER:
                 self.change("told")
                 return
-            if said is Unheard.LATER and not world.choices.chance(50):
+            if said is Unheard.LATER and not world.kafka.calm and not world.choices.chance(50):
                 continue  # it is asked again when time has passed
             if said is not None:
                 world.sometimes.happened("asked again", said is Unheard.LATER)

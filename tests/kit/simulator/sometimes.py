@@ -76,6 +76,7 @@ PATHS: Final = {
     "stranger": "a record of an unknown writer was refused: its id was too old, or ahead of time",
     "closed by a PRUNE": "a writer that was silent for long was closed",
     "forgotten": "a writer that was closed for long was forgotten",
+    "late heir": "a session wanted to go on where somebody had been told that it does not, and was closed",
     "notice": "a partition told a writer that it does not hear it",
     "id changed": "a session went on under a new id",
     "id changed, old": "because the present one was old",
