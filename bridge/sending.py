@@ -22,7 +22,8 @@ from uuid import UUID
 from confluent_kafka import KafkaException, Producer
 
 from konverse.dialog.lane import SessionDialog
-from konverse.dialog.session import Hand, Session
+from konverse.dialog.session import Session
+from konverse.dialog.writing import Hand
 from konverse.schemas.envelope import HEADER
 from konverse.schemas.errors import BrokerClosed, OutcomeUnknown, QueueFull
 from konverse.schemas.identifiers import Address

@@ -7,30 +7,60 @@ from typing import Final
 from konverse.schemas.catalog import END_DIALOG, ERROR
 from konverse.schemas.envelope import encode_suffix
 from konverse.schemas.identifiers import Address
-from konverse.schemas.records import NO_SEQUENCE, Bounce, BounceReason, End, Envelope, Kind, Role, Suffix
+from konverse.schemas.records import (
+    NO_SEQUENCE,
+    REFUSED,
+    Bounce,
+    BounceReason,
+    End,
+    Envelope,
+    Kind,
+    Notice,
+    Opened,
+    Role,
+    Suffix,
+    WriterClosed,
+)
 from konverse.schemas.system_messages import NO_PEER_BODY
 
-from .endpoint import Record
+from .endpoint import NOBODY, Record
 from .outbox import Run
 from .partition import Partition
 
 
-def refuse_closed(state: Partition, envelope: Envelope, record: Record) -> None:
-    """A record of a closed writer is answered once and never accepted."""
-    if envelope.kind in (Kind.MESSAGE, Kind.TRANSACTION):
+def refuse_closed(state: Partition, envelope: Envelope, record: Record, closing: WriterClosed) -> None:
+    """A record of a closed writer is answered once and never accepted (protocol.md section 5).
+
+    What a session says comes back. Where another id goes on for the closed one it does not: that one says it again.
+    """
+    if envelope.kind in (Kind.MESSAGE, Kind.TRANSACTION) and closing.heir == NOBODY[0]:
         bounce(state, envelope, record, BounceReason.WRITER_CLOSED)
-    elif envelope.kind is Kind.BEGIN and envelope.suffix.begin is not None:
+        return
+    if envelope.kind is Kind.BEGIN and envelope.suffix.begin is not None:
         begin = envelope.suffix.begin
         stream = state.stream_to(begin.target)
         suffix = Suffix(END_DIALOG, detail=End(envelope.writer, begin.home))
-        prefix = stream.head(Kind.END, Role.INITIATOR) + envelope.conversation
+        prefix = stream.head(Kind.END, Role.INITIATOR, REFUSED) + envelope.conversation
         stream.push(Run(prefix, envelope.conversation, NO_SEQUENCE, encode_suffix(suffix), [None]))
+    home = home_of(envelope, state)
+    if home is not None:
+        answer(state, home, Kind.WRITER_CLOSED, closing)
+
+
+def answer(state: Partition, home: Address | None, kind: Kind, said: Notice | WriterClosed) -> None:
+    """Tell the home of a session something about a writer."""
+    if home is None:
+        state.statistics.undeliverable += 1
+        return
+    stream = state.stream_to(home)
+    prefix = stream.head(kind, Role.TARGET) + said.writer
+    stream.push(Run(prefix, said.writer, NO_SEQUENCE, encode_suffix(Suffix(detail=said)), [None]))
 
 
 def bounce(state: Partition, envelope: Envelope, record: Record, reason: BounceReason) -> None:
     """Carry a message back to the mailbox of its writer, at the home that the record names."""
     state.statistics.bounced += 1
-    home = home_of(envelope)
+    home = home_of(envelope, state)
     if home is None:
         state.statistics.undeliverable += 1
         return
@@ -53,21 +83,29 @@ def answer_no_peer(state: Partition, envelope: Envelope) -> None:
     stream.push(Run(prefix, envelope.conversation, NO_SEQUENCE, _NO_PEER_SUFFIX, [NO_PEER_BODY]))
 
 
-def hear_close_writer(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:
-    """CLOSE_WRITER: the conversation field names the writer that sends nothing more."""
-    state.close_writer(envelope.conversation)
+def hear_answer(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:
+    """NOTICE, WRITER_CLOSED: what a partition says of a session's writer is kept for the session."""
+    detail = envelope.suffix.detail
+    if isinstance(detail, Notice | WriterClosed):
+        state.keep_answer(detail)
 
 
 def opener_of(envelope: Envelope) -> bytes:
-    """The session that opens a conversation by this BEGIN or FIRST, also when an owner sends it for the session."""
-    return envelope.suffix.origin or envelope.writer
+    """The id under which a conversation was begun to which this BEGIN or FIRST belongs.
+
+    An owner sends them for a session, and a session sends FIRST under another id than BEGIN; both say so then.
+    """
+    detail = envelope.suffix.detail
+    return detail.opener if isinstance(detail, Opened) else envelope.suffix.origin or envelope.writer
 
 
-def home_of(envelope: Envelope) -> Address | None:
+def home_of(envelope: Envelope, state: Partition) -> Address | None:
     """Where the session that it comes from reads answers; None when the record does not say, or a target sent it."""
     suffix = envelope.suffix
     if envelope.role is Role.TARGET:
         return None
+    if envelope.kind in _AT_HOME:
+        return state.address
     return suffix.home or (suffix.begin.home if suffix.begin else None)
 
 
@@ -77,3 +115,5 @@ def other(role: Role) -> Role:
 
 
 _NO_PEER_SUFFIX: Final = encode_suffix(Suffix(ERROR))
+_AT_HOME: Final = (Kind.END_CALL, Kind.CONFIRM, Kind.REDIRECT)
+"""What a session writes to the home of a dialog, and nowhere else."""

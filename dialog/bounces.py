@@ -8,7 +8,7 @@ in one of the two, whoever crashes and whatever is sent again.
 from __future__ import annotations
 
 from konverse.schemas.envelope import encode_suffix
-from konverse.schemas.records import FIRST, NO_SEQUENCE, Bounce, BounceId, Envelope, Kind, Role, Suffix
+from konverse.schemas.records import FIRST, NO_SEQUENCE, Bounce, BounceId, Envelope, Kind, Opened, Role, Suffix
 
 from .endpoint import Endpoint, Record
 from .mailbox import Bounced
@@ -68,7 +68,8 @@ def _send(state: Partition, endpoint: Endpoint, envelope: Envelope, bounced: Bou
     suffix = Suffix(bounced.message_type, home=state.address, origin=envelope.writer)
     if begin is not None:
         begin = begin._replace(home=state.address, target=stream.address)
-        suffix = suffix._replace(home=None, begin=begin)
+        opened = Opened(endpoint.opener) if endpoint.opener != envelope.writer else None
+        suffix = suffix._replace(home=None, begin=begin, detail=opened)
         flags = FIRST
     endpoint.state = next_state(endpoint.state, Event.SENT)
     prefix = stream.head(Kind.MESSAGE, Role.INITIATOR, flags) + conversation

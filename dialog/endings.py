@@ -6,7 +6,7 @@ from konverse.schemas.catalog import END_DIALOG, ERROR
 from konverse.schemas.envelope import encode_suffix
 from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import END_WRITERS_MAX
-from konverse.schemas.records import NO_SEQUENCE, End, Envelope, Kind, Role, Suffix
+from konverse.schemas.records import NO_SEQUENCE, REFUSED, End, Envelope, Kind, Role, Suffix
 
 from .answers import answer_no_peer, other
 from .endpoint import NOTHING, Endpoint, Entry, Record, bytes_of
@@ -14,6 +14,7 @@ from .messages import enqueue
 from .outbox import Run
 from .partition import Partition
 from .states import Event, State, next_state
+from .writers import may_open
 
 
 def hear_end_call(state: Partition, _offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
@@ -68,6 +69,8 @@ def hear_end(state: Partition, offset: int, _header: bytes, envelope: Envelope, 
     if endpoint is None:
         _end_of_unknown(state, role, envelope, detail)
         return
+    if envelope.flags & REFUSED and endpoint.opener != detail.opener:
+        return  # somebody else opened it, and was not refused
     failed = envelope.kind is Kind.ERROR
     _peer_ends(state, endpoint, (offset, envelope.suffix.message_type, *record), failed=failed)
 
@@ -109,10 +112,9 @@ def _end_of_unknown(state: Partition, role: Role, envelope: Envelope, detail: En
         else:
             answer_no_peer(state, envelope)
         return
-    opener = state.writers.get(detail.opener)
-    if opener is None or opener.closed_at is None:
+    if may_open(state, detail.opener):
         state.remember_tombstone(envelope.conversation, detail.opener)
     stream = state.stream_to(detail.home)
     answer = Suffix(END_DIALOG, detail=End(detail.opener, detail.home))
-    prefix = stream.head(Kind.END, Role.TARGET) + envelope.conversation
+    prefix = stream.head(Kind.END, Role.TARGET, envelope.flags & REFUSED) + envelope.conversation
     stream.push(Run(prefix, envelope.conversation, NO_SEQUENCE, encode_suffix(answer), [None]))

@@ -40,6 +40,16 @@ def bytes_of(entries: Iterable[Entry]) -> int:
     return sum([len(entry[2]) for entry in entries if entry[2]])  # a list is faster than a generator here
 
 
+Heir = tuple[bytes, int]
+"""Who sends again what a closed writer sent in vain, and the counter of its CLOSE_WRITER, behind which that stands."""
+
+NOBODY: Final[Heir] = (bytes(16), -1)
+"""Nobody ever will: the writer said goodbye, or somebody has asked what was received."""
+
+CHANGED: Final = -1
+"""In place of the counter that the last PRUNE noted: the writer was closed since, or is new."""
+
+
 class Terms:
     """Who talks to whom under which contract, seen from one side; shared by all endpoints that have the same."""
 
@@ -57,12 +67,20 @@ class Writer:
     `low` and `high` hold the bytes of that counter, so that the usual record is recognised by comparison alone.
     """
 
-    __slots__ = ("closed_at", "high", "id", "low", "next")
+    __slots__ = ("closed_at", "heir", "high", "id", "lanes", "low", "next", "noted", "noted_ms")
 
     def __init__(self, identifier: bytes) -> None:
         self.id = identifier
         self.next = 0
         self.closed_at: int | None = None
+        self.heir: Heir | None = None
+        """None as long as it was closed by no record."""
+        self.lanes = 0
+        """Of living endpoints."""
+        self.noted = CHANGED
+        """`next` at the last PRUNE."""
+        self.noted_ms = 0
+        """Time of the PRUNE that found it changed."""
         self.low = SMALL
         self.high = b""
 
@@ -81,6 +99,7 @@ class Writer:
         """Accept nothing more; the first call decides where (protocol.md section 5, rule 3)."""
         if self.closed_at is None:
             self.closed_at = self.next
+            self.noted = CHANGED
         return self.closed_at
 
 
@@ -92,6 +111,7 @@ class Lane:
     def __init__(self, prefix: bytes, writer: Writer, endpoint: Endpoint) -> None:
         self.prefix = prefix
         self.writer = writer
+        writer.lanes += 1
         self.endpoint = endpoint
         self.behind = endpoint.lane
         """The lane that the endpoint had before: a chain, because nearly all endpoints have one."""

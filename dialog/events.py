@@ -106,6 +106,12 @@ class ViewLost(NamedTuple):
     """Event: the view has no header of ours."""
 
 
+class DataEnd(NamedTuple):
+    """Event: the data log ended here when this was asked; None when nobody answers."""
+
+    offset: int | None
+
+
 class Tick(NamedTuple):
     """Event: time passes."""
 
@@ -132,6 +138,10 @@ class ReadSnapshots(NamedTuple):
 
     start: int
     end: int
+
+
+class ReadDataEnd(NamedTuple):
+    """Effect: ask where the data log ends now."""
 
 
 class AppendSnapshot(NamedTuple):
@@ -184,6 +194,7 @@ Effect = (
     ReadJournal
     | ReadData
     | ReadSnapshots
+    | ReadDataEnd
     | Append
     | AppendSnapshot
     | Truncate

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from konverse.schemas.journal import Commit
+from konverse.schemas.journal import Claim, Commit
 
 from .apply import apply
 from .attempts import claimed
@@ -55,12 +55,22 @@ class Fold:
                     if decision.ingest_to > self.data_to:
                         return max(d.ingest_to for _, d in self.waiting if isinstance(d, Commit))
                     self.ingest_to(decision.ingest_to)
-                    apply(self.state, decision)
+                    self.apply(decision)
                 else:
                     claimed(self.state, clean=self.head.clean)
                 self.head.take(decision, record.data, record.offset, record.timestamp_ms)
+                if isinstance(decision, Claim):
+                    self.state.now_ms = self.head.now_ms
             self.waiting.popleft()
         return None
+
+    def apply(self, commit: Commit) -> None:
+        """Apply a commit whose data was ingested, before the head moves past it.
+
+        An owner does so before it can know the time of its commit. So the data behind it is judged by the time before.
+        """
+        self.state.now_ms = self.head.now_ms
+        apply(self.state, commit)
 
     def ingest_to(self, offset: int) -> None:
         """Ingest the data that stands before `offset`."""

@@ -14,16 +14,17 @@ from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.records import Envelope, Kind
 from konverse.schemas.varint import LOW_MASK
 
-from .answers import hear_close_writer, refuse_closed
+from .answers import hear_answer, refuse_closed
 from .bounces import hear_bounce, hear_confirm, hear_redirect
 from .endings import hear_end, hear_end_call, hear_no_peer
-from .endpoint import Record, Stamp, Writer
+from .endpoint import Record, Stamp
 from .expansion import hear_transaction
 from .finishing import hear_fin, hear_fin_answer
 from .judging import hear_batch, hear_veto
 from .messages import hear_begin, hear_message
 from .partition import Partition
 from .pending import hear_decision, hear_pending
+from .writers import admit, closing_of, hear_close_writer, hear_gap
 
 
 class Columns(NamedTuple):
@@ -103,19 +104,18 @@ def _judge(state: Partition, offset: int, header: bytes | None, record: Record) 
     if envelope.kind is Kind.PENDING:
         hear_pending(state, offset, envelope, record)
         return
-    writer = state.writers.get(envelope.writer)
-    expected = writer.next if writer is not None else 0
-    if envelope.counter != expected:
-        if envelope.counter < expected:
+    writer = state.writers.get(envelope.writer) or admit(state, envelope)
+    if writer is None:
+        return
+    if envelope.counter != writer.next:
+        if envelope.counter < writer.next:
             statistics.duplicates += 1
         else:
-            statistics.gaps += 1
+            hear_gap(state, envelope, writer.next)
         return
-    if writer is None:
-        writer = state.writers[envelope.writer] = Writer(envelope.writer)
     writer.advance()
     if writer.closed_at is not None:
-        refuse_closed(state, envelope, record)
+        refuse_closed(state, envelope, record, closing_of(state, writer))
         return
     handler = _HANDLERS.get(envelope.kind)
     if handler is None:  # a kind of a later version: authentic, of no effect here
@@ -143,6 +143,8 @@ _HANDLERS: Final[dict[Kind, _Handler]] = {
     Kind.CONFIRM: hear_confirm,
     Kind.REDIRECT: hear_redirect,
     Kind.NO_PEER: hear_no_peer,
+    Kind.NOTICE: hear_answer,
+    Kind.WRITER_CLOSED: hear_answer,
 }
 
 assert CONVERSATION_AT + 16 == PREFIX_BYTES

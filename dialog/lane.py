@@ -7,10 +7,11 @@ from enum import Enum
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
-from konverse.schemas.envelope import encode_suffix, head
+from konverse.schemas.envelope import CONVERSATION_AT, encode_suffix, head
 from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import SESSION_RECORD_BYTES, SESSION_WINDOW_BYTES_MAX
 from konverse.schemas.records import NO_SEQUENCE, Begin, BounceId, Kind, Role, Suffix
+from konverse.schemas.token import Sent
 from konverse.schemas.varint import LOW_MASK, SMALL, high_part, low_table, varint
 
 from .window import Window
@@ -55,18 +56,23 @@ class Lane:
         "contracts",
         "high",
         "low",
+        "moved",
         "next",
         "origins",
         "parked",
         "place",
+        "retired",
         "room",
+        "shift",
         "suffixes",
         "weight",
         "window",
+        "writer",
     )
 
-    def __init__(self, address: Address) -> None:
+    def __init__(self, address: Address, writer: bytes) -> None:
         self.address = address
+        self.writer = writer
         self.place = (address.topic, address.partition)
         self.window = Window()
         self.next = 0
@@ -83,12 +89,18 @@ class Lane:
         """Bytes that may be kept: the window, less what messages that wait for a BEGIN will take."""
         self.parked = False
         """The destination refused something: nothing is handed over to it until it is tried again."""
+        self.retired = False
+        """Its writer is about to be closed: it takes records, and hands over none."""
+        self.moved: Lane | None = None
+        """Where its records are now, under another writer."""
+        self.shift = 0
+        """What their counters are higher there."""
         self.low = SMALL
         self.high = b""
 
-    def put(self, single: Single, suffix: bytes, body: bytes | None) -> None:
-        """The next record, if it is a single one."""
-        self.origins.append(single)
+    def put(self, origin: SessionDialog | Single, suffix: bytes, body: bytes | None) -> None:
+        """The next record (of a message, the driver's hot path does this inline)."""
+        self.origins.append(origin)
         self.suffixes.append(suffix)
         self.bodies.append(body)
         self.weight += weight_of(body)
@@ -100,6 +112,35 @@ class Lane:
         """Renew the bytes of the running counter; needed whenever its low part starts again."""
         self.low = low_table(self.next)
         self.high = high_part(self.next)
+
+    @property
+    def quiet(self) -> bool:
+        """Nothing of it is on its way, and no message waits for a BEGIN to go here."""
+        return self.window.acked == self.next and self.room >= SESSION_WINDOW_BYTES_MAX
+
+    @property
+    def present(self) -> Lane:
+        """Where its records are now."""
+        lane = self
+        while lane.moved is not None:
+            lane = lane.moved
+        return lane
+
+    def counts(self, counter: int) -> bool:
+        """Whether the record of this counter counts, wherever it is now."""
+        return self.where(counter) < self.present.window.acked
+
+    def find(self, counter: int) -> tuple[Lane, int]:
+        """The lane in which the record of this counter is now, or counts, and its counter there."""
+        lane = self
+        while counter >= lane.window.acked and lane.moved is not None:
+            counter, lane = counter + lane.shift, lane.moved
+        return lane, counter
+
+    def where(self, counter: int) -> int:
+        """The counter that this record has now; -1 when it counts already."""
+        lane, counter = self.find(counter)
+        return counter if counter >= lane.window.acked else -1
 
     @property
     def full(self) -> bool:
@@ -164,6 +205,7 @@ class SessionDialog:
         "key",
         "last",
         "open",
+        "opener",
         "pending",
         "prefix",
         "redirects",
@@ -174,9 +216,11 @@ class SessionDialog:
         "waiting_end",
     )
 
-    def __init__(self, conversation: bytes, begin: Begin, writer: bytes, home: Lane, target: Lane) -> None:
+    def __init__(self, conversation: bytes, begin: Begin, home: Lane, target: Lane) -> None:
         self.conversation = conversation
         self.begin = begin
+        self.opener = home.writer
+        """Writer of its BEGIN."""
         self.home = home
         self.target = target
         self.key = begin.key or begin.group
@@ -201,7 +245,7 @@ class SessionDialog:
         """FIN was called."""
         self.pending = 0
         """Transactions with this dialog whose outputs may not have arrived: nothing is sent directly meanwhile."""
-        self.prefix = head(Kind.MESSAGE, 0, Role.INITIATOR, target.address.tag, writer) + conversation
+        self.prefix = head(Kind.MESSAGE, 0, Role.INITIATOR, target.address.tag, target.writer) + conversation
         """Of the header of every message but the first."""
 
     @property
@@ -210,9 +254,20 @@ class SessionDialog:
         sending = self.state in (DialogState.BEGINNING, DialogState.OPEN)
         return self.pending > 0 and sending and self.waiting_end is None and not self.finished
 
+    def go_along(self) -> None:
+        """Go on with the lanes that its lanes have become."""
+        if self.home.moved is not None:
+            self.begun_at = self.home.where(self.begun_at)
+            self.home = self.home.present
+        if self.target.moved is not None:
+            self.last = self.target.where(self.last)
+            target = self.target = self.target.present
+            self.prefix = head(Kind.MESSAGE, 0, Role.INITIATOR, target.address.tag, target.writer) + self.conversation
+        self.reopen()
+
     def reopen(self) -> None:
         """See whether messages need no further thought."""
-        ready = self.state is DialogState.OPEN and self.waiting_end is None
+        ready = self.state is DialogState.OPEN and self.waiting_end is None and not self.target.retired
         self.open = bool(self.sent) and ready and not (self.finished or self.pending) and self.redirects is None
 
     @property
@@ -246,6 +301,22 @@ class SessionDialog:
         if not counter & LOW_MASK:
             lane.carry()
         return header
+
+
+def sent_of(lane: Lane) -> list[Sent]:
+    """The messages of a lane that do not count, dialog by dialog."""
+    numbers: dict[SessionDialog, int] = {}
+    found: dict[bytes, list[tuple[int, int]]] = {}
+    for counter, origin in zip(range(lane.next - 1, -1, -1), reversed(lane.origins), strict=False):
+        if not isinstance(origin, Single):
+            numbers[origin] = number = numbers.get(origin, origin.sent) - 1
+            found.setdefault(origin.conversation, []).append((number, counter))
+        elif origin.sequence >= 0:
+            found.setdefault(origin.prefix[CONVERSATION_AT:], []).append((origin.sequence, counter))
+    return [
+        Sent(lane.writer, lane.address, conversation, records[-1][0], tuple(counter for _, counter in records[::-1]))
+        for conversation, records in found.items()
+    ]
 
 
 def weight_of(body: bytes | None) -> int:

@@ -10,6 +10,7 @@ from .answers import answer_no_peer, bounce, opener_of, other
 from .endpoint import Endpoint, Entry, Lane, Record
 from .partition import Partition
 from .states import RECEIVING, Event, State, next_state
+from .writers import may_open
 
 
 def hear_message(state: Partition, offset: int, header: bytes, envelope: Envelope, record: Record) -> None:
@@ -24,11 +25,11 @@ def hear_message(state: Partition, offset: int, header: bytes, envelope: Envelop
         if not envelope.flags & FIRST or begin is None:
             bounce(state, envelope, record, BounceReason.NO_ENDPOINT)
             return
-        opener = state.writers.get(opener_of(envelope))
-        if opener is not None and opener.closed_at is not None:
+        opener = opener_of(envelope)
+        if not may_open(state, opener):
             bounce(state, envelope, record, BounceReason.WRITER_CLOSED)
             return
-        if state.tombstones.get(envelope.conversation) == opener_of(envelope):
+        if state.tombstones.get(envelope.conversation) == opener:
             del state.tombstones[envelope.conversation]
             bounce(state, envelope, record, BounceReason.ENDED)
             return
@@ -49,8 +50,10 @@ def hear_message(state: Partition, offset: int, header: bytes, envelope: Envelop
 def _create_target(state: Partition, envelope: Envelope, begin: Begin) -> Endpoint:
     terms = state.terms_of(begin.to_service, begin.from_service, begin.contract)
     endpoint = Endpoint(envelope.conversation, Role.TARGET, State.CONVERSING, terms, state.stream_to(begin.home))
-    opener = state.writers.get(opener_of(envelope))
-    endpoint.opener = opener.id if opener is not None else opener_of(envelope)
+    opener = opener_of(envelope)
+    known = state.writers.get(opener)
+    endpoint.opener = known.id if known is not None else opener
+    state.tombstones.pop(envelope.conversation, None)  # against somebody whose FIRST will not come
     endpoint.key = begin.key
     state.add(endpoint)
     return endpoint

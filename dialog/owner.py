@@ -21,7 +21,7 @@ from enum import Enum
 from typing import Any, Final
 
 from konverse.schemas.errors import PartitionHalted
-from konverse.schemas.journal import FOLD_VERSION, Claim, Commit, cut, encode_claim, encode_commit
+from konverse.schemas.journal import Commit, cut, encode_commit
 from konverse.schemas.limits import (
     LOOK_AHEAD_BYTES_MAX,
     LOOK_AHEAD_RECORDS_MAX,
@@ -30,11 +30,11 @@ from konverse.schemas.limits import (
 )
 from konverse.schemas.operations import Rare
 
-from .apply import apply
 from .emitter import Emitter
 from .events import (
     Append,
     Appended,
+    DataEnd,
     DataRead,
     DeliveredOne,
     Drained,
@@ -61,6 +61,7 @@ from .snapshotting import Snapshotting
 from .staging import OwnerSettings, Staging
 from .transaction import Rule, Transaction
 from .trial import Trial
+from .upkeep import Upkeep
 from .view import Show, ViewFeed
 from .window import Window
 
@@ -121,6 +122,7 @@ class Owner:
         self.recovery = Recovery(self.fold)
         self.snapshots = Snapshotting(self.fold)
         self.counters = Counters()
+        self.upkeep = Upkeep(self.fold)
         self.duties: list[Rare] = []
         """What this owner itself has to say in the next commit."""
         self.congested = False
@@ -182,9 +184,7 @@ class Owner:
             return self.snapshots.followed(now_ms)
         if self.phase is Phase.RECOVERING:
             self.phase = Phase.CLAIMING
-            identity = self.identity
-            ids = (identity.incarnation, identity.data_topic_id, identity.journal_topic_id)
-            return [Append([encode_claim(Claim(head.epoch + 1, self.claim_id, FOLD_VERSION, *ids, head.clean))])]
+            return [Append([self.upkeep.claim(self.claim_id, now_ms)])]
         if head.owner != self.claim_id:
             return self._stop("another process claimed the partition first", fenced=True)
         return self._lead(now_ms)
@@ -237,7 +237,7 @@ class Owner:
 
     def ingest(self, now_ms: int) -> int:
         """Ingest what was read, within the look-ahead; returns how many records."""
-        if self.phase is not Phase.LEADING or not self.fold.data or not self.has_room:
+        if self.phase is not Phase.LEADING or not self.fold.data or not self.has_room or self.upkeep.late(now_ms):
             return 0
         count = self.fold.ingest_some(LOOK_AHEAD_RECORDS_MAX, LOOK_AHEAD_BYTES_MAX + self.trial.parked_bytes)
         if self._waiting_since is None:
@@ -250,13 +250,14 @@ class Owner:
             return []
         state, head, staging = self.fold.state, self.fold.head, self.staging
         acks = self.emitter.acknowledged()
-        told = staging.finished or acks or self.duties or self.trial.due
+        told = staging.finished or acks or self.duties or self.trial.due or self.upkeep.due(now_ms)
         if not (told or state.ingest_to > self._journaled_to or self._releasing):
             return []
         operations, transactions = staging.merge()
         operations.rare += self.duties
         self.duties = []
         self.trial.fill(operations, now_ms, releasing=self._releasing)
+        self.upkeep.commits(operations, now_ms)
         number = head.number + 1
         release = self._releasing and not staging.finished
         commit = Commit(
@@ -264,7 +265,7 @@ class Owner:
         )
         data = encode_commit(commit)
         records = cut(commit, data)
-        apply(state, commit)
+        self.fold.apply(commit)
         self.congested = self._outputs_waiting() >= OUTBOX_RECORDS_MAX
         self._journaled_to = state.ingest_to
         self._waiting_since = None
@@ -357,10 +358,10 @@ class Owner:
     def _tick(self, _event: Tick, now_ms: int) -> list[Effect]:
         if self.phase is not Phase.LEADING:
             return self.snapshots.go_on() if self.phase is Phase.FOLLOWING else []
-        effects: list[Effect] = []
+        effects: list[Effect] = self.upkeep.go_on()
         self.trial.tick(now_ms)
         since = self._waiting_since if self._in_flight is None else None  # else it waits on, for the next commit
-        if self._in_flight is None and self.trial.due:
+        if self._in_flight is None and (self.trial.due or self.upkeep.due(now_ms)):
             effects += self.commit(now_ms)
         elif since is not None and now_ms - since >= UNCOMMITTED_MS_MAX:
             self._waiting_since = None
@@ -405,6 +406,7 @@ _STEPS: Final[dict[type, _Step]] = {
     JournalRead: Owner._journal_read,  # noqa: SLF001
     DataRead: Owner._data_read,  # noqa: SLF001
     SnapshotsRead: Owner._snapshots_read,  # noqa: SLF001
+    DataEnd: lambda owner, event, _now_ms: owner.upkeep.data_end(event),
     SnapshotWritten: Owner._snapshot_written,  # noqa: SLF001
     Appended: Owner._appended,  # noqa: SLF001
     Drained: Owner._drained,  # noqa: SLF001

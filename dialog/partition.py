@@ -11,8 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from konverse.schemas.identifiers import Address, incarnation_tag, owner_writer
-from konverse.schemas.limits import TOMBSTONES_MAX
-from konverse.schemas.records import Begin, Role
+from konverse.schemas.limits import ANSWERS_MAX, TOMBSTONES_MAX
+from konverse.schemas.records import Begin, Notice, NoticeReason, Role, WriterClosed
 
 from .attempts import Attempts
 from .batches import Judgement, PendingRows
@@ -46,6 +46,8 @@ class Statistics:
     """Rows that won and are not here: nothing of their batch was accepted."""
     strays: int = 0
     """Records of targets whose initiator does not live here: answered by NO_PEER."""
+    strangers: int = 0
+    """Records of writers that are not known and may not become so: too old, or ahead of time."""
 
 
 class Partition:
@@ -57,6 +59,8 @@ class Partition:
         self.writer_id = owner_writer(identity.incarnation, identity.partition)
         self.ingest_to = 0
         """Data offset below which everything was ingested."""
+        self.now_ms = 0
+        """Time by which data records are judged: that of the journal behind the commit before the last one."""
         self.floor_ms = 0
         """Closed writers that are older were forgotten."""
         self.writers: dict[bytes, Writer] = {}
@@ -85,6 +89,10 @@ class Partition:
         """Bounced messages of sessions whose home is here, until they are confirmed or redirected."""
         self.suffixes = (Suffixes(None), Suffixes(self.address))
         """Of the messages of initiators and of targets. Not state."""
+        self.noticed: dict[bytes, int] = {}
+        """Writers that were told of a gap, at this counter, or of another reason, which is below 0."""
+        self.answers: dict[tuple[bytes, Address], Notice | WriterClosed] = {}
+        """What partitions have said of the writers of sessions whose home is here."""
         self.statistics = Statistics()
         self.unread = 0
         """Messages that wait in the queues of all endpoints: the owner's look-ahead."""
@@ -170,6 +178,8 @@ class Partition:
         self.beginning.pop(endpoint.index, None)
         self.shut(endpoint)
         self.attempts.forget(endpoint)
+        for lane in endpoint.lanes():
+            lane.writer.lanes -= 1
         if endpoint.group:
             endpoint.group.members.remove(endpoint)
             if not endpoint.group.members:
@@ -211,11 +221,12 @@ class Partition:
             del self.tombstones[next(iter(self.tombstones))]
         self.tombstones[conversation] = opener
 
-    def close_writer(self, identifier: bytes) -> int:
-        """Close a writer, known or not, and let go of what only it could still do here; returns where it was closed."""
-        writer = self.writers.get(identifier)
-        if writer is None:
-            writer = self.writers[identifier] = Writer(identifier)
-        for conversation in [key for key, opener in self.tombstones.items() if opener == identifier]:
-            del self.tombstones[conversation]
-        return writer.close()
+    def keep_answer(self, said: Notice | WriterClosed) -> None:
+        """Keep what a partition says of a session's writer; a gap is news only while nothing else is known."""
+        key = (said.writer, said.at)
+        if key in self.answers and isinstance(said, Notice) and said.reason is NoticeReason.GAP:
+            return
+        self.answers.pop(key, None)
+        if len(self.answers) >= ANSWERS_MAX:
+            del self.answers[next(iter(self.answers))]
+        self.answers[key] = said

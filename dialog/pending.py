@@ -26,6 +26,7 @@ from .endpoint import Record, Writer
 from .messages import hear_begin, hear_message
 from .outbox import Run
 from .partition import Partition
+from .writers import closing_of
 
 
 def hear_pending(state: Partition, offset: int, envelope: Envelope, record: Record) -> None:
@@ -113,7 +114,7 @@ def _accept(state: Partition, detail: Decision, row: Row) -> None:
     envelope, record = decode(header), (row.body, row.stamp)
     writer.advance()
     if writer.closed_at is not None:
-        refuse_closed(state, envelope, record)
+        refuse_closed(state, envelope, record, closing_of(state, writer))
     elif detail.begins:
         hear_begin(state, row.offset, header, envelope, record)
     else:

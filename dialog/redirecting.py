@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from konverse.schemas.envelope import encode_suffix, head
 from konverse.schemas.records import FIRST, BounceId, Kind, Role, Suffix
 
-from .lane import SessionDialog, Single
+from .lane import Lane, SessionDialog, Single
 from .states import State
+from .takeover import heard
 
 if TYPE_CHECKING:
     from .fold import Fold
@@ -22,41 +23,42 @@ if TYPE_CHECKING:
 class Redirects:
     """The REDIRECTs of one dialog."""
 
-    __slots__ = ("_limit", "_source", "counter", "opened")
+    __slots__ = ("_lane", "_limit", "_source", "counter", "opened")
 
     def __init__(self) -> None:
         self.counter: int | None = None
         """Of the latest REDIRECT in the home lane; None when everything that was redirected has arrived."""
+        self._lane: Lane | None = None
+        """Where it was put; another lane may have it now."""
         self.opened = False
         """Home has sent FIRST."""
         self._source: Fold | None = None
         self._limit = 0
 
-    def put(self, dialog: SessionDialog, writer: bytes, bounce: BounceId) -> None:
+    def put(self, dialog: SessionDialog, bounce: BounceId) -> None:
         """A REDIRECT into the home lane. It is FIRST when neither the session nor home has sent anything, so far known.
 
         Home decides: of several such REDIRECTs the first that finds its bounce opens the conversation.
         """
         first = not (dialog.sent or self.opened)
         home, flags = dialog.home, FIRST if first else 0
-        prefix = head(Kind.REDIRECT, flags, Role.INITIATOR, home.address.tag, writer) + dialog.conversation
-        self.counter, self._source = home.next, None
+        prefix = head(Kind.REDIRECT, flags, Role.INITIATOR, home.address.tag, home.writer) + dialog.conversation
+        self.counter, self._lane, self._source = home.next, home, None
         suffix = Suffix(begin=dialog.begin if first else None, detail=bounce)
         home.put(Single(prefix, -1, dialog.key), encode_suffix(suffix), None)
 
-    def counts(self, dialog: SessionDialog) -> bool:
+    def counts(self) -> bool:
         """Whether Kafka has all of them."""
-        return self.counter is None or self.counter < dialog.home.window.acked
+        return self.counter is None or self._lane is None or self._lane.counts(self.counter)
 
-    def arrived(self, dialog: SessionDialog, writer: bytes, home: Fold) -> bool:
+    def arrived(self, dialog: SessionDialog, home: Fold) -> bool:
         """Whether home has heard the latest REDIRECT, and what it sent by then is in the target's log.
 
         The number up to which that must be so is taken from one fold and compared with the same one: another fold may
         have ingested the REDIRECT in another commit and given other numbers.
         """
         state = home.state
-        known = state.writers.get(writer)
-        if self.counter is None or known is None or known.next <= self.counter:
+        if self.counter is None or self._lane is None or not heard(state, self._lane, self.counter):
             return False
         stream = state.streams.get(dialog.target.address)
         if self._source is not home:
@@ -69,7 +71,7 @@ class Redirects:
         return True
 
 
-def confirmation(home_tag: bytes, writer: bytes, conversation: bytes, bounce: BounceId) -> tuple[Single, bytes]:
+def confirmation(home: Lane, conversation: bytes, bounce: BounceId) -> tuple[Single, bytes]:
     """CONFIRM, and the end of its header."""
-    prefix = head(Kind.CONFIRM, 0, Role.INITIATOR, home_tag, writer) + conversation
+    prefix = head(Kind.CONFIRM, 0, Role.INITIATOR, home.address.tag, home.writer) + conversation
     return Single(prefix, -1, conversation), encode_suffix(Suffix(detail=bounce))

@@ -7,6 +7,8 @@ the next counter, and after any failure the records from the first that does not
 FIRST leaves after BEGIN counts, so home knows of a conversation before its target does. END leaves after all sends of
 the dialog count, so it cannot overtake them.
 
+A session may have to go on under another writer id: see `takeover`, and `ageing` for when.
+
 Drivers: `bridge.sending`, and the simulator. Sends are the hot path: `stage` makes a record, the driver hands it over.
 """
 
@@ -21,38 +23,30 @@ from konverse.schemas.envelope import encode_suffix, head
 from konverse.schemas.errors import BodyTooLarge, ConversationEnded, InvalidState, QueueFull
 from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import BODY_BYTES_MAX
-from konverse.schemas.records import FIRST, NO_SEQUENCE, Begin, BounceId, Kind, Role, Suffix
+from konverse.schemas.records import FIRST, NO_SEQUENCE, Begin, BounceId, Kind, Opened, Role, Suffix
+from konverse.schemas.token import Sent
 
 from .finishing import fin_suffix
-from .lane import DialogState, Handed, Lane, SessionDialog, Single, weight_of
+from .lane import DialogState, Lane, SessionDialog, Single, sent_of, weight_of
 from .partition import Partition
 from .redirecting import Redirects, confirmation
 from .transacting import Transaction, Transactions
+from .writing import Hand, Writing
 
 if TYPE_CHECKING:
     from .fold import Fold
 
 
-class Hand(NamedTuple):
-    """Effect: hand these records to the producer, in this order."""
+class Session(Writing):
+    """The dialogs of one client."""
 
-    address: Address
-    records: list[Handed]
-
-
-class Session:
-    """One writer id and its lanes."""
-
-    def __init__(self, writer: bytes) -> None:
-        self.writer = writer
-        """UUIDv7, 16 bytes; never used by another session."""
-        self.lanes: dict[Address, Lane] = {}
+    def __init__(self, writer: bytes, opened_ms: int = 0) -> None:
+        super().__init__(writer, opened_ms)
         self.dialogs: dict[bytes, SessionDialog] = {}
         self._beginning: deque[SessionDialog] = deque()
         self._ending: deque[SessionDialog] = deque()
         self._redirecting: dict[bytes, SessionDialog] = {}
         """Dialogs with REDIRECTs that have not arrived, or with something that waits for that."""
-        self.closing = False
         self.transactions = Transactions(self)
 
     # ------------------------------------------------------------------------------------------------------- calls
@@ -65,20 +59,22 @@ class Session:
         known = self.dialogs.get(conversation)
         if known is not None:
             return known, []
-        home = self._lane(begin.home)
+        self.check_over()
+        home = self.lane_to(begin.home)
         if home.full:
             raise QueueFull(f"{len(home.origins)} records to {home.address.topic} wait for Kafka; try again")
         dialog = self.propose(conversation, begin)
         self.dialogs[conversation] = dialog
         dialog.begun_at = home.next
-        prefix = head(Kind.BEGIN, 0, Role.INITIATOR, begin.home.tag, self.writer) + conversation
+        prefix = head(Kind.BEGIN, 0, Role.INITIATOR, begin.home.tag, home.writer) + conversation
         home.put(Single(prefix, -1, dialog.key), encode_suffix(Suffix(begin=begin)), None)
         self._beginning.append(dialog)
         return dialog, self._hand(home)
 
     def propose(self, conversation: bytes, begin: Begin) -> SessionDialog:
         """A dialog of which nothing was written."""
-        return SessionDialog(conversation, begin, self.writer, self._lane(begin.home), self._lane(begin.target))
+        self.takeover.home = begin.home
+        return SessionDialog(conversation, begin, self.lane_to(begin.home), self.lane_to(begin.target))
 
     def send(self, dialog: SessionDialog, message_type: str, body: bytes) -> list[Hand]:
         """SEND: one record for the target (the driver's hot path does this inline).
@@ -86,6 +82,7 @@ class Session:
         It is held until BEGIN counts, and while what was redirected before has not arrived.
         """
         self.check(dialog, body)
+        dialog.go_along()
         if dialog.state is DialogState.BEGINNING or dialog.conversation in self._redirecting:
             dialog.held.append((message_type, body))
             dialog.target.room -= weight_of(body)
@@ -95,6 +92,7 @@ class Session:
 
     def check(self, dialog: SessionDialog, body: bytes) -> None:
         """Raise what forbids a send: ConversationEnded, BodyTooLarge, QueueFull; nothing was written then."""
+        self.check_over()
         self.check_open(dialog)
         if len(body) > BODY_BYTES_MAX:
             raise BodyTooLarge(f"the body has {len(body)} bytes; at most {BODY_BYTES_MAX} fit into one message")
@@ -122,7 +120,9 @@ class Session:
         """FIN behind what was sent: nothing more is; a second one changes nothing. QueueFull as for a send."""
         if dialog.finished:
             return []
+        self.check_over()
         self.check_open(dialog)
+        dialog.go_along()
         self._check_path(dialog)
         if dialog.conversation in self._redirecting:
             raise QueueFull("messages that were redirected to this dialog have not arrived yet; try again")
@@ -135,12 +135,14 @@ class Session:
 
     def commit(self, transaction: Transaction) -> list[Hand]:
         """The steps of a transaction happen together, when what was sent on its dialogs before counts."""
+        self.check_over()
         self.transactions.commit(transaction)
         return self._release()
 
     def transmit_to(self, address: Address) -> None:
         """The transmission partition of this session, named once."""
-        self.transactions.lane = self.transactions.lane or self._lane(address)
+        if self.transactions.address is None:
+            self.transactions.address = self.lane_to(address).address
 
     def transmitted(self, state: Partition) -> list[Hand]:
         """News from the transmission partition: its state, as its journal says it is."""
@@ -152,6 +154,7 @@ class Session:
             return []
         if dialog.state is DialogState.STAGED:
             self.check_open(dialog)
+        dialog.go_along()
         dialog.waiting_end = error_body
         dialog.open = False
         if dialog.state is DialogState.OPEN:
@@ -163,6 +166,7 @@ class Session:
     def redirect(self, dialog: SessionDialog, bounce: BounceId) -> list[Hand]:
         """REDIRECT: the dialog's home shall send this bounced message on it, behind what was sent on it before."""
         self.check(dialog, b"")
+        dialog.go_along()
         if dialog.home.full:
             raise QueueFull(f"{len(dialog.home.origins)} records to {dialog.home.address.topic} wait for Kafka")
         if dialog.redirects is None:
@@ -175,17 +179,19 @@ class Session:
 
     def confirm(self, dialog: SessionDialog, bounce: BounceId) -> list[Hand]:
         """CONFIRM: the application knows of this bounced message of the dialog, and lets it go."""
+        self.check_over()
+        dialog.go_along()
         home = dialog.home
         if home.full:
             raise QueueFull(f"{len(home.origins)} records to {home.address.topic} wait for Kafka; try again")
-        home.put(*confirmation(home.address.tag, self.writer, dialog.conversation, bounce), None)
+        home.put(*confirmation(home, dialog.conversation, bounce), None)
         return self._hand(home)
 
     def home_says(self, home: Fold) -> list[Hand]:
         """News from a home: what was redirected to dialogs may have arrived, so what waits behind it goes on."""
         for dialog in self._redirecting.values():
             if dialog.redirects is not None and dialog.begin.home == home.state.address:
-                dialog.redirects.arrived(dialog, self.writer, home)
+                dialog.redirects.arrived(dialog, home)
         return self._release()
 
     def homes(self) -> list[Address]:
@@ -212,74 +218,33 @@ class Session:
 
     # ---------------------------------------------------------------------------------------------------- outcomes
 
-    def drained(self) -> list[Hand]:
-        """The producer ran empty without a failure: everything handed over counts."""
-        for lane in self.lanes.values():
-            lane.window.drained()
-            lane.forget()
-        return self._release()
-
-    def delivered(self, address: Address, counter: int, offset: int) -> list[Hand] | None:
-        """One record is in the log; None when the order is wrong and a new producer is needed."""
-        lane = self.lanes[address]
-        if not lane.window.delivered(counter, offset):
-            return None
-        lane.forget()
-        return self._release()
-
-    def restart(self, refused: Address | None = None) -> list[Hand]:
-        """The producer was replaced: everything that does not count goes again, with the same counters.
-
-        Who refused gets nothing before `try_again`, so that the others come to count.
-        """
-        for lane in self.lanes.values():
-            if lane.address == refused:
-                lane.park()
-            lane.window.restart()
-        return self.unsent()
-
-    def try_again(self) -> list[Hand]:
-        """Hand over what waits for destinations that refused."""
-        for lane in self.lanes.values():
-            lane.unpark()
-        return self.unsent()
-
-    def unsent(self) -> list[Hand]:
-        """Everything that was not handed over yet, but for destinations that refuse."""
-        return [hand for lane in self.lanes.values() for hand in self._hand(lane)]
-
-    @property
-    def refused(self) -> bool:
-        """A destination is parked."""
-        return any(lane.parked for lane in self.lanes.values())
-
     def acknowledged(self, dialog: SessionDialog) -> Callable[[], bool]:
         """Tells, whenever it is asked, whether everything that was sent on the dialog before this call counts."""
         if dialog.pending:
             return self.transactions.acknowledged(dialog)
         sent, lane, redirects = dialog.target.next, dialog.target, dialog.redirects
         if redirects is not None:
-            return lambda: not dialog.held and dialog.last < lane.window.acked and redirects.counts(dialog)
+            return lambda: not dialog.held and dialog.target.counts(dialog.last) and redirects.counts()
         if dialog.held:
-            return lambda: not dialog.held and dialog.last < lane.window.acked
-        return lambda: lane.window.acked >= sent
+            return lambda: not dialog.held and dialog.target.counts(dialog.last)
+        return lambda: lane.counts(sent - 1)
 
     @property
     def idle(self) -> bool:
         """Nothing waits, for Kafka or for an earlier record."""
         held = any(dialog.held for dialog in self._redirecting.values())
         waits = held or self._beginning or self._ending or self.transactions.waiting
-        return not waits and not any(lane.origins for lane in self.lanes.values())
+        return not waits and not any(lane.origins for lane in self._all_lanes())
 
     @property
     def may_close(self) -> bool:
         """Idle, and what others send for it has arrived: no destination will see more of this session."""
-        return self.idle and not (self.transactions.flying or self._redirecting)
+        return self.idle and not (self.transactions.flying or self._redirecting or self.takeover.behind)
 
     @property
     def messages_waiting(self) -> int:
         """Messages that do not count yet."""
-        origins = [origin for lane in self.lanes.values() for origin in lane.origins]
+        origins = [origin for lane in self._all_lanes() for origin in lane.origins]
         held = [item for dialog in self.dialogs.values() for item in dialog.held]
         return sum(not isinstance(item, BounceId) for item in held) + sum(map(_is_message, origins))
 
@@ -292,12 +257,40 @@ class Session:
         ending = any(not dialog.held for dialog in self._ending)
         return ending or any(isinstance(item, BounceId) for item in next_ones)
 
+    def unknown(self, dialog: SessionDialog | None = None) -> list[Sent]:
+        """The messages that do not count, on one dialog or on all: what a token names."""
+        found = [sent for lane in self._staging_lanes() for sent in sent_of(lane)]
+        for each in self.dialogs.values():
+            if any(not isinstance(item, BounceId) for item in each.held):
+                lane = each.target
+                found.append(Sent(lane.writer, lane.address, each.conversation, each.sent, (), lane.next))
+        return [sent for sent in found if dialog is None or sent.conversation == dialog.conversation]
+
     # ---------------------------------------------------------------------------------------------------- inside
+
+    def _moved(self, begun: list[bytes], lane: Lane | None) -> list[Hand]:
+        """Records go on in other lanes, and so do the dialogs; they end behind their BEGIN."""
+        waiting = (*self._beginning, *self._ending, *self._redirecting.values())
+        for dialog in (*self.dialogs.values(), *waiting):
+            if lane is not None and dialog.conversation in begun:
+                dialog.opener = lane.writer
+            dialog.go_along()
+        return [*self._release(), *self.unsent()]
+
+    def _stopped(self) -> None:
+        """Nothing goes on."""
+        for dialog in self.dialogs.values():
+            dialog.open = False
+
+    def _staging_lanes(self) -> list[Lane]:
+        """Where the records of each destination are put now."""
+        return [self.lane_to(address) for address in self.lanes]
 
     def _release(self) -> list[Hand]:
         """Let go what waited: messages whose BEGIN counts, ENDs whose messages count."""
         touched: dict[Address, Lane] = {}
         for dialog in _take_while(self._beginning, lambda d: d.begun_at < d.home.window.acked):
+            dialog.go_along()
             if dialog.state is DialogState.BEGINNING:
                 dialog.state = DialogState.OPEN
             self._go_on(dialog, touched)
@@ -314,7 +307,8 @@ class Session:
                 continue
             self._ending.remove(dialog)
             error_body = dialog.waiting_end
-            prefix = head(Kind.END_CALL, 0, Role.INITIATOR, dialog.begin.home.tag, self.writer) + dialog.conversation
+            writer = dialog.home.writer
+            prefix = head(Kind.END_CALL, 0, Role.INITIATOR, dialog.begin.home.tag, writer) + dialog.conversation
             dialog.home.put(Single(prefix, -1, dialog.key), _END_SUFFIX, error_body or None)
             touched[dialog.home.address] = dialog.home
             dialog.state = DialogState.ENDED
@@ -337,7 +331,7 @@ class Session:
             if isinstance(item, BounceId):
                 if redirects is None or dialog.last >= dialog.target.window.acked:
                     break
-                redirects.put(dialog, self.writer, item)
+                redirects.put(dialog, item)
                 touched[dialog.home.address] = dialog.home
             else:
                 if redirects is not None and redirects.counter is not None:
@@ -362,23 +356,17 @@ class Session:
             dialog.stage(message_type, body)
             return
         dialog.sent = 1
-        dialog.reopen()
-        prefix = head(Kind.MESSAGE, FIRST, Role.INITIATOR, dialog.begin.target.tag, self.writer) + dialog.conversation
-        dialog.target.put(Single(prefix, 0, dialog.key), encode_suffix(Suffix(message_type, begin=dialog.begin)), body)
+        dialog.go_along()
+        writer = dialog.target.writer
+        prefix = head(Kind.MESSAGE, FIRST, Role.INITIATOR, dialog.begin.target.tag, writer) + dialog.conversation
+        opened = Opened(dialog.opener) if dialog.opener != writer else None
+        suffix = encode_suffix(Suffix(message_type, begin=dialog.begin, detail=opened))
+        dialog.target.put(Single(prefix, 0, dialog.key), suffix, body)
 
     def _fin(self, dialog: SessionDialog) -> None:
-        prefix = head(Kind.FIN, 0, Role.INITIATOR, dialog.begin.target.tag, self.writer) + dialog.conversation
-        dialog.target.put(Single(prefix, NO_SEQUENCE, dialog.key), fin_suffix(dialog.begin.home), None)
-
-    def _lane(self, address: Address) -> Lane:
-        lane = self.lanes.get(address)
-        if lane is None:
-            lane = self.lanes[address] = Lane(address)
-        return lane
-
-    def _hand(self, lane: Lane) -> list[Hand]:
-        records = [] if lane.parked else lane.unsent()
-        return [Hand(lane.address, records)] if records else []
+        lane = dialog.target
+        prefix = head(Kind.FIN, 0, Role.INITIATOR, lane.address.tag, lane.writer) + dialog.conversation
+        lane.put(Single(prefix, NO_SEQUENCE, dialog.key), fin_suffix(dialog.begin.home), None)
 
 
 def _is_message(origin: SessionDialog | Single) -> bool:

@@ -33,13 +33,13 @@ from .mailbox import Bounced
 from .outbox import Gate, Run, Stream
 from .partition import Partition, Statistics
 from .states import State
+from .writers_snapshot import restore_writers, writers_of
 
 _ROLES: Final = {int(role): role for role in Role}
 _STATES: Final = {int(state): state for state in State}
 """Looking a member up in a table takes a third of the time of making it of its number."""
 
 NO_KEY: Final = -1
-OPEN: Final = -1
 
 
 class _Row(NamedTuple):
@@ -163,16 +163,12 @@ def _pieces_of(name: str, fields: dict[str, Any], items: str, values: Iterable[A
 
 
 def _base(state: Partition) -> bytes:
-    writers = state.writers.values()
     return encode_section(BASE, {
         "ingest_to": state.ingest_to,
-        "floor_ms": state.floor_ms,
         "statistics": astuple(state.statistics),
         "places": len(state.table),
         "free": pack("Q", state.free),
-        "writers": b"".join(state.writers),
-        "next": pack("Q", [writer.next for writer in writers]),
-        "closed_at": pack("q", [OPEN if writer.closed_at is None else writer.closed_at for writer in writers]),
+        **writers_of(state),
         "terms": [
             {"service": service, "far_service": far, "contract": contract} for service, far, contract in state.terms
         ],
@@ -294,16 +290,10 @@ def restore(state: Partition, data: bytes) -> None:
 
 def _restore_base(state: Partition, base: dict[str, Any]) -> tuple[list[Writer], list[Terms], list[Stream]]:
     state.ingest_to = base["ingest_to"]
-    state.floor_ms = base["floor_ms"]
     state.statistics = Statistics(*base["statistics"])
     state.table = [None] * base["places"]
     state.free = unpack("Q", base["free"])
-    numbers = zip(unpack("Q", base["next"]), unpack("q", base["closed_at"]), strict=True)
-    for identifier, (following, closed_at) in zip(identifiers(base["writers"]), numbers, strict=True):
-        writer = state.writers[identifier] = Writer(identifier)
-        writer.next = following
-        writer.closed_at = None if closed_at == OPEN else closed_at
-        writer.carry()
+    restore_writers(state, base)
     for names in base["terms"]:
         state.terms_of(names["service"], names["far_service"], names["contract"])
     for value in base["streams"]:

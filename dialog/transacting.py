@@ -19,8 +19,10 @@ from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import BODY_BYTES_MAX, TRANSACTION_RECORDS_MAX
 from konverse.schemas.records import NO_SEQUENCE, Begin, Kind, Role, Suffix
 
+from .endpoint import NOBODY
 from .lane import DialogState, Lane, SessionDialog, Single
 from .partition import Partition
+from .takeover import heard
 
 if TYPE_CHECKING:
     from .session import Session
@@ -46,10 +48,12 @@ class Transaction:
         """What the record will have, at most."""
         self.counter = -1
         """Of the record, once it was put."""
+        self.lane: Lane | None = None
+        """Where it was put; another lane may have it now."""
         self.over = False
         """Committed, or dropped."""
-        self.marks: dict[SessionDialog, int] = {}
-        """Counter of the target's lane below which everything must count before the record leaves."""
+        self.marks: dict[SessionDialog, tuple[Lane, int]] = {}
+        """The target's lane, and its counter below which everything must count before the record leaves."""
         self.awaited: dict[Address, int] | None = None
         """Outputs of the partition below which all must have arrived; None before it has expanded the record."""
         self._session = session
@@ -126,18 +130,22 @@ class Transactions:
     """The transactions of a session that were committed and whose outputs have not all arrived yet."""
 
     def __init__(self, session: Session) -> None:
-        self.lane: Lane | None = None
-        """Of the transmission partition: one for the whole session, so that its records keep their order."""
+        self.address: Address | None = None
+        """The transmission partition: one for the whole session, so that its records keep their order."""
         self.waiting: deque[Transaction] = deque()
         """Committed; what was sent directly before does not count yet."""
         self.flying: list[Transaction] = []
         """Their records were put; their outputs have not arrived, as far as was heard."""
         self._session = session
 
+    @property
+    def _lane(self) -> Lane:
+        assert self.address is not None, "whoever makes transactions names the transmission partition first"
+        return self._session.lane_to(self.address)
+
     def commit(self, transaction: Transaction) -> None:
         """All of it is to happen. Raises what forbids it: nothing is written then."""
-        session, lane = self._session, self.lane
-        assert lane is not None, "whoever makes transactions names the transmission partition first"
+        session, lane = self._session, self._lane
         if lane.full:
             raise QueueFull(f"{len(lane.origins)} records to {lane.address.topic} wait for Kafka; try again")
         for step in transaction.steps:
@@ -162,23 +170,23 @@ class Transactions:
         """Put the records of those that need not wait any more; the lane, when there are some."""
         put = None
         while self.waiting and self._ready(self.waiting[0]):
-            put = self.lane
-            self._put(self.waiting.popleft())
+            put = self._lane
+            self._put(self.waiting.popleft(), put)
         return put
 
     @staticmethod
     def _ready(transaction: Transaction) -> bool:
         """Everything that was sent directly on its dialogs counts, and so do their BEGINs."""
         for dialog in transaction.dialogs:
-            if dialog.begun_at >= dialog.home.window.acked or dialog.held:
+            if dialog.held or not dialog.home.counts(dialog.begun_at):
                 return False
-            if dialog.target.window.acked < transaction.marks.setdefault(dialog, dialog.target.next):
+            lane, mark = transaction.marks.setdefault(dialog, (dialog.target, dialog.target.next))
+            if not lane.counts(mark - 1):
                 return False
         return True
 
-    def _put(self, transaction: Transaction) -> None:
-        lane, session = self.lane, self._session
-        assert lane is not None
+    def _put(self, transaction: Transaction, lane: Lane) -> None:
+        session = self._session
         dialogs = transaction.dialogs
         places = {dialog: place for place, dialog in enumerate(dialogs)}
         steps: list[Step] = []
@@ -196,9 +204,9 @@ class Transactions:
         named = [TransactionDialog(dialog.conversation, dialog.begin) for dialog in dialogs]
         data = encode(ClientTransaction(named, steps))
         assert len(data) <= BODY_BYTES_MAX, "steps are counted when they are staged"
-        transaction.counter = lane.next
-        prefix = head(Kind.TRANSACTION, 0, Role.INITIATOR, lane.address.tag, session.writer) + named[0].conversation
-        lane.put(Single(prefix, NO_SEQUENCE, session.writer), encode_suffix(Suffix(home=named[0].begin.home)), data)
+        transaction.lane, transaction.counter = lane, lane.next
+        prefix = head(Kind.TRANSACTION, 0, Role.INITIATOR, lane.address.tag, lane.writer) + named[0].conversation
+        lane.put(Single(prefix, NO_SEQUENCE, lane.writer), encode_suffix(Suffix(home=named[0].begin.home)), data)
         self.flying.append(transaction)
 
     def hear(self, state: Partition) -> bool:
@@ -206,13 +214,12 @@ class Transactions:
 
         The outputs of a transaction have arrived when everything has that stood in the outbox once it was expanded.
         """
-        known = state.writers.get(self._session.writer)
         arrived: list[Transaction] = []
         for transaction in self.flying:
-            if known is None or known.next <= transaction.counter:
-                break
-            if known.closed_at is not None and known.closed_at <= transaction.counter:
-                self._refused(transaction)
+            assert transaction.lane is not None
+            if not heard(state, transaction.lane, transaction.counter):
+                if not self._is_refused(state, transaction):
+                    break
                 arrived.append(transaction)
                 continue
             addresses = {a for d in transaction.dialogs for a in (d.home.address, d.target.address)}
@@ -221,22 +228,31 @@ class Transactions:
                 transaction.awaited = {stream.address: stream.next for stream in streams}
             if all(stream.acked >= transaction.awaited[stream.address] for stream in streams):
                 arrived.append(transaction)
+                for dialog in transaction.begun:
+                    dialog.opener = transaction.lane.find(transaction.counter)[0].writer
         for transaction in arrived:
             self.flying.remove(transaction)
             for dialog in transaction.dialogs:
                 dialog.pending -= 1
-                dialog.reopen()
+                dialog.go_along()
         return bool(arrived)
 
     @staticmethod
-    def _refused(transaction: Transaction) -> None:
-        """Somebody has closed this session there: nothing of the transaction happened, so nothing may follow it."""
+    def _is_refused(state: Partition, transaction: Transaction) -> bool:
+        """Somebody has closed this session there, and nobody goes on for it: nothing of the transaction happened.
+
+        So nothing may follow it.
+        """
+        assert transaction.lane is not None
+        lane, counter = transaction.lane.find(transaction.counter)
+        known = state.writers.get(lane.writer)
+        if known is None or known.next <= counter or known.heir is not NOBODY:
+            return False
         for dialog in transaction.dialogs:
             dialog.state = DialogState.ENDED
+        return True
 
     def acknowledged(self, dialog: SessionDialog) -> Callable[[], bool]:
         """Tells whether the last transaction with the dialog is in the log, and hence will happen."""
         last = next(t for t in [*self.flying, *self.waiting][::-1] if dialog in t.dialogs)
-        lane = self.lane
-        assert lane is not None
-        return lambda: 0 <= last.counter < lane.window.acked
+        return lambda: last.lane is not None and last.lane.counts(last.counter)

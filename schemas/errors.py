@@ -14,7 +14,9 @@
     │   ├── KafkaUnavailable         └── RedisUnavailable
     ├── QueueFull                    back-pressure: nothing was written, try again
     ├── SteppedDown                  another owner has the partition; the work is done again
-    ├── OutcomeUnknown               whether it was written cannot be known yet
+    ├── OutcomeUnknown               whether it was written cannot be known yet; `token` finds out later
+    ├── OutcomeExpired               nor can it ever be: it was asked too late
+    ├── SessionTakenOver             somebody has asked what became of the session's messages, which ends it
     ├── BrokerClosed                 used after close
     ├── TopicMismatch                a topic is missing or has other settings
     ├── MalformedRecord              bytes that are not a record
@@ -162,6 +164,19 @@ class SteppedDown(KonverseError):
 
 class OutcomeUnknown(KonverseError):
     """The record was handed to Kafka and no answer came: it may or may not be in the log."""
+
+    def __init__(self, text: str, token: bytes = b"") -> None:
+        super().__init__(text)
+        self.token = token
+        """For `broker.outcome`, in this process or another one, now or after a crash; empty when it is no message."""
+
+
+class OutcomeExpired(KonverseError):
+    """What became of a message cannot be known any more. Do not send it again without asking the receiver."""
+
+
+class SessionTakenOver(KonverseError):
+    """Somebody asked for the outcome of messages of this session, which closed it: connect again to go on."""
 
 
 class BrokerClosed(KonverseError):

@@ -99,6 +99,11 @@ def snapshot_topic(data: str, subscription: str = NATIVE_SUBSCRIPTION) -> str:
     return _checked(f"{data}.{escape(subscription)}.snapshot")
 
 
+def open_topic(instance: str) -> str:
+    """Topic whose only use is its clock: a session's id gets its time from it."""
+    return _checked(f"{escape(instance)}.open")
+
+
 def catalog_topic(instance: str) -> str:
     """Topic that holds the CREATE, ALTER and DROP of an instance."""
     return _checked(f"{escape(instance)}.catalog")
@@ -117,6 +122,20 @@ def view_key(data: str, subscription: str, partition: int, suffix: str) -> str:
 def owner_writer(incarnation: bytes, partition: int) -> bytes:
     """Writer id of whoever owns the partition (16 bytes): the same for every owner of one incarnation."""
     return uuid5(UUID(bytes=incarnation), str(partition)).bytes
+
+
+def session_writer(time_ms: int, chance: int) -> bytes:
+    """Writer id of a session: a UUIDv7 (RFC 9562) of a time in milliseconds since 1970 and 74 bits of chance."""
+    low = chance & (1 << 62) - 1
+    value = time_ms << 80 | 0x7 << 76 | (chance >> 62 & 0xFFF) << 64 | 0b10 << 62 | low
+    return value.to_bytes(16, "big")
+
+
+def time_of_writer(writer: bytes) -> int | None:
+    """When a session's id was made, in milliseconds since 1970; None for an id without time, as owners have."""
+    if writer[6] >> 4 != 7 or writer[8] >> 6 != 0b10:
+        return None
+    return int.from_bytes(writer[:6], "big")
 
 
 def incarnation_tag(incarnation: bytes) -> bytes:

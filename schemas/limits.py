@@ -79,6 +79,33 @@ MAILBOX_ENTRIES_MAX: Final = 50_000
 MAILBOX_BYTES_MAX: Final = SESSION_WINDOW_BYTES_MAX
 """And their bodies, for the same reason; what goes is counted."""
 
+ANSWERS_MAX: Final = 10_000
+"""Notices to sessions, and answers about closed writers, kept at a home partition; the oldest goes first."""
+
+NOTICED_MAX: Final = 10_000
+"""Writers of which a partition remembers that they were told of a gap; the oldest may be told again."""
+
+WRITER_HORIZON_MS: Final = 30 * 86_400_000
+"""A writer that was not heard for so long is closed, and forgotten when it has been closed for as long."""
+
+WRITER_AHEAD_MS_MAX: Final = 7 * 86_400_000
+"""So far an id may be ahead of a partition's time: brokers' clocks agree within it (assumption A3)."""
+
+PRUNE_EVERY_MS: Final = 86_400_000
+"""Writers are pruned so often, by the partition's time."""
+
+TIME_LAG_MS_MAX: Final = 3_600_000
+"""An owner ingests nothing while the time by which it judges is older, and commits to renew it at half of it."""
+
+SESSION_IDLE_MS_MAX: Final = 12 * 3_600_000
+"""A session's records to a destination follow one another within this time, and the first one the making of its id."""
+
+SESSION_ANSWER_MS_MAX: Final = 24 * 3_600_000
+"""An acknowledgement that comes later counts for nothing."""
+
+SESSION_LOOK_MS_MAX: Final = 3_600_000
+"""A session renews its id so much earlier than it must: a driver looks at its clock far more often."""
+
 TOMBSTONES_MAX: Final = 100_000
 """Conversations that ended before they began, kept until their FIRST was refused or their opener closed."""
 

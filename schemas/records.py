@@ -11,6 +11,12 @@ from .identifiers import Address
 FIRST: Final = 1
 """Flag: the record that creates the target's endpoint; sent once per conversation by one writer."""
 
+HEIR: Final = 2
+"""Flag of CLOSE_WRITER: what the closed writer sent in vain comes again under this one, in order, directly behind."""
+
+REFUSED: Final = 2
+"""Flag of END: its BEGIN was refused, so it ends nothing but what its opener has opened."""
+
 NO_SEQUENCE: Final = -1
 """In place of a sequence number where several writers share a direction."""
 
@@ -122,6 +128,8 @@ class WriterClosed(NamedTuple):
     writer: bytes
     closed_at: int
     at: Address
+    heir: bytes | None = None
+    """Who sends the others again: zeros when nobody does, None when no record has closed it."""
 
 
 class Pending(NamedTuple):
@@ -169,7 +177,13 @@ class BounceId(NamedTuple):
     at: Address
 
 
-Detail = End | Bounce | Notice | WriterClosed | Pending | Decision | Veto | FinAnswer | BounceId | None
+class Opened(NamedTuple):
+    """Detail of a FIRST that comes under another id than its BEGIN: the id of the BEGIN."""
+
+    opener: bytes
+
+
+Detail = End | Bounce | Notice | WriterClosed | Pending | Decision | Veto | FinAnswer | BounceId | Opened | None
 
 
 class Suffix(NamedTuple):
@@ -264,7 +278,7 @@ _FIELDS: Final[dict[str, Callable[[Any], Any]]] = {
 }
 _DETAILS: Final[dict[str, Any]] = {
     f"konverse.{kind.__name__}": kind
-    for kind in (End, Bounce, Notice, WriterClosed, Pending, Decision, Veto, FinAnswer, BounceId)
+    for kind in (End, Bounce, Notice, WriterClosed, Pending, Decision, Veto, FinAnswer, BounceId, Opened)
 }
 
 

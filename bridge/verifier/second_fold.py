@@ -20,6 +20,7 @@ from .second_batches import give_up
 from .second_ingest import hear
 from .second_paths import second_finish
 from .second_state import Facts, Key, Said, SecondState, Side
+from .second_writers import prune
 
 
 class SecondFold(SecondState):
@@ -32,7 +33,11 @@ class SecondFold(SecondState):
         for record, decision, counts in journal:
             if then is None and record.offset > shown_at:
                 then = self.facts()
+            before_ms = self.journal_ms
+            if counts:
+                self.journal_ms = max(before_ms, record.timestamp_ms)
             if counts and isinstance(decision, Claim):
+                self.now_ms = self.journal_ms
                 owner_changed(self, clean=self.clean)
                 self.clean = False
             if not counts or not isinstance(decision, Commit):
@@ -44,6 +49,7 @@ class SecondFold(SecondState):
                 hear(self, data[at])
                 at += 1
             self.ingested_to = decision.ingest_to
+            self.now_ms = before_ms
             self._decide(decision)
             self.clean = decision.release
         return self.facts() if then is None else then
@@ -120,12 +126,8 @@ def as_said(envelope: Envelope, body: bytes, order: int) -> Said:
     )
 
 
-def _prune(state: SecondState, operation: Prune) -> None:
-    state.floor_ms = max(state.floor_ms, operation.floor_ms)
-
-
 _RARE: Final[dict[type, Callable[[SecondState, Any], None]]] = {
-    Prune: _prune,
+    Prune: prune,
     Abandon: give_up,
     Finish: second_finish,
     **DECIDED,

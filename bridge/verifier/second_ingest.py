@@ -8,7 +8,7 @@ from typing import Final
 from konverse.schemas.catalog import END_DIALOG, ERROR
 from konverse.schemas.envelope import decode
 from konverse.schemas.errors import MalformedRecord
-from konverse.schemas.records import Bounce, BounceReason, End, Envelope, Kind, Role
+from konverse.schemas.records import REFUSED, Bounce, BounceReason, End, Envelope, Kind, NoticeReason, Role
 from konverse.schemas.system_messages import NO_PEER_BODY
 
 from .records import LogRecord, Record
@@ -16,6 +16,18 @@ from .second_batches import hear_batch, hear_decision, hear_row, hear_veto
 from .second_mailbox import decide, put
 from .second_paths import expand, hear_finished
 from .second_state import Heard, Said, SecondState, Side
+from .second_writers import (
+    close,
+    goes_on,
+    is_known,
+    keep,
+    may_come,
+    notify,
+    opened_by,
+    reads_at,
+    tell_closed,
+    untrusted,
+)
 
 
 def hear(state: SecondState, record: LogRecord) -> None:
@@ -34,9 +46,19 @@ def hear(state: SecondState, record: LogRecord) -> None:
     if envelope.kind is Kind.PENDING:
         hear_row(state, envelope, record)
         return
-    taken = state.accepted.get(envelope.writer, [])
-    if envelope.counter != len(taken):
-        state.tally["duplicate" if envelope.counter < len(taken) else "gap"] += 1
+    known = is_known(state, envelope.writer)
+    reason = None if known else untrusted(state, envelope.writer)
+    if reason is not None:
+        state.tally["stranger"] += 1
+        notify(state, envelope, 0, reason)
+        return
+    taken = state.accepted[envelope.writer] if known else []
+    if envelope.counter < len(taken):
+        state.tally["duplicate"] += 1
+        return
+    if envelope.counter > len(taken):
+        state.tally["gap"] += 1
+        notify(state, envelope, len(taken), NoticeReason.GAP)
         return
     state.accepted[envelope.writer] = taken
     taken.append(envelope.counter)
@@ -57,7 +79,7 @@ def _begin(state: SecondState, envelope: Envelope, _record: LogRecord) -> None:
     begin = envelope.suffix.begin
     key = (int(Role.INITIATOR), envelope.conversation)
     if begin is not None and key not in state.living:
-        state.create(key, envelope.suffix.origin or envelope.writer, begin.target, -1, begin.group)
+        state.create(key, opened_by(envelope), begin.target, -1, begin.group)
 
 
 def _end_call(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
@@ -92,12 +114,13 @@ def _message(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
         if not envelope.flags & 1 or begin is None:
             state.too_late.append((envelope.suffix.origin or envelope.writer, envelope.counter, envelope.conversation))
             return _bounce(state, envelope, record, BounceReason.NO_ENDPOINT)
-        opener = envelope.suffix.origin or envelope.writer
-        if opener in state.closed:
+        opener = opened_by(envelope)
+        if not may_come(state, opener):
             return _bounce(state, envelope, record, BounceReason.WRITER_CLOSED, "opener")
         if state.tombstones.get(envelope.conversation) == opener:
             del state.tombstones[envelope.conversation]
             return _bounce(state, envelope, record, BounceReason.ENDED, "tombstone")
+        state.tombstones.pop(envelope.conversation, None)
         state.create(key, opener, begin.home, 0)
     side = state.living[key]
     if side.ended:
@@ -130,8 +153,9 @@ def _peer_end(state: SecondState, envelope: Envelope, record: LogRecord) -> None
         return
     if side is None:
         if role is Role.TARGET:
-            state.refused_for_ever.add((int(role), envelope.conversation))
-            if detail.opener not in state.closed:
+            if not envelope.flags & REFUSED:  # else somebody else may begin it
+                state.refused_for_ever.add((int(role), envelope.conversation))
+            if may_come(state, detail.opener):
                 state.tombstones[envelope.conversation] = detail.opener
             answer = End(detail.opener, detail.home)
             state.say(detail.home, Said(
@@ -140,7 +164,8 @@ def _peer_end(state: SecondState, envelope: Envelope, record: LogRecord) -> None
         elif envelope.sequence >= 0:
             _stray(state, envelope)
         return
-    _peer_is_over(state, side, envelope, record, failed=envelope.kind is Kind.ERROR)
+    if not envelope.flags & REFUSED or side.opener == detail.opener:
+        _peer_is_over(state, side, envelope, record, failed=envelope.kind is Kind.ERROR)
 
 
 def _stray(state: SecondState, envelope: Envelope) -> str:
@@ -176,33 +201,26 @@ def _peer_is_over(state: SecondState, side: Side, envelope: Envelope, record: Lo
         side.heard.append(heard)
 
 
-def _close(state: SecondState, envelope: Envelope, _record: LogRecord) -> None:
-    writer = envelope.conversation
-    if writer not in state.closed:
-        state.closed[writer] = len(state.accepted.setdefault(writer, []))
-    state.tombstones = {key: opener for key, opener in state.tombstones.items() if opener != writer}
-
-
 def _answer_closed(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
-    if envelope.kind is Kind.MESSAGE:
+    if envelope.kind is Kind.MESSAGE and not goes_on(state, envelope.writer):
         return _bounce(state, envelope, record, BounceReason.WRITER_CLOSED)
-    if envelope.kind is Kind.TRANSACTION:
+    if envelope.kind is Kind.TRANSACTION and not goes_on(state, envelope.writer):
         whole = Record(record.offset, record.header, state.brief(record.body or b""), record.timestamp_ms)
         return _bounce(state, envelope, whole, BounceReason.WRITER_CLOSED, "whole")
     begin = envelope.suffix.begin
-    if envelope.kind is Kind.BEGIN and begin is not None:
+    refused = begin is not None and envelope.kind is Kind.BEGIN
+    if begin is not None and refused:
         answer = End(envelope.writer, begin.home)
         state.say(begin.target, Said(
             state.order, Kind.END, int(Role.INITIATOR), envelope.conversation, -1, END_DIALOG, b"", answer
         ))  # fmt: skip
-        return "refused BEGIN"
-    return "closed"
+    tell_closed(state, envelope)
+    return "refused BEGIN" if refused else "closed"
 
 
 def _bounce(state: SecondState, envelope: Envelope, record: LogRecord, reason: BounceReason, why: str = "") -> str:
-    suffix = envelope.suffix
-    home = suffix.home or (suffix.begin.home if suffix.begin else None)
-    if home is not None and envelope.role == Role.INITIATOR:
+    suffix, home = envelope.suffix, reads_at(state, envelope)
+    if home is not None:
         state.sent_back.append((envelope.writer, envelope.counter, suffix.origin or envelope.writer, reason))
         detail = Bounce(envelope.writer, envelope.counter, state.address, reason)
         state.say(home, Said(
@@ -222,7 +240,9 @@ _HEARD: Final[dict[Kind, Callable[[SecondState, Envelope, LogRecord], str | None
     Kind.CONFIRM: lambda state, envelope, _: decide(state, envelope),
     Kind.REDIRECT: lambda state, envelope, _: decide(state, envelope),
     Kind.NO_PEER: _no_peer,
-    Kind.CLOSE_WRITER: _close,
+    Kind.CLOSE_WRITER: lambda state, envelope, _: close(state, envelope),
+    Kind.NOTICE: lambda state, envelope, _: keep(state, envelope.suffix.detail),
+    Kind.WRITER_CLOSED: lambda state, envelope, _: keep(state, envelope.suffix.detail),
     Kind.BATCH: hear_batch,
     Kind.VETO: lambda state, envelope, _: hear_veto(state, envelope),
     Kind.DECISION: _decision,

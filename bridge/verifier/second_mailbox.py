@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from konverse.schemas.limits import MAILBOX_BYTES_MAX, MAILBOX_ENTRIES_MAX
-from konverse.schemas.records import Bounce, BounceId, Envelope, Kind, Role
+from konverse.schemas.records import Bounce, BounceId, Envelope, Kind, Opened, Role
 
 from .records import LogRecord
 from .second_state import Fate, Letter, Said, SecondState
@@ -50,14 +50,17 @@ def decide(state: SecondState, envelope: Envelope) -> str:
         state.tally["redirected in vain"] += 1
         return "control"
     _take(state, name)
-    state.tally["redirected first"] += bool(envelope.flags & 1) and not side.talked
+    asked_to = bool(envelope.flags & 1) and envelope.suffix.begin is not None
+    opens = not side.talked and (asked_to or side.numbering >= 0)
+    state.tally["redirected first"] += opens
+    state.tally["redirected first, opened by another"] += opens and side.opener != envelope.writer
     side.talked = True
     state.fates[name] = Fate(
         "redirected", envelope.conversation, side.peer_at, len(state.outputs.get(side.peer_at, ()))
     )
     state.say(side.peer_at, Said(
         state.order, Kind.MESSAGE, int(Role.INITIATOR), envelope.conversation, side.numbering, letter.type, letter.body,
-        None, envelope.writer,
+        Opened(side.opener) if opens and side.opener != envelope.writer else None, envelope.writer,
     ))  # fmt: skip
     if side.numbering >= 0:
         side.numbering += 1

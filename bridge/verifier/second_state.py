@@ -9,7 +9,20 @@ from typing import Final, NamedTuple
 
 from konverse.schemas.catalog import END_DIALOG, ERROR
 from konverse.schemas.identifiers import Address
-from konverse.schemas.records import Bounce, BounceId, BounceReason, Decision, End, FinAnswer, Kind, Role, Veto
+from konverse.schemas.records import (
+    Bounce,
+    BounceId,
+    BounceReason,
+    Decision,
+    End,
+    FinAnswer,
+    Kind,
+    Notice,
+    Opened,
+    Role,
+    Veto,
+    WriterClosed,
+)
 
 from .second_rows import SecondBatches
 
@@ -27,6 +40,7 @@ TALLIED: Final = (
     "confirmed", "redirected",
     "redirected first", "redirected by another", "redirected again", "redirected in vain", "bounce unknown",
     "bounce of another", "let go", "no peer", "no peer heard",
+    "stranger", "closed by a PRUNE", "forgotten", "late heir", "redirected first, opened by another",
 )  # fmt: skip
 
 
@@ -53,7 +67,7 @@ class Said(NamedTuple):
     sequence: int
     type: str
     body: bytes
-    detail: End | Bounce | Decision | Veto | FinAnswer | None
+    detail: End | Bounce | Decision | Veto | FinAnswer | Notice | Opened | WriterClosed | None
     origin: bytes | None = None
     """The session for which it was said, or whose message came back."""
 
@@ -198,6 +212,17 @@ class SecondState:
         self.accepted: dict[bytes, list[int]] = {}
         """Writer -> its counters in the order in which they were taken."""
         self.closed: dict[bytes, int] = {}
+        self.heirs: dict[bytes, tuple[bytes, int]] = {}
+        """Writers that a record closed -> who sends the rest again, and behind which counter; zeros: nobody."""
+        self.seen: dict[bytes, tuple[int, int]] = {}
+        """Writer -> how many of its records there were at the PRUNE that found it changed, and its time."""
+        self.forgotten: set[bytes] = set()
+        self.told: dict[bytes, int] = {}
+        self.answers: dict[tuple[bytes, Address], Notice | WriterClosed] = {}
+        self.now_ms = 0
+        """The time by which data is judged."""
+        self.journal_ms = 0
+        """The time of the journal up to here."""
         self.verdicts: dict[tuple[bytes, int], str] = {}
         self.too_late: list[tuple[bytes, int, bytes]] = []
         """Writer, counter and conversation of messages that came when the conversation was over."""

@@ -15,7 +15,16 @@ from konverse.schemas.catalog import END_DIALOG
 from konverse.schemas.columns import identifiers, unpack
 from konverse.schemas.envelope import decode as decode_envelope
 from konverse.schemas.errors import MalformedRecord
-from konverse.schemas.records import BounceId, BounceReason, Kind, Role, address_from_avro
+from konverse.schemas.records import (
+    BounceId,
+    BounceReason,
+    Kind,
+    Notice,
+    NoticeReason,
+    Role,
+    WriterClosed,
+    address_from_avro,
+)
 from konverse.schemas.snapshot import BASE, ENDPOINTS, MAILBOX, PENDING, WAITING, Chunk, SnapshotEnd, decode, sections
 from konverse.schemas.varint import varint
 
@@ -69,6 +78,7 @@ def begin_at(start: Start, fold: SecondFold, judge: JournalJudge) -> dict[bytes,
     judge.epoch, judge.owner, judge.number, judge.link = end.epoch, end.owner, end.number, end.hash
     judge.claimed_at, judge.now_ms = end.claim_offset, end.now_ms
     fold.clean = end.clean
+    fold.journal_ms = end.now_ms
     parts = sections(start.data)
     name, base = next(parts)
     assert name == BASE, "a state begins with its base"
@@ -101,7 +111,20 @@ def begin_at(start: Start, fold: SecondFold, judge: JournalJudge) -> dict[bytes,
 
 def _begin_base(fold: SecondFold, base: dict[str, Any]) -> list[bytes]:
     fold.ingested_to = base["ingest_to"]
+    fold.now_ms, fold.floor_ms = base["now_ms"], base["floor_ms"]
     writers = identifiers(base["writers"])
+    for writer, count, since_ms in zip(writers, unpack("q", base["noted"]), unpack("Q", base["noted_ms"]), strict=True):
+        if count >= 0:
+            fold.seen[writer] = (count, since_ms)
+    for item in base["heirs"]:
+        fold.heirs[writers[item["writer"]]] = (item["heir"], item["at"])
+    fold.told = {item["writer"]: item["of"] for item in base["noticed"]}
+    for item in base["answers"]:
+        place = (item["writer"], address_from_avro(item["at"]))
+        if item["code"] < 0:
+            fold.answers[place] = WriterClosed(*place[:1], item["number"], place[1], item["heir"])
+        else:
+            fold.answers[place] = Notice(*place[:1], item["number"], place[1], NoticeReason(item["code"]))
     for writer, following, closed_at in zip(
         writers, unpack("Q", base["next"]), unpack("q", base["closed_at"]), strict=True
     ):

@@ -33,8 +33,9 @@ GARBAGE: Final = b"\xff" * 60
 
 
 def identifier(name: str) -> bytes:
-    """16 bytes that stand for `name`."""
-    return hashlib.sha256(name.encode()).digest()[:16]
+    """16 bytes that stand for `name`, and are no id with a time."""
+    hashed = hashlib.sha256(name.encode()).digest()[:16]
+    return hashed[:6] + bytes((hashed[6] & 0x0F | 0x40,)) + hashed[7:]
 
 
 def log_of(queue: str = "orders", partition: int = 0) -> LogIdentity:

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from konverse.dialog.lane import SessionDialog
-from konverse.dialog.session import Hand, Session
+from konverse.dialog.session import Session
+from konverse.dialog.writing import Hand
 from konverse.dialog.states import State
 from konverse.schemas.identifiers import Address
 from konverse.schemas.records import Role

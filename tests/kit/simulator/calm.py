@@ -40,7 +40,7 @@ def _next(process: OwnerProcess, *, silent: bool) -> Callable[[], None] | None:
         (process._outputs.waiting, process._transmit),
         (process._outputs.outstanding, process._settle),
         (process._position < process.place.data.end, process._poll),
-        (owner.fold.data and owner.has_room, process._ingest),
+        (owner.fold.data and owner.has_room and not owner.upkeep.late(process.now_ms), process._ingest),
         (any(work.awake for work in process.works), process._work),
         (owner.staging.ready and may_take, process._take),
         (
@@ -62,7 +62,8 @@ def is_quiet(process: OwnerProcess) -> bool:
         return False
     state = owner.fold.state
     return (
-        state.ingest_to == process.place.data.end == owner._journaled_to
+        process.place.judge.owner == owner.claim_id
+        and state.ingest_to == process.place.data.end == owner._journaled_to
         and not any(unread_elsewhere(owner))
         and not (owner.trial.resting or owner.trial.due)
         and not (state.changed or state.forgotten)

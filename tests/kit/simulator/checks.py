@@ -18,6 +18,7 @@ from konverse.schemas.records import Kind, Role
 
 from .batch_checks import check_batches
 from .failure import SimulationFailure
+from .outcomes import outcomes
 from .paths import check_finished, check_half_closed, check_order, check_transactions
 from .places import Place
 from .sending import Plan
@@ -77,6 +78,7 @@ def _problems(world: World, references: dict[Address, SecondFold]) -> Iterator[s
     yield from check_batches(world, references)
     yield from check_transactions(world, references)
     yield from every_message(world, references)
+    yield from outcomes(world, references)
 
 
 # ----------------------------------------------------------------------------------------------------- I1, I2, I3
@@ -110,8 +112,14 @@ def _folds(world: World, place: Place, reference: SecondFold) -> Iterator[str]:
                     side.opener)  # fmt: skip
         if product != expected:
             yield f"I3: {place.name}: endpoint {key} is {product}, the reference says {expected}"
-    writers = {w.id: (w.next, w.closed_at) for w in state.writers.values()}
-    expected_writers = {w: (len(c), reference.closed.get(w)) for w, c in reference.accepted.items()}
+    writers = {w.id: (w.next, w.closed_at, w.heir) for w in state.writers.values()}
+    expected_writers = {
+        w: (len(c), reference.closed.get(w), reference.heirs.get(w))
+        for w, c in reference.accepted.items()
+        if w not in reference.forgotten
+    }
+    if state.answers != reference.answers or (state.now_ms, state.floor_ms) != (reference.now_ms, reference.floor_ms):
+        yield f"I3: {place.name}: what is known of others' writers differs"
     if writers != expected_writers:
         yield f"I4: {place.name}: the product knows writers {writers}, the reference {expected_writers}"
     yield from check_finished(place.name, state, reference)
@@ -130,12 +138,12 @@ def _folds(world: World, place: Place, reference: SecondFold) -> Iterator[str]:
     verdicts = list(reference.verdicts.values())
     product_counts = (counts.duplicates, counts.gaps, counts.foreign, counts.malformed, counts.misnumbered,
                       counts.accepted, counts.bounced, counts.discarded, counts.void, counts.missing,
-                      counts.strays)  # fmt: skip
+                      counts.strays, counts.strangers)  # fmt: skip
     expected_counts = (
         tally["duplicate"], tally["gap"], tally["foreign"], tally["malformed"], tally["misnumbered"],
         verdicts.count("accepted"), sum(verdict.startswith("bounced") for verdict in verdicts),
         verdicts.count("discarded") + sum(len(side.thrown_away) for side in reference.sides),
-        tally["row void"], reference.batches.missing, tally["no peer"],
+        tally["row void"], reference.batches.missing, tally["no peer"], tally["stranger"],
     )  # fmt: skip
     if product_counts != expected_counts:
         yield f"I3: {place.name}: statistics are {product_counts}, the reference says {expected_counts}"
@@ -292,7 +300,7 @@ def _sends(world: World, references: dict[Address, SecondFold]) -> Iterator[str]
     for (writer, address), acknowledged in history.acknowledged.items():
         reference = references[address]
         taken = len(reference.accepted.get(writer, ()))
-        if taken < acknowledged:
+        if taken < acknowledged and writer not in history.skewed:
             yield f"I6: {acknowledged} records of {writer.hex()} to {address} were acknowledged, {taken} arrived"
     for address, reference in references.items():
         for writer, counter in reference.verdicts:
@@ -301,23 +309,26 @@ def _sends(world: World, references: dict[Address, SecondFold]) -> Iterator[str]
     for session in world.sessions:
         for plan in session.plans:
             if not session.shut_out:
-                yield from _end_was_last(references, session.session.writer, plan)
+                yield from _end_was_last(references, session.session.ids, plan)
                 yield from check_half_closed(references, plan)
             side = _side(references[plan.dialog.target.address], Role.TARGET, plan.dialog.conversation)
             if side is None:
                 continue
+            if not history.skewed.isdisjoint(session.session.ids):
+                heard = {one.body for one in side.heard}
+                plan.sent = [body for body in plan.sent if body in heard]  # the others may have been refused
             if not plan.redirected:
                 yield from check_order(plan, side, shut_out=session.shut_out)
 
 
-def _end_was_last(references: dict[Address, SecondFold], writer: bytes, plan: Plan) -> Iterator[str]:
+def _end_was_last(references: dict[Address, SecondFold], writers: list[bytes], plan: Plan) -> Iterator[str]:
     """END of a session does not overtake what it sent before: whatever comes too late, somebody else has ended."""
     conversation = plan.dialog.conversation
     home = _side(references[plan.dialog.begin.home], Role.INITIATOR, conversation)
     if home is None or not home.ended_by_session:
         return
     for late_writer, counter, late_conversation in references[plan.dialog.begin.target].too_late:
-        if (late_writer, late_conversation) == (writer, conversation):
+        if late_writer in writers and late_conversation == conversation:
             yield f"I20: END of {conversation.hex()} overtook record {counter} of the session that ended it"
 
 
@@ -335,7 +346,8 @@ def _ended_dialogs(world: World, references: dict[Address, SecondFold]) -> Itera
             for role, address in ((0, plan.dialog.begin.home), (1, plan.dialog.begin.target)):
                 if (role, conversation) in references[address].living:
                     yield f"L1: {conversation.hex()} still has its {Role(role).name} at {address}"
-                if references[address].tombstones.get(conversation):
+                heard = session.session.writer in references[address].closed  # its goodbye, lately
+                if references[address].tombstones.get(conversation) and heard and len(session.session.ids) == 1:
                     yield f"I15: a tombstone of {conversation.hex()} is left at {address}"
 
 
@@ -360,6 +372,8 @@ def _count(world: World, references: dict[Address, SecondFold]) -> None:
                 happened("refused BEGIN")
             elif verdict == "discarded":
                 happened("discarded")
+        for said in (one for outputs in reference.outputs.values() for one in outputs):
+            happened("notice", said.kind is Kind.NOTICE)
         for side in reference.sides:
             happened("discarded", len(side.thrown_away))
             happened("several writers", len(side.voices) > 1)

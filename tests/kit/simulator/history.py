@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from konverse.schemas.identifiers import Address
 from konverse.schemas.records import BounceId
@@ -10,6 +11,15 @@ from konverse.schemas.records import BounceId
 from .handlers import Work
 from .kafka import Payload
 from .transacting import Tried
+
+
+class Told(NamedTuple):
+    """The answer to a question for an outcome."""
+
+    bodies: list[bytes]
+    """That the question was about."""
+    received: int
+    """So many of them, the first ones, were received; the others never will be."""
 
 
 @dataclass(slots=True)
@@ -20,10 +30,14 @@ class History:
     """Writer, address and counter of every record that a session handed over."""
     acknowledged: dict[tuple[bytes, Address], int] = field(default_factory=dict)
     """Writer and address -> counter below which the session counts everything as acknowledged."""
-    transactions: list[tuple[bytes, Tried]] = field(default_factory=list)
-    """Every transaction of a session, with its writer."""
+    transactions: list[Tried] = field(default_factory=list)
+    """Every transaction of a session."""
     asked: dict[BounceId, list[bytes | None]] = field(default_factory=dict)
     """Bounce -> what sessions asked for: the conversation to which it should go, or None for a confirmation."""
+    told: list[Told] = field(default_factory=list)
+    """What somebody was told about messages of a session."""
+    skewed: set[bytes] = field(default_factory=set)
+    """Writers whose id is so far ahead that their records may be refused."""
     works: list[Work] = field(default_factory=list)
     """Every execution of a handler; its place is its nonce."""
     committed: dict[tuple[str, bytes, int], list[Work]] = field(default_factory=dict)

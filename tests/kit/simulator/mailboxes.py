@@ -65,7 +65,7 @@ class Mailboxes:
                     self._redirect(open_plans[-1] if fresh else world.choices.pick(open_plans), bounced)
                 else:
                     world.history.asked.setdefault(bounced.id, []).append(None)
-                    process._hand(process.session.confirm(world.choices.pick(plans).dialog, bounced.id))
+                    process.hand(process.session.confirm(world.choices.pick(plans).dialog, bounced.id))
             except (QueueFull, ConversationEnded):
                 break
             self._asked.add(bounced.id)
@@ -77,11 +77,11 @@ class Mailboxes:
         process.world.history.asked.setdefault(bounced.id, []).append(plan.dialog.conversation)
         plan.sent.append(bounced.body or b"")
         plan.redirected = True
-        process._hand(hands)
+        process.hand(hands)
 
     def _may(self, fold: Fold, bounced: Bounced) -> bool:
         writer = fold.state.writers.get(bounced.session)
-        mine = bounced.session == self._process.session.writer
+        mine = bounced.session in self._process.session.ids
         inherited = bounced.session in self._process.inherited and writer is not None and writer.closed_at is not None
         return mine or inherited or self._process.world.choices.chance(STRANGE)
 
@@ -89,18 +89,18 @@ class Mailboxes:
         """What a follower of the homes, or an owner in this process, says of redirected messages."""
         process = self._process
         address = process.world.choices.pick(process.session.homes())
-        process._hand(process.session.home_says(self._fold(self._place(address))))
+        process.hand(process.session.home_says(self._fold(self._place(address))))
 
     def inherit(self, other: SessionProcess) -> None:
         """Take over from a session that is dead or seems to be: first of all its writer is closed everywhere."""
         process = self._process
-        process.inherited |= {other.session.writer, *other.inherited}
+        process.inherited |= {*other.session.ids, *other.inherited}
         for address in [*other.addresses, *(plan.home.address for plan in other.plans)]:
-            lane = process.session._lane(address)
+            lane = process.session.lane_to(address)
             for writer in sorted(process.inherited):
-                prefix = head(Kind.CLOSE_WRITER, 0, Role.INITIATOR, address.tag, process.session.writer) + writer
+                prefix = head(Kind.CLOSE_WRITER, 0, Role.INITIATOR, address.tag, lane.writer) + writer
                 lane.put(Single(prefix, -1, writer), encode_suffix(Suffix()), None)
-        process._hand(process.session.unsent())
+        process.hand(process.session.unsent())
 
     def _place(self, address: Address) -> Place:
         return next(place for place in self._process.world.places if place.address == address)

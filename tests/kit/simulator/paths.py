@@ -33,15 +33,15 @@ def check_finished(name: str, state: Partition, reference: SecondFold) -> Iterat
 def check_transactions(world: World, references: dict[Address, SecondFold]) -> Iterator[str]:
     """Of each transaction all messages stand where they belong, or none; all of them once it was acknowledged."""
     there = {address: _bodies(world, address) for address in references}
-    for writer, tried in world.history.transactions:
-        transaction = tried.transaction
+    for tried in world.history.transactions:
+        writer, counter = tried.record
         arrived = [body for address, body in tried.sends if body in there[address]]
         if arrived and len(arrived) < len(tried.sends):
             yield f"torn: of {tried.sends} in one transaction only {arrived} arrived"
         if arrived and not tried.committed:
             yield f"torn: {arrived} were sent in a transaction that was dropped"
-        verdict = references[tried.at].verdicts.get((writer, transaction.counter))
-        acknowledged = 0 <= transaction.counter < world.history.acknowledged.get((writer, tried.at), 0)
+        verdict = references[tried.at].verdicts.get((writer, counter))
+        acknowledged = 0 <= counter < world.history.acknowledged.get((writer, tried.at), 0)
         refused = verdict is not None and verdict.startswith("bounced")
         if acknowledged and not refused and len(arrived) < len(tried.sends):
             yield f"I6: a transaction was acknowledged and {tried.sends} did not arrive"
@@ -65,11 +65,11 @@ def _nothing_follows(references: dict[Address, SecondFold], tried: Tried) -> Ite
 
 def _sent_back(world: World, references: dict[Address, SecondFold]) -> Iterator[str]:
     """What comes back reaches a mailbox; because a session is closed it does so only when somebody has closed it."""
-    shut_out = {session.session.writer for session in world.sessions if session.shut_out}
+    clients = {writer for session in world.sessions if not session.shut_out for writer in session.session.ids}
     boxes = {name for reference in references.values() for name in (*reference.mailbox, *reference.fates)}
     for address, reference in references.items():
         for sender, counter, session, reason in reference.sent_back:
-            if reason is BounceReason.WRITER_CLOSED and session in world.clients - shut_out:
+            if reason is BounceReason.WRITER_CLOSED and session in clients:
                 yield f"I6: {address} refused what {session.hex()} had sent before it closed itself"
             if BounceId(sender, counter, address) not in boxes:
                 yield f"I6: what {sender.hex()} sent to {address} under {counter} came back and reached no mailbox"

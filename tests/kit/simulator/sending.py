@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from konverse.dialog.ageing import Age
 from konverse.dialog.lane import DialogState, SessionDialog
-from konverse.dialog.session import Hand, Session
+from konverse.dialog.session import Session
+from konverse.dialog.writing import Hand
 from konverse.dialog.states import State
 from konverse.schemas.errors import ConversationEnded, QueueFull
 from konverse.schemas.identifiers import Address
@@ -19,13 +21,15 @@ from .kafka import Payload
 from .mailboxes import Mailboxes
 from .places import Place
 from .producing import IdempotentProducer, LooseProducer, Producer, abandon
+from .renewing import Renewal
 from .transacting import Transacting
 
 if TYPE_CHECKING:
     from .world import World
 
+WRITER_AT: Final = 7
 COUNTER_AT: Final = 39
-"""Place of the counter in a header (protocol.md section 2)."""
+"""Places of writer and counter in a header (protocol.md section 2)."""
 
 LEAVING: Final = 100
 """Rate of closing at once, of sessions that look into their mailboxes."""
@@ -71,11 +75,13 @@ class SessionProcess:
         self.world = world
         self.asleep_until = 0
         self.dead = False
-        self.session = Session(world.identifier(b"session"))
+        self.renewal = Renewal(self)
+        opened_ms = self.renewal.now_ms
+        self.session = Session(world.open_id(), opened_ms)
         self.plans: list[Plan] = []
         self.closed = False
         self.shut_out = False
-        """Somebody closed its writer at some partition."""
+        """Somebody else closed its writer at some partition, or may do so."""
         self.dialogs_left = world.swarm.dialogs
         self.inherited: set[bytes] = set()
         """Writers of those whose successor it is."""
@@ -91,11 +97,23 @@ class SessionProcess:
     def step(self) -> bool:
         """One thing, chosen among all that it could do; False when there is none."""
         actions: list[Callable[[], None]] = []
+        if self._is_over():
+            return False
+        age = self.renewal.due
+        if age is Age.DOUBTFUL:
+            self.renewal.change("doubtful")
+            return True
         if not self._producer.empty:
             actions += (self._transmit, self._transmit, self._transmit)
         if self._outstanding:
             actions.append(self._settle)
-        if self.session.closing:
+        if age is Age.OLD:
+            actions.append(lambda: self.renewal.change("old"))
+        elif self.renewal.waiting:
+            actions += (self.renewal.look_for_answers, self.renewal.look_for_answers)
+        if age is Age.OLD:
+            pass
+        elif self.session.closing:
             self.closed = self.session.idle
         else:
             sending = [plan for plan in self.plans if not plan.over]
@@ -107,7 +125,9 @@ class SessionProcess:
             if self.may_begin and (not self.plans or self.world.choices.chance(swarm.beginning)):
                 actions.append(self._begin)
             if sending:
-                actions += (self._send, self._send, self._hear_news)
+                actions += (self._send, self._send, self._hear_news, self.renewal.keep_token)
+                if self.world.choices.chance(100):
+                    actions.append(self.renewal.hear_news)
                 done = not all(plan.left for plan in sending)
                 if self.world.choices.chance(swarm.closing if done else swarm.ending):
                     actions.append(self._end)
@@ -130,6 +150,7 @@ class SessionProcess:
         self.world.sometimes.happened("session crashed")
         self.world.sometimes.happened("session crashed in a transaction", bool(transactions.waiting))
         self.world.sometimes.happened("session crashed behind a transaction", bool(transactions.flying))
+        self.renewal.keep_token()
         abandon(self._producer, self.world.choices)
         self.dead = True
 
@@ -147,7 +168,7 @@ class SessionProcess:
             self.world.sometimes.happened("queue full")
             return
         self.plans.append(self.plan_of(dialog, home))
-        self._hand(hands)
+        self.hand(hands)
 
     @property
     def may_begin(self) -> bool:
@@ -173,7 +194,7 @@ class SessionProcess:
     def _finish(self) -> None:
         plan = self.world.choices.pick([plan for plan in self.plans if not plan.over])
         try:
-            self._hand(self.session.finish(plan.dialog))
+            self.hand(self.session.finish(plan.dialog))
         except (ConversationEnded, QueueFull):
             return
         plan.finished = True
@@ -195,7 +216,7 @@ class SessionProcess:
                 return
             plan.left -= 1
             plan.sent.append(body)
-            self._hand(hands)
+            self.hand(hands)
 
     def _end(self) -> None:
         world = self.world
@@ -203,7 +224,7 @@ class SessionProcess:
         plan = world.choices.pick([plan for plan in plans if not plan.left] or plans)
         failed = world.lively and world.choices.chance(world.swarm.failing)
         plan.over = True
-        self._hand(self.session.end(plan.dialog, error_body(5, "enough") if failed else b""))
+        self.hand(self.session.end(plan.dialog, error_body(5, "enough") if failed else b""))
 
     def _hear_news(self) -> None:
         """What a follower of the home journals would say."""
@@ -221,9 +242,26 @@ class SessionProcess:
 
     def _close(self) -> None:
         self.world.sometimes.happened("session closed")
-        self._hand(self.session.close())
+        self.hand(self.session.close())
+
+    def _is_over(self) -> bool:
+        """Somebody took the session over: the application is told, and stops."""
+        if self.session.over and not self.closed:
+            self.world.sometimes.happened("taken over")
+            abandon(self._producer, self.world.choices)
+            self._producer = self._new_producer()
+            self.shut_out = self.closed = True
+        return self.closed
 
     # --------------------------------------------------------------------------------------------------- the driver
+
+    def write_for(self, writer: bytes, opened_ms: int) -> None:
+        """The session goes on under a new id; what its producer had may still be on its way."""
+        self._note_acknowledged()
+        abandon(self._producer, self.world.choices)
+        self._producer = self._new_producer()
+        self._stalled = 0
+        self.hand(self.session.change(writer, opened_ms))
 
     def _new_producer(self) -> Producer:
         world = self.world
@@ -234,8 +272,9 @@ class SessionProcess:
     def _outstanding(self) -> bool:
         return any(lane.window.outstanding or lane.parked for lane in self.session.lanes.values())
 
-    def _hand(self, hands: list[Hand] | None) -> None:
-        history, writer = self.world.history, self.session.writer
+    def hand(self, hands: list[Hand] | None) -> None:
+        """Give the producer what the session hands over."""
+        history = self.world.history
         for hand in hands or ():
             first = -1
             payloads: list[Payload] = []
@@ -246,6 +285,7 @@ class SessionProcess:
                 if counter != first + len(payloads):
                     raise SimulationFailure(f"I4: a session hands over counter {counter} where {first} began a run")
                 payload = (header, key, body)
+                writer = header[WRITER_AT : WRITER_AT + 16]
                 if history.handed.setdefault((writer, hand.address, counter), payload) != payload:
                     raise SimulationFailure(f"I4: counter {counter} of a session was used for two records")
                 payloads.append(payload)
@@ -260,11 +300,11 @@ class SessionProcess:
         """Tell the session what became of its records, and whether it may try a destination again."""
         producer, session = self._producer, self.session
         if producer.empty and session.refused:
-            self._hand(session.try_again())
+            self.hand(session.try_again())
             return
         if isinstance(producer, IdempotentProducer):
             if producer.empty:
-                self._hand(session.drained())
+                self.hand(session.drained())
                 self._note_acknowledged()
         elif producer.acknowledgements:
             self._stalled = 0
@@ -275,7 +315,7 @@ class SessionProcess:
                 self.world.sometimes.happened("session asked for a producer")
                 self._replace()
             else:
-                self._hand(hands)
+                self.hand(hands)
         elif producer.empty:
             self._stalled += 1
             if self.world.kafka.calm or self._stalled > STALLED_STEPS_MAX:
@@ -289,13 +329,14 @@ class SessionProcess:
         lanes = list(self.session.lanes)
         refused = not self.world.kafka.calm and bool(lanes) and self.world.choices.chance(300)
         self.world.sometimes.happened("destination parked", refused)
-        self._hand(self.session.restart(self.world.choices.pick(lanes) if refused else None))
+        self.hand(self.session.restart(self.world.choices.pick(lanes) if refused else None))
 
     def _note_acknowledged(self) -> None:
         """The application counts on these from now on."""
-        acknowledged, writer = self.world.history.acknowledged, self.session.writer
+        acknowledged = self.world.history.acknowledged
         for address, lane in self.session.lanes.items():
-            acknowledged[writer, address] = max(acknowledged.get((writer, address), 0), lane.window.acked)
+            key = (lane.writer, address)
+            acknowledged[key] = max(acknowledged.get(key, 0), lane.window.acked)
 
     # --------------------------------------------------------------------------------------------------------- calm
 
@@ -306,29 +347,42 @@ class SessionProcess:
         if self.session.homes():
             self.mailboxes.hear()
         for _ in range(CALM_STEPS_MAX):
+            if self._is_over():
+                break
             self._transacting.hear()
-            if not self._producer.empty:
+            if self.renewal.due:
+                self.renewal.change("old")
+            elif not self._producer.empty:
                 self._transmit()
             elif self._outstanding:
                 self._settle()
-            elif self.world.lively:
+            elif self.world.lively or not self._conclude():
                 break
-            elif self.session.closing:
-                self.closed = self.session.idle
-                break
-            elif any(plan.left and not plan.over for plan in self.plans):
-                for plan in self.plans:
-                    if not plan.over:
-                        plan.left = min(plan.left, 1)
-                self._send_rest()
-            elif self.mailboxes.look():
-                continue
-            elif any(not plan.over for plan in self.plans):
-                self._end()
-            elif self.session.may_close:
-                self._close()
-            else:
-                break
+
+    def _conclude(self) -> bool:
+        """The next thing that the application has to do; False when it has to wait."""
+        if self.renewal.waiting:
+            self.renewal.look_for_answers()
+            self.renewal.hear_news()
+            return not self._producer.empty
+        if self.session.closing:
+            self.closed = self.session.idle
+            return False
+        if any(plan.left and not plan.over for plan in self.plans):
+            for plan in self.plans:
+                if not plan.over:
+                    plan.left = min(plan.left, 1)
+            self._send_rest()
+        elif self.mailboxes.look():
+            return True
+        elif any(not plan.over for plan in self.plans):
+            self._end()
+        elif self.session.may_close:
+            self._close()
+        else:
+            self.renewal.hear_news()
+            return not self._producer.empty
+        return True
 
     def _send_rest(self) -> None:
         plan = next(plan for plan in self.plans if plan.left and not plan.over)
@@ -339,7 +393,7 @@ class SessionProcess:
         except (ConversationEnded, QueueFull):
             return
         plan.sent.append(body)
-        self._hand(hands)
+        self.hand(hands)
 
     @property
     def open_dialogs(self) -> list[bytes]:

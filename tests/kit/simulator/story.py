@@ -5,6 +5,7 @@ from __future__ import annotations
 from konverse.bridge.verifier.journals import Judged
 from konverse.schemas.envelope import decode
 from konverse.schemas.errors import MalformedRecord
+from konverse.schemas.identifiers import time_of_writer
 from konverse.schemas.journal import Claim, Commit
 
 from .kafka import Record
@@ -57,6 +58,8 @@ def _journal(judged: Judged) -> str:
 
 
 def _short(identifier: bytes) -> str:
+    if time_of_writer(identifier) is not None:
+        return f"session-{int.from_bytes(identifier[8:], 'big') & 0xFFFF}"
     number = int.from_bytes(identifier[:4], "big")
     word = identifier[4:].rstrip(b".")
     return f"{word.decode()}-{number}" if word.isalpha() else f"owner-{identifier[:2].hex()}"

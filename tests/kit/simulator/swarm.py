@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from .choices import Choices
+
+HOURS: Final = (
+    (5, 7, 9, 11),
+    (1, 5, 13, 26),
+    (3, 5, 9, 30),
+    (13, 30, 200),
+    (200, 400, 750),
+    (1, 5, 13, 26, 100, 200, 400, 750, 1_500),
+)
+"""How long everything stands still, seed by seed: within what a session may do, around it, and far beyond."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +68,15 @@ class Swarm:
     late: int
     closers: int
     view_losses: int
+    jumps: int
+    """Rate at which everything stands still for hours or days."""
+    hours: tuple[int, ...]
+    short_memory: bool
+    """Writers are pruned after days, not after weeks."""
+    askers: int
+    """Rate at which somebody asks for the outcome of what a session sent, which may be dead."""
+    skewed: int
+    """Rate of ids whose time is days ahead, as no broker's clock may be (assumption A3)."""
     rot: int
     """Rate at which a byte of a snapshot changes."""
     # handlers
@@ -156,6 +176,11 @@ def draw(choices: Choices) -> Swarm:
         late=fault(200, 100),
         closers=fault(10, 500),
         view_losses=fault(8, 500),
+        jumps=fault(30, 400),
+        hours=HOURS[choose(len(HOURS))],
+        short_memory=choices.chance(600),
+        askers=fault(20, 300),
+        skewed=fault(100, 800),
         rot=fault(60, 400),
         handlers=1 + choose(4),
         slow=rate(300, 100 if clubs else 400),

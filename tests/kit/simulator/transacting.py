@@ -29,6 +29,15 @@ class Tried:
         """Messages that were sent on each dialog before it, by whatever path."""
         self.committed = False
 
+    @property
+    def record(self) -> tuple[bytes, int]:
+        """Writer and counter of its record, as its session believes."""
+        lane, counter = self.transaction.lane, self.transaction.counter
+        if lane is None:
+            return b"", -1
+        lane, counter = lane.find(counter)
+        return lane.writer, counter
+
 
 class Transacting:
     """The transactions of one session."""
@@ -54,7 +63,7 @@ class Transacting:
             return
         place.follow(place.journal.end)
         flying = len(process.session.transactions.flying)
-        process._hand(process.session.transmitted(place.shadow.state))
+        process.hand(process.session.transmitted(place.shadow.state))
         process.world.sometimes.happened("transaction arrived", flying - len(process.session.transactions.flying))
 
     def transact(self) -> None:
@@ -106,7 +115,7 @@ class Transacting:
     ) -> None:
         process, transaction = self._process, tried.transaction
         world = process.world
-        world.history.transactions.append((process.session.writer, tried))
+        world.history.transactions.append(tried)
         if world.choices.chance(100):
             world.sometimes.happened("transaction dropped")
             transaction.drop()
@@ -130,7 +139,7 @@ class Transacting:
             plan.over = True
         for plan in finished:
             plan.finished = True
-        process._hand(hands)
+        process.hand(hands)
 
     def _begin(self, transaction: Transaction) -> Plan:
         process = self._process

@@ -22,10 +22,13 @@ import konverse.dialog.snapshot_search
 import konverse.dialog.snapshotting
 import konverse.dialog.staging
 import konverse.dialog.trial
+import konverse.dialog.upkeep
 import konverse.dialog.view
+import konverse.dialog.writers
 import konverse.schemas.varint
-from konverse.bridge.verifier import journals, second_batches, second_mailbox
+from konverse.bridge.verifier import journals, second_batches, second_mailbox, second_writers
 from konverse.schemas import envelope, journal
+from konverse.schemas.journal import Claim, Commit, Part
 from konverse.schemas.limits import SESSION_RECORD_BYTES
 from konverse.schemas.varint import SMALL, varint
 
@@ -112,6 +115,17 @@ def _mailboxes(choices: Choices) -> list[Change]:
     ]
 
 
+def _memory() -> list[Change]:
+    """Days where there are weeks; still longer than what a session may take for a record and its acknowledgement."""
+    hour_ms = 3_600_000
+    return [
+        (konverse.dialog.upkeep, "WRITER_HORIZON_MS", 96 * hour_ms),
+        (konverse.dialog.upkeep, "PRUNE_EVERY_MS", 6 * hour_ms),
+        (konverse.dialog.writers, "WRITER_AHEAD_MS_MAX", 24 * hour_ms),
+        (second_writers, "WRITER_AHEAD_MS_MAX", 24 * hour_ms),
+    ]
+
+
 def _tables() -> list[Change]:
     values = {"LOW_MASK": LOW_MASK, "low_table": low_table, "high_part": high_part}
     return [(module, name, values[name]) for module in COUNTING for name in values if name in vars(module)]
@@ -143,6 +157,8 @@ def tuned(choices: Choices, swarm: Swarm) -> Iterator[None]:
         changes += _windows(choices)
     if swarm.small_mailboxes:
         changes += _mailboxes(choices)
+    if swarm.short_memory:
+        changes += _memory()
     if swarm.low_numbers:
         changes += _tables()
     before = [(module, name, getattr(module, name)) for module, name, _ in changes]

@@ -28,7 +28,7 @@ def every_message(world: World, references: References) -> Iterator[str]:
         body = value or b""
         if received[body] > 1:
             yield f"I6: {body!r} was received {received[body]} times"
-        if counter >= world.history.acknowledged.get((writer, address), 0):
+        if counter >= world.history.acknowledged.get((writer, address), 0) or writer in world.history.skewed:
             continue
         end = _end(world, references, BounceId(writer, counter, address))
         if end.startswith("lost"):
@@ -37,7 +37,7 @@ def every_message(world: World, references: References) -> Iterator[str]:
             yield f"I6: {body!r} is {end}, and was received {received[body]} times"
     for session in world.sessions:
         for plan in session.plans:
-            yield from _in_order(references, session.session.writer, plan)
+            yield from _in_order(references, session.session.ids, plan)
             if not session.shut_out:
                 yield from _opened(references, plan)
 
@@ -66,7 +66,7 @@ def _end(world: World, references: References, name: BounceId) -> str:
     return "lost: it is redirected for ever"
 
 
-def _in_order(references: References, writer: bytes, plan: Plan) -> Iterator[str]:
+def _in_order(references: References, writers: list[bytes], plan: Plan) -> Iterator[str]:
     """On a dialog, what its session sent and what it redirected is received in the order of the calls."""
     if not plan.redirected:
         return
@@ -75,7 +75,7 @@ def _in_order(references: References, writer: bytes, plan: Plan) -> Iterator[str
     mine = {*plan.sent}
     heard = [
         one.body for side in target.sides if side.key == key for one in side.heard
-        if one.writer in (writer, home.writer) and one.body in mine
+        if one.writer in (*writers, home.writer) and one.body in mine
     ]  # fmt: skip
     calls = iter(plan.sent)
     if not all(body in calls for body in heard):

@@ -5,23 +5,26 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import Final
 
+import konverse.dialog.upkeep
 from konverse.dialog.view import Show
 from konverse.schemas.envelope import encode_envelope
-from konverse.schemas.identifiers import Address
+from konverse.schemas.identifiers import Address, session_writer
 from konverse.schemas.journal import Claim, Commit
 from konverse.schemas.records import FIRST, Begin, Envelope, Kind, Role, Suffix
 
+from .asking import Asker
 from .batching import DriverProcess, Query, TaskProcess
 from .calm import is_quiet, settle_down
 from .choices import Choices
 from .failure import SimulationFailure
 from .following import FollowerProcess, Followers
 from .history import History
-from .kafka import Kafka, Log, Record, Request
+from .kafka import CLOCK_JITTER_MS, Kafka, Log, Record, Request
 from .owning import OwnerProcess
 from .places import Place
 from .poison import Poisons
 from .redis_view import RedisView
+from .renewing import DAY_MS
 from .sending import Club, SessionProcess
 from .sometimes import Sometimes
 from .swarm import Swarm
@@ -43,9 +46,18 @@ HEIRS_MAX: Final = 8
 MOVES_MAX: Final = 3
 """A process with nothing to do lets another one go first, so often."""
 
+OLD_ROUNDS: Final = 5
+"""A writer is noted, closed, noted and forgotten."""
+UPKEEP_ROUNDS: Final = 4
+"""An owner commits to have the time, and again, asks for the end of the data, and prunes."""
+
 STEP_MS: Final = (0, 1, 10, 60, 250)
 
-Process = OwnerProcess | SessionProcess | DriverProcess | TaskProcess
+HOUR_MS: Final = 3_600_000
+SKEW_MS: Final = 10 * 24 * HOUR_MS
+"""How far an id is ahead when a broker's clock is wrong."""
+
+Process = OwnerProcess | SessionProcess | DriverProcess | TaskProcess | Asker
 
 
 class World:
@@ -78,15 +90,34 @@ class World:
             for _ in range(swarm.clubs)
         ]
         self.sessions = [SessionProcess(self) for _ in range(swarm.sessions)]
-        self.clients = {session.session.writer for session in self.sessions}
         self.queries = [Query(self) for _ in range(swarm.queries)]
         self.followers = Followers(self)
         self.truncations = Truncations(self)
+        self.askers: list[Asker] = []
 
     def identifier(self, kind: bytes) -> bytes:
         """16 bytes that nobody else has."""
         self._identifiers += 1
         return self._identifiers.to_bytes(4, "big") + kind.ljust(12, b".")
+
+    def open_id(self) -> bytes:
+        """A writer id with the time of a broker that appended OPEN just now; brokers' clocks differ a little."""
+        self._identifiers += 1
+        time_ms = self.kafka.now_ms - self.choices.choose(CLOCK_JITTER_MS)
+        skewed = not self.kafka.calm and self.choices.chance(self.swarm.skewed)
+        writer = session_writer(time_ms + skewed * SKEW_MS, self._identifiers)
+        if skewed:
+            self.history.skewed.add(writer)
+        return writer
+
+    @property
+    def clients(self) -> set[bytes]:
+        """The ids that sessions ever had."""
+        return {writer for session in self.sessions for writer in session.session.ids}
+
+    def place_of(self, address: Address) -> Place:
+        """The partition at an address."""
+        return next(place for place in self.places if place.address == address)
 
     def new_message(self) -> int:
         """The number of the next message, unique in the run."""
@@ -113,8 +144,13 @@ class World:
             kafka.deliver_late()
         self.truncations.step()
         self._move()
+        if choices.chance(swarm.jumps):
+            kafka.now_ms += choices.pick(swarm.hours) * HOUR_MS
+            self.sometimes.happened("stood still")
         if choices.chance(swarm.closers):
             self._succeed(choices.pick(self.sessions))
+        if choices.chance(swarm.askers):
+            self._ask_about(choices.pick(self.sessions))
         if choices.chance(swarm.garbage):
             self._litter()
         if choices.chance(swarm.lone_firsts):
@@ -135,6 +171,7 @@ class World:
         for query in self.queries:
             query.stir()
             processes += [*query.drivers, *query.tasks]
+        processes += (asker for asker in self.askers if not asker.done)
         awake = [process for process in processes if process.asleep_until <= self.steps]
         if not awake:
             return
@@ -149,6 +186,8 @@ class World:
         choices, swarm = self.choices, self.swarm
         which = choices.choose(swarm.crashes + swarm.pauses + swarm.contenders + swarm.releases)
         if which < swarm.pauses:
+            if isinstance(process, SessionProcess) and choices.chance(swarm.jumps * 5):
+                process.renewal.jump()
             process.asleep_until = self.steps + (5, 40, 300)[choices.choose(3)]
             self.sometimes.happened("slept")
         elif which < swarm.pauses + swarm.contenders:
@@ -181,7 +220,6 @@ class World:
         if choices.chance(self.swarm.heirs) and len(self.sessions) < HEIRS_MAX:
             heir = SessionProcess(self)
             self.sessions.append(heir)
-            self.clients.add(heir.session.writer)
             heir.mailboxes.inherit(session)
             return
         writer = self.identifier(b"successor")
@@ -193,6 +231,15 @@ class World:
                 counter = counters.get(address, 0)
                 self._write(address, Kind.CLOSE_WRITER, writer, session.session.writer, counter)
                 counters[address] = choices.choose(2)
+
+    def _ask_about(self, session: SessionProcess) -> None:
+        """Somebody takes a session for dead and asks for the outcome of what it did not know, lately or before."""
+        if session.closed:
+            return
+        session.renewal.keep_token()
+        if session.renewal.tokens:
+            session.shut_out = True
+            self.askers.append(Asker(self, session, self.choices.pick(session.renewal.tokens)))
 
     def meddle(self, place: Place) -> None:
         """Something may come between two records of an owner."""
@@ -273,6 +320,9 @@ class World:
             kafka.now_ms += ROUND_MS
             self.steps += ROUND_STEPS
             self.lively = turn < LIVELY_ROUNDS
+            if turn == LIVELY_ROUNDS:
+                kafka.now_ms += HOUR_MS  # whoever has nothing to say and lost its partition learns of it
+                kafka.now_ms += SKEW_MS if self.history.skewed else 0
             if turn in (1, 4, LIVELY_ROUNDS + 2):
                 self._deliver_most()
                 self.truncations.settle_down()
@@ -280,20 +330,34 @@ class World:
                 session.settle_down()
             for query in self.queries:
                 query.settle_down()
+            for asker in self.askers:
+                asker.settle_down()
             for owner in self.owners:
                 settle_down(owner)
             if (
                 turn > LIVELY_ROUNDS + 2
                 and all(session.closed for session in living)
                 and all(query.over for query in self.queries)
+                and all(asker.done for asker in self.askers)
                 and all(map(is_quiet, self.owners))
             ) and not self.poisons.mend():
                 self.followers.agree()
+                self._grow_old()
                 return
         waiting = [f"owner of {owner.place.name}" for owner in self.owners if not is_quiet(owner)]
         waiting += [f"query {query.id.hex()}" for query in self.queries if not query.over]
         waiting += [f"session {session.session.writer.hex()}" for session in living if not session.closed]
+        waiting += ["somebody who asks for an outcome" for asker in self.askers if not asker.done]
         raise SimulationFailure(f"L1: after {CALM_ROUNDS_MAX} calm rounds these still wait: {', '.join(waiting)}")
+
+    def _grow_old(self) -> None:
+        """Where time passes in leaps, it goes on to pass, until nobody remembers the writers."""
+        horizon_ms = vars(konverse.dialog.upkeep)["WRITER_HORIZON_MS"]  # as this run has it
+        for _ in range(OLD_ROUNDS if self.swarm.jumps else 0):
+            self.kafka.now_ms += horizon_ms + DAY_MS
+            for _ in range(UPKEEP_ROUNDS):
+                for owner in self.owners:
+                    settle_down(owner)
 
     def _deliver_most(self) -> None:
         """What is still on its way arrives now, save some that never will."""

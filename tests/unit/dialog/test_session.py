@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from konverse.dialog.lane import DialogState, SessionDialog
-from konverse.dialog.session import Hand, Session
+from konverse.dialog.session import Session
+from konverse.dialog.writing import Hand
 from konverse.schemas.catalog import END_DIALOG
 from konverse.schemas.envelope import decode
 from konverse.schemas.errors import BodyTooLarge, ConversationEnded, QueueFull

@@ -1,0 +1,167 @@
+"""Writers in the second fold: who was let in, who was closed for whom, who was forgotten, and what was said of it."""
+
+from __future__ import annotations
+
+from konverse.schemas.identifiers import Address
+from konverse.schemas.limits import ANSWERS_MAX, NOTICED_MAX, WRITER_AHEAD_MS_MAX
+from konverse.schemas.operations import Prune
+from konverse.schemas.records import HEIR, Envelope, Kind, Notice, NoticeReason, Opened, Role, WriterClosed
+
+from .second_state import Said, SecondState
+
+
+def minted_ms(writer: bytes) -> int | None:
+    """The time in a UUIDv7; other ids have none."""
+    number = int.from_bytes(writer, "big")
+    return number >> 80 if number >> 76 & 15 == 7 and number >> 62 & 3 == 2 else None
+
+
+def is_known(state: SecondState, writer: bytes) -> bool:
+    """The partition has an entry for it."""
+    return writer in state.accepted and writer not in state.forgotten
+
+
+def untrusted(state: SecondState, writer: bytes) -> NoticeReason | None:
+    """Why an unknown writer cannot be known."""
+    born = minted_ms(writer)
+    if born is not None and born < state.floor_ms:
+        return NoticeReason.PRUNED
+    if born is not None and born - state.now_ms > WRITER_AHEAD_MS_MAX:
+        return NoticeReason.CLOCK
+    return None
+
+
+def notify(state: SecondState, envelope: Envelope, due: int, reason: NoticeReason) -> None:
+    """Say it once, to those who have a time."""
+    writer = envelope.writer
+    word = due if reason is NoticeReason.GAP else -int(reason)
+    if minted_ms(writer) is None or state.told.get(writer) == word:
+        return
+    state.told.pop(writer, None)
+    state.told[writer] = word
+    if len(state.told) > NOTICED_MAX:
+        state.told.pop(next(iter(state.told)))
+    home = reads_at(state, envelope)
+    if home is not None:
+        _say(state, home, Kind.NOTICE, Notice(writer, due, state.address, reason))
+
+
+def reads_at(state: SecondState, envelope: Envelope) -> Address | None:
+    """The home of who wrote a record."""
+    if envelope.role == Role.TARGET:
+        return None
+    if envelope.kind in (Kind.END_CALL, Kind.CONFIRM, Kind.REDIRECT):
+        return state.address
+    begin = envelope.suffix.begin
+    return envelope.suffix.home or (begin.home if begin is not None else None)
+
+
+def _say(state: SecondState, home: Address, kind: Kind, detail: Notice | WriterClosed) -> None:
+    state.say(home, Said(state.order, kind, int(Role.TARGET), detail.writer, -1, "", b"", detail))
+
+
+def close(state: SecondState, envelope: Envelope) -> None:
+    """CLOSE_WRITER."""
+    writer = envelope.conversation
+    home = envelope.suffix.home
+    if not is_known(state, writer):
+        reason = untrusted(state, writer)
+        if reason is not None:
+            if home is not None:
+                _say(state, home, Kind.NOTICE, Notice(writer, 0, state.address, reason))
+            return
+        state.accepted[writer] = []
+    if writer not in state.closed:
+        state.closed[writer] = len(state.accepted[writer])
+        state.seen.pop(writer, None)
+    wanted = bool(envelope.flags & HEIR) and envelope.writer != writer
+    if writer not in state.heirs:
+        state.heirs[writer] = (envelope.writer, envelope.counter) if wanted else (bytes(16), -1)
+    elif wanted and envelope.writer not in line_of(state, writer):
+        state.closed[envelope.writer] = len(state.accepted[envelope.writer])
+        state.heirs[envelope.writer] = (bytes(16), -1)
+        state.seen.pop(envelope.writer, None)
+        state.tally["late heir"] += 1
+    state.tombstones = {key: opener for key, opener in state.tombstones.items() if may_come(state, opener)}
+    if home is not None:
+        _say(state, home, Kind.WRITER_CLOSED, said_of(state, writer))
+
+
+def said_of(state: SecondState, writer: bytes) -> WriterClosed:
+    """What is said of a closed writer."""
+    heir, _ = state.heirs.get(writer, (None, -1))
+    return WriterClosed(writer, state.closed[writer], state.address, heir)
+
+
+def goes_on(state: SecondState, writer: bytes) -> bool:
+    """A closed writer's session may send again what it said, under another id: no record has ended it for good."""
+    return any(state.heirs.get(writer, (b"?", 0))[0])
+
+
+def opened_by(envelope: Envelope) -> bytes:
+    """The id of the BEGIN to which this record belongs."""
+    detail = envelope.suffix.detail
+    if isinstance(detail, Opened):
+        return detail.opener
+    return envelope.suffix.origin or envelope.writer
+
+
+def tell_closed(state: SecondState, envelope: Envelope) -> None:
+    """A record that is no message came from a closed writer."""
+    home = reads_at(state, envelope)
+    if home is not None:
+        _say(state, home, Kind.WRITER_CLOSED, said_of(state, envelope.writer))
+
+
+def line_of(state: SecondState, writer: bytes) -> list[bytes]:
+    """Its heir, the heir of that one, and so on."""
+    line: list[bytes] = []
+    while writer in state.heirs:
+        writer, _ = state.heirs[writer]
+        line.append(writer)
+    return line
+
+
+def may_come(state: SecondState, opener: bytes) -> bool:
+    """A FIRST that names this opener may still be accepted."""
+    return all(map(any, line_of(state, opener)))
+
+
+def keep(state: SecondState, detail: object) -> None:
+    """What another partition says of a session's writer."""
+    if not isinstance(detail, Notice | WriterClosed):
+        return
+    key = (detail.writer, detail.at)
+    if isinstance(detail, Notice) and detail.reason is NoticeReason.GAP and key in state.answers:
+        return
+    state.answers.pop(key, None)
+    state.answers[key] = detail
+    if len(state.answers) > ANSWERS_MAX:
+        state.answers.pop(next(iter(state.answers)))
+
+
+def prune(state: SecondState, operation: Prune) -> None:
+    """PRUNE: notes who has changed; closes, and later forgets, who has not for long."""
+    floor = max(state.floor_ms, operation.floor_ms)
+    state.floor_ms = floor
+    speaking = {writer for side in state.living.values() for writer in side.voices}
+    for writer, counters in state.accepted.items():
+        born = minted_ms(writer)
+        if born is None or writer in state.forgotten:
+            continue
+        count, since = state.seen.get(writer, (-1, 0))
+        if count != len(counters):
+            state.seen[writer] = (len(counters), state.now_ms)
+        elif since >= floor:
+            continue
+        elif writer not in state.closed:
+            state.closed[writer] = len(counters)
+            del state.seen[writer]
+            state.tally["closed by a PRUNE"] += 1
+        elif born < floor and writer not in speaking:
+            state.forgotten.add(writer)
+            del state.closed[writer], state.seen[writer]
+            state.heirs.pop(writer, None)
+            state.tally["forgotten"] += 1
+    for key in [key for key in state.answers if (minted_ms(key[0]) or 0) < floor]:
+        del state.answers[key]

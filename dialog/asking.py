@@ -1,0 +1,148 @@
+"""What became of messages whose sender is gone: ask where their writer is closed, which closes it (protocol.md 5).
+
+The first answer holds for ever: records below it were received, the others never will be. Where the sender itself had
+closed its id, to go on under another one, that one is asked about as well, and the place that the record got under it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from konverse.schemas.envelope import encode_suffix, head
+from konverse.schemas.identifiers import Address
+from konverse.schemas.records import Kind, Role, Suffix
+from konverse.schemas.token import Sent
+from konverse.schemas.varint import varint
+
+from .endpoint import NOBODY, Heir
+from .lane import Handed
+from .partition import Partition
+from .takeover import Unheard, Wanted, reply
+
+
+class Outcome(NamedTuple):
+    """What became of the messages that a token is about."""
+
+    missing: dict[UUID, int]
+    """Conversation -> number of its first message that was not received, and never will be, nor any behind it."""
+
+    @property
+    def received(self) -> bool:
+        """All of them were received."""
+        return not self.missing
+
+
+class Asking:
+    """Questions about the writers of some messages, under one id. Of no use to anybody who goes on under theirs."""
+
+    def __init__(self, sent: Iterable[Sent]) -> None:
+        self._trails = [_Trail(one) for one in sent]
+        self._wanted: dict[tuple[Address, bytes], Wanted] = {}
+        self._next: dict[Address, int] = {}
+        self._closed: dict[tuple[Address, bytes], tuple[int, Heir]] = {}
+        self.expired = False
+        """What became of some of them cannot be known any more."""
+
+    def ask(self, asker: bytes) -> list[tuple[Address, Handed]]:
+        """Records to be written now, in this order. Another `asker` asks anew what has no answer."""
+        if any(wanted.asker != asker for wanted in self._wanted.values()):
+            self._wanted.clear()
+            self._next.clear()
+        out: list[tuple[Address, Handed]] = []
+        for trail in self._trails:
+            key = (trail.sent.address, trail.writer)
+            if trail.over or key in self._wanted:
+                continue
+            counter = self._next.get(key[0], 0)
+            self._next[key[0]] = counter + 1
+            self._wanted[key] = Wanted(*key, asker, counter)
+            prefix = head(Kind.CLOSE_WRITER, 0, Role.INITIATOR, key[0].tag, asker) + trail.writer
+            out.append((key[0], (prefix + varint(counter) + varint(-1) + _NOTHING, asker, None)))
+        return out
+
+    def read(self, state: Partition) -> Unheard | None:
+        """Take the answers in the state of a destination; ANOTHER when they have to be asked for under another id."""
+        for key, wanted in [*self._wanted.items()]:
+            said = reply(state, wanted) if wanted.address == state.address else None
+            if said is None:
+                continue
+            if said is Unheard.ANOTHER:
+                return said
+            if said is Unheard.LATER:
+                del self._wanted[key]
+            elif said is Unheard.EXPIRED:
+                self._expire(key)
+            else:
+                writer = state.writers[wanted.asked]
+                assert writer.closed_at is not None
+                self._closed[key] = (writer.closed_at, writer.heir or NOBODY)
+        for trail in self._trails:
+            if trail.sent.address == state.address:
+                self._follow(trail, state)
+        return None
+
+    def _expire(self, key: tuple[Address, bytes]) -> None:
+        self.expired = True
+        for trail in self._trails:
+            if (trail.sent.address, trail.writer) == key:
+                trail.over = True
+
+    def _follow(self, trail: _Trail, state: Partition) -> None:
+        while not trail.over:
+            closed = self._closed.get((state.address, trail.writer))
+            if closed is None:
+                return
+            self.expired |= trail.follow(*closed, state)
+
+    @property
+    def addresses(self) -> list[Address]:
+        """Destinations whose state has to be read on."""
+        return list(dict.fromkeys(trail.sent.address for trail in self._trails if not trail.over))
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """The answer, when everything is known."""
+        if self.addresses:
+            return None
+        return Outcome({UUID(bytes=t.sent.conversation): t.number for t in self._trails if t.number < t.end})
+
+
+class _Trail:
+    """Messages of one dialog under one id, which may be followed to the next one."""
+
+    def __init__(self, sent: Sent) -> None:
+        self.sent = sent
+        self.writer = sent.writer
+        self.counters = list(sent.counters) or [sent.held]
+        self.number = sent.sequence
+        """Of the first message that is not known to have been received."""
+        self.end = sent.sequence + len(self.counters)
+        self.over = False
+
+    def follow(self, closed_at: int, heir: Heir, state: Partition) -> bool:
+        """Its writer was closed there. True when that leaves open what became of the messages."""
+        there = [counter for counter in self.counters if counter < closed_at]
+        if there and self.sent.held >= 0:
+            return self._look_up(state)
+        self.number += len(there)
+        rest = self.counters[len(there) :]
+        if not rest or heir is NOBODY:
+            self.over = True
+        else:
+            self.writer, at = heir
+            self.counters = [at + 1 + counter - closed_at for counter in rest]
+        return False
+
+    def _look_up(self, state: Partition) -> bool:
+        """Something was received where held messages would stand, or behind: look how far their conversation came."""
+        self.over = True
+        endpoint = state.endpoint(Role.TARGET, self.sent.conversation)
+        if endpoint is None:
+            return True
+        self.number = min(max(self.number, endpoint.received), self.end)
+        return False
+
+
+_NOTHING: Final = encode_suffix(Suffix())

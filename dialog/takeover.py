@@ -1,0 +1,165 @@
+"""How a session goes on under a new id: it closes the old one, and sends again what was not received (protocol.md 5).
+
+    old lane    … 41 42 43 44 …          W is closed at 43: 43, 44 … were not received and never will be
+    new lane    0 (CLOSE_WRITER of W)  1 (what was 43)  2 (what was 44) …
+
+A lane with nothing on its way goes on at once. Any other one is retired: it takes what is sent, hands over nothing, and
+waits for the answer to the CLOSE_WRITER. While that is awaited the new id may have to be given up as well; then the
+lanes stand one behind another, and only the first one holds more than questions. What is moved stands directly behind
+the question in its new lane. So everybody who has the place of a record under one id finds its place under the next.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+from konverse.schemas.envelope import decode_suffix, encode_suffix, head
+from konverse.schemas.identifiers import Address, time_of_writer
+from konverse.schemas.records import FIRST, HEIR, Kind, NoticeReason, Opened, Role, Suffix, WriterClosed
+
+from .lane import Lane, SessionDialog, Single
+from .partition import Partition
+from .writers import closing_of
+
+
+class Wanted(NamedTuple):
+    """A question on its way: where was `asked` closed? It was asked under the id `asker`, by its record `counter`."""
+
+    address: Address
+    asked: bytes
+    asker: bytes
+    counter: int
+
+
+class Unheard(Enum):
+    """What a partition says to a question instead of an answer."""
+
+    LATER = "later"
+    """The writer that was asked about is ahead of the partition's time: ask again."""
+    EXPIRED = "expired"
+    """It is forgotten."""
+    ANOTHER = "another"
+    """Whoever asks is not heard: ask under another id."""
+
+
+def reply(state: Partition, wanted: Wanted) -> WriterClosed | Unheard | None:
+    """What the destination's state says to a question; None as long as it has not been heard there."""
+    asker = state.writers.get(wanted.asker)
+    if asker is None:
+        return Unheard.ANOTHER if state.noticed.get(wanted.asker, 0) < 0 else None
+    if asker.closed_at is not None and asker.closed_at <= wanted.counter:
+        return Unheard.ANOTHER
+    if asker.next <= wanted.counter:
+        return None
+    asked = state.writers.get(wanted.asked)
+    if asked is not None and asked.heir is not None:
+        return closing_of(state, asked)
+    if asked is None and (time_of_writer(wanted.asked) or 0) < state.floor_ms:
+        return Unheard.EXPIRED
+    return Unheard.LATER  # it was not closed when we asked, because it was ahead of time
+
+
+def heard(state: Partition, lane: Lane, counter: int) -> bool:
+    """Whether a partition has taken the record that a session put into this lane under this counter."""
+    lane, counter = lane.find(counter)
+    known = state.writers.get(lane.writer)
+    if known is None:  # forgotten, or not heard yet
+        return lane.counts(counter) and (time_of_writer(lane.writer) or state.floor_ms) < state.floor_ms
+    return counter < (known.next if known.closed_at is None else known.closed_at)
+
+
+def concerns(said: object, lane: Lane) -> bool:
+    """Whether what a partition says of the writer of a lane means that it needs another one."""
+    if isinstance(said, WriterClosed):
+        return True
+    reason = getattr(said, "reason", None)
+    return reason is not NoticeReason.GAP or getattr(said, "next", 0) < lane.window.acked
+
+
+class TakeOver:
+    """The lanes of former ids that wait for answers."""
+
+    def __init__(self) -> None:
+        self.behind: dict[Address, list[Lane]] = {}
+        """Oldest first; the newest is asked about."""
+        self._asked: dict[Address, Wanted] = {}
+        self.home: Address | None = None
+        """Where answers go."""
+
+    def wanted(self) -> list[Wanted]:
+        """The questions whose answers are awaited."""
+        return list(self._asked.values())
+
+    def change(self, lanes: dict[Address, Lane], writer: bytes) -> dict[Address, Lane]:
+        """The lanes of a new id; those of the old one are moved or retired."""
+        present: dict[Address, Lane] = {}
+        for address, old in lanes.items():
+            new = present[address] = Lane(address, writer)
+            new.contracts = old.contracts
+            old.unpark()
+            if address in self.behind or not old.quiet:
+                old.retired = True
+                self.behind.setdefault(address, []).append(old)
+                self.ask(new)
+            else:
+                _close(old.writer, new, None)
+                move(old, new, old.next)
+        return present
+
+    def ask(self, lane: Lane) -> None:
+        """Put the question about the newest of the lanes behind into this one."""
+        asked = self.behind[lane.address][-1].writer
+        self._asked[lane.address] = Wanted(lane.address, asked, lane.writer, lane.next)
+        _close(asked, lane, self.home)
+
+    def answered(self, said: WriterClosed, lane: Lane) -> list[bytes]:
+        """The newest of the lanes behind was closed, for us: go on. Conversations whose BEGIN is sent again."""
+        chain = self.behind[lane.address]
+        asked = chain.pop()
+        if not chain:
+            del self.behind[lane.address], self._asked[lane.address]
+            return move(asked, lane, said.closed_at)
+        if said.closed_at < asked.next:
+            self.ask(lane)  # its own last question was not heard
+        else:
+            self._asked[lane.address] = Wanted(lane.address, chain[-1].writer, asked.writer, asked.next - 1)
+        return []
+
+
+def _close(asked: bytes, lane: Lane, home: Address | None) -> None:
+    """Put a CLOSE_WRITER into a lane; it is answered to `home`."""
+    prefix = head(Kind.CLOSE_WRITER, HEIR, Role.INITIATOR, lane.address.tag, lane.writer) + asked
+    lane.put(Single(prefix, -1, lane.writer), encode_suffix(Suffix(home=home)), None)
+
+
+def move(old: Lane, new: Lane, first: int) -> list[bytes]:
+    """The records of a lane from `first` on go on in another one; the conversations whose BEGIN is among them."""
+    begun: list[bytes] = []
+    old.window.acked = first
+    old.forget()
+    old.shift = new.next - first
+    new.room = old.room
+    old.moved = new
+    for origin, suffix, body in zip(old.origins, old.suffixes, old.bodies, strict=True):
+        if isinstance(origin, SessionDialog):
+            origin.go_along()
+            new.put(origin, suffix, body)
+            continue
+        kind = origin.prefix[0] >> 1
+        if kind == Kind.BEGIN:
+            begun.append(origin.prefix[23:])
+        single = origin._replace(prefix=origin.prefix[:7] + new.writer + origin.prefix[23:])
+        first_one = kind == Kind.MESSAGE and origin.prefix[1] & FIRST
+        new.put(single, _opened(suffix, old.writer) if first_one else suffix, body)
+    old.origins.clear()
+    old.suffixes.clear()
+    old.bodies.clear()
+    old.weight = 0
+    return begun
+
+
+def _opened(suffix: bytes, writer: bytes) -> bytes:
+    """The end of a FIRST that another writer sends than the one that began."""
+    value = decode_suffix(suffix)
+    return suffix if value.detail is not None else encode_suffix(value._replace(detail=Opened(writer)))

@@ -1,0 +1,99 @@
+"""Somebody who asks what became of a session's messages: because it is dead, or because it seems to be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from konverse.dialog.asking import Asking
+from konverse.dialog.takeover import Unheard
+from konverse.schemas import token
+from konverse.schemas.identifiers import Address
+from konverse.schemas.token import Sent
+
+from .history import Told
+from .kafka import Outcome, Request
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .sending import SessionProcess
+    from .world import World
+
+SETTLE_STEPS_MAX = 60
+
+
+class Asker:
+    """A process that has a token and wants to know."""
+
+    def __init__(self, world: World, session: SessionProcess, sent: list[Sent]) -> None:
+        self.world = world
+        self.asleep_until = 0
+        self.done = False
+        self._asking = Asking(token.decode(token.encode(sent)))
+        self._bodies = {one.conversation: self._sent_on(session, one) for one in sent}
+        self._changed = {one.conversation for one in sent if one.writer != session.session.writer}
+        self._writer = world.open_id()
+        self._waiting: list[Request] = []
+
+    @staticmethod
+    def _sent_on(session: SessionProcess, sent: Sent) -> tuple[int, list[bytes]]:
+        """Number of the first of the messages, and their bodies."""
+        plan = next(plan for plan in session.plans if plan.dialog.conversation == sent.conversation)
+        return sent.sequence, plan.sent[sent.sequence :][: len(sent.counters) or 1]
+
+    def step(self) -> bool:
+        """One thing, chosen among all that it could do."""
+        actions: list[Callable[[], None]] = [self._read]
+        if self._waiting:
+            actions += (self._transmit, self._transmit)
+        actions[self.world.choices.choose(len(actions))]()
+        return True
+
+    def crash(self) -> None:
+        """It dies, and nobody is told anything."""
+        self.done = True
+
+    def settle_down(self) -> None:
+        """Without faults: ask, and read what there is."""
+        for _ in range(SETTLE_STEPS_MAX):
+            if self._waiting:
+                self._transmit()
+        if not self.done:
+            self._read()
+
+    def _ask(self) -> None:
+        for address, (header, key, body) in self._asking.ask(self._writer):
+            self._waiting.append(Request(self.world.log_of(address), [(header, key, body)]))
+
+    def _transmit(self) -> None:
+        """It tries each record until it is acknowledged, then the next one."""
+        if self.world.kafka.send(self._waiting[0]) is Outcome.ACKNOWLEDGED:
+            del self._waiting[0]
+
+    def _read(self) -> None:
+        for address in self._asking.addresses:
+            self._look_at(address)
+        outcome = self._asking.outcome
+        if outcome is None:
+            self._ask()
+            return
+        self.done = True
+        happened, history = self.world.sometimes.happened, self.world.history
+        if self._asking.expired:
+            happened("outcome expired")
+            return
+        missing = {conversation.bytes: number for conversation, number in outcome.missing.items()}
+        for conversation, (first, bodies) in self._bodies.items():
+            received = missing.get(conversation, first + len(bodies)) - first
+            history.told.append(Told(bodies, received))
+            happened("outcome: received", received > 0)
+            happened("outcome: not received", received < len(bodies))
+            happened("outcome under another id", conversation in self._changed)
+
+    def _look_at(self, address: Address) -> None:
+        place = self.world.place_of(address)
+        place.follow(place.journal.end)
+        if self._asking.read(place.shadow.state) is Unheard.ANOTHER:
+            self._writer = self.world.open_id()
+            self._waiting.clear()
+            self._ask()

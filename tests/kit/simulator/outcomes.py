@@ -1,0 +1,46 @@
+"""What must hold of messages whatever ids they were sent under, and of what was said of them (I6, I15, I18)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from konverse.bridge.verifier.second_fold import SecondFold
+from konverse.schemas.identifiers import Address, time_of_writer
+
+if TYPE_CHECKING:
+    from .world import World
+
+CLOSED = ("bounced WRITER_CLOSED", "closed")
+
+
+def outcomes(world: World, references: dict[Address, SecondFold]) -> Iterator[str]:
+    """Each body has one verdict at most, besides those that say that its writer is closed; what was told is true."""
+    verdicts: dict[bytes, list[str]] = {}
+    for (writer, address, counter), (_, _, body) in world.history.handed.items():
+        verdict = references[address].verdicts.get((writer, counter))
+        if body is not None and verdict is not None:
+            verdicts.setdefault(body, []).append(verdict)
+    received = {body for body, said in verdicts.items() if any(one not in CLOSED for one in said)}
+    for body, said in verdicts.items():
+        if len([one for one in said if one not in CLOSED]) > 1 and body.startswith(b"m"):
+            yield f"I4: {body!r} was taken more than once: {said}"
+    for told in world.history.told:
+        for body in told.bodies[: told.received]:
+            if body not in received:
+                yield f"I18: {body!r} was said to be received, and it was not"
+        for body in told.bodies[told.received :]:
+            if body in received:
+                yield f"I18: {body!r} was said not to be received, and it was: {verdicts[body]}"
+    yield from _memory(world)
+
+
+def _memory(world: World) -> Iterator[str]:
+    """Where much time has passed, writers are known that have a place in a living conversation, and no others."""
+    if not world.swarm.jumps:
+        return
+    for place in world.places:
+        state = place.shadow.state
+        left = [w.id.hex() for w in state.writers.values() if time_of_writer(w.id) is not None and not w.lanes]
+        if left:
+            yield f"I15: {place.name} still has the writers {left}"

@@ -1,0 +1,119 @@
+"""How a client comes to a new id: its clock, what partitions say of the old one, and the answers to its questions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from konverse.dialog.ageing import Age
+from konverse.dialog.takeover import Unheard, Wanted, concerns, reply
+from konverse.schemas.identifiers import Address
+from konverse.schemas.records import BounceReason, Notice, NoticeReason, WriterClosed
+
+if TYPE_CHECKING:
+    from konverse.dialog.partition import Partition
+    from konverse.schemas.token import Sent
+
+    from .sending import SessionProcess
+
+DAY_MS: Final = 86_400_000
+TOKENS_MAX: Final = 3
+
+
+class Renewal:
+    """What a session's process does about its ids."""
+
+    def __init__(self, process: SessionProcess) -> None:
+        self._process = process
+        self._world = process.world
+        self._clock_ms = self._world.choices.choose(60_000) * 1_000
+        self.tokens: list[list[Sent]] = []
+        """Of unknown outcomes, as the application keeps them."""
+
+    @property
+    def now_ms(self) -> int:
+        """The process's own clock, which runs while it sleeps."""
+        return self._world.kafka.now_ms + self._clock_ms
+
+    def jump(self) -> None:
+        """The clock of this machine jumps a day."""
+        self._clock_ms += DAY_MS
+
+    def keep_token(self) -> None:
+        """The application writes down what it does not know."""
+        sent = self._process.session.unknown()
+        if sent:
+            self.tokens = [*self.tokens[-TOKENS_MAX + 1 :], sent]
+
+    @property
+    def due(self) -> Age:
+        """What the clock says; nothing is told to the session before this was asked."""
+        session = self._process.session
+        return Age.FRESH if session.closing or session.over else session.look(self.now_ms)
+
+    def change(self, why: str) -> None:
+        """Take a new id."""
+        process, happened = self._process, self._world.sometimes.happened
+        session = process.session
+        happened("id changed")
+        happened("id changed, " + why)
+        happened("id changed twice", any(session.takeover.wanted()))
+        opened_ms = self.now_ms
+        writer = self._world.open_id()
+        process.write_for(writer, opened_ms)
+
+    @property
+    def waiting(self) -> bool:
+        """Destinations have still to say where former ids were closed."""
+        session = self._process.session
+        return bool(session.takeover.wanted()) and not session.over
+
+    def look_for_answers(self) -> None:
+        """Read what destinations say to the session's questions, there or at its home."""
+        process, world = self._process, self._world
+        for wanted in process.session.takeover.wanted():
+            said: WriterClosed | Unheard | None
+            if world.choices.chance(300):
+                said = self._at_home(wanted)
+                world.sometimes.happened("answer at home", said is not None)
+            else:
+                said = reply(self._state(wanted.address), wanted)
+            if said is Unheard.ANOTHER:
+                self.change("told")
+                return
+            if said is Unheard.LATER and not world.kafka.calm and not world.choices.chance(50):
+                continue  # it is asked again when time has passed
+            if said is not None:
+                world.sometimes.happened("asked again", said is Unheard.LATER)
+                before = len(process.session.takeover.behind)
+                process.hand(process.session.answered(wanted, said))
+                settled = len(process.session.takeover.behind) < before
+                world.sometimes.happened("sent again under a new id", settled)
+
+    def _at_home(self, wanted: Wanted) -> WriterClosed | Unheard | None:
+        home = self._process.session.takeover.home
+        assert home is not None
+        said = self._state(home).answers.get((wanted.asked, wanted.address))
+        if isinstance(said, WriterClosed):
+            return said
+        pruned = isinstance(said, Notice) and said.reason is NoticeReason.PRUNED
+        return Unheard.EXPIRED if pruned else None
+
+    def _state(self, address: Address) -> Partition:
+        place = self._world.place_of(address)
+        place.follow(place.journal.end)
+        return place.shadow.state
+
+    def hear_news(self) -> None:
+        """What a follower of the homes would say of the session's writers."""
+        session = self._process.session
+        for home in {plan.home.address: None for plan in self._process.plans}:
+            state = self._state(home)
+            for address, lane in session.lanes.items():
+                said = state.answers.get((lane.writer, address))
+                if said is not None and concerns(said, lane):
+                    self.change("told")
+                    return
+            for bounced in state.mailbox.entries.values():
+                if bounced.bounce.reason is BounceReason.WRITER_CLOSED and bounced.bounce.writer == session.writer:
+                    self.change("told")
+                    return
