@@ -14,7 +14,7 @@ from konverse.schemas.records import FIRST, BounceId, Kind, Role, Suffix
 
 from .lane import Lane, SessionDialog, Single
 from .states import State
-from .takeover import heard
+from .takeover import heard, refused
 
 if TYPE_CHECKING:
     from .fold import Fold
@@ -58,7 +58,9 @@ class Redirects:
         have ingested the REDIRECT in another commit and given other numbers.
         """
         state = home.state
-        if self.counter is None or self._lane is None or not heard(state, self._lane, self.counter):
+        if self.counter is None or self._lane is None:
+            return False
+        if not (heard(state, self._lane, self.counter) or refused(state, self._lane, self.counter)):
             return False
         stream = state.streams.get(dialog.target.address)
         if self._source is not home:

@@ -18,6 +18,7 @@ from konverse.schemas.envelope import decode_suffix, encode_suffix, head
 from konverse.schemas.identifiers import Address, time_of_writer
 from konverse.schemas.records import FIRST, HEIR, Kind, NoticeReason, Opened, Role, Suffix, WriterClosed
 
+from .endpoint import NOBODY
 from .lane import Lane, SessionDialog, Single
 from .partition import Partition
 from .writers import closing_of
@@ -67,6 +68,18 @@ def heard(state: Partition, lane: Lane, counter: int) -> bool:
     if known is None:  # forgotten, or not heard yet
         return lane.counts(counter) and (time_of_writer(lane.writer) or state.floor_ms) < state.floor_ms
     return counter < (known.next if known.closed_at is None else known.closed_at)
+
+
+def refused(state: Partition, lane: Lane, counter: int) -> bool:
+    """Whether a partition has refused that record, because somebody else has closed the session there for good.
+
+    Or because the id was ahead of its time: then it does not know of it, although it has heard of its end.
+    """
+    lane, counter = lane.find(counter)
+    known = state.writers.get(lane.writer)
+    if known is None:
+        return lane.moved is not None and heard(state, lane.moved, lane.window.acked + lane.shift - 1)
+    return known.heir is NOBODY and known.closed_at is not None and known.closed_at <= counter
 
 
 def concerns(said: object, lane: Lane) -> bool:

@@ -19,10 +19,9 @@ from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import BODY_BYTES_MAX, TRANSACTION_RECORDS_MAX
 from konverse.schemas.records import NO_SEQUENCE, Begin, Kind, Role, Suffix
 
-from .endpoint import NOBODY
 from .lane import DialogState, Lane, SessionDialog, Single
 from .partition import Partition
-from .takeover import heard
+from .takeover import heard, refused
 
 if TYPE_CHECKING:
     from .session import Session
@@ -218,8 +217,10 @@ class Transactions:
         for transaction in self.flying:
             assert transaction.lane is not None
             if not heard(state, transaction.lane, transaction.counter):
-                if not self._is_refused(state, transaction):
+                if not refused(state, transaction.lane, transaction.counter):
                     break
+                for dialog in transaction.dialogs:
+                    dialog.state = DialogState.ENDED  # nothing of it happened, so nothing may follow it
                 arrived.append(transaction)
                 continue
             addresses = {a for d in transaction.dialogs for a in (d.home.address, d.target.address)}
@@ -236,21 +237,6 @@ class Transactions:
                 dialog.pending -= 1
                 dialog.go_along()
         return bool(arrived)
-
-    @staticmethod
-    def _is_refused(state: Partition, transaction: Transaction) -> bool:
-        """Somebody has closed this session there, and nobody goes on for it: nothing of the transaction happened.
-
-        So nothing may follow it.
-        """
-        assert transaction.lane is not None
-        lane, counter = transaction.lane.find(transaction.counter)
-        known = state.writers.get(lane.writer)
-        if known is None or known.next <= counter or known.heir is not NOBODY:
-            return False
-        for dialog in transaction.dialogs:
-            dialog.state = DialogState.ENDED
-        return True
 
     def acknowledged(self, dialog: SessionDialog) -> Callable[[], bool]:
         """Tells whether the last transaction with the dialog is in the log, and hence will happen."""

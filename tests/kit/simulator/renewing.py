@@ -72,7 +72,7 @@ class Renewal:
         process, world = self._process, self._world
         for wanted in process.session.takeover.wanted():
             said: WriterClosed | Unheard | None
-            if world.choices.chance(300):
+            if process.session.takeover.home is not None and world.choices.chance(300):
                 said = self._at_home(wanted)
                 world.sometimes.happened("answer at home", said is not None)
             else:
