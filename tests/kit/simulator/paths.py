@@ -43,6 +43,7 @@ def check_transactions(world: World, references: dict[Address, SecondFold]) -> I
         verdict = references[tried.at].verdicts.get((writer, counter))
         acknowledged = 0 <= counter < world.history.acknowledged.get((writer, tried.at), 0)
         refused = verdict is not None and verdict.startswith("bounced")
+        acknowledged &= writer not in world.history.skewed
         if acknowledged and not refused and len(arrived) < len(tried.sends):
             yield f"I6: a transaction was acknowledged and {tried.sends} did not arrive"
         if refused and arrived:
