@@ -54,6 +54,8 @@ class Trial:
         """Endings in the partition when they were counted."""
         self._chosen: list[Endpoint] | None = None
         """Groups of the TRY on its way; none of them: the last one."""
+        self._window: list[Endpoint] = []
+        """The endpoints that it names, until all of its groups came back."""
         self._data_end = 0
         self._untried: int | None = None
         """So many of those that are ready were so when all data of the owner before had been ingested."""
@@ -129,8 +131,8 @@ class Trial:
         self._obey(operations)
         if self.careful and not releasing and self._may_choose():
             chosen = self._chosen = self._choose()
-            members = [member for endpoint in chosen for member in endpoint.members]
-            rare.append(Try([member.index for member in members if member.queue or member.error]))
+            self._window = [m for endpoint in chosen for m in endpoint.members if m.queue or m.error]
+            rare.append(Try([member.index for member in self._window]))
 
     def applied(self) -> None:
         """The state is what the last commit made it."""
@@ -197,6 +199,8 @@ class Trial:
         staging, state = self._staging, self._state
         if self._chosen is not None or staging.ready or staging.out:
             return False
+        window, self._window = self._window, []
+        state.ready.extend(filter(self._ready, window))  # the one that stood for its group may have ended
         return bool(self._suspects()) or self._some_ready() or state.ingest_to >= self._data_end
 
     def _choose(self) -> list[Endpoint]:
@@ -219,14 +223,14 @@ class Trial:
         attempts = self._state.attempts
         for index in attempts.suspects:
             endpoint = self._state.table[index] if index not in attempts.trying else None
-            if endpoint is not None and _free(endpoint) and not any(endpoint in other.members for other in suspects):
+            if endpoint is not None and self._ready(endpoint) and not any(endpoint in other.members for other in suspects):
                 suspects.append(endpoint)
         return suspects
 
     def _some_ready(self) -> bool:
         """Whether the first one of those that are ready can be handed out; what cannot is dropped."""
         ready = self._state.ready
-        while ready and not (self._lives(ready[0]) and _free(ready[0])):
+        while ready and not self._ready(ready[0]):
             self._pop()
         return bool(ready)
 
@@ -235,12 +239,11 @@ class Trial:
             self._untried -= 1
         return self._state.ready.popleft()
 
+    def _ready(self, endpoint: Endpoint) -> bool:
+        return self._lives(endpoint) and not endpoint.held and bool(endpoint.queue or endpoint.error)
+
     def _lives(self, endpoint: Endpoint) -> bool:
         return self._state.table[endpoint.index] is endpoint
-
-
-def _free(endpoint: Endpoint) -> bool:
-    return not endpoint.held and bool(endpoint.queue or endpoint.error)
 
 
 def _oldest(endpoint: Endpoint) -> int:

@@ -10,7 +10,7 @@ from konverse.dialog.transaction import Message, Transaction
 from konverse.schemas.catalog import END_DIALOG, ERROR
 from konverse.schemas.errors import InvalidState
 
-from .poison import HandlerRaised
+from .poison import HandlerRaised, ProcessKilled
 
 if TYPE_CHECKING:
     from .world import World
@@ -46,6 +46,8 @@ class Progress(Enum):
     WORKING = "working"
     DONE = "done"
     FAILED = "failed"
+    KILLED = "killed"
+    """And its process with it."""
     LEFT = "left"
     """It did nothing: its messages wait as before."""
 
@@ -61,6 +63,8 @@ class Work:
         self.taken: list[Taken] = []
         self.replies: list[Reply] = []
         self.ended: list[bytes] = []
+        self.looked_at: Message | None = None
+        """What it handles now."""
         self._steps = self._run()
         world.history.works.append(self)
 
@@ -79,6 +83,8 @@ class Work:
             return Progress.LEFT if self.transaction.idle else Progress.DONE
         except HandlerRaised:
             return Progress.FAILED
+        except ProcessKilled:
+            return Progress.KILLED
         except InvalidState:
             world.sometimes.happened("state changed")
             return Progress.FAILED
@@ -97,6 +103,7 @@ class Work:
         if world.lively and world.choices.chance(world.swarm.leaving // 3):
             return
         for message in transaction:
+            self.looked_at = message
             world.poisons.handle(message)
             dialog = message.dialog
             self.taken.append(
