@@ -39,7 +39,7 @@ log: Final = logging.getLogger("konverse.reader")
 INITIATOR: Final = Role.INITIATOR
 
 WAIT_S: Final = 0.05
-ADVANCE_EVERY_S: Final = 0.1
+ADVANCE_EVERY_S: Final = 0.005
 """Slow handlers must not keep commits, acknowledgements and the consumer group waiting."""
 
 AGAIN_S: Final = 0.05

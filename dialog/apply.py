@@ -18,7 +18,7 @@ from konverse.schemas.system_messages import error_body
 
 from .attempts import came_back, count_attempt, resume, skip, suspend, try_groups
 from .endings import end_endpoint
-from .endpoint import NOTHING, Endpoint
+from .endpoint import NOTHING, Endpoint, bytes_of
 from .messages import create_initiator
 from .outbox import Run
 from .partition import Partition
@@ -63,8 +63,10 @@ def _receive(state: Partition, operations: Operations) -> None:
         count = up_to - endpoint.consumed
         queue = endpoint.queue
         if count == len(queue):
+            state.unread_bytes -= bytes_of(queue)
             endpoint.queue = NOTHING
         elif 0 <= count < len(queue):
+            state.unread_bytes -= bytes_of(queue[:count])
             del queue[:count]
         else:
             raise _halted(state, index)

@@ -15,7 +15,7 @@ from konverse.schemas.errors import PartitionHalted
 from konverse.schemas.journal import Commit
 from konverse.schemas.operations import Attempt, Resume, Skip, Suspend, Try
 
-from .endpoint import NOTHING, Endpoint, Trouble
+from .endpoint import NOTHING, Endpoint, Trouble, bytes_of
 
 if TYPE_CHECKING:
     from .partition import Partition
@@ -193,6 +193,7 @@ def skip(state: Partition, operation: Skip) -> None:
     if endpoint.error is not None:
         endpoint.error = None
     elif endpoint.queue:
+        state.unread_bytes -= bytes_of(endpoint.queue[:1])
         endpoint.queue = endpoint.queue[1:] or NOTHING
         endpoint.consumed += 1
         state.unread -= 1

@@ -8,7 +8,7 @@ from konverse.schemas.limits import END_WRITERS_MAX
 from konverse.schemas.records import NO_SEQUENCE, End, Envelope, Kind, Role, Suffix
 
 from .answers import other
-from .endpoint import NOTHING, Endpoint, Record
+from .endpoint import NOTHING, Endpoint, Record, bytes_of
 from .messages import enqueue
 from .outbox import Run, Stream
 from .partition import Partition
@@ -27,6 +27,7 @@ def end_endpoint(state: Partition, endpoint: Endpoint, error_body: bytes | None)
     state.touch(endpoint)
     state.statistics.discarded += len(endpoint.queue)
     state.unread -= len(endpoint.queue)
+    state.unread_bytes -= bytes_of(endpoint.queue)
     state.endings += 1
     endpoint.queue = NOTHING
     endpoint.error = None

@@ -15,6 +15,8 @@ from konverse.schemas.varint import LOW_MASK, SMALL, high_part, low_table, varin
 from .states import State
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from .outbox import Stream
 
 Stamp = int | tuple[int, list[tuple[str, bytes]]]
@@ -30,6 +32,11 @@ NOTHING: Final[list[Entry]] = []
 """The queue of an endpoint where nothing waits: one for all, never filled."""
 
 _UNNUMBERED: Final = [varint(NO_SEQUENCE)] * (LOW_MASK + 1)
+
+
+def bytes_of(entries: Iterable[Entry]) -> int:
+    """Bytes of the bodies."""
+    return sum([len(entry[2]) for entry in entries if entry[2]])  # a list is faster than a generator here
 
 
 class Terms:

@@ -71,10 +71,10 @@ class Fold:
                 self.data.appendleft(rest)
             ingest(self.state, columns)
 
-    def ingest_some(self, records_max: int) -> int:
-        """Ingest whole reads until about `records_max` records; returns how many."""
+    def ingest_some(self, records_max: int, bytes_max: int) -> int:
+        """Ingest whole reads until about `records_max` records, or until so many bytes wait; how many records."""
         count = 0
-        while self.data and count < records_max:
+        while self.data and count < records_max and self.state.unread_bytes < bytes_max:
             columns = self.data.popleft()
             count += len(columns.offsets)
             ingest(self.state, columns)

@@ -45,7 +45,7 @@ class Columns(NamedTuple):
 def ingest(state: Partition, columns: Columns) -> None:
     """Take records in log order, each writer's counters once and in order (invariants I4, I5)."""
     lanes = state.lanes
-    accepted = 0
+    accepted = judged_bytes = 0
     rows: Iterable[tuple[int, bytes | None, bytes | None, Stamp]] = zip(*columns[:4], strict=True)
     for offset, header, body, stamp in rows:
         lane = lanes.get(header[:PREFIX_BYTES]) if header else None
@@ -72,9 +72,12 @@ def ingest(state: Partition, columns: Columns) -> None:
                     state.ready.append(endpoint)
                 accepted += 1
                 continue
+        if body:
+            judged_bytes += len(body)
         _judge(state, offset, header, (body, stamp))
     state.statistics.accepted += accepted
     state.unread += accepted
+    state.unread_bytes += sum(map(len, filter(None, columns.bodies))) - judged_bytes
     state.ingest_to = max(state.ingest_to, columns.next_offset)
 
 

@@ -88,6 +88,7 @@ def enqueue(state: Partition, endpoint: Endpoint, entry: Entry) -> None:
         endpoint.queue = [entry]
         state.ready.append(endpoint)
     state.unread += 1
+    state.unread_bytes += len(entry[2] or b"")
 
 
 def hear_begin(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:

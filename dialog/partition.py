@@ -73,6 +73,8 @@ class Partition:
         self.statistics = Statistics()
         self.unread = 0
         """Messages that wait in the queues of all endpoints: the owner's look-ahead."""
+        self.unread_bytes = 0
+        """Of their bodies."""
         self.endings = 0
         """How often an endpoint was ended here: whoever staged something before must look again."""
         self.ready: deque[Endpoint] = deque()

@@ -329,4 +329,6 @@ def _restore_waiting(state: Partition, entries: list[dict[str, Any]]) -> None:
             endpoint.queue.append(entry)
         else:
             endpoint.queue = [entry]
-        state.unread += not item["is_error"]
+        if not item["is_error"]:
+            state.unread += 1
+            state.unread_bytes += len(item["body"] or b"")

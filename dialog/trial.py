@@ -10,14 +10,20 @@ from __future__ import annotations
 
 from collections import deque
 from heapq import heappop, heappush
-from typing import Final
+from typing import Final, NamedTuple
 
 from konverse.schemas.journal import EndOperation, Operations
-from konverse.schemas.limits import ATTEMPTS_MAX, SUSPENDED_RECORDS_MAX, TRY_GROUPS_MAX, TRY_SUSPECTS_MAX
+from konverse.schemas.limits import (
+    ATTEMPTS_MAX,
+    SUSPENDED_BYTES_MAX,
+    SUSPENDED_RECORDS_MAX,
+    TRY_GROUPS_MAX,
+    TRY_SUSPECTS_MAX,
+)
 from konverse.schemas.operations import Attempt, Resume, Skip, Suspend, Try
 
 from .attempts import attempts_of
-from .endpoint import Endpoint
+from .endpoint import Endpoint, bytes_of
 from .partition import Partition
 from .staging import Staging
 from .states import State
@@ -32,6 +38,16 @@ PAUSE_FACTOR: Final = 4
 
 Order = Resume | Skip | EndOperation
 """What an operator wants with a suspended group."""
+
+
+class Parked(NamedTuple):
+    """Messages of suspended groups."""
+
+    messages: int
+    size_bytes: int
+
+
+NOTHING_PARKED: Final = Parked(0, 0)
 
 
 class Trial:
@@ -49,7 +65,7 @@ class Trial:
         self._orders: deque[tuple[Endpoint, Order]] = deque()
         self._news: list[str] = []
         """What an operator should know when the commit on its way counts."""
-        self._parked = 0
+        self._parked = NOTHING_PARKED
         self._endings = 0
         """Endings in the partition when they were counted."""
         self._chosen: list[Endpoint] | None = None
@@ -76,11 +92,17 @@ class Trial:
         return bool(self._failed or self._orders or self._condemned) or (self.careful and self._may_choose())
 
     @property
-    def parked(self) -> int:
-        """Messages of suspended groups, as of the last commit: they take no room from the others."""
-        if self._parked and self._endings != self._state.endings:
-            self.applied()
+    def parked(self) -> Parked:
+        """What waits in suspended groups, as of the last commit: it takes no room from the others."""
+        if self._parked.messages and self._endings != self._state.endings:
+            self._count_parked()
         return self._parked
+
+    @property
+    def unread(self) -> tuple[int, int]:
+        """Messages and bytes that wait in all other groups."""
+        (messages, size_bytes), state = self.parked, self._state
+        return state.unread - messages, state.unread_bytes - size_bytes
 
     def lead(self, data_end: int) -> None:
         """The partition is ours; `data_end` is where the data log ended when that began."""
@@ -98,7 +120,7 @@ class Trial:
             waiting.sort(key=_oldest)  # so that everything has its turn, whatever comes in meanwhile
         state.ready.clear()
         state.ready.extend(waiting)
-        self.applied()
+        self._count_parked()
 
     # -------------------------------------------------------------------------------------------------- what is told
 
@@ -111,10 +133,11 @@ class Trial:
         """An operator wants this with a suspended conversation."""
         self._orders.append((endpoint, order))
 
-    def tick(self, now_ms: int) -> None:
-        """Hand out again what has rested."""
+    def tick(self, now_ms: int) -> bool:
+        """Hand out again what has rested; whether there is something to say."""
         while self._resting and self._resting[0][0] <= now_ms:
             self._staging.let_go(heappop(self._resting)[2])
+        return self.due
 
     # ------------------------------------------------------------------------------------------------- what is decided
 
@@ -134,13 +157,19 @@ class Trial:
             self._window = [m for endpoint in chosen for m in endpoint.members if m.queue or m.error]
             rare.append(Try([member.index for member in self._window]))
 
-    def applied(self) -> None:
-        """The state is what the last commit made it."""
+    def release(self, transactions: list[Transaction]) -> None:
+        """The commit was applied: the groups of these transactions may be taken again."""
+        self._staging.release(transactions)
+        self._count_parked()
+
+    def _count_parked(self) -> None:
         state = self._state
-        if self._parked or state.attempts.troubled:
+        if self._parked.messages or state.attempts.troubled:
             known = [state.table[index] for index, trouble in state.attempts.troubled.items() if trouble.suspended]
-            parked = sum(len(endpoint.queue) for endpoint in known if endpoint is not None)
-            self._parked, self._endings = min(parked, SUSPENDED_RECORDS_MAX), state.endings
+            queues = [endpoint.queue for endpoint in known if endpoint is not None]
+            messages, size_bytes = sum(map(len, queues)), sum(map(bytes_of, queues))
+            self._parked = Parked(min(messages, SUSPENDED_RECORDS_MAX), min(size_bytes, SUSPENDED_BYTES_MAX))
+            self._endings = state.endings
 
     def counted(self) -> list[str]:
         """The commit counts: hand out what it names; what an operator should know."""

@@ -64,6 +64,9 @@ EMITTER_WINDOW_RECORDS_MAX: Final = 20_000
 LOOK_AHEAD_RECORDS_MAX: Final = 20_000
 """Records that an owner ingests before their commit; the rest waits in Kafka."""
 
+LOOK_AHEAD_BYTES_MAX: Final = 67_108_864
+"""Or after so many bytes of bodies: large messages must not fill the memory of a process with many partitions."""
+
 OUTBOX_RECORDS_MAX: Final = 200_000
 """Outputs that wait for their acknowledgement; beyond it an owner hands out no further groups until some are gone."""
 
@@ -114,6 +117,9 @@ TRY_SUSPECTS_MAX: Final = 8
 
 SUSPENDED_RECORDS_MAX: Final = 1_000_000
 """Messages of suspended conversations that an owner takes in beyond its look-ahead; then the partition waits."""
+
+SUSPENDED_BYTES_MAX: Final = 268_435_456
+"""And their bodies."""
 
 ERROR_CODE_MAX: Final = 2_147_483_647
 """Code of an Error: the original's int."""

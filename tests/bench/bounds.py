@@ -64,6 +64,15 @@ BOUNDS: Final = {
         "value", ">=", 3_000, "Receive one, reply one, commit is how Service Broker is used; a person tries this first."
     ),
     "loop-1-commit": Bound("value", "<=", 1, "A durable reply within a millisecond: one round trip to the broker."),
+    "transactions": Bound(
+        "value", ">=", 5_000, "Handlers in threads, one message each: what a department's service has at its busiest."
+    ),
+    "transactions-p99": Bound(
+        "value", "<=", 25, "From a handler's return to its commit: a person who waits for the reply does not see it."
+    ),
+    "crowd": Bound(
+        "ratio", "<=", 1.25, "A million open conversations are the promise; who talks must not pay for who is silent."
+    ),
     "fold": Bound("value", ">=", 600_000, "A recovering owner folds its log: a backlog of ten million in 17 s."),
     "recovery": Bound(
         "value", "<=", 3, "With 100,000 live conversations: a service that lost a machine is back before people call."

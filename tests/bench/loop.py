@@ -69,17 +69,17 @@ def product(place: Place, load: Load) -> Figures:
         conversations.connect(place) as broker,
         broker.reader(conversations.QUEUE, batch=load.batch // messages_each, max_messages=messages_each) as reader,
     ):
-        warm = _reply_to(reader, WARM_UP_BATCHES * load.batch)
+        warm = reply_to(reader, WARM_UP_BATCHES * load.batch)
         commits = sum(owner.counters.commits for owner in reader.owners)
         with Meter() as meter:
-            measured = _reply_to(reader, load.with_warm_up - warm)
+            measured = reply_to(reader, load.with_warm_up - warm)
         commits = sum(owner.counters.commits for owner in reader.owners) - commits
         waits_ms = [ms for owner in reader.owners for ms in owner.counters.commit_waits_ms]
     figures = {"commit_p50_ms": median(waits_ms), "messages_per_commit": measured / max(1, commits)}
     return meter.figures(measured) | figures
 
 
-def _reply_to(reader: Reader, count: int) -> int:
+def reply_to(reader: Reader, count: int) -> int:
     """Receive at least so many messages, reply to each, and wait until all of it is committed and delivered."""
     done = 0
     for transaction in reader:

@@ -82,11 +82,14 @@ def emits(place: Place, effect: Emit) -> None:
         raise SimulationFailure(f"I15: {place.name}: {effect.size} outputs are emitted at once, {most} may be")
 
 
-def ingests(place: Place, unread: int, count: int) -> None:
+def ingests(place: Place, unread: int, unread_bytes: int, count: int) -> None:
     """Nothing more is ingested while as many messages wait as may (I15)."""
     most = vars(konverse.dialog.owner)["LOOK_AHEAD_RECORDS_MAX"]  # as this run has it
     if count and unread >= most:  # `unread` of those that are not suspended
         raise SimulationFailure(f"I15: {place.name}: {count} records are ingested although {unread} wait; {most} may")
+    most = vars(konverse.dialog.owner)["LOOK_AHEAD_BYTES_MAX"]
+    if count and unread_bytes >= most:
+        raise SimulationFailure(f"I15: {place.name}: more is ingested although {unread_bytes} bytes wait; {most} may")
 
 
 def attends(place: Place, owner: Owner) -> None:

@@ -168,6 +168,8 @@ def _drained(world: World, place: Place, reference: SecondFold) -> Iterator[str]
     unattended = _unattended(world)
     if state.unread != sum(len(endpoint.queue) for endpoint in state.live()):
         yield f"I15: {place.name}: {state.unread} messages are counted as unread"
+    if state.unread_bytes != sum(len(entry[2] or b"") for endpoint in state.live() for entry in endpoint.queue):
+        yield f"I15: {place.name}: {state.unread_bytes} bytes are counted as unread"
     for side in reference.living.values():
         if len(side.consumed) < len(side.heard) and not side.ended:
             yield f"L1: {place.name}: {side.key} has unread messages"

@@ -284,8 +284,8 @@ class OwnerProcess:
 
     def _ingest(self) -> None:
         assert self.owner is not None
-        unread = poison.unread_elsewhere(self.owner)
-        beliefs.ingests(self.place, unread, self.owner.ingest(self.now_ms))
+        unread, unread_bytes = poison.unread_elsewhere(self.owner)
+        beliefs.ingests(self.place, unread, unread_bytes, self.owner.ingest(self.now_ms))
 
     # ----------------------------------------------------------------------------------------------------- snapshots
 

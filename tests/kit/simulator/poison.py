@@ -12,7 +12,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 import konverse.dialog.trial
-from konverse.dialog.endpoint import Endpoint
+from konverse.dialog.endpoint import Endpoint, bytes_of
 from konverse.dialog.owner import Owner
 from konverse.dialog.transaction import Message, Transaction
 from konverse.schemas.catalog import END_DIALOG, ERROR
@@ -226,8 +226,9 @@ def takes(place: Place, owner: Owner, transaction: Transaction) -> None:
         raise SimulationFailure(f"attempts: {place.name}: {owner.staging.out} groups are handed out, {most} may be")
 
 
-def unread_elsewhere(owner: Owner) -> int:
-    """Messages that wait in conversations that are not suspended."""
+def unread_elsewhere(owner: Owner) -> tuple[int, int]:
+    """Messages and bytes that wait in conversations that are not suspended."""
     state = owner.fold.state
-    return state.unread - sum(len(endpoint.queue) for endpoint in state.live() if endpoint.suspended)
+    parked = [endpoint.queue for endpoint in state.live() if endpoint.suspended]
+    return state.unread - sum(map(len, parked)), state.unread_bytes - sum(map(bytes_of, parked))
 

@@ -77,6 +77,7 @@ def _windows(choices: Choices) -> list[Change]:
     return [
         (konverse.dialog.emitter, "EMITTER_WINDOW_RECORDS_MAX", small(3, 1, 20)),
         (konverse.dialog.owner, "LOOK_AHEAD_RECORDS_MAX", small(5, 1, 50)),
+        (konverse.dialog.owner, "LOOK_AHEAD_BYTES_MAX", small(100_000, 100, 10)),
         (konverse.dialog.owner, "OUTBOX_RECORDS_MAX", small(8, 2, 50)),
         (konverse.dialog.lane, "SESSION_WINDOW_BYTES_MAX", SESSION_RECORD_BYTES * small(6, 2, 50)),
         (konverse.dialog.staging, "COMMIT_BYTES_TARGET", small(40, 4, 400)),

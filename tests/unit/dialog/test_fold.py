@@ -101,7 +101,7 @@ def test_each_commit_is_applied_to_exactly_its_own_data(fold: Fold, journal: Jou
     (endpoint,) = fold.state.live()
     assert (endpoint.consumed, endpoint.received, fold.state.ingest_to) == (3, 4, 4)
     assert fold.data_to == 5, "what stands behind the last commit is kept"
-    assert fold.ingest_some(10) == 1
+    assert fold.ingest_some(10, 1_000) == 1
     assert endpoint.received == 5
 
 
@@ -128,7 +128,7 @@ def test_data_that_was_read_already_is_dropped(fold: Fold) -> None:
     fold.feed_data(columns_of(rows[1:3], 1))
     fold.feed_data(columns_of(rows[1:5], 1))
     assert fold.data_to == 5
-    assert fold.ingest_some(100) == 5
+    assert fold.ingest_some(100, 1_000) == 5
     assert fold.state.statistics.accepted == 5
     assert fold.state.statistics.duplicates == 0
 
@@ -145,10 +145,10 @@ def test_whole_reads_are_ingested_until_there_are_enough(fold: Fold) -> None:
     rows = messages(9)
     for start in (0, 3, 6):
         fold.feed_data(columns_of(rows[start : start + 3], start))
-    assert fold.ingest_some(4) == 6
+    assert fold.ingest_some(4, 1_000) == 6
     assert fold.state.ingest_to == 6
-    assert fold.ingest_some(4) == 3
-    assert fold.ingest_some(4) == 0
+    assert fold.ingest_some(4, 1_000) == 3
+    assert fold.ingest_some(4, 1_000) == 0
 
 
 def test_an_undecodable_record_changes_nothing_and_raises_an_alarm(fold: Fold, journal: Journal) -> None:

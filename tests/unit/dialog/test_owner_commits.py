@@ -307,6 +307,21 @@ def test_no_more_is_ingested_than_the_look_ahead() -> None:
     assert driver.owner.ingest(0) == 1
 
 
+def test_no_more_is_ingested_than_fits_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("konverse.dialog.owner.LOOK_AHEAD_BYTES_MAX", 100)
+    driver = Driver()
+    driver.lead()
+    rows = conversations("d", messages=3)
+    driver.arrive(*[(header, record(b"x" * 60)) for header, _ in rows[:2]])
+    assert (driver.state.unread_bytes, driver.owner.has_room) == (120, False)
+    driver.arrive(rows[2])
+    assert driver.state.unread == 2
+    driver.handle()
+    driver.commit()
+    assert driver.state.unread_bytes == 0
+    assert driver.owner.ingest(0) == 1
+
+
 def test_no_more_is_ingested_when_the_outbox_is_full(monkeypatch: pytest.MonkeyPatch, driver: Driver) -> None:
     monkeypatch.setattr("konverse.dialog.owner.OUTBOX_RECORDS_MAX", 2)
     driver.handle(b"1")

@@ -1,0 +1,56 @@
+"""A million open conversations: what a message costs among them, against the same loop with a thousand.
+
+Which conversation speaks next is drawn, as it is by a million people; nothing of it is in the caches by luck.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Final
+
+from tests.bench import conversations
+from tests.bench.loop import reply_to
+from tests.bench.measure import Meter
+from tests.bench.model import Case, Figures, Load, Place, Row, Run
+
+SEED: Final = 1
+
+
+def filled(place: Place, load: Load) -> Figures:
+    """A message in each conversation, then `load.messages` in conversations that are drawn."""
+    drawn = random.Random(SEED)
+    with conversations.connect(place) as broker:
+        conversations.create(broker)
+        dialogs = conversations.dialogs(broker, load.conversations)
+        conversations.send_in_turn(dialogs, load.conversations, load.body_bytes)
+        for dialog in drawn.choices(dialogs, k=load.messages):
+            dialog.send(conversations.MESSAGE, bytes(load.body_bytes))
+        broker.flush()
+    return {}
+
+
+def among(place: Place, load: Load) -> Figures:
+    """Open all conversations, then receive and answer one message at a time, each in a transaction of its own."""
+    with (
+        conversations.connect(place) as broker,
+        broker.reader(conversations.QUEUE, batch=load.batch, max_messages=1) as reader,
+    ):
+        done = reply_to(reader, load.conversations)
+        with Meter() as meter:
+            measured = reply_to(reader, load.conversations + load.messages - done)
+        live = reader.conversations
+    if live != load.conversations:
+        raise RuntimeError(f"{live} conversations are open, not {load.conversations}")
+    return meter.figures(measured)
+
+
+_MILLION: Final = Load(messages=100_000, conversations=1_000_000)
+_THOUSAND: Final = Load(messages=100_000, conversations=1_000)
+CASES: Final = (
+    Case(
+        (Row("crowd", "caller_us", "us CPU/msg"),),
+        Run(among, _MILLION, prepare=filled),
+        Run(among, _THOUSAND, prepare=filled),
+        rounds=1,
+    ),
+)
