@@ -252,7 +252,11 @@ class Trial:
         attempts = self._state.attempts
         for index in attempts.suspects:
             endpoint = self._state.table[index] if index not in attempts.trying else None
-            if endpoint is not None and self._ready(endpoint) and not any(endpoint in other.members for other in suspects):
+            if (
+                endpoint is not None
+                and self._ready(endpoint)
+                and not any(endpoint in other.members for other in suspects)
+            ):
                 suspects.append(endpoint)
         return suspects
 

@@ -115,8 +115,7 @@ class OwnerProcess:
             actions.append(self._ingest)
         if owner.staging.ready and len(self.works) < self.world.swarm.handlers:
             actions.append(self._take)
-        if poison.suspended(owner):
-            actions.append(partial(self.world.poisons.may_order, self.place, owner))
+        actions += [partial(self.world.poisons.may_order, self.place, owner)] * bool(poison.suspended(owner))
         if self._view.waiting:
             actions.append(self._view.write)
         if self._view.lost:
@@ -156,7 +155,9 @@ class OwnerProcess:
 
         owner.staging._overtaken = overtaken  # type: ignore[method-assign]
         self._snapshots.watch(owner)
-        self._tell(Recover(journal.start, max(end, journal.start), data.start, snapshots.start, snapshots.end, data.end))
+        self._tell(
+            Recover(journal.start, max(end, journal.start), data.start, snapshots.start, snapshots.end, data.end)
+        )
 
     def crash(self) -> None:
         """The process dies; what it had sent lives on."""

@@ -12,8 +12,13 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 import konverse.dialog.trial
+from konverse.bridge.verifier.check import judge
+from konverse.bridge.verifier.second_fold import SecondFold
 from konverse.dialog.endpoint import Endpoint, bytes_of
+from konverse.dialog.fold import Fold
+from konverse.dialog.journal_feed import JournalRecord
 from konverse.dialog.owner import Owner
+from konverse.dialog.partition import Partition
 from konverse.dialog.transaction import Message, Transaction
 from konverse.schemas.catalog import END_DIALOG, ERROR
 from konverse.schemas.journal import Claim, Commit, EndOperation
@@ -21,7 +26,8 @@ from konverse.schemas.limits import ATTEMPTS_MAX
 from konverse.schemas.operations import Resume, Skip, Suspend, Try
 
 from .failure import SimulationFailure
-from .places import Place
+from .kafka import Record, Slice
+from .places import Place, columns
 
 if TYPE_CHECKING:
     from .handlers import Work
@@ -132,10 +138,12 @@ class Poisons:
                 known = max((o.recovery.data_end for o in owners if o.claim_id == decision.owner), default=0)
                 unread = [at for killer, at in self._killers if killer is place and decision.ingest_to <= at < known]
                 if unread:
-                    raise SimulationFailure(f"attempts: {place.name}: care ends before the killers at {unread} are read")
+                    raise SimulationFailure(
+                        f"attempts: {place.name}: care ends before the killers at {unread} are read"
+                    )
 
     def _judge(self, place: Place, endpoint: Endpoint) -> None:
-        """A group is suspended: for what it did?"""
+        """A group is suspended, for what it did."""
         self._world.sometimes.happened("suspended")
         guilt = max(self._guilt[place, member.role, member.conversation] for member in endpoint.members)
         if guilt + self._disturbed(place) < ATTEMPTS_MAX:
@@ -168,7 +176,7 @@ class Poisons:
         if which == 1 and endpoint.error is None and not ends:
             happened("skipped")
             owner.trial.order(endpoint, Skip(endpoint.index))
-        elif which == 2:  # noqa: PLR2004
+        elif which == 2:
             happened("ended by an operator")
             owner.trial.order(endpoint, EndOperation(endpoint.index, 99, "poison"))
         else:
@@ -176,7 +184,7 @@ class Poisons:
             owner.trial.order(endpoint, Resume(endpoint.index))
 
     def mend(self) -> bool:
-        """Everything else has drained: the handlers are mended, and operators see to what is suspended; is anything?"""
+        """Everything else has drained: handlers are mended, operators see to what is suspended. False: nothing is."""
         self.mended = True
         busy = False
         for process in self._world.owners:
@@ -214,16 +222,56 @@ def takes(place: Place, owner: Owner, transaction: Transaction) -> None:
     group = transaction.dialog.members
     worst = max(member.attempts for member in group)
     if worst >= ATTEMPTS_MAX or any(member.suspended for member in group):
-        raise SimulationFailure(f"attempts: {place.name}: {transaction.dialog!r} is handed out, and failed {worst} times")
+        raise SimulationFailure(
+            f"attempts: {place.name}: {transaction.dialog!r} is handed out, and failed {worst} times"
+        )
     if not place.follow(owner.fold.head.offset) or not place.shadow.state.attempts.careful:
         return
     attempts = place.shadow.state.attempts
     if not any(member.index in attempts.trying for member in group):
-        raise SimulationFailure(f"attempts: {place.name}: {transaction.dialog!r} is handed out and the journal knows nothing")
+        raise SimulationFailure(
+            f"attempts: {place.name}: {transaction.dialog!r} is handed out and the journal knows nothing"
+        )
     trial = vars(konverse.dialog.trial)
     most = trial["TRY_SUSPECTS_MAX"] if attempts.suspects else trial["TRY_GROUPS_MAX"]
     if owner.staging.out > most:
         raise SimulationFailure(f"attempts: {place.name}: {owner.staging.out} groups are handed out, {most} may be")
+
+
+def compare_attempts(world: World, place: Place, reference: SecondFold, owners: set[bytes]) -> Iterator[str]:
+    """Who failed, who is suspended and who is suspected: at the end, and when one of the CLAIMs was read."""
+    yield from _differences(place, place.shadow.state, reference)
+    claims = [*place.judge.claims.values()]
+    if claims:
+        cut = world.choices.pick(claims)
+        journal = [record for record in place.journal.records if record.offset <= cut]
+        yield from _differences(
+            place, _folded(place, journal), judge(place.verified(), journal, place.data.records, owners).fold
+        )
+
+
+def _folded(place: Place, journal: list[Record]) -> Partition:
+    fold = Fold(place.identity)
+    fold.feed_journal([JournalRecord(record.offset, record.body or b"", record.timestamp_ms) for record in journal])
+    needed = fold.advance()
+    if needed is not None:
+        fold.feed_data(columns(Slice(place.data.between(0, needed), needed)))
+        assert fold.advance() is None
+    return fold.state
+
+
+def _differences(place: Place, state: Partition, reference: SecondFold) -> Iterator[str]:
+    attempts, past, table = state.attempts, reference.past, reference.table
+    product = (
+        {table[index].key: trouble.attempts for index, trouble in attempts.troubled.items() if trouble.attempts},
+        {table[index].key for index, trouble in attempts.troubled.items() if trouble.suspended},
+        {table[index].key for index in attempts.trying},
+        {table[index].key for index in attempts.suspects},
+        attempts.careful,
+    )
+    expected = (past.failures, set(past.suspended), set(past.handed), set(past.accused), past.wary)
+    if product != expected:
+        yield f"I3: {place.name}: attempts are {product}, the reference says {expected}"
 
 
 def unread_elsewhere(owner: Owner) -> tuple[int, int]:
@@ -231,4 +279,3 @@ def unread_elsewhere(owner: Owner) -> tuple[int, int]:
     state = owner.fold.state
     parked = [endpoint.queue for endpoint in state.live() if endpoint.suspended]
     return state.unread - sum(map(len, parked)), state.unread_bytes - sum(map(bytes_of, parked))
-

@@ -235,13 +235,9 @@ class World:
                 session.settle_down()
             for owner in self.owners:
                 settle_down(owner)
-            if (
-                turn > LIVELY_ROUNDS + 2
-                and all(session.closed for session in living)
-                and all(map(is_quiet, self.owners))
-            ):
-                if not self.poisons.mend():
-                    return
+            drained = all(session.closed for session in living) and all(map(is_quiet, self.owners))
+            if turn > LIVELY_ROUNDS + 2 and drained and not self.poisons.mend():
+                return
         waiting = [f"owner of {owner.place.name}" for owner in self.owners if not is_quiet(owner)]
         waiting += [f"session {session.session.writer.hex()}" for session in living if not session.closed]
         raise SimulationFailure(f"L1: after {CALM_ROUNDS_MAX} calm rounds these still wait: {', '.join(waiting)}")

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from konverse.dialog.emitter import Emit
 from konverse.dialog.attempts import claimed
+from konverse.dialog.emitter import Emit
 from konverse.dialog.events import (
     Append,
     Appended,
