@@ -193,7 +193,7 @@ class Owner:
         state = self.fold.state
         self.recovery.check_data()
         self.phase = Phase.LEADING
-        self.congested = self._outputs_waiting() >= OUTBOX_RECORDS_MAX
+        self.congested = self.emitter.waiting >= OUTBOX_RECORDS_MAX
         self._journaled_to = state.ingest_to
         self.trial.lead(self.recovery.data_end)
         for window, limit in self.emitter.limits():
@@ -227,19 +227,15 @@ class Owner:
     @property
     def has_room(self) -> bool:
         """Whether more data should be ingested: look-ahead and outbox are bounded (invariant I15)."""
-        state, trial = self.fold.state, self.trial
-        if self.congested or state.unread - trial.parked >= LOOK_AHEAD_RECORDS_MAX:
-            return False
-        return state.unread_bytes - trial.parked_bytes < LOOK_AHEAD_BYTES_MAX
-
-    def _outputs_waiting(self) -> int:
-        return sum(stream.waiting for stream in self.fold.state.streams.values())
+        unread, unread_bytes = self.trial.unread
+        full = unread >= LOOK_AHEAD_RECORDS_MAX or unread_bytes >= LOOK_AHEAD_BYTES_MAX
+        return not full and not self.congested
 
     def ingest(self, now_ms: int) -> int:
         """Ingest what was read, within the look-ahead; returns how many records."""
         if self.phase is not Phase.LEADING or not self.fold.data or not self.has_room:
             return 0
-        count = self.fold.ingest_some(LOOK_AHEAD_RECORDS_MAX, LOOK_AHEAD_BYTES_MAX + self.trial.parked_bytes)
+        count = self.fold.ingest_some(LOOK_AHEAD_RECORDS_MAX, LOOK_AHEAD_BYTES_MAX + self.trial.parked.size_bytes)
         if self._waiting_since is None:
             self._waiting_since = now_ms
         return count
@@ -265,11 +261,10 @@ class Owner:
         data = encode_commit(commit)
         records = cut(commit, data)
         apply(state, commit)
-        self.congested = self._outputs_waiting() >= OUTBOX_RECORDS_MAX
+        self.congested = self.emitter.waiting >= OUTBOX_RECORDS_MAX
         self._journaled_to = state.ingest_to
         self._waiting_since = None
-        staging.release(transactions)
-        self.trial.applied()
+        self.trial.release(transactions)
         show = self.view.due(now_ms, last=release)
         if self.snapshots.due(self.counters.journal_bytes, now_ms):
             self.snapshots.begin(self.counters.journal_bytes)
@@ -358,11 +353,9 @@ class Owner:
         if self.phase is not Phase.LEADING:
             return self.snapshots.go_on() if self.phase is Phase.FOLLOWING else []
         effects: list[Effect] = []
-        self.trial.tick(now_ms)
         since = self._waiting_since if self._in_flight is None else None  # else it waits on, for the next commit
-        if self._in_flight is None and self.trial.due:
-            effects += self.commit(now_ms)
-        elif since is not None and now_ms - since >= UNCOMMITTED_MS_MAX:
+        late = since is not None and now_ms - since >= UNCOMMITTED_MS_MAX
+        if late or (self._in_flight is None and self.trial.tick(now_ms)):
             self._waiting_since = None
             effects += self.commit(now_ms)
         if self._paused_since is not None and now_ms - self._paused_since >= REFUSAL_PAUSE_MS:

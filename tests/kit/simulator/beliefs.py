@@ -95,7 +95,7 @@ def ingests(place: Place, unread: int, unread_bytes: int, count: int) -> None:
 def attends(place: Place, owner: Owner) -> None:
     """No message is left lying: a free group with messages is among the ready ones (L1, before it is too late)."""
     state = owner.fold.state
-    looked_at = [*state.ready, *owner.staging.ready, *(owner.trial._chosen or ())]
+    looked_at = [*state.ready, *owner.staging.ready, *owner.trial._window]
     ready = [endpoint for endpoint in looked_at if endpoint.queue or endpoint.error]
     for endpoint in state.live():
         if (endpoint.queue or endpoint.error) and not endpoint.held:

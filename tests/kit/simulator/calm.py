@@ -63,7 +63,7 @@ def is_quiet(process: OwnerProcess) -> bool:
     state = owner.fold.state
     return (
         state.ingest_to == process.place.data.end == owner._journaled_to
-        and not any(unread_elsewhere(owner))
+        and unread_elsewhere(owner) == (0, 0)
         and not (owner.trial.resting or owner.trial.due)
         and not (state.changed or state.forgotten)
         and not process.works
