@@ -69,7 +69,7 @@ class Trial:
         self._endings = 0
         """Endings in the partition when they were counted."""
         self._chosen: list[Endpoint] | None = None
-        """Endpoints of the TRY on its way; none of them: the last one."""
+        """Groups of the TRY on its way; none of them: the last one."""
         self._window: list[Endpoint] = []
         """The endpoints that it names, until all of its groups came back."""
         self._data_end = 0
@@ -153,9 +153,8 @@ class Trial:
         self._failed.clear()
         self._obey(operations)
         if self.careful and not releasing and self._may_choose():
-            members = [member for endpoint in self._choose() for member in endpoint.members]
-            self._window = [member for member in members if member.queue or member.error]
-            self._chosen = self._window.copy()  # each of a group: one of them may end before it is taken
+            chosen = self._chosen = self._choose()
+            self._window = [m for endpoint in chosen for m in endpoint.members if m.queue or m.error]
             rare.append(Try([member.index for member in self._window]))
 
     def release(self, transactions: list[Transaction]) -> None:
