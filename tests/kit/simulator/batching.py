@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from konverse.dialog.batch_driver import Again, Decided, Driver, Effect, Phase, Put, Refused, Start, look
 from konverse.dialog.batch_task import Report, Row, Task
 from konverse.schemas.batches import ABANDONED
+from konverse.schemas.envelope import decode
 from konverse.schemas.identifiers import Address
 from konverse.schemas.operations import Abandon
-from konverse.schemas.records import Begin, Role
+from konverse.schemas.records import Begin, Decision, Kind, Role
 from konverse.schemas.varint import read_varint
 
 from .failure import SimulationFailure
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from .world import World
 
 COUNTER_AT: Final = 39
+DECISION: Final = bytes((Kind.DECISION << 1,))
 DRIVERS_MAX: Final = 3
 """Of one query at a time."""
 BATCHES_WAITING_MAX: Final = 2
@@ -265,6 +267,17 @@ class TaskProcess:
         return report is not None
 
 
+def decisions(place: Place) -> dict[tuple[bytes, int, bool], int]:
+    """When each final decision first stood in the log of a partition: its place among all appends."""
+    orders: dict[tuple[bytes, int, bool], int] = {}
+    for record in place.data.records:
+        if record.header is not None and record.header[:1] == DECISION:
+            detail = decode(record.header).suffix.detail
+            if isinstance(detail, Decision) and detail.final:
+                orders.setdefault((detail.query, detail.batch, detail.begins), record.order)
+    return orders
+
+
 class DriverProcess:
     """One run of a query."""
 
@@ -373,9 +386,11 @@ class DriverProcess:
         happened = self.world.sometimes.happened
         for effect in effects:
             if isinstance(effect, Put):
+                self._check_told()
                 for record in effect.records:
-                    counter, _ = read_varint(record[0] or b"", COUNTER_AT)
-                    self._producer.hand(effect.address, counter, [record])
+                    counter, _ = read_varint(record[0], COUNTER_AT)
+                    if self.world.kafka.calm or not self.world.choices.chance(self.world.swarm.lost):
+                        self._producer.hand(effect.address, counter, [record])
             elif isinstance(effect, Decided):
                 self._believe(effect)
                 self._done = effect.batch
@@ -383,6 +398,14 @@ class DriverProcess:
                 assert isinstance(effect, Refused)
                 happened("batch refused")
                 self.dead = True
+
+    def _check_told(self) -> None:
+        """A BATCH leaves when the decision before it has arrived everywhere (I15)."""
+        query, before = self.query, self.driver.batch - 1
+        for begins, places in ((True, query.homes), (False, query.targets)):
+            for place in places if before >= 0 else ():
+                if (query.id, before, begins) not in decisions(place):
+                    raise SimulationFailure(f"I15: batch {before + 1} is put before {place.name} was told of {before}")
 
     def _believe(self, effect: Decided) -> None:
         """The driver goes on: the batch must be decided in the logs themselves, and by whom it says."""
