@@ -10,7 +10,8 @@ from konverse.schemas.batches import ABANDONED, Batch
 from konverse.schemas.envelope import decode
 from konverse.schemas.identifiers import Address
 
-from .batching import Execution, Query, Written, decisions
+from .batching import Query, decisions
+from .executing import Execution, Written
 from .places import Place
 
 if TYPE_CHECKING:
