@@ -12,7 +12,7 @@ from typing import Any, Final
 from konverse.schemas.envelope import encode_suffix, type_suffix
 from konverse.schemas.errors import PartitionHalted
 from konverse.schemas.journal import SYSTEM_BITS, TOOK_ERROR, Commit, Operations
-from konverse.schemas.operations import Abandon, Prune
+from konverse.schemas.operations import Abandon, Exclude, Prune
 from konverse.schemas.records import FIRST, NO_SEQUENCE, Kind, Suffix
 from konverse.schemas.system_messages import error_body
 
@@ -22,6 +22,7 @@ from .judging import abandon
 from .messages import create_initiator
 from .outbox import Run
 from .partition import Partition
+from .pending import exclude
 from .states import Event, State, next_state
 from .writers import prune
 
@@ -124,4 +125,4 @@ def _halted(state: Partition, index: int) -> PartitionHalted:
     )
 
 
-_RARE: Final[dict[type, Callable[[Partition, Any], None]]] = {Prune: prune, Abandon: abandon}
+_RARE: Final[dict[type, Callable[[Partition, Any], None]]] = {Prune: prune, Abandon: abandon, Exclude: exclude}

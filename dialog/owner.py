@@ -49,6 +49,7 @@ from .events import (
 )
 from .fold import Fold
 from .head import LogIdentity
+from .pending import overflowing
 from .recovery import Recovery
 from .snapshotting import Snapshotting
 from .staging import OwnerSettings, Staging
@@ -237,7 +238,7 @@ class Owner:
         if not (staging.finished or acks or self.duties or state.ingest_to > self._journaled_to or self._releasing):
             return []
         operations, transactions = staging.merge()
-        operations.rare, self.duties = self.duties, []
+        operations.rare, self.duties = self.duties + overflowing(state), []
         number = head.number + 1
         release = self._releasing and not staging.finished
         commit = Commit(

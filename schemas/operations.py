@@ -28,9 +28,18 @@ class Abandon(NamedTuple):
     """Partitions that may hold its messages."""
 
 
-Rare = Prune | Abandon
+class Exclude(NamedTuple):
+    """There is no room for the rows of an attempt: the judge of its query is asked that it shall not win (9b)."""
 
-_NAMES: Final[dict[type, str]] = {Prune: "konverse.Prune", Abandon: "konverse.Abandon"}
+    query: bytes
+    batch: int
+    begins: bool
+    attempt: bytes
+
+
+Rare = Prune | Abandon | Exclude
+
+_NAMES: Final[dict[type, str]] = {Prune: "konverse.Prune", Abandon: "konverse.Abandon", Exclude: "konverse.Exclude"}
 _FROM_AVRO: Final[dict[str, Any]] = {
     "konverse.Prune": lambda value: Prune(**value),
     "konverse.Abandon": lambda value: Abandon(
@@ -38,6 +47,7 @@ _FROM_AVRO: Final[dict[str, Any]] = {
         tuple(map(address_from_avro, value["homes"])),
         tuple(map(address_from_avro, value["targets"])),
     ),
+    "konverse.Exclude": lambda value: Exclude(**value),
 }
 
 

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from konverse.schemas.journal import SYSTEM_BITS, TOOK_ERROR, Commit
-from konverse.schemas.operations import Abandon, Prune
+from konverse.schemas.operations import Abandon, Exclude, Prune
 from konverse.schemas.records import Envelope, Kind, Role
 
 from .journals import Judged
 from .records import LogRecord
-from .second_batches import give_up
+from .second_batches import exclude, give_up
 from .second_ingest import hear
 from .second_state import Facts, Key, Said, SecondState, Side
 
@@ -114,4 +114,4 @@ def _prune(state: SecondState, operation: Prune) -> None:
     state.floor_ms = max(state.floor_ms, operation.floor_ms)
 
 
-_RARE: Final[dict[type, Callable[[SecondState, Any], None]]] = {Prune: _prune, Abandon: give_up}
+_RARE: Final[dict[type, Callable[[SecondState, Any], None]]] = {Prune: _prune, Abandon: give_up, Exclude: exclude}

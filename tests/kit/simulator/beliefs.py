@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import konverse.dialog.emitter
 import konverse.dialog.owner
+import konverse.dialog.pending
 from konverse.dialog.emitter import Emit
 from konverse.dialog.owner import Owner
 from konverse.dialog.snapshot import digest
@@ -87,6 +88,13 @@ def ingests(place: Place, unread: int, count: int) -> None:
     most = vars(konverse.dialog.owner)["LOOK_AHEAD_RECORDS_MAX"]  # as this run has it
     if count and unread >= most:
         raise SimulationFailure(f"I15: {place.name}: {count} records are ingested although {unread} wait; {most} may")
+
+
+def keeps(place: Place, owner: Owner) -> None:
+    """With each commit what waits for decisions fits, or is not to stay (I15)."""
+    most, rows = vars(konverse.dialog.pending)["PENDING_RECORDS_MAX"], owner.fold.state.pending.rows
+    if rows > most:
+        raise SimulationFailure(f"I15: {place.name}: {rows} rows of batches wait; {most} may")
 
 
 def attends(place: Place, owner: Owner) -> None:

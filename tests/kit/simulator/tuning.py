@@ -22,7 +22,7 @@ import konverse.dialog.snapshotting
 import konverse.dialog.staging
 import konverse.dialog.view
 import konverse.schemas.varint
-from konverse.bridge.verifier import journals, second_batches
+from konverse.bridge.verifier import journals
 from konverse.schemas import envelope, journal
 from konverse.schemas.limits import SESSION_RECORD_BYTES
 from konverse.schemas.varint import SMALL, varint
@@ -88,12 +88,8 @@ def _windows(choices: Choices) -> list[Change]:
         (konverse.dialog.snapshot, "SNAPSHOT_PIECE_ENTRIES_MAX", small(50, 3, 1)),
         (konverse.dialog.snapshot_search, "FIRST_WINDOW", small(16, 2, 1)),
         (journal, "JOURNAL_PART_BYTES_MAX", small(10_000, 200, 90)),
-        *_of_batches(small(200, 12, 5)),
+        (konverse.dialog.pending, "PENDING_RECORDS_MAX", small(200, 12, 5)),
     ]
-
-
-def _of_batches(rows: int) -> list[Change]:
-    return [(module, "PENDING_RECORDS_MAX", rows) for module in (konverse.dialog.pending, second_batches)]
 
 
 def _tables() -> list[Change]:
