@@ -56,6 +56,7 @@ from .events import (
 )
 from .fold import Fold
 from .head import LogIdentity
+from .pending import overflowing
 from .recovery import Overtaken, Recovery
 from .snapshotting import Snapshotting
 from .staging import OwnerSettings, Staging
@@ -250,7 +251,7 @@ class Owner:
         if not (told or state.ingest_to > self._journaled_to or self._releasing):
             return []
         operations, transactions = staging.merge()
-        operations.rare += self.duties
+        operations.rare += self.duties + overflowing(state)
         self.duties = []
         self.trial.fill(operations, now_ms, releasing=self._releasing)
         number = head.number + 1

@@ -62,14 +62,11 @@ def digest(body: bytes) -> bytes:
     return blake2b(body, digest_size=DIGEST_BYTES).digest() if body else b""
 
 
-def _short(record: Record) -> Record:
-    body = record.body or b""
-    return record._replace(body=digest(body), whole=len(body))
-
-
-def _is_read(record: Record) -> bool:
-    """Its body says what happened, and does not just travel."""
-    return record.header is not None and record.header[:1] in _KINDS_READ
+def shorten(record: Record) -> Record:
+    """A data record with what is kept of its body: all of it where it says what happened and does not just travel."""
+    if record.header is not None and record.header[:1] in _KINDS_READ:
+        return record
+    return record._replace(body=digest(record.body or b""))
 
 
 class Verification:
@@ -113,7 +110,7 @@ class Verification:
             place = place._replace(journal_start=0, data_start=0, start=start)
         journal = self._read(extent.journal, place.partition, journal_from, extent.journal_end, progress)
         data = self._read(place.topic, place.partition, data_from, place.data_end, progress)
-        shortened = [record if _is_read(record) else _short(record) for record in data]
+        shortened = list(map(shorten, data))
         shown = views.get((place.topic, place.partition))
         if shown is not None and shown.journal_offset < journal_from - 1:
             shown = None  # it shows how things stood before

@@ -50,6 +50,7 @@ BY_RULE: Final = {
     "I8": PHANTOM,
     "I9": AFTER_END,
     "I17": BROKEN,
+    "I19": TORN,
     "lost": LOST,
     "cut": BROKEN,
     "view": DIVERGENCE,

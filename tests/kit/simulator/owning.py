@@ -236,6 +236,7 @@ class OwnerProcess:
         owner = self.owner
         assert owner is not None
         if owner.phase is Phase.LEADING:
+            beliefs.keeps(self.place, owner)
             self.world.sometimes.happened("overtaken", len(self._overtaken))
             overtaken = {id(transaction) for transaction in self._overtaken}
             waiting = set(map(id, owner.staging.finished))  # for the commit after this one

@@ -11,9 +11,10 @@ from konverse.schemas.identifiers import Address
 from konverse.schemas.journal import Claim, Commit
 from konverse.schemas.records import FIRST, Begin, Envelope, Kind, Role, Suffix
 
-from .batching import DriverProcess, Query, TaskProcess
+from .batching import DriverProcess, Query
 from .calm import is_quiet, settle_down
 from .choices import Choices
+from .executing import TaskProcess
 from .failure import SimulationFailure
 from .following import FollowerProcess, Followers
 from .history import History
