@@ -102,7 +102,7 @@ class Verification:
             place = place._replace(journal_start=0, data_start=0, start=start)
         journal = self._read(extent.journal, place.partition, journal_from, extent.journal_end, progress)
         data = self._read(place.topic, place.partition, data_from, place.data_end, progress)
-        shortened = [_shortened(record) for record in data]
+        shortened = [shortened(record) for record in data]
         shown = views.get((place.topic, place.partition))
         if shown is not None and shown.journal_offset < journal_from - 1:
             shown = None  # it shows how things stood before
@@ -159,7 +159,7 @@ class Verification:
             ) from None
 
 
-def _shortened(record: Record) -> Record:
+def shortened(record: Record) -> Record:
     """With a digest for a body; of a client's transaction the body is needed."""
     if record.header is not None and record.header[:1] == _TRANSACTION:
         return record

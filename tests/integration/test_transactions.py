@@ -184,6 +184,6 @@ def test_a_transaction_happens_as_a_whole_or_not_at_all_whoever_is_killed(
             for name, number, at in words:
                 numbers.setdefault((name, int(number)), set()).add(int(at))
         assert all(places == {0, 1, 2} for places in numbers.values()), "a part of a transaction is missing"
-        for turn, number in promised.items():
-            assert {n for name, n in numbers if name == turn} >= set(range(number + 1)), "one that was acknowledged"
+        for turn, last in promised.items():
+            assert {n for name, n in numbers if name == turn} >= set(range(last + 1)), "one that was acknowledged"
         assert refuted(broker) == []
