@@ -11,6 +11,7 @@ from typing import Final
 from konverse.bridge.verifier.check import Place, judge
 from konverse.bridge.verifier.records import Record
 from konverse.schemas.envelope import decode, encode_envelope
+from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import owner_writer
 from konverse.schemas.journal import GENESIS_HASH, SYSTEM_BITS, Claim, Commit, EndOperation, Part, encode_commit
 from konverse.schemas.journal import decode as decode_journal
