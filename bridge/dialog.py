@@ -34,6 +34,11 @@ class Dialog:
         return UUID(bytes=self._staged.conversation)
 
     @property
+    def staged(self) -> SessionDialog:
+        """What the session knows of it, for transactions."""
+        return self._staged
+
+    @property
     def begin(self) -> Begin:
         """Services, contract, addresses and group."""
         return self._staged.begin
@@ -48,12 +53,12 @@ class Dialog:
         staged = self._staged
         try:
             if message_type not in staged.suffixes:
-                _check_type(message_type)
+                check_type(message_type)
                 self._catalog.check_send(staged.begin.contract, Role.INITIATOR, message_type)
         except TypeError:  # a list, a dictionary: what no table can look up
-            _check_type(message_type)
+            check_type(message_type)
         if body.__class__ is not bytes:
-            body = _as_bytes(body)
+            body = as_bytes(body)
         return self._sender.send(staged, message_type, body)
 
     @checked
@@ -63,6 +68,16 @@ class Dialog:
         Raises OutcomeUnknown when Kafka stays silent for `timeout_s` (without it: the setting `send_timeout_s`).
         """
         self._sender.flush(timeout_s, self._staged)
+
+    @checked
+    def finish(self) -> None:
+        """Say that nothing more comes from this side, and go on to receive (half-close).
+
+        What was sent before is received; what others send later on this side comes back. A second call changes nothing.
+        Raises ConversationEnded after an end, QueueFull as `send` does.
+        """
+        session, staged = self._sender.session, self._staged
+        self._sender.decide_with_care(staged, lambda: session.finish(staged))
 
     def end(self, *, error: int = 0, description: str = "") -> None:
         """End this side: the peer gets EndDialog after everything that was sent, or an Error at once (105, 111, 113).
@@ -77,7 +92,8 @@ class Dialog:
         return f"<Dialog {self.id} {begin.from_service} -> {begin.to_service}, {self._staged.state.value}>"
 
 
-def _check_type(message_type: object) -> None:
+def check_type(message_type: object) -> None:
+    """Raise BadInput for a message type that is no text."""
     if not isinstance(message_type, str):
         raise BadInput(
             f"a message type is named by a text, not by {type(message_type).__name__}: it is the first argument of "
@@ -85,7 +101,8 @@ def _check_type(message_type: object) -> None:
         )
 
 
-def _as_bytes(body: object) -> bytes:
-    if isinstance(body, bytearray | memoryview):
+def as_bytes(body: object) -> bytes:
+    """A body as bytes; BadInput for what is none."""
+    if isinstance(body, bytes | bytearray | memoryview):
         return bytes(body)
     raise BadInput(f"a message body is bytes, not {type(body).__name__}; encode it first")

@@ -215,7 +215,7 @@ class Transactions:
                 self._refused(transaction)
                 arrived.append(transaction)
                 continue
-            addresses = {a for d in transaction.dialogs for a in (d.home.address, d.target.address)}
+            addresses = dict.fromkeys(a for d in transaction.dialogs for a in (d.home.address, d.target.address))
             streams = [stream for stream in map(state.streams.get, addresses) if stream is not None]
             if transaction.awaited is None:
                 transaction.awaited = {stream.address: stream.next for stream in streams}

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from konverse.bridge.broker import Broker, connect
     from konverse.bridge.dialog import Dialog
     from konverse.bridge.reader import Reader
+    from konverse.bridge.transactions import ClientTransaction
     from konverse.dialog.transaction import Message, Transaction
     from konverse.schemas.catalog import DEFAULT, DIALOG_TIMER, END_DIALOG, ERROR
     from konverse.schemas.system_messages import read_error
@@ -22,6 +23,7 @@ __all__ = [
     "END_DIALOG",
     "ERROR",
     "Broker",
+    "ClientTransaction",
     "Dialog",
     "Message",
     "Reader",
@@ -33,6 +35,7 @@ __version__ = "0.1.0"
 
 _MODULES: Final = {
     "Broker": "bridge.broker",
+    "ClientTransaction": "bridge.transactions",
     "connect": "bridge.broker",
     "Dialog": "bridge.dialog",
     "Reader": "bridge.reader",
