@@ -66,7 +66,8 @@ def shorten(record: Record) -> Record:
     """A data record with what is kept of its body: all of it where it says what happened and does not just travel."""
     if record.header is not None and record.header[:1] in _KINDS_READ:
         return record
-    return record._replace(body=digest(record.body or b""))
+    body = record.body or b""
+    return record._replace(body=digest(body), whole=len(body))
 
 
 class Verification:

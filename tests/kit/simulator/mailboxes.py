@@ -53,7 +53,7 @@ class Mailboxes:
             process._begin(place)
         if mine and world.lively and world.choices.chance(TWICE):
             new = mine
-        fresh = world.choices.chance(700)
+        fresh = world.choices.chance(400)
         for bounced in new[: 1 + world.choices.choose(3)]:
             plans = [plan for plan in process.plans if plan.home is place]
             open_plans = [plan for plan in plans if not plan.over]
@@ -61,7 +61,7 @@ class Mailboxes:
                 same = [plan for plan in open_plans if plan.dialog.begin.target == bounced.bounce.at]
                 if same and not fresh:  # it tries the same place again
                     open_plans = same
-                if open_plans and world.choices.chance(world.swarm.redirecting):
+                if open_plans and world.lively and world.choices.chance(world.swarm.redirecting):
                     self._redirect(open_plans[-1] if fresh else world.choices.pick(open_plans), bounced)
                 else:
                     world.history.asked.setdefault(bounced.id, []).append(None)
@@ -73,11 +73,25 @@ class Mailboxes:
 
     def _redirect(self, plan: Plan, bounced: Bounced) -> None:
         process = self._process
+        if process.world.choices.chance(process.world.swarm.redirecting // 2):
+            plan.left = max(plan.left, 1)
+            process._send(plan)  # both ways to the target at once
         hands = process.session.redirect(plan.dialog, bounced.id)
         process.world.history.asked.setdefault(bounced.id, []).append(plan.dialog.conversation)
         plan.sent.append(bounced.body or b"")
         plan.redirected = True
         process._hand(hands)
+        self._stand_still()
+
+    def _stand_still(self) -> None:
+        """Some records leave, and the others late: those to home may be the faster ones."""
+        process, world = self._process, self._process.world
+        if not world.lively or not world.choices.chance(300):
+            return
+        for _ in range(world.choices.choose(4)):
+            if not process._producer.empty:
+                process._transmit()
+        process.asleep_until = world.steps + (0, 40, 120)[world.choices.choose(3)]
 
     def _may(self, fold: Fold, bounced: Bounced) -> bool:
         writer = fold.state.writers.get(bounced.session)

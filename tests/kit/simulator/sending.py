@@ -179,9 +179,9 @@ class SessionProcess:
         plan.finished = True
         plan.left = 0
 
-    def _send(self) -> None:
+    def _send(self, plan: Plan | None = None) -> None:
         world = self.world
-        plan = world.choices.pick([plan for plan in self.plans if not plan.over])
+        plan = plan or world.choices.pick([plan for plan in self.plans if not plan.over])
         for _ in range(min(plan.left, 1 + world.choices.choose(world.swarm.burst))):
             body = b"m%d" % world.new_message()
             try:

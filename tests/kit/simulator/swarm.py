@@ -120,6 +120,7 @@ def draw(choices: Choices) -> Swarm:
     queues = 1 + choose(3)
     partitions = 1 + choose(3 if queues == 1 else 2)
     low_numbers = choices.chance(150)
+    recycling = not low_numbers and choices.chance(350)
     return Swarm(
         queues=queues,
         partitions=partitions,
@@ -128,7 +129,7 @@ def draw(choices: Choices) -> Swarm:
         open_dialogs=1 + choose(4),
         beginning=(1_000, 200, 60)[choose(3)],
         closing=(1_000, 100)[choose(2)],
-        messages=40 + choose(40) if low_numbers else choose((12, 4)[choose(2)]),
+        messages=40 + choose(40) if low_numbers else (20 if recycling else 0) + choose((12, 4)[choose(2)]),
         burst=30 if low_numbers else 1 + choose(3),
         clubs=clubs,
         steps=250 + 60 * queues * partitions,
@@ -160,7 +161,7 @@ def draw(choices: Choices) -> Swarm:
         handlers=1 + choose(4),
         slow=rate(300, 100 if clubs else 400),
         raising=rate(200),
-        ending=rate((80, 80, 80, 600)[choose(4)], 400),
+        ending=300 + choose(300) if recycling else rate(80, 400),
         failing=rate(80, 600),
         leaving=rate(300),
         answering=rate(400, 600),
@@ -175,9 +176,9 @@ def draw(choices: Choices) -> Swarm:
         transmitting=(0, 1_000, 500)[choose(3)],
         transacting=(300, 800, 60)[choose(3)],
         finishing=rate(150, 500),
-        deaf=(0, 950)[choose(2)],
-        looking=(500, 100, 0)[choose(3)],
-        redirecting=(900, 500, 0)[choose(3)],
+        deaf=950 if recycling else (0, 500)[choose(2)],
+        looking=700 if recycling else (300, 0)[choose(2)],
+        redirecting=900 if recycling else (500, 0)[choose(2)],
         heirs=(700, 0)[choose(2)],
         small_mailboxes=choices.chance(100),
         lone_firsts=fault(8, 700),
