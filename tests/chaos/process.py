@@ -76,6 +76,8 @@ class Part:
     """Records and commits between two snapshots; the product waits for many more, which a short run never sees."""
     settings: dict[str, Any] = field(default_factory=dict)
     """Further settings of `connect`."""
+    standby: bool = False
+    """Follow the partitions of Orders that others own."""
 
 
 class Chaotic:
@@ -137,7 +139,8 @@ class Chaotic:
     # ------------------------------------------------------------------------------------------------------ reading
 
     def _serve(self, broker: Broker, queue: str, handle: Callable[[Transaction, Message, _Run], None]) -> None:
-        with broker.reader(queue, batch=self.part.batch, timeout=IDLE_S) as reader:
+        standby = self.part.standby
+        with broker.reader(queue, batch=self.part.batch, timeout=IDLE_S, standby=standby) as reader:
             while not self.over:
                 for transaction in reader:
                     with transaction:
