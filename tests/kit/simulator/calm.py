@@ -21,7 +21,8 @@ def settle_down(process: OwnerProcess) -> None:
             break
         action()
     if process.leading:
-        process._view.look()
+        assert process.owner is not None
+        process._view.look(process.owner.fold.head.claim_offset)
         process._tick()
 
 
