@@ -16,7 +16,7 @@ from .lane import SessionDialog, Single
 from .states import State
 
 if TYPE_CHECKING:
-    from .fold import Fold
+    from .partition import Partition
 
 
 class Redirects:
@@ -29,7 +29,7 @@ class Redirects:
         """Of the latest REDIRECT in the home lane; None when everything that was redirected has arrived."""
         self.opened = False
         """Home has sent FIRST."""
-        self._source: Fold | None = None
+        self._source: Partition | None = None
         self._limit = 0
 
     def put(self, dialog: SessionDialog, writer: bytes, bounce: BounceId) -> None:
@@ -48,22 +48,21 @@ class Redirects:
         """Whether Kafka has all of them."""
         return self.counter is None or self.counter < dialog.home.window.acked
 
-    def arrived(self, dialog: SessionDialog, writer: bytes, home: Fold) -> bool:
+    def arrived(self, dialog: SessionDialog, writer: bytes, home: Partition) -> bool:
         """Whether home has heard the latest REDIRECT, and what it sent by then is in the target's log.
 
         The number up to which that must be so is taken from one fold and compared with the same one: another fold may
         have ingested the REDIRECT in another commit and given other numbers.
         """
-        state = home.state
-        known = state.writers.get(writer)
+        known = home.writers.get(writer)
         if self.counter is None or known is None or known.next <= self.counter:
             return False
-        stream = state.streams.get(dialog.target.address)
+        stream = home.streams.get(dialog.target.address)
         if self._source is not home:
             self._source, self._limit = home, stream.next if stream else 0
         if stream is not None and stream.acked < self._limit:
             return False
-        endpoint = state.endpoint(Role.INITIATOR, dialog.conversation)
+        endpoint = home.endpoint(Role.INITIATOR, dialog.conversation)
         self.opened = endpoint is None or endpoint.state is not State.STARTED_OUTBOUND
         self.counter = None
         return True

@@ -30,7 +30,7 @@ from .redirecting import Redirects, confirmation
 from .transacting import Transaction, Transactions
 
 if TYPE_CHECKING:
-    from .fold import Fold
+    from .partition import Partition
 
 
 class Hand(NamedTuple):
@@ -181,10 +181,10 @@ class Session:
         home.put(*confirmation(home.address.tag, self.writer, dialog.conversation, bounce), None)
         return self._hand(home)
 
-    def home_says(self, home: Fold) -> list[Hand]:
+    def home_says(self, home: Partition) -> list[Hand]:
         """News from a home: what was redirected to dialogs may have arrived, so what waits behind it goes on."""
         for dialog in self._redirecting.values():
-            if dialog.redirects is not None and dialog.begin.home == home.state.address:
+            if dialog.redirects is not None and dialog.begin.home == home.address:
                 dialog.redirects.arrived(dialog, self.writer, home)
         return self._release()
 

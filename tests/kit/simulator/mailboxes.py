@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from konverse.dialog.fold import Fold
 from konverse.dialog.lane import Single
 from konverse.dialog.mailbox import Bounced
 from konverse.dialog.owner import Phase
+from konverse.dialog.partition import Partition
 from konverse.schemas.envelope import encode_suffix, head
 from konverse.schemas.errors import ConversationEnded, QueueFull
 from konverse.schemas.identifiers import Address
@@ -46,8 +46,8 @@ class Mailboxes:
         if not self.homes:
             return False
         place = world.choices.pick(self.homes)
-        fold = self._fold(place)
-        mine = [bounced for bounced in fold.state.mailbox.entries.values() if self._may(fold, bounced)]
+        state = self._state(place)
+        mine = [bounced for bounced in state.mailbox.entries.values() if self._may(state, bounced)]
         new = [bounced for bounced in mine if bounced.id not in self._asked]
         if new and len(process.plans) < DIALOGS_MAX and world.choices.chance(world.swarm.redirecting):
             process._begin(place)
@@ -93,8 +93,8 @@ class Mailboxes:
                 process._transmit()
         process.asleep_until = world.steps + (0, 40, 120)[world.choices.choose(3)]
 
-    def _may(self, fold: Fold, bounced: Bounced) -> bool:
-        writer = fold.state.writers.get(bounced.session)
+    def _may(self, state: Partition, bounced: Bounced) -> bool:
+        writer = state.writers.get(bounced.session)
         mine = bounced.session == self._process.session.writer
         inherited = bounced.session in self._process.inherited and writer is not None and writer.closed_at is not None
         return mine or inherited or self._process.world.choices.chance(STRANGE)
@@ -103,7 +103,7 @@ class Mailboxes:
         """What a follower of the homes, or an owner in this process, says of redirected messages."""
         process = self._process
         address = process.world.choices.pick(process.session.homes())
-        process._hand(process.session.home_says(self._fold(self._place(address))))
+        process._hand(process.session.home_says(self._state(self._place(address))))
 
     def inherit(self, other: SessionProcess) -> None:
         """Take over from a session that is dead or seems to be: first of all its writer is closed everywhere."""
@@ -119,12 +119,12 @@ class Mailboxes:
     def _place(self, address: Address) -> Place:
         return next(place for place in self._process.world.places if place.address == address)
 
-    def _fold(self, place: Place) -> Fold:
+    def _state(self, place: Place) -> Partition:
         """What the logs say, or what some owner believes that it is the one."""
         world = self._process.world
         owners = [process.owner for process in world.owners if process.place is place and process.owner is not None]
-        leading = [owner.fold for owner in owners if owner.phase is Phase.LEADING]
+        leading = [owner.fold.state for owner in owners if owner.phase is Phase.LEADING]
         if leading and world.choices.chance(500):
             return world.choices.pick(leading)
         place.follow(place.journal.end)
-        return place.shadow
+        return place.shadow.state

@@ -155,7 +155,7 @@ def draw(choices: Choices) -> Swarm:
         contenders=fault(12),
         releases=fault(12, 500),
         late=fault(200, 100),
-        closers=fault(10, 500),
+        closers=fault(10, 200 if recycling else 500),
         view_losses=fault(8, 500),
         rot=fault(60, 400),
         handlers=1 + choose(4),
