@@ -108,6 +108,7 @@ def main() -> None:
     arguments = parser.parse_args()
     line = ProgressLine(1 + ROUNDS * len(MODES))
     seconds: dict[str, list[float]] = {mode: [] for mode in MODES}
+    live = 0
     with line.shown(), servers(redis=False) as (bootstrap, _):
         place = Place(bootstrap, "", f"failover{os.urandom(4).hex()}")
         line.say(f"{arguments.conversations:,} conversations")
