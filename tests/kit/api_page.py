@@ -74,6 +74,9 @@ def _members(name: str, thing: type) -> Iterator[str]:
                 else f"{method.name}{_signature(getattr(thing, method.name))}"
             )
             yield _entry(f".{shown}", member)
+    for base in thing.__bases__:
+        if base.__module__.startswith("konverse.bridge."):
+            yield from _members(name, base)
     if issubclass(thing, State):
         yield from (f"- `{state.name}`: `code` {state.code}\n" for state in State)
 

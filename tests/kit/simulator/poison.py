@@ -232,6 +232,10 @@ def takes(place: Place, owner: Owner, transaction: Transaction) -> None:
         raise SimulationFailure(
             f"attempts: {place.name}: {transaction.dialog!r} is handed out and the journal knows nothing"
         )
+    table = place.shadow.state.table
+    suspects = [one for index in attempts.suspects if (one := table[index]) is not None and (one.queue or one.error)]
+    if suspects and not any(member.index in attempts.suspects for member in group):
+        raise SimulationFailure(f"attempts: {place.name}: {transaction.dialog!r} is handed out beside suspects")
     trial = vars(konverse.dialog.trial)
     most = trial["TRY_SUSPECTS_MAX"] if attempts.suspects else trial["TRY_GROUPS_MAX"]
     if owner.staging.out > most:
