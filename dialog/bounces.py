@@ -62,7 +62,8 @@ def _send(state: Partition, endpoint: Endpoint, envelope: Envelope, bounced: Bou
     """The message into the outbox. It names the session that asks, to which it comes back once more if it has to."""
     state.touch(endpoint)
     begin = state.beginning.pop(endpoint.index, None)
-    if begin is None and envelope.flags & FIRST and endpoint.state is State.STARTED_OUTBOUND:
+    opens = endpoint.state is State.STARTED_OUTBOUND and endpoint.opener == envelope.writer
+    if begin is None and opens and envelope.flags & FIRST:
         begin = envelope.suffix.begin
     stream, conversation, flags = endpoint.stream, endpoint.conversation, 0
     suffix = Suffix(bounced.message_type, home=state.address, origin=envelope.writer)

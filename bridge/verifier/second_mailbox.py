@@ -50,7 +50,7 @@ def decide(state: SecondState, envelope: Envelope) -> str:
         state.tally["redirected in vain"] += 1
         return "control"
     _take(state, name)
-    state.tally["redirected first"] += bool(envelope.flags & 1) and not side.talked
+    state.tally["redirected first"] += bool(envelope.flags & 1) and not side.talked and side.opener == envelope.writer
     side.talked = True
     state.fates[name] = Fate(
         "redirected", envelope.conversation, side.peer_at, len(state.outputs.get(side.peer_at, ()))

@@ -143,13 +143,13 @@ def test_a_redirected_message_opens_a_conversation_on_which_nothing_was_sent(pai
     assert [entry[2] for entry in pair.receiver(conversation).queue] == [b"0", b"1"]
 
 
-def test_whoever_sent_first_is_the_opener_that_end_names(pair: Pair) -> None:
+def test_the_session_that_redirects_is_the_opener_that_end_names(pair: Pair) -> None:
     (name,) = come_back(pair, b"0")
     conversation, begin = fresh(pair)
     ask(pair, Kind.REDIRECT, name, conversation, begin=begin)
     pair.end_call(conversation)
     end = pair.home.deliver(pair.target)[-1]
-    assert end.detail.opener == pair.home.state.writer_id == pair.receiver(conversation).opener
+    assert end.detail.opener == pair.client.id == pair.receiver(conversation).opener
 
 
 def test_a_conversation_that_another_session_opens_is_not_opened_by_a_redirect(pair: Pair) -> None:

@@ -7,6 +7,7 @@ import pytest
 from konverse.dialog.lane import SessionDialog
 from konverse.dialog.outbox import Run
 from konverse.dialog.session import Hand, Session
+from konverse.dialog.states import State
 from konverse.schemas.envelope import encode, encode_suffix, head
 from konverse.schemas.errors import ConversationEnded
 from konverse.schemas.records import FIRST, NO_SEQUENCE, BounceId, Kind, Role, Suffix
@@ -114,7 +115,7 @@ def test_a_session_sends_first_itself_when_no_redirect_has_opened_the_dialog(
     if known:
         endpoint = home.state.endpoint(Role.INITIATOR, dialog.conversation)
         assert endpoint is not None
-        endpoint.opener = home.state.writer_id
+        endpoint.state = State.CONVERSING
     session.send(dialog, "order", b"0")
     session.send(dialog, "order", b"1")
     first, second = envelopes(session.home_says(home.state))[TARGET]
