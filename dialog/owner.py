@@ -14,9 +14,7 @@ effects, and between events take transactions and give them back.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
@@ -54,6 +52,7 @@ from .events import (
     Tick,
     ViewLost,
 )
+from .flight import Counters, Flight
 from .fold import Fold
 from .head import LogIdentity
 from .pending import overflowing
@@ -62,8 +61,7 @@ from .snapshotting import Snapshotting
 from .staging import OwnerSettings, Staging
 from .transaction import Rule, Transaction
 from .trial import Trial
-from .view import Show, ViewFeed
-from .window import Window
+from .view import ViewFeed
 
 REFUSAL_PAUSE_MS: Final = 1_000
 """A destination that refused its outputs is tried again after this long."""
@@ -83,27 +81,6 @@ class Phase(Enum):
 
 LEADING: Final = Phase.LEADING
 """For what is asked of every transaction: looking the member up takes longer than comparing it."""
-
-
-@dataclass(slots=True)
-class _InFlight:
-    commit: Commit
-    data: bytes
-    records: int
-    """So many it has in the journal."""
-    limits: list[tuple[Window, int]]
-    show: Show | None
-
-
-@dataclass(slots=True)
-class Counters:
-    """What an owner did, for people and benchmarks."""
-
-    commits: int = 0
-    transactions: int = 0
-    journal_bytes: int = 0
-    commit_waits_ms: deque[float] = field(default_factory=lambda: deque(maxlen=10_000))
-    """How long the last commits waited for their acknowledgement; the driver keeps it."""
 
 
 class Owner:
@@ -127,7 +104,7 @@ class Owner:
         self.congested = False
         """The outbox is full: no group is handed out before some of it is acknowledged, in the journal too."""
         self._journal_end = 0
-        self._in_flight: _InFlight | None = None
+        self._in_flight: Flight | None = None
         self._journaled_to = 0
         self._waiting_since: int | None = None
         self._paused_since: int | None = None
@@ -269,7 +246,7 @@ class Owner:
         show = self.view.due(now_ms, last=release)
         if self.snapshots.due(self.counters.journal_bytes, now_ms):
             self.snapshots.begin(self.counters.journal_bytes)
-        self._in_flight = _InFlight(commit, data, len(records), self.emitter.limits(), show)
+        self._in_flight = Flight(commit, data, len(records), self.emitter.limits(), show)
         self.counters.journal_bytes += len(data)
         return [Append(records)]
 

@@ -313,9 +313,8 @@ class Session:
             if dialog.pending:
                 continue
             self._ending.remove(dialog)
-            error_body = dialog.waiting_end
             prefix = head(Kind.END_CALL, 0, Role.INITIATOR, dialog.begin.home.tag, self.writer) + dialog.conversation
-            dialog.home.put(Single(prefix, -1, dialog.key), _END_SUFFIX, error_body or None)
+            dialog.home.put(Single(prefix, -1, dialog.key), _END_SUFFIX, dialog.waiting_end or None)
             touched[dialog.home.address] = dialog.home
             dialog.state = DialogState.ENDED
             self.dialogs.pop(dialog.conversation, None)

@@ -116,12 +116,9 @@ class OwnerProcess:
         if owner.staging.ready and len(self.works) < self.world.swarm.handlers:
             actions.append(self._take)
         actions += [partial(self.world.poisons.may_order, self.place, owner)] * bool(poison.suspended(owner))
-        if self._view.waiting:
-            actions.append(self._view.write)
-        if self._view.lost:
-            actions.append(self._report_lost_view)
-        actions.append(self._tick)
-        return actions
+        actions += [self._view.write] * bool(self._view.waiting)
+        actions += [self._report_lost_view] * self._view.lost
+        return [*actions, self._tick]
 
     @property
     def now_ms(self) -> int:
@@ -185,8 +182,7 @@ class OwnerProcess:
         self._appends.abandon()
         self.world.late_shows += self._view.drop()
         self.owner = None
-        self.works = []
-        self._finished = []
+        self.works, self._finished = [], []
         self._reads.clear()
         self._snapshots.abandon()
         self._flight = None

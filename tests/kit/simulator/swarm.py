@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from .choices import Choices
+
+Rate = Callable[..., int]
+"""Draws a rate of at most so much; the second number is the rate of runs without it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,21 +171,29 @@ def draw(choices: Choices) -> Swarm:
         leaving=rate(300),
         answering=rate(400, 600),
         sessions_end=choices.chance(300),
-        killing=rate(100, 750),
-        cursed=rate(60, 700),
-        queries=(0, 0, 1, 2)[choose(4)],
-        speculation=rate(300),
-        second_drivers=fault(20),
-        abandoning=fault(3, 800),
-        early=rate(300),
-        transmitting=(0, 1_000, 500)[choose(3)],
-        transacting=(300, 800, 60)[choose(3)],
-        finishing=rate(150, 500),
-        deaf=950 if recycling else (0, 500)[choose(2)],
-        looking=700 if recycling else (300, 0)[choose(2)],
-        redirecting=900 if recycling else (500, 0)[choose(2)],
-        heirs=(700, 0)[choose(2)],
-        small_mailboxes=choices.chance(100),
-        lone_firsts=fault(8, 700),
-        followers=choose(4),
+        **_several(choices, rate, fault, recycling=recycling),
     )
+
+
+def _several(choices: Choices, rate: Rate, fault: Rate, *, recycling: bool) -> dict[str, Any]:
+    """What is drawn last: poison, queries in batches, transactions, mailboxes, followers."""
+    choose = choices.choose
+    return {
+        "killing": rate(100, 750),
+        "cursed": rate(60, 700),
+        "queries": (0, 0, 1, 2)[choose(4)],
+        "speculation": rate(300),
+        "second_drivers": fault(20),
+        "abandoning": fault(3, 800),
+        "early": rate(300),
+        "transmitting": (0, 1_000, 500)[choose(3)],
+        "transacting": (300, 800, 60)[choose(3)],
+        "finishing": rate(150, 500),
+        "deaf": 950 if recycling else (0, 500)[choose(2)],
+        "looking": 700 if recycling else (300, 0)[choose(2)],
+        "redirecting": 900 if recycling else (500, 0)[choose(2)],
+        "heirs": (700, 0)[choose(2)],
+        "small_mailboxes": choices.chance(100),
+        "lone_firsts": fault(8, 700),
+        "followers": choose(4),
+    }

@@ -236,7 +236,7 @@ class World:
                 Kind.MESSAGE, 0 if counter else FIRST, Role.INITIATOR, target.address.tag, writer, conversation,
                 counter, counter, suffix,
             )  # fmt: skip
-            self.kafka.append(target.data, (encode_envelope(envelope), writer, b"alone"))
+            self.kafka.append(target.data, (encode_envelope(envelope), writer, b"%d alone of %s" % (counter, writer)))
 
     def _appended(self, log: Log, record: Record) -> None:
         place = self._journals.get(log.name)
