@@ -107,6 +107,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     line = ProgressLine(1 + ROUNDS * len(MODES))
+    live = 0
     seconds: dict[str, list[float]] = {mode: [] for mode in MODES}
     with line.shown(), servers(redis=False) as (bootstrap, _):
         place = Place(bootstrap, "", f"failover{os.urandom(4).hex()}")
