@@ -39,6 +39,7 @@ from .catalog import Catalog, Object, differences, kind_of
 from .dialog import Dialog
 from .forks import closed_in_children
 from .kafka import Kafka
+from .mailboxes import Mailboxes
 from .owning import Owning
 from .reader import Reader
 from .sending import Sender
@@ -76,6 +77,7 @@ class Broker:
         self._lock = threading.Lock()
         self._sender: Sender | None = None
         self._readers: list[Reader] = []
+        self._mailboxes = Mailboxes(self._kafka, self.catalog, lambda: self._readers)
         self._closed = False
         closed_in_children(self)
 
@@ -230,7 +232,7 @@ class Broker:
             key,
         )
         sender = self._open_sender()
-        dialog = Dialog(sender, sender.begin(conversation, begin), catalog)
+        dialog = Dialog(sender, sender.begin(conversation, begin), catalog, self._mailboxes)
         known = dialog.begin
         if (known.from_service, known.to_service, known.contract) != (from_service, to_service, contract):
             raise BadInput(
@@ -313,11 +315,13 @@ class Broker:
                 exits.callback(self._sender.close)
             for reader in self._readers:
                 exits.callback(reader.close)
+            exits.callback(self._mailboxes.close)
 
     def forked(self) -> None:
         """In a forked child: closed, see `bridge.forks`."""
         self._closed = True
         self._lock = threading.Lock()
+        self._mailboxes.forked()
         for reader in self._readers:
             reader.forked()
         if self._sender is not None:

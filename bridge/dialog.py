@@ -16,17 +16,19 @@ from .sending import Sender
 
 if TYPE_CHECKING:
     from .catalog import Catalog
+    from .mailboxes import BouncedMessage, Mailboxes
 
 
 class Dialog:
     """A conversation that this process began. Thread-safe; messages of several threads get numbers in call order."""
 
-    __slots__ = ("_catalog", "_sender", "_staged")
+    __slots__ = ("_catalog", "_mailboxes", "_sender", "_staged")
 
-    def __init__(self, sender: Sender, staged: SessionDialog, catalog: Catalog) -> None:
+    def __init__(self, sender: Sender, staged: SessionDialog, catalog: Catalog, mailboxes: Mailboxes) -> None:
         self._sender = sender
         self._staged = staged
         self._catalog = catalog
+        self._mailboxes = mailboxes
 
     @property
     def id(self) -> UUID:
@@ -41,6 +43,7 @@ class Dialog:
     def send(self, message_type: str = DEFAULT, body: bytes = b"") -> int:
         """Send a message; returns its sequence number at once. `flush` waits until Kafka has it.
 
+        The number is -1 when messages were redirected to this dialog: nobody here knows how many came before.
         Raises MessageTypeNotFound, NotInContract or WrongDirection for the type, BodyTooLarge for the size,
         ConversationEnded after an end, QueueFull when Kafka takes nothing for a while; nothing was written then.
         Behaviours 44 to 52.
@@ -63,6 +66,16 @@ class Dialog:
         Raises OutcomeUnknown when Kafka stays silent for `timeout_s` (without it: the setting `send_timeout_s`).
         """
         self._sender.flush(timeout_s, self._staged)
+
+    @checked
+    def bounced(self, timeout: float = 0.0) -> list[BouncedMessage]:
+        """Messages of this dialog that were not received and came back, in the order in which they came back.
+
+        They wait at the dialog's home until they are confirmed or redirected. With `timeout` (seconds) it waits for
+        the first one. Also those of a session before this one on the same conversation, when that was closed.
+        Raises KafkaUnavailable when home cannot be asked.
+        """
+        return self._mailboxes.bounced(self._sender, self._staged, timeout)
 
     def end(self, *, error: int = 0, description: str = "") -> None:
         """End this side: the peer gets EndDialog after everything that was sent, or an Error at once (105, 111, 113).

@@ -133,9 +133,13 @@ class Sender:
 
     def end(self, dialog: SessionDialog, error_body: bytes = b"") -> None:
         """End a dialog; its home tells the peer when everything that was sent before counts."""
+        self.decide(lambda session: session.end(dialog, error_body))
+
+    def decide(self, call: Callable[[Session], list[Hand]]) -> None:
+        """Let the session do what is seldom done, and hand over what comes of it."""
         with self._lock:
             self._check_open()
-            self._hand(self.session.end(dialog, error_body))
+            self._hand(call(self.session))
 
     def ended_by_peer(self, conversation: bytes) -> None:
         """News from the dialog's home: sends are refused from now on."""
@@ -239,7 +243,7 @@ class Sender:
             with self._lock:
                 self._check_open()
                 if self._has_room(dialog):
-                    sequence = dialog.sent + len(dialog.held)
+                    sequence = dialog.next_sequence
                     self._hand(self.session.send(dialog, message_type, body))
                     return sequence
             if not self._serve_until(lambda: self._has_room(dialog), deadline - time.monotonic()):
@@ -299,7 +303,10 @@ class Sender:
         deadline = time.monotonic() + timeout_s
         self._waiters += 1
         try:
-            while not (self._closed or self._see(reached)):
+            while not self._closed:
+                with self._lock:
+                    if reached():
+                        return True
                 if time.monotonic() > deadline:
                     return False
                 if not self._serve(POLL_S):
@@ -308,10 +315,6 @@ class Sender:
         finally:
             self._waiters -= 1
         return True
-
-    def _see(self, reached: Callable[[], bool]) -> bool:
-        with self._lock:
-            return reached()
 
     def _serve(self, wait_s: float) -> bool:
         """Take the client's events and act on them; False when another thread is at it."""
