@@ -12,11 +12,11 @@ from konverse.schemas.records import Begin, Role
 from konverse.schemas.system_messages import check_error, error_body
 
 from .arguments import checked
+from .mailboxes import BouncedMessage, Mailboxes
 from .sending import Sender
 
 if TYPE_CHECKING:
     from .catalog import Catalog
-    from .mailboxes import BouncedMessage, Mailboxes
 
 
 class Dialog:
