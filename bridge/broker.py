@@ -37,6 +37,7 @@ from .catalog import Catalog, Object, differences, kind_of
 from .dialog import Dialog
 from .forks import closed_in_children
 from .kafka import Kafka
+from .mailboxes import Mailboxes
 from .owning import Owning
 from .reader import Reader
 from .sending import Sender
@@ -77,6 +78,7 @@ class Broker:
         self._sender: Sender | None = None
         self._transmission: Transmission | None = None
         self._readers: list[Reader] = []
+        self._mailboxes = Mailboxes(self._kafka, self.catalog, lambda: self._readers)
         self._closed = False
         closed_in_children(self)
 
@@ -200,7 +202,8 @@ class Broker:
         wanted = Wanted(from_service, to_service, contract, related_to, key, conversation_id)
         sender = self._open_sender()
         conversation, begin = begin_block(self.catalog, self._owned, wanted)
-        return check_same(Dialog(sender, sender.begin(conversation, begin), self.catalog), wanted)
+        dialog = Dialog(sender, sender.begin(conversation, begin), self.catalog, self._mailboxes)
+        return check_same(dialog, wanted)
 
     @checked
     def transaction(self) -> ClientTransaction:
@@ -215,7 +218,7 @@ class Broker:
             if self._transmission is None:
                 queue = ensure_queue(self._kafka, self.settings.instance)
                 self._transmission = Transmission(self._kafka, queue, sender, own=self.settings.transmit)
-        return ClientTransaction(sender, self.catalog, partial(begin_block, self.catalog, self._owned))
+        return ClientTransaction(sender, self.catalog, self._mailboxes, partial(begin_block, self.catalog, self._owned))
 
     def transmission_queue(self) -> Queue | None:
         """The transmission queue of the instance; None before anybody has needed it."""
@@ -311,11 +314,13 @@ class Broker:
                 exits.callback(self._transmission.settle)
             for reader in self._readers:
                 exits.callback(reader.close)
+            exits.callback(self._mailboxes.close)
 
     def forked(self) -> None:
         """In a forked child: closed, see `bridge.forks`."""
         self._closed = True
         self._lock = threading.Lock()
+        self._mailboxes.forked()
         for reader in self._readers:
             reader.forked()
         if self._sender is not None:

@@ -12,6 +12,7 @@ from konverse.schemas.records import Begin, Role
 from konverse.schemas.system_messages import check_error, error_body
 
 from .arguments import checked
+from .mailboxes import BouncedMessage, Mailboxes
 from .sending import Sender
 
 if TYPE_CHECKING:
@@ -21,12 +22,13 @@ if TYPE_CHECKING:
 class Dialog:
     """A conversation that this process began. Thread-safe; messages of several threads get numbers in call order."""
 
-    __slots__ = ("_catalog", "_sender", "_staged")
+    __slots__ = ("_catalog", "_mailboxes", "_sender", "_staged")
 
-    def __init__(self, sender: Sender, staged: SessionDialog, catalog: Catalog) -> None:
+    def __init__(self, sender: Sender, staged: SessionDialog, catalog: Catalog, mailboxes: Mailboxes) -> None:
         self._sender = sender
         self._staged = staged
         self._catalog = catalog
+        self._mailboxes = mailboxes
 
     @property
     def id(self) -> UUID:
@@ -46,6 +48,7 @@ class Dialog:
     def send(self, message_type: str = DEFAULT, body: bytes = b"") -> int:
         """Send a message; returns its sequence number at once. `flush` waits until Kafka has it.
 
+        The number is -1 when messages were redirected to this dialog: nobody here knows how many came before.
         Raises MessageTypeNotFound, NotInContract or WrongDirection for the type, BodyTooLarge for the size,
         ConversationEnded after an end, QueueFull when Kafka takes nothing for a while; nothing was written then.
         Behaviours 44 to 52.
@@ -78,6 +81,15 @@ class Dialog:
         """
         session, staged = self._sender.session, self._staged
         self._sender.decide_with_care(staged, lambda: session.finish(staged))
+
+    def bounced(self, timeout: float = 0.0) -> list[BouncedMessage]:
+        """Messages of this dialog that were not received and came back, in the order in which they came back.
+
+        They wait at the dialog's home until they are confirmed or redirected. With `timeout` (seconds) it waits for
+        the first one. Also those of a session before this one on the same conversation, when that was closed.
+        Raises KafkaUnavailable when home cannot be asked.
+        """
+        return self._mailboxes.bounced(self._sender, self._staged, timeout)
 
     def end(self, *, error: int = 0, description: str = "") -> None:
         """End this side: the peer gets EndDialog after everything that was sent, or an Error at once (105, 111, 113).

@@ -130,17 +130,19 @@ class Sender:
 
     def end(self, dialog: SessionDialog, error_body: bytes = b"") -> None:
         """End a dialog; its home tells the peer when everything that was sent before counts."""
-        self.decide(lambda: self.session.end(dialog, error_body))
+        self.decide(lambda session: session.end(dialog, error_body))
 
-    def decide(self, call: Callable[[], list[Hand]]) -> None:
-        """Let the session decide something and hand over what follows; BrokerClosed when that is not possible."""
+    def decide(self, call: Callable[[Session], list[Hand]]) -> None:
+        """Let the session do what is seldom done, and hand over what comes of it."""
         with self._lock:
             self._check_open()
-            self._hand(call())
+            self._hand(call(self.session))
 
     def wait_for(self, reached: Callable[[], bool], timeout_s: float) -> bool:
         """Serve the client until something is so; False when that takes too long."""
-        return self._serve_until(reached, timeout_s) and self._see(reached)
+        served = self._serve_until(reached, timeout_s)
+        with self._lock:
+            return served and reached()
 
     def ended_by_peer(self, conversation: bytes) -> None:
         """News from the dialog's home: sends are refused from now on."""
@@ -231,7 +233,7 @@ class Sender:
         numbers: list[int] = []
 
         def send() -> list[Hand]:
-            numbers.append(dialog.sent + len(dialog.held))
+            numbers.append(dialog.next_sequence)
             return self.session.send(dialog, message_type, body)
 
         self.decide_with_care(dialog, send)
@@ -302,7 +304,10 @@ class Sender:
         deadline = time.monotonic() + timeout_s
         self._waiters += 1
         try:
-            while not (self._closed or self._see(reached)):
+            while not self._closed:
+                with self._lock:
+                    if reached():
+                        return True
                 if time.monotonic() > deadline:
                     return False
                 if not self._serve(POLL_S):
@@ -311,10 +316,6 @@ class Sender:
         finally:
             self._waiters -= 1
         return True
-
-    def _see(self, reached: Callable[[], bool]) -> bool:
-        with self._lock:
-            return reached()
 
     def _serve(self, wait_s: float) -> bool:
         """Take the client's events and act on them; False when another thread is at it."""

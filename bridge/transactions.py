@@ -15,6 +15,7 @@ from konverse.schemas.system_messages import check_error, error_body
 from .beginning import Wanted, check_same
 from .catalog import Catalog
 from .dialog import Dialog, as_bytes, check_type
+from .mailboxes import Mailboxes
 from .sending import Sender
 
 if TYPE_CHECKING:
@@ -33,9 +34,10 @@ class ClientTransaction:
     sent directly inside the block comes before them. One thread uses a transaction.
     """
 
-    def __init__(self, sender: Sender, catalog: Catalog, begin_block: BeginBlock) -> None:
+    def __init__(self, sender: Sender, catalog: Catalog, mailboxes: Mailboxes, begin_block: BeginBlock) -> None:
         self._sender = sender
         self._catalog = catalog
+        self._mailboxes = mailboxes
         self._begin_block = begin_block
         self._transaction = Transaction(sender.session)
         self._entered = False
@@ -54,7 +56,7 @@ class ClientTransaction:
         self._check_entered()
         wanted = Wanted(from_service, to_service, contract, related_to, key, conversation_id)
         staged = self._transaction.begin(*self._begin_block(wanted))
-        return check_same(Dialog(self._sender, staged, self._catalog), wanted)
+        return check_same(Dialog(self._sender, staged, self._catalog, self._mailboxes), wanted)
 
     def send(self, dialog: Dialog, message_type: str = DEFAULT, body: bytes = b"") -> None:
         """Send on a dialog that this process began.

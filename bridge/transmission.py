@@ -147,7 +147,7 @@ class Transmission:
                     continue
                 try:
                     state = following.catch_up()
-                    self._sender.decide(lambda state=state: session.transmitted(state))  # type: ignore[misc]
+                    self._sender.decide(lambda session, state=state: session.transmitted(state))  # type: ignore[misc]
                 except KafkaUnavailable:
                     log.warning("the journal of the transmission queue cannot be read; trying again")
                 except BrokerClosed:

@@ -188,9 +188,10 @@ class Session:
                 dialog.redirects.arrived(dialog, self.writer, home)
         return self._release()
 
-    def homes(self) -> list[Address]:
-        """The homes from which news is awaited."""
-        return list(dict.fromkeys(dialog.begin.home for dialog in self._redirecting.values()))
+    @property
+    def redirecting(self) -> list[SessionDialog]:
+        """Dialogs for which news of their homes is awaited."""
+        return list(self._redirecting.values())
 
     def ended_by_peer(self, conversation: bytes) -> None:
         """News from home: the peer ended, so sends are refused early. END is still to be called."""

@@ -102,8 +102,8 @@ class Mailboxes:
     def hear(self) -> None:
         """What a follower of the homes, or an owner in this process, says of redirected messages."""
         process = self._process
-        address = process.world.choices.pick(process.session.homes())
-        process._hand(process.session.home_says(self._state(self._place(address))))
+        dialog = process.world.choices.pick(process.session.redirecting)
+        process._hand(process.session.home_says(self._state(self._place(dialog.begin.home))))
 
     def inherit(self, other: SessionProcess) -> None:
         """Take over from a session that is dead or seems to be: first of all its writer is closed everywhere."""

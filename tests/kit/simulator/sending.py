@@ -116,7 +116,7 @@ class SessionProcess:
             patient = swarm.looking and not self.world.choices.chance(LEAVING)
             if not (self.dialogs_left or sending or patient) and self.session.may_close:
                 actions.append(self._close)
-            if self.session.homes():
+            if self.session.redirecting:
                 actions.append(self.mailboxes.hear)
             if self.world.choices.chance(swarm.looking):
                 actions.append(self._look)
@@ -303,7 +303,7 @@ class SessionProcess:
         """Without faults: go on for a while, then finish what was begun, and close."""
         for _ in range(LIVELY_STEPS if self.world.lively else 0):
             self.step()
-        if self.session.homes():
+        if self.session.redirecting:
             self.mailboxes.hear()
         for _ in range(CALM_STEPS_MAX):
             self._transacting.hear()

@@ -14,6 +14,8 @@ from konverse.bridge.verifier.shown import Shown, compare_view
 from konverse.bridge.verifier.starting import CODES
 from konverse.dialog.states import State
 from konverse.schemas.journal import Claim, encode_claim
+from konverse.schemas.records import Bounce, BounceReason, Kind
+from tests.kit.builders import Scribe, identifier
 from tests.kit.damages import DAMAGES, History, Logs
 from tests.kit.simulator.checks import check
 from tests.kit.simulator.choices import Choices
@@ -66,6 +68,47 @@ def test_a_history_that_breaks_the_promise_is_refuted(what: str) -> None:
         if tried == 5:
             return
     assert tried, "no run had what this changes"
+
+
+def _ingested(logs: Logs) -> int:
+    return judge(logs.place, logs.journal, logs.data, ()).fold.ingested_to
+
+
+def _forge(logs: History) -> bool:
+    """A stranger's BOUNCE of a message that was received, in the place of a record that came twice."""
+    for home in logs:
+        seen: set[bytes | None] = set()
+        for at, record in enumerate(home.data):
+            if record.header not in seen or record.offset >= _ingested(home):
+                seen.add(record.header)
+                continue
+            received = next(
+                (
+                    (heard, each.place.address)
+                    for each in logs
+                    for side in judge(each.place, each.journal, each.data, ()).fold.sides
+                    for heard in side.heard
+                    if heard.kind is Kind.MESSAGE
+                ),
+                None,
+            )
+            if received is None:
+                return False
+            detail = Bounce(received[0].writer, received[0].counter, received[1], BounceReason.ENDED)
+            header = Scribe("a stranger").bounce(home.place.address, identifier("c"), detail)
+            home.data[at] = record._replace(header=header)
+            return True
+    return False
+
+
+def test_a_message_that_was_received_and_came_back_is_refuted() -> None:
+    tried = 0
+    for seed in SEEDS[:12]:
+        logs = history(seed)
+        if _forge(logs):
+            tried += 1
+            assert "I6" in {finding.rule for finding in findings(logs)}, seed
+    assert tried
 
 
 # --------------------------------------------------------------------------------------------------- what is harmless

@@ -77,7 +77,7 @@ def test_what_is_sent_behind_a_redirect_waits_until_home_says_that_it_arrived(se
     session.redirect(dialog, BOUNCE)
     assert session.send(dialog, "order", b"1") == []
     assert session.drained() == []
-    assert session.homes() == [HOME]
+    assert session.redirecting == [dialog]
     assert session.home_says(home.state) == [], "home has not heard it"
     stream = home.state.stream_to(TARGET)
     stream.push(Run(b"p" * 39, b"k", 0, b"s", [b"the redirected one"]))
@@ -87,7 +87,7 @@ def test_what_is_sent_behind_a_redirect_waits_until_home_says_that_it_arrived(se
     assert bodies(hands) == [b"1"]
     (envelope,) = envelopes(hands)[TARGET]
     assert (envelope.kind, envelope.sequence, envelope.suffix.home) == (Kind.MESSAGE, NO_SEQUENCE, HOME)
-    assert session.homes() == []
+    assert session.redirecting == []
 
 
 def test_the_numbers_of_one_fold_are_not_compared_with_those_of_another(session: Session, home: Side) -> None:
@@ -135,7 +135,7 @@ def test_messages_and_redirects_leave_in_the_order_of_the_calls(session: Session
     assert not session.idle
     session.drained()
     assert session.idle, "Kafka has it all"
-    assert session.homes() == [HOME], "what is sent now still waits for home"
+    assert session.redirecting == [dialog], "what is sent now still waits for home"
 
 
 def test_end_leaves_behind_what_is_held(session: Session, home: Side) -> None:
