@@ -102,13 +102,13 @@ class Verification:
             place = place._replace(journal_start=0, data_start=0, start=start)
         journal = self._read(extent.journal, place.partition, journal_from, extent.journal_end, progress)
         data = self._read(place.topic, place.partition, data_from, place.data_end, progress)
-        shortened = [shortened(record) for record in data]
+        data = [shortened(record) for record in data]
         shown = views.get((place.topic, place.partition))
         if shown is not None and shown.journal_offset < journal_from - 1:
             shown = None  # it shows how things stood before
         if shown is not None:
             place = place._replace(shown_at=shown.journal_offset)
-        verdict = judge(place, journal, shortened, owners, digest)
+        verdict = judge(place, journal, data, owners, digest)
         if shown is not None:
             verdict.findings += compare_view(verdict, shown)
         return verdict

@@ -16,6 +16,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from konverse.bridge.broker import Broker
+from konverse.bridge.dialog import Dialog
 from konverse.schemas.catalog import END_DIALOG, Queue
 from konverse.schemas.errors import ConversationEnded, InvalidState
 from konverse.schemas.identifiers import transmission_topic
@@ -135,13 +136,14 @@ def test_a_block_that_an_exception_leaves_has_sent_nothing(servers: Servers, dat
     with connected(servers.bootstrap, database, instance=instance) as broker:
         open_shop(broker)
         dialog = begin(broker)
+        others: list[Dialog] = []
         with pytest.raises(ZeroDivisionError), broker.transaction() as t:  # noqa: PT012  # the block is what is tested
             t.send(dialog, ORDER, b"never")
-            other = t.begin(SHOP_SERVICE, ORDER_SERVICE, ORDERING)
-            t.send(other, ORDER, b"never")
+            others.append(t.begin(SHOP_SERVICE, ORDER_SERVICE, ORDERING))
+            t.send(others[0], ORDER, b"never")
             raise ZeroDivisionError
         with pytest.raises(ConversationEnded):
-            other.send(ORDER, b"never")
+            others[0].send(ORDER, b"never")
         with pytest.raises(InvalidState, match="over"):
             t.send(dialog, ORDER, b"never")
         dialog.send(ORDER, b"once")
