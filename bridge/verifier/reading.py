@@ -101,8 +101,8 @@ class Verification:
             journal_from, data_from = start.end.offset + 1, start.end.ingest_to
             place = place._replace(journal_start=0, data_start=0, start=start)
         journal = self._read(extent.journal, place.partition, journal_from, extent.journal_end, progress)
-        data = self._read(place.topic, place.partition, data_from, place.data_end, progress)
-        data = [shortened(record) for record in data]
+        records = self._read(place.topic, place.partition, data_from, place.data_end, progress)
+        data = [shortened(record) for record in records]
         shown = views.get((place.topic, place.partition))
         if shown is not None and shown.journal_offset < journal_from - 1:
             shown = None  # it shows how things stood before
