@@ -110,7 +110,7 @@ class Chaotic:
                 return
             serving = threading.Thread(target=self._guarded, args=(self._serve, broker, "Shop", self._hear))
             serving.start()
-            self._send(broker)
+            self._guarded(self._send, broker)
             serving.join()
 
     @property
