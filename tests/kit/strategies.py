@@ -13,7 +13,7 @@ from konverse.schemas.catalog import CatalogObject, Change, Contract, MessageTyp
 from konverse.schemas.identifiers import Address
 from konverse.schemas.journal import Claim, Commit, EndOperation, Operations, Part
 from konverse.schemas.limits import COMMIT_PARTS_MAX
-from konverse.schemas.operations import Prune, Rare
+from konverse.schemas.operations import Attempt, Prune, Rare, Resume, Skip, Suspend, Try
 from konverse.schemas.records import (
     Begin,
     Bounce,
@@ -137,7 +137,14 @@ parts: Final = st.integers(1, COMMIT_PARTS_MAX).flatmap(
 )
 
 
-rare: Final[st.SearchStrategy[Rare]] = st.one_of(st.builds(Prune, counters))
+rare: Final[st.SearchStrategy[Rare]] = st.one_of(
+    st.builds(Prune, counters),
+    st.builds(Attempt, st.lists(counters, max_size=3)),
+    st.builds(Try, st.lists(counters, max_size=3)),
+    st.builds(Suspend, counters),
+    st.builds(Resume, counters),
+    st.builds(Skip, counters),
+)
 
 
 @st.composite

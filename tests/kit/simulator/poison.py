@@ -39,7 +39,7 @@ KILLS_MAX: Final = 9
 KILLS_IN_VAIN_MAX: Final = 3
 """An owner that is lost for another reason lets the search begin anew."""
 
-ORDERS: Final = 50
+ORDERS: Final = 20
 """Per thousand: how often an operator acts who could."""
 
 Key = tuple[Place, int, bytes]
@@ -68,6 +68,7 @@ class Poisons:
         self.mended = False
         """The handlers can deal with everything now."""
         self._world = world
+        self._restarted = False
         self._curses: dict[str, Curse] = {}
         self._killers: dict[tuple[Place, int], None] = {}
         """Place and offset of each message that has killed its owner."""
@@ -185,9 +186,15 @@ class Poisons:
 
     def mend(self) -> bool:
         """Everything else has drained: handlers are mended, operators see to what is suspended. False: nothing is."""
+        processes = self._world.owners
+        if not self._restarted and any(process.owner is not None and suspended(process.owner) for process in processes):
+            self._restarted = True
+            for process in processes:
+                process.crash()  # what is suspended stays so
+            return True
         self.mended = True
         busy = False
-        for process in self._world.owners:
+        for process in processes:
             owner = process.owner
             assert owner is not None
             for endpoint in suspended(owner):
