@@ -133,6 +133,9 @@ class Poisons:
                 endpoint = place.shadow.state.table[operation.endpoint]
                 assert endpoint is not None
                 self._judge(place, endpoint)
+            elif isinstance(operation, Try) and operation.endpoints:
+                place.follow(offset)
+                _are_few(place, place.shadow.state)
             elif operation == Try([]):
                 self._world.sometimes.happened("care ended")
                 owners = [process.owner for process in self._world.owners if process.owner is not None]
@@ -222,6 +225,20 @@ def suspended(owner: Owner) -> list[Endpoint]:
         if endpoint is not None and endpoint.suspended and not any(endpoint in other.members for other in found):
             found.append(endpoint)
     return found
+
+
+def _are_few(place: Place, state: Partition) -> None:
+    """Of a TRY: suspects are tried few at a time, then alone."""
+    attempts, table = state.attempts, state.table
+    suspects = [one for index in attempts.suspects if (one := table[index]) is not None and (one.queue or one.error)]
+    tried = _groups([one for index in attempts.trying if (one := table[index]) is not None])
+    most = vars(konverse.dialog.trial)["TRY_SUSPECTS_MAX"]
+    if suspects and tried > (most if _groups(suspects) > most else 1):
+        raise SimulationFailure(f"attempts: {place.name}: {tried} of {_groups(suspects)} suspects are tried at once")
+
+
+def _groups(endpoints: list[Endpoint]) -> int:
+    return sum(not any(one in other.members for other in endpoints[:at]) for at, one in enumerate(endpoints))
 
 
 def takes(place: Place, owner: Owner, transaction: Transaction) -> None:
