@@ -39,7 +39,7 @@ KILLS_MAX: Final = 9
 KILLS_IN_VAIN_MAX: Final = 3
 """An owner that is lost for another reason lets the search begin anew."""
 
-ORDERS: Final = 50
+ORDERS: Final = 20
 """Per thousand: how often an operator acts who could."""
 
 Key = tuple[Place, int, bytes]
@@ -68,6 +68,7 @@ class Poisons:
         self.mended = False
         """The handlers can deal with everything now."""
         self._world = world
+        self._restarted = False
         self._curses: dict[str, Curse] = {}
         self._killers: dict[tuple[Place, int], None] = {}
         """Place and offset of each message that has killed its owner."""
@@ -132,6 +133,9 @@ class Poisons:
                 endpoint = place.shadow.state.table[operation.endpoint]
                 assert endpoint is not None
                 self._judge(place, endpoint)
+            elif isinstance(operation, Try) and operation.endpoints:
+                place.follow(offset)
+                _are_few(place, place.shadow.state)
             elif operation == Try([]):
                 self._world.sometimes.happened("care ended")
                 owners = [process.owner for process in self._world.owners if process.owner is not None]
@@ -185,9 +189,15 @@ class Poisons:
 
     def mend(self) -> bool:
         """Everything else has drained: handlers are mended, operators see to what is suspended. False: nothing is."""
+        processes = self._world.owners
+        if not self._restarted and any(process.owner is not None and suspended(process.owner) for process in processes):
+            self._restarted = True
+            for process in processes:
+                process.crash()  # what is suspended stays so
+            return True
         self.mended = True
         busy = False
-        for process in self._world.owners:
+        for process in processes:
             owner = process.owner
             assert owner is not None
             for endpoint in suspended(owner):
@@ -215,6 +225,20 @@ def suspended(owner: Owner) -> list[Endpoint]:
         if endpoint is not None and endpoint.suspended and not any(endpoint in other.members for other in found):
             found.append(endpoint)
     return found
+
+
+def _are_few(place: Place, state: Partition) -> None:
+    """Of a TRY: suspects are tried few at a time, then alone."""
+    attempts, table = state.attempts, state.table
+    suspects = [one for index in attempts.suspects if (one := table[index]) is not None and (one.queue or one.error)]
+    tried = _groups([one for index in attempts.trying if (one := table[index]) is not None])
+    most = vars(konverse.dialog.trial)["TRY_SUSPECTS_MAX"]
+    if suspects and tried > (most if _groups(suspects) > most else 1):
+        raise SimulationFailure(f"attempts: {place.name}: {tried} of {_groups(suspects)} suspects are tried at once")
+
+
+def _groups(endpoints: list[Endpoint]) -> int:
+    return sum(not any(one in other.members for other in endpoints[:at]) for at, one in enumerate(endpoints))
 
 
 def takes(place: Place, owner: Owner, transaction: Transaction) -> None:
