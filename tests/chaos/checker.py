@@ -46,6 +46,7 @@ ANOMALIES: Final = {
 BY_RULE: Final = {
     "I3": DIVERGENCE,
     "I5": REORDER,
+    "I6": DUPLICATE,
     "I7": DUPLICATE,
     "I8": PHANTOM,
     "I9": AFTER_END,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -135,6 +137,19 @@ def test_a_message_stays_when_the_new_dialog_has_ended_meanwhile(servers: Server
             again.redirect(last)
             until(lambda: sum(owner.fold.state.unread for owner in orders.owners), "the message is at its target")
         assert bodies(shop) == [b"late"]
+
+
+def test_the_redirects_of_the_readme_work(servers: Servers, database: str) -> None:
+    text = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+    (block,) = [found for found in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "dialog.bounced(" in found]
+    with over(servers, database) as (shop, session, dialog):
+        dialog.send(ORDER, b"late")
+        dialog.flush()
+        with shop.reader("Shop") as home, shop.reader("Orders") as orders, pumped(home, orders):
+            until(lambda: home.owners and len(home.owners[0].fold.state.mailbox.entries), "the message is back")
+            exec(compile(dedent(block), "README.md", "exec"), {"broker": session, "dialog": dialog})
+            until(lambda: sum(owner.fold.state.unread for owner in orders.owners) == 2, "both are at their target")
+        assert bodies(shop) == [b"late", b"ahead of this they arrive, once and in order"]
 
 
 def test_a_redirect_that_cannot_be_is_refused(servers: Servers, database: str) -> None:
