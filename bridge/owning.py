@@ -198,7 +198,8 @@ class Owning:
     def busy(self) -> bool:
         """Something is on its way: a commit, outputs, or acknowledgements that the journal does not say yet."""
         return any(
-            owner.committing or not owner.emitter.idle or owner.emitter.acknowledged() for owner in self.owners.values()
+            owner.committing or not owner.emitter.idle or owner.emitter.acknowledged() or owner.trial.due
+            for owner in self.owners.values()
         )
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from confluent_kafka import Message
 
@@ -27,12 +27,15 @@ from .collector import freeze_once, without_collector
 from .handling import Handling
 from .health import SILENT_S
 from .kafka import FETCH_RECORDS, Kafka, LogTruncated, check_event
+from .operating import Operating
 from .owning import Owning
 from .settings import ReaderOptions
 from .share import Share
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+    from konverse.dialog.partition import Partition
 
 log: Final = logging.getLogger("konverse.reader")
 
@@ -43,7 +46,7 @@ ADVANCE_EVERY_S: Final = 0.005
 """Slow handlers must not keep commits, acknowledgements and the consumer group waiting."""
 
 AGAIN_S: Final = 0.05
-"""A group whose transaction was rolled back, or left as it was, is handed out again after this long."""
+"""A group whose transaction did nothing is handed out again after this long."""
 
 PLENTY_RECORDS: Final = 4 * FETCH_RECORDS
 """So many unread messages are worked off before more are fetched."""
@@ -52,7 +55,7 @@ SETTLE_S: Final = 30.0
 CLOSE_S: Final = 10.0
 
 
-class Reader:
+class Reader(Operating):
     """Iterate over it for transactions; use it as a context manager, or close it."""
 
     def __init__(self, kafka: Kafka, owning: Owning, options: ReaderOptions, on_ended: Callable[[bytes], None]) -> None:
@@ -106,7 +109,7 @@ class Reader:
             if transaction is not None:
                 return transaction
             timeout = self.options.timeout
-            if self._advance() or self._again or not idle_since:
+            if self._advance() or self._expecting or not idle_since:
                 idle_since = time.monotonic()
             elif timeout is not None and time.monotonic() - max(idle_since, self._share.joined_at) >= timeout:
                 if self._settled():
@@ -118,7 +121,8 @@ class Reader:
         """Call `handler` for every transaction from so many threads until the reader ends, like an activated procedure.
 
         A handler that raises rolls its transaction back and stops nothing: the exception is logged with the ids of its
-        messages, at once and every 30 s while they fail again, and they come again after the others. Only what is no
+        messages, and they come again after the others. After five attempts in a row its conversation group is
+        suspended, which is logged too; `resume`, `skip` or `end` it. Only what is no
         `Exception` (KeyboardInterrupt, SystemExit) ends the other threads after their handlers and is raised here, and
         so is what iterating over the reader raises.
         """
@@ -169,6 +173,11 @@ class Reader:
                 "what was not committed is received again by whoever has it now"
             )
 
+    @property
+    def _expecting(self) -> bool:
+        """Some group is handed out again soon."""
+        return bool(self._again) or any(owner.trial.resting for owner in self.owners)
+
     def _settled(self) -> bool:
         """Whether everything that was finished counts and nothing is left to be received again here."""
         try:
@@ -199,6 +208,16 @@ class Reader:
         """The owners of these partitions, for tools that look inside."""
         with self._lock:
             return list(self._owning.owners.values())
+
+    def ask(self, partition: int, question: Callable[[Partition], Any]) -> Any:
+        """What the state of a partition answers, for tools that look inside; None when the partition is not ours."""
+        with self._lock:
+            owner = self._owning.owners.get(partition)
+            return question(owner.fold.state) if owner is not None and owner.phase is LEADING else None
+
+    def keep_up(self) -> None:
+        """Commit and fetch without waiting, for a thread of the application that waits for something else."""
+        self._advance(keep_up=True)
 
     @checked
     def wait_for_partitions(self, count: int, timeout_s: float = 30.0) -> None:
@@ -259,7 +278,7 @@ class Reader:
                 if owner.committing:
                     continue
                 self._owning.commit(owner)
-            if not staging.state.ready:
+            if not staging.ready:
                 continue
             transaction = owner.take()
             if transaction is not None:
@@ -276,9 +295,11 @@ class Reader:
     def _done(self, owner: Owner, transaction: Transaction, commit: bool) -> None:  # noqa: FBT001  # a callback's shape
         with self._returned:
             if owner.phase is LEADING:
-                if commit and not transaction.idle:
+                if not commit:
+                    owner.trial.fail(transaction)
+                elif not transaction.idle:
                     owner.finish(transaction)
-                else:  # the others come first: a group that fails again and again must not hold them up
+                else:  # the others come first
                     self._again.append((time.monotonic() + AGAIN_S, owner, transaction))
             if self._others_wait:
                 self._returned.notify()
@@ -334,12 +355,13 @@ class Reader:
 
         Else more is not fetched before a commit is done: what waits long leaves the caches.
         """
-        states = [owner.fold.state for owner in self._owning.owners.values()]
-        return not all(state.ready for state in states) or sum(state.unread for state in states) < PLENTY_RECORDS
+        owners = self._owning.owners.values()
+        unread = sum(owner.trial.unread[0] for owner in owners)
+        return not all(owner.staging.ready for owner in owners) or unread < PLENTY_RECORDS
 
     def _ready_owners(self) -> bool:
         return any(
-            owner.fold.state.ready and not (owner.staging.full and owner.committing)
+            owner.staging.ready and not (owner.staging.full and owner.committing)
             for owner in self._owning.owners.values()
         )
 

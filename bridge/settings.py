@@ -54,6 +54,8 @@ class Settings(BaseSettings):
     """How long `send` waits for room before QueueFull, and `flush` for acknowledgements before OutcomeUnknown."""
     group_protocol: Literal["consumer", "classic"] = "consumer"
     """`consumer` is KIP-848 (Kafka 4.0 and newer), `classic` works everywhere."""
+    transmit: bool = True
+    """A process that makes transactions also delivers them; without it somebody runs `konverse transmit`."""
     client: dict[str, str] = Field(default_factory=dict)
     """Further librdkafka properties for every client (security.protocol, sasl.* …)."""
 

@@ -12,7 +12,7 @@ from uuid import UUID
 
 from konverse.schemas.envelope import encode_suffix, head
 from konverse.schemas.identifiers import Address
-from konverse.schemas.records import Kind, Role, Suffix
+from konverse.schemas.records import NO_SEQUENCE, Kind, Role, Suffix
 from konverse.schemas.token import Sent
 from konverse.schemas.varint import varint
 
@@ -26,7 +26,10 @@ class Outcome(NamedTuple):
     """What became of the messages that a token is about."""
 
     missing: dict[UUID, int]
-    """Conversation -> number of its first message that was not received, and never will be, nor any behind it."""
+    """Conversation -> number of its first message that was not received, and never will be, nor any behind it.
+
+    NO_SEQUENCE where messages were redirected to it, and its session did not number its own any more.
+    """
 
     @property
     def received(self) -> bool:
@@ -106,7 +109,11 @@ class Asking:
         """The answer, when everything is known."""
         if self.addresses:
             return None
-        return Outcome({UUID(bytes=t.sent.conversation): t.number for t in self._trails if t.number < t.end})
+        missing = [trail for trail in self._trails if trail.number < trail.end]
+        return Outcome({
+            UUID(bytes=t.sent.conversation): NO_SEQUENCE if t.sent.sequence == NO_SEQUENCE else t.number
+            for t in missing
+        })  # fmt: skip
 
 
 class _Trail:
@@ -139,7 +146,7 @@ class _Trail:
         """Something was received where held messages would stand, or behind: look how far their conversation came."""
         self.over = True
         endpoint = state.endpoint(Role.TARGET, self.sent.conversation)
-        if endpoint is None:
+        if endpoint is None or self.sent.sequence == NO_SEQUENCE:
             return True
         self.number = min(max(self.number, endpoint.received), self.end)
         return False

@@ -193,10 +193,10 @@ def skip(state: Partition, operation: Skip) -> None:
     if endpoint.error is not None:
         endpoint.error = None
     elif endpoint.queue:
-        state.unread -= 1
         state.unread_bytes -= bytes_of(endpoint.queue[:1])
         endpoint.queue = endpoint.queue[1:] or NOTHING
         endpoint.consumed += 1
+        state.unread -= 1
     _resume(state, endpoint)
 
 

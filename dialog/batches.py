@@ -76,10 +76,15 @@ class PendingRows:
 
     def veto(self, attempt: Attempt) -> Address:
         """The rows of an attempt are not to stay; returns who judges it."""
-        rows = self.attempts[attempt]
-        self.rows -= len(rows)
-        self.size_bytes -= sum(len(row.body or b"") for row in rows.values())
+        count, size = self.weight(attempt)
+        self.rows -= count
+        self.size_bytes -= size
         return self.live.pop(attempt)
+
+    def weight(self, attempt: Attempt) -> tuple[int, int]:
+        """How many rows of an attempt wait, and the bytes of their bodies."""
+        rows = self.attempts[attempt].values()
+        return len(rows), sum(len(row.body or b"") for row in rows)
 
     def drop(self, attempt: Attempt) -> dict[int, Row]:
         """The rows of an attempt wait no more; what they were."""

@@ -15,6 +15,7 @@ from .mailbox import Bounced
 from .outbox import Run
 from .partition import Partition
 from .states import SENDING, Event, State, next_state
+from .writers import is_behind
 
 
 def hear_bounce(state: Partition, _offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
@@ -62,7 +63,9 @@ def _send(state: Partition, endpoint: Endpoint, envelope: Envelope, bounced: Bou
     """The message into the outbox. It names the session that asks, to which it comes back once more if it has to."""
     state.touch(endpoint)
     begin = state.beginning.pop(endpoint.index, None)
-    if begin is None and envelope.flags & FIRST and endpoint.state is State.STARTED_OUTBOUND:
+    opener = state.writers.get(endpoint.opener)
+    opens = endpoint.opener == envelope.writer or (opener is not None and is_behind(state, opener, envelope.writer))
+    if begin is None and endpoint.state is State.STARTED_OUTBOUND and opens and envelope.flags & FIRST:
         begin = envelope.suffix.begin
     stream, conversation, flags = endpoint.stream, endpoint.conversation, 0
     suffix = Suffix(bounced.message_type, home=state.address, origin=envelope.writer)

@@ -47,6 +47,11 @@ class Emitter:
         self.paused: set[Address] = set()
         """Destinations that refused; the others go on."""
 
+    @property
+    def waiting(self) -> int:
+        """Outputs that their destinations do not have yet, as the journal says."""
+        return sum(stream.waiting for stream in self.streams.values())
+
     def limits(self) -> list[tuple[Window, int]]:
         """What the streams hold now, to be allowed when the commit that made it is known to count."""
         out = []

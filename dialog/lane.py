@@ -31,6 +31,11 @@ class Single(NamedTuple):
     sequence: int
     key: bytes
 
+    @property
+    def is_message(self) -> bool:
+        """Whether it is a message of the application."""
+        return self.prefix[0] == Kind.MESSAGE << 1
+
 
 class DialogState(Enum):
     """Where a session stands with a dialog that it began."""
@@ -311,10 +316,10 @@ def sent_of(lane: Lane) -> list[Sent]:
         if not isinstance(origin, Single):
             numbers[origin] = number = numbers.get(origin, origin.sent) - 1
             found.setdefault(origin.conversation, []).append((number, counter))
-        elif origin.sequence >= 0:
+        elif origin.is_message:
             found.setdefault(origin.prefix[CONVERSATION_AT:], []).append((origin.sequence, counter))
     return [
-        Sent(lane.writer, lane.address, conversation, records[-1][0], tuple(counter for _, counter in records[::-1]))
+        Sent(lane.writer, lane.address, conversation, min(records)[0], tuple(counter for _, counter in records[::-1]))
         for conversation, records in found.items()
     ]
 

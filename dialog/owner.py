@@ -14,9 +14,7 @@ effects, and between events take transactions and give them back.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
@@ -54,16 +52,17 @@ from .events import (
     Tick,
     ViewLost,
 )
+from .flight import Counters, Flight
 from .fold import Fold
 from .head import LogIdentity
+from .pending import overflowing
 from .recovery import Overtaken, Recovery
 from .snapshotting import Snapshotting
 from .staging import OwnerSettings, Staging
 from .transaction import Rule, Transaction
 from .trial import Trial
 from .upkeep import Upkeep
-from .view import Show, ViewFeed
-from .window import Window
+from .view import ViewFeed
 
 REFUSAL_PAUSE_MS: Final = 1_000
 """A destination that refused its outputs is tried again after this long."""
@@ -83,27 +82,6 @@ class Phase(Enum):
 
 LEADING: Final = Phase.LEADING
 """For what is asked of every transaction: looking the member up takes longer than comparing it."""
-
-
-@dataclass(slots=True)
-class _InFlight:
-    commit: Commit
-    data: bytes
-    records: int
-    """So many it has in the journal."""
-    limits: list[tuple[Window, int]]
-    show: Show | None
-
-
-@dataclass(slots=True)
-class Counters:
-    """What an owner did, for people and benchmarks."""
-
-    commits: int = 0
-    transactions: int = 0
-    journal_bytes: int = 0
-    commit_waits_ms: deque[float] = field(default_factory=lambda: deque(maxlen=10_000))
-    """How long the last commits waited for their acknowledgement; the driver keeps it."""
 
 
 class Owner:
@@ -128,7 +106,7 @@ class Owner:
         self.congested = False
         """The outbox is full: no group is handed out before some of it is acknowledged, in the journal too."""
         self._journal_end = 0
-        self._in_flight: _InFlight | None = None
+        self._in_flight: Flight | None = None
         self._journaled_to = 0
         self._waiting_since: int | None = None
         self._paused_since: int | None = None
@@ -193,7 +171,7 @@ class Owner:
         state = self.fold.state
         self.recovery.check_data()
         self.phase = Phase.LEADING
-        self.congested = self._outputs_waiting() >= OUTBOX_RECORDS_MAX
+        self.congested = self.emitter.waiting >= OUTBOX_RECORDS_MAX
         self._journaled_to = state.ingest_to
         self.trial.lead(self.recovery.data_end)
         for window, limit in self.emitter.limits():
@@ -227,19 +205,15 @@ class Owner:
     @property
     def has_room(self) -> bool:
         """Whether more data should be ingested: look-ahead and outbox are bounded (invariant I15)."""
-        state, trial = self.fold.state, self.trial
-        if self.congested or state.unread - trial.parked >= LOOK_AHEAD_RECORDS_MAX:
-            return False
-        return state.unread_bytes - trial.parked_bytes < LOOK_AHEAD_BYTES_MAX
-
-    def _outputs_waiting(self) -> int:
-        return sum(stream.waiting for stream in self.fold.state.streams.values())
+        unread, unread_bytes = self.trial.unread
+        full = unread >= LOOK_AHEAD_RECORDS_MAX or unread_bytes >= LOOK_AHEAD_BYTES_MAX
+        return not full and not self.congested
 
     def ingest(self, now_ms: int) -> int:
         """Ingest what was read, within the look-ahead; returns how many records."""
         if self.phase is not Phase.LEADING or not self.fold.data or not self.has_room or self.upkeep.late(now_ms):
             return 0
-        count = self.fold.ingest_some(LOOK_AHEAD_RECORDS_MAX, LOOK_AHEAD_BYTES_MAX + self.trial.parked_bytes)
+        count = self.fold.ingest_some(LOOK_AHEAD_RECORDS_MAX, LOOK_AHEAD_BYTES_MAX + self.trial.parked.size_bytes)
         if self._waiting_since is None:
             self._waiting_since = now_ms
         return count
@@ -254,7 +228,7 @@ class Owner:
         if not (told or state.ingest_to > self._journaled_to or self._releasing):
             return []
         operations, transactions = staging.merge()
-        operations.rare += self.duties
+        operations.rare += self.duties + overflowing(state)
         self.duties = []
         self.trial.fill(operations, now_ms, releasing=self._releasing)
         self.upkeep.commits(operations, now_ms)
@@ -266,15 +240,14 @@ class Owner:
         data = encode_commit(commit)
         records = cut(commit, data)
         self.fold.apply(commit)
-        self.congested = self._outputs_waiting() >= OUTBOX_RECORDS_MAX
+        self.congested = self.emitter.waiting >= OUTBOX_RECORDS_MAX
         self._journaled_to = state.ingest_to
         self._waiting_since = None
-        staging.release(transactions)
-        self.trial.applied()
+        self.trial.release(transactions)
         show = self.view.due(now_ms, last=release)
         if self.snapshots.due(self.counters.journal_bytes, now_ms):
             self.snapshots.begin(self.counters.journal_bytes)
-        self._in_flight = _InFlight(commit, data, len(records), self.emitter.limits(), show)
+        self._in_flight = Flight(commit, data, len(records), self.emitter.limits(), show)
         self.counters.journal_bytes += len(data)
         return [Append(records)]
 
@@ -359,11 +332,9 @@ class Owner:
         if self.phase is not Phase.LEADING:
             return self.snapshots.go_on() if self.phase is Phase.FOLLOWING else []
         effects: list[Effect] = self.upkeep.go_on()
-        self.trial.tick(now_ms)
         since = self._waiting_since if self._in_flight is None else None  # else it waits on, for the next commit
-        if self._in_flight is None and (self.trial.due or self.upkeep.due(now_ms)):
-            effects += self.commit(now_ms)
-        elif since is not None and now_ms - since >= UNCOMMITTED_MS_MAX:
+        late = (since is not None and now_ms - since >= UNCOMMITTED_MS_MAX) or self.upkeep.due(now_ms)
+        if late or (self._in_flight is None and self.trial.tick(now_ms)):
             self._waiting_since = None
             effects += self.commit(now_ms)
         if self._paused_since is not None and now_ms - self._paused_since >= REFUSAL_PAUSE_MS:

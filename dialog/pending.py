@@ -18,10 +18,11 @@ from konverse.schemas.limits import (
     PENDING_RECORDS_MAX,
     SUFFIX_CACHE_ENTRIES_MAX,
 )
+from konverse.schemas.operations import Exclude, Rare
 from konverse.schemas.records import NO_SEQUENCE, Decision, Envelope, Kind, Pending, Role, Suffix, Veto
 
 from .answers import refuse_closed
-from .batches import Attempt, Row
+from .batches import Row
 from .endpoint import Record, Writer
 from .messages import hear_begin, hear_message
 from .outbox import Run
@@ -48,8 +49,6 @@ def hear_pending(state: Partition, offset: int, envelope: Envelope, record: Reco
     row = Row(offset, envelope.flags, envelope.role, envelope.conversation, suffix, *record)
     pending.meet(attempt, detail.judge)
     pending.put(attempt, number, row)
-    while pending.rows > PENDING_RECORDS_MAX or pending.size_bytes > PENDING_BYTES_MAX:
-        _veto(state, next(iter(pending.live)))
 
 
 @lru_cache(SUFFIX_CACHE_ENTRIES_MAX)
@@ -58,13 +57,30 @@ def _suffix_of(suffix: Suffix) -> bytes:
     return encode_suffix(suffix._replace(detail=None))
 
 
-def _veto(state: Partition, attempt: Attempt) -> None:
-    """Ask the judge of its query that an attempt shall not win. Until the answer its rows stay: it may have won."""
+def overflowing(state: Partition) -> list[Rare]:
+    """What an owner has to exclude so that what waits fits again: the attempts that came first, most of them dead."""
+    pending = state.pending
+    rows, size_bytes = pending.rows, pending.size_bytes
+    excluded: list[Rare] = []
+    for attempt in pending.live:
+        if rows <= PENDING_RECORDS_MAX and size_bytes <= PENDING_BYTES_MAX:
+            break
+        count, size = pending.weight(attempt)
+        rows, size_bytes = rows - count, size_bytes - size
+        (query, begins), batch, identifier = attempt
+        excluded.append(Exclude(query, batch, begins, identifier))
+    return excluded
+
+
+def exclude(state: Partition, operation: Exclude) -> None:
+    """Ask the judge of a query that an attempt shall not win. Until the answer its rows stay: it may have won."""
+    attempt = ((operation.query, operation.begins), operation.batch, operation.attempt)
+    if attempt not in state.pending.live:
+        return
     stream = state.stream_to(state.pending.veto(attempt))
-    (query, begins), batch, identifier = attempt
-    veto = Veto(query, batch, begins, identifier, state.address)
-    prefix = stream.head(Kind.VETO, Role.INITIATOR) + query
-    stream.push(Run(prefix, query, NO_SEQUENCE, encode_suffix(Suffix(detail=veto)), [None]))
+    veto = Veto(*operation, state.address)
+    prefix = stream.head(Kind.VETO, Role.INITIATOR) + operation.query
+    stream.push(Run(prefix, operation.query, NO_SEQUENCE, encode_suffix(Suffix(detail=veto)), [None]))
 
 
 def hear_decision(state: Partition, _offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:

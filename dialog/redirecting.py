@@ -17,7 +17,7 @@ from .states import State
 from .takeover import heard, refused
 
 if TYPE_CHECKING:
-    from .fold import Fold
+    from .partition import Partition
 
 
 class Redirects:
@@ -32,7 +32,7 @@ class Redirects:
         """Where it was put; another lane may have it now."""
         self.opened = False
         """Home has sent FIRST."""
-        self._source: Fold | None = None
+        self._source: Partition | None = None
         self._limit = 0
 
     def put(self, dialog: SessionDialog, bounce: BounceId) -> None:
@@ -51,23 +51,22 @@ class Redirects:
         """Whether Kafka has all of them."""
         return self.counter is None or self._lane is None or self._lane.counts(self.counter)
 
-    def arrived(self, dialog: SessionDialog, home: Fold) -> bool:
+    def arrived(self, dialog: SessionDialog, home: Partition) -> bool:
         """Whether home has heard the latest REDIRECT, and what it sent by then is in the target's log.
 
         The number up to which that must be so is taken from one fold and compared with the same one: another fold may
         have ingested the REDIRECT in another commit and given other numbers.
         """
-        state = home.state
         if self.counter is None or self._lane is None:
             return False
-        if not (heard(state, self._lane, self.counter) or refused(state, self._lane, self.counter)):
+        if not (heard(home, self._lane, self.counter) or refused(home, self._lane, self.counter)):
             return False
-        stream = state.streams.get(dialog.target.address)
+        stream = home.streams.get(dialog.target.address)
         if self._source is not home:
             self._source, self._limit = home, stream.next if stream else 0
         if stream is not None and stream.acked < self._limit:
             return False
-        endpoint = state.endpoint(Role.INITIATOR, dialog.conversation)
+        endpoint = home.endpoint(Role.INITIATOR, dialog.conversation)
         self.opened = endpoint is None or endpoint.state is not State.STARTED_OUTBOUND
         self.counter = None
         return True

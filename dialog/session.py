@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final
 
 from konverse.schemas.catalog import END_DIALOG
 from konverse.schemas.envelope import encode_suffix, head
@@ -32,9 +32,6 @@ from .partition import Partition
 from .redirecting import Redirects, confirmation
 from .transacting import Transaction, Transactions
 from .writing import Hand, Writing
-
-if TYPE_CHECKING:
-    from .fold import Fold
 
 
 class Session(Writing):
@@ -187,16 +184,17 @@ class Session(Writing):
         home.put(*confirmation(home, dialog.conversation, bounce), None)
         return self._hand(home)
 
-    def home_says(self, home: Fold) -> list[Hand]:
+    def home_says(self, home: Partition) -> list[Hand]:
         """News from a home: what was redirected to dialogs may have arrived, so what waits behind it goes on."""
         for dialog in self._redirecting.values():
-            if dialog.redirects is not None and dialog.begin.home == home.state.address:
+            if dialog.redirects is not None and dialog.begin.home == home.address:
                 dialog.redirects.arrived(dialog, home)
         return self._release()
 
-    def homes(self) -> list[Address]:
-        """The homes from which news is awaited."""
-        return list(dict.fromkeys(dialog.begin.home for dialog in self._redirecting.values()))
+    @property
+    def redirecting(self) -> list[SessionDialog]:
+        """Dialogs for which news of their homes is awaited."""
+        return list(self._redirecting.values())
 
     def ended_by_peer(self, conversation: bytes) -> None:
         """News from home: the peer ended, so sends are refused early. END is still to be called."""
@@ -246,7 +244,7 @@ class Session(Writing):
         """Messages that do not count yet."""
         origins = [origin for lane in self._all_lanes() for origin in lane.origins]
         held = [item for dialog in self.dialogs.values() for item in dialog.held]
-        return sum(not isinstance(item, BounceId) for item in held) + sum(map(_is_message, origins))
+        return sum(not isinstance(item, BounceId) for item in held) + sum(not isinstance(one, Single) or one.is_message for one in origins)
 
     @property
     def gated(self) -> bool:
@@ -262,8 +260,8 @@ class Session(Writing):
         found = [sent for lane in self._staging_lanes() for sent in sent_of(lane)]
         for each in self.dialogs.values():
             if any(not isinstance(item, BounceId) for item in each.held):
-                lane = each.target
-                found.append(Sent(lane.writer, lane.address, each.conversation, each.sent, (), lane.next))
+                lane, number = each.target, each.sent if each.redirects is None else NO_SEQUENCE
+                found.append(Sent(lane.writer, lane.address, each.conversation, number, (), lane.next))
         return [sent for sent in found if dialog is None or sent.conversation == dialog.conversation]
 
     # ---------------------------------------------------------------------------------------------------- inside
@@ -306,11 +304,10 @@ class Session(Writing):
             if dialog.pending:
                 continue
             self._ending.remove(dialog)
-            error_body = dialog.waiting_end
-            writer = dialog.home.writer
-            prefix = head(Kind.END_CALL, 0, Role.INITIATOR, dialog.begin.home.tag, writer) + dialog.conversation
-            dialog.home.put(Single(prefix, -1, dialog.key), _END_SUFFIX, error_body or None)
-            touched[dialog.home.address] = dialog.home
+            home = dialog.home
+            prefix = head(Kind.END_CALL, 0, Role.INITIATOR, home.address.tag, home.writer) + dialog.conversation
+            home.put(Single(prefix, -1, dialog.key), _END_SUFFIX, dialog.waiting_end or None)
+            touched[home.address] = home
             dialog.state = DialogState.ENDED
             self.dialogs.pop(dialog.conversation, None)
         transmission = self.transactions.release()
@@ -367,10 +364,6 @@ class Session(Writing):
         lane = dialog.target
         prefix = head(Kind.FIN, 0, Role.INITIATOR, lane.address.tag, lane.writer) + dialog.conversation
         lane.put(Single(prefix, NO_SEQUENCE, dialog.key), fin_suffix(dialog.begin.home), None)
-
-
-def _is_message(origin: SessionDialog | Single) -> bool:
-    return not isinstance(origin, Single) or origin.prefix[0] == Kind.MESSAGE << 1
 
 
 def _take_while(queue: deque[SessionDialog], ready: Callable[[SessionDialog], bool]) -> Iterable[SessionDialog]:

@@ -124,6 +124,7 @@ class Snapshotting:
         self._last = _NONE
         """Since this one, or since somebody else seems to have made one, is counted for the next."""
         self._topic_end = -1
+        self._others = False
 
     @property
     def kept(self) -> int:
@@ -154,13 +155,14 @@ class Snapshotting:
 
     def heard(self, topic_end: int) -> None:
         """Where the snapshot topic ends now: when it grows while one follows, somebody makes snapshots."""
-        if topic_end != self._topic_end and self._topic_end >= 0:
-            head = self._fold.head
-            self._last = _NONE._replace(number=head.number, ingest_to=self._fold.state.ingest_to)
+        self._others = self._others or -1 < self._topic_end != topic_end
         self._topic_end = topic_end
 
     def followed(self, now_ms: int) -> list[Effect]:
         """A follower stands at a record of the journal: a snapshot may begin there."""
+        if self._others:
+            self._others = False
+            self._last = _NONE._replace(number=self._fold.head.number, ingest_to=self._fold.state.ingest_to)
         if self.due(0, now_ms):
             self.begin(0, by_owner=False)
             self.confirm()

@@ -71,15 +71,17 @@ def heard(state: Partition, lane: Lane, counter: int) -> bool:
 
 
 def refused(state: Partition, lane: Lane, counter: int) -> bool:
-    """Whether a partition has refused that record, because somebody else has closed the session there for good.
+    """Whether a partition has refused that record for good: somebody else has closed the session there before it.
 
-    Or because the id was ahead of its time: then it does not know of it, although it has heard of its end.
+    Or its id was ahead of time: then nothing is known there of what Kafka has.
     """
     lane, counter = lane.find(counter)
     known = state.writers.get(lane.writer)
     if known is None:
         return lane.moved is not None and heard(state, lane.moved, lane.window.acked + lane.shift - 1)
-    return known.heir is NOBODY and known.closed_at is not None and known.closed_at <= counter
+    if known.closed_at is None or counter < known.closed_at:
+        return False
+    return known.heir is NOBODY or lane.counts(counter)
 
 
 def concerns(said: object, lane: Lane) -> bool:

@@ -138,13 +138,14 @@ class Transactions:
         self._session = session
 
     @property
-    def _lane(self) -> Lane:
-        assert self.address is not None, "whoever makes transactions names the transmission partition first"
-        return self._session.lane_to(self.address)
+    def lane(self) -> Lane | None:
+        """Where records to the transmission partition are put."""
+        return None if self.address is None else self._session.lane_to(self.address)
 
     def commit(self, transaction: Transaction) -> None:
         """All of it is to happen. Raises what forbids it: nothing is written then."""
-        session, lane = self._session, self._lane
+        session, lane = self._session, self.lane
+        assert lane is not None, "whoever makes transactions names the transmission partition first"
         if lane.full:
             raise QueueFull(f"{len(lane.origins)} records to {lane.address.topic} wait for Kafka; try again")
         for step in transaction.steps:
@@ -169,8 +170,8 @@ class Transactions:
         """Put the records of those that need not wait any more; the lane, when there are some."""
         put = None
         while self.waiting and self._ready(self.waiting[0]):
-            put = self._lane
-            self._put(self.waiting.popleft(), put)
+            put = self.lane
+            self._put(self.waiting.popleft())
         return put
 
     @staticmethod
@@ -184,8 +185,9 @@ class Transactions:
                 return False
         return True
 
-    def _put(self, transaction: Transaction, lane: Lane) -> None:
-        session = self._session
+    def _put(self, transaction: Transaction) -> None:
+        lane, session = self.lane, self._session
+        assert lane is not None
         dialogs = transaction.dialogs
         places = {dialog: place for place, dialog in enumerate(dialogs)}
         steps: list[Step] = []
@@ -223,7 +225,7 @@ class Transactions:
                     dialog.state = DialogState.ENDED  # nothing of it happened, so nothing may follow it
                 arrived.append(transaction)
                 continue
-            addresses = {a for d in transaction.dialogs for a in (d.home.address, d.target.address)}
+            addresses = dict.fromkeys(a for d in transaction.dialogs for a in (d.home.address, d.target.address))
             streams = [stream for stream in map(state.streams.get, addresses) if stream is not None]
             if transaction.awaited is None:
                 transaction.awaited = {stream.address: stream.next for stream in streams}

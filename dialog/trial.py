@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from heapq import heappop, heappush
-from typing import Final
+from typing import Final, NamedTuple
 
 from konverse.schemas.journal import EndOperation, Operations
 from konverse.schemas.limits import (
@@ -40,6 +40,16 @@ Order = Resume | Skip | EndOperation
 """What an operator wants with a suspended group."""
 
 
+class Parked(NamedTuple):
+    """Messages of suspended groups."""
+
+    messages: int
+    size_bytes: int
+
+
+NOTHING_PARKED: Final = Parked(0, 0)
+
+
 class Trial:
     """What one owner hands out with care, and what failed."""
 
@@ -55,13 +65,13 @@ class Trial:
         self._orders: deque[tuple[Endpoint, Order]] = deque()
         self._news: list[str] = []
         """What an operator should know when the commit on its way counts."""
-        self._parked = 0
-        self._weights: dict[Endpoint, tuple[int, int]] = {}
-        """Messages and bytes that wait in each suspended conversation."""
+        self._parked = NOTHING_PARKED
         self._endings = 0
         """Endings in the partition when they were counted."""
         self._chosen: list[Endpoint] | None = None
-        """Endpoints of the TRY on its way; none of them: the last one."""
+        """Groups of the TRY on its way; none of them: the last one."""
+        self._window: list[Endpoint] = []
+        """The endpoints that it names, until all of its groups came back."""
         self._data_end = 0
         self._untried: int | None = None
         """So many of those that are ready were so when all data of the owner before had been ingested."""
@@ -82,16 +92,17 @@ class Trial:
         return bool(self._failed or self._orders or self._condemned) or (self.careful and self._may_choose())
 
     @property
-    def parked(self) -> int:
-        """Messages of suspended groups, as of the last commit: they take no room from the others."""
-        if self._parked and self._endings != self._state.endings:
-            self.applied()
+    def parked(self) -> Parked:
+        """What waits in suspended groups, as of the last commit: it takes no room from the others."""
+        if self._parked.messages and self._endings != self._state.endings:
+            self._count_parked()
         return self._parked
 
     @property
-    def parked_bytes(self) -> int:
-        """Bytes of their bodies."""
-        return min(sum(size for _, size in self._weights.values()), SUSPENDED_BYTES_MAX) if self.parked else 0
+    def unread(self) -> tuple[int, int]:
+        """Messages and bytes that wait in all other groups."""
+        (messages, size_bytes), state = self.parked, self._state
+        return state.unread - messages, state.unread_bytes - size_bytes
 
     def lead(self, data_end: int) -> None:
         """The partition is ours; `data_end` is where the data log ended when that began."""
@@ -109,7 +120,7 @@ class Trial:
             waiting.sort(key=_oldest)  # so that everything has its turn, whatever comes in meanwhile
         state.ready.clear()
         state.ready.extend(waiting)
-        self.applied()
+        self._count_parked()
 
     # -------------------------------------------------------------------------------------------------- what is told
 
@@ -122,10 +133,11 @@ class Trial:
         """An operator wants this with a suspended conversation."""
         self._orders.append((endpoint, order))
 
-    def tick(self, now_ms: int) -> None:
-        """Hand out again what has rested."""
+    def tick(self, now_ms: int) -> bool:
+        """Hand out again what has rested; whether there is something to say."""
         while self._resting and self._resting[0][0] <= now_ms:
             self._staging.let_go(heappop(self._resting)[2])
+        return self.due
 
     # ------------------------------------------------------------------------------------------------- what is decided
 
@@ -141,26 +153,23 @@ class Trial:
         self._failed.clear()
         self._obey(operations)
         if self.careful and not releasing and self._may_choose():
-            members = [member for endpoint in self._choose() for member in endpoint.members]
-            self._chosen = [member for member in members if member.queue or member.error]  # each: one of them may end
-            rare.append(Try([member.index for member in self._chosen]))
+            chosen = self._chosen = self._choose()
+            self._window = [m for endpoint in chosen for m in endpoint.members if m.queue or m.error]
+            rare.append(Try([member.index for member in self._window]))
 
-    def applied(self) -> None:
-        """The state is what the last commit made it."""
+    def release(self, transactions: list[Transaction]) -> None:
+        """The commit was applied: the groups of these transactions may be taken again."""
+        self._staging.release(transactions)
+        self._count_parked()
+
+    def _count_parked(self) -> None:
         state = self._state
-        if self._parked or state.attempts.troubled:
+        if self._parked.messages or state.attempts.troubled:
             known = [state.table[index] for index, trouble in state.attempts.troubled.items() if trouble.suspended]
-            self._weights = {endpoint: self._weigh(endpoint) for endpoint in known if endpoint is not None}
-            parked = sum(count for count, _ in self._weights.values())
-            self._parked, self._endings = min(parked, SUSPENDED_RECORDS_MAX), state.endings
-
-    def _weigh(self, endpoint: Endpoint) -> tuple[int, int]:
-        """What waits in a suspended conversation; only what was added is looked at."""
-        queue = endpoint.queue
-        count, size = self._weights.get(endpoint, (0, 0))
-        if count > len(queue):
-            count = size = 0
-        return len(queue), size + bytes_of(queue[count:])
+            queues = [endpoint.queue for endpoint in known if endpoint is not None]
+            messages, size_bytes = sum(map(len, queues)), sum(map(bytes_of, queues))
+            self._parked = Parked(min(messages, SUSPENDED_RECORDS_MAX), min(size_bytes, SUSPENDED_BYTES_MAX))
+            self._endings = state.endings
 
     def counted(self) -> list[str]:
         """The commit counts: hand out what it names; what an operator should know."""
@@ -219,6 +228,8 @@ class Trial:
         staging, state = self._staging, self._state
         if self._chosen is not None or staging.ready or staging.out:
             return False
+        window, self._window = self._window, []
+        state.ready.extend(filter(self._ready, window))  # the one that stood for its group may have ended
         return bool(self._suspects()) or self._some_ready() or state.ingest_to >= self._data_end
 
     def _choose(self) -> list[Endpoint]:
@@ -241,14 +252,18 @@ class Trial:
         attempts = self._state.attempts
         for index in attempts.suspects:
             endpoint = self._state.table[index] if index not in attempts.trying else None
-            if endpoint is not None and _free(endpoint) and not any(endpoint in other.members for other in suspects):
+            if (
+                endpoint is not None
+                and self._ready(endpoint)
+                and not any(endpoint in other.members for other in suspects)
+            ):
                 suspects.append(endpoint)
         return suspects
 
     def _some_ready(self) -> bool:
         """Whether the first one of those that are ready can be handed out; what cannot is dropped."""
         ready = self._state.ready
-        while ready and not (self._lives(ready[0]) and _free(ready[0])):
+        while ready and not self._ready(ready[0]):
             self._pop()
         return bool(ready)
 
@@ -257,12 +272,11 @@ class Trial:
             self._untried -= 1
         return self._state.ready.popleft()
 
+    def _ready(self, endpoint: Endpoint) -> bool:
+        return self._lives(endpoint) and not endpoint.held and bool(endpoint.queue or endpoint.error)
+
     def _lives(self, endpoint: Endpoint) -> bool:
         return self._state.table[endpoint.index] is endpoint
-
-
-def _free(endpoint: Endpoint) -> bool:
-    return not endpoint.held and bool(endpoint.queue or endpoint.error)
 
 
 def _oldest(endpoint: Endpoint) -> int:

@@ -75,7 +75,7 @@ def hear_close_writer(state: Partition, _offset: int, _header: bytes, envelope: 
     inherits = envelope.flags & HEIR and envelope.writer != identifier
     if writer.heir is None:
         writer.heir = (envelope.writer, envelope.counter) if inherits else NOBODY
-    elif inherits and not _is_behind(state, writer, envelope.writer):
+    elif inherits and not is_behind(state, writer, envelope.writer):
         late = state.writers[envelope.writer]  # somebody was told that nothing more is received
         late.close()
         late.heir = NOBODY
@@ -90,7 +90,7 @@ def closing_of(state: Partition, writer: Writer) -> WriterClosed:
     return WriterClosed(writer.id, writer.closed_at, state.address, writer.heir and writer.heir[0])
 
 
-def _is_behind(state: Partition, writer: Writer, identifier: bytes) -> bool:
+def is_behind(state: Partition, writer: Writer, identifier: bytes) -> bool:
     """Whether this one is an heir of the writer, or an heir's heir."""
     heir: Writer | None = writer
     while heir is not None and heir.heir is not None:

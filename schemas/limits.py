@@ -149,7 +149,7 @@ SUSPENDED_RECORDS_MAX: Final = 1_000_000
 """Messages of suspended conversations that an owner takes in beyond its look-ahead; then the partition waits."""
 
 SUSPENDED_BYTES_MAX: Final = 268_435_456
-"""Or bytes of their bodies."""
+"""And their bodies."""
 
 ERROR_CODE_MAX: Final = 2_147_483_647
 """Code of an Error: the original's int."""

@@ -59,15 +59,24 @@ class Abandon(NamedTuple):
     """Partitions that may hold its messages."""
 
 
+class Exclude(NamedTuple):
+    """There is no room for the rows of an attempt: the judge of its query is asked that it shall not win (9b)."""
+
+    query: bytes
+    batch: int
+    begins: bool
+    attempt: bytes
+
+
 class Finish(NamedTuple):
     """FIN of a handler: nothing more comes from this side of the conversation (protocol.md section 6)."""
 
     endpoint: int
 
 
-Rare = Prune | Attempt | Try | Suspend | Resume | Skip | Abandon | Finish
+Rare = Prune | Attempt | Try | Suspend | Resume | Skip | Abandon | Exclude | Finish
 
-_KINDS: Final[tuple[type[Rare], ...]] = (Prune, Attempt, Try, Suspend, Resume, Skip, Abandon, Finish)
+_KINDS: Final[tuple[type[Rare], ...]] = (Prune, Attempt, Try, Suspend, Resume, Skip, Abandon, Exclude, Finish)
 _NAMES: Final[dict[type, str]] = {kind: f"konverse.{kind.__name__}" for kind in _KINDS}
 _FROM_AVRO: Final[dict[str, Any]] = {name: lambda value, kind=kind: kind(**value) for kind, name in _NAMES.items()} | {
     "konverse.Abandon": lambda value: Abandon(

@@ -62,7 +62,7 @@ class BounceReason(IntEnum):
     NO_ENDPOINT = 0
     """The conversation does not live at the target: it is over there, or it never came to be."""
     ENDED = 1
-    """It came behind the end of its own side, or a BEGIN came behind it."""
+    """It came behind the end of its own side."""
     WRITER_CLOSED = 2
     """Its session was closed there: it said goodbye, or a successor took over."""
     REFUSED = 3

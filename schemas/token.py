@@ -13,6 +13,7 @@ from fastavro import parse_schema, schemaless_reader, schemaless_writer
 
 from .errors import MalformedRecord
 from .identifiers import Address
+from .records import NO_SEQUENCE
 from .varint import read_varint, varint
 
 VERSION: Final = b"\x01"
@@ -25,7 +26,7 @@ class Sent(NamedTuple):
     address: Address
     conversation: bytes
     sequence: int
-    """Number of the first of them; the others follow."""
+    """Number of the first of them; the others follow. NO_SEQUENCE where home sends on the dialog too."""
     counters: tuple[int, ...]
     """Of their records, ascending; none when they are held."""
     held: int = -1
@@ -80,7 +81,7 @@ def _from_avro(value: dict[str, Any]) -> Sent:
     counters = tuple(accumulate(steps))
     if (value["held"] < 0) is not bool(counters) or min(steps[1:], default=1) < 1 or min(counters, default=0) < 0:
         raise MalformedRecord("a token of an unknown outcome that contradicts itself")
-    if value["sequence"] < 0 or value["partition"] < 0 or not value["topic"]:
+    if value["sequence"] < NO_SEQUENCE or value["partition"] < 0 or not value["topic"]:
         raise MalformedRecord("a token of an unknown outcome that names no place")
     address = Address(value["topic"], value["partition"], value["tag"])
     return Sent(value["writer"], address, value["conversation"], value["sequence"], counters, value["held"])

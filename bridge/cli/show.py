@@ -20,7 +20,7 @@ from .tables import print_json, print_table
 
 ROWS_SHOWN: Final = 50
 DATABASES_SHOWN: Final = 10
-NOT_YET: Final = ("timer_due_ms", "attempts")
+NOT_YET: Final = ("timer_due_ms",)
 """Fields of a row that nothing fills yet."""
 
 Where = tuple[str, int]
@@ -157,7 +157,7 @@ def _print_rows(rows: list[tuple[Where, Row]]) -> None:
                 row.state.code,
                 "-" if row.send_sequence < 0 else f"{row.send_sequence:,}",
                 row.receive_sequence,
-                f"{row.unread:,}{' +error' if row.error_waits else ''}",
+                f"{row.unread:,}{' +error' if row.error_waits else ''}{_trouble(row)}",
                 f"{queue}/{partition}",
             )
             for (queue, partition), row in rows[:ROWS_SHOWN]
@@ -165,6 +165,12 @@ def _print_rows(rows: list[tuple[Where, Row]]) -> None:
     )
     if len(rows) > ROWS_SHOWN:
         typer.echo(f"… and {len(rows) - ROWS_SHOWN:,} more; --json prints all")
+
+
+def _trouble(row: Row) -> str:
+    if row.suspended:
+        return " suspended"
+    return f" ({row.attempts} failed)" if row.attempts else ""
 
 
 def _as_dict(where: Where, row: Row) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from konverse.schemas.identifiers import Address, incarnation_tag, owner_writer
 from konverse.schemas.journal import Commit, Part
 from konverse.schemas.records import Envelope
 
+from .bounces import astray
 from .journals import JournalJudge
 from .records import LogRecord
 from .second_fold import SecondFold, as_said
@@ -22,6 +23,7 @@ from .starting import UNKNOWN, Start, begin_at
 KINDS: Final = {
     "I3": "contradiction",
     "I5": "reordered",
+    "I6": "came back wrongly",
     "I7": "consumed wrongly",
     "I8": "false output",
     "I9": "after the end",
@@ -201,9 +203,14 @@ def _reach(verdict: PartitionVerdict, data: Sequence[LogRecord], owners: Collect
 
 
 def compare(verdicts: Sequence[PartitionVerdict]) -> Iterator[Finding]:
-    """What stands under an owner's name was said by a commit that counts; what was acknowledged is there."""
+    """What stands under an owner's name was said by a commit that counts; what was acknowledged is there.
+
+    And a message is received, or it came back to its home: one of the two (I6).
+    """
     sources = {verdict.fold.writer: verdict for verdict in verdicts}
     by_address = {verdict.place.address: verdict for verdict in verdicts}
+    for address, text in astray({address: verdict.fold for address, verdict in by_address.items()}):
+        yield Finding("I6", by_address[address].place.name, text)
     for verdict in verdicts:
         for offset, envelope, body in verdict.owners:
             source = sources.get(envelope.writer)

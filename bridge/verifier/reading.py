@@ -62,14 +62,12 @@ def digest(body: bytes) -> bytes:
     return blake2b(body, digest_size=DIGEST_BYTES).digest() if body else b""
 
 
-def _short(record: Record) -> Record:
+def shorten(record: Record) -> Record:
+    """A data record with what is kept of its body: all of it where it says what happened and does not just travel."""
+    if record.header is not None and record.header[:1] in _KINDS_READ:
+        return record
     body = record.body or b""
     return record._replace(body=digest(body), whole=len(body))
-
-
-def _is_read(record: Record) -> bool:
-    """Its body says what happened, and does not just travel."""
-    return record.header is not None and record.header[:1] in _KINDS_READ
 
 
 class Verification:
@@ -112,14 +110,14 @@ class Verification:
             journal_from, data_from = start.end.offset + 1, start.end.ingest_to
             place = place._replace(journal_start=0, data_start=0, start=start)
         journal = self._read(extent.journal, place.partition, journal_from, extent.journal_end, progress)
-        data = self._read(place.topic, place.partition, data_from, place.data_end, progress)
-        shortened = [record if _is_read(record) else _short(record) for record in data]
+        records = self._read(place.topic, place.partition, data_from, place.data_end, progress)
+        data = [shorten(record) for record in records]
         shown = views.get((place.topic, place.partition))
         if shown is not None and shown.journal_offset < journal_from - 1:
             shown = None  # it shows how things stood before
         if shown is not None:
             place = place._replace(shown_at=shown.journal_offset)
-        verdict = judge(place, journal, shortened, owners, digest)
+        verdict = judge(place, journal, data, owners, digest)
         if shown is not None:
             verdict.findings += compare_view(verdict, shown)
         return verdict

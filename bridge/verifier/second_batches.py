@@ -17,8 +17,8 @@ from konverse.schemas.batches import (
 from konverse.schemas.envelope import decode_suffix
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Address
-from konverse.schemas.limits import BATCH_RECORDS_MAX, PENDING_BYTES_MAX, PENDING_RECORDS_MAX, VETO_ENTRIES_MAX
-from konverse.schemas.operations import Abandon
+from konverse.schemas.limits import BATCH_RECORDS_MAX, VETO_ENTRIES_MAX
+from konverse.schemas.operations import Abandon, Exclude
 from konverse.schemas.records import Decision, Envelope, Kind, Pending, Role, Veto, address_from_avro
 
 from .records import LogRecord, Record
@@ -46,11 +46,19 @@ def hear_row(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
         state.tally["row twice"] += 1
     else:
         batches.wait(row)
-        while batches.count > PENDING_RECORDS_MAX or batches.size > PENDING_BYTES_MAX:
-            oldest = batches.ask()
-            assert oldest.judge is not None, "who was vetoed before is not vetoed again"
-            veto = Veto(oldest.query, oldest.batch, oldest.begins, oldest.attempt, state.address)
-            state.say(oldest.judge, _said(state, Kind.VETO, oldest.query, veto, b""))
+
+
+def exclude(state: SecondState, operation: Exclude) -> None:
+    """An owner has no room for the rows of an attempt."""
+    batches = state.batches
+    name = (operation.query, operation.begins, operation.batch, operation.attempt)
+    rows = [row for row in batches.waiting if row[:4] == name]
+    if not rows or name in batches.asked or rows[0].judge is None:
+        state.problem(f"I19: attempt {operation.attempt.hex()} is vetoed, of which nothing waits any more")
+        return
+    batches.asked.add(name)
+    veto = Veto(operation.query, operation.batch, operation.begins, operation.attempt, state.address)
+    state.say(rows[0].judge, _said(state, Kind.VETO, operation.query, veto, b""))
 
 
 def hear_decision(state: SecondState, envelope: Envelope, record: LogRecord) -> list[tuple[Envelope, LogRecord]]:
@@ -167,7 +175,7 @@ def restore_batches(state: SecondState, base: dict[str, Any]) -> None:
         batches.settled[item["query"], item["begins"]] = item["decided"]
     for attempt in base["attempts"]:
         if attempt["judge"] is None:
-            batches.asked[_attempt_of(base, attempt)] = None
+            batches.asked.add(_attempt_of(base, attempt))
     for item in base["judgements"]:
         last = Batch(item["query"], item["decided"], (), {}, {})
         batches.judged[item["query"]] = [(last, item["by"])] if item["decided"] >= 0 else []
@@ -182,7 +190,7 @@ def _attempt_of(base: dict[str, Any], attempt: dict[str, Any]) -> tuple[bytes, b
 def restore_row(state: SecondState, base: dict[str, Any], item: dict[str, Any]) -> None:
     """A row that waited when a snapshot was made."""
     body, attempt = item["body"] or b"", base["attempts"][item["attempt"]]
-    record = Record(item["offset"], None, state.brief(body), item["timestamp_ms"], 0, len(body))
+    record = Record(item["offset"], None, state.brief(body), item["timestamp_ms"])
     suffix = decode_suffix(item["suffix"])
     envelope = Envelope(
         Kind.PENDING, item["flags"], Role(item["role"]), state.address.tag, attempt["id"], item["conversation"],

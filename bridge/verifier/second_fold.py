@@ -10,13 +10,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from konverse.schemas.journal import SYSTEM_BITS, TOOK_ERROR, Claim, Commit
-from konverse.schemas.operations import Abandon, Finish, Prune
+from konverse.schemas.operations import Abandon, Exclude, Finish, Prune
 from konverse.schemas.records import Envelope, Kind, Role
 
 from .journals import Judged
 from .records import LogRecord
 from .second_attempts import DECIDED, acquitted, owner_changed
-from .second_batches import give_up
+from .second_batches import exclude, give_up
 from .second_ingest import hear
 from .second_paths import second_finish
 from .second_state import Facts, Key, Said, SecondState, Side
@@ -129,6 +129,7 @@ def as_said(envelope: Envelope, body: bytes, order: int) -> Said:
 _RARE: Final[dict[type, Callable[[SecondState, Any], None]]] = {
     Prune: prune,
     Abandon: give_up,
+    Exclude: exclude,
     Finish: second_finish,
     **DECIDED,
 }

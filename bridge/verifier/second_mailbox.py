@@ -7,6 +7,7 @@ from konverse.schemas.records import Bounce, BounceId, Envelope, Kind, Opened, R
 
 from .records import LogRecord
 from .second_state import Fate, Letter, Said, SecondState
+from .second_writers import line_of
 
 
 def put(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
@@ -50,7 +51,8 @@ def decide(state: SecondState, envelope: Envelope) -> str:
         state.tally["redirected in vain"] += 1
         return "control"
     _take(state, name)
-    asked_to = bool(envelope.flags & 1) and envelope.suffix.begin is not None
+    mine = envelope.writer == side.opener or envelope.writer in line_of(state, side.opener)
+    asked_to = bool(envelope.flags & 1) and envelope.suffix.begin is not None and mine
     opens = not side.talked and (asked_to or side.numbering >= 0)
     state.tally["redirected first"] += opens
     state.tally["redirected first, opened by another"] += opens and side.opener != envelope.writer

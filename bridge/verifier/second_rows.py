@@ -50,13 +50,9 @@ class SecondBatches:
     waiting: list[Waits] = field(default_factory=list)
     there: set[tuple[bytes, bool, int, bytes, int]] = field(default_factory=set)
     """Names of the rows that wait."""
-    count: int = 0
-    """Of those whose attempt was not vetoed."""
-    size: int = 0
-    """Bytes of their bodies."""
     settled: dict[Track, int] = field(default_factory=dict)
     """Highest batch that was decided; -1 for none. In the order in which the product met them."""
-    asked: dict[tuple[bytes, bool, int, bytes], None] = field(default_factory=dict)
+    asked: set[tuple[bytes, bool, int, bytes]] = field(default_factory=set)
     """Attempts that this partition has vetoed, until the answer."""
     taken: list[Taken] = field(default_factory=list)
     told: list[tuple[bytes, bool, int]] = field(default_factory=list)
@@ -82,32 +78,13 @@ class SecondBatches:
         """A row waits."""
         self.waiting.append(row)
         self.there.add(row[:5])
-        self._count(row, 1)
-
-    def _count(self, row: Waits, sign: int) -> None:
-        if row[:4] not in self.asked:
-            self.count += sign
-            self.size += sign * row.record.body_bytes
-
-    def ask(self) -> Waits:
-        """Veto the attempt whose rows wait longest; one of its rows."""
-        row = next(row for row in self.waiting if row[:4] not in self.asked)
-        for other in self.waiting:
-            if other[:4] == row[:4]:
-                self._count(other, -1)
-        self.asked[row[:4]] = None
-        return row
 
     def release(self, rows: Iterable[Waits]) -> None:
         """Rows wait no more."""
-        gone = list(rows)
-        for row in gone:
-            self._count(row, -1)
-        names = {row[:5] for row in gone}
+        names = {row[:5] for row in rows}
         self.waiting = [row for row in self.waiting if row[:5] not in names]
         self.there -= names
-        for row in gone:
-            self.asked.pop(row[:4], None)
+        self.asked -= {name[:4] for name in names}
 
     def knows(self, query: bytes) -> bool:
         """Whether the query is judged here, or may be from now on."""

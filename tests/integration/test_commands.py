@@ -80,7 +80,7 @@ def test_what_is_printed_fits_into_80_columns_and_json_has_types(servers: Server
     for words in ("Orders/0", "conversations", "accepted", "duplicates"):
         assert words in verified[1]
     rows: list[dict[str, Any]] = json.loads(as_json[1])["conversations"]
-    assert {"attempts", "timer_due_ms"}.isdisjoint(rows[0])
+    assert "timer_due_ms" not in rows[0]
     catalog: dict[str, Any] = json.loads(run("list", *common, "--json")[1])
     assert set(catalog) == {"message_types", "contracts", "queues", "services"}
     assert next(queue["partitions"] for queue in catalog["queues"] if queue["name"] == "Orders") == 2

@@ -222,7 +222,7 @@ def an_acknowledged_output_is_not_there(logs: Logs, at: int) -> None:
 
 @damage(not_last)
 def a_commit_is_missing(logs: Logs, at: int) -> None:
-    del logs.journal[at]
+    logs.journal[:] = [record for record in logs.journal if record.body != logs.journal[at].body]  # and its copies
 
 
 @damage(not_last)
@@ -362,7 +362,8 @@ def a_finished_conversation_lives_again(logs: Logs, at: int) -> None:
     envelope = envelope_of(logs.data[at])
     assert envelope is not None
     last = logs.place.data_end
-    header = encode_envelope(envelope._replace(writer=b"a new writer now", counter=0))
+    suffix = envelope.suffix._replace(origin=None)
+    header = encode_envelope(envelope._replace(writer=b"a new writer now", counter=0, suffix=suffix))
     logs.data.append(logs.data[at]._replace(offset=last, header=header))
     logs.place = logs.place._replace(data_end=last + 1, certain_to=last + 1)
     number = counting(logs)[-1][1].number

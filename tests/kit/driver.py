@@ -22,6 +22,7 @@ from konverse.dialog.events import (
 from konverse.dialog.journal_feed import JournalRecord
 from konverse.dialog.owner import Owner
 from konverse.dialog.partition import Partition
+from konverse.dialog.snapshot import digest
 from konverse.dialog.staging import OwnerSettings
 from konverse.dialog.transaction import Message
 
@@ -42,6 +43,8 @@ class Driver:
         self.snapshots: list[bytes] = []
         self.owner = Owner(log_of(), identifier(claim), anything, OwnerSettings(**{"view_interval_ms": 0, **settings}))
         self.now_ms = 0
+        self.recovered = b""
+        """The state before the CLAIM."""
 
     @property
     def state(self) -> Partition:
@@ -58,7 +61,13 @@ class Driver:
     def lead(self) -> list[Effect]:
         """Recover and claim undisturbed."""
         (claim,) = self.recover()
+        self.recovered = digest(self.state)
         return self.acknowledge(claim)
+
+    def try_groups(self) -> None:
+        """After a crash: a TRY counts, and its groups can be taken."""
+        assert self.owner.trial.due
+        self.commit()
 
     def make_snapshot(self) -> list[Effect]:
         """Let time pass until a snapshot is whole and in its topic; what follows from it."""

@@ -41,6 +41,9 @@ from tests.kit.shop import NOTE, ORDER, RECEIPT, begin, until
 _ROOT: Final = Path(__file__).parents[2]
 _OUTPUTS_BEFORE_DEATH: Final = 3
 
+KILLED: Final = 9
+"""Exit code of a worker that a handler has ended."""
+
 
 @dataclass(frozen=True)
 class Job:
@@ -65,6 +68,8 @@ class Job:
     hold_on: str = ""
     """Body of a message whose handler waits until the file `release` exists."""
     release: str = ""
+    exit_on: tuple[str, ...] = ()
+    """Bodies of messages whose handler ends the process, until the file `release` exists."""
     count: int = 0
     dialogs: int = 4
     snapshot_every: int = 0
@@ -229,6 +234,8 @@ def _answer(broker: Broker, job: Job, diary: Diary) -> None:
                     if message.type in (END_DIALOG, ERROR):
                         transaction.end(message.dialog)
                         continue
+                    if message.body.decode() in job.exit_on and not Path(job.release).exists():
+                        os._exit(KILLED)
                     nonce = uuid.uuid4().hex
                     diary.write(
                         "handled",

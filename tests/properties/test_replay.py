@@ -59,7 +59,7 @@ class Life:
         messages = iter(transaction)
         dialogs = [message.dialog for message, _ in zip(messages, range(number % 4), strict=False)]
         if what == "fail":
-            self.driver.owner.roll_back(transaction)
+            self.driver.owner.trial.fail(transaction)
             return
         for dialog in dialogs if what == "handle" else []:
             if dialog.state.code in {"SO", "CO"}:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from konverse.dialog.lane import SessionDialog
 from konverse.dialog.session import Session
-from konverse.dialog.writing import Hand
 from konverse.dialog.states import State
+from konverse.dialog.writing import Hand
 from konverse.schemas.identifiers import Address
 from konverse.schemas.records import Role
 from tests.kit.builders import Row, Side, begin_block, identifier, record

@@ -30,7 +30,7 @@ class Asker:
         self.asleep_until = 0
         self.done = False
         self._asking = Asking(token.decode(token.encode(sent)))
-        self._bodies = {one.conversation: self._sent_on(session, one) for one in sent}
+        self._bodies = {one.conversation: self._sent_on(session, one) for one in sent if one.sequence >= 0}
         self._changed = {one.conversation for one in sent if one.writer != session.session.writer}
         self._writer = world.open_id()
         self._waiting: list[Request] = []

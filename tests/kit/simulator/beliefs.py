@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import konverse.dialog.emitter
 import konverse.dialog.owner
+import konverse.dialog.pending
 from konverse.dialog.emitter import Emit
 from konverse.dialog.owner import Owner
 from konverse.dialog.snapshot import digest
@@ -92,10 +93,17 @@ def ingests(place: Place, unread: int, unread_bytes: int, count: int) -> None:
         raise SimulationFailure(f"I15: {place.name}: more is ingested although {unread_bytes} bytes wait; {most} may")
 
 
+def keeps(place: Place, owner: Owner) -> None:
+    """With each commit what waits for decisions fits, or is not to stay (I15)."""
+    most, rows = vars(konverse.dialog.pending)["PENDING_RECORDS_MAX"], owner.fold.state.pending.rows
+    if rows > most:
+        raise SimulationFailure(f"I15: {place.name}: {rows} rows of batches wait; {most} may")
+
+
 def attends(place: Place, owner: Owner) -> None:
     """No message is left lying: a free group with messages is among the ready ones (L1, before it is too late)."""
     state = owner.fold.state
-    looked_at = [*state.ready, *owner.staging.ready, *(owner.trial._chosen or ())]
+    looked_at = [*state.ready, *owner.staging.ready, *owner.trial._window]
     ready = [endpoint for endpoint in looked_at if endpoint.queue or endpoint.error]
     for endpoint in state.live():
         if (endpoint.queue or endpoint.error) and not endpoint.held:

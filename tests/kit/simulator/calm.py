@@ -21,7 +21,8 @@ def settle_down(process: OwnerProcess) -> None:
             break
         action()
     if process.leading:
-        process._view.look()
+        assert process.owner is not None
+        process._view.look(process.owner.fold.head.claim_offset)
         process._tick()
 
 
@@ -64,7 +65,7 @@ def is_quiet(process: OwnerProcess) -> bool:
     return (
         process.place.judge.owner == owner.claim_id
         and state.ingest_to == process.place.data.end == owner._journaled_to
-        and not any(unread_elsewhere(owner))
+        and unread_elsewhere(owner) == (0, 0)
         and not (owner.trial.resting or owner.trial.due)
         and not (state.changed or state.forgotten)
         and not process.works

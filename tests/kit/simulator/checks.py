@@ -21,6 +21,7 @@ from .failure import SimulationFailure
 from .outcomes import outcomes
 from .paths import check_finished, check_half_closed, check_order, check_transactions
 from .places import Place
+from .poison import compare_attempts
 from .sending import Plan
 from .verdicts import every_message
 from .world import World
@@ -32,7 +33,7 @@ def check(world: World) -> None:
     verdicts = [judge(place.verified(), place.journal.records, place.data.records, owners) for place in world.places]
     references = {verdict.place.address: verdict.fold for verdict in verdicts}
     problems = [f"{rule}: {where}: {text}" for rule, where, text in _findings(verdicts)]
-    problems += _problems(world, references)
+    problems += _problems(world, references, owners)
     problems += [f"{rule}: since a snapshot: {where}: {text}" for rule, where, text in _since(world, owners)]
     if problems:
         raise SimulationFailure("\n".join(problems[:12]))
@@ -62,14 +63,14 @@ def _findings(verdicts: list[PartitionVerdict]) -> Iterator[Finding]:
     yield from compare(verdicts)
 
 
-def _problems(world: World, references: dict[Address, SecondFold]) -> Iterator[str]:
+def _problems(world: World, references: dict[Address, SecondFold], owners: set[bytes]) -> Iterator[str]:
     for place in world.places:
         reference = references[place.address]
         yield from _folds(world, place, reference)
         yield from _counters(reference)
         yield from _drained(world, place, reference)
         yield from _view(place)
-        yield from _attempts(place, reference)
+        yield from compare_attempts(world, place, reference, owners)
     yield from world.poisons.problems()
     yield from _outputs(world, references)
     yield from _handlers(world, references)
@@ -147,22 +148,6 @@ def _folds(world: World, place: Place, reference: SecondFold) -> Iterator[str]:
     )  # fmt: skip
     if product_counts != expected_counts:
         yield f"I3: {place.name}: statistics are {product_counts}, the reference says {expected_counts}"
-
-
-def _attempts(place: Place, reference: SecondFold) -> Iterator[str]:
-    """Who failed, who is suspended and who is suspected."""
-    state, past = place.shadow.state, reference.past
-    attempts, table = state.attempts, reference.table
-    product = (
-        {table[index].key: trouble.attempts for index, trouble in attempts.troubled.items() if trouble.attempts},
-        {table[index].key for index, trouble in attempts.troubled.items() if trouble.suspended},
-        {table[index].key for index in attempts.trying},
-        {table[index].key for index in attempts.suspects},
-        attempts.careful,
-    )
-    expected = (past.failures, set(past.suspended), set(past.handed), set(past.accused), past.wary)
-    if product != expected:
-        yield f"I3: {place.name}: attempts are {product}, the reference says {expected}"
 
 
 def _owner_of(world: World, place: Place) -> Owner:

@@ -11,7 +11,7 @@ from konverse.dialog.transaction import Message, Transaction
 from konverse.schemas.catalog import END_DIALOG, ERROR
 from konverse.schemas.errors import InvalidState
 
-from .poison import HandlerRaised
+from .poison import HandlerRaised, ProcessKilled
 
 if TYPE_CHECKING:
     from .world import World
@@ -47,6 +47,8 @@ class Progress(Enum):
     WORKING = "working"
     DONE = "done"
     FAILED = "failed"
+    KILLED = "killed"
+    """And its process with it."""
     LEFT = "left"
     """It did nothing: its messages wait as before."""
 
@@ -63,6 +65,8 @@ class Work:
         self.replies: list[Reply] = []
         self.ended: list[bytes] = []
         self.finished: list[bytes] = []
+        self.looked_at: Message | None = None
+        """What it handles now."""
         self._steps = self._run()
         world.history.works.append(self)
 
@@ -81,6 +85,8 @@ class Work:
             return Progress.LEFT if self.transaction.idle else Progress.DONE
         except HandlerRaised:
             return Progress.FAILED
+        except ProcessKilled:
+            return Progress.KILLED
         except InvalidState:
             world.sometimes.happened("state changed")
             return Progress.FAILED
@@ -99,6 +105,7 @@ class Work:
         if world.lively and world.choices.chance(world.swarm.leaving // 3):
             return
         for message in transaction:
+            self.looked_at = message
             world.poisons.handle(message)
             dialog = message.dialog
             self.taken.append(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from konverse.dialog.fold import Fold
 from konverse.dialog.lane import Single
 from konverse.dialog.mailbox import Bounced
 from konverse.dialog.owner import Phase
+from konverse.dialog.partition import Partition
 from konverse.schemas.envelope import encode_suffix, head
 from konverse.schemas.errors import ConversationEnded, QueueFull
 from konverse.schemas.identifiers import Address
@@ -46,14 +46,14 @@ class Mailboxes:
         if not self.homes:
             return False
         place = world.choices.pick(self.homes)
-        fold = self._fold(place)
-        mine = [bounced for bounced in fold.state.mailbox.entries.values() if self._may(fold, bounced)]
+        state = self._state(place)
+        mine = [bounced for bounced in state.mailbox.entries.values() if self._may(state, bounced)]
         new = [bounced for bounced in mine if bounced.id not in self._asked]
         if new and len(process.plans) < DIALOGS_MAX and world.choices.chance(world.swarm.redirecting):
             process._begin(place)
         if mine and world.lively and world.choices.chance(TWICE):
             new = mine
-        fresh = world.choices.chance(700)
+        fresh = world.choices.chance(400)
         for bounced in new[: 1 + world.choices.choose(3)]:
             plans = [plan for plan in process.plans if plan.home is place]
             open_plans = [plan for plan in plans if not plan.over]
@@ -61,7 +61,7 @@ class Mailboxes:
                 same = [plan for plan in open_plans if plan.dialog.begin.target == bounced.bounce.at]
                 if same and not fresh:  # it tries the same place again
                     open_plans = same
-                if open_plans and world.choices.chance(world.swarm.redirecting):
+                if open_plans and world.lively and world.choices.chance(world.swarm.redirecting):
                     self._redirect(open_plans[-1] if fresh else world.choices.pick(open_plans), bounced)
                 else:
                     world.history.asked.setdefault(bounced.id, []).append(None)
@@ -73,14 +73,28 @@ class Mailboxes:
 
     def _redirect(self, plan: Plan, bounced: Bounced) -> None:
         process = self._process
+        if process.world.choices.chance(process.world.swarm.redirecting // 2):
+            plan.left = max(plan.left, 1)
+            process._send(plan)  # both ways to the target at once
         hands = process.session.redirect(plan.dialog, bounced.id)
         process.world.history.asked.setdefault(bounced.id, []).append(plan.dialog.conversation)
         plan.sent.append(bounced.body or b"")
         plan.redirected = True
         process.hand(hands)
+        self._stand_still()
 
-    def _may(self, fold: Fold, bounced: Bounced) -> bool:
-        writer = fold.state.writers.get(bounced.session)
+    def _stand_still(self) -> None:
+        """Some records leave, and the others late: those to home may be the faster ones."""
+        process, world = self._process, self._process.world
+        if not world.lively or not world.choices.chance(300):
+            return
+        for _ in range(world.choices.choose(4)):
+            if not process._producer.empty:
+                process._transmit()
+        process.asleep_until = world.steps + (0, 40, 120)[world.choices.choose(3)]
+
+    def _may(self, state: Partition, bounced: Bounced) -> bool:
+        writer = state.writers.get(bounced.session)
         mine = bounced.session in self._process.session.ids
         inherited = bounced.session in self._process.inherited and writer is not None and writer.closed_at is not None
         return mine or inherited or self._process.world.choices.chance(STRANGE)
@@ -88,8 +102,8 @@ class Mailboxes:
     def hear(self) -> None:
         """What a follower of the homes, or an owner in this process, says of redirected messages."""
         process = self._process
-        address = process.world.choices.pick(process.session.homes())
-        process.hand(process.session.home_says(self._fold(self._place(address))))
+        dialog = process.world.choices.pick(process.session.redirecting)
+        process.hand(process.session.home_says(self._state(self._place(dialog.begin.home))))
 
     def inherit(self, other: SessionProcess) -> None:
         """Take over from a session that is dead or seems to be: first of all its writer is closed everywhere."""
@@ -105,12 +119,12 @@ class Mailboxes:
     def _place(self, address: Address) -> Place:
         return next(place for place in self._process.world.places if place.address == address)
 
-    def _fold(self, place: Place) -> Fold:
+    def _state(self, place: Place) -> Partition:
         """What the logs say, or what some owner believes that it is the one."""
         world = self._process.world
         owners = [process.owner for process in world.owners if process.place is place and process.owner is not None]
-        leading = [owner.fold for owner in owners if owner.phase is Phase.LEADING]
+        leading = [owner.fold.state for owner in owners if owner.phase is Phase.LEADING]
         if leading and world.choices.chance(500):
             return world.choices.pick(leading)
         place.follow(place.journal.end)
-        return place.shadow
+        return place.shadow.state

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from konverse.dialog.emitter import Emit
@@ -48,9 +49,6 @@ if TYPE_CHECKING:
 BACK_OFF_STEPS_MAX: Final = (25, 400)
 """After an unknown outcome, and after another one has won."""
 READS_AHEAD_MAX: Final = 3
-ORDERS: Final = 50
-"""Per thousand: how often an operator acts who could."""
-
 BURST_MAX: Final = 5
 """Things that a process does before another one moves."""
 
@@ -119,14 +117,10 @@ class OwnerProcess:
             actions.append(self._ingest)
         if owner.staging.ready and len(self.works) < self.world.swarm.handlers:
             actions.append(self._take)
-        if len(owner.fold.state.attempts.troubled) > owner.fold.state.attempts.failing:
-            actions.append(self._order)
-        if self._view.waiting:
-            actions.append(self._view.write)
-        if self._view.lost:
-            actions.append(self._report_lost_view)
-        actions.append(self._tick)
-        return actions
+        actions += [partial(self.world.poisons.may_order, self.place, owner)] * bool(poison.suspended(owner))
+        actions += [self._view.write] * bool(self._view.waiting)
+        actions += [self._report_lost_view] * self._view.lost
+        return [*actions, self._tick]
 
     @property
     def now_ms(self) -> int:
@@ -151,7 +145,8 @@ class OwnerProcess:
         if not world.kafka.calm and end and world.choices.chance(world.swarm.stale_ends):
             end -= 1 + world.choices.choose(end)
             world.sometimes.happened("stale end")
-        return Recover(journal.start, max(end, journal.start), data.start, snapshots.start, snapshots.end)
+        ends = max(end, journal.start), data.start, snapshots.start, snapshots.end, data.end
+        return Recover(journal.start, *ends)
 
     def _start(self) -> None:
         self._begin()
@@ -189,8 +184,7 @@ class OwnerProcess:
         self._appends.abandon()
         self.world.late_shows += self._view.drop()
         self.owner = None
-        self.works = []
-        self._finished = []
+        self.works, self._finished = [], []
         self._reads.clear()
         self._snapshots.abandon()
         self._flight = None
@@ -240,6 +234,7 @@ class OwnerProcess:
         owner = self.owner
         assert owner is not None
         if owner.phase is Phase.LEADING:
+            beliefs.keeps(self.place, owner)
             self.world.sometimes.happened("overtaken", len(self._overtaken))
             overtaken = {id(transaction) for transaction in self._overtaken}
             waiting = set(map(id, owner.staging.finished))  # for the commit after this one
@@ -301,7 +296,8 @@ class OwnerProcess:
 
     def _ingest(self) -> None:
         assert self.owner is not None
-        beliefs.ingests(self.place, *poison.unread_elsewhere(self.owner), self.owner.ingest(self.now_ms))
+        unread, unread_bytes = poison.unread_elsewhere(self.owner)
+        beliefs.ingests(self.place, unread, unread_bytes, self.owner.ingest(self.now_ms))
 
     # ----------------------------------------------------------------------------------------------------- snapshots
 
@@ -325,12 +321,7 @@ class OwnerProcess:
         owner, world = self.owner, self.world
         assert owner is not None
         work = world.choices.pick([work for work in self.works if work.awake])
-        try:
-            progress = work.go_on()
-        except poison.ProcessKilled as killer:
-            world.poisons.killed(self.place, owner, work.transaction, str(killer))
-            self._drop()
-            return
+        progress = work.go_on()
         if progress is Progress.DONE:
             self.works.remove(work)
             self._finished.append(work)
@@ -338,20 +329,15 @@ class OwnerProcess:
         elif progress is Progress.FAILED:
             world.sometimes.happened("rolled back")
             self.works.remove(work)
-            world.poisons.failed(self.place, work.transaction)
+            world.poisons.failed(self.place, work)
             owner.trial.fail(work.transaction)
+        elif progress is Progress.KILLED:
+            world.poisons.killed(self.place, owner, work)
+            self._drop()
         elif progress is Progress.LEFT:
             world.sometimes.happened("left as it was")
             self.works.remove(work)
             owner.roll_back(work.transaction)
-
-    def _order(self) -> None:
-        """An operator may see to what is suspended."""
-        owner, choices = self.owner, self.world.choices
-        assert owner is not None
-        found = poison.suspended(owner)
-        if found and choices.chance(ORDERS):
-            self.world.poisons.order(self.place, owner, choices.pick(found))
 
     def _commit(self) -> None:
         owner = self.owner

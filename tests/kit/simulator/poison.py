@@ -12,18 +12,25 @@ from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 import konverse.dialog.trial
+from konverse.bridge.verifier.check import judge
+from konverse.bridge.verifier.second_fold import SecondFold
 from konverse.dialog.endpoint import Endpoint, bytes_of
+from konverse.dialog.fold import Fold
+from konverse.dialog.journal_feed import JournalRecord
 from konverse.dialog.owner import Owner
+from konverse.dialog.partition import Partition
 from konverse.dialog.transaction import Message, Transaction
 from konverse.schemas.catalog import END_DIALOG, ERROR
 from konverse.schemas.journal import Claim, Commit, EndOperation
 from konverse.schemas.limits import ATTEMPTS_MAX
-from konverse.schemas.operations import Resume, Skip, Suspend
+from konverse.schemas.operations import Resume, Skip, Suspend, Try
 
 from .failure import SimulationFailure
-from .places import Place
+from .kafka import Record, Slice
+from .places import Place, columns
 
 if TYPE_CHECKING:
+    from .handlers import Work
     from .world import World
 
 KILLS_MAX: Final = 9
@@ -31,6 +38,9 @@ KILLS_MAX: Final = 9
 
 KILLS_IN_VAIN_MAX: Final = 3
 """An owner that is lost for another reason lets the search begin anew."""
+
+ORDERS: Final = 20
+"""Per thousand: how often an operator acts who could."""
 
 Key = tuple[Place, int, bytes]
 
@@ -58,8 +68,10 @@ class Poisons:
         self.mended = False
         """The handlers can deal with everything now."""
         self._world = world
+        self._restarted = False
         self._curses: dict[str, Curse] = {}
-        self._killers: dict[str, Place] = {}
+        self._killers: dict[tuple[Place, int], None] = {}
+        """Place and offset of each message that has killed its owner."""
         self._kills: Counter[Place] = Counter()
         """Processes killed while the partition was their own."""
         self._unclean: Counter[Place] = Counter()
@@ -84,7 +96,7 @@ class Poisons:
         if curse is Curse.RAISES:
             world.sometimes.happened("handler always raises")
             raise HandlerRaised
-        raise ProcessKilled(message.id)
+        raise ProcessKilled
 
     def _draw(self) -> Curse:
         choices, swarm = self._world.choices, self._world.swarm
@@ -92,20 +104,21 @@ class Poisons:
             return Curse.KILLS
         return Curse.RAISES if choices.chance(swarm.cursed) else Curse.NONE
 
-    def failed(self, place: Place, transaction: Transaction) -> None:
+    def failed(self, place: Place, work: Work) -> None:
         """A handler has failed, whatever the reason."""
-        for endpoint in transaction.members:
+        for endpoint in work.transaction.members:
             self._guilt[place, endpoint.role, endpoint.conversation] += 1
 
-    def killed(self, place: Place, owner: Owner, transaction: Transaction, message_id: str) -> None:
+    def killed(self, place: Place, owner: Owner, work: Work) -> None:
         """A handler has killed the process of this owner."""
+        assert work.looked_at is not None
         happened = self._world.sometimes.happened
         happened("handler killed its process")
-        self.failed(place, transaction)
+        self.failed(place, work)
         if place.judge.owner == owner.claim_id:  # else it had lost the partition already
             self._kills[place] += 1
-            self._killers[message_id] = place
-            happened("several killers", [*self._killers.values()].count(place) > 1)
+            self._killers[place, work.looked_at.offset] = None
+            happened("several killers", self._count(place) > 1)
 
     def decided(self, place: Place, decision: Claim | Commit, offset: int) -> None:
         """The journal says something that counts."""
@@ -120,20 +133,41 @@ class Poisons:
                 endpoint = place.shadow.state.table[operation.endpoint]
                 assert endpoint is not None
                 self._judge(place, endpoint)
+            elif isinstance(operation, Try) and operation.endpoints:
+                place.follow(offset)
+                _are_few(place, place.shadow.state)
+            elif operation == Try([]):
+                self._world.sometimes.happened("care ended")
+                owners = [process.owner for process in self._world.owners if process.owner is not None]
+                known = max((o.recovery.data_end for o in owners if o.claim_id == decision.owner), default=0)
+                unread = [at for killer, at in self._killers if killer is place and decision.ingest_to <= at < known]
+                if unread:
+                    raise SimulationFailure(
+                        f"attempts: {place.name}: care ends before the killers at {unread} are read"
+                    )
 
     def _judge(self, place: Place, endpoint: Endpoint) -> None:
-        """A group is suspended: for what it did?"""
+        """A group is suspended, for what it did."""
         self._world.sometimes.happened("suspended")
         guilt = max(self._guilt[place, member.role, member.conversation] for member in endpoint.members)
         if guilt + self._disturbed(place) < ATTEMPTS_MAX:
-            raise SimulationFailure(f"I10: {place.name}: {endpoint!r} is suspended, and failed {guilt} times")
+            raise SimulationFailure(f"attempts: {place.name}: {endpoint!r} is suspended, and failed {guilt} times")
         if guilt < ATTEMPTS_MAX:
             self._world.sometimes.happened("suspended in doubt")
+
+    def _count(self, place: Place) -> int:
+        return sum(killer is place for killer, _ in self._killers)
 
     def _disturbed(self, place: Place) -> int:
         return self._unclean[place] - self._kills[place]
 
     # ------------------------------------------------------------------------------------------------------ operators
+
+    def may_order(self, place: Place, owner: Owner) -> None:
+        """Now and then somebody looks after what is suspended."""
+        choices = self._world.choices
+        if choices.chance(ORDERS):
+            self.order(place, owner, choices.pick(suspended(owner)))
 
     def order(self, place: Place, owner: Owner, endpoint: Endpoint) -> None:
         """An operator sees to a suspended conversation."""
@@ -154,10 +188,16 @@ class Poisons:
             owner.trial.order(endpoint, Resume(endpoint.index))
 
     def mend(self) -> bool:
-        """Everything else has drained: the handlers are mended, and operators see to what is suspended; is anything?"""
+        """Everything else has drained: handlers are mended, operators see to what is suspended. False: nothing is."""
+        processes = self._world.owners
+        if not self._restarted and any(process.owner is not None and suspended(process.owner) for process in processes):
+            self._restarted = True
+            for process in processes:
+                process.crash()  # what is suspended stays so
+            return True
         self.mended = True
         busy = False
-        for process in self._world.owners:
+        for process in processes:
             owner = process.owner
             assert owner is not None
             for endpoint in suspended(owner):
@@ -170,10 +210,10 @@ class Poisons:
     def problems(self) -> Iterator[str]:
         """What must not have happened, when a run has drained."""
         for place, kills in self._kills.items():
-            killers = [*self._killers.values()].count(place)
+            killers = self._count(place)
             most = KILLS_MAX * (killers + self._orders[place]) + KILLS_IN_VAIN_MAX * self._disturbed(place)
             if kills > most:
-                yield f"I10: {place.name}: {killers} messages have killed {kills} processes; {most} may die"
+                yield f"attempts: {place.name}: {killers} messages have killed {kills} processes; {most} may die"
 
 
 def suspended(owner: Owner) -> list[Endpoint]:
@@ -187,27 +227,83 @@ def suspended(owner: Owner) -> list[Endpoint]:
     return found
 
 
+def _are_few(place: Place, state: Partition) -> None:
+    """Of a TRY: suspects are tried few at a time, then alone."""
+    attempts, table = state.attempts, state.table
+    suspects = [one for index in attempts.suspects if (one := table[index]) is not None and (one.queue or one.error)]
+    tried = _groups([one for index in attempts.trying if (one := table[index]) is not None])
+    most = vars(konverse.dialog.trial)["TRY_SUSPECTS_MAX"]
+    if suspects and tried > (most if _groups(suspects) > most else 1):
+        raise SimulationFailure(f"attempts: {place.name}: {tried} of {_groups(suspects)} suspects are tried at once")
+
+
+def _groups(endpoints: list[Endpoint]) -> int:
+    return sum(not any(one in other.members for other in endpoints[:at]) for at, one in enumerate(endpoints))
+
+
 def takes(place: Place, owner: Owner, transaction: Transaction) -> None:
     """What is handed out is not suspended, and after a crash the journal says that it is handed out."""
     group = transaction.dialog.members
     worst = max(member.attempts for member in group)
     if worst >= ATTEMPTS_MAX or any(member.suspended for member in group):
-        raise SimulationFailure(f"I10: {place.name}: {transaction.dialog!r} is handed out, and failed {worst} times")
+        raise SimulationFailure(
+            f"attempts: {place.name}: {transaction.dialog!r} is handed out, and failed {worst} times"
+        )
     if not place.follow(owner.fold.head.offset) or not place.shadow.state.attempts.careful:
         return
     attempts = place.shadow.state.attempts
     if not any(member.index in attempts.trying for member in group):
         raise SimulationFailure(
-            f"I10: {place.name}: {transaction.dialog!r} is handed out and the journal knows nothing"
+            f"attempts: {place.name}: {transaction.dialog!r} is handed out and the journal knows nothing"
         )
+    table = place.shadow.state.table
+    suspects = [one for index in attempts.suspects if (one := table[index]) is not None and (one.queue or one.error)]
+    if suspects and not any(member.index in attempts.suspects for member in group):
+        raise SimulationFailure(f"attempts: {place.name}: {transaction.dialog!r} is handed out beside suspects")
     trial = vars(konverse.dialog.trial)
     most = trial["TRY_SUSPECTS_MAX"] if attempts.suspects else trial["TRY_GROUPS_MAX"]
     if owner.staging.out > most:
-        raise SimulationFailure(f"I10: {place.name}: {owner.staging.out} groups are handed out, {most} may be")
+        raise SimulationFailure(f"attempts: {place.name}: {owner.staging.out} groups are handed out, {most} may be")
+
+
+def compare_attempts(world: World, place: Place, reference: SecondFold, owners: set[bytes]) -> Iterator[str]:
+    """Who failed, who is suspended and who is suspected: at the end, and when one of the CLAIMs was read."""
+    yield from _differences(place, place.shadow.state, reference)
+    claims = [*place.judge.claims.values()]
+    if claims:
+        cut = world.choices.pick(claims)
+        journal = [record for record in place.journal.records if record.offset <= cut]
+        yield from _differences(
+            place, _folded(place, journal), judge(place.verified(), journal, place.data.records, owners).fold
+        )
+
+
+def _folded(place: Place, journal: list[Record]) -> Partition:
+    fold = Fold(place.identity)
+    fold.feed_journal([JournalRecord(record.offset, record.body or b"", record.timestamp_ms) for record in journal])
+    needed = fold.advance()
+    if needed is not None:
+        fold.feed_data(columns(Slice(place.data.between(0, needed), needed)))
+        assert fold.advance() is None
+    return fold.state
+
+
+def _differences(place: Place, state: Partition, reference: SecondFold) -> Iterator[str]:
+    attempts, past, table = state.attempts, reference.past, reference.table
+    product = (
+        {table[index].key: trouble.attempts for index, trouble in attempts.troubled.items() if trouble.attempts},
+        {table[index].key for index, trouble in attempts.troubled.items() if trouble.suspended},
+        {table[index].key for index in attempts.trying},
+        {table[index].key for index in attempts.suspects},
+        attempts.careful,
+    )
+    expected = (past.failures, set(past.suspended), set(past.handed), set(past.accused), past.wary)
+    if product != expected:
+        yield f"I3: {place.name}: attempts are {product}, the reference says {expected}"
 
 
 def unread_elsewhere(owner: Owner) -> tuple[int, int]:
-    """Messages that wait in conversations that are not suspended, and bytes of their bodies."""
+    """Messages and bytes that wait in conversations that are not suspended."""
     state = owner.fold.state
-    elsewhere = [endpoint for endpoint in state.live() if not endpoint.suspended]
-    return sum(len(endpoint.queue) for endpoint in elsewhere), sum(bytes_of(endpoint.queue) for endpoint in elsewhere)
+    parked = [endpoint.queue for endpoint in state.live() if endpoint.suspended]
+    return state.unread - sum(map(len, parked)), state.unread_bytes - sum(map(bytes_of, parked))

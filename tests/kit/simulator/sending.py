@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Final
 from konverse.dialog.ageing import Age
 from konverse.dialog.lane import DialogState, SessionDialog
 from konverse.dialog.session import Session
-from konverse.dialog.writing import Hand
 from konverse.dialog.states import State
+from konverse.dialog.writing import Hand
 from konverse.schemas.errors import ConversationEnded, QueueFull
 from konverse.schemas.identifiers import Address
 from konverse.schemas.records import Begin, Role
@@ -136,7 +136,7 @@ class SessionProcess:
             patient = swarm.looking and not self.world.choices.chance(LEAVING)
             if not (self.dialogs_left or sending or patient) and self.session.may_close:
                 actions.append(self._close)
-            if self.session.homes():
+            if self.session.redirecting:
                 actions.append(self.mailboxes.hear)
             if self.world.choices.chance(swarm.looking):
                 actions.append(self._look)
@@ -200,9 +200,9 @@ class SessionProcess:
         plan.finished = True
         plan.left = 0
 
-    def _send(self) -> None:
+    def _send(self, plan: Plan | None = None) -> None:
         world = self.world
-        plan = world.choices.pick([plan for plan in self.plans if not plan.over])
+        plan = plan or world.choices.pick([plan for plan in self.plans if not plan.over])
         for _ in range(min(plan.left, 1 + world.choices.choose(world.swarm.burst))):
             body = b"m%d" % world.new_message()
             try:
@@ -344,7 +344,7 @@ class SessionProcess:
         """Without faults: go on for a while, then finish what was begun, and close."""
         for _ in range(LIVELY_STEPS if self.world.lively else 0):
             self.step()
-        if self.session.homes():
+        if self.session.redirecting:
             self.mailboxes.hear()
         for _ in range(CALM_STEPS_MAX):
             if self._is_over():

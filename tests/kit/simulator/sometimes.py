@@ -131,6 +131,7 @@ PATHS: Final = {
     "suspended": "a conversation group was suspended",
     "suspended in doubt": "and for some of its attempts others may be to blame",
     "fenced and silent": "an owner that had nothing to say did not learn that it had lost the partition",
+    "care ended": "after a crash everything was tried, and nobody died",
     "left as it was": "a handler did nothing, and its messages waited again",
     "resumed": "an operator resumed a group",
     "skipped": "an operator dropped the first message of a conversation",

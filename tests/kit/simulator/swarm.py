@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from .choices import Choices
 
@@ -16,6 +17,9 @@ HOURS: Final = (
     (1, 5, 13, 26, 100, 200, 400, 750, 1_500),
 )
 """How long everything stands still, seed by seed: within what a session may do, around it, and far beyond."""
+
+Rate = Callable[..., int]
+"""Draws a rate of at most so much; the second number is the rate of runs without it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +144,7 @@ def draw(choices: Choices) -> Swarm:
     queues = 1 + choose(3)
     partitions = 1 + choose(3 if queues == 1 else 2)
     low_numbers = choices.chance(150)
+    recycling = not low_numbers and choices.chance(350)
     return Swarm(
         queues=queues,
         partitions=partitions,
@@ -148,7 +153,7 @@ def draw(choices: Choices) -> Swarm:
         open_dialogs=1 + choose(4),
         beginning=(1_000, 200, 60)[choose(3)],
         closing=(1_000, 100)[choose(2)],
-        messages=40 + choose(40) if low_numbers else choose((12, 4)[choose(2)]),
+        messages=40 + choose(40) if low_numbers else (20 if recycling else 0) + choose((12, 4)[choose(2)]),
         burst=30 if low_numbers else 1 + choose(3),
         clubs=clubs,
         steps=250 + 60 * queues * partitions,
@@ -174,7 +179,7 @@ def draw(choices: Choices) -> Swarm:
         contenders=fault(12),
         releases=fault(12, 500),
         late=fault(200, 100),
-        closers=fault(10, 500),
+        closers=fault(10, 200 if recycling else 500),
         view_losses=fault(8, 500),
         jumps=fault(30, 400),
         hours=HOURS[choose(len(HOURS))],
@@ -185,26 +190,34 @@ def draw(choices: Choices) -> Swarm:
         handlers=1 + choose(4),
         slow=rate(300, 100 if clubs else 400),
         raising=rate(200),
-        ending=rate((80, 80, 80, 600)[choose(4)], 400),
+        ending=300 + choose(300) if recycling else rate(80, 400),
         failing=rate(80, 600),
         leaving=rate(300),
         answering=rate(400, 600),
         sessions_end=choices.chance(300),
-        killing=rate(100, 750),
-        cursed=rate(60, 700),
-        queries=(0, 0, 1, 2)[choose(4)],
-        speculation=rate(300),
-        second_drivers=fault(20),
-        abandoning=fault(3, 800),
-        early=rate(300),
-        transmitting=(0, 1_000, 500)[choose(3)],
-        transacting=(300, 800, 60)[choose(3)],
-        finishing=rate(150, 500),
-        deaf=(0, 950)[choose(2)],
-        looking=(500, 100, 0)[choose(3)],
-        redirecting=(900, 500, 0)[choose(3)],
-        heirs=(700, 0)[choose(2)],
-        small_mailboxes=choices.chance(100),
-        lone_firsts=fault(8, 700),
-        followers=choose(4),
+        **_several(choices, rate, fault, recycling=recycling),
     )
+
+
+def _several(choices: Choices, rate: Rate, fault: Rate, *, recycling: bool) -> dict[str, Any]:
+    """What is drawn last: poison, queries in batches, transactions, mailboxes, followers."""
+    choose = choices.choose
+    return {
+        "killing": rate(100, 750),
+        "cursed": rate(60, 700),
+        "queries": (0, 0, 1, 2)[choose(4)],
+        "speculation": rate(300),
+        "second_drivers": fault(20),
+        "abandoning": fault(3, 800),
+        "early": rate(300),
+        "transmitting": (0, 1_000, 500)[choose(3)],
+        "transacting": (300, 800, 60)[choose(3)],
+        "finishing": rate(150, 500),
+        "deaf": 950 if recycling else (0, 500)[choose(2)],
+        "looking": 700 if recycling else (300, 0)[choose(2)],
+        "redirecting": 900 if recycling else (500, 0)[choose(2)],
+        "heirs": (700, 0)[choose(2)],
+        "small_mailboxes": choices.chance(100),
+        "lone_firsts": fault(8, 700),
+        "followers": choose(4),
+    }

@@ -26,9 +26,8 @@ import konverse.dialog.upkeep
 import konverse.dialog.view
 import konverse.dialog.writers
 import konverse.schemas.varint
-from konverse.bridge.verifier import journals, second_batches, second_mailbox, second_writers
+from konverse.bridge.verifier import journals, second_mailbox, second_writers
 from konverse.schemas import envelope, journal
-from konverse.schemas.journal import Claim, Commit, Part
 from konverse.schemas.limits import SESSION_RECORD_BYTES
 from konverse.schemas.varint import SMALL, varint
 
@@ -97,12 +96,8 @@ def _windows(choices: Choices) -> list[Change]:
         (journal, "JOURNAL_PART_BYTES_MAX", small(10_000, 200, 90)),
         (konverse.dialog.trial, "TRY_GROUPS_MAX", small(4, 64, 2)),
         (konverse.dialog.trial, "TRY_SUSPECTS_MAX", small(2, 8, 1)),
-        *_of_batches(small(200, 12, 5)),
+        (konverse.dialog.pending, "PENDING_RECORDS_MAX", small(200, 12, 5)),
     ]
-
-
-def _of_batches(rows: int) -> list[Change]:
-    return [(module, "PENDING_RECORDS_MAX", rows) for module in (konverse.dialog.pending, second_batches)]
 
 
 def _mailboxes(choices: Choices) -> list[Change]:

@@ -7,8 +7,9 @@ from collections.abc import Iterator, Mapping
 
 from konverse.bridge.verifier.second_fold import SecondFold
 from konverse.schemas.envelope import decode
+from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Address
-from konverse.schemas.records import BounceId, Kind, Role
+from konverse.schemas.records import FIRST, BounceId, Envelope, Kind, Role
 
 from .sending import Plan
 from .world import World
@@ -39,7 +40,9 @@ def every_message(world: World, references: References) -> Iterator[str]:
         for plan in session.plans:
             yield from _in_order(references, session.session.ids, plan)
             if not session.shut_out:
-                yield from _opened(references, plan)
+                yield from _opened(world, references, plan)
+    yield from _first_once(world)
+    yield from _alone(references)
 
 
 def _end(world: World, references: References, name: BounceId) -> str:
@@ -82,14 +85,48 @@ def _in_order(references: References, writers: list[bytes], plan: Plan) -> Itera
         yield f"I20: {plan.dialog.conversation.hex()} received {heard}, {plan.sent} were sent and redirected"
 
 
-def _opened(references: References, plan: Plan) -> Iterator[str]:
+def _opened(world: World, references: References, plan: Plan) -> Iterator[str]:
     """Nothing on a dialog overtakes FIRST, whoever sends it: only what comes behind an end finds nobody."""
     conversation = plan.dialog.conversation
     home, target = references[plan.dialog.begin.home], references[plan.dialog.begin.target]
     begun = [side for side in home.sides if side.key == (int(Role.INITIATOR), conversation)]
-    if any(side.key == (int(Role.TARGET), conversation) for side in target.sides):
-        return
-    if not begun or begun[0].ended:
-        return
-    if any(late == conversation for _, _, late in target.too_late):
-        yield f"I6: messages on {conversation.hex()} came back, and nobody had ended it"
+    said = [
+        target.verdicts[envelope.writer, envelope.counter] for envelope in _messages(world, plan.dialog.begin.target)
+        if envelope.conversation == conversation and (envelope.writer, envelope.counter) in target.verdicts
+    ]  # fmt: skip
+    lives = "accepted" in said
+    if said and said[0] == "bounced NO_ENDPOINT" and begun and (lives or not begun[0].ended):
+        yield f"I6: messages on {conversation.hex()} came back before its FIRST was there"
+
+
+def _first_once(world: World) -> Iterator[str]:
+    """FIRST of a conversation comes from one writer, under one counter: the session, or home for it."""
+    seen: dict[bytes, tuple[bytes, int]] = {}
+    for place in world.places:
+        for envelope in _messages(world, place.address):
+            name = (envelope.writer, envelope.counter)
+            if envelope.flags & FIRST and seen.setdefault(envelope.conversation, name) != name:
+                yield f"I9: {envelope.conversation.hex()} has two records with FIRST"
+
+
+def _messages(world: World, address: Address) -> Iterator[Envelope]:
+    """The messages in a data log, each where its turn came."""
+    taken: Counter[bytes] = Counter()
+    for record in world.log_of(address).records:
+        try:
+            envelope = decode(record.header or b"")
+        except MalformedRecord:
+            continue
+        if envelope.tag == address.tag and envelope.counter == taken[envelope.writer]:
+            taken[envelope.writer] += 1
+            if envelope.kind is Kind.MESSAGE:
+                yield envelope
+
+
+def _alone(references: References) -> Iterator[str]:
+    """A target whose initiator does not live has been told so when it said something."""
+    for reference in references.values():
+        for (role, conversation), side in reference.living.items():
+            home = references[side.peer_at].living
+            if role == Role.TARGET and side.numbering > 0 and (int(Role.INITIATOR), conversation) not in home:
+                yield f"L1: the target of {conversation.hex()} speaks to nobody"

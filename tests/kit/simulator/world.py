@@ -13,9 +13,10 @@ from konverse.schemas.journal import Claim, Commit
 from konverse.schemas.records import FIRST, Begin, Envelope, Kind, Role, Suffix
 
 from .asking import Asker
-from .batching import DriverProcess, Query, TaskProcess
+from .batching import DriverProcess, Query
 from .calm import is_quiet, settle_down
 from .choices import Choices
+from .executing import TaskProcess
 from .failure import SimulationFailure
 from .following import FollowerProcess, Followers
 from .history import History
@@ -282,7 +283,7 @@ class World:
                 Kind.MESSAGE, 0 if counter else FIRST, Role.INITIATOR, target.address.tag, writer, conversation,
                 counter, counter, suffix,
             )  # fmt: skip
-            self.kafka.append(target.data, (encode_envelope(envelope), writer, b"alone"))
+            self.kafka.append(target.data, (encode_envelope(envelope), writer, b"%d alone of %s" % (counter, writer)))
 
     def _appended(self, log: Log, record: Record) -> None:
         place = self._journals.get(log.name)

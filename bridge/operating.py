@@ -1,0 +1,78 @@
+"""What an operator does about conversations whose handlers failed too often (protocol.md section 7.1)."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from uuid import UUID
+
+from konverse.dialog.endpoint import Endpoint
+from konverse.dialog.owner import LEADING
+from konverse.dialog.trial import Order
+from konverse.schemas.errors import DialogNotFound, InvalidState
+from konverse.schemas.journal import EndOperation
+from konverse.schemas.operations import Resume, Skip
+from konverse.schemas.system_messages import check_error
+
+from .arguments import checked
+from .owning import Owning
+
+
+class Operating:
+    """The part of a reader that is for operators. Each call joins the next commit, for which `settle` waits."""
+
+    _owning: Owning
+    _lock: threading.RLock
+
+    @property
+    def suspended(self) -> list[Endpoint]:
+        """Conversations of our partitions that failed five times: their messages wait for an operator."""
+        with self._lock:
+            return [
+                endpoint
+                for owner in self._owning.owners.values()
+                if owner.phase is LEADING
+                for index in owner.fold.state.attempts.troubled
+                if (endpoint := owner.fold.state.table[index]) is not None and endpoint.suspended
+            ]
+
+    @checked
+    def resume(self, conversation: UUID) -> None:
+        """Hand out the messages of a suspended conversation again, and those of its group; it has five attempts more.
+
+        Raises DialogNotFound when it does not live in a partition that is ours, InvalidState when it is not suspended.
+        """
+        self._order(conversation, lambda endpoint: Resume(endpoint.index))
+
+    @checked
+    def skip(self, conversation: UUID) -> None:
+        """Drop the first message that waits on a suspended conversation, and resume it. Raises as `resume`."""
+        self._order(conversation, lambda endpoint: Skip(endpoint.index))
+
+    @checked
+    def end(self, conversation: UUID, *, error: int = 0, description: str = "") -> None:
+        """End a suspended conversation, with `error` > 0 as WITH ERROR; others of its group stay suspended.
+
+        Raises as `resume`, and InvalidState for a code below 0 (behaviour 112).
+        """
+        check_error(error, description)
+        self._order(conversation, lambda endpoint: EndOperation(endpoint.index, error, description))
+
+    def _order(self, conversation: UUID, order: Callable[[Endpoint], Order]) -> None:
+        with self._lock:
+            known = [
+                (owner, endpoint)
+                for owner in self._owning.owners.values()
+                if owner.phase is LEADING
+                for side in owner.fold.state.sides
+                if (endpoint := side.get(conversation.bytes)) is not None
+            ]
+            if not known:
+                raise DialogNotFound(
+                    f"conversation {conversation} lives in no partition that is ours; ask the process that has it"
+                )
+            suspended = [(owner, endpoint) for owner, endpoint in known if endpoint.suspended]
+            if not suspended:
+                raise InvalidState(f"conversation {conversation} is not suspended; its messages are handed out anyway")
+            for owner, endpoint in suspended:
+                owner.trial.order(endpoint, order(endpoint))

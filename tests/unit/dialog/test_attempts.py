@@ -1,0 +1,348 @@
+"""Handlers that fail and handlers that kill their process: counted, tried alone, suspended, seen to by operators."""
+
+from __future__ import annotations
+
+import pytest
+
+from konverse.dialog.endpoint import Endpoint
+from konverse.dialog.events import Append, DataRead, Recover, Tick
+from konverse.dialog.partition import Partition
+from konverse.dialog.snapshot import Freeze, digest, restore
+from konverse.dialog.trial import PAUSE_FACTOR, PAUSE_MS
+from konverse.schemas.journal import Commit, EndOperation, decode
+from konverse.schemas.limits import ATTEMPTS_MAX, TRY_GROUPS_MAX, TRY_SUSPECTS_MAX
+from konverse.schemas.operations import Attempt, Rare, Resume, Skip, Suspend, Try
+from konverse.schemas.records import Role
+from tests.kit.builders import GROUP, Pair, Scribe, address_of, columns_of, conversations, identifier, log_of, record
+from tests.kit.driver import Driver
+
+
+@pytest.fixture
+def driver() -> Driver:
+    driver = Driver()
+    driver.lead()
+    return driver
+
+
+def successor(before: Driver, claim: str = "next") -> Driver:
+    """Another process leads, after the one before has died."""
+    after = Driver(before.journal, before.data, claim)
+    (append,) = after.step(Recover(0, len(before.journal), data_end=len(before.data)))
+    after.acknowledge(append)
+    return after
+
+
+def said(driver: Driver) -> list[Rare]:
+    """The rare operations of the last commit."""
+    commit = decode(driver.journal[-1])
+    assert isinstance(commit, Commit)
+    return commit.operations.rare
+
+
+def endpoint(driver: Driver, name: str) -> Endpoint:
+    found = driver.state.endpoint(Role.TARGET, identifier(name))
+    assert found is not None
+    return found
+
+
+def fail(driver: Driver) -> None:
+    """The next group fails, and rests."""
+    transaction = driver.owner.take()
+    assert transaction is not None
+    driver.owner.trial.fail(transaction)
+    driver.commit()
+    driver.now_ms += PAUSE_MS * PAUSE_FACTOR**ATTEMPTS_MAX
+    driver.step(Tick())
+
+
+def taken(driver: Driver) -> list[bytes]:
+    """Conversations that can be taken now; they stay with their handlers."""
+    found = []
+    while (transaction := driver.owner.take()) is not None:
+        found.append(transaction.dialog.conversation)
+    return found
+
+
+def suspended(driver: Driver) -> Endpoint:
+    """A conversation with three messages that was suspended."""
+    driver.arrive(*conversations("a", messages=3))
+    for _ in range(ATTEMPTS_MAX):
+        fail(driver)
+    return endpoint(driver, "a")
+
+
+# ------------------------------------------------------------------------------------------------- handlers that fail
+
+
+def test_a_handler_that_failed_is_counted_in_the_next_commit(driver: Driver) -> None:
+    driver.arrive(*conversations("a"))
+    transaction = driver.owner.take()
+    assert transaction is not None
+    transaction.send(transaction.dialog, "reply")
+    driver.owner.trial.fail(transaction)
+    driver.commit()
+    assert said(driver) == [Attempt([0])]
+    assert decode(driver.journal[-1]).operations.sends == []  # type: ignore[union-attr]
+    assert (endpoint(driver, "a").attempts, endpoint(driver, "a").suspended) == (1, False)
+
+
+def test_what_failed_rests_longer_each_time_and_the_others_go_on(driver: Driver) -> None:
+    driver.arrive(*conversations("a", "b"))
+    for attempt in range(2):
+        transaction = driver.owner.take()
+        assert transaction is not None
+        driver.owner.trial.fail(transaction)
+        driver.commit()
+        driver.handle() if attempt == 0 else None
+        assert driver.owner.trial.resting
+        driver.now_ms += PAUSE_MS * PAUSE_FACTOR**attempt - 1
+        driver.step(Tick())
+        assert driver.owner.take() is None
+        driver.now_ms += 1
+        driver.step(Tick())
+    assert taken(driver) == [identifier("a")]
+
+
+def test_a_commit_in_between_resets_the_count_behaviour_209(driver: Driver) -> None:
+    driver.arrive(*conversations("a"))
+    for _ in range(ATTEMPTS_MAX - 1):
+        fail(driver)
+    driver.handle()
+    driver.commit()
+    assert endpoint(driver, "a").attempts == 0
+    assert driver.state.attempts.troubled == {}
+
+
+def test_the_fifth_failure_suspends_the_group_behaviour_207(driver: Driver) -> None:
+    one = suspended(driver)
+    assert said(driver) == [Attempt([0]), Suspend(0)]
+    assert (one.attempts, one.suspended) == (ATTEMPTS_MAX, True)
+    assert taken(driver) == []
+    (alarm,) = driver.owner.fold.journal.alarms
+    assert f"conversation {one.id} of orders/0 is suspended after 5 attempts" in alarm
+
+
+def test_a_group_that_did_nothing_has_not_failed(driver: Driver) -> None:
+    driver.arrive(*conversations("a"))
+    transaction = driver.owner.take()
+    assert transaction is not None
+    driver.owner.roll_back(transaction)
+    driver.commit()
+    assert said(driver) == []
+
+
+def test_a_conversation_that_was_ended_meanwhile_is_not_counted() -> None:
+    driver = Driver()
+    driver.lead()
+    driver.arrive(*conversations("a"))
+    transaction = driver.owner.take()
+    assert transaction is not None
+    driver.owner.trial.fail(transaction)
+    driver.state.forget(endpoint(driver, "a"))
+    driver.commit()
+    assert said(driver) == []
+
+
+# ------------------------------------------------------------------------------------------------------ after a crash
+
+
+def test_after_a_crash_a_try_counts_before_its_groups_are_handed_out(driver: Driver) -> None:
+    driver.arrive(*conversations("a", "b"))
+    driver.commit()
+    after = successor(driver)
+    assert after.owner.take() is None
+    (append,) = after.owner.step(Tick(), 0)[:1]
+    assert isinstance(append, Append)
+    assert after.owner.take() is None, "it may be lost"
+    after.acknowledge(append)
+    assert said(after) == [Try([0, 1])]
+    assert taken(after) == [identifier("a"), identifier("b")]
+
+
+def test_after_a_release_there_is_no_care(driver: Driver) -> None:
+    driver.arrive(*conversations("a"))
+    (append,) = driver.owner.release(0)
+    driver.acknowledge(append)
+    assert taken(successor(driver)) == [identifier("a")]
+
+
+def test_a_release_leaves_no_try_open(driver: Driver) -> None:
+    driver.arrive(*conversations("a"))
+    driver.commit()
+    after = successor(driver)
+    after.try_groups()
+    assert after.owner.take() is not None
+    (append,) = after.owner.release(0)
+    after.acknowledge(append)
+    assert after.state.attempts.trying == {}
+    last = successor(after, "last")
+    assert (last.state.attempts.suspects, endpoint(last, "a").attempts) == ({}, 0)
+
+
+def test_a_crash_is_looked_for_among_64_then_8_then_one_by_one(driver: Driver) -> None:
+    names = [f"{number:03}" for number in range(TRY_GROUPS_MAX + 10)]
+    driver.arrive(*conversations(*names))
+    driver.commit()
+    tried = []
+    for crash in range(7):
+        driver = successor(driver, f"crash {crash}")
+        driver.try_groups()
+        tried.append(len(taken(driver)))
+    assert tried == [TRY_GROUPS_MAX, TRY_SUSPECTS_MAX, 1, 1, 1, 1, 1]
+    driver = successor(driver, "the last")
+    driver.try_groups()
+    assert said(driver) == [Suspend(0), Try([*range(1, TRY_GROUPS_MAX + 1)])]
+
+
+def test_whoever_came_back_is_not_suspected(driver: Driver) -> None:
+    driver.arrive(*conversations("a", "b", "c", "d"))
+    driver.commit()
+    after = successor(driver)
+    after.try_groups()
+    after.handle()
+    failing = after.owner.take()
+    assert failing is not None
+    after.owner.trial.fail(failing)
+    after.commit()
+    last = successor(after, "last")
+    assert [*last.state.attempts.suspects] == [2, 3]
+    assert [endpoint(last, name).attempts for name in "bcd"] == [1, 0, 0]
+
+
+def test_a_group_that_was_alone_has_an_attempt_more(driver: Driver) -> None:
+    driver.arrive(*conversations("a", "b"))
+    driver.commit()
+    after = successor(driver)
+    after.try_groups()
+    after.handle()
+    after.commit()
+    assert endpoint(successor(after, "last"), "b").attempts == 1
+
+
+def test_while_there_are_suspects_nothing_else_is_handed_out(driver: Driver) -> None:
+    driver.arrive(*conversations("a", "b"))
+    driver.commit()
+    after = successor(driver)
+    after.try_groups()
+    last = successor(after, "last")
+    last.arrive(*conversations("c", client=Scribe("another")))
+    last.try_groups()
+    assert taken(last) == [identifier("a")]
+
+
+def test_care_ends_when_everything_that_the_dead_owner_may_have_had_was_tried(driver: Driver) -> None:
+    driver.arrive(*conversations("a"))
+    driver.commit()
+    driver.data += conversations("b", client=Scribe("another"))
+    after = successor(driver)
+    after.try_groups()
+    after.handle()
+    after.commit()
+    assert after.owner.trial.careful, "the dead owner may have read the other one"
+    assert not after.owner.trial.due
+    after.step(DataRead(columns_of(after.data[1:], 1)))
+    after.owner.ingest(0)
+    after.try_groups()
+    assert said(after) == [Try([1])]
+    after.handle()
+    after.commit()
+    assert said(after) == [Try([])]
+    assert (after.owner.trial.careful, after.state.attempts.careful) == (False, False)
+
+
+def test_what_a_dead_owner_had_handed_out_first_is_tried_first(driver: Driver) -> None:
+    client = Scribe("client")
+    driver.arrive(*conversations("a", "b", client=client))
+    driver.handle()
+    driver.commit()
+    driver.arrive((client.message(address_of(), identifier("a"), sequence=1), record(b"1")))
+    driver.commit()
+    after = successor(driver)
+    after.try_groups()
+    assert taken(after) == [identifier("b"), identifier("a")]
+
+
+# ------------------------------------------------------------------------------------------------------------ suspended
+
+
+def test_what_is_suspended_stays_so_for_the_next_owner_and_its_messages_wait_in_order(driver: Driver) -> None:
+    suspended(driver)
+    after = successor(driver)
+    after.try_groups()
+    assert said(after) == [Try([])]
+    assert taken(after) == []
+    assert [entry[2] for entry in endpoint(after, "a").queue] == [b"0", b"1", b"2"]
+
+
+def test_a_snapshot_holds_who_failed_and_who_is_suspended(driver: Driver) -> None:
+    suspended(driver)
+    driver.arrive(*conversations("b", client=Scribe("another")))
+    fail(driver)
+    restored = Partition(log_of())
+    restore(restored, b"".join(Freeze(driver.state).pieces()))
+    assert digest(restored) == digest(driver.state)
+    one, other = restored.live()
+    assert (one.suspended, one.held, other.attempts, restored.attempts.failing) == (True, True, 1, 1)
+
+
+def test_messages_of_suspended_groups_take_no_room_from_the_others(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suspended(driver)
+    monkeypatch.setattr("konverse.dialog.owner.LOOK_AHEAD_RECORDS_MAX", 3)
+    assert driver.owner.has_room
+    driver.arrive(*conversations("b", messages=3, client=Scribe("another")))
+    assert not driver.owner.has_room
+
+
+def test_who_joins_a_suspended_group_is_suspended_with_it() -> None:
+    pair = Pair()
+    (one,) = pair.answered("a")
+    pair.home.commit(rare=[Suspend(one.index)])
+    (other,) = pair.answered("b")
+    assert (other.group_id, other.suspended, other.held) == (GROUP, True, True)
+    pair.home.commit(rare=[Resume(other.index)])
+    assert [(member.suspended, member.held) for member in (one, other)] == [(False, False)] * 2
+
+
+def test_what_is_forgotten_leaves_nothing_to_the_next_one_in_its_place(driver: Driver) -> None:
+    suspended(driver)
+    driver.state.forget(endpoint(driver, "a"))
+    driver.arrive(*conversations("b", client=Scribe("another")))
+    assert endpoint(driver, "b").index == 0
+    assert not endpoint(driver, "b").suspended
+    assert driver.state.attempts.troubled == {}
+
+
+def test_an_operator_resumes_and_everything_begins_anew(driver: Driver) -> None:
+    one = suspended(driver)
+    driver.owner.trial.order(one, Resume(one.index))
+    driver.commit()
+    assert said(driver) == [Resume(0)]
+    assert (one.attempts, one.suspended) == (0, False)
+    assert [message.body for message in driver.handle()] == [b"0", b"1", b"2"]
+
+
+def test_an_operator_skips_the_first_message(driver: Driver) -> None:
+    one = suspended(driver)
+    driver.owner.trial.order(one, Skip(one.index))
+    driver.commit()
+    assert [(message.body, message.sequence) for message in driver.handle()] == [(b"1", 1), (b"2", 2)]
+    assert (driver.state.unread, driver.state.unread_bytes) == (2, 2)
+
+
+def test_an_operator_ends_the_conversation(driver: Driver) -> None:
+    one = suspended(driver)
+    driver.owner.trial.order(one, EndOperation(one.index, 4711, "poison"))
+    driver.commit()
+    assert (one.state.code, driver.state.unread) == ("DO", 0)
+
+
+def test_of_two_orders_for_one_group_the_second_sees_what_became_of_the_first(driver: Driver) -> None:
+    one = suspended(driver)
+    driver.owner.trial.order(one, Skip(one.index))
+    driver.owner.trial.order(one, Resume(one.index))
+    driver.commit()
+    assert said(driver) == [Skip(0)]
+    driver.commit()
+    assert said(driver) == []
