@@ -45,7 +45,6 @@ def _create_target(state: Partition, envelope: Envelope, begin: Begin) -> Endpoi
     terms = state.terms_of(begin.to_service, begin.from_service, begin.contract)
     endpoint = Endpoint(envelope.conversation, Role.TARGET, State.CONVERSING, terms, state.stream_to(begin.home))
     endpoint.opener = _opener_of(envelope)
-    state.tombstones.pop(envelope.conversation, None)  # against somebody whose FIRST will not come
     endpoint.key = begin.key
     state.add(endpoint)
     return endpoint

@@ -92,7 +92,6 @@ def _message(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
         if opener != envelope.writer and not may_come(state, opener):
             state.too_late.append((envelope.writer, envelope.counter, envelope.conversation))
             return _bounce(state, envelope, record, BounceReason.WRITER_CLOSED)
-        state.tombstones.pop(envelope.conversation, None)
         state.create(key, opener, begin.home, 0)
     side = state.living[key]
     if side.ended:

@@ -24,6 +24,7 @@ from konverse.schemas.records import (
     Kind,
     Notice,
     NoticeReason,
+    Opened,
     Role,
     Suffix,
     WriterClosed,
@@ -88,7 +89,8 @@ details: Final[st.SearchStrategy[Detail]] = st.one_of(
     ),
     st.builds(Bounce, writer=identifiers, counter=counters, at=addresses, reason=st.sampled_from(BounceReason)),
     st.builds(Notice, writer=identifiers, next=counters, at=addresses, reason=st.sampled_from(NoticeReason)),
-    st.builds(WriterClosed, writer=identifiers, closed_at=counters, at=addresses),
+    st.builds(WriterClosed, writer=identifiers, closed_at=counters, at=addresses, heir=st.none() | identifiers),
+    st.builds(Opened, opener=identifiers),
 )
 
 suffixes: Final = st.builds(
