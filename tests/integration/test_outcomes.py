@@ -13,11 +13,13 @@ import pytest
 from konverse.bridge.broker import Broker
 from konverse.bridge.dialog import Dialog
 from konverse.bridge.sending import Sender
-from konverse.dialog.ageing import Age
+from konverse.bridge.writer_ids import clock_ms
+from konverse.dialog.ageing import Age, Ageing
 from konverse.dialog.asking import Outcome
 from konverse.schemas import token
 from konverse.schemas.errors import BadInput, OutcomeUnknown, StackError
 from konverse.schemas.identifiers import session_writer
+from konverse.schemas.limits import SESSION_IDLE_MS_MAX
 from konverse.schemas.token import Sent
 from tests.chaos.proxy import Action, Trap
 from tests.chaos.rig import Rig, rig
@@ -148,8 +150,8 @@ def test_a_session_goes_on_under_a_new_id(servers: Servers, database: str) -> No
             dialog.flush()
         assert sender.session.writer != before
         with sender._lock:
-            sender._renewing.age = Age.OLD
-            sender._look()
+            sender.session.ageing = Ageing(clock_ms() - SESSION_IDLE_MS_MAX)
+        until(lambda: sender._renewing.age is Age.OLD, "nobody looks at the clock")
         dialog.send(ORDER, b"3")
         dialog.flush()
         assert len(sender.session.ids) == 3
