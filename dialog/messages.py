@@ -10,7 +10,6 @@ from .answers import bounce, other
 from .endpoint import Endpoint, Entry, Lane, Record
 from .partition import Partition
 from .states import RECEIVING, Event, State, next_state
-from .writers import may_open
 
 
 def hear_message(state: Partition, offset: int, header: bytes, envelope: Envelope, record: Record) -> None:
@@ -26,9 +25,6 @@ def hear_message(state: Partition, offset: int, header: bytes, envelope: Envelop
         if state.tombstones.get(envelope.conversation) == opener:
             del state.tombstones[envelope.conversation]
             bounce(state, envelope, record, BounceReason.ENDED)
-            return
-        if opener != envelope.writer and not may_open(state, opener):
-            bounce(state, envelope, record, BounceReason.WRITER_CLOSED)
             return
         endpoint = _create_target(state, envelope, begin)
     if endpoint.state not in RECEIVING:

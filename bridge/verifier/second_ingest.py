@@ -89,9 +89,6 @@ def _message(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
         if state.tombstones.get(envelope.conversation) == opener:
             del state.tombstones[envelope.conversation]
             return _bounce(state, envelope, record, BounceReason.ENDED, "tombstone")
-        if opener != envelope.writer and not may_come(state, opener):
-            state.too_late.append((envelope.writer, envelope.counter, envelope.conversation))
-            return _bounce(state, envelope, record, BounceReason.WRITER_CLOSED)
         state.create(key, opener, begin.home, 0)
     side = state.living[key]
     if side.ended:
