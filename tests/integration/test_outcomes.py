@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -159,6 +160,29 @@ def test_a_session_goes_on_under_a_new_id(servers: Servers, database: str) -> No
             assert answer_once(reader) == 4
         proof = prove_exactly_once(servers.bootstrap, orders, shop, {dialog.id.bytes: [b"0", b"1", b"2", b"3"]})
         assert proof.messages == 4
+
+
+@pytest.mark.stack
+def test_what_the_readme_says_of_unknown_outcomes_works(servers: Servers, database: str, tmp_path: Path) -> None:
+    """In a process whose Kafka is silent, and in another one."""
+    text = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+    kept, asked = (block for block in text.split("```") if "notes." in block)
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        sent = Sent(
+            session_writer(time.time_ns() // 1_000_000, 1), queue_of(broker, "Orders").address(0), bytes(16), 0, (0,)
+        )
+
+        class Silent:
+            def flush(self) -> None:
+                raise OutcomeUnknown("silent for the test", token.encode([sent]))
+
+        names = {"dialog": Silent(), "broker": broker, "notes": tmp_path / "notes"}
+        exec(kept.removeprefix("python"), names)
+        with broker.reader("Orders") as reader, pumped(reader):
+            exec(asked.removeprefix("python"), names)
+    assert isinstance(names["outcome"], Outcome)
+    assert not names["outcome"].received
 
 
 def wait_for(file: Path) -> None:

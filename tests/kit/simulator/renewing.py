@@ -10,6 +10,7 @@ from konverse.schemas.records import BounceReason, Notice, NoticeReason, WriterC
 
 if TYPE_CHECKING:
     from konverse.dialog.partition import Partition
+    from konverse.schemas.identifiers import Address
     from konverse.schemas.token import Sent
 
     from .sending import SessionProcess
@@ -97,7 +98,7 @@ class Renewal:
         pruned = isinstance(said, Notice) and said.reason is NoticeReason.PRUNED
         return Unheard.EXPIRED if pruned else None
 
-    def _state(self, address: object) -> Partition:
+    def _state(self, address: Address) -> Partition:
         place = self._world.place_of(address)
         place.follow(place.journal.end)
         return place.shadow.state

@@ -216,7 +216,7 @@ def test_an_open_writer_is_noted_then_closed_noted_and_forgotten(pair: Pair) -> 
     prune(pair, NOW_MS, NOW_MS + 5)
     assert writer.closed_at is None, "it was heard at the floor, not before it"
     prune(pair, NOW_MS + 1, NOW_MS + 10)
-    assert (writer.closed_at, writer.heir) == (1, None)
+    assert (pair.target.state.writers[pair.client.id].closed_at, writer.heir) == (1, None)
     prune(pair, NOW_MS + 2, NOW_MS + 20)
     assert writer.noted_ms == NOW_MS + 20
     prune(pair, NOW_MS + 20, NOW_MS + 30)
