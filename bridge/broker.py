@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import logging
-import secrets
 import threading
-import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -14,6 +12,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Final, Self
 
+from konverse.dialog.asking import Outcome
 from konverse.dialog.staging import OwnerSettings
 from konverse.schemas.catalog import DEFAULT, KEEP_FOR_EVER, Contract, MessageType, Queue, SentBy, Service
 from konverse.schemas.errors import (
@@ -38,6 +37,7 @@ from .dialog import Dialog
 from .forks import closed_in_children
 from .kafka import Kafka
 from .mailboxes import Mailboxes
+from .outcomes import Sessions
 from .owning import Owning
 from .reader import Reader
 from .sending import Sender
@@ -74,6 +74,7 @@ class Broker:
         self._kafka.check()
         self._topics = Topics(self._kafka)
         self.catalog = Catalog(self._kafka, settings.instance, settings.database)
+        self._sessions = Sessions(self._kafka, self._topics, self.catalog, settings.instance)
         self._lock = threading.Lock()
         self._sender: Sender | None = None
         self._transmission: Transmission | None = None
@@ -141,6 +142,7 @@ class Broker:
         if known is not None:
             wanted = replace(known, topic=topic, partitions=partitions, keep_ms=keep_ms)
             return self._existing(wanted, if_not_exists=if_not_exists)
+        self._sessions.ids.prepare()
         self._topics.ensure(topic, partitions, DATA_CONFIG)
         self._topics.ensure(journal_topic(topic), partitions, JOURNAL_CONFIG)
         self._topics.ensure(snapshot_topic(topic), partitions, JOURNAL_CONFIG)
@@ -298,6 +300,16 @@ class Broker:
         if self._sender is not None:
             self._sender.flush(timeout)
 
+    @checked
+    def outcome(self, token: bytes, *, timeout: float | None = None) -> Outcome:
+        """What became of the messages of an OutcomeUnknown, by its `token`, when whoever sent them is gone.
+
+        What is `missing` will never be received, so it may be sent again; a sender that lives is stopped. Raises
+        OutcomeUnknown when no worker answers in time (without `timeout`: `send_timeout_s`), OutcomeExpired.
+        """
+        self._check_open()
+        return self._sessions.outcome(token, self._sender.session if self._sender else None, timeout)
+
     def close(self) -> None:
         """Close readers (what is finished is committed), send what waits, say goodbye. Safe to call twice."""
         with self._lock:
@@ -371,7 +383,7 @@ class Broker:
         with self._lock:
             self._check_open()
             if self._sender is None:
-                self._sender = Sender(self._kafka, _time_ordered_id())
+                self._sender = Sender(self._kafka, self._sessions.new())
             return self._sender
 
     def _ended_by_peer(self, conversation: bytes) -> None:
@@ -386,11 +398,3 @@ class Broker:
     def _check_open(self) -> None:
         if self._closed:
             raise BrokerClosed("the broker was closed, or its process was forked; connect again")
-
-
-def _time_ordered_id() -> bytes:
-    """A UUIDv7 (RFC 9562): milliseconds since 1970, then random bits."""
-    value = (time.time_ns() // 1_000_000) << 80 | secrets.randbits(80)
-    value = value & ~(0xF << 76) | 7 << 76
-    value = value & ~(0x3 << 62) | 2 << 62
-    return value.to_bytes(16, "big")

@@ -1,4 +1,4 @@
-"""The clock that owners and followers are told."""
+"""The clock that owners, followers and sessions are told."""
 
 from __future__ import annotations
 
@@ -6,5 +6,6 @@ import time
 
 
 def now_ms() -> int:
-    """The machine's monotonic clock; only durations are taken from it."""
-    return time.monotonic_ns() // 1_000_000
+    """A clock of this machine that also runs while it sleeps, where there is one; only durations are taken from it."""
+    boot_time = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+    return time.clock_gettime_ns(boot_time) // 1_000_000

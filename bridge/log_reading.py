@@ -52,6 +52,13 @@ class LogReading:
         journal, data, snapshots = (self._reader.ends(topic, partition) for topic in self._topics.values())
         return Recover(*journal, data[0], *snapshots, data[1])
 
+    def data_end(self, partition: int) -> int | None:
+        """Where the data log ends now; None when Kafka does not say."""
+        try:
+            return self._reader.ends(self._topics[ReadData], partition)[1]
+        except KafkaUnavailable:
+            return None
+
     def data_gone(self, partition: int, offset: int) -> OutOfRange | Appended:
         """The event: the data log does not hold the offset."""
         return self._gone(self._topics[ReadData], partition, offset)

@@ -18,9 +18,10 @@ from konverse.dialog.lane import SessionDialog
 from konverse.dialog.mailbox import Bounced
 from konverse.dialog.partition import Partition
 from konverse.dialog.session import Session
+from konverse.dialog.takeover import heard, refused
 from konverse.dialog.writing import Hand
 from konverse.schemas.catalog import Queue, Service
-from konverse.schemas.errors import BrokerClosed, InvalidState, KonverseError
+from konverse.schemas.errors import BrokerClosed, InvalidState, KafkaUnavailable, KonverseError
 from konverse.schemas.identifiers import Address
 from konverse.schemas.records import NO_SEQUENCE, BounceId, BounceReason, Role
 
@@ -126,9 +127,9 @@ class Mailboxes:
     def bounced(self, sender: Sender, dialog: SessionDialog, timeout_s: float) -> list[BouncedMessage]:
         """What waits in the mailbox for this dialog's session, or for its successor; waits for the first one."""
         deadline = time.monotonic() + timeout_s
-        writer = sender.session.writer
+        ids = sender.session.ids
         while True:
-            found = self._ask(dialog, lambda home: self._of(dialog, writer, home), keep_up=True)
+            found = self._ask(dialog, lambda home: self._of(dialog, ids, home), keep_up=True)
             if found or time.monotonic() >= deadline:
                 return [BouncedMessage(self, sender, dialog, bounced) for bounced in found]
             time.sleep(POLL_S)
@@ -138,8 +139,8 @@ class Mailboxes:
 
         def decide(session: Session) -> list[Hand]:
             hands = session.confirm(dialog, bounce)
-            writer, counter = session.writer, dialog.home.next - 1
-            self._decided[bounce] = lambda home: writer in home.writers and home.writers[writer].next > counter
+            lane, counter = dialog.home, dialog.home.next - 1
+            self._decided[bounce] = lambda home: heard(home, lane, counter) or refused(home, lane, counter)
             return hands
 
         sender.decide(decide)
@@ -158,12 +159,12 @@ class Mailboxes:
         self._sender = sender
         self._listen()
 
-    def _of(self, dialog: SessionDialog, session: bytes, home: Partition) -> list[Bounced]:
+    def _of(self, dialog: SessionDialog, ids: list[bytes], home: Partition) -> list[Bounced]:
         found = []
         for bounced in home.mailbox.entries.values():
             writer = home.writers.get(bounced.session)
             inherited = writer is not None and writer.closed_at is not None
-            if bounced.conversation == dialog.conversation and (bounced.session == session or inherited):
+            if bounced.conversation == dialog.conversation and (bounced.session in ids or inherited):
                 decided = self._decided.get(bounced.id)
                 if decided is None or decided(home):  # decided, heard, and still there: it was in vain
                     self._decided.pop(bounced.id, None)
@@ -237,7 +238,7 @@ class Mailboxes:
             return []
 
         if self._sender is not None and not self._closed:
-            with suppress(BrokerClosed):
+            with suppress(BrokerClosed, KafkaUnavailable):
                 self._sender.decide(look)
         return found
 

@@ -23,6 +23,7 @@ from konverse.dialog.emitter import Emit
 from konverse.dialog.events import (
     Append,
     AppendSnapshot,
+    DataEnd,
     DataRead,
     Drained,
     Effect,
@@ -30,6 +31,7 @@ from konverse.dialog.events import (
     Leading,
     ProducerReplaced,
     ReadData,
+    ReadDataEnd,
     ReadJournal,
     ReadSnapshots,
     ReplaceProducer,
@@ -244,6 +246,9 @@ class Owning:
     def _read(self, number: int, owner: Owner, effect: Question) -> list[Effect]:
         return owner.step(self._reading.answer(number, effect), now_ms())
 
+    def _read_data_end(self, number: int, owner: Owner, _effect: ReadDataEnd) -> list[Effect]:
+        return owner.step(DataEnd(self._reading.data_end(number)), now_ms())
+
     def _append_snapshot(self, _number: int, owner: Owner, effect: AppendSnapshot) -> None:
         self._snapshots.append(owner, effect)
 
@@ -345,6 +350,7 @@ _EFFECTS: Final[dict[type, Callable[[Owning, int, Owner, Any], list[Effect] | No
     ReadJournal: Owning._read,  # noqa: SLF001
     ReadData: Owning._read,  # noqa: SLF001
     ReadSnapshots: Owning._read,  # noqa: SLF001
+    ReadDataEnd: Owning._read_data_end,  # noqa: SLF001
     AppendSnapshot: Owning._append_snapshot,  # noqa: SLF001
     Truncate: Owning._truncate,  # noqa: SLF001
     Emit: Owning._emit,  # noqa: SLF001

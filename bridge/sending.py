@@ -1,13 +1,4 @@
-"""The sender of a process: one session, one producer, and whoever has time serves it.
-
-`Session` decides everything; this module hands its records over and tells it what became of them. Success is learnt
-from the producer running empty, failure from a report per record: a report per success would cost a fifth of a send.
-While something waits for earlier records to count (a BEGIN, an END, a caller of `flush`) and the producer never runs
-empty by itself, senders pause for the few milliseconds that it needs.
-
-The client's events are served by the thread that sends or waits; another thread doing it would fight for the
-interpreter with every message (twice the cost, measured). A thread of ours serves when nobody sends or waits.
-"""
+"""The sender of a process: what an application calls, from any of its threads; `Serving` does the rest."""
 
 from __future__ import annotations
 
@@ -15,91 +6,43 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 from uuid import UUID
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaException
 
 from konverse.dialog.lane import Lane, SessionDialog
 from konverse.dialog.session import Session
 from konverse.dialog.writing import Hand
+from konverse.schemas import token as tokens
 from konverse.schemas.envelope import HEADER
-from konverse.schemas.errors import BrokerClosed, OutcomeUnknown
-from konverse.schemas.identifiers import Address
+from konverse.schemas.errors import BrokerClosed, KafkaUnavailable, OutcomeUnknown
 from konverse.schemas.limits import BODY_BYTES_MAX
 from konverse.schemas.records import Begin
 
-from .collector import freeze_once
 from .exits import leave_at_exit
-from .health import SILENT_S, Health
-from .kafka import PRODUCER_RECORDS_MAX, Headers, Kafka
+from .health import SILENT_S
+from .kafka import Kafka
 from .leaving import leave, no_room
+from .pace import SERVE_MASK
+from .renewing import Renewing
+from .serving import Serving
 
 log: Final = logging.getLogger("konverse.sending")
 
-LINGER_MS: Final = 5
-SERVE_MASK: Final = 255
-"""A sending thread serves the client after every 256 messages to a destination."""
 
-BUSY_SENDS: Final = 32
-"""So many messages within POLL_S: the senders serve often enough."""
-
-CATCH_UP_BELOW: Final = PRODUCER_RECORDS_MAX * 4 // 5
-"""A producer that was full gets what waits when it has so few records left."""
-
-POLL_S: Final = 0.01
-PAUSE_AFTER_S: Final = 0.01
-"""Something waits this long at most before senders make room for it."""
-
-PAUSE_MAX_S: Final = 0.5
-"""Senders pause this long at most, then go on for as long."""
-
-RETRY_S: Final = 0.5
-"""Between a failed producer and the next one."""
-
-REFUSAL_PAUSE_S: Final = 1.0
-REFUSAL_PAUSE_MAX_S: Final = 30.0
-"""A destination that refused is left alone for so long, twice as long each time: while it is tried nothing counts."""
-
-
-class Sender:
+class Sender(Serving):
     """Hands over what a session decides."""
 
-    def __init__(self, kafka: Kafka, writer: bytes) -> None:
-        freeze_once()
-        self.session = Session(writer)
-        self._kafka = kafka
-        self._timeout_s = kafka.settings.send_timeout_s
-        self._lock = threading.RLock()
-        self._changed = threading.Condition(self._lock)
-        self._failure: str | None = None
-        self._refused: Address | None = None
-        """The destination whose record failed, if it was one of a destination."""
-        self._try_again_at = 0.0
-        self._refusal_pause_s = REFUSAL_PAUSE_S
-        self._last_failure: str | Health = kafka.health
-        """What a record of ours failed with; before that, what the client says of the way to Kafka."""
-        self._serving = threading.Lock()
-        """Held by the one thread that serves the client."""
-        self._waiters = 0
-        self._waiting_since: float | None = None
-        self._pausing = False
-        self._behind = False
-        """The producer was full: some records wait to be handed over."""
-        self._failed = self._on_failure  # bound once
-        self._free = True
-        """Nothing keeps senders waiting: no pause, no failure, nothing to hand over before, not closing."""
-        self._closed = False
-        self._carrier: Headers = {HEADER: b""}
-        self._producer = self._new_producer()
-        self._thread = threading.Thread(target=self._run, name="konverse-sender", daemon=True)
-        self._thread.start()
+    def __init__(self, kafka: Kafka, renewing: Renewing) -> None:
+        super().__init__(kafka, renewing)
         leave_at_exit(self)
 
     # ------------------------------------------------------------------------------------------------------- calls
 
     def begin(self, conversation: bytes, begin: Begin) -> SessionDialog:
         """Begin a dialog; returns at once, the first messages leave when its home has it."""
+        self._wait_for_id()
         with self._lock:
             self._check_open()
             dialog, hands = self.session.begin(conversation, begin)
@@ -135,6 +78,7 @@ class Sender:
 
     def decide(self, call: Callable[[Session], list[Hand]]) -> None:
         """Let the session do what is seldom done, and hand over what comes of it."""
+        self._wait_for_id()
         with self._lock:
             self._check_open()
             self._hand(call(self.session))
@@ -156,14 +100,17 @@ class Sender:
         Senders make room meanwhile. OutcomeUnknown when Kafka stays silent.
         """
         if dialog is None:
-            self._wait_until(lambda: self.session.idle, "some records", timeout_s)
+            self._wait_until(lambda: self.session.idle, "some records", timeout_s, None)
         else:
             last = dialog.sent + len(dialog.held) - 1
             what = f"message {last} of {UUID(bytes=dialog.conversation)}"
-            self._wait_until(self.session.acknowledged(dialog), what, timeout_s)
+            self._wait_until(self.session.acknowledged(dialog), what, timeout_s, dialog)
 
-    def _wait_until(self, reached: Callable[[], bool], what: str, timeout_s: float | None) -> None:
+    def _wait_until(
+        self, reached: Callable[[], bool], what: str, timeout_s: float | None, dialog: SessionDialog | None
+    ) -> None:
         timeout_s = self._timeout_s if timeout_s is None else timeout_s
+        self.session.check_over()
         waiting = len(self._producer)
         done = self._serve_until(reached, min(timeout_s, SILENT_S))
         if not done and timeout_s > SILENT_S:
@@ -178,8 +125,10 @@ class Sender:
         if not done:
             raise OutcomeUnknown(
                 f"Kafka has not acknowledged {what} within {timeout_s} s (last failure: {self._last_failure}). "
-                "They are kept and sent again; wait once more to learn of them"
+                "They are kept and sent again; wait once more to learn of them",
+                self._token(dialog),
             )
+        self.session.check_over()
         if not reached():
             raise BrokerClosed("the broker was closed while it waited")
 
@@ -192,7 +141,7 @@ class Sender:
             if self._closed:
                 return
         try:
-            if self.session.lanes:
+            if self.session.lanes and self.session.over is None:
                 with self._lock:  # nobody sends between the two
                     self.flush(timeout_s)
                     if self.session.may_close:  # else somebody else delivers what its transactions send
@@ -203,7 +152,8 @@ class Sender:
             waiting = sum(len(lane.origins) for lane in self.session.lanes.values())
             raise OutcomeUnknown(
                 f"the broker was closed while {waiting} records were not acknowledged by Kafka (last failure: "
-                f"{self._last_failure}). They are given up: some of them may have arrived, none goes again"
+                f"{self._last_failure}). They are given up: some of them may have arrived, none goes again",
+                self._token(None),
             ) from None
         finally:
             with self._changed:
@@ -211,12 +161,13 @@ class Sender:
                 self._look()
                 self._changed.notify_all()
             self._thread.join()
+            self._renewing.close()
             self._producer.purge()
             self._producer.flush(0)
 
     def leave(self, timeout_s: float) -> None:
         """The program ends without `close`: deliver what waits, or say how much of it is given up."""
-        if self._closed:
+        if self._closed or self.session.over is not None:
             return
         leave(self, timeout_s, self._last_failure)
 
@@ -255,148 +206,18 @@ class Sender:
     def _has_room(self, dialog: SessionDialog | None) -> bool:
         lane = self._lane_of(dialog)
         blocked = dialog is not None and dialog.blocked
-        return not (lane is None or lane.full or blocked or self._pausing or self._behind)
+        return not (lane is None or lane.full or blocked or self._pausing or self._behind or self._renewing.age)
 
     def _lane_of(self, dialog: SessionDialog | None) -> Lane | None:
         return dialog.target if dialog is not None else self.session.transactions.lane
 
-    def _check_open(self) -> None:
-        if self._closed or self.session.closing:
-            raise BrokerClosed("the broker was closed, or its process was forked; connect again")
+    def _wait_for_id(self) -> None:
+        """Nothing more is handed over under an id that is old."""
+        if self._renewing.age and not self._serve_until(lambda: not self._renewing.age, self._timeout_s):
+            raise KafkaUnavailable(f"no new id for the session within {self._timeout_s} s: {self._last_failure}")
 
-    def _hand(self, hands: list[Hand]) -> None:
-        """Hand over as much as the producer takes; the rest goes when it has room again (`_serve`)."""
-        if self._failure:
-            return  # the next producer gets everything that does not count
-        for address, records in hands:
-            for place, (header, key, value) in enumerate(records):
-                try:
-                    self._produce(
-                        address.topic, value, key, address.partition, self._on_failure, None, 0, {HEADER: header}
-                    )
-                except BufferError:
-                    self.session.lanes[address].window.sent -= len(records) - place
-                    self._behind = True
-                    self._look()
-                    break
-                except KafkaException as error:
-                    self._fail(error.args[0].str(), None if error.args[0].fatal() else address)
-                    return
-
-    def _new_producer(self) -> Producer:
-        producer = self._kafka.data_producer(linger_ms=LINGER_MS)
-        self._produce = producer.produce
-        return producer
-
-    def _on_failure(self, error: Any, message: Any) -> None:
-        """A record was not delivered (successes are not reported). Called inside poll."""
-        place = (message.topic(), message.partition())
-        address = next((address for address, lane in self.session.lanes.items() if lane.place == place), None)
-        self._fail(f"{error.str()} ({place[0]}/{place[1]})", None if error.fatal() else address)
-
-    def _fail(self, reason: str, refused: Address | None = None) -> None:
-        if self._failure is None:  # what fails behind it fails because of it
-            self._failure = self._last_failure = reason
-            self._refused = refused
-            self._look()
-
-    def _serve_until(self, reached: Callable[[], bool], timeout_s: float) -> bool:
-        """Serve the client, or wait for whoever does, until `reached`; False when that takes too long."""
-        deadline = time.monotonic() + timeout_s
-        self._waiters += 1
-        try:
-            while not self._closed:
-                with self._lock:
-                    if reached():
-                        return True
-                if time.monotonic() > deadline:
-                    return False
-                if not self._serve(POLL_S):
-                    with self._changed:
-                        self._changed.wait(POLL_S)
-        finally:
-            self._waiters -= 1
-        return True
-
-    def _serve(self, wait_s: float) -> bool:
-        """Take the client's events and act on them; False when another thread is at it."""
-        if not self._serving.acquire(blocking=False):
-            return False
-        try:
-            try:
-                self._producer.poll(wait_s)
-            except KafkaException as error:
-                self._fail(error.args[0].str())
-            if self._failure:
-                self._replace_producer()
-            elif self._behind and len(self._producer) < CATCH_UP_BELOW:
-                self._catch_up()
-            elif len(self._producer) == 0:
-                self._settle()
-            elif self._waiters or self.session.gated:
-                self._pause_senders()
-        finally:
-            self._serving.release()
-        return True
-
-    def _run(self) -> None:
-        """Serve while nobody else does: a busy sender serves for itself."""
-        seen = 0
-        while not self._closed:
-            before, seen = seen, sum(lane.next for lane in list(self.session.lanes.values()))
-            if seen - before >= BUSY_SENDS or not self._serve(POLL_S):
-                with self._changed:
-                    self._changed.wait(POLL_S)
-
-    def _settle(self) -> None:
-        with self._changed:
-            if len(self._producer) or self._failure:
-                return
-            self._pausing = False
-            self._look()
-            self._waiting_since = None
-            self._hand(self.session.drained())
-            if not self.session.refused:
-                self._refusal_pause_s = REFUSAL_PAUSE_S
-            elif time.monotonic() >= self._try_again_at:
-                self._hand(self.session.try_again())
-            self._changed.notify_all()
-
-    def _catch_up(self) -> None:
+    def _token(self, dialog: SessionDialog | None) -> bytes:
+        """What is not known, to be asked for later."""
         with self._lock:
-            self._behind = False
-            self._look()
-            self._hand(self.session.unsent())
-
-    def _look(self) -> None:
-        self._free = not (self._pausing or self._behind or self._failure or self._closed or self.session.closing)
-
-    def _pause_senders(self) -> None:
-        now = time.monotonic()
-        if self._waiting_since is None:
-            self._waiting_since = now
-        waited = now - self._waiting_since
-        if waited > PAUSE_MAX_S:  # Kafka is slow or away: room is all that senders need to wait for
-            self._pausing = False
-            self._waiting_since = now + PAUSE_MAX_S
-        elif waited > PAUSE_AFTER_S:
-            self._pausing = True
-        self._look()
-
-    def _replace_producer(self) -> None:
-        """Something failed: a new producer, and everything that does not count again, with the same counters."""
-        log.warning("records were not delivered (%s); sending them again", self._failure)
-        with self._changed:
-            self._producer.purge()
-            try:
-                self._producer.flush(1)
-            except KafkaException:
-                log.debug("the failed producer is dropped", exc_info=True)
-            self._changed.wait_for(lambda: self._closed, RETRY_S)
-            self._failure = None
-            self._look()
-            self._producer = self._new_producer()
-            if self._refused is not None:
-                self._try_again_at = time.monotonic() + self._refusal_pause_s
-                self._refusal_pause_s = min(2 * self._refusal_pause_s, REFUSAL_PAUSE_MAX_S)
-            self._hand(self.session.restart(self._refused))
+            sent = self.session.unknown(dialog)
+            return tokens.encode(sent) if sent else b""

@@ -53,7 +53,6 @@ def _create_target(state: Partition, envelope: Envelope, begin: Begin) -> Endpoi
     opener = opener_of(envelope)
     known = state.writers.get(opener)
     endpoint.opener = known.id if known is not None else opener
-    state.tombstones.pop(envelope.conversation, None)  # against somebody whose FIRST will not come
     endpoint.key = begin.key
     state.add(endpoint)
     return endpoint

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from konverse.schemas.identifiers import Address, incarnation_tag, owner_writer
-from konverse.schemas.limits import ANSWERS_MAX, TOMBSTONES_MAX
+from konverse.schemas.limits import ANSWER_ENTRIES_MAX, TOMBSTONES_MAX
 from konverse.schemas.records import Begin, Notice, NoticeReason, Role, WriterClosed
 
 from .attempts import Attempts
@@ -227,6 +227,6 @@ class Partition:
         if key in self.answers and isinstance(said, Notice) and said.reason is NoticeReason.GAP:
             return
         self.answers.pop(key, None)
-        if len(self.answers) >= ANSWERS_MAX:
+        if len(self.answers) >= ANSWER_ENTRIES_MAX:
             del self.answers[next(iter(self.answers))]
         self.answers[key] = said

@@ -244,7 +244,8 @@ class Session(Writing):
         """Messages that do not count yet."""
         origins = [origin for lane in self._all_lanes() for origin in lane.origins]
         held = [item for dialog in self.dialogs.values() for item in dialog.held]
-        return sum(not isinstance(item, BounceId) for item in held) + sum(not isinstance(one, Single) or one.is_message for one in origins)
+        messages = [one for one in origins if not isinstance(one, Single) or one.is_message]
+        return len(messages) + sum(not isinstance(item, BounceId) for item in held)
 
     @property
     def gated(self) -> bool:

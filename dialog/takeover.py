@@ -118,7 +118,7 @@ class TakeOver:
                 self.behind.setdefault(address, []).append(old)
                 self.ask(new)
             else:
-                _close(old.writer, new, None)
+                _close(old.writer, new, None)  # so that it is known whose heir speaks, wherever a FIRST may follow
                 move(old, new, old.next)
         return present
 

@@ -8,7 +8,7 @@ That is never too early, so nothing goes too early.
 from __future__ import annotations
 
 from konverse.schemas.identifiers import time_of_writer
-from konverse.schemas.limits import NOTICED_MAX, WRITER_AHEAD_MS_MAX
+from konverse.schemas.limits import NOTICED_WRITERS_MAX, WRITER_AHEAD_MS_MAX
 from konverse.schemas.operations import Prune
 from konverse.schemas.records import HEIR, Envelope, Kind, Notice, NoticeReason, WriterClosed
 
@@ -54,7 +54,7 @@ def _tell(state: Partition, envelope: Envelope, expected: int, reason: NoticeRea
     if time_of_writer(writer) is None or state.noticed.get(writer) == told:
         return
     state.noticed.pop(writer, None)
-    if len(state.noticed) >= NOTICED_MAX:
+    if len(state.noticed) >= NOTICED_WRITERS_MAX:
         del state.noticed[next(iter(state.noticed))]
     state.noticed[writer] = told
     answer(state, home_of(envelope, state), Kind.NOTICE, Notice(writer, expected, state.address, reason))

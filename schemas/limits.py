@@ -79,10 +79,10 @@ MAILBOX_ENTRIES_MAX: Final = 50_000
 MAILBOX_BYTES_MAX: Final = SESSION_WINDOW_BYTES_MAX
 """And their bodies, for the same reason; what goes is counted."""
 
-ANSWERS_MAX: Final = 10_000
+ANSWER_ENTRIES_MAX: Final = 10_000
 """Notices to sessions, and answers about closed writers, kept at a home partition; the oldest goes first."""
 
-NOTICED_MAX: Final = 10_000
+NOTICED_WRITERS_MAX: Final = 10_000
 """Writers of which a partition remembers that they were told of a gap; the oldest may be told again."""
 
 WRITER_HORIZON_MS: Final = 30 * 86_400_000

@@ -120,7 +120,6 @@ def _message(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
         if state.tombstones.get(envelope.conversation) == opener:
             del state.tombstones[envelope.conversation]
             return _bounce(state, envelope, record, BounceReason.ENDED, "tombstone")
-        state.tombstones.pop(envelope.conversation, None)
         state.create(key, opener, begin.home, 0)
     side = state.living[key]
     if side.ended:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from konverse.schemas.identifiers import Address
-from konverse.schemas.limits import ANSWERS_MAX, NOTICED_MAX, WRITER_AHEAD_MS_MAX
+from konverse.schemas.limits import ANSWER_ENTRIES_MAX, NOTICED_WRITERS_MAX, WRITER_AHEAD_MS_MAX
 from konverse.schemas.operations import Prune
 from konverse.schemas.records import HEIR, Envelope, Kind, Notice, NoticeReason, Opened, Role, WriterClosed
 
@@ -39,7 +39,7 @@ def notify(state: SecondState, envelope: Envelope, due: int, reason: NoticeReaso
         return
     state.told.pop(writer, None)
     state.told[writer] = word
-    if len(state.told) > NOTICED_MAX:
+    if len(state.told) > NOTICED_WRITERS_MAX:
         state.told.pop(next(iter(state.told)))
     home = reads_at(state, envelope)
     if home is not None:
@@ -136,7 +136,7 @@ def keep(state: SecondState, detail: object) -> None:
         return
     state.answers.pop(key, None)
     state.answers[key] = detail
-    if len(state.answers) > ANSWERS_MAX:
+    if len(state.answers) > ANSWER_ENTRIES_MAX:
         state.answers.pop(next(iter(state.answers)))
 
 

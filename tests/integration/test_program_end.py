@@ -34,13 +34,19 @@ WITHOUT_KAFKA = """
 import uuid
 from konverse.bridge import exits
 from konverse.bridge.kafka import Kafka
+from konverse.bridge.renewing import Renewing
 from konverse.bridge.sending import Sender
 from konverse.bridge.settings import Settings
+from konverse.bridge.clock import now_ms
 from konverse.schemas.identifiers import Address
 from konverse.schemas.records import Begin
 
 exits.EXIT_S = 0.5
-sender = Sender(Kafka(Settings.load(kafka="kafka://127.0.0.1:1")), uuid.uuid4().bytes)
+class Ids:
+    def new(self):
+        return uuid.uuid4().bytes, now_ms()
+
+sender = Sender(Kafka(Settings.load(kafka="kafka://127.0.0.1:1")), Renewing(Ids(), lambda address: None))
 there = Address("topic", 0, b"1234")
 dialog = sender.begin(b"c" * 16, Begin("from", "to", "contract", there, there, b"c" * 16, None))
 for _ in range(3):

@@ -11,6 +11,7 @@ from konverse.schemas.records import BounceReason, Notice, NoticeReason, WriterC
 
 if TYPE_CHECKING:
     from konverse.dialog.partition import Partition
+    from konverse.schemas.identifiers import Address
     from konverse.schemas.token import Sent
 
     from .sending import SessionProcess

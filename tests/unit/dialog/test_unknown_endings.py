@@ -240,7 +240,7 @@ def test_the_begin_of_a_closed_writer_is_refused_and_its_target_told(pair: Pair)
     assert pair.target.state.live() == [], "the END is there before the FIRST"
 
 
-@pytest.mark.parametrize("kind", [Kind.END_CALL, Kind.END, Kind.ERROR, Kind.BEGIN, Kind.CLOSE_WRITER])
+@pytest.mark.parametrize("kind", [Kind.END, Kind.ERROR, Kind.BEGIN, Kind.CLOSE_WRITER])
 def test_what_else_a_closed_writer_sends_has_no_effect(pair: Pair, kind: Kind) -> None:
     conversation = pair.begin()
     for side in (pair.home, pair.target):

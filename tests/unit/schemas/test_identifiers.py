@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import RFC_4122, UUID
+
 import pytest
 
 from konverse.schemas.errors import InvalidName
@@ -13,7 +15,10 @@ from konverse.schemas.identifiers import (
     escape,
     incarnation_tag,
     journal_topic,
+    owner_writer,
+    session_writer,
     snapshot_topic,
+    time_of_writer,
     view_key,
 )
 from konverse.schemas.limits import NAME_BYTES_MAX, TOPIC_NAME_LENGTH_MAX
@@ -89,3 +94,11 @@ def test_a_topic_name_that_kafka_would_refuse_is_refused_with_what_to_shorten() 
 
 def test_a_tag_is_the_beginning_of_an_incarnation() -> None:
     assert incarnation_tag(identifier("incarnation")) == identifier("incarnation")[:4]
+
+
+def test_a_session_id_is_a_uuid_of_version_7_with_its_time() -> None:
+    found = UUID(bytes=session_writer(1_800_000_000_000, (1 << 74) - 1))
+    assert (found.version, found.variant) == (7, RFC_4122)
+    assert time_of_writer(found.bytes) == 1_800_000_000_000
+    assert session_writer(1, 0) != session_writer(1, 1 << 73)
+    assert time_of_writer(owner_writer(identifier("incarnation"), 0)) is None

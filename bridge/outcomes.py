@@ -1,0 +1,156 @@
+"""Finds out what became of messages whose sender is gone (protocol.md section 5, `outcome`)."""
+
+from __future__ import annotations
+
+import logging
+import time
+from contextlib import ExitStack, suppress
+from typing import Any, Final
+
+from confluent_kafka import KafkaException
+
+from konverse.dialog.asking import Asking, Outcome
+from konverse.dialog.lane import Handed
+from konverse.dialog.session import Session
+from konverse.dialog.takeover import Unheard
+from konverse.schemas import token as tokens
+from konverse.schemas.catalog import Queue
+from konverse.schemas.envelope import HEADER
+from konverse.schemas.errors import (
+    BadInput,
+    KafkaUnavailable,
+    MalformedRecord,
+    OutcomeExpired,
+    OutcomeUnknown,
+    QueueNotFound,
+)
+from konverse.schemas.identifiers import Address
+from konverse.schemas.token import Sent
+
+from .catalog import Catalog
+from .following import Following
+from .kafka import Kafka
+from .renewing import Renewing
+from .topics import Topics
+from .writer_ids import WriterIds
+
+log: Final = logging.getLogger("konverse.outcomes")
+
+READ_EVERY_S: Final = 0.1
+
+
+def queue_at(catalog: Catalog, address: Address) -> Queue:
+    """The queue of an address; QueueNotFound when it was dropped, or created again."""
+    for queue in catalog.all(Queue):
+        if queue.topic == address.topic and queue.address(address.partition) == address:
+            return queue
+    raise QueueNotFound(f"there is no queue on topic {address.topic} any more that these messages were sent to")
+
+
+def sent_in(token: bytes) -> tuple[Sent, ...]:
+    """What a token is about; BadInput when it is none."""
+    try:
+        return tokens.decode(token)
+    except MalformedRecord as error:
+        raise BadInput(f"{error}: give `OutcomeUnknown.token` as it was") from None
+
+
+class Sessions:
+    """The sessions of a connection, and questions about those of others."""
+
+    def __init__(self, kafka: Kafka, topics: Topics, catalog: Catalog, instance: str) -> None:
+        self.ids = WriterIds(kafka, topics, instance)
+        self._kafka = kafka
+        self._catalog = catalog
+
+    def new(self) -> Renewing:
+        """A session under a new id."""
+        return Renewing(self.ids, lambda address: follow(self._kafka, self._catalog, address))
+
+    def outcome(self, token: bytes, own: Session | None, timeout_s: float | None) -> Outcome:
+        """See `broker.outcome`; `own` is the session of this connection."""
+        if own is not None and any(one.writer in own.ids for one in sent_in(token)):
+            raise BadInput("these messages are this broker's own, which sends them again by itself: flush once more")
+        timeout_s = self._kafka.settings.send_timeout_s if timeout_s is None else timeout_s
+        return Inquiry(self._kafka, self.ids, self._catalog).run(token, timeout_s)
+
+
+def follow(kafka: Kafka, catalog: Catalog, address: Address) -> Following:
+    """Read the partition at an address."""
+    return Following(kafka, queue_at(catalog, address), address.partition)
+
+
+class Inquiry:
+    """One question for an outcome, and the clients that it needs."""
+
+    def __init__(self, kafka: Kafka, ids: WriterIds, catalog: Catalog) -> None:
+        self._kafka = kafka
+        self._ids = ids
+        self._catalog = catalog
+        self._exits = ExitStack()
+        self._following: dict[Address, Following] = {}
+        self._producer: Any = None
+
+    def run(self, token: bytes, timeout_s: float) -> Outcome:
+        """Ask, wait until it was heard, and read the answer."""
+        deadline = time.monotonic() + timeout_s
+        asking = Asking(sent_in(token))
+        with self._exits:
+            writer, _ = self._ids.new()
+            while True:
+                for address, record in asking.ask(writer):
+                    self._write(address, record, deadline)
+                for address in asking.addresses:
+                    if asking.read(self._follow(address, deadline).state) is Unheard.ANOTHER:
+                        writer, _ = self._ids.new()
+                outcome = asking.outcome
+                if outcome is not None:
+                    break
+                if time.monotonic() > deadline:
+                    raise OutcomeUnknown(
+                        f"the owner of {asking.addresses[0].topic} has not taken the question within {timeout_s} s. "
+                        "Its workers may be away; ask again later",
+                        token,
+                    )
+                time.sleep(READ_EVERY_S)
+        if asking.expired:
+            raise OutcomeExpired(
+                "what became of these messages cannot be known any more: their session was silent for so long that "
+                "it was forgotten. Ask the receiver before you send them again"
+            )
+        return outcome
+
+    def _follow(self, address: Address, deadline: float) -> Following:
+        following = self._following.get(address)
+        if following is None:
+            following = self._following[address] = follow(self._kafka, self._catalog, address)
+            self._exits.callback(following.close)
+        with suppress(KafkaUnavailable):  # then what was read before is looked at once more
+            following.catch_up(max(1.0, deadline - time.monotonic()))
+        return following
+
+    def _write(self, address: Address, record: Handed, deadline: float) -> None:
+        """Append a question; what is not acknowledged is tried again, which does no harm."""
+        header, key, value = record
+        queue_at(self._catalog, address)
+        while True:
+            if self._producer is None:
+                self._producer = self._kafka.journal_producer()
+            failures: list[Any] = []
+            with suppress(KafkaException):
+                self._producer.produce(
+                    address.topic,
+                    value,
+                    key,
+                    address.partition,
+                    headers={HEADER: header},
+                    on_delivery=lambda error, _message, failures=failures: failures.append(error),
+                )
+                self._producer.flush(self._kafka.settings.append_timeout_s + 1)
+            if failures == [None]:
+                return
+            self._producer = None
+            if time.monotonic() > deadline:
+                raise KafkaUnavailable(f"{address.topic} takes no record: {failures or 'no answer'}")
+            log.warning("a question to %s was not taken (%s); it is asked again", address.topic, failures)
+            time.sleep(READ_EVERY_S)

@@ -1,0 +1,95 @@
+"""The session of a sender and its ids: when another one is due, and what destinations say of the former ones."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Final, Protocol
+
+from konverse.dialog.ageing import Age
+from konverse.dialog.session import Session
+from konverse.dialog.takeover import Unheard, Wanted, reply
+from konverse.dialog.writing import Hand
+from konverse.schemas.errors import KonverseError
+from konverse.schemas.identifiers import Address
+from konverse.schemas.records import WriterClosed
+
+from .clock import now_ms
+from .following import Following
+
+log: Final = logging.getLogger("konverse.renewing")
+
+ASK_AGAIN_S: Final = 600.0
+"""Who cannot be told yet asks again after this long."""
+
+READ_EVERY_S: Final = 0.5
+"""The answers of destinations are looked for so often."""
+
+
+class Ids(Protocol):
+    """Where new ids come from."""
+
+    def new(self) -> tuple[bytes, int]:
+        """An id, and what the clock showed before it was asked for."""
+
+
+class Renewing:
+    """Not for several threads at a time: whoever calls it holds the sender's lock, but for `answers`."""
+
+    def __init__(self, ids: Ids, follow: Callable[[Address], Following]) -> None:
+        self.session = Session(*ids.new())
+        self.age = Age.FRESH
+        """What is to be done about the present id."""
+        self._ids = ids
+        self._follow = follow
+        self._following: dict[Address, Following] = {}
+        self._asked_ms = 0
+        self._read_ms = 0
+
+    def look(self) -> bool:
+        """Look at the clock; True when something is due that was not."""
+        before = self.age
+        if before is not Age.DOUBTFUL and not self.session.closing:
+            self.age = self.session.look(now_ms())
+        return self.age is not before
+
+    def give_up(self) -> None:
+        """The present id is not heard somewhere."""
+        self.age = Age.DOUBTFUL
+
+    def change(self) -> list[Hand]:
+        """Go on under a new id. Raises KafkaUnavailable or TopicMismatch when there is none to be had."""
+        writer, opened_ms = self._ids.new()
+        log.info("the session goes on under a new id, the present one is %s", self.age.name.lower())
+        self.age = Age.FRESH
+        return self.session.change(writer, opened_ms)
+
+    @property
+    def due(self) -> bool:
+        """It is time to look for answers."""
+        return bool(self.session.takeover.behind) and now_ms() - self._read_ms >= READ_EVERY_S * 1_000
+
+    def answers(self) -> Iterator[tuple[Wanted, WriterClosed | Unheard]]:
+        """What destinations say to the questions of the session. Reads their logs, so it may take a while."""
+        self._read_ms = now_ms()
+        for wanted in self.session.takeover.wanted():
+            following = self._following.get(wanted.address)
+            with suppress(KonverseError):  # it is tried again; somebody who waits for it is told in the end
+                if following is None:
+                    following = self._following[wanted.address] = self._follow(wanted.address)
+                said = reply(following.catch_up(), wanted)
+                if said is Unheard.LATER:
+                    if now_ms() - self._asked_ms < ASK_AGAIN_S * 1_000:
+                        continue
+                    self._asked_ms = now_ms()
+                if said is not None:
+                    yield wanted, said
+        if not self.session.takeover.behind:
+            self.close()
+
+    def close(self) -> None:
+        """Close the clients that read."""
+        while self._following:
+            _, following = self._following.popitem()
+            following.close()

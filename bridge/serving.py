@@ -1,0 +1,253 @@
+"""Serves the producer of a session: hands over what the session decides, and tells it what became of that.
+
+Success is learnt from the producer running empty, failure from a report per record: a report per success would cost a
+fifth of a send. While something waits for earlier records to count (a BEGIN, an END, a caller of `flush`) and the
+producer never runs empty by itself, senders pause for the few milliseconds that it needs.
+
+The client's events are served by the thread that sends or waits; another thread doing it would fight for the
+interpreter with every message (twice the cost, measured). A thread of ours serves when nobody sends or waits.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from confluent_kafka import KafkaException, Producer
+
+from konverse.dialog.ageing import Age
+from konverse.dialog.takeover import Unheard
+from konverse.dialog.writing import Hand
+from konverse.schemas.envelope import HEADER
+from konverse.schemas.errors import BrokerClosed, KafkaUnavailable, TopicMismatch
+from konverse.schemas.identifiers import Address
+
+from .collector import freeze_once
+from .health import Health
+from .kafka import Headers, Kafka
+from .pace import (
+    BUSY_SENDS,
+    CATCH_UP_BELOW,
+    LINGER_MS,
+    PAUSE_AFTER_S,
+    PAUSE_MAX_S,
+    POLL_S,
+    REFUSAL_PAUSE_MAX_S,
+    REFUSAL_PAUSE_S,
+    RETRY_S,
+)
+from .renewing import Renewing
+
+log: Final = logging.getLogger("konverse.sending")
+
+
+class Serving:
+    """One session, one producer, and whoever has time serves it."""
+
+    def __init__(self, kafka: Kafka, renewing: Renewing) -> None:
+        freeze_once()
+        self.session = renewing.session
+        self._renewing = renewing
+        self._kafka = kafka
+        self._timeout_s = kafka.settings.send_timeout_s
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._failure: str | None = None
+        self._refused: Address | None = None
+        """The destination whose record failed, if it was one of a destination."""
+        self._try_again_at = 0.0
+        self._refusal_pause_s = REFUSAL_PAUSE_S
+        self._last_failure: str | Health = kafka.health
+        """What a record of ours failed with; before that, what the client says of the way to Kafka."""
+        self._serving = threading.Lock()
+        """Held by the one thread that serves the client."""
+        self._waiters = 0
+        self._waiting_since: float | None = None
+        self._pausing = False
+        self._behind = False
+        """The producer was full: some records wait to be handed over."""
+        self._failed = self._on_failure  # bound once
+        self._free = True
+        """Nothing keeps senders waiting: no pause, no failure, nothing to hand over before, not closing."""
+        self._closed = False
+        self._carrier: Headers = {HEADER: b""}
+        self._producer = self._new_producer()
+        self._thread = threading.Thread(target=self._run, name="konverse-sender", daemon=True)
+        self._thread.start()
+
+    def _check_open(self) -> None:
+        if self._closed or self.session.closing:
+            raise BrokerClosed("the broker was closed, or its process was forked; connect again")
+
+    def _hand(self, hands: list[Hand]) -> None:
+        """Hand over as much as the producer takes; the rest goes when it has room again (`_serve`)."""
+        if self._failure:
+            return  # the next producer gets everything that does not count
+        for address, records in hands:
+            for place, (header, key, value) in enumerate(records):
+                try:
+                    self._produce(
+                        address.topic, value, key, address.partition, self._on_failure, None, 0, {HEADER: header}
+                    )
+                except BufferError:
+                    self.session.lanes[address].window.sent -= len(records) - place
+                    self._behind = True
+                    self._look()
+                    break
+                except KafkaException as error:
+                    self._fail(error.args[0].str(), None if error.args[0].fatal() else address)
+                    return
+
+    def _new_producer(self) -> Producer:
+        producer = self._kafka.data_producer(linger_ms=LINGER_MS)
+        self._produce = producer.produce
+        return producer
+
+    def _on_failure(self, error: Any, message: Any) -> None:
+        """A record was not delivered (successes are not reported). Called inside poll."""
+        place = (message.topic(), message.partition())
+        address = next((address for address, lane in self.session.lanes.items() if lane.place == place), None)
+        self._fail(f"{error.str()} ({place[0]}/{place[1]})", None if error.fatal() else address)
+
+    def _fail(self, reason: str, refused: Address | None = None) -> None:
+        if self._failure is None:  # what fails behind it fails because of it
+            self._failure = self._last_failure = reason
+            self._refused = refused
+            self._look()
+
+    def _serve_until(self, reached: Callable[[], bool], timeout_s: float) -> bool:
+        """Serve the client, or wait for whoever does, until `reached`; False when that takes too long."""
+        deadline = time.monotonic() + timeout_s
+        self._waiters += 1
+        try:
+            while not (self._closed or self._see(reached)):
+                if time.monotonic() > deadline:
+                    return False
+                if not self._serve(POLL_S):
+                    with self._changed:
+                        self._changed.wait(POLL_S)
+        finally:
+            self._waiters -= 1
+        return True
+
+    def _see(self, reached: Callable[[], bool]) -> bool:
+        with self._lock:
+            return self.session.over is not None or reached()
+
+    def _serve(self, wait_s: float) -> bool:
+        """Take the client's events and act on them; False when another thread is at it."""
+        if not self._serving.acquire(blocking=False):
+            return False
+        try:
+            try:
+                self._producer.poll(wait_s)
+            except KafkaException as error:
+                self._fail(error.args[0].str())
+            if self._renewing.look():
+                self._look()
+            if self._renewing.age is Age.DOUBTFUL:
+                self._fail("what is on its way is too old to count")
+            if self._failure:
+                self._replace_producer()
+            elif self._behind and len(self._producer) < CATCH_UP_BELOW:
+                self._catch_up()
+            elif len(self._producer) == 0:
+                self._settle()
+            elif self._waiters or self.session.gated:
+                self._pause_senders()
+        finally:
+            self._serving.release()
+        return True
+
+    def _run(self) -> None:
+        """Serve while nobody else does: a busy sender serves for itself."""
+        seen = 0
+        while not self._closed:
+            before, seen = seen, sum(lane.next for lane in list(self.session.lanes.values()))
+            if self._renewing.due:
+                self._take_answers()
+            if seen - before >= BUSY_SENDS or not self._serve(POLL_S):
+                with self._changed:
+                    self._changed.wait(POLL_S)
+
+    def _settle(self) -> None:
+        with self._changed:
+            if len(self._producer) or self._failure:
+                return
+            self._pausing = False
+            self._look()
+            self._waiting_since = None
+            self._hand(self.session.drained())
+            if self._renewing.age and self._waiters:
+                self._renew()
+            elif not self.session.refused:
+                self._refusal_pause_s = REFUSAL_PAUSE_S
+            elif time.monotonic() >= self._try_again_at:
+                self._hand(self.session.try_again())
+            self._changed.notify_all()
+
+    def _catch_up(self) -> None:
+        with self._lock:
+            self._behind = False
+            self._look()
+            self._hand(self.session.unsent())
+
+    def _look(self) -> None:
+        kept = self._pausing or self._behind or self._failure or self._closed or self.session.closing
+        self._free = not (kept or self._renewing.age)
+
+    def _pause_senders(self) -> None:
+        now = time.monotonic()
+        if self._waiting_since is None:
+            self._waiting_since = now
+        waited = now - self._waiting_since
+        if waited > PAUSE_MAX_S:  # Kafka is slow or away: room is all that senders need to wait for
+            self._pausing = False
+            self._waiting_since = now + PAUSE_MAX_S
+        elif waited > PAUSE_AFTER_S:
+            self._pausing = True
+        self._look()
+
+    def _replace_producer(self) -> None:
+        """Something failed: a new producer, and everything that does not count again, with the same counters."""
+        log.warning("records were not delivered (%s); sending them again", self._failure)
+        with self._changed:
+            self._producer.purge()
+            try:
+                self._producer.flush(1)
+            except KafkaException:
+                log.debug("the failed producer is dropped", exc_info=True)
+            self._changed.wait_for(lambda: self._closed, RETRY_S)
+            self._failure = None
+            self._look()
+            self._producer = self._new_producer()
+            if self._refused is not None:
+                self._try_again_at = time.monotonic() + self._refusal_pause_s
+                self._refusal_pause_s = min(2 * self._refusal_pause_s, REFUSAL_PAUSE_MAX_S)
+            if self._renewing.age:
+                self._renew()
+            else:
+                self._hand(self.session.restart(self._refused))
+
+    def _renew(self) -> None:
+        """Go on under a new id; as long as there is none to be had nothing is handed over."""
+        try:
+            hands = self._renewing.change()
+        except (KafkaUnavailable, TopicMismatch) as error:
+            self._failure = self._last_failure = str(error)
+            return
+        self._look()
+        self._hand(hands)
+
+    def _take_answers(self) -> None:
+        """What destinations say of former ids; under an id that is old itself they are asked once more."""
+        for wanted, said in self._renewing.answers():
+            with self._changed:
+                if said is Unheard.ANOTHER or self._renewing.age:
+                    self._renewing.give_up()
+                    return
+                self._hand(self.session.answered(wanted, said))
+                self._changed.notify_all()

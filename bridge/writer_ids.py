@@ -1,0 +1,77 @@
+"""New writer ids for sessions: their time is the broker's, not this machine's (protocol.md section 5, rule 1).
+
+OPEN is a record to a topic whose only use is the time in its acknowledgement; nobody reads it.
+"""
+
+from __future__ import annotations
+
+import secrets
+from typing import Any, Final
+
+from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaException
+
+from konverse.schemas.envelope import HEADER, encode_envelope
+from konverse.schemas.errors import KafkaUnavailable, TopicMismatch
+from konverse.schemas.identifiers import open_topic, session_writer
+from konverse.schemas.records import NO_SEQUENCE, Envelope, Kind, Role, Suffix
+
+from .clock import now_ms
+from .kafka import Kafka, unavailable
+from .topics import Topics
+
+OPEN_CONFIG: Final = {
+    "cleanup.policy": "delete",
+    "retention.ms": "3600000",
+    "message.timestamp.type": "LogAppendTime",
+}
+
+
+class WriterIds:
+    """Makes ids for the sessions of one instance."""
+
+    def __init__(self, kafka: Kafka, topics: Topics, instance: str) -> None:
+        self._kafka = kafka
+        self._topics = topics
+        self._topic = open_topic(instance)
+        self._ready = False
+
+    def prepare(self) -> None:
+        """Create the topic, if it does not exist."""
+        if not self._ready and self._topics.partitions(self._topic) is None:
+            self._topics.ensure(self._topic, 1, OPEN_CONFIG)
+        self._ready = True
+
+    def new(self) -> tuple[bytes, int]:
+        """A new id, and what our clock showed before it was asked for. Raises KafkaUnavailable, TopicMismatch."""
+        self.prepare()
+        opened_ms = now_ms()
+        return session_writer(self._append(), secrets.randbits(74)), opened_ms
+
+    def _append(self) -> int:
+        """The time at which Kafka appended OPEN."""
+        answers: list[tuple[Any, Any]] = []
+        nobody = bytes(16)
+        envelope = Envelope(Kind.OPEN, 0, Role.INITIATOR, bytes(4), nobody, nobody, 0, NO_SEQUENCE, Suffix())
+        timeout_s = self._kafka.settings.send_timeout_s
+        producer = self._kafka.journal_producer(timeout_s)
+        try:
+            producer.produce(
+                self._topic,
+                None,
+                partition=0,
+                headers={HEADER: encode_envelope(envelope)},
+                on_delivery=lambda error, message: answers.append((error, message)),
+            )
+            producer.flush(timeout_s + 1)
+        except KafkaException as error:
+            raise unavailable(f"{self._topic} takes no record", error) from None
+        failure, message = answers[0] if answers else ("no answer", None)
+        if failure is not None or message is None:
+            raise KafkaUnavailable(f"{self._topic} takes no record: {failure}. A session needs one to begin")
+        kind, time_ms = message.timestamp()
+        if kind != TIMESTAMP_LOG_APPEND_TIME:
+            raise TopicMismatch(
+                f"topic {self._topic} has the senders' time; konverse needs the broker's. Change it with: "
+                f"kafka-configs --alter --topic {self._topic} --add-config message.timestamp.type=LogAppendTime"
+            )
+        return int(time_ms)

@@ -1,0 +1,189 @@
+"""A client dies and nobody knows what became of its messages: whoever has the token asks, and the answer stays true."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from konverse.bridge.broker import Broker
+from konverse.bridge.clock import now_ms
+from konverse.bridge.dialog import Dialog
+from konverse.bridge.sending import Sender
+from konverse.dialog.ageing import Age, Ageing
+from konverse.dialog.asking import Outcome
+from konverse.schemas import token
+from konverse.schemas.errors import BadInput, OutcomeUnknown, StackError
+from konverse.schemas.identifiers import session_writer
+from konverse.schemas.limits import SESSION_IDLE_MS_MAX
+from konverse.schemas.token import Sent
+from tests.chaos.proxy import Action, Trap
+from tests.chaos.rig import Rig, rig
+from tests.kit.oracle import prove_exactly_once
+from tests.kit.servers import Servers, missing
+from tests.kit.shop import ORDER, answer_once, begin, connected, open_shop, pumped, queue_of, until
+
+PATIENCE_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def proxied() -> Iterator[Rig]:
+    try:
+        with rig(["client"]) as made:
+            yield made
+    except StackError as error:
+        missing(error)
+
+
+def send_and_hang(bootstrap: str, database: str, token_file: Path) -> None:
+    """A client whose messages hang in the network: it writes down what it does not know."""
+    with connected(bootstrap, database, send_timeout_s=3.0) as broker:
+        dialog = begin(broker)
+        dialog.send(ORDER, b"0")
+        dialog.flush(30)
+        dialog.send(ORDER, b"1")
+        dialog.send(ORDER, b"2")
+        try:
+            dialog.flush()
+        except OutcomeUnknown as unknown:
+            token_file.with_suffix(".new").write_bytes(unknown.token)
+            token_file.with_suffix(".new").rename(token_file)
+        signal.pause()
+
+
+@pytest.mark.stack
+@pytest.mark.xdist_group("own Kafka")
+def test_a_message_that_was_said_not_to_be_received_is_never_received(
+    proxied: Rig, database: str, tmp_path: Path
+) -> None:
+    direct = proxied.stack.bootstrap
+    token_file = tmp_path / "token"
+    with connected(direct, database) as broker:
+        open_shop(broker)
+        orders = queue_of(broker, "Orders")
+        held = Trap(Action.HOLD, topic=orders.topic, nth=2)
+        proxied.proxies["client"].trap(held)
+        spawn = multiprocessing.get_context("spawn")
+        client = spawn.Process(target=send_and_hang, args=(proxied.bootstrap("client"), database, token_file))
+        client.start()
+        try:
+            assert held.caught.wait(PATIENCE_S)
+            wait_for(token_file)
+        finally:
+            assert client.pid is not None
+            os.kill(client.pid, signal.SIGKILL)
+            client.join()
+        with broker.reader("Orders", timeout=2) as reader:
+            assert answer_once(reader) == 1
+        asked = token_file.read_bytes()
+        told = asked_while_somebody_works(broker, asked)
+        assert not told.received
+        assert list(told.missing.values()) == [1]
+        held.release()
+        assert held.answered.wait(PATIENCE_S), "the broker has not taken what was held"
+        with broker.reader("Orders", timeout=3) as reader:
+            assert answer_once(reader) == 0, "it came after all"
+        assert asked_while_somebody_works(broker, asked) == told
+
+
+def asked_while_somebody_works(broker: Broker, asked: bytes) -> Outcome:
+    with broker.reader("Orders") as reader, pumped(reader):
+        return broker.outcome(asked, timeout=PATIENCE_S)
+
+
+@pytest.mark.stack
+def test_a_message_that_arrived_is_said_to_be_received(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        with connected(servers.bootstrap, database) as client:
+            dialog = begin(client)
+            dialog.send(ORDER, b"0")
+            dialog.send(ORDER, b"1")
+            sender = client._sender
+            assert sender is not None
+            sent = sent_as_if_nobody_knew(sender, dialog)
+            dialog.flush()
+            with pytest.raises(BadInput, match="this broker's own"):
+                client.outcome(token.encode(sent))
+        assert asked_while_somebody_works(broker, token.encode(sent)).received
+
+
+def sent_as_if_nobody_knew(sender: Sender, dialog: Dialog) -> list[Sent]:
+    """A token of a client that heard nothing of its messages."""
+    return [Sent(sender.session.writer, dialog.begin.target, dialog.id.bytes, 0, (0, 1))]
+
+
+@pytest.mark.stack
+def test_nobody_answers_where_nobody_works(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        address = queue_of(broker, "Orders").address(0)
+        asked = token.encode([Sent(session_writer(0, 1), address, bytes(16), 0, (0,))])
+        with pytest.raises(OutcomeUnknown, match="workers may be away") as unknown:
+            broker.outcome(asked, timeout=0.5)
+        assert unknown.value.token == asked
+        with pytest.raises(BadInput, match="as it was"):
+            broker.outcome(b"no token")
+
+
+@pytest.mark.stack
+def test_a_session_goes_on_under_a_new_id(servers: Servers, database: str) -> None:
+    """Everything counts, so nothing has to be asked; and a lane on its way waits for the answer of its destination."""
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        orders, shop = queue_of(broker, "Orders"), queue_of(broker, "Shop")
+        dialog = begin(broker)
+        dialog.send(ORDER, b"0")
+        dialog.flush()
+        sender = broker._sender
+        assert sender is not None
+        before = sender.session.writer
+        with sender._lock:
+            dialog.send(ORDER, b"1")
+            sender._renewing.give_up()
+        with broker.reader("Orders") as reader, pumped(reader):
+            dialog.send(ORDER, b"2")
+            dialog.flush()
+        assert sender.session.writer != before
+        with sender._lock:
+            sender.session.ageing = Ageing(now_ms() - SESSION_IDLE_MS_MAX)
+        until(lambda: sender._renewing.age is Age.OLD, "nobody looks at the clock")
+        dialog.send(ORDER, b"3")
+        dialog.flush()
+        assert len(sender.session.ids) == 3
+        with broker.reader("Orders", timeout=2) as reader:
+            assert answer_once(reader) == 4
+        proof = prove_exactly_once(servers.bootstrap, orders, shop, {dialog.id.bytes: [b"0", b"1", b"2", b"3"]})
+        assert proof.messages == 4
+
+
+@pytest.mark.stack
+def test_what_the_readme_says_of_unknown_outcomes_works(servers: Servers, database: str, tmp_path: Path) -> None:
+    """In a process whose Kafka is silent, and in another one."""
+    text = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+    kept, asked = (block for block in text.split("```") if "notes." in block)
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        sent = Sent(
+            session_writer(time.time_ns() // 1_000_000, 1), queue_of(broker, "Orders").address(0), bytes(16), 0, (0,)
+        )
+
+        class Silent:
+            def flush(self) -> None:
+                raise OutcomeUnknown("silent for the test", token.encode([sent]))
+
+        names = {"dialog": Silent(), "broker": broker, "notes": tmp_path / "notes"}
+        exec(kept.removeprefix("python"), names)
+        with broker.reader("Orders") as reader, pumped(reader):
+            exec(asked.removeprefix("python"), names)
+    assert isinstance(names["outcome"], Outcome)
+    assert not names["outcome"].received
+
+
+def wait_for(file: Path) -> None:
+    until(file.exists, "the client has no token", PATIENCE_S)

@@ -1,0 +1,156 @@
+"""Somebody asks what became of messages whose sender is gone (protocol.md section 5, `outcome`)."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from konverse.dialog.asking import Asking
+from konverse.dialog.takeover import Unheard
+from konverse.schemas.envelope import decode
+from konverse.schemas.identifiers import session_writer
+from konverse.schemas.limits import WRITER_AHEAD_MS_MAX
+from konverse.schemas.records import HEIR, Kind
+from konverse.schemas.token import Sent
+from tests.kit.builders import Scribe, Side, begin_block, identifier
+
+NOW_MS = 1_800_000_000_000
+ASKER, CONVERSATION = session_writer(NOW_MS, 99), identifier("a")
+
+
+@pytest.fixture
+def side() -> Side:
+    made = Side("orders")
+    made.state.now_ms = NOW_MS
+    return made
+
+
+def writer(number: int = 1, time_ms: int = NOW_MS) -> Scribe:
+    scribe = Scribe(f"writer {number}")
+    scribe.id = session_writer(time_ms, number)
+    return scribe
+
+
+def sent(side: Side, by: Scribe, *counters: int, sequence: int = 0, held: int = -1) -> Sent:
+    return Sent(by.id, side.address, CONVERSATION, sequence, counters, held)
+
+
+def send(side: Side, by: Scribe, count: int) -> None:
+    """FIRST and further messages of the conversation arrive."""
+    side.take(by.first(side.address, CONVERSATION, begin_block()))
+    for _ in range(count - 1):
+        side.take(by.message(side.address, CONVERSATION))
+
+
+def ask(asking: Asking, side: Side, asker: bytes = ASKER) -> list[bytes]:
+    """The questions arrive; whom they are about."""
+    headers = [header for _, (header, _, _) in asking.ask(asker)]
+    for header in headers:
+        side.take(header)
+    return [decode(header).conversation for header in headers]
+
+
+def missing(asking: Asking) -> dict[UUID, int] | None:
+    return None if asking.outcome is None else asking.outcome.missing
+
+
+def test_what_stands_below_the_place_where_its_writer_was_closed_was_received(side: Side) -> None:
+    client = writer()
+    send(side, client, 3)
+    asking = Asking([sent(side, client, 1, 2, 4, sequence=7)])
+    assert asking.outcome is None
+    assert ask(asking, side) == [client.id]
+    assert asking.ask(ASKER) == [], "it was asked already"
+    asking.read(side.state)
+    assert missing(asking) == {UUID(bytes=CONVERSATION): 9}
+    assert asking.outcome is not None
+    assert not asking.outcome.received
+
+
+def test_all_of_it_may_have_been_received(side: Side) -> None:
+    client = writer()
+    send(side, client, 3)
+    asking = Asking([sent(side, client, 1, 2)])
+    ask(asking, side)
+    asking.read(side.state)
+    assert asking.outcome is not None
+    assert asking.outcome.received
+
+
+def test_there_is_no_answer_before_the_question_was_heard(side: Side) -> None:
+    client = writer()
+    send(side, client, 1)
+    asking = Asking([sent(side, client, 0)])
+    asking.ask(ASKER)
+    asking.read(side.state)
+    assert asking.outcome is None
+
+
+def test_messages_are_followed_to_the_id_under_which_they_were_sent_again(side: Side) -> None:
+    """Two of four were received, the other two went again behind a question at counter 1; one of these arrived."""
+    client, heir = writer(1), writer(2)
+    send(side, client, 2)
+    side.take(heir.message(side.address, identifier("of another conversation")))
+    side.take(heir.write(Kind.CLOSE_WRITER, side.address, client.id, flags=HEIR))
+    side.take(heir.message(side.address, CONVERSATION))
+    asking = Asking([sent(side, client, 0, 1, 2, 3)])
+    assert ask(asking, side) == [client.id]
+    asking.read(side.state)
+    assert asking.outcome is None
+    assert ask(asking, side) == [heir.id]
+    asking.read(side.state)
+    assert missing(asking) == {UUID(bytes=CONVERSATION): 3}
+
+
+def test_held_messages_were_not_received_when_nothing_behind_them_was(side: Side) -> None:
+    client = writer()
+    send(side, client, 1)
+    asking = Asking([sent(side, client, sequence=0, held=1)])
+    ask(asking, side)
+    asking.read(side.state)
+    assert missing(asking) == {UUID(bytes=CONVERSATION): 0}
+
+
+def test_held_messages_are_looked_up_in_their_conversation(side: Side) -> None:
+    client = writer()
+    send(side, client, 2)
+    asking = Asking([sent(side, client, sequence=0, held=0)])
+    ask(asking, side)
+    asking.read(side.state)
+    assert asking.outcome is not None
+    assert asking.outcome.received
+    gone = Asking([sent(side, client, held=0)._replace(conversation=identifier("over"))])
+    ask(gone, side, session_writer(NOW_MS, 98))
+    gone.read(side.state)
+    assert gone.expired
+
+
+def test_who_was_forgotten_cannot_be_asked_about(side: Side) -> None:
+    side.state.floor_ms = NOW_MS
+    asking = Asking([sent(side, writer(time_ms=NOW_MS - 1), 0)])
+    ask(asking, side)
+    asking.read(side.state)
+    assert asking.expired
+
+
+def test_who_is_ahead_of_time_is_asked_about_again(side: Side) -> None:
+    client = writer(time_ms=NOW_MS + WRITER_AHEAD_MS_MAX + 1)
+    asking = Asking([sent(side, client, 0)])
+    ask(asking, side)
+    assert asking.read(side.state) is None
+    side.state.now_ms += 1
+    assert ask(asking, side) == [client.id]
+    asking.read(side.state)
+    assert missing(asking) == {UUID(bytes=CONVERSATION): 0}
+
+
+def test_who_is_not_heard_asks_under_another_id(side: Side) -> None:
+    client = writer()
+    asking = Asking([sent(side, client, 0)])
+    late = session_writer(NOW_MS + WRITER_AHEAD_MS_MAX + 1, 5)
+    ask(asking, side, late)
+    assert asking.read(side.state) is Unheard.ANOTHER
+    assert ask(asking, side) == [client.id]
+    asking.read(side.state)
+    assert missing(asking) == {UUID(bytes=CONVERSATION): 0}

@@ -1,0 +1,219 @@
+"""How a session goes on under a new id (protocol.md section 5, rule 6)."""
+
+from __future__ import annotations
+
+import pytest
+
+from konverse.dialog.endpoint import NOBODY
+from konverse.dialog.lane import SessionDialog
+from konverse.dialog.session import Session
+from konverse.dialog.takeover import Unheard, concerns, reply
+from konverse.dialog.writing import Hand
+from konverse.schemas.envelope import decode
+from konverse.schemas.errors import KonverseError, OutcomeExpired, SessionTakenOver
+from konverse.schemas.identifiers import Address, session_writer
+from konverse.schemas.records import HEIR, Envelope, Kind, Notice, NoticeReason, Opened, WriterClosed
+from tests.kit.builders import Side, address_of, begin_block, identifier
+
+HOME, TARGET = address_of("replies"), address_of("orders")
+IDS = [session_writer(1, number) for number in range(5)]
+
+
+@pytest.fixture
+def session() -> Session:
+    return Session(IDS[0])
+
+
+def opened(session: Session, name: str = "a") -> SessionDialog:
+    """A dialog whose BEGIN counts."""
+    dialog, _ = session.begin(identifier(name), begin_block(group=identifier(name)))
+    session.drained()
+    return dialog
+
+
+def to(hands: list[Hand], address: Address) -> list[tuple[Envelope, bytes | None]]:
+    return [(decode(header), body) for hand in hands for header, _, body in hand.records if hand.address == address]
+
+
+def kinds(hands: list[Hand], address: Address) -> list[Kind]:
+    return [envelope.kind for envelope, _ in to(hands, address)]
+
+
+def settle(session: Session, closed_at: int, address: Address = TARGET, heir: bytes | None = None) -> list[Hand]:
+    """The answer to the question about the newest of the former ids there."""
+    (wanted,) = [one for one in session.takeover.wanted() if one.address == address]
+    said = WriterClosed(wanted.asked, closed_at, address, session.writer if heir is None else heir)
+    return session.answered(wanted, said)
+
+
+def test_where_everything_counts_a_session_goes_on_at_once(session: Session) -> None:
+    dialog = opened(session)
+    session.send(dialog, "order", b"0")
+    session.drained()
+    hands = session.change(IDS[1], 0)
+    (close, _) = to(hands, TARGET)[0]
+    assert (close.kind, close.flags, close.writer, close.conversation) == (Kind.CLOSE_WRITER, HEIR, IDS[1], IDS[0])
+    ((message, body),) = to(session.send(dialog, "order", b"1"), TARGET)
+    assert (message.writer, message.counter, message.sequence, body) == (IDS[1], 1, 1, b"1")
+
+
+def test_nothing_leaves_before_the_answer_and_then_what_was_not_received_in_order(session: Session) -> None:
+    dialog = opened(session)
+    for number in range(4):
+        session.send(dialog, "order", b"%d" % number)
+    hands = session.change(IDS[1], 0)
+    assert kinds(hands, TARGET) == [Kind.CLOSE_WRITER]
+    assert session.send(dialog, "order", b"4") == []
+    assert not session.idle
+    again = to(settle(session, 2), TARGET)
+    assert [(e.writer, e.counter, e.sequence, body) for e, body in again] == [
+        (IDS[1], 1, 2, b"2"),
+        (IDS[1], 2, 3, b"3"),
+        (IDS[1], 3, 4, b"4"),
+    ]
+    ((message, _),) = to(session.send(dialog, "order", b"5"), TARGET)
+    assert (message.counter, message.sequence) == (4, 5)
+    session.drained()
+    assert session.idle
+
+
+def test_who_waits_for_a_message_is_told_wherever_it_is_now(session: Session) -> None:
+    dialog = opened(session)
+    session.send(dialog, "order", b"0")
+    session.send(dialog, "order", b"1")
+    counts = session.acknowledged(dialog)
+    session.change(IDS[1], 0)
+    settle(session, 1)
+    assert not counts()
+    session.drained()
+    assert counts()
+
+
+def test_a_first_that_is_sent_again_names_who_began(session: Session) -> None:
+    dialog = opened(session)
+    session.send(dialog, "order", b"0")
+    session.change(IDS[1], 0)
+    ((first, _),) = to(settle(session, 0), TARGET)
+    assert (first.flags, first.suffix.detail) == (1, Opened(IDS[0]))
+    session.change(IDS[2], 0)
+    ((first, _),) = to(settle(session, 1), TARGET)
+    assert first.suffix.detail == Opened(IDS[0])
+
+
+def test_a_begin_that_is_sent_again_begins_anew(session: Session) -> None:
+    dialog, _ = session.begin(identifier("a"), begin_block(group=identifier("a")))
+    session.send(dialog, "order", b"0")
+    session.change(IDS[1], 0)
+    settle(session, 0)
+    hands = settle(session, 0, HOME)
+    assert [(e.kind, e.writer) for e, _ in to(hands, HOME)] == [(Kind.BEGIN, IDS[1])]
+    ((first, _),) = to(session.drained(), TARGET)
+    assert (first.writer, first.suffix.detail) == (IDS[1], None)
+
+
+def test_a_destination_for_which_messages_wait_is_asked_too(session: Session) -> None:
+    dialog, _ = session.begin(identifier("a"), begin_block(group=identifier("a")))
+    session.send(dialog, "order", b"held")
+    hands = session.change(IDS[1], 0)
+    assert kinds(hands, TARGET) == [Kind.CLOSE_WRITER]
+    assert {one.address for one in session.takeover.wanted()} == {HOME, TARGET}
+
+
+def test_an_end_waits_for_what_is_sent_again(session: Session) -> None:
+    dialog = opened(session)
+    session.send(dialog, "order", b"0")
+    session.end(dialog)
+    session.change(IDS[1], 0)
+    settle(session, 0)
+    assert kinds(session.drained(), HOME) == [Kind.END_CALL]
+
+
+@pytest.mark.parametrize("heard", [True, False])
+def test_an_id_that_is_given_up_before_the_answer_is_asked_about_first(session: Session, heard: bool) -> None:
+    dialog = opened(session)
+    session.send(dialog, "order", b"0")
+    session.send(dialog, "order", b"1")
+    session.change(IDS[1], 0)
+    session.drained()
+    session.change(IDS[2], 0)
+    (wanted,) = session.takeover.wanted()
+    assert wanted.asked == IDS[1]
+    hands = settle(session, int(heard))
+    assert kinds(hands, TARGET) == ([] if heard else [Kind.CLOSE_WRITER])
+    (wanted,) = session.takeover.wanted()
+    assert (wanted.asked, wanted.asker) == (IDS[0], IDS[1] if heard else IDS[2])
+    again = to(settle(session, 1, heir=wanted.asker), TARGET)
+    assert [(e.counter, body) for e, body in again] == [(2 - heard, b"1")]
+
+
+@pytest.mark.parametrize(("closed_at", "heir"), [(1, NOBODY[0]), (1, identifier("another")), (0, None)])
+def test_a_session_that_was_closed_for_somebody_else_is_over(
+    session: Session, closed_at: int, heir: bytes | None
+) -> None:
+    dialog = opened(session)
+    session.send(dialog, "order", b"0")
+    session.drained()
+    session.send(dialog, "order", b"1")
+    session.change(IDS[1], 0)
+    assert settle(session, closed_at, heir=heir) == []
+    with pytest.raises(SessionTakenOver, match="connect again"):
+        session.send(dialog, "order", b"2")
+    with pytest.raises(SessionTakenOver):
+        session.begin(identifier("b"), begin_block())
+    assert session.unsent() == []
+
+
+def test_a_session_that_was_forgotten_does_not_send_again(session: Session) -> None:
+    dialog = opened(session)
+    session.send(dialog, "order", b"0")
+    session.change(IDS[1], 0)
+    (wanted,) = session.takeover.wanted()
+    assert session.answered(wanted, Unheard.EXPIRED) == []
+    with pytest.raises(OutcomeExpired, match="forgotten"):
+        session.check_over()
+
+
+def test_who_is_ahead_of_time_is_asked_about_again(session: Session) -> None:
+    dialog = opened(session)
+    session.send(dialog, "order", b"0")
+    session.change(IDS[1], 0)
+    (wanted,) = session.takeover.wanted()
+    hands = session.answered(wanted, Unheard.LATER)
+    assert [(e.kind, e.counter) for e, _ in to(hands, TARGET)] == [(Kind.CLOSE_WRITER, 1)]
+    assert session.answered(wanted, WriterClosed(IDS[0], 0, TARGET, IDS[1])) == [], "an answer to another question"
+    ((first, _),) = to(settle(session, 0), TARGET)
+    assert first.counter == 2
+
+
+def test_an_answer_is_there_when_the_question_was_heard(session: Session) -> None:
+    dialog, side = opened(session), Side("orders")
+    side.state.now_ms = 1
+    for header in handed(session.send(dialog, "order", b"0")):
+        side.take(header, b"0")
+    session.send(dialog, "order", b"1")
+    hands = session.change(IDS[1], 0)
+    (wanted,) = session.takeover.wanted()
+    assert reply(side.state, wanted) is None
+    for header in handed(hands):
+        side.take(header)
+    said = reply(side.state, wanted)
+    assert said == WriterClosed(IDS[0], 1, TARGET, IDS[1])
+
+
+def handed(hands: list[Hand]) -> list[bytes]:
+    return [header for hand in hands for header, _, _ in hand.records if hand.address == TARGET]
+
+
+def test_only_what_tells_that_nothing_is_heard_any_more_calls_for_another_id(session: Session) -> None:
+    dialog = opened(session)
+    session.send(dialog, "order", b"0")
+    session.drained()
+    lane = session.lanes[TARGET]
+    assert concerns(WriterClosed(IDS[0], 1, TARGET), lane)
+    assert concerns(Notice(IDS[0], 0, TARGET, NoticeReason.CLOCK), lane)
+    assert concerns(Notice(IDS[0], 0, TARGET, NoticeReason.GAP), lane), "what counts is missing there"
+    assert not concerns(Notice(IDS[0], 1, TARGET, NoticeReason.GAP), lane)
+
+
+def test_why_a_session_is_over_is_an_error_of_ours() -> None:
+    assert issubclass(SessionTakenOver, KonverseError)

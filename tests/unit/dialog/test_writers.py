@@ -1,0 +1,301 @@
+"""Writer entries: who is heard, how they are closed, and when they are forgotten (protocol.md section 5)."""
+
+from __future__ import annotations
+
+import pytest
+
+from konverse.dialog.endpoint import NOBODY
+from konverse.schemas.identifiers import session_writer
+from konverse.schemas.limits import NOTICED_WRITERS_MAX, WRITER_AHEAD_MS_MAX
+from konverse.schemas.operations import Prune
+from konverse.schemas.records import (
+    HEIR,
+    REFUSED,
+    BounceReason,
+    End,
+    Kind,
+    Notice,
+    NoticeReason,
+    Opened,
+    Suffix,
+    WriterClosed,
+)
+from tests.kit.builders import Pair, Scribe, Sent, address_of, begin_block, identifier
+
+NOW_MS = 1_800_000_000_000
+HOME = address_of("replies")
+
+
+@pytest.fixture
+def pair() -> Pair:
+    made = Pair()
+    made.home.state.now_ms = made.target.state.now_ms = NOW_MS
+    made.client.id = session_writer(NOW_MS, 1)
+    return made
+
+
+def told(pair: Pair) -> list[Sent]:
+    """What the target says to home about writers."""
+    return [sent for sent in pair.target.outputs(HOME) if sent.kind in (Kind.NOTICE, Kind.WRITER_CLOSED)]
+
+
+def notice(pair: Pair, number: int, reason: NoticeReason) -> Notice:
+    return Notice(pair.client.id, number, pair.target.address, reason)
+
+
+def close(pair: Pair, asker: Scribe, writer: bytes, flags: int = 0) -> None:
+    """CLOSE_WRITER arrives at the target; its answer goes home."""
+    suffix = Suffix(home=HOME)
+    pair.target.take(asker.write(Kind.CLOSE_WRITER, pair.target.address, writer, flags=flags, suffix=suffix))
+
+
+def session(number: int, time_ms: int = NOW_MS) -> Scribe:
+    scribe = Scribe(f"session {number}")
+    scribe.id = session_writer(time_ms, number)
+    return scribe
+
+
+def prune(pair: Pair, floor_ms: int, now_ms: int = NOW_MS) -> None:
+    pair.target.state.now_ms = now_ms
+    pair.target.commit(rare=[Prune(floor_ms)])
+
+
+# ----------------------------------------------------------------------------------------------------------- notices
+
+
+def test_a_gap_is_told_once_for_each_counter_that_is_missing(pair: Pair) -> None:
+    conversation = pair.begin()
+    for counter in (5, 6, 5):
+        pair.send(conversation, counter=counter)
+    assert [sent.detail for sent in told(pair)] == [notice(pair, 1, NoticeReason.GAP)]
+    pair.send(conversation)
+    pair.send(conversation, counter=9)
+    assert [sent.detail.next for sent in told(pair)] == [1, 2]
+
+
+def test_a_writer_that_is_not_known_and_begins_in_the_middle_is_told(pair: Pair) -> None:
+    for _ in range(2):
+        pair.send(identifier("a conversation"), counter=3)
+    assert [sent.detail for sent in told(pair)] == [notice(pair, 0, NoticeReason.GAP)]
+    assert pair.client.id not in pair.target.state.writers
+
+
+@pytest.mark.parametrize(
+    ("time_ms", "reason"), [(NOW_MS - 1, NoticeReason.PRUNED), (NOW_MS + WRITER_AHEAD_MS_MAX + 1, NoticeReason.CLOCK)]
+)
+def test_a_writer_that_is_too_old_or_ahead_of_time_is_not_heard_and_told_so(
+    pair: Pair, time_ms: int, reason: NoticeReason
+) -> None:
+    pair.target.state.floor_ms = NOW_MS
+    pair.client.id = session_writer(time_ms, 1)
+    for _ in range(2):
+        pair.send(identifier("a conversation"), counter=0)
+    assert [sent.detail for sent in told(pair)] == [notice(pair, 0, reason)]
+    assert pair.target.state.writers == {}
+    assert pair.target.state.statistics.strangers == 2
+
+
+def test_a_writer_within_the_bounds_is_heard(pair: Pair) -> None:
+    pair.target.state.floor_ms = NOW_MS
+    for number, time_ms in enumerate((NOW_MS, NOW_MS + WRITER_AHEAD_MS_MAX)):
+        pair.client = session(number, time_ms)
+        pair.begin(f"conversation {number}")
+    assert len(pair.target.state.writers) == 2
+    assert told(pair) == []
+
+
+def test_an_id_without_a_time_is_never_told_and_never_pruned(pair: Pair) -> None:
+    owner = Scribe("an owner")
+    pair.target.take(owner.message(pair.target.address, identifier("a"), suffix=Suffix("order", home=HOME), counter=4))
+    assert told(pair) == []
+    pair.target.take(owner.close(pair.target.address, session_writer(NOW_MS, 7)))
+    for now_ms in range(NOW_MS, NOW_MS + 5):
+        prune(pair, now_ms, now_ms)
+    assert owner.id in pair.target.state.writers
+
+
+def test_what_was_told_is_remembered_of_so_many_writers(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("konverse.dialog.writers.NOTICED_WRITERS_MAX", 2)
+    assert NOTICED_WRITERS_MAX > 2
+    for number in (0, 1, 2, 0):
+        pair.client = session(number)
+        pair.send(identifier("a conversation"), counter=1)
+    assert len(told(pair)) == 4
+    assert [*pair.target.state.noticed] == [session(2).id, session(0).id]
+
+
+def test_what_is_said_of_a_writer_is_kept_at_home_and_a_gap_is_no_news_then(pair: Pair) -> None:
+    conversation = pair.begin()
+    pair.send(conversation, counter=9)
+    close(pair, session(2), pair.client.id)
+    pair.target.deliver(pair.home)
+    pair.send(conversation, counter=5)
+    pair.target.deliver(pair.home)
+    closed = WriterClosed(pair.client.id, 1, pair.target.address, NOBODY[0])
+    assert pair.home.state.answers == {(pair.client.id, pair.target.address): closed}
+
+
+# ----------------------------------------------------------------------------------------------------------- closing
+
+
+def test_who_closes_a_writer_is_told_where_and_later_ones_are_told_the_same(pair: Pair) -> None:
+    conversation = pair.begin(messages=3)
+    close(pair, session(2), pair.client.id)
+    pair.send(conversation)
+    close(pair, session(3), pair.client.id)
+    assert [sent.detail for sent in told(pair)] == [
+        WriterClosed(pair.client.id, 3, pair.target.address, NOBODY[0]),
+        WriterClosed(pair.client.id, 3, pair.target.address, NOBODY[0]),
+    ]
+    assert told(pair)[0].key == pair.client.id
+
+
+@pytest.mark.parametrize(
+    ("time_ms", "reason"), [(NOW_MS - 1, NoticeReason.PRUNED), (NOW_MS + WRITER_AHEAD_MS_MAX + 1, NoticeReason.CLOCK)]
+)
+def test_a_writer_that_is_not_known_and_not_to_be_trusted_is_not_closed(
+    pair: Pair, time_ms: int, reason: NoticeReason
+) -> None:
+    pair.target.state.floor_ms = NOW_MS
+    asked = session_writer(time_ms, 9)
+    close(pair, session(2), asked)
+    assert [sent.detail for sent in told(pair)] == [Notice(asked, 0, pair.target.address, reason)]
+    assert asked not in pair.target.state.writers
+
+
+def test_the_first_heir_is_the_heir(pair: Pair) -> None:
+    pair.begin()
+    close(pair, session(2), pair.client.id, HEIR)
+    close(pair, session(3), pair.client.id)
+    assert pair.target.state.writers[pair.client.id].heir == (session(2).id, 0)
+    assert [sent.detail.heir for sent in told(pair)] == [session(2).id, session(2).id]
+
+
+def test_who_wants_to_be_an_heir_too_late_is_closed(pair: Pair) -> None:
+    pair.begin()
+    close(pair, session(2), pair.client.id)
+    late = session(3)
+    close(pair, late, pair.client.id, HEIR)
+    assert pair.target.state.writers[pair.client.id].heir is NOBODY
+    assert pair.target.state.writers[late.id].closed_at == 1
+    assert pair.target.state.writers[late.id].heir is NOBODY
+
+
+def test_an_heir_that_asks_again_stays_open_and_so_does_its_heir(pair: Pair) -> None:
+    pair.begin()
+    second, third = session(2), session(3)
+    close(pair, second, pair.client.id, HEIR)
+    close(pair, second, pair.client.id, HEIR)
+    close(pair, third, second.id, HEIR)
+    close(pair, third, pair.client.id, HEIR)
+    assert pair.target.state.writers[third.id].closed_at is None
+
+
+def test_what_a_closed_writer_says_besides_messages_is_answered_to_its_home(pair: Pair) -> None:
+    conversation = pair.begin()
+    close(pair, session(2), pair.client.id)
+    close(pair, pair.client, session(4).id)
+    assert told(pair)[-1].detail == WriterClosed(pair.client.id, 1, pair.target.address, NOBODY[0])
+    pair.home.take(session(3).close(HOME, pair.client.id))
+    pair.end_call(conversation)
+    (sent,) = pair.home.outputs(HOME)
+    assert (sent.kind, sent.detail.writer) == (Kind.WRITER_CLOSED, pair.client.id)
+
+
+# ----------------------------------------------------------------------------------------------------------- pruning
+
+
+def test_an_open_writer_is_noted_then_closed_noted_and_forgotten(pair: Pair) -> None:
+    pair.begin()
+    pair.end_call(identifier("a conversation"))
+    pair.home.deliver(pair.target)
+    pair.target.end(pair.receiver(identifier("a conversation")))
+    writer = pair.target.state.writers[pair.client.id]
+    prune(pair, 1, NOW_MS)
+    assert (writer.noted, writer.noted_ms, writer.closed_at) == (1, NOW_MS, None)
+    prune(pair, NOW_MS, NOW_MS + 5)
+    assert writer.closed_at is None, "it was heard at the floor, not before it"
+    prune(pair, NOW_MS + 1, NOW_MS + 10)
+    assert (pair.target.state.writers[pair.client.id].closed_at, writer.heir) == (1, None)
+    prune(pair, NOW_MS + 2, NOW_MS + 20)
+    assert writer.noted_ms == NOW_MS + 20
+    prune(pair, NOW_MS + 20, NOW_MS + 30)
+    assert pair.client.id in pair.target.state.writers
+    prune(pair, NOW_MS + 21, NOW_MS + 40)
+    assert pair.client.id not in pair.target.state.writers
+
+
+def test_a_writer_that_goes_on_is_not_closed_by_a_prune(pair: Pair) -> None:
+    conversation = pair.begin()
+    for step in range(5):
+        prune(pair, NOW_MS + 10 * step, NOW_MS + 10 * step + 5)
+        pair.send(conversation)
+    assert pair.target.state.writers[pair.client.id].closed_at is None
+
+
+def test_the_writer_of_a_living_conversation_is_not_forgotten(pair: Pair) -> None:
+    pair.begin()
+    for step in range(9):
+        prune(pair, NOW_MS + 10 * step, NOW_MS + 10 * step)
+    assert pair.target.state.writers[pair.client.id].closed_at == 1
+
+
+def test_a_prune_lets_answers_about_old_writers_go_and_the_floor_never_falls(pair: Pair) -> None:
+    pair.target.state.keep_answer(Notice(session(1).id, 0, HOME, NoticeReason.GAP))
+    prune(pair, NOW_MS)
+    assert len(pair.target.state.answers) == 1
+    prune(pair, NOW_MS + 1)
+    prune(pair, NOW_MS)
+    assert (pair.target.state.answers, pair.target.state.floor_ms) == ({}, NOW_MS + 1)
+
+
+# ------------------------------------------------------------------------------------------------- FIRST of an heir
+
+
+def first_of(pair: Pair, heir: Scribe, conversation: bytes) -> None:
+    """FIRST, sent again by an heir of the client that began."""
+    suffix = Suffix("order", begin=begin_block(group=conversation), detail=Opened(pair.client.id))
+    pair.target.take(heir.first(pair.target.address, conversation, begin_block(), suffix=suffix))
+
+
+def test_a_first_of_an_heir_makes_the_conversation_of_who_began(pair: Pair) -> None:
+    conversation = pair.begin(messages=0)
+    first_of(pair, session(2), conversation)
+    assert pair.receiver(conversation).opener == pair.client.id
+
+
+def test_a_tombstone_refuses_the_first_of_an_heir(pair: Pair) -> None:
+    conversation, heir = pair.begin(messages=0), session(2)
+    close(pair, heir, pair.client.id, HEIR)
+    pair.end_call(conversation)
+    pair.home.deliver(pair.target)
+    assert pair.target.state.tombstones == {conversation: pair.client.id}
+    first_of(pair, heir, conversation)
+    assert (pair.target.state.live(), pair.target.state.tombstones) == ([], {})
+
+
+def test_the_tombstone_goes_when_the_last_heir_says_goodbye(pair: Pair) -> None:
+    conversation, heir = pair.begin(messages=0), session(2)
+    pair.end_call(conversation)
+    pair.home.deliver(pair.target)
+    close(pair, heir, pair.client.id, HEIR)
+    assert pair.target.state.tombstones == {conversation: pair.client.id}
+    close(pair, heir, heir.id)
+    assert pair.target.state.tombstones == {}
+
+
+def test_a_first_whose_opener_was_closed_for_somebody_who_asked_comes_back(pair: Pair) -> None:
+    conversation, heir = pair.begin(messages=0), session(3)
+    close(pair, session(2), pair.client.id)
+    close(pair, heir, pair.client.id, HEIR)
+    first_of(pair, heir, conversation)
+    assert pair.target.state.live() == []
+    assert pair.target.outputs(HOME)[-1].detail.reason is BounceReason.WRITER_CLOSED
+
+
+def test_the_end_of_a_refused_begin_ends_nothing_that_somebody_else_opened(pair: Pair) -> None:
+    conversation = pair.begin()
+    home = Scribe("home")
+    for opener, lives in ((session(2).id, True), (pair.client.id, False)):
+        pair.target.take(home.end(pair.target.address, conversation, End(opener, HOME), flags=REFUSED))
+        assert (pair.receiver(conversation).state.code == "CO") is lives

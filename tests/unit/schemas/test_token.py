@@ -1,0 +1,58 @@
+"""The token of an unknown outcome, as an application may store it."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from konverse.schemas.errors import MalformedRecord
+from konverse.schemas.token import Sent, decode, encode
+from tests.kit.strategies import addresses, counters, identifiers
+
+sent = st.builds(
+    Sent,
+    writer=identifiers,
+    address=addresses,
+    conversation=identifiers,
+    sequence=counters,
+    counters=st.sets(counters, min_size=1, max_size=20).map(lambda found: tuple(sorted(found))),
+    held=st.just(-1),
+) | st.builds(
+    Sent,
+    writer=identifiers,
+    address=addresses,
+    conversation=identifiers,
+    sequence=counters,
+    counters=st.just(()),
+    held=counters,
+)
+
+
+@given(st.lists(sent, min_size=1, max_size=4))
+def test_a_token_says_what_was_put_into_it(parts: list[Sent]) -> None:
+    assert list(decode(encode(parts))) == parts
+
+
+@given(st.lists(sent, min_size=1, max_size=2), st.data())
+def test_a_token_that_was_changed_is_another_one_or_none(parts: list[Sent], data: st.DataObject) -> None:
+    token = bytearray(encode(parts))
+    token[data.draw(st.integers(0, len(token) - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    try:
+        found = decode(bytes(token))
+    except MalformedRecord:
+        return
+    assert encode(found) == token
+
+
+@given(st.binary(max_size=80))
+def test_any_bytes_are_a_token_or_malformed(data: bytes) -> None:
+    try:
+        decode(data)
+    except MalformedRecord as error:
+        assert "token" in str(error)  # noqa: PT017  # of any bytes
+
+
+def test_a_token_about_nothing_is_none() -> None:
+    with pytest.raises(MalformedRecord):
+        decode(encode([]))
