@@ -85,9 +85,7 @@ class Sender(Serving):
 
     def wait_for(self, reached: Callable[[], bool], timeout_s: float) -> bool:
         """Serve the client until something is so; False when that takes too long."""
-        served = self._serve_until(reached, timeout_s)
-        with self._lock:
-            return served and reached()
+        return self._serve_until(reached, timeout_s) and reached()
 
     def ended_by_peer(self, conversation: bytes) -> None:
         """News from the dialog's home: sends are refused from now on."""

@@ -334,9 +334,8 @@ class Session(Writing):
             else:
                 if redirects is not None and redirects.counter is not None:
                     break
-                message_type, body = item
-                dialog.target.room += weight_of(body)
-                self._message(dialog, message_type, body)
+                dialog.target.room += weight_of(item[1])
+                self._message(dialog, *item)
                 dialog.last = dialog.target.next - 1
                 touched[dialog.target.address] = dialog.target
             gone += 1
