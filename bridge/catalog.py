@@ -101,6 +101,7 @@ class Catalog:
     """What is known of one database, read from the catalog journal and re-read when something is missing."""
 
     def __init__(self, kafka: Kafka, instance: str, database: str) -> None:
+        self.instance = instance
         self.database = database
         self._kafka = kafka
         self._topic = catalog_topic(instance)

@@ -24,7 +24,7 @@ from konverse.schemas.errors import (
     OutcomeUnknown,
     QueueNotFound,
 )
-from konverse.schemas.identifiers import Address
+from konverse.schemas.identifiers import Address, transmission_topic
 from konverse.schemas.token import Sent
 
 from .catalog import Catalog
@@ -32,6 +32,7 @@ from .following import Following
 from .kafka import Kafka
 from .renewing import Renewing
 from .topics import Topics
+from .transmission import find_queue
 from .writer_ids import WriterIds
 
 log: Final = logging.getLogger("konverse.outcomes")
@@ -39,9 +40,13 @@ log: Final = logging.getLogger("konverse.outcomes")
 READ_EVERY_S: Final = 0.1
 
 
-def queue_at(catalog: Catalog, address: Address) -> Queue:
-    """The queue of an address; QueueNotFound when it was dropped, or created again."""
-    for queue in catalog.all(Queue):
+def queue_at(kafka: Kafka, catalog: Catalog, address: Address) -> Queue:
+    """The queue of an address, the transmission queue among them; QueueNotFound when it was dropped, or created again."""
+    queues = catalog.all(Queue)
+    transmission = (
+        find_queue(kafka, catalog.instance) if address.topic == transmission_topic(catalog.instance) else None
+    )
+    for queue in queues if transmission is None else [transmission]:
         if queue.topic == address.topic and queue.address(address.partition) == address:
             return queue
     raise QueueNotFound(f"there is no queue on topic {address.topic} any more that these messages were sent to")
@@ -77,7 +82,7 @@ class Sessions:
 
 def follow(kafka: Kafka, catalog: Catalog, address: Address) -> Following:
     """Read the partition at an address."""
-    return Following(kafka, queue_at(catalog, address), address.partition)
+    return Following(kafka, queue_at(kafka, catalog, address), address.partition)
 
 
 class Inquiry:
@@ -132,7 +137,7 @@ class Inquiry:
     def _write(self, address: Address, record: Handed, deadline: float) -> None:
         """Append a question; what is not acknowledged is tried again, which does no harm."""
         header, key, value = record
-        queue_at(self._catalog, address)
+        queue_at(self._kafka, self._catalog, address)
         while True:
             if self._producer is None:
                 self._producer = self._kafka.journal_producer()

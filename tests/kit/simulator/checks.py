@@ -21,8 +21,8 @@ from .failure import SimulationFailure
 from .outcomes import outcomes
 from .paths import check_finished, check_half_closed, check_order, check_transactions
 from .places import Place
+from .plans import Plan
 from .poison import compare_attempts
-from .sending import Plan
 from .verdicts import every_message
 from .world import World
 

@@ -16,7 +16,8 @@ from konverse.schemas.records import BounceId, Kind, Role, Suffix
 from .places import Place
 
 if TYPE_CHECKING:
-    from .sending import Plan, SessionProcess
+    from .plans import Plan
+    from .sending import SessionProcess
 
 TWICE: Final = 150
 """Rate of doing it again with a bounce that was confirmed or redirected already."""

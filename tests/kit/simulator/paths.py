@@ -12,7 +12,7 @@ from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Address
 from konverse.schemas.records import BounceId, BounceReason, Kind, Role
 
-from .sending import Plan
+from .plans import Plan
 from .transacting import Tried
 from .world import World
 

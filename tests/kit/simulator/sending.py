@@ -20,6 +20,7 @@ from .failure import SimulationFailure
 from .kafka import Payload
 from .mailboxes import Mailboxes
 from .places import Place
+from .plans import Plan
 from .producing import IdempotentProducer, LooseProducer, Producer, abandon
 from .renewing import Renewal
 from .transacting import Transacting
@@ -37,35 +38,6 @@ LEAVING: Final = 100
 STALLED_STEPS_MAX: Final = 5
 LIVELY_STEPS: Final = 6
 CALM_STEPS_MAX: Final = 400
-
-
-class Plan:
-    """What the application wants with one dialog."""
-
-    __slots__ = ("dialog", "finished", "home", "left", "over", "redirected", "seen", "sent")
-
-    def __init__(self, dialog: SessionDialog, home: Place, left: int) -> None:
-        self.dialog = dialog
-        self.home = home
-        self.left = left
-        """Messages still to send."""
-        self.sent: list[bytes] = []
-        """Bodies, in the order of the calls; those of messages that were redirected to it too."""
-        self.redirected = False
-        self.over = False
-        """END was called."""
-        self.finished = False
-        """FIN was called."""
-        self.seen = False
-        """Its endpoint was seen at home."""
-
-
-class Club:
-    """A conversation group that sessions put their dialogs into; it has an id of its own, or that of the first."""
-
-    def __init__(self, home: Place, group: bytes) -> None:
-        self.home = home
-        self.group = group
 
 
 class SessionProcess:
@@ -111,38 +83,42 @@ class SessionProcess:
             actions.append(lambda: self.renewal.change("old"))
         elif self.renewal.waiting:
             actions += (self.renewal.look_for_answers, self.renewal.look_for_answers)
-        if age is Age.OLD:
-            pass
-        elif self.session.closing:
+        if self.session.closing:
             self.closed = self.session.idle
-        else:
-            sending = [plan for plan in self.plans if not plan.over]
-            swarm = self.world.swarm
-            if self._transacting.wanted and (sending or self.dialogs_left):
-                actions += (self._transacting.transact, self._transacting.transact)
-            if self.session.transactions.flying:
-                actions.append(self._transacting.hear)
-            if self.may_begin and (not self.plans or self.world.choices.chance(swarm.beginning)):
-                actions.append(self._begin)
-            if sending:
-                actions += (self._send, self._send, self._hear_news, self.renewal.keep_token)
-                if self.world.choices.chance(100):
-                    actions.append(self.renewal.hear_news)
-                done = not all(plan.left for plan in sending)
-                if self.world.choices.chance(swarm.closing if done else swarm.ending):
-                    actions.append(self._end)
-                if self.world.choices.chance(swarm.finishing):
-                    actions.append(self._finish)
-            patient = swarm.looking and not self.world.choices.chance(LEAVING)
-            if not (self.dialogs_left or sending or patient) and self.session.may_close:
-                actions.append(self._close)
-            if self.session.redirecting:
-                actions.append(self.mailboxes.hear)
-            if self.world.choices.chance(swarm.looking):
-                actions.append(self._look)
+        elif age is not Age.OLD:
+            actions += self._wishes()
         if actions:
             actions[self.world.choices.choose(len(actions))]()
         return bool(actions)
+
+    def _wishes(self) -> list[Callable[[], None]]:
+        """What the application could do."""
+        actions: list[Callable[[], None]] = []
+        sending = [plan for plan in self.plans if not plan.over]
+        swarm = self.world.swarm
+        if self._transacting.wanted and (sending or self.dialogs_left):
+            actions += (self._transacting.transact, self._transacting.transact)
+        if self.session.transactions.flying:
+            actions.append(self._transacting.hear)
+        if self.may_begin and (not self.plans or self.world.choices.chance(swarm.beginning)):
+            actions.append(self._begin)
+        if sending:
+            actions += (self._send, self._send, self._hear_news, self.renewal.keep_token)
+            if self.world.choices.chance(100):
+                actions.append(self.renewal.hear_news)
+            done = not all(plan.left for plan in sending)
+            if self.world.choices.chance(swarm.closing if done else swarm.ending):
+                actions.append(self._end)
+            if self.world.choices.chance(swarm.finishing):
+                actions.append(self._finish)
+        patient = swarm.looking and not self.world.choices.chance(LEAVING)
+        if not (self.dialogs_left or sending or patient) and self.session.may_close:
+            actions.append(self._close)
+        if self.session.redirecting:
+            actions.append(self.mailboxes.hear)
+        if self.world.choices.chance(swarm.looking):
+            actions.append(self._look)
+        return actions
 
     def crash(self) -> None:
         """The process dies; what it had sent lives on."""

@@ -11,7 +11,8 @@ from konverse.schemas.identifiers import Address
 from konverse.schemas.system_messages import error_body
 
 if TYPE_CHECKING:
-    from .sending import Plan, SessionProcess
+    from .plans import Plan
+    from .sending import SessionProcess
 
 STEPS_MAX = 4
 

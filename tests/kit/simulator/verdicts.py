@@ -11,7 +11,7 @@ from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Address
 from konverse.schemas.records import FIRST, BounceId, Envelope, Kind, Role
 
-from .sending import Plan
+from .plans import Plan
 from .world import World
 
 References = Mapping[Address, SecondFold]

@@ -23,10 +23,11 @@ from .history import History
 from .kafka import CLOCK_JITTER_MS, Kafka, Log, Record, Request
 from .owning import OwnerProcess
 from .places import Place
+from .plans import Club
 from .poison import Poisons
 from .redis_view import RedisView
 from .renewing import DAY_MS
-from .sending import Club, SessionProcess
+from .sending import SessionProcess
 from .sometimes import Sometimes
 from .swarm import Swarm
 from .truncating import Truncations
