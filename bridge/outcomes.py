@@ -41,13 +41,10 @@ READ_EVERY_S: Final = 0.1
 
 
 def queue_at(kafka: Kafka, catalog: Catalog, address: Address) -> Queue:
-    """The queue of an address, the transmission queue among them; QueueNotFound when it was dropped, or created again."""
-    queues = catalog.all(Queue)
-    transmission = (
-        find_queue(kafka, catalog.instance) if address.topic == transmission_topic(catalog.instance) else None
-    )
-    for queue in queues if transmission is None else [transmission]:
-        if queue.topic == address.topic and queue.address(address.partition) == address:
+    """The queue of an address, it may be that of transmission; QueueNotFound when it was dropped, or created again."""
+    transmits = address.topic == transmission_topic(catalog.instance)
+    for queue in [find_queue(kafka, catalog.instance)] if transmits else catalog.all(Queue):
+        if queue is not None and queue.topic == address.topic and queue.address(address.partition) == address:
             return queue
     raise QueueNotFound(f"there is no queue on topic {address.topic} any more that these messages were sent to")
 

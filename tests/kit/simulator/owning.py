@@ -304,6 +304,9 @@ class OwnerProcess:
     def _append_snapshot(self, effect: AppendSnapshot) -> None:
         self._tell_if(self._snapshots.append(effect))
 
+    def _truncate(self, effect: Truncate) -> None:
+        self.world.truncations.ask(self.place, effect)
+
     # ------------------------------------------------------------------------------------------------------ handlers
 
     def _take(self) -> None:
@@ -358,9 +361,6 @@ class OwnerProcess:
         beliefs.shows(self.world, self.place, effect)
         self._view.waiting.append(effect)
 
-    def _transmit(self) -> None:
-        self._tell_if(self._outputs.transmit())
-
     def _settle(self) -> None:
         assert self.owner is not None
         self._tell_if(self._outputs.settle(self.owner))
@@ -388,7 +388,7 @@ _EFFECTS: Final[dict[type, Callable[[OwnerProcess, Any], None]]] = {
     ReadSnapshots: lambda process, effect: process._reads.append(effect),
     AppendSnapshot: lambda process, effect: process._append_snapshot(effect),
     ReadDataEnd: lambda process, _effect: process._tell(DataEnd(process.place.data.end)),
-    Truncate: lambda process, effect: process.world.truncations.ask(process.place, effect),
+    Truncate: lambda process, effect: process._truncate(effect),
     ReadJournal: lambda process, effect: process._reads.append(effect),
     ReadData: lambda process, effect: process._reads.append(effect),
     Emit: OwnerProcess._emit,
