@@ -9,7 +9,19 @@ from konverse.dialog.partition import Partition
 from konverse.dialog.snapshot import Freeze, digest, restore
 from konverse.dialog.states import State
 from konverse.schemas.limits import BODY_BYTES_MAX, MAILBOX_BYTES_MAX, MAILBOX_ENTRIES_MAX
-from konverse.schemas.records import FIRST, NO_SEQUENCE, Begin, Bounce, BounceId, BounceReason, Kind, Role, Suffix
+from konverse.schemas.records import (
+    FIRST,
+    HEIR,
+    NO_SEQUENCE,
+    Begin,
+    Bounce,
+    BounceId,
+    BounceReason,
+    Kind,
+    Opened,
+    Role,
+    Suffix,
+)
 from tests.kit.builders import Pair, Scribe, address_of, begin_block, identifier
 
 
@@ -164,6 +176,17 @@ def test_a_conversation_that_another_session_opens_is_not_opened_by_a_redirect(p
 
 
 # ------------------------------------------------------------------------------------------------------ back once more
+
+
+def test_a_redirect_under_another_id_opens_and_names_who_began(pair: Pair) -> None:
+    (name,) = come_back(pair, b"0")
+    conversation, block = fresh(pair)
+    heir = Scribe("the same session")
+    pair.home.take(heir.write(Kind.CLOSE_WRITER, pair.home.address, pair.client.id, flags=HEIR))
+    ask(pair, Kind.REDIRECT, name, conversation, by=heir, begin=block)
+    (sent,) = pair.home.deliver(pair.target)
+    assert (sent.envelope.flags, sent.envelope.suffix.origin, sent.detail) == (FIRST, heir.id, Opened(pair.client.id))
+    assert pair.receiver(conversation).opener == pair.client.id
 
 
 def test_a_redirected_message_comes_back_to_its_session_and_can_be_redirected_again(pair: Pair) -> None:

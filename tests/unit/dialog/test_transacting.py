@@ -6,13 +6,14 @@ import pytest
 
 from konverse.dialog.lane import DialogState, SessionDialog
 from konverse.dialog.session import Session
+from konverse.dialog.takeover import reply
 from konverse.dialog.transacting import Transaction
 from konverse.dialog.writing import Hand
 from konverse.schemas.client_transaction import ClientTransaction, decode
 from konverse.schemas.envelope import decode as decode_envelope
 from konverse.schemas.errors import BodyTooLarge, ConversationEnded, InvalidState, QueueFull, TransactionTooLarge
 from konverse.schemas.limits import BODY_BYTES_MAX, TRANSACTION_RECORDS_MAX
-from konverse.schemas.records import Kind
+from konverse.schemas.records import Kind, WriterClosed
 from tests.kit.builders import Scribe, Side, address_of, begin_block, identifier
 
 TRANSMISSION = address_of("transmission")
@@ -260,3 +261,39 @@ def test_a_flush_of_a_dialog_waits_for_its_transaction(session: Session) -> None
     assert not done()
     session.drained()
     assert done()
+
+
+def test_a_transaction_is_looked_for_under_the_id_under_which_it_was_taken(
+    session: Session, transmission: Side
+) -> None:
+    dialog = opened(session)
+    transaction = Transaction(session)
+    transaction.send(dialog, "order", b"0")
+    expanded(transmission, session.commit(transaction))
+    session.drained()
+    session.change(identifier("its next id"), 0)
+    session.drained()
+    session.transmitted(transmission.state)
+    arrived(transmission)
+    session.transmitted(transmission.state)
+    assert dialog.open
+
+
+def test_a_transaction_that_was_not_taken_goes_again_under_the_next_id(session: Session, transmission: Side) -> None:
+    transaction = Transaction(session)
+    dialog = transaction.begin(identifier("a"), begin_block(group=identifier("a")))
+    transaction.send(dialog, "order", b"0")
+    session.commit(transaction)
+    following = identifier("its next id")
+    expanded(transmission, [hand for hand in session.change(following, 0) if hand.address == TRANSMISSION])
+    session.transmitted(transmission.state)
+    assert dialog.blocked, "the answer is not there"
+    (wanted,) = session.takeover.wanted()
+    said = reply(transmission.state, wanted)
+    assert said == WriterClosed(session.ids[0], 0, TRANSMISSION, following)
+    expanded(transmission, session.answered(wanted, said))
+    session.transmitted(transmission.state)
+    arrived(transmission)
+    session.transmitted(transmission.state)
+    assert dialog.open
+    assert dialog.opener == following

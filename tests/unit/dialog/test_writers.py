@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from konverse.dialog.endpoint import NOBODY
+from konverse.dialog.states import State
 from konverse.schemas.identifiers import session_writer
 from konverse.schemas.limits import NOTICED_WRITERS_MAX, WRITER_AHEAD_MS_MAX
 from konverse.schemas.operations import Prune
@@ -299,3 +300,24 @@ def test_the_end_of_a_refused_begin_ends_nothing_that_somebody_else_opened(pair:
     for opener, lives in ((session(2).id, True), (pair.client.id, False)):
         pair.target.take(home.end(pair.target.address, conversation, End(opener, HOME), flags=REFUSED))
         assert (pair.receiver(conversation).state.code == "CO") is lives
+
+
+@pytest.mark.parametrize("flags", [HEIR, 0])
+def test_a_message_of_a_closed_writer_comes_back_where_nobody_goes_on_for_it(pair: Pair, flags: int) -> None:
+    close(pair, session(2), pair.client.id, flags)
+    pair.send(identifier("a"), b"0")
+    kinds = [sent.kind for sent in pair.target.outputs(HOME)]
+    assert kinds == [Kind.WRITER_CLOSED, Kind.WRITER_CLOSED if flags else Kind.BOUNCE]
+
+
+def test_the_answer_to_the_end_of_a_refused_begin_ends_nothing_either(pair: Pair) -> None:
+    heir = session(2)
+    block = begin_block(group=identifier("a"))
+    pair.home.take(heir.write(Kind.CLOSE_WRITER, HOME, pair.client.id, flags=HEIR))
+    pair.home.take(heir.begin(identifier("a"), block))
+    pair.home.take(pair.client.begin(identifier("a"), block))
+    (end,) = pair.home.deliver(pair.target)
+    assert (end.kind, end.envelope.flags) == (Kind.END, REFUSED)
+    answer = next(sent for sent in pair.target.deliver(pair.home) if sent.kind is Kind.END)
+    assert answer.envelope.flags == REFUSED
+    assert pair.initiator(identifier("a")).state is State.STARTED_OUTBOUND
