@@ -193,10 +193,12 @@ class _Run:
         return Step(after, reported, head, tuple(self._emitted))
 
     def _work(self) -> None:
-        """A handler answers the next message, and the owner commits that."""
+        """A handler answers the next message, and the owner commits that; or it says first which groups it tries."""
         owner = self._owner
         transaction = owner.take()
         if transaction is None:
+            if owner.trial.due:
+                self._carry_out(owner.commit(0))
             return
         for message in transaction:
             transaction.send(message.dialog, "reply", owner.claim_id + message.body)
