@@ -11,16 +11,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final, Self
 
 from konverse.dialog.staging import OwnerSettings
-from konverse.routing.partitioning import choose_home, choose_partition
 from konverse.schemas.catalog import DEFAULT, KEEP_FOR_EVER, Contract, MessageType, Queue, SentBy, Service
 from konverse.schemas.errors import (
     AlreadyExists,
-    BadInput,
     BrokerClosed,
-    ContractNotFound,
     InvalidContract,
     InvalidSettings,
 )
@@ -31,19 +29,22 @@ from konverse.schemas.identifiers import (
     journal_topic,
     snapshot_topic,
 )
-from konverse.schemas.limits import KEY_BYTES_MAX, QUEUE_PARTITIONS_MAX
-from konverse.schemas.records import Begin
+from konverse.schemas.limits import QUEUE_PARTITIONS_MAX
 
 from .arguments import checked
+from .beginning import Wanted, begin_block, check_same
 from .catalog import Catalog, Object, differences, kind_of
 from .dialog import Dialog
 from .forks import closed_in_children
 from .kafka import Kafka
+from .mailboxes import Mailboxes
 from .owning import Owning
 from .reader import Reader
 from .sending import Sender
 from .settings import ReaderOptions, Settings
 from .topics import DATA_CONFIG, JOURNAL_CONFIG, Topics
+from .transactions import ClientTransaction
+from .transmission import Transmission, ensure_queue, find_queue, transmitter
 from .verifier.reading import Verification
 from .view import ViewStore, ViewWriter, connect_redis
 
@@ -75,7 +76,9 @@ class Broker:
         self.catalog = Catalog(self._kafka, settings.instance, settings.database)
         self._lock = threading.Lock()
         self._sender: Sender | None = None
+        self._transmission: Transmission | None = None
         self._readers: list[Reader] = []
+        self._mailboxes = Mailboxes(self._kafka, self.catalog, lambda: self._readers)
         self._closed = False
         closed_in_children(self)
 
@@ -196,51 +199,43 @@ class Broker:
         ContractNotFound (8425), also when the target service does not accept the contract.
         """
         self._check_open()
-        catalog = self.catalog
-        source, target = catalog.get(Service, from_service), catalog.get(Service, to_service)
-        catalog.get(Contract, contract)
-        if contract not in target.contracts:
-            raise ContractNotFound(
-                f"service {to_service!r} does not accept contract {contract!r}; it accepts "
-                f"{', '.join(map(repr, target.contracts)) or 'none'}. Name one of these, or create the service with "
-                f"contracts=[{contract!r}]"
-            )
-        if key is not None:
-            _check_key(key)
-        conversation = (conversation_id or uuid.uuid4()).bytes
-        home, far = catalog.get(Queue, source.queue), catalog.get(Queue, target.queue)
-        if related_to is not None:
-            group, home_address = related_to.begin.group, related_to.begin.home
-            if home_address.topic != home.topic:
-                raise InvalidSettings(
-                    f"the related dialog belongs to service {related_to.begin.from_service!r} on another queue; "
-                    "a conversation group belongs to one queue"
-                )
-        else:
-            group = conversation
-            owned = self._owned(home) if conversation_id is None else frozenset[int]()
-            home_address = home.address(choose_home(conversation, home.partitions, owned))
-        begin = Begin(
-            from_service,
-            to_service,
-            contract,
-            home_address,
-            far.address(choose_partition(key or group, far.partitions)),
-            group,
-            key,
-        )
+        wanted = Wanted(from_service, to_service, contract, related_to, key, conversation_id)
         sender = self._open_sender()
-        dialog = Dialog(sender, sender.begin(conversation, begin), catalog)
-        known = dialog.begin
-        if (known.from_service, known.to_service, known.contract) != (from_service, to_service, contract):
-            raise BadInput(
-                f"conversation {dialog.id} was begun from {known.from_service!r} to {known.to_service!r} "
-                f"under {known.contract!r}; give another id"
-            )
-        return dialog
+        conversation, begin = begin_block(self.catalog, self._owned, wanted)
+        dialog = Dialog(sender, sender.begin(conversation, begin), self.catalog, self._mailboxes)
+        return check_same(dialog, wanted)
 
     @checked
-    def reader(
+    def transaction(self) -> ClientTransaction:
+        """Begins, sends and ends on several dialogs that happen together or not at all: use it in a `with` block.
+
+        The first one creates the transmission queue of the instance if there is none. What a transaction sends leaves
+        by the owner of that queue: this process, unless the setting `transmit` says otherwise.
+        """
+        self._check_open()
+        sender = self._open_sender()
+        with self._lock:
+            if self._transmission is None:
+                queue = ensure_queue(self._kafka, self.settings.instance)
+                self._transmission = Transmission(self._kafka, queue, sender, own=self.settings.transmit)
+        return ClientTransaction(sender, self.catalog, self._mailboxes, partial(begin_block, self.catalog, self._owned))
+
+    def transmission_queue(self) -> Queue | None:
+        """The transmission queue of the instance; None before anybody has needed it."""
+        self._check_open()
+        return find_queue(self._kafka, self.settings.instance)
+
+    @checked
+    def transmitter(self) -> Reader:
+        """An owner of the transmission queue, as `konverse transmit` is: iterate over it, and transactions leave."""
+        self._check_open()
+        reader = transmitter(self._kafka, ensure_queue(self._kafka, self.settings.instance))
+        with self._lock:
+            self._readers.append(reader)
+        return reader
+
+    @checked
+    def reader(  # noqa: PLR0913  # the clauses of RECEIVE, and how partitions are found
         self,
         queue: str,
         *,
@@ -248,16 +243,18 @@ class Broker:
         max_messages: int | None = None,
         timeout: float | None = None,
         partitions: tuple[int, ...] | None = None,
+        standby: bool = False,
     ) -> Reader:
         """Read a queue: iterate over the result for transactions. Readers of several processes share its partitions.
 
         `batch` conversation groups at most share a commit; `max_messages` is TOP; iteration ends after `timeout`
-        seconds without work; `partitions` takes exactly these instead of a share. Raises QueueNotFound,
+        seconds without work; `partitions` takes exactly these instead of a share. With `standby` all others are
+        followed meanwhile, and one that becomes ours is led at once. Raises QueueNotFound,
         TopicMismatch when the queue's topics are missing or were created again, InvalidSettings.
         """
         self._check_open()
         known = self.catalog.get(Queue, queue)
-        options = ReaderOptions(batch, max_messages, timeout, partitions)
+        options = ReaderOptions(batch, max_messages, timeout, partitions, standby)
         options.check(known)
         self._check_topics(known)
         redis = self.settings.redis
@@ -309,19 +306,27 @@ class Broker:
             self._closed = True
         with ExitStack() as exits:  # the last first, and all of them whatever fails
             exits.callback(self.catalog.close)
+            if self._transmission is not None:
+                exits.callback(self._transmission.close)
             if self._sender is not None:
                 exits.callback(self._sender.close)
+            if self._transmission is not None:
+                exits.callback(self._transmission.settle)
             for reader in self._readers:
                 exits.callback(reader.close)
+            exits.callback(self._mailboxes.close)
 
     def forked(self) -> None:
         """In a forked child: closed, see `bridge.forks`."""
         self._closed = True
         self._lock = threading.Lock()
+        self._mailboxes.forked()
         for reader in self._readers:
             reader.forked()
         if self._sender is not None:
             self._sender.forked()
+        if self._transmission is not None:
+            self._transmission.forked()
 
     def __enter__(self) -> Self:
         return self
@@ -381,11 +386,6 @@ class Broker:
     def _check_open(self) -> None:
         if self._closed:
             raise BrokerClosed("the broker was closed, or its process was forked; connect again")
-
-
-def _check_key(key: bytes) -> None:
-    if len(key) > KEY_BYTES_MAX:
-        raise InvalidSettings(f"the key has {len(key)} bytes; at most {KEY_BYTES_MAX} are allowed")
 
 
 def _time_ordered_id() -> bytes:

@@ -142,7 +142,7 @@ class Catalog:
         """Names of the databases of this instance that something was created in."""
         self.refresh()
         with self._lock:
-            return sorted(name for name, objects in self._objects.items() if objects)
+            return sorted(name for name, objects in self._objects.items() if name and objects)
 
     def check_send(self, contract: str, role: Role, message_type: str) -> None:
         """Raise unless that side may send that type under the contract (behaviours 45 to 47)."""

@@ -12,6 +12,7 @@ from konverse.schemas.records import Begin, Role
 from konverse.schemas.system_messages import check_error, error_body
 
 from .arguments import checked
+from .mailboxes import BouncedMessage, Mailboxes
 from .sending import Sender
 
 if TYPE_CHECKING:
@@ -21,17 +22,23 @@ if TYPE_CHECKING:
 class Dialog:
     """A conversation that this process began. Thread-safe; messages of several threads get numbers in call order."""
 
-    __slots__ = ("_catalog", "_sender", "_staged")
+    __slots__ = ("_catalog", "_mailboxes", "_sender", "_staged")
 
-    def __init__(self, sender: Sender, staged: SessionDialog, catalog: Catalog) -> None:
+    def __init__(self, sender: Sender, staged: SessionDialog, catalog: Catalog, mailboxes: Mailboxes) -> None:
         self._sender = sender
         self._staged = staged
         self._catalog = catalog
+        self._mailboxes = mailboxes
 
     @property
     def id(self) -> UUID:
         """Conversation id, shared by both sides."""
         return UUID(bytes=self._staged.conversation)
+
+    @property
+    def staged(self) -> SessionDialog:
+        """What the session knows of it, for transactions."""
+        return self._staged
 
     @property
     def begin(self) -> Begin:
@@ -41,6 +48,7 @@ class Dialog:
     def send(self, message_type: str = DEFAULT, body: bytes = b"") -> int:
         """Send a message; returns its sequence number at once. `flush` waits until Kafka has it.
 
+        The number is -1 when messages were redirected to this dialog: nobody here knows how many came before.
         Raises MessageTypeNotFound, NotInContract or WrongDirection for the type, BodyTooLarge for the size,
         ConversationEnded after an end, QueueFull when Kafka takes nothing for a while; nothing was written then.
         Behaviours 44 to 52.
@@ -48,12 +56,12 @@ class Dialog:
         staged = self._staged
         try:
             if message_type not in staged.suffixes:
-                _check_type(message_type)
+                check_type(message_type)
                 self._catalog.check_send(staged.begin.contract, Role.INITIATOR, message_type)
         except TypeError:  # a list, a dictionary: what no table can look up
-            _check_type(message_type)
+            check_type(message_type)
         if body.__class__ is not bytes:
-            body = _as_bytes(body)
+            body = as_bytes(body)
         return self._sender.send(staged, message_type, body)
 
     @checked
@@ -63,6 +71,25 @@ class Dialog:
         Raises OutcomeUnknown when Kafka stays silent for `timeout_s` (without it: the setting `send_timeout_s`).
         """
         self._sender.flush(timeout_s, self._staged)
+
+    @checked
+    def finish(self) -> None:
+        """Say that nothing more comes from this side, and go on to receive (half-close).
+
+        What was sent before is received; what others send later on this side comes back. A second call changes nothing.
+        Raises ConversationEnded after an end, QueueFull as `send` does.
+        """
+        session, staged = self._sender.session, self._staged
+        self._sender.decide_with_care(staged, lambda: session.finish(staged))
+
+    def bounced(self, timeout: float = 0.0) -> list[BouncedMessage]:
+        """Messages of this dialog that were not received and came back, in the order in which they came back.
+
+        They wait at the dialog's home until they are confirmed or redirected. With `timeout` (seconds) it waits for
+        the first one. Also those of a session before this one on the same conversation, when that was closed.
+        Raises KafkaUnavailable when home cannot be asked.
+        """
+        return self._mailboxes.bounced(self._sender, self._staged, timeout)
 
     def end(self, *, error: int = 0, description: str = "") -> None:
         """End this side: the peer gets EndDialog after everything that was sent, or an Error at once (105, 111, 113).
@@ -77,7 +104,8 @@ class Dialog:
         return f"<Dialog {self.id} {begin.from_service} -> {begin.to_service}, {self._staged.state.value}>"
 
 
-def _check_type(message_type: object) -> None:
+def check_type(message_type: object) -> None:
+    """Raise BadInput for a message type that is no text."""
     if not isinstance(message_type, str):
         raise BadInput(
             f"a message type is named by a text, not by {type(message_type).__name__}: it is the first argument of "
@@ -85,7 +113,8 @@ def _check_type(message_type: object) -> None:
         )
 
 
-def _as_bytes(body: object) -> bytes:
-    if isinstance(body, bytearray | memoryview):
+def as_bytes(body: object) -> bytes:
+    """A body as bytes; BadInput for what is none."""
+    if isinstance(body, bytes | bytearray | memoryview):
         return bytes(body)
     raise BadInput(f"a message body is bytes, not {type(body).__name__}; encode it first")

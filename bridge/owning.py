@@ -48,10 +48,12 @@ from konverse.schemas.envelope import HEADER
 from konverse.schemas.identifiers import Address, journal_topic, snapshot_topic
 
 from .appending import Appending
+from .clock import now_ms
 from .columns import columns_of
 from .kafka import Headers, Kafka, discard
 from .log_reading import LogReading, Question
 from .snapshots import SnapshotTopic
+from .standby import Standby
 from .truncation import Truncation
 from .view import ViewWriter
 
@@ -89,6 +91,7 @@ class Owning:
         self._refusal: tuple[str, int] | None = None
         self._stopped: deque[tuple[int, Stopped | Halted]] = deque()
         self._ticked_at = 0
+        self._standby: Standby | None = None
         self.on_done: Callable[[Owner, Transaction, bool], None] | None = None
         """Told of each transaction whose `with` block ends: with True to commit, False to roll back."""
 
@@ -96,19 +99,27 @@ class Owning:
 
     def take_over(self, number: int) -> int | None:
         """Recover and claim a partition; the data offset to read from, or None when another process was first."""
-        queue = self.queue
-        identity = LogIdentity(queue.topic, number, queue.incarnation, queue.data_topic_id, queue.journal_topic_id)
-        owner = Owner(identity, secrets.token_bytes(16), self._rule, self._settings)
+        bounds = self._reading.bounds(number)
+        owner = (self._standby and self._standby.take(number)) or self._fresh(number)
         if self.on_done is not None:
             owner.staging.scope.done = partial(self.on_done, owner)
         self.owners[number] = owner
-        self._do(number, owner, owner.step(self._reading.bounds(number), now_ms()))
+        self._do(number, owner, owner.step(bounds, now_ms()))
         self._raise_alarms(owner)
         while owner.phase is not Phase.LEADING:
             if owner.phase in (Phase.STOPPED, Phase.HALTED):
                 return None
             self._take_outcomes(0.05)
         return owner.fold.data_to
+
+    def _fresh(self, number: int) -> Owner:
+        queue = self.queue
+        identity = LogIdentity(queue.topic, number, queue.incarnation, queue.data_topic_id, queue.journal_topic_id)
+        return Owner(identity, secrets.token_bytes(16), self._rule, self._settings)
+
+    def stand_by(self) -> None:
+        """Follow the partitions that are not ours."""
+        self._standby = Standby(self._kafka, self.queue, self._fresh, set(self.owners))
 
     def give_back(self, number: int) -> None:
         """Commit what is finished, say that this is no crash, and let the partition go."""
@@ -127,6 +138,8 @@ class Owning:
         if owner is not None:
             self._snapshots.forget(owner)
             owner.staging.scope.done = None  # whoever still holds a transaction of it need not keep the reader alive
+        if self._standby is not None:
+            self._standby.leave(number)
         if self._view is not None:
             self._view.forget(number)
 
@@ -191,6 +204,8 @@ class Owning:
 
     def close(self) -> None:
         """Give every partition back and stop."""
+        if self._standby is not None:
+            self._standby.close()
         for number in list(self.owners):
             self.give_back(number)
         self._output_producer.purge()
@@ -339,8 +354,3 @@ _EFFECTS: Final[dict[type, Callable[[Owning, int, Owner, Any], list[Effect] | No
     Halted: Owning._stop,  # noqa: SLF001
     ReplaceProducer: Owning._replace,
 }
-
-
-def now_ms() -> int:
-    """The machine's monotonic clock; only durations are taken from it."""
-    return time.monotonic_ns() // 1_000_000

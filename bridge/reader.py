@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from confluent_kafka import Message
 
@@ -34,6 +34,8 @@ from .share import Share
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+    from konverse.dialog.partition import Partition
 
 log: Final = logging.getLogger("konverse.reader")
 
@@ -77,6 +79,8 @@ class Reader(Operating):
         owning.on_done = self._done
         freeze_once()
         self._share = Share(kafka, owning, options, self._lock)
+        if options.standby:
+            owning.stand_by()
 
     # --------------------------------------------------------------------------------------------------- iteration
 
@@ -204,6 +208,16 @@ class Reader(Operating):
         """The owners of these partitions, for tools that look inside."""
         with self._lock:
             return list(self._owning.owners.values())
+
+    def ask(self, partition: int, question: Callable[[Partition], Any]) -> Any:
+        """What the state of a partition answers, for tools that look inside; None when the partition is not ours."""
+        with self._lock:
+            owner = self._owning.owners.get(partition)
+            return question(owner.fold.state) if owner is not None and owner.phase is LEADING else None
+
+    def keep_up(self) -> None:
+        """Commit and fetch without waiting, for a thread of the application that waits for something else."""
+        self._advance(keep_up=True)
 
     @checked
     def wait_for_partitions(self, count: int, timeout_s: float = 30.0) -> None:

@@ -15,16 +15,15 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, Final
 from uuid import UUID
 
 from confluent_kafka import KafkaException, Producer
 
-from konverse.dialog.lane import SessionDialog
+from konverse.dialog.lane import Lane, SessionDialog
 from konverse.dialog.session import Hand, Session
 from konverse.schemas.envelope import HEADER
-from konverse.schemas.errors import BrokerClosed, OutcomeUnknown, QueueFull
+from konverse.schemas.errors import BrokerClosed, OutcomeUnknown
 from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import BODY_BYTES_MAX
 from konverse.schemas.records import Begin
@@ -33,6 +32,7 @@ from .collector import freeze_once
 from .exits import leave_at_exit
 from .health import SILENT_S, Health
 from .kafka import PRODUCER_RECORDS_MAX, Headers, Kafka
+from .leaving import leave, no_room
 
 log: Final = logging.getLogger("konverse.sending")
 
@@ -55,9 +55,6 @@ PAUSE_MAX_S: Final = 0.5
 
 RETRY_S: Final = 0.5
 """Between a failed producer and the next one."""
-
-GOODBYE_S: Final = 1.0
-"""Saying goodbye at the end of a program may take so long: it only spares memory at the destinations."""
 
 REFUSAL_PAUSE_S: Final = 1.0
 REFUSAL_PAUSE_MAX_S: Final = 30.0
@@ -133,9 +130,17 @@ class Sender:
 
     def end(self, dialog: SessionDialog, error_body: bytes = b"") -> None:
         """End a dialog; its home tells the peer when everything that was sent before counts."""
+        self.decide(lambda session: session.end(dialog, error_body))
+
+    def decide(self, call: Callable[[Session], list[Hand]]) -> None:
+        """Let the session do what is seldom done, and hand over what comes of it."""
         with self._lock:
             self._check_open()
-            self._hand(self.session.end(dialog, error_body))
+            self._hand(call(self.session))
+
+    def wait_for(self, reached: Callable[[], bool], timeout_s: float) -> bool:
+        """Serve the client until something is so; False when that takes too long."""
+        return self._serve_until(reached, timeout_s) and reached()
 
     def ended_by_peer(self, conversation: bytes) -> None:
         """News from the dialog's home: sends are refused from now on."""
@@ -187,7 +192,8 @@ class Sender:
             if self.session.lanes:
                 with self._lock:  # nobody sends between the two
                     self.flush(timeout_s)
-                    self._hand(self.session.close())
+                    if self.session.may_close:  # else somebody else delivers what its transactions send
+                        self._hand(self.session.close())
                     self._look()
                 self.flush(timeout_s)
         except OutcomeUnknown:
@@ -209,19 +215,7 @@ class Sender:
         """The program ends without `close`: deliver what waits, or say how much of it is given up."""
         if self._closed:
             return
-        goodbye_s = GOODBYE_S
-        try:
-            self.flush(timeout_s)
-        except OutcomeUnknown:
-            goodbye_s = 0.0
-            log.error(  # noqa: TRY400  # where in this module says nothing to whoever reads it
-                "the program ends and Kafka does not answer: %d messages are given up; some of them may have arrived "
-                "(last failure: %s). Call flush() or close() before the end to wait longer, and to be told",
-                self.session.messages_waiting,
-                self._last_failure,
-            )
-        with suppress(OutcomeUnknown):
-            self.close(goodbye_s)
+        leave(self, timeout_s, self._last_failure)
 
     def forked(self) -> None:
         """In a forked child: closed, see `bridge.forks`."""
@@ -234,25 +228,34 @@ class Sender:
 
     def _send_with_care(self, dialog: SessionDialog, message_type: str, body: bytes) -> int:
         """Everything but the usual case: BEGIN under way, no room, failure, ended."""
+        numbers: list[int] = []
+
+        def send() -> list[Hand]:
+            numbers.append(dialog.next_sequence)
+            return self.session.send(dialog, message_type, body)
+
+        self.decide_with_care(dialog, send)
+        return numbers[0]
+
+    def decide_with_care(self, dialog: SessionDialog | None, call: Callable[[], list[Hand]]) -> None:
+        """The same when there is room for what is sent, on a dialog or (None) in a transaction; else QueueFull."""
         deadline = time.monotonic() + self._timeout_s
         while True:
             with self._lock:
                 self._check_open()
                 if self._has_room(dialog):
-                    sequence = dialog.sent + len(dialog.held)
-                    self._hand(self.session.send(dialog, message_type, body))
-                    return sequence
+                    self._hand(call())
+                    return
             if not self._serve_until(lambda: self._has_room(dialog), deadline - time.monotonic()):
-                raise self._no_room(dialog)
+                raise no_room(dialog, self._lane_of(dialog), self._timeout_s, self._last_failure)
 
-    def _has_room(self, dialog: SessionDialog) -> bool:
-        return not (dialog.target.full or self._pausing or self._behind)
+    def _has_room(self, dialog: SessionDialog | None) -> bool:
+        lane = self._lane_of(dialog)
+        blocked = dialog is not None and dialog.blocked
+        return not (lane is None or lane.full or blocked or self._pausing or self._behind)
 
-    def _no_room(self, dialog: SessionDialog) -> QueueFull:
-        return QueueFull(
-            f"{len(dialog.target.origins)} records to {dialog.target.address.topic} have waited {self._timeout_s} s "
-            f"for Kafka (last failure: {self._last_failure}); this message was not taken, send it again later"
-        )
+    def _lane_of(self, dialog: SessionDialog | None) -> Lane | None:
+        return dialog.target if dialog is not None else self.session.transactions.lane
 
     def _check_open(self) -> None:
         if self._closed or self.session.closing:
@@ -299,7 +302,10 @@ class Sender:
         deadline = time.monotonic() + timeout_s
         self._waiters += 1
         try:
-            while not (self._closed or self._see(reached)):
+            while not self._closed:
+                with self._lock:
+                    if reached():
+                        return True
                 if time.monotonic() > deadline:
                     return False
                 if not self._serve(POLL_S):
@@ -308,10 +314,6 @@ class Sender:
         finally:
             self._waiters -= 1
         return True
-
-    def _see(self, reached: Callable[[], bool]) -> bool:
-        with self._lock:
-            return reached()
 
     def _serve(self, wait_s: float) -> bool:
         """Take the client's events and act on them; False when another thread is at it."""

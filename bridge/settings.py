@@ -54,6 +54,8 @@ class Settings(BaseSettings):
     """How long `send` waits for room before QueueFull, and `flush` for acknowledgements before OutcomeUnknown."""
     group_protocol: Literal["consumer", "classic"] = "consumer"
     """`consumer` is KIP-848 (Kafka 4.0 and newer), `classic` works everywhere."""
+    transmit: bool = True
+    """A process that makes transactions also delivers them; without it somebody runs `konverse transmit`."""
     client: dict[str, str] = Field(default_factory=dict)
     """Further librdkafka properties for every client (security.protocol, sasl.* …)."""
 
@@ -142,6 +144,8 @@ class ReaderOptions:
     """Iteration ends when nothing came for so many seconds; None waits for ever (behaviours 69, 70)."""
     partitions: tuple[int, ...] | None = None
     """Take exactly these partitions instead of a share that the consumer group suggests."""
+    standby: bool = False
+    """Follow the other partitions, so that one which becomes ours is led at once."""
 
     def check(self, queue: Queue) -> None:
         """Raise InvalidSettings for what cannot be."""

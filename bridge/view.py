@@ -81,9 +81,10 @@ class ViewStore:
             call("more", show.rows[start : start + ROWS_PER_CALL], [])
         return call("last", [], []) >= 0
 
-    def present(self, partition: int) -> bool:
-        """Whether the header is there."""
-        return bool(self._client.exists(self._key(partition, "header")))
+    def present(self, partition: int, claim_offset: int) -> bool:
+        """Whether the header is there and no older than this claim; a zombie may have written where nothing was."""
+        header = self.header(partition)
+        return header is not None and header.claim_offset >= claim_offset
 
     def missing(self, partition: int) -> int | None:
         """The journal offset at which the view has other rows than its header counts; None when it has them all."""
@@ -189,7 +190,8 @@ class ViewWriter:
         self._wake = threading.Condition()
         self._closed = False
         self._writing = False
-        self._watched: set[int] = set()
+        self._watched: dict[int, int] = {}
+        """Partition -> claim of the last show."""
         self._count_at = 0.0
         self._suspects: dict[int, int] = {}
         """Partitions whose rows did not agree with their header, and the journal offset at which they did not."""
@@ -204,7 +206,7 @@ class ViewWriter:
     def show(self, partition: int, show: Show, open_endpoints: int) -> None:
         """Write soon; the oldest goes when too many wait (and with it the view, which is then written whole)."""
         with self._wake:
-            self._watched.add(partition)
+            self._watched[partition] = show.claim_offset
             if self._unshown:
                 self._unshown.add(partition)
                 return
@@ -215,7 +217,7 @@ class ViewWriter:
 
     def forget(self, partition: int) -> None:
         """The partition is not ours any more."""
-        self._watched.discard(partition)
+        self._watched.pop(partition, None)
 
     def close(self, timeout_s: float = 5.0) -> None:
         """Write what waits, then stop."""
@@ -249,9 +251,10 @@ class ViewWriter:
 
     def _look_again(self) -> None:
         """Find out whose view is not there, or could not be written before."""
-        absent = {partition for partition in list(self._watched) if not self._store.present(partition)}
+        watched = dict(self._watched)
+        absent = {partition for partition, claim in watched.items() if not self._store.present(partition, claim)}
         with self._wake:
-            self.lost.extend((absent | self._unshown) & self._watched)
+            self.lost.extend((absent | self._unshown) & self._watched.keys())
             self._unshown.clear()
 
     def _count(self) -> None:

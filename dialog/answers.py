@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from konverse.schemas.catalog import END_DIALOG
+from typing import Final
+
+from konverse.schemas.catalog import END_DIALOG, ERROR
 from konverse.schemas.envelope import encode_suffix
 from konverse.schemas.identifiers import Address
 from konverse.schemas.records import NO_SEQUENCE, Bounce, BounceReason, End, Envelope, Kind, Role, Suffix
+from konverse.schemas.system_messages import NO_PEER_BODY
 
 from .endpoint import Record
 from .outbox import Run
@@ -14,7 +17,7 @@ from .partition import Partition
 
 def refuse_closed(state: Partition, envelope: Envelope, record: Record) -> None:
     """A record of a closed writer is answered once and never accepted."""
-    if envelope.kind is Kind.MESSAGE:
+    if envelope.kind in (Kind.MESSAGE, Kind.TRANSACTION):
         bounce(state, envelope, record, BounceReason.WRITER_CLOSED)
     elif envelope.kind is Kind.BEGIN and envelope.suffix.begin is not None:
         begin = envelope.suffix.begin
@@ -31,18 +34,23 @@ def bounce(state: Partition, envelope: Envelope, record: Record, reason: BounceR
     if home is None:
         state.statistics.undeliverable += 1
         return
-    stream = state.stream_to(home)
-    detail = Bounce(envelope.suffix.origin or envelope.writer, envelope.counter, state.address, reason)
-    suffix = encode_suffix(Suffix(envelope.suffix.message_type, detail=detail))
+    stream, suffix = state.stream_to(home), envelope.suffix
+    detail = Bounce(envelope.writer, envelope.counter, state.address, reason)
+    back = encode_suffix(Suffix(suffix.message_type, origin=suffix.origin, detail=detail))
     prefix = stream.head(Kind.BOUNCE, other(envelope.role)) + envelope.conversation
-    stream.push(Run(prefix, envelope.conversation, NO_SEQUENCE, suffix, [record[0]]))
+    stream.push(Run(prefix, envelope.conversation, envelope.sequence, back, [record[0]]))
 
 
-def hear_bounce(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:
-    """BOUNCE: a record that came back goes to the mailbox of its writer."""
-    detail = envelope.suffix.detail
-    if isinstance(detail, Bounce):
-        state.keep_bounce(detail, envelope.suffix.message_type)
+def answer_no_peer(state: Partition, envelope: Envelope) -> None:
+    """A target talks to an initiator that does not live here: the target is told. Nobody answers that."""
+    state.statistics.strays += 1
+    to = envelope.suffix.home
+    if to is None:
+        state.statistics.undeliverable += 1
+        return
+    stream = state.stream_to(to)
+    prefix = stream.head(Kind.NO_PEER, Role.INITIATOR) + envelope.conversation
+    stream.push(Run(prefix, envelope.conversation, NO_SEQUENCE, _NO_PEER_SUFFIX, [NO_PEER_BODY]))
 
 
 def hear_close_writer(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:
@@ -50,12 +58,22 @@ def hear_close_writer(state: Partition, _offset: int, _header: bytes, envelope: 
     state.close_writer(envelope.conversation)
 
 
+def opener_of(envelope: Envelope) -> bytes:
+    """The session that opens a conversation by this BEGIN or FIRST, also when an owner sends it for the session."""
+    return envelope.suffix.origin or envelope.writer
+
+
 def home_of(envelope: Envelope) -> Address | None:
-    """Where its sender reads answers; None when the record does not say."""
+    """Where the session that it comes from reads answers; None when the record does not say, or a target sent it."""
     suffix = envelope.suffix
+    if envelope.role is Role.TARGET:
+        return None
     return suffix.home or (suffix.begin.home if suffix.begin else None)
 
 
 def other(role: Role) -> Role:
     """The other side of a conversation."""
     return Role.TARGET if role is Role.INITIATOR else Role.INITIATOR
+
+
+_NO_PEER_SUFFIX: Final = encode_suffix(Suffix(ERROR))

@@ -9,19 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from konverse.schemas.envelope import encode_suffix, type_suffix
+from konverse.schemas.envelope import encode_suffix
 from konverse.schemas.errors import PartitionHalted
 from konverse.schemas.journal import SYSTEM_BITS, TOOK_ERROR, Commit, Operations
-from konverse.schemas.operations import Attempt, Prune, Resume, Skip, Suspend, Try
+from konverse.schemas.operations import Abandon, Attempt, Exclude, Finish, Prune, Resume, Skip, Suspend, Try
 from konverse.schemas.records import FIRST, NO_SEQUENCE, Kind, Suffix
 from konverse.schemas.system_messages import error_body
 
 from .attempts import came_back, count_attempt, resume, skip, suspend, try_groups
 from .endings import end_endpoint
 from .endpoint import NOTHING, Endpoint, bytes_of
+from .finishing import finish
+from .judging import abandon
 from .messages import create_initiator
 from .outbox import Run
 from .partition import Partition
+from .pending import exclude
 from .states import Event, State, next_state
 from .writers import prune
 
@@ -79,6 +82,7 @@ def _receive(state: Partition, operations: Operations) -> None:
 def _send(state: Partition, operations: Operations) -> None:
     """Outputs into the streams of their destinations, those of one conversation and type at once."""
     make = tuple.__new__  # a call of Run() itself takes twice as long
+    suffixes = state.suffixes
     for index, name, bodies in operations.sends:
         endpoint = _known(state, index)
         if not endpoint.changed:
@@ -88,8 +92,9 @@ def _send(state: Partition, operations: Operations) -> None:
             if not bodies:
                 continue
         stream, conversation, sequence = endpoint.stream, endpoint.conversation, endpoint.sent
-        prefix = stream.heads[endpoint.role] + conversation
-        stream.push(make(Run, (prefix, endpoint.key or conversation, sequence, type_suffix(name), bodies)))
+        role = endpoint.role
+        prefix = stream.heads[role] + conversation
+        stream.push(make(Run, (prefix, endpoint.key or conversation, sequence, suffixes[role][name], bodies)))
         if sequence != NO_SEQUENCE:
             endpoint.sent = sequence + len(bodies)
 
@@ -135,4 +140,7 @@ _RARE: Final[dict[type, Callable[[Partition, Any], None]]] = {
     Suspend: suspend,
     Resume: resume,
     Skip: skip,
+    Abandon: abandon,
+    Exclude: exclude,
+    Finish: finish,
 }

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from konverse.schemas.catalog import END_DIALOG, ERROR
 from konverse.schemas.envelope import encode_suffix
+from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import END_WRITERS_MAX
 from konverse.schemas.records import NO_SEQUENCE, End, Envelope, Kind, Role, Suffix
 
-from .answers import other
-from .endpoint import NOTHING, Endpoint, Record, bytes_of
+from .answers import answer_no_peer, other
+from .endpoint import NOTHING, Endpoint, Entry, Record, bytes_of
 from .messages import enqueue
-from .outbox import Run, Stream
+from .outbox import Run
 from .partition import Partition
 from .states import Event, State, next_state
 
@@ -34,15 +35,17 @@ def end_endpoint(state: Partition, endpoint: Endpoint, error_body: bytes | None)
     state.shut(endpoint)
     home = state.address if endpoint.role is Role.INITIATOR else endpoint.stream.address
     received = tuple((lane.writer.id, lane.last) for lane in endpoint.lanes()[:END_WRITERS_MAX])
-    _push_end(endpoint.stream, endpoint, End(endpoint.opener, home, received), error_body)
+    _push_end(state.address, endpoint, End(endpoint.opener, home, received), error_body)
     endpoint.state = next_state(endpoint.state, Event.END)
     if endpoint.state is State.CLOSED:
         state.forget(endpoint)
 
 
-def _push_end(stream: Stream, endpoint: Endpoint, detail: End, error_body: bytes | None) -> None:
+def _push_end(here: Address, endpoint: Endpoint, detail: End, error_body: bytes | None) -> None:
+    stream = endpoint.stream
     kind = Kind.END if error_body is None else Kind.ERROR
-    suffix = Suffix(END_DIALOG if error_body is None else ERROR, detail=detail)
+    home = None if endpoint.role is Role.INITIATOR else here
+    suffix = Suffix(END_DIALOG if error_body is None else ERROR, home=home, detail=detail)
     stream.push(
         Run(
             stream.head(kind, endpoint.role) + endpoint.conversation,
@@ -66,6 +69,20 @@ def hear_end(state: Partition, offset: int, _header: bytes, envelope: Envelope, 
         _end_of_unknown(state, role, envelope, detail)
         return
     failed = envelope.kind is Kind.ERROR
+    _peer_ends(state, endpoint, (offset, envelope.suffix.message_type, *record), failed=failed)
+
+
+def hear_no_peer(state: Partition, offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
+    """NO_PEER of an initiator's home: for the target it is Error and end. It is never answered."""
+    endpoint = state.endpoint(Role.TARGET, envelope.conversation)
+    if endpoint is None or envelope.role is not Role.INITIATOR:
+        state.statistics.undeliverable += 1
+        return
+    _peer_ends(state, endpoint, (offset, envelope.suffix.message_type, *record), failed=True)
+
+
+def _peer_ends(state: Partition, endpoint: Endpoint, entry: Entry, *, failed: bool) -> None:
+    """The first word of a peer's end counts."""
     if endpoint.state in (State.DISCONNECTED_INBOUND, State.ERROR):
         state.statistics.undeliverable += 1
         return
@@ -75,7 +92,6 @@ def hear_end(state: Partition, offset: int, _header: bytes, envelope: Envelope, 
     if endpoint.state is State.CLOSED:
         state.forget(endpoint)
         return
-    entry = (offset, envelope.suffix.message_type, *record)
     if failed:
         endpoint.error = entry  # overtakes what is unread (behaviour 115)
         if not endpoint.queue:
@@ -88,7 +104,10 @@ def hear_end(state: Partition, offset: int, _header: bytes, envelope: Envelope, 
 def _end_of_unknown(state: Partition, role: Role, envelope: Envelope, detail: End) -> None:
     """END for a target that never was: answer END, and refuse the FIRST that may still come."""
     if role is not Role.TARGET:
-        state.statistics.undeliverable += 1
+        if envelope.sequence == NO_SEQUENCE:  # such an answer: nobody waits for ours
+            state.statistics.undeliverable += 1
+        else:
+            answer_no_peer(state, envelope)
         return
     opener = state.writers.get(detail.opener)
     if opener is None or opener.closed_at is None:

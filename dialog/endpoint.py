@@ -17,6 +17,7 @@ from .states import State
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from .finishing import Finished
     from .outbox import Stream
 
 Stamp = int | tuple[int, list[tuple[str, bytes]]]
@@ -149,6 +150,7 @@ class Endpoint:
         "consumed",
         "conversation",
         "error",
+        "finished",
         "group",
         "held",
         "index",
@@ -183,6 +185,8 @@ class Endpoint:
         self.queue: list[Entry] = NOTHING
         self.error: Entry | None = None
         self.lane: Lane | None = None
+        self.finished: Finished | None = None
+        """What FIN has finished; None for nearly all."""
         self.changed = False
         """Already in the partition's list of what the view has to learn."""
         self.held = False

@@ -24,6 +24,19 @@ class Recover(NamedTuple):
     snapshots_end: int = 0
     data_end: int = 0
 
+    def reaches(self, journal_offset: int, data_to: int) -> bool:
+        """Whether the logs hold what comes behind a state at this offset that has the data up to `data_to`."""
+        return self.journal_start <= journal_offset + 1 and self.data_start <= data_to
+
+
+class Follow(NamedTuple):
+    """Event: fold up to the journal's end and claim nothing. Told again it goes on; `Recover` takes the partition.
+
+    Both come when nothing that was asked for is still to be read.
+    """
+
+    bounds: Recover
+
 
 class SnapshotsRead(NamedTuple):
     """Event: records of the snapshot topic, as asked for, up to `next_offset`."""

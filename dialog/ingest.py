@@ -14,11 +14,16 @@ from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.records import Envelope, Kind
 from konverse.schemas.varint import LOW_MASK
 
-from .answers import hear_bounce, hear_close_writer, refuse_closed
-from .endings import hear_end, hear_end_call
+from .answers import hear_close_writer, refuse_closed
+from .bounces import hear_bounce, hear_confirm, hear_redirect
+from .endings import hear_end, hear_end_call, hear_no_peer
 from .endpoint import Record, Stamp, Writer
+from .expansion import hear_transaction
+from .finishing import hear_fin, hear_fin_answer
+from .judging import hear_batch, hear_veto
 from .messages import hear_begin, hear_message
 from .partition import Partition
+from .pending import hear_decision, hear_pending
 
 
 class Columns(NamedTuple):
@@ -95,6 +100,9 @@ def _judge(state: Partition, offset: int, header: bytes | None, record: Record) 
     if envelope.tag != state.address.tag:
         statistics.foreign += 1
         return
+    if envelope.kind is Kind.PENDING:
+        hear_pending(state, offset, envelope, record)
+        return
     writer = state.writers.get(envelope.writer)
     expected = writer.next if writer is not None else 0
     if envelope.counter != expected:
@@ -126,6 +134,15 @@ _HANDLERS: Final[dict[Kind, _Handler]] = {
     Kind.ERROR: hear_end,
     Kind.BOUNCE: hear_bounce,
     Kind.CLOSE_WRITER: hear_close_writer,
+    Kind.BATCH: hear_batch,
+    Kind.DECISION: hear_decision,
+    Kind.VETO: hear_veto,
+    Kind.FIN: hear_fin,
+    Kind.FIN_ANSWER: hear_fin_answer,
+    Kind.TRANSACTION: hear_transaction,
+    Kind.CONFIRM: hear_confirm,
+    Kind.REDIRECT: hear_redirect,
+    Kind.NO_PEER: hear_no_peer,
 }
 
 assert CONVERSATION_AT + 16 == PREFIX_BYTES

@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections import deque
 from enum import Enum
 from itertools import islice
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from konverse.schemas.envelope import encode_suffix, head
 from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import SESSION_RECORD_BYTES, SESSION_WINDOW_BYTES_MAX
-from konverse.schemas.records import Begin, Kind, Role, Suffix
+from konverse.schemas.records import NO_SEQUENCE, Begin, BounceId, Kind, Role, Suffix
 from konverse.schemas.varint import LOW_MASK, SMALL, high_part, low_table, varint
 
 from .window import Window
+
+if TYPE_CHECKING:
+    from .redirecting import Redirects
 
 Handed = tuple[bytes, bytes, bytes | None]
 """A record for the producer: header, key, body."""
@@ -31,6 +34,8 @@ class Single(NamedTuple):
 class DialogState(Enum):
     """Where a session stands with a dialog that it began."""
 
+    STAGED = "staged"
+    """Begun in a transaction that was not committed yet."""
     BEGINNING = "beginning"
     OPEN = "open"
     ENDING = "ending"
@@ -153,12 +158,15 @@ class SessionDialog:
         "begin",
         "begun_at",
         "conversation",
+        "finished",
         "held",
         "home",
         "key",
         "last",
         "open",
+        "pending",
         "prefix",
+        "redirects",
         "sent",
         "state",
         "suffixes",
@@ -181,20 +189,49 @@ class SessionDialog:
         """Counter in the target lane before which no END may leave, once it was called."""
         self.sent = 0
         """Sequence number of the next message."""
-        self.held: list[tuple[str, bytes]] = []
-        """Messages that wait for BEGIN."""
+        self.held: list[tuple[str, bytes] | BounceId] = []
+        """What waits for BEGIN, or behind a REDIRECT: messages, and bounces that are redirected to this dialog."""
+        self.redirects: Redirects | None = None
+        """Home sends on this dialog too, from the first REDIRECT on: the session does not number its own any more."""
         self.suffixes = home.contracts.setdefault(begin.contract, {})
         """Of each message type that was sent; dialogs with the same contract and home share it."""
         self.waiting_end: bytes | None = None
         """Body of the END call that waits for the sends; b"" for a plain end."""
+        self.finished = False
+        """FIN was called."""
+        self.pending = 0
+        """Transactions with this dialog whose outputs may not have arrived: nothing is sent directly meanwhile."""
         self.prefix = head(Kind.MESSAGE, 0, Role.INITIATOR, target.address.tag, writer) + conversation
         """Of the header of every message but the first."""
+
+    @property
+    def blocked(self) -> bool:
+        """A send has to wait for a transaction."""
+        sending = self.state in (DialogState.BEGINNING, DialogState.OPEN)
+        return self.pending > 0 and sending and self.waiting_end is None and not self.finished
+
+    def reopen(self) -> None:
+        """See whether messages need no further thought."""
+        ready = self.state is DialogState.OPEN and self.waiting_end is None
+        self.open = bool(self.sent) and ready and not (self.finished or self.pending) and self.redirects is None
+
+    @property
+    def next_sequence(self) -> int:
+        """Number of the next message; NO_SEQUENCE when home sends on the dialog too."""
+        return self.sent + len(self.held) if self.redirects is None else NO_SEQUENCE
+
+    def suffix_of(self, message_type: str) -> bytes:
+        """The end of the header of every message of a type but the first."""
+        suffix = self.suffixes.get(message_type)
+        if suffix is None:
+            suffix = self.suffixes[message_type] = encode_suffix(Suffix(message_type, home=self.begin.home))
+        return suffix
 
     def stage(self, message_type: str, body: bytes) -> bytes:
         """The header of the next message of an `open` dialog."""
         suffix = self.suffixes.get(message_type)
         if suffix is None:
-            suffix = self.suffixes[message_type] = encode_suffix(Suffix(message_type, home=self.begin.home))
+            suffix = self.suffix_of(message_type)
         lane = self.target
         lane.origins.append(self)
         lane.suffixes.append(suffix)

@@ -6,7 +6,7 @@ from konverse.schemas.envelope import PREFIX_BYTES, shared
 from konverse.schemas.records import FIRST, NO_SEQUENCE, Begin, BounceReason, Envelope, Role
 from konverse.schemas.varint import LOW_MASK
 
-from .answers import bounce, other
+from .answers import answer_no_peer, bounce, opener_of, other
 from .endpoint import Endpoint, Entry, Lane, Record
 from .partition import Partition
 from .states import RECEIVING, Event, State, next_state
@@ -18,10 +18,17 @@ def hear_message(state: Partition, offset: int, header: bytes, envelope: Envelop
     endpoint = state.endpoint(role, envelope.conversation)
     begin = envelope.suffix.begin
     if endpoint is None:
-        if not envelope.flags & FIRST or begin is None or role is not Role.TARGET:
+        if role is Role.INITIATOR:
+            answer_no_peer(state, envelope)
+            return
+        if not envelope.flags & FIRST or begin is None:
             bounce(state, envelope, record, BounceReason.NO_ENDPOINT)
             return
-        if state.tombstones.get(envelope.conversation) == envelope.writer:
+        opener = state.writers.get(opener_of(envelope))
+        if opener is not None and opener.closed_at is not None:
+            bounce(state, envelope, record, BounceReason.WRITER_CLOSED)
+            return
+        if state.tombstones.get(envelope.conversation) == opener_of(envelope):
             del state.tombstones[envelope.conversation]
             bounce(state, envelope, record, BounceReason.ENDED)
             return
@@ -32,6 +39,9 @@ def hear_message(state: Partition, offset: int, header: bytes, envelope: Envelop
         else:
             bounce(state, envelope, record, BounceReason.ENDED)
         return
+    if endpoint.finished is not None and endpoint.finished.peer:
+        bounce(state, envelope, record, BounceReason.FINISHED)
+        return
     _accept(state, endpoint, header, envelope)
     enqueue(state, endpoint, (offset, envelope.suffix.message_type, *record))
 
@@ -39,7 +49,8 @@ def hear_message(state: Partition, offset: int, header: bytes, envelope: Envelop
 def _create_target(state: Partition, envelope: Envelope, begin: Begin) -> Endpoint:
     terms = state.terms_of(begin.to_service, begin.from_service, begin.contract)
     endpoint = Endpoint(envelope.conversation, Role.TARGET, State.CONVERSING, terms, state.stream_to(begin.home))
-    endpoint.opener = state.writers[envelope.writer].id
+    opener = state.writers.get(opener_of(envelope))
+    endpoint.opener = opener.id if opener is not None else opener_of(envelope)
     endpoint.key = begin.key
     state.add(endpoint)
     return endpoint
@@ -96,7 +107,7 @@ def hear_begin(state: Partition, _offset: int, _header: bytes, envelope: Envelop
     begin = envelope.suffix.begin
     if begin is None or state.endpoint(Role.INITIATOR, envelope.conversation) is not None:
         return  # a second BEGIN of a living conversation changes nothing
-    endpoint = create_initiator(state, envelope.conversation, begin, envelope.writer)
+    endpoint = create_initiator(state, envelope.conversation, begin, opener_of(envelope))
     endpoint.sent = NO_SEQUENCE
 
 

@@ -5,6 +5,7 @@ where it did not, the journal is read and judged. And an owner that does not kno
 claims next, itself included, folds the journal and knows.
 
     RECOVERING  --journal folded-->  CLAIMING  --CLAIM acknowledged-->  READING_BACK  --mine-->  LEADING
+    FOLLOWING  --told to recover-->  RECOVERING, which goes on where it stands
         any  --outcome unknown, claim lost, another owner-->  STOPPED        any  --contradiction-->  HALTED
 
 Drivers are `bridge.owning` (threads and confluent-kafka) and the simulator. They feed events to `step`, carry out the
@@ -13,9 +14,7 @@ effects, and between events take transactions and give them back.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
@@ -38,6 +37,7 @@ from .events import (
     DeliveredOne,
     Drained,
     Effect,
+    Follow,
     Halted,
     JournalRead,
     Leading,
@@ -52,15 +52,16 @@ from .events import (
     Tick,
     ViewLost,
 )
+from .flight import Counters, Flight
 from .fold import Fold
 from .head import LogIdentity
-from .recovery import Recovery
+from .pending import overflowing
+from .recovery import Overtaken, Recovery
 from .snapshotting import Snapshotting
 from .staging import OwnerSettings, Staging
 from .transaction import Rule, Transaction
 from .trial import Trial
-from .view import Show, ViewFeed
-from .window import Window
+from .view import ViewFeed
 
 REFUSAL_PAUSE_MS: Final = 1_000
 """A destination that refused its outputs is tried again after this long."""
@@ -69,6 +70,7 @@ REFUSAL_PAUSE_MS: Final = 1_000
 class Phase(Enum):
     """Where an owner stands."""
 
+    FOLLOWING = "following"
     RECOVERING = "recovering"
     CLAIMING = "claiming"
     READING_BACK = "reading back"
@@ -81,29 +83,8 @@ LEADING: Final = Phase.LEADING
 """For what is asked of every transaction: looking the member up takes longer than comparing it."""
 
 
-@dataclass(slots=True)
-class _InFlight:
-    commit: Commit
-    data: bytes
-    records: int
-    """So many it has in the journal."""
-    limits: list[tuple[Window, int]]
-    show: Show | None
-
-
-@dataclass(slots=True)
-class Counters:
-    """What an owner did, for people and benchmarks."""
-
-    commits: int = 0
-    transactions: int = 0
-    journal_bytes: int = 0
-    commit_waits_ms: deque[float] = field(default_factory=lambda: deque(maxlen=10_000))
-    """How long the last commits waited for their acknowledgement; the driver keeps it."""
-
-
 class Owner:
-    """One process's try at owning one partition. A stopped owner is thrown away."""
+    """One process's try at owning or following one partition. A stopped owner is thrown away."""
 
     def __init__(self, identity: LogIdentity, claim: bytes, rule: Rule, settings: OwnerSettings) -> None:
         self.identity = identity
@@ -123,7 +104,7 @@ class Owner:
         self.congested = False
         """The outbox is full: no group is handed out before some of it is acknowledged, in the journal too."""
         self._journal_end = 0
-        self._in_flight: _InFlight | None = None
+        self._in_flight: Flight | None = None
         self._journaled_to = 0
         self._waiting_since: int | None = None
         self._paused_since: int | None = None
@@ -140,10 +121,19 @@ class Owner:
         except PartitionHalted as error:
             self.phase = Phase.HALTED
             return [Halted(str(error))]
+        except Overtaken as error:
+            return self._stop(f"{error}; recover again")
 
     # ---------------------------------------------------------------------------------------------------- recovery
 
+    def _follow(self, event: Follow, now_ms: int) -> list[Effect]:
+        self.phase = Phase.FOLLOWING
+        self.snapshots.heard(event.bounds.snapshots_end)
+        return self.recovery.start(event.bounds) or self._journal_folded(now_ms)
+
     def _recover(self, event: Recover, now_ms: int) -> list[Effect]:
+        self.phase = Phase.RECOVERING
+        self.snapshots.abandon()
         return self.recovery.start(event) or self._journal_folded(now_ms)
 
     def _snapshots_read(self, event: SnapshotsRead, now_ms: int) -> list[Effect]:
@@ -161,15 +151,13 @@ class Owner:
         return self.recovery.data_read(event) or self._journal_folded(now_ms)
 
     def _out_of_range(self, event: OutOfRange, _now_ms: int) -> list[Effect]:
-        if event.beginning:  # somebody who made snapshots meanwhile has truncated it
-            return self._stop("the log was truncated while it was read; recover again")
-        raise PartitionHalted(
-            f"a log of {self.fold.head.where} ends before what was read of it or counted on: its end was deleted. "
-            "Restore the topic, or go on with another queue"
-        )
+        self.recovery.out_of_range(event)
 
     def _journal_folded(self, now_ms: int) -> list[Effect]:
         head = self.fold.head
+        self.snapshots.recovered(self.recovery)
+        if self.phase is Phase.FOLLOWING:
+            return self.snapshots.followed(now_ms)
         if self.phase is Phase.RECOVERING:
             self.phase = Phase.CLAIMING
             identity = self.identity
@@ -183,9 +171,6 @@ class Owner:
         state = self.fold.state
         self.recovery.check_data()
         self.phase = Phase.LEADING
-        if self.recovery.restored is not None:
-            self.snapshots.recovered(self.recovery.restored)
-            self.recovery.restored = None
         self.congested = self.emitter.waiting >= OUTBOX_RECORDS_MAX
         self._journaled_to = state.ingest_to
         self.trial.lead(self.recovery.data_end)
@@ -243,7 +228,8 @@ class Owner:
         if not (told or state.ingest_to > self._journaled_to or self._releasing):
             return []
         operations, transactions = staging.merge()
-        operations.rare, self.duties = self.duties, []
+        operations.rare += self.duties + overflowing(state)
+        self.duties = []
         self.trial.fill(operations, now_ms, releasing=self._releasing)
         number = head.number + 1
         release = self._releasing and not staging.finished
@@ -260,7 +246,7 @@ class Owner:
         show = self.view.due(now_ms, last=release)
         if self.snapshots.due(self.counters.journal_bytes, now_ms):
             self.snapshots.begin(self.counters.journal_bytes)
-        self._in_flight = _InFlight(commit, data, len(records), self.emitter.limits(), show)
+        self._in_flight = Flight(commit, data, len(records), self.emitter.limits(), show)
         self.counters.journal_bytes += len(data)
         return [Append(records)]
 
@@ -343,7 +329,7 @@ class Owner:
 
     def _tick(self, _event: Tick, now_ms: int) -> list[Effect]:
         if self.phase is not Phase.LEADING:
-            return []
+            return self.snapshots.go_on() if self.phase is Phase.FOLLOWING else []
         effects: list[Effect] = []
         since = self._waiting_since if self._in_flight is None else None  # else it waits on, for the next commit
         late = since is not None and now_ms - since >= UNCOMMITTED_MS_MAX
@@ -386,6 +372,7 @@ _Step = Callable[[Owner, Any, int], list[Effect]]
 
 _STEPS: Final[dict[type, _Step]] = {
     Recover: Owner._recover,  # noqa: SLF001  # the table belongs to the class
+    Follow: Owner._follow,  # noqa: SLF001
     JournalRead: Owner._journal_read,  # noqa: SLF001
     DataRead: Owner._data_read,  # noqa: SLF001
     SnapshotsRead: Owner._snapshots_read,  # noqa: SLF001

@@ -11,13 +11,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from konverse.schemas.identifiers import Address, incarnation_tag, owner_writer
-from konverse.schemas.limits import MAILBOX_ENTRIES_MAX, TOMBSTONES_MAX
-from konverse.schemas.records import Begin, Bounce, Role
+from konverse.schemas.limits import TOMBSTONES_MAX
+from konverse.schemas.records import Begin, Role
 
 from .attempts import Attempts
+from .batches import Judgement, PendingRows
 from .endpoint import Endpoint, Group, Lane, Terms, Writer
 from .head import LogIdentity
+from .mailbox import Mailbox
 from .outbox import Gate, Stream
+from .suffixes import Suffixes
 
 
 @dataclass(slots=True)
@@ -37,6 +40,12 @@ class Statistics:
     """Messages whose sender's number differs from the derived one, which rules."""
     undeliverable: int = 0
     """Answers that had nowhere to go."""
+    void: int = 0
+    """Rows of attempts that did not win, or of a batch that was decided before."""
+    missing: int = 0
+    """Rows that won and are not here: nothing of their batch was accepted."""
+    strays: int = 0
+    """Records of targets whose initiator does not live here: answered by NO_PEER."""
 
 
 class Partition:
@@ -66,10 +75,16 @@ class Partition:
         """Streams whose outputs wait for another destination."""
         self.tombstones: dict[bytes, bytes] = {}
         """Conversations that ended before their FIRST came, with their opener (protocol.md section 3, END)."""
-        self.mailbox: dict[tuple[bytes, Address, int], tuple[Bounce, str]] = {}
-        """Bounced records of sessions whose home is here, until their writer confirms."""
         self.attempts = Attempts()
         """Which groups failed, and which may have killed their process."""
+        self.pending = PendingRows()
+        """Rows of queries that write in batches, until their batch is decided."""
+        self.judgements: dict[bytes, Judgement] = {}
+        """Queries whose batches are decided here."""
+        self.mailbox = Mailbox()
+        """Bounced messages of sessions whose home is here, until they are confirmed or redirected."""
+        self.suffixes = (Suffixes(None), Suffixes(self.address))
+        """Of the messages of initiators and of targets. Not state."""
         self.statistics = Statistics()
         self.unread = 0
         """Messages that wait in the queues of all endpoints: the owner's look-ahead."""
@@ -174,6 +189,14 @@ class Partition:
             if self.on_touch is not None:
                 self.on_touch(endpoint)
 
+    def look_away(self) -> None:
+        """Nobody has to be told of what changed so far, and nobody receives: what follows is news again."""
+        for endpoint in self.changed:
+            endpoint.changed = False
+        self.changed = []
+        self.forgotten = []
+        self.ready.clear()
+
     def endpoint(self, role: Role, conversation: bytes) -> Endpoint | None:
         """The endpoint of this side, when it lives here."""
         return self.sides[role].get(conversation)
@@ -187,13 +210,6 @@ class Partition:
         if len(self.tombstones) >= TOMBSTONES_MAX:
             del self.tombstones[next(iter(self.tombstones))]
         self.tombstones[conversation] = opener
-
-    def keep_bounce(self, bounce: Bounce, message_type: str) -> None:
-        """Put a bounced record into the mailbox of its writer; when it is full the oldest goes, and is counted."""
-        if len(self.mailbox) >= MAILBOX_ENTRIES_MAX:
-            del self.mailbox[next(iter(self.mailbox))]
-            self.statistics.undeliverable += 1
-        self.mailbox[bounce.writer, bounce.at, bounce.counter] = (bounce, message_type)
 
     def close_writer(self, identifier: bytes) -> int:
         """Close a writer, known or not, and let go of what only it could still do here; returns where it was closed."""

@@ -14,16 +14,23 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from konverse.schemas.catalog import END_DIALOG
 from konverse.schemas.envelope import encode_suffix, head
-from konverse.schemas.errors import BodyTooLarge, ConversationEnded, QueueFull
+from konverse.schemas.errors import BodyTooLarge, ConversationEnded, InvalidState, QueueFull
 from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import BODY_BYTES_MAX
-from konverse.schemas.records import FIRST, Begin, Kind, Role, Suffix
+from konverse.schemas.records import FIRST, NO_SEQUENCE, Begin, BounceId, Kind, Role, Suffix
 
+from .finishing import fin_suffix
 from .lane import DialogState, Handed, Lane, SessionDialog, Single, weight_of
+from .partition import Partition
+from .redirecting import Redirects, confirmation
+from .transacting import Transaction, Transactions
+
+if TYPE_CHECKING:
+    from .partition import Partition
 
 
 class Hand(NamedTuple):
@@ -43,7 +50,10 @@ class Session:
         self.dialogs: dict[bytes, SessionDialog] = {}
         self._beginning: deque[SessionDialog] = deque()
         self._ending: deque[SessionDialog] = deque()
+        self._redirecting: dict[bytes, SessionDialog] = {}
+        """Dialogs with REDIRECTs that have not arrived, or with something that waits for that."""
         self.closing = False
+        self.transactions = Transactions(self)
 
     # ------------------------------------------------------------------------------------------------------- calls
 
@@ -58,7 +68,7 @@ class Session:
         home = self._lane(begin.home)
         if home.full:
             raise QueueFull(f"{len(home.origins)} records to {home.address.topic} wait for Kafka; try again")
-        dialog = SessionDialog(conversation, begin, self.writer, home, self._lane(begin.target))
+        dialog = self.propose(conversation, begin)
         self.dialogs[conversation] = dialog
         dialog.begun_at = home.next
         prefix = head(Kind.BEGIN, 0, Role.INITIATOR, begin.home.tag, self.writer) + conversation
@@ -66,10 +76,17 @@ class Session:
         self._beginning.append(dialog)
         return dialog, self._hand(home)
 
+    def propose(self, conversation: bytes, begin: Begin) -> SessionDialog:
+        """A dialog of which nothing was written."""
+        return SessionDialog(conversation, begin, self.writer, self._lane(begin.home), self._lane(begin.target))
+
     def send(self, dialog: SessionDialog, message_type: str, body: bytes) -> list[Hand]:
-        """SEND: held until BEGIN counts, else one record for the target (the driver's hot path does this inline)."""
+        """SEND: one record for the target (the driver's hot path does this inline).
+
+        It is held until BEGIN counts, and while what was redirected before has not arrived.
+        """
         self.check(dialog, body)
-        if dialog.state is DialogState.BEGINNING:
+        if dialog.state is DialogState.BEGINNING or dialog.conversation in self._redirecting:
             dialog.held.append((message_type, body))
             dialog.target.room -= weight_of(body)
             return []
@@ -78,25 +95,103 @@ class Session:
 
     def check(self, dialog: SessionDialog, body: bytes) -> None:
         """Raise what forbids a send: ConversationEnded, BodyTooLarge, QueueFull; nothing was written then."""
-        if dialog.state is DialogState.ENDED or dialog.waiting_end is not None:
-            raise ConversationEnded(f"the dialog was ended; begin a new one to send to {dialog.begin.to_service}")
+        self.check_open(dialog)
         if len(body) > BODY_BYTES_MAX:
             raise BodyTooLarge(f"the body has {len(body)} bytes; at most {BODY_BYTES_MAX} fit into one message")
         if dialog.target.full:
             waiting = len(dialog.target.origins) + len(dialog.held)
             raise QueueFull(f"{waiting} records to {dialog.target.address.topic} wait for Kafka; try again")
+        self._check_path(dialog)
+
+    @staticmethod
+    def check_open(dialog: SessionDialog, *, ends: bool = False) -> None:
+        """Raise ConversationEnded when nothing may be sent on the dialog, or it may not be ended (again)."""
+        if dialog.state is DialogState.STAGED:
+            raise InvalidState("the dialog was begun in a transaction that has not been committed; use it inside of it")
+        if dialog.waiting_end is not None or (dialog.state is DialogState.ENDED and not ends):
+            raise ConversationEnded(f"the dialog was ended; begin a new one to send to {dialog.begin.to_service}")
+        if dialog.finished and not ends:
+            raise ConversationEnded(f"the dialog was finished; begin a new one to send to {dialog.begin.to_service}")
+
+    @staticmethod
+    def _check_path(dialog: SessionDialog) -> None:
+        if dialog.blocked:
+            raise QueueFull("a transaction with this dialog has not arrived yet; try again")
+
+    def finish(self, dialog: SessionDialog) -> list[Hand]:
+        """FIN behind what was sent: nothing more is; a second one changes nothing. QueueFull as for a send."""
+        if dialog.finished:
+            return []
+        self.check_open(dialog)
+        self._check_path(dialog)
+        if dialog.conversation in self._redirecting:
+            raise QueueFull("messages that were redirected to this dialog have not arrived yet; try again")
+        dialog.finished, dialog.open = True, False
+        opened = dialog.redirects is not None and dialog.redirects.opened
+        if dialog.state is DialogState.BEGINNING or not (dialog.sent or opened):
+            return []  # behind what is held; and of nothing nobody is told
+        self._fin(dialog)
+        return self._hand(dialog.target)
+
+    def commit(self, transaction: Transaction) -> list[Hand]:
+        """The steps of a transaction happen together, when what was sent on its dialogs before counts."""
+        self.transactions.commit(transaction)
+        return self._release()
+
+    def transmit_to(self, address: Address) -> None:
+        """The transmission partition of this session, named once."""
+        self.transactions.lane = self.transactions.lane or self._lane(address)
+
+    def transmitted(self, state: Partition) -> list[Hand]:
+        """News from the transmission partition: its state, as its journal says it is."""
+        return self._release() if self.transactions.hear(state) else []
 
     def end(self, dialog: SessionDialog, error_body: bytes = b"") -> list[Hand]:
         """END CONVERSATION: to home, when all sends count; a second END changes nothing."""
         if dialog.waiting_end is not None:
             return []
+        if dialog.state is DialogState.STAGED:
+            self.check_open(dialog)
         dialog.waiting_end = error_body
         dialog.open = False
         if dialog.state is DialogState.OPEN:
             dialog.state = DialogState.ENDING
-        dialog.last = dialog.target.next - 1 if dialog.sent else -1
+        dialog.last = dialog.target.next - 1 if dialog.sent else dialog.last
         self._ending.append(dialog)
         return self._release()
+
+    def redirect(self, dialog: SessionDialog, bounce: BounceId) -> list[Hand]:
+        """REDIRECT: the dialog's home shall send this bounced message on it, behind what was sent on it before."""
+        self.check(dialog, b"")
+        if dialog.home.full:
+            raise QueueFull(f"{len(dialog.home.origins)} records to {dialog.home.address.topic} wait for Kafka")
+        if dialog.redirects is None:
+            dialog.redirects = Redirects()
+            dialog.open = False
+            dialog.last = dialog.target.next - 1 if dialog.sent else -1
+        dialog.held.append(bounce)
+        self._redirecting[dialog.conversation] = dialog
+        return self._release()
+
+    def confirm(self, dialog: SessionDialog, bounce: BounceId) -> list[Hand]:
+        """CONFIRM: the application knows of this bounced message of the dialog, and lets it go."""
+        home = dialog.home
+        if home.full:
+            raise QueueFull(f"{len(home.origins)} records to {home.address.topic} wait for Kafka; try again")
+        home.put(*confirmation(home.address.tag, self.writer, dialog.conversation, bounce), None)
+        return self._hand(home)
+
+    def home_says(self, home: Partition) -> list[Hand]:
+        """News from a home: what was redirected to dialogs may have arrived, so what waits behind it goes on."""
+        for dialog in self._redirecting.values():
+            if dialog.redirects is not None and dialog.begin.home == home.address:
+                dialog.redirects.arrived(dialog, self.writer, home)
+        return self._release()
+
+    @property
+    def redirecting(self) -> list[SessionDialog]:
+        """Dialogs for which news of their homes is awaited."""
+        return list(self._redirecting.values())
 
     def ended_by_peer(self, conversation: bytes) -> None:
         """News from home: the peer ended, so sends are refused early. END is still to be called."""
@@ -107,7 +202,7 @@ class Session:
 
     def close(self) -> list[Hand]:
         """A clean end of the session: tell every destination that this writer sends nothing more. When all counts."""
-        assert self.idle, "a session closes when everything counts"
+        assert self.may_close, "a session closes when everything counts"
         self.closing = True
         hands: list[Hand] = []
         for lane in self.lanes.values():
@@ -159,10 +254,13 @@ class Session:
         """A destination is parked."""
         return any(lane.parked for lane in self.lanes.values())
 
-    @staticmethod
-    def acknowledged(dialog: SessionDialog) -> Callable[[], bool]:
+    def acknowledged(self, dialog: SessionDialog) -> Callable[[], bool]:
         """Tells, whenever it is asked, whether everything that was sent on the dialog before this call counts."""
-        sent, lane = dialog.target.next, dialog.target
+        if dialog.pending:
+            return self.transactions.acknowledged(dialog)
+        sent, lane, redirects = dialog.target.next, dialog.target, dialog.redirects
+        if redirects is not None:
+            return lambda: not dialog.held and dialog.last < lane.window.acked and redirects.counts(dialog)
         if dialog.held:
             return lambda: not dialog.held and dialog.last < lane.window.acked
         return lambda: lane.window.acked >= sent
@@ -170,19 +268,30 @@ class Session:
     @property
     def idle(self) -> bool:
         """Nothing waits, for Kafka or for an earlier record."""
-        return not self._beginning and not self._ending and not any(lane.origins for lane in self.lanes.values())
+        held = any(dialog.held for dialog in self._redirecting.values())
+        waits = held or self._beginning or self._ending or self.transactions.waiting
+        return not waits and not any(lane.origins for lane in self.lanes.values())
+
+    @property
+    def may_close(self) -> bool:
+        """Idle, and what others send for it has arrived: no destination will see more of this session."""
+        return self.idle and not (self.transactions.flying or self._redirecting)
 
     @property
     def messages_waiting(self) -> int:
         """Messages that do not count yet."""
         origins = [origin for lane in self.lanes.values() for origin in lane.origins]
-        held = sum(len(dialog.held) for dialog in self.dialogs.values())
-        return held + sum(not isinstance(origin, Single) or origin.sequence >= 0 for origin in origins)
+        held = [item for dialog in self.dialogs.values() for item in dialog.held]
+        return sum(not isinstance(item, BounceId) for item in held) + sum(map(_is_message, origins))
 
     @property
     def gated(self) -> bool:
         """Something waits for records before it to count."""
-        return bool(self._beginning or self._ending)
+        if self._beginning or self.transactions.waiting or not self._redirecting:
+            return bool(self._beginning or self._ending or self.transactions.waiting)
+        next_ones = [dialog.held[0] for dialog in self._redirecting.values() if dialog.held]
+        ending = any(not dialog.held for dialog in self._ending)
+        return ending or any(isinstance(item, BounceId) for item in next_ones)
 
     # ---------------------------------------------------------------------------------------------------- inside
 
@@ -192,35 +301,73 @@ class Session:
         for dialog in _take_while(self._beginning, lambda d: d.begun_at < d.home.window.acked):
             if dialog.state is DialogState.BEGINNING:
                 dialog.state = DialogState.OPEN
-            for message_type, body in dialog.held:
-                dialog.target.room += weight_of(body)
-                self._message(dialog, message_type, body)
+            self._go_on(dialog, touched)
+            if dialog.finished and dialog.sent:
+                self._fin(dialog)
                 dialog.last = dialog.target.next - 1
                 touched[dialog.target.address] = dialog.target
-            dialog.held.clear()
+        for dialog in list(self._redirecting.values()):
+            self._go_on(dialog, touched)
         for dialog in list(self._ending):
-            if dialog.begun_at >= dialog.home.window.acked or dialog.last >= dialog.target.window.acked:
+            if dialog.begun_at >= dialog.home.window.acked or dialog.last >= dialog.target.window.acked or dialog.held:
+                continue
+            if dialog.pending:
                 continue
             self._ending.remove(dialog)
-            error_body = dialog.waiting_end
             prefix = head(Kind.END_CALL, 0, Role.INITIATOR, dialog.begin.home.tag, self.writer) + dialog.conversation
-            dialog.home.put(Single(prefix, -1, dialog.key), _END_SUFFIX, error_body or None)
+            dialog.home.put(Single(prefix, -1, dialog.key), _END_SUFFIX, dialog.waiting_end or None)
             touched[dialog.home.address] = dialog.home
             dialog.state = DialogState.ENDED
             self.dialogs.pop(dialog.conversation, None)
+        transmission = self.transactions.release()
+        if transmission is not None:
+            touched[transmission.address] = transmission
         hands: list[Hand] = []
         for lane in touched.values():
             hands += self._hand(lane)
         return hands
 
+    def _go_on(self, dialog: SessionDialog, touched: dict[Address, Lane]) -> None:
+        """Let go what is held, in the order of the calls, as far as the two ways of the dialog allow it."""
+        if dialog.begun_at >= dialog.home.window.acked:
+            return
+        redirects = dialog.redirects
+        gone = 0
+        for item in dialog.held:
+            if isinstance(item, BounceId):
+                if redirects is None or dialog.last >= dialog.target.window.acked:
+                    break
+                redirects.put(dialog, self.writer, item)
+                touched[dialog.home.address] = dialog.home
+            else:
+                if redirects is not None and redirects.counter is not None:
+                    break
+                dialog.target.room += weight_of(item[1])
+                self._message(dialog, *item)
+                dialog.last = dialog.target.next - 1
+                touched[dialog.target.address] = dialog.target
+            gone += 1
+        del dialog.held[:gone]
+        if not dialog.held and (redirects is None or redirects.counter is None):
+            self._redirecting.pop(dialog.conversation, None)
+
     def _message(self, dialog: SessionDialog, message_type: str, body: bytes) -> None:
+        redirects = dialog.redirects
+        if redirects is not None and (dialog.sent or redirects.opened):
+            dialog.target.put(Single(dialog.prefix, NO_SEQUENCE, dialog.key), dialog.suffix_of(message_type), body)
+            dialog.last = dialog.target.next - 1
+            return
         if dialog.sent:
             dialog.stage(message_type, body)
             return
         dialog.sent = 1
-        dialog.open = dialog.state is DialogState.OPEN and dialog.waiting_end is None
+        dialog.reopen()
         prefix = head(Kind.MESSAGE, FIRST, Role.INITIATOR, dialog.begin.target.tag, self.writer) + dialog.conversation
         dialog.target.put(Single(prefix, 0, dialog.key), encode_suffix(Suffix(message_type, begin=dialog.begin)), body)
+
+    def _fin(self, dialog: SessionDialog) -> None:
+        prefix = head(Kind.FIN, 0, Role.INITIATOR, dialog.begin.target.tag, self.writer) + dialog.conversation
+        dialog.target.put(Single(prefix, NO_SEQUENCE, dialog.key), fin_suffix(dialog.begin.home), None)
 
     def _lane(self, address: Address) -> Lane:
         lane = self.lanes.get(address)
@@ -231,6 +378,10 @@ class Session:
     def _hand(self, lane: Lane) -> list[Hand]:
         records = [] if lane.parked else lane.unsent()
         return [Hand(lane.address, records)] if records else []
+
+
+def _is_message(origin: SessionDialog | Single) -> bool:
+    return not isinstance(origin, Single) or origin.prefix[0] == Kind.MESSAGE << 1
 
 
 def _take_while(queue: deque[SessionDialog], ready: Callable[[SessionDialog], bool]) -> Iterable[SessionDialog]:

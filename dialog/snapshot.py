@@ -24,9 +24,12 @@ from konverse.schemas.records import (
     begin_from_avro,
     begin_to_avro,
 )
-from konverse.schemas.snapshot import BASE, ENDPOINTS, OUTPUTS, WAITING, encode_section, sections
+from konverse.schemas.snapshot import BASE, ENDPOINTS, MAILBOX, OUTPUTS, PENDING, WAITING, encode_section, sections
 
+from .batches_snapshot import base_of, pending_rows, restore_batches, restore_rows
 from .endpoint import NOTHING, Endpoint, Entry, Group, Lane, Stamp, Terms, Writer
+from .finishing import Finished
+from .mailbox import Bounced
 from .outbox import Gate, Run, Stream
 from .partition import Partition, Statistics
 from .states import State
@@ -56,6 +59,7 @@ class _Row(NamedTuple):
     lanes: list[tuple[int, int]]
     queue: list[Entry]
     error: Entry | None
+    finished: Finished | None
 
 
 class Freeze:
@@ -71,9 +75,11 @@ class Freeze:
         self._streams: dict[Stream, int] = {stream: at for at, stream in enumerate(state.streams.values())}
         self._writers: dict[Writer, int] = {writer: at for at, writer in enumerate(state.writers.values())}
         self._runs = [list(stream.runs) for stream in self._streams]
+        self._pending = pending_rows(state)
+        self._mailbox = list(state.mailbox.entries.values())
         self._base = _base(state)
-        self.oldest_waiting: int | None = None
-        """Lowest offset of a message that waits, among the pieces made so far."""
+        self.oldest_waiting = state.pending.oldest()
+        """Lowest offset of a row that waits for a decision, or of a message that waits among the pieces made so far."""
 
     def follow(self) -> None:
         """From now on, until the last piece is made, the state may change."""
@@ -103,6 +109,7 @@ class Freeze:
             [(self._writers[lane.writer], lane.last) for lane in endpoint.lanes()],
             endpoint.queue.copy() if endpoint.queue else NOTHING,
             endpoint.error,
+            endpoint.finished,
         )
 
     def pieces(self) -> Iterator[bytes]:
@@ -119,6 +126,8 @@ class Freeze:
             self._state.on_touch = None
         for at, runs in enumerate(self._runs):
             yield from _pieces_of(OUTPUTS, {"stream": at}, "runs", map(_run, runs), size)
+        yield from _pieces_of(PENDING, {}, "rows", self._pending, size)
+        yield from _pieces_of(MAILBOX, {}, "entries", map(_bounced, self._mailbox), size)
 
     def _rows(self, first: int, count: int) -> list[_Row]:
         rows: list[_Row] = []
@@ -130,7 +139,7 @@ class Freeze:
         return rows
 
     def _look_at(self, row: _Row) -> None:
-        waiting = [entry[0] for entry in (*row.queue[:1], row.error) if entry is not None]
+        waiting = [entry[0] for entry in (*row.queue, row.error) if entry is not None]
         if waiting:
             known = self.oldest_waiting
             self.oldest_waiting = min(waiting) if known is None else min(known, *waiting)
@@ -182,11 +191,8 @@ def _base(state: Partition) -> bytes:
         ],
         "beginning": [{"endpoint": place, "begin": begin_to_avro(begin)} for place, begin in state.beginning.items()],
         "tombstones": b"".join(conversation + opener for conversation, opener in state.tombstones.items()),
-        "mailbox": [
-            {"writer": b.writer, "counter": b.counter, "at": address_to_avro(b.at), "reason": b.reason, "type": name}
-            for b, name in state.mailbox.values()
-        ],
         **state.attempts.freeze(),
+        **base_of(state),
     })  # fmt: skip
 
 
@@ -211,7 +217,14 @@ def _endpoints(rows: Sequence[_Row]) -> bytes:
         "lanes": pack("I", map(len, lanes)),
         "lane_writers": pack("I", [writer for writer, _ in joined]),
         "lane_lasts": pack("q", [last for _, last in joined]),
+        "finished": [_finished(row.place, row.finished) for row in rows if row.finished is not None],
     })  # fmt: skip
+
+
+def _finished(place: int, finished: Finished) -> dict[str, Any]:
+    own, peer, answer = finished
+    received = None if answer is None else [{"writer": writer, "counter": counter} for writer, counter in answer]
+    return {"place": place, "own": own, "peer": peer, "answer": received}
 
 
 def _waiting(row: _Row) -> Iterator[dict[str, Any]]:
@@ -235,6 +248,21 @@ def _run(run: Run) -> dict[str, Any]:
     return {**run._asdict(), "bodies": list(run.bodies)}
 
 
+def _bounced(bounced: Bounced) -> dict[str, Any]:
+    writer, counter, at, reason = bounced.bounce
+    return {
+        "session": bounced.session,
+        "writer": writer,
+        "counter": counter,
+        "at": address_to_avro(at),
+        "reason": reason,
+        "conversation": bounced.conversation,
+        "sequence": bounced.sequence,
+        "type": bounced.message_type,
+        "body": bounced.body,
+    }
+
+
 # --------------------------------------------------------------------------------------------------- bytes to state
 
 
@@ -248,6 +276,10 @@ def restore(state: Partition, data: bytes) -> None:
             _restore_endpoints(state, value, writers, terms, streams)
         elif name == WAITING:
             _restore_waiting(state, value["entries"])
+        elif name == PENDING:
+            restore_rows(state, base, value["rows"])
+        elif name == MAILBOX:
+            _restore_mailbox(state, value["entries"])
         else:
             streams[value["stream"]].runs += [Run(**run) for run in value["runs"]]
     for group in base["groups"]:
@@ -284,10 +316,7 @@ def _restore_base(state: Partition, base: dict[str, Any]) -> tuple[list[Writer],
     state.beginning = {item["endpoint"]: begin_from_avro(item["begin"]) for item in base["beginning"]}
     pairs = identifiers(base["tombstones"])
     state.tombstones = dict(zip(pairs[::2], pairs[1::2], strict=True))
-    for item in base["mailbox"]:
-        at = address_from_avro(item["at"])
-        bounce = Bounce(item["writer"], item["counter"], at, BounceReason(item["reason"]))
-        state.mailbox[bounce.writer, at, bounce.counter] = (bounce, item["type"])
+    restore_batches(state, base)
     return list(state.writers.values()), list(state.terms.values()), list(state.streams.values())
 
 
@@ -314,6 +343,21 @@ def _restore_endpoints(
             lane = endpoint.lane = Lane(b"", writers[writer], endpoint)
             lane.last = last
         state.table[place] = state.sides[role][conversation] = endpoint
+    for item in value["finished"]:
+        finished = state.table[item["place"]]
+        assert finished is not None
+        received = item["answer"]
+        answer = None if received is None else tuple((one["writer"], one["counter"]) for one in received)
+        finished.finished = Finished(item["own"], item["peer"], answer)
+
+
+def _restore_mailbox(state: Partition, entries: list[dict[str, Any]]) -> None:
+    for item in entries:
+        at = address_from_avro(item["at"])
+        bounce = Bounce(item["writer"], item["counter"], at, BounceReason(item["reason"]))
+        state.mailbox.keep(
+            Bounced(item["session"], bounce, item["conversation"], item["sequence"], item["type"], item["body"])
+        )
 
 
 def _restore_waiting(state: Partition, entries: list[dict[str, Any]]) -> None:

@@ -2,6 +2,10 @@
 
 A snapshot begins with a commit of which nobody knows yet whether it counts, because only there the live state is one
 that the journal will say. When the commit is known to count, its pieces are made, one at a tick, and written.
+
+A follower's state is always one that the journal says. It makes a snapshot when nobody else seems to, and deletes
+nothing: it may be behind, so that its snapshots stand in the topic behind newer ones. Therefore nobody deletes a
+snapshot because there is one of a follower either; journal and data go, and what holds their place stays longer.
 """
 
 from __future__ import annotations
@@ -23,8 +27,9 @@ from .events import AppendSnapshot, Effect, Truncate
 from .fold import Fold
 from .head import JournalHead
 from .partition import Partition
+from .recovery import Recovery
 from .snapshot import Freeze
-from .snapshot_search import Found
+from .snapshot_search import snapshot_id
 
 RECORDS_PER_ENDPOINT: Final = 4
 KEPT: Final = 2
@@ -41,17 +46,19 @@ class _Durable(NamedTuple):
     first_offset: int
     journal_bytes: int
     """What this process had written to the journal when it began."""
+    by_owner: bool
 
 
-_NONE: Final = _Durable(-1, 0, 0, 0, 0)
+_NONE: Final = _Durable(-1, 0, 0, 0, 0, by_owner=False)
 """The beginning of the log, before there is any snapshot."""
 
 
 class _Making:
     """A snapshot while it is made."""
 
-    def __init__(self, state: Partition, journal_bytes: int) -> None:
+    def __init__(self, state: Partition, journal_bytes: int, *, by_owner: bool) -> None:
         self.journal_bytes = journal_bytes
+        self.by_owner = by_owner
         self.freeze = Freeze(state)
         self.freeze.follow()
         self.ingest_to = state.ingest_to
@@ -68,7 +75,7 @@ class _Making:
 
     def go_on(self, head: JournalHead) -> list[bytes]:
         """Make a piece; the records that are full."""
-        identifier = hashlib.sha256(head.owner + head.offset.to_bytes(8, "big")).digest()[:16]
+        identifier = snapshot_id(head.owner, head.offset, follower=not self.by_owner)
         piece = next(self._pieces, None)
         self._rest += piece or b""
         records = []
@@ -114,6 +121,10 @@ class Snapshotting:
         self._durable: deque[_Durable] = deque(maxlen=KEPT)
         self._retry_at = 0
         self._making: _Making | None = None
+        self._last = _NONE
+        """Since this one, or since somebody else seems to have made one, is counted for the next."""
+        self._topic_end = -1
+        self._others = False
 
     @property
     def kept(self) -> int:
@@ -125,16 +136,48 @@ class Snapshotting:
         """One is being made or written."""
         return self._making is not None
 
-    def recovered(self, found: Found) -> None:
-        """The state was restored from this one."""
+    @property
+    def to_be_made(self) -> bool:
+        """There are pieces left to make."""
+        return self._making is not None and not self._making.written
+
+    def recovered(self, recovery: Recovery) -> None:
+        """Take over the snapshot that the state was restored from, if there is one."""
+        found, recovery.restored = recovery.restored, None
+        if found is None:
+            return
         end = found.end
-        self._durable.append(_Durable(end.offset, end.number, end.ingest_to, found.first_offset, 0))
+        self._keep(_Durable(end.offset, end.number, end.ingest_to, found.first_offset, 0, found.by_owner))
+
+    def _keep(self, durable: _Durable) -> None:
+        self._durable.append(durable)
+        self._last = durable
+
+    def heard(self, topic_end: int) -> None:
+        """Where the snapshot topic ends now: when it grows while one follows, somebody makes snapshots."""
+        self._others = self._others or -1 < self._topic_end != topic_end
+        self._topic_end = topic_end
+
+    def followed(self, now_ms: int) -> list[Effect]:
+        """A follower stands at a record of the journal: a snapshot may begin there."""
+        if self._others:
+            self._others = False
+            self._last = _NONE._replace(number=self._fold.head.number, ingest_to=self._fold.state.ingest_to)
+        if self.due(0, now_ms):
+            self.begin(0, by_owner=False)
+            self.confirm()
+        return self.go_on()
+
+    def abandon(self) -> None:
+        """Finish none that was begun: whoever followed claims the partition."""
+        self._making = None
+        self._fold.state.on_touch = None
 
     def due(self, journal_bytes: int, now_ms: int) -> bool:
         """Whether one should begin with this commit; `journal_bytes` were written by this process so far."""
         if self.busy or now_ms < self._retry_at:
             return False
-        state, last = self._fold.state, self._durable[-1] if self._durable else _NONE
+        state, last = self._fold.state, self._last
         records = state.ingest_to - last.ingest_to + self._fold.head.number - last.number
         live = len(state.sides[0]) + len(state.sides[1])
         return (
@@ -142,9 +185,9 @@ class Snapshotting:
             or journal_bytes - last.journal_bytes >= SNAPSHOT_EVERY_BYTES
         )
 
-    def begin(self, journal_bytes: int) -> None:
+    def begin(self, journal_bytes: int, *, by_owner: bool = True) -> None:
         """Take the state as it is now."""
-        self._making = _Making(self._fold.state, journal_bytes)
+        self._making = _Making(self._fold.state, journal_bytes, by_owner=by_owner)
 
     def confirm(self) -> None:
         """The commit counts: the head is the one that belongs to the state."""
@@ -166,9 +209,11 @@ class Snapshotting:
             self._retry_at = now_ms + SNAPSHOT_RETRY_MS
             return []
         head = making.head
-        self._durable.append(_Durable(head.offset, head.number, making.ingest_to, first_offset, making.journal_bytes))
-        if len(self._durable) < KEPT:
+        self._keep(
+            _Durable(head.offset, head.number, making.ingest_to, first_offset, making.journal_bytes, making.by_owner)
+        )
+        if len(self._durable) < KEPT or not making.by_owner:
             return []
         older, waiting = self._durable[0], making.freeze.oldest_waiting
         needed = older.ingest_to if waiting is None else min(older.ingest_to, waiting)
-        return [Truncate(older.journal_offset + 1, needed, older.first_offset)]
+        return [Truncate(older.journal_offset + 1, needed, older.first_offset if older.by_owner else 0)]

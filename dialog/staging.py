@@ -99,6 +99,7 @@ class Staging:
             operations.receive_positions += received.values()
             operations.sends += transaction.sends
             operations.ends += transaction.ends
+            operations.rare += transaction.finishes
         return operations, finished
 
     def _next_commit(self) -> list[Transaction]:
@@ -133,6 +134,7 @@ class Staging:
             *transaction.received,
             *(sends[0] for sends in transaction.sends),
             *(end.endpoint for end in transaction.ends),
+            *(finish.endpoint for finish in transaction.finishes),
         }
         for member in transaction.locked or transaction.members:
             if member.index in touched:

@@ -16,11 +16,12 @@ from uuid import UUID
 from konverse.schemas.errors import BadInput, BodyTooLarge, DialogNotFound, InvalidState, TransactionTooLarge
 from konverse.schemas.journal import SYSTEM_BITS, TOOK_ERROR, EndOperation, Sends
 from konverse.schemas.limits import BODY_BYTES_MAX, TRANSACTION_BYTES_MAX
+from konverse.schemas.operations import Finish
 from konverse.schemas.records import Role
 from konverse.schemas.system_messages import check_error
 
 from .endpoint import Endpoint, Entry, Stamp
-from .states import SENDING
+from .states import SENDING, State
 
 Rule = Callable[[str, Role, str], None]
 """`rule(contract, role, message type)` raises when the side may not send the type."""
@@ -115,6 +116,7 @@ class Transaction:
         "dialog",
         "endings",
         "ends",
+        "finishes",
         "locked",
         "sends",
         "size_bytes",
@@ -140,6 +142,7 @@ class Transaction:
         """Endings in the partition before this transaction; another number means that it may be overtaken."""
         self.sends: list[Sends] = _NONE
         self.ends: list[EndOperation] = _NONE
+        self.finishes: list[Finish] = _NONE
         self.size_bytes = 0
         """Bytes that the staged outputs and ends take in a commit."""
 
@@ -245,6 +248,8 @@ class Transaction:
         self._scope.rule(dialog.terms.contract, dialog.role, message_type)
         if dialog.state not in SENDING or self.ends:
             self._refuse_ended(dialog, "send on")
+        if dialog.finished is not None or self.finishes:
+            self._refuse_finished(dialog)
         if dialog is not self.dialog:
             self._check_member(dialog)
         if total > TRANSACTION_BYTES_MAX or size > BODY_BYTES_MAX:
@@ -275,21 +280,44 @@ class Transaction:
             _refuse_size(0, total)
         self.size_bytes = total
         self._dialog = NOBODY
+        if self.finishes:  # the end says it too
+            self.finishes = [finish for finish in self.finishes if finish.endpoint != dialog.index]
         if self.ends is _NONE:
             self.ends = []
         self.ends.append(EndOperation(dialog.index, error, text.decode()))
 
+    def finish(self, dialog: Endpoint) -> None:
+        """Say when the transaction commits that nothing more comes from this side; it goes on to receive.
+
+        Messages that others send later on this side come back to them. A second call changes nothing.
+        Raises InvalidState for a conversation that was ended, or on which nothing was sent or received yet.
+        """
+        if self._shut or dialog.__class__ is not Endpoint:
+            self._refuse_use(dialog)
+        if dialog.state not in SENDING or self.ends:
+            self._refuse_ended(dialog, "finish")
+        if dialog is not self.dialog:
+            self._check_member(dialog)
+        if dialog.state is State.STARTED_OUTBOUND:
+            raise InvalidState(f"cannot finish conversation {dialog.id}: nothing was sent or received on it yet")
+        operation = Finish(dialog.index)
+        if (dialog.finished is not None and dialog.finished.own) or operation in self.finishes:
+            return
+        self._dialog = NOBODY
+        self.size_bytes += _END_BYTES
+        self.finishes = [*self.finishes, operation]
+
     def clear(self) -> None:
         """Forget what was staged; the messages can be taken again."""
-        self._walks = self.sends = self.ends = _NONE
+        self._walks = self.sends = self.ends = self.finishes = _NONE
         self._received = None
         self._dialog = NOBODY
         self.size_bytes = 0
 
     @property
     def idle(self) -> bool:
-        """Nothing was taken, sent or ended: the messages wait as before."""
-        return not (self.sends or self.ends or self.received)
+        """Nothing was taken, sent, finished or ended: the messages wait as before."""
+        return not (self.sends or self.ends or self.finishes or self.received)
 
     def _refuse_use(self, dialog: object) -> NoReturn:
         if self._shut:
@@ -307,6 +335,13 @@ class Transaction:
                 return
             state = "ended in this transaction" if ended else dialog.state.name
             raise InvalidState(f"cannot {verb} conversation {dialog.id}: it is {state}. Begin a new dialog instead")
+
+    def _refuse_finished(self, dialog: Endpoint) -> None:
+        known = dialog.finished
+        if (known is not None and known.own) or Finish(dialog.index) in self.finishes:
+            raise InvalidState(
+                f"cannot send on conversation {dialog.id}: this side has finished. Begin a new dialog instead"
+            )
 
     def _check_member(self, dialog: Endpoint) -> None:
         if dialog.group is not None and dialog.group is self.dialog.group:

@@ -12,7 +12,6 @@ the suffix up. `tests/properties` holds both against fastavro in both directions
 from __future__ import annotations
 
 import json
-from functools import lru_cache
 from importlib.resources import files
 from io import BytesIO
 from typing import Any, Final, cast
@@ -21,7 +20,7 @@ from fastavro import parse_schema, schemaless_reader, schemaless_writer
 
 from .errors import MalformedRecord
 from .limits import HEADER_BYTES_MAX, SUFFIX_BYTES_MAX, SUFFIX_CACHE_ENTRIES_MAX
-from .records import Envelope, Kind, Role, Suffix, suffix_from_avro, suffix_to_avro
+from .records import Envelope, Kind, Pending, Role, Suffix, suffix_from_avro, suffix_to_avro
 from .varint import read_varint, varint
 
 HEADER: Final = "konverse"
@@ -48,12 +47,6 @@ def encode_suffix(suffix: Suffix) -> bytes:
     out = BytesIO()
     schemaless_writer(out, _SUFFIX_SCHEMA, suffix_to_avro(suffix), strict=True)
     return out.getvalue()
-
-
-@lru_cache(SUFFIX_CACHE_ENTRIES_MAX)
-def type_suffix(message_type: str) -> bytes:
-    """The end of a header that says nothing but the message type; made once for each."""
-    return encode_suffix(Suffix(message_type))
 
 
 def encode_envelope(envelope: Envelope) -> bytes:
@@ -102,7 +95,7 @@ def decode_suffix(data: bytes) -> Suffix:
     if known is not None:
         return known[1]
     suffix = _read_suffix(data)
-    if suffix.begin is None and suffix.detail is None:
+    if suffix.begin is None and (suffix.detail is None or isinstance(suffix.detail, Pending)):
         if len(_suffixes) >= SUFFIX_CACHE_ENTRIES_MAX:
             _suffixes.clear()
         _suffixes[data] = (data, suffix)

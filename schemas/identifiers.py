@@ -104,6 +104,11 @@ def catalog_topic(instance: str) -> str:
     return _checked(f"{escape(instance)}.catalog")
 
 
+def transmission_topic(instance: str) -> str:
+    """Topic of the queue into which clients write transactions: one for all databases of an instance."""
+    return _checked(f"{escape(instance)}.transmission")
+
+
 def consumer_group(data: str, subscription: str = NATIVE_SUBSCRIPTION) -> str:
     """Kafka consumer group whose assignment suggests owners."""
     return f"{data}.{escape(subscription)}"

@@ -73,8 +73,11 @@ OUTBOX_RECORDS_MAX: Final = 200_000
 SUFFIX_CACHE_ENTRIES_MAX: Final = 4_096
 """Distinct envelope endings that a decoder remembers; an application has as many as message types and homes."""
 
-MAILBOX_ENTRIES_MAX: Final = 10_000
-"""Bounced records kept at a home partition until their writer confirms; the oldest goes first and is counted."""
+MAILBOX_ENTRIES_MAX: Final = 50_000
+"""Bounced messages kept at a home partition: all that a session has on its way may come back. The oldest goes first."""
+
+MAILBOX_BYTES_MAX: Final = SESSION_WINDOW_BYTES_MAX
+"""And their bodies, for the same reason; what goes is counted."""
 
 TOMBSTONES_MAX: Final = 100_000
 """Conversations that ended before they began, kept until their FIRST was refused or their opener closed."""
@@ -126,3 +129,23 @@ ERROR_CODE_MAX: Final = 2_147_483_647
 
 ERROR_DESCRIPTION_CHARACTERS_MAX: Final = 3_000
 """Description of an Error (behaviour 112)."""
+
+PENDING_RECORDS_MAX: Final = 500_000
+"""Rows of undecided batches that a partition keeps before it vetoes further attempts: some 200 MB of small ones."""
+
+PENDING_BYTES_MAX: Final = 268_435_456
+"""And bytes of their bodies."""
+
+BATCH_RECORDS_MAX: Final = 100_000
+"""Rows of one batch for one partition: accepted at once, within a second or two."""
+
+BATCH_BYTES_MAX: Final = 67_108_864
+"""And bytes of their bodies: two batches and what lost beside them stay far below what a partition keeps."""
+
+VETO_ENTRIES_MAX: Final = 10_000
+"""Vetoes against attempts of one query that are remembered until their batch is decided."""
+
+QUERY_ENTRIES_MAX: Final = 100_000
+"""Queries whose highest decided batch is remembered: for ever where they are judged. A new checkpoint is a new one."""
+TRANSACTION_RECORDS_MAX: Final = 10_000
+"""Begins, sends and ends of one client transaction: one record makes no more outputs than this."""

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
+from .identifiers import Address
+from .records import address_from_avro, address_to_avro
+
 
 class Prune(NamedTuple):
     """Writers that are older than the floor and closed are forgotten (protocol.md section 5, rule 4)."""
@@ -46,16 +49,51 @@ class Skip(NamedTuple):
     endpoint: int
 
 
-Rare = Prune | Attempt | Try | Suspend | Resume | Skip
+class Abandon(NamedTuple):
+    """A query is given up: its undecided rows are dropped everywhere, and no later batch counts (section 9b)."""
 
-_KINDS: Final[tuple[type[Rare], ...]] = (Prune, Attempt, Try, Suspend, Resume, Skip)
+    query: bytes
+    homes: tuple[Address, ...]
+    """Partitions that may hold its BEGINs."""
+    targets: tuple[Address, ...]
+    """Partitions that may hold its messages."""
+
+
+class Exclude(NamedTuple):
+    """There is no room for the rows of an attempt: the judge of its query is asked that it shall not win (9b)."""
+
+    query: bytes
+    batch: int
+    begins: bool
+    attempt: bytes
+
+
+class Finish(NamedTuple):
+    """FIN of a handler: nothing more comes from this side of the conversation (protocol.md section 6)."""
+
+    endpoint: int
+
+
+Rare = Prune | Attempt | Try | Suspend | Resume | Skip | Abandon | Exclude | Finish
+
+_KINDS: Final[tuple[type[Rare], ...]] = (Prune, Attempt, Try, Suspend, Resume, Skip, Abandon, Exclude, Finish)
 _NAMES: Final[dict[type, str]] = {kind: f"konverse.{kind.__name__}" for kind in _KINDS}
-_FROM_AVRO: Final[dict[str, Any]] = {name: lambda value, kind=kind: kind(**value) for kind, name in _NAMES.items()}
+_FROM_AVRO: Final[dict[str, Any]] = {name: lambda value, kind=kind: kind(**value) for kind, name in _NAMES.items()} | {
+    "konverse.Abandon": lambda value: Abandon(
+        value["query"],
+        tuple(map(address_from_avro, value["homes"])),
+        tuple(map(address_from_avro, value["targets"])),
+    )
+}
 
 
 def rare_to_avro(operation: Rare) -> tuple[str, dict[str, Any]]:
     """The Avro form: full name and fields."""
-    return _NAMES[type(operation)], operation._asdict()
+    fields = operation._asdict()
+    if isinstance(operation, Abandon):
+        fields["homes"] = [address_to_avro(address) for address in operation.homes]
+        fields["targets"] = [address_to_avro(address) for address in operation.targets]
+    return _NAMES[type(operation)], fields
 
 
 def rare_from_avro(value: tuple[str, dict[str, Any]]) -> Rare:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
@@ -38,6 +39,8 @@ class Kind(IntEnum):
     BATCH = 18
     INSTALL = 19
     CLOSED = 20
+    DECISION = 21
+    VETO = 22
 
 
 class Role(IntEnum):
@@ -51,9 +54,15 @@ class BounceReason(IntEnum):
     """Why a message came back."""
 
     NO_ENDPOINT = 0
+    """The conversation does not live at the target: it is over there, or it never came to be."""
     ENDED = 1
+    """It came behind the end of its own side."""
     WRITER_CLOSED = 2
+    """Its session was closed there: it said goodbye, or a successor took over."""
     REFUSED = 3
+    FINISHED = 4
+    """It stands behind the FIN of its own side."""
+    """The target did not permit it. No owner says so yet."""
 
 
 class NoticeReason(IntEnum):
@@ -87,7 +96,10 @@ class End(NamedTuple):
 
 
 class Bounce(NamedTuple):
-    """Detail of BOUNCE: the record (writer, counter) was not accepted at `at`."""
+    """Detail of BOUNCE: the record (writer, counter) was not accepted at `at`.
+
+    Where an owner wrote it for a session, the suffix of the BOUNCE names that as origin.
+    """
 
     writer: bytes
     counter: int
@@ -112,7 +124,52 @@ class WriterClosed(NamedTuple):
     at: Address
 
 
-Detail = End | Bounce | Notice | WriterClosed | None
+class Pending(NamedTuple):
+    """Detail of PENDING: a row of a query's batch; the attempt is the record's writer, the row's number its counter."""
+
+    query: bytes
+    batch: int
+    begins: bool
+    """The row is a BEGIN at its home, else a message."""
+    judge: Address
+    """Partition of the transmission queue that decides the batches of the query."""
+
+
+class Decision(NamedTuple):
+    """Detail of DECISION: who won a batch, as its body says; BEGINs are decided apart from messages."""
+
+    query: bytes
+    batch: int
+    begins: bool
+    final: bool
+    """The batch is decided; else the attempts that the body names have lost, and no more."""
+
+
+class Veto(NamedTuple):
+    """Detail of VETO: the partition `at` has no room for the rows of an attempt."""
+
+    query: bytes
+    batch: int
+    begins: bool
+    attempt: bytes
+    at: Address
+
+
+class FinAnswer(NamedTuple):
+    """Detail of FIN_ANSWER: how far each writer of the finished direction was received, the latest writers first."""
+
+    received: tuple[tuple[bytes, int], ...] = ()
+
+
+class BounceId(NamedTuple):
+    """Detail of CONFIRM and REDIRECT: which bounce, by the record that came back."""
+
+    writer: bytes
+    counter: int
+    at: Address
+
+
+Detail = End | Bounce | Notice | WriterClosed | Pending | Decision | Veto | FinAnswer | BounceId | None
 
 
 class Suffix(NamedTuple):
@@ -174,30 +231,41 @@ def begin_from_avro(value: dict[str, Any]) -> Begin:
 def _detail_to_avro(detail: Detail) -> tuple[str, dict[str, Any]] | None:
     if detail is None:
         return None
-    value = detail._asdict()
-    if isinstance(detail, End):
-        value["home"] = address_to_avro(detail.home)
-        value["received"] = [{"writer": writer, "counter": counter} for writer, counter in detail.received]
-    else:
-        value["at"] = address_to_avro(detail.at)
-    if isinstance(detail, Bounce | Notice):
-        value["reason"] = detail.reason.name
+    value: dict[str, Any] = {name: _field_to_avro(field) for name, field in detail._asdict().items()}
     return f"konverse.{type(detail).__name__}", value
+
+
+def _field_to_avro(field: Any) -> Any:
+    if isinstance(field, Address):
+        return address_to_avro(field)
+    if isinstance(field, BounceReason | NoticeReason):
+        return field.name
+    if isinstance(field, tuple):
+        return [{"writer": writer, "counter": counter} for writer, counter in field]
+    return field
 
 
 def _detail_from_avro(value: tuple[str, dict[str, Any]] | None) -> Detail:
     if value is None:
         return None
     name, fields = value
-    if name == "konverse.End":
-        received = tuple((item["writer"], item["counter"]) for item in fields["received"])
-        return End(fields["opener"], address_from_avro(fields["home"]), received)
-    at = address_from_avro(fields["at"])
-    if name == "konverse.Bounce":
-        return Bounce(fields["writer"], fields["counter"], at, BounceReason[fields["reason"]])
-    if name == "konverse.Notice":
-        return Notice(fields["writer"], fields["next"], at, NoticeReason[fields["reason"]])
-    return WriterClosed(fields["writer"], fields["closed_at"], at)
+    detail: Detail = _DETAILS[name](**{
+        field: _FIELDS[field](item) if field in _FIELDS else item for field, item in fields.items()
+    })  # fmt: skip
+    return detail
+
+
+_FIELDS: Final[dict[str, Callable[[Any], Any]]] = {
+    "home": address_from_avro,
+    "at": address_from_avro,
+    "judge": address_from_avro,
+    "reason": lambda name: (BounceReason if name in BounceReason.__members__ else NoticeReason)[name],
+    "received": lambda items: tuple((item["writer"], item["counter"]) for item in items),
+}
+_DETAILS: Final[dict[str, Any]] = {
+    f"konverse.{kind.__name__}": kind
+    for kind in (End, Bounce, Notice, WriterClosed, Pending, Decision, Veto, FinAnswer, BounceId)
+}
 
 
 def suffix_to_avro(suffix: Suffix) -> dict[str, Any]:

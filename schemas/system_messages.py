@@ -39,6 +39,15 @@ def error_body(code: int, description: str) -> bytes:
     ).encode("utf-8", "replace")
 
 
+NO_PEER_BODY: Final = error_body(
+    -8462,
+    "The remote conversation endpoint is either in a state where no more messages can be exchanged, or it has been "
+    "dropped.",
+)
+"""The Error of a target whose initiator is gone. Of the original's codes it is the one that says this, and that what
+was sent may be sent again on a new conversation; -8470 would say that a service was dropped (service-broker.md 4)."""
+
+
 def read_error(body: bytes) -> tuple[int, str]:
     """Code and description of a received Error; MalformedRecord when the body is not such a document.
 

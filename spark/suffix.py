@@ -152,4 +152,4 @@ def _no_detail(_data: bytes, at: int) -> int:
     return at
 
 
-_DETAILS: Final = {0: _no_detail, 2: _end, 4: _bounce, 6: _notice, 8: _writer_closed}
+_DETAILS: Final = {0: _no_detail, 2: _end, 4: _bounce, 6: _notice, 8: _writer_closed, 10: _writer_closed}

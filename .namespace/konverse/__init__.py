@@ -11,9 +11,12 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from konverse.bridge.broker import Broker, connect
     from konverse.bridge.dialog import Dialog
+    from konverse.bridge.mailboxes import BouncedMessage
     from konverse.bridge.reader import Reader
+    from konverse.bridge.transactions import ClientTransaction
     from konverse.dialog.transaction import Message, Transaction
     from konverse.schemas.catalog import DEFAULT, DIALOG_TIMER, END_DIALOG, ERROR
+    from konverse.schemas.records import BounceReason
     from konverse.schemas.system_messages import read_error
 
 __all__ = [
@@ -21,7 +24,10 @@ __all__ = [
     "DIALOG_TIMER",
     "END_DIALOG",
     "ERROR",
+    "BounceReason",
+    "BouncedMessage",
     "Broker",
+    "ClientTransaction",
     "Dialog",
     "Message",
     "Reader",
@@ -33,7 +39,10 @@ __version__ = "0.1.0"
 
 _MODULES: Final = {
     "Broker": "bridge.broker",
+    "ClientTransaction": "bridge.transactions",
     "connect": "bridge.broker",
+    "BouncedMessage": "bridge.mailboxes",
+    "BounceReason": "schemas.records",
     "Dialog": "bridge.dialog",
     "Reader": "bridge.reader",
     "Message": "dialog.transaction",

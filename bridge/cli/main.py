@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 from konverse.schemas.errors import BadInput, KafkaUnavailable, KonverseError, RedisUnavailable, StackError, Unavailable
 
 from .show import list_catalog, view
+from .transmit import transmit
 from .verify import verify
 
 COMMANDS: Final = "konverse.commands"
@@ -96,6 +97,7 @@ def konverse(
 app.command("view")(view)
 app.command("list")(list_catalog)
 app.command("verify")(verify)
+app.command("transmit")(transmit)
 
 for _command in entry_points(group=COMMANDS):
     app.add_typer(_command.load(), name=_command.name)

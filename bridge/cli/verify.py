@@ -50,6 +50,7 @@ def verify(
         chosen = [broker.catalog.get(Queue, name) for name in queues] if queues else broker.catalog.all(Queue)
         if not chosen:
             raise QueueNotFound(no_queue(broker))
+        chosen += [queue for queue in [broker.transmission_queue()] if queue is not None and not queues]
         views = _views(broker.settings.redis, chosen, required=redis_url is not None)
         since_ms = None if since is None else round(since.timestamp() * 1_000)
         verification = broker.verification(chosen, since_ms)

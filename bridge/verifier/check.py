@@ -13,22 +13,26 @@ from konverse.schemas.identifiers import Address, incarnation_tag, owner_writer
 from konverse.schemas.journal import Commit, Part
 from konverse.schemas.records import Envelope
 
+from .bounces import astray
 from .journals import JournalJudge
 from .records import LogRecord
 from .second_fold import SecondFold, as_said
-from .second_state import Facts, Key
+from .second_state import NOT_YET, Facts, Key
 from .starting import UNKNOWN, Start, begin_at
 
 KINDS: Final = {
     "I3": "contradiction",
     "I5": "reordered",
+    "I6": "came back wrongly",
     "I7": "consumed wrongly",
     "I8": "false output",
     "I9": "after the end",
     "I17": "broken journal",
+    "I19": "torn batch",
     "lost": "lost",
     "cut": "cut log",
     "view": "wrong view",
+    "I20": "overtaken",
 }
 """What a finding says is wrong, by the invariant of protocol.md section 10 that it refutes."""
 
@@ -199,9 +203,14 @@ def _reach(verdict: PartitionVerdict, data: Sequence[LogRecord], owners: Collect
 
 
 def compare(verdicts: Sequence[PartitionVerdict]) -> Iterator[Finding]:
-    """What stands under an owner's name was said by a commit that counts; what was acknowledged is there."""
+    """What stands under an owner's name was said by a commit that counts; what was acknowledged is there.
+
+    And a message is received, or it came back to its home: one of the two (I6).
+    """
     sources = {verdict.fold.writer: verdict for verdict in verdicts}
     by_address = {verdict.place.address: verdict for verdict in verdicts}
+    for address, text in astray({address: verdict.fold for address, verdict in by_address.items()}):
+        yield Finding("I6", by_address[address].place.name, text)
     for verdict in verdicts:
         for offset, envelope, body in verdict.owners:
             source = sources.get(envelope.writer)
@@ -227,6 +236,10 @@ def _said(place: Place, source: SecondFold, offset: int, envelope: Envelope, bod
             yield Finding("I8", place.name, text)
         return
     expected = said[envelope.counter]
+    if expected.order == NOT_YET and offset < place.certain_to:
+        text = f"offset {offset} holds output {envelope.counter} of {source.name} before others that it has to follow"
+        yield Finding("I20", place.name, text)
+        return
     if expected is not UNKNOWN and as_said(envelope, body, expected.order) != expected:
         text = f"offset {offset} holds output {envelope.counter} of {source.name}, and its commit says otherwise"
         yield Finding("I8", place.name, text)

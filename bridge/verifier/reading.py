@@ -23,13 +23,18 @@ from konverse.schemas.catalog import Queue
 from konverse.schemas.envelope import HEADER
 from konverse.schemas.errors import Unavailable
 from konverse.schemas.identifiers import journal_topic, owner_writer, snapshot_topic
+from konverse.schemas.records import Kind
 
 from .check import Finding, PartitionVerdict, Place, compare, judge
 from .records import Record
+from .second_batches import WHOLE
 from .shown import Shown, compare_view
 from .starting import Start, starts
 
 DIGEST_BYTES: Final = 16
+
+_KINDS_READ: Final = {bytes((kind << 1,)) for kind in (*WHOLE, Kind.TRANSACTION)}
+"""How the headers of records begin whose bodies are read."""
 
 Views = Mapping[tuple[str, int], Shown]
 
@@ -55,6 +60,14 @@ class Extent(NamedTuple):
 def digest(body: bytes) -> bytes:
     """What is kept of a body; nothing of none."""
     return blake2b(body, digest_size=DIGEST_BYTES).digest() if body else b""
+
+
+def shorten(record: Record) -> Record:
+    """A data record with what is kept of its body: all of it where it says what happened and does not just travel."""
+    if record.header is not None and record.header[:1] in _KINDS_READ:
+        return record
+    body = record.body or b""
+    return record._replace(body=digest(body), whole=len(body))
 
 
 class Verification:
@@ -97,14 +110,14 @@ class Verification:
             journal_from, data_from = start.end.offset + 1, start.end.ingest_to
             place = place._replace(journal_start=0, data_start=0, start=start)
         journal = self._read(extent.journal, place.partition, journal_from, extent.journal_end, progress)
-        data = self._read(place.topic, place.partition, data_from, place.data_end, progress)
-        shortened = [record._replace(body=digest(record.body or b"")) for record in data]
+        records = self._read(place.topic, place.partition, data_from, place.data_end, progress)
+        data = [shorten(record) for record in records]
         shown = views.get((place.topic, place.partition))
         if shown is not None and shown.journal_offset < journal_from - 1:
             shown = None  # it shows how things stood before
         if shown is not None:
             place = place._replace(shown_at=shown.journal_offset)
-        verdict = judge(place, journal, shortened, owners, digest)
+        verdict = judge(place, journal, data, owners, digest)
         if shown is not None:
             verdict.findings += compare_view(verdict, shown)
         return verdict
@@ -158,4 +171,5 @@ class Verification:
 def _record(message: Message) -> Record:
     pairs: Any = message.headers() or ()
     header = next((value for name, value in pairs if name == HEADER and isinstance(value, bytes)), None)
-    return Record(message.offset() or 0, header, message.value(), message.timestamp()[1])
+    body = message.value()
+    return Record(message.offset() or 0, header, body, message.timestamp()[1])

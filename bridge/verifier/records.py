@@ -28,6 +28,10 @@ class LogRecord(Protocol):
     def order(self) -> int:
         """Place among all appends to all logs; 0 where nobody knows."""
 
+    @property
+    def body_bytes(self) -> int:
+        """Bytes of the value as it stands in the log."""
+
 
 class Record(NamedTuple):
     """A record that was read from Kafka."""
@@ -37,3 +41,10 @@ class Record(NamedTuple):
     body: bytes | None
     timestamp_ms: int
     order: int = 0
+    whole: int | None = None
+    """Bytes of the value, where the body is a digest of it."""
+
+    @property
+    def body_bytes(self) -> int:
+        """Bytes of the value as it stands in the log."""
+        return len(self.body or b"") if self.whole is None else self.whole

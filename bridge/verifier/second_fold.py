@@ -10,13 +10,15 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from konverse.schemas.journal import SYSTEM_BITS, TOOK_ERROR, Claim, Commit
-from konverse.schemas.operations import Prune
+from konverse.schemas.operations import Abandon, Exclude, Finish, Prune
 from konverse.schemas.records import Envelope, Kind, Role
 
 from .journals import Judged
 from .records import LogRecord
 from .second_attempts import DECIDED, acquitted, owner_changed
+from .second_batches import exclude, give_up
 from .second_ingest import hear
+from .second_paths import second_finish
 from .second_state import Facts, Key, Said, SecondState, Side
 
 
@@ -52,6 +54,7 @@ class SecondFold(SecondState):
             if counter > len(self.outputs.get(address, ())):
                 self.problem(f"I8: commit {commit.number} acknowledges output {counter} that was never made")
             self.acknowledged[address] = max(known, counter)
+        self.let_go()
         operations = commit.operations
         if self.past.busy or commit.release:
             acquitted(self, commit)
@@ -113,6 +116,7 @@ def as_said(envelope: Envelope, body: bytes, order: int) -> Said:
         envelope.suffix.message_type,
         b"" if envelope.kind in (Kind.END, Kind.ERROR) else body,
         envelope.suffix.detail or None,  # type: ignore[arg-type]  # owners send these details only
+        envelope.suffix.origin,
     )
 
 
@@ -120,4 +124,10 @@ def _prune(state: SecondState, operation: Prune) -> None:
     state.floor_ms = max(state.floor_ms, operation.floor_ms)
 
 
-_RARE: Final[dict[type, Callable[[SecondState, Any], None]]] = {Prune: _prune, **DECIDED}
+_RARE: Final[dict[type, Callable[[SecondState, Any], None]]] = {
+    Prune: _prune,
+    Abandon: give_up,
+    Exclude: exclude,
+    Finish: second_finish,
+    **DECIDED,
+}

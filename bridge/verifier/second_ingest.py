@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from konverse.schemas.catalog import END_DIALOG
+from collections.abc import Callable
+from typing import Final
+
+from konverse.schemas.catalog import END_DIALOG, ERROR
 from konverse.schemas.envelope import decode
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.records import Bounce, BounceReason, End, Envelope, Kind, Role
+from konverse.schemas.system_messages import NO_PEER_BODY
 
-from .records import LogRecord
-from .second_state import Heard, Said, SecondState
+from .records import LogRecord, Record
+from .second_batches import hear_batch, hear_decision, hear_row, hear_veto
+from .second_mailbox import decide, put
+from .second_paths import expand, hear_finished
+from .second_state import Heard, Said, SecondState, Side
 
 
 def hear(state: SecondState, record: LogRecord) -> None:
@@ -24,6 +31,9 @@ def hear(state: SecondState, record: LogRecord) -> None:
     if envelope.tag != state.address.tag:
         state.tally["foreign"] += 1
         return
+    if envelope.kind is Kind.PENDING:
+        hear_row(state, envelope, record)
+        return
     taken = state.accepted.get(envelope.writer, [])
     if envelope.counter != len(taken):
         state.tally["duplicate" if envelope.counter < len(taken) else "gap"] += 1
@@ -37,30 +47,39 @@ def hear(state: SecondState, record: LogRecord) -> None:
 def _judge(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
     if envelope.writer in state.closed:
         return _answer_closed(state, envelope, record)
-    match envelope.kind:
-        case Kind.MESSAGE:
-            return _message(state, envelope, record)
-        case Kind.BEGIN:
-            begin = envelope.suffix.begin
-            key = (int(Role.INITIATOR), envelope.conversation)
-            if begin is not None and key not in state.living:
-                state.create(key, envelope.writer, begin.target, -1, begin.group)
-        case Kind.END_CALL:
-            side = state.living.get((int(envelope.role), envelope.conversation))
-            if side is not None and not side.ended:
-                side.ended_by_session = True
-                state.end(side, failed=bool(record.body))
-        case Kind.END | Kind.ERROR:
-            _peer_end(state, envelope, record)
-        case Kind.BOUNCE:
-            detail = envelope.suffix.detail
-            if isinstance(detail, Bounce):
-                state.mailbox[detail.writer, detail.at, detail.counter] = detail.reason
-        case Kind.CLOSE_WRITER:
-            _close(state, envelope.conversation)
-        case _:
-            return "unknown kind"
-    return "control"
+    heard = _HEARD.get(envelope.kind)
+    if heard is None:
+        return "unknown kind"
+    return heard(state, envelope, record) or "control"
+
+
+def _begin(state: SecondState, envelope: Envelope, _record: LogRecord) -> None:
+    begin = envelope.suffix.begin
+    key = (int(Role.INITIATOR), envelope.conversation)
+    if begin is not None and key not in state.living:
+        state.create(key, envelope.suffix.origin or envelope.writer, begin.target, -1, begin.group)
+
+
+def _end_call(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
+    side = state.living.get((int(envelope.role), envelope.conversation))
+    if side is not None and not side.ended:
+        side.ended_by_session = True
+        state.end(side, failed=bool(record.body))
+
+
+def _decision(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
+    state.deciding = record.offset
+    for row, there in hear_decision(state, envelope, record):
+        _hear_row(state, row, there)
+    state.deciding = -1
+
+
+def _hear_row(state: SecondState, row: Envelope, record: LogRecord) -> None:
+    """A row that won, as the next record of its query."""
+    taken = state.accepted.setdefault(row.writer, [])
+    envelope = row._replace(counter=len(taken))
+    taken.append(envelope.counter)
+    state.verdicts[envelope.writer, envelope.counter] = _judge(state, envelope, record)
 
 
 def _message(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
@@ -68,28 +87,36 @@ def _message(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
     key = (int(role), envelope.conversation)
     begin = envelope.suffix.begin
     if key not in state.living:
-        if not envelope.flags & 1 or begin is None or role is Role.INITIATOR:
-            state.too_late.append((envelope.writer, envelope.counter, envelope.conversation))
+        if role is Role.INITIATOR:
+            return _stray(state, envelope)
+        if not envelope.flags & 1 or begin is None:
+            state.too_late.append((envelope.suffix.origin or envelope.writer, envelope.counter, envelope.conversation))
             return _bounce(state, envelope, record, BounceReason.NO_ENDPOINT)
-        if state.tombstones.get(envelope.conversation) == envelope.writer:
+        opener = envelope.suffix.origin or envelope.writer
+        if opener in state.closed:
+            return _bounce(state, envelope, record, BounceReason.WRITER_CLOSED, "opener")
+        if state.tombstones.get(envelope.conversation) == opener:
             del state.tombstones[envelope.conversation]
             return _bounce(state, envelope, record, BounceReason.ENDED, "tombstone")
-        state.create(key, envelope.writer, begin.home, 0)
+        state.create(key, opener, begin.home, 0)
     side = state.living[key]
     if side.ended:
         return "discarded"
     if side.peer_ended or side.peer_failed:
-        state.too_late.append((envelope.writer, envelope.counter, envelope.conversation))
+        state.too_late.append((envelope.suffix.origin or envelope.writer, envelope.counter, envelope.conversation))
         return _bounce(state, envelope, record, BounceReason.ENDED)
+    if side.peer_finished:
+        return _bounce(state, envelope, record, BounceReason.FINISHED)
     side.talked = True
     misnumbered = envelope.sequence not in (-1, len(side.heard))
     state.tally["misnumbered"] += misnumbered
-    if misnumbered and len({envelope.writer, *side.voices}) == 1:
+    side.speakers.add(envelope.suffix.origin or envelope.writer)
+    if misnumbered and len(side.speakers) == 1:
         state.problem(f"I5: number {envelope.sequence} was accepted as {len(side.heard)} at {record.offset}")
     side.voices[envelope.writer] = envelope.counter
     side.heard.append(
         Heard(record.offset, envelope.suffix.message_type, record.body or b"", envelope.writer, envelope.counter,
-              Kind.MESSAGE)
+              Kind.MESSAGE, state.deciding)
     )  # fmt: skip
     return "accepted"
 
@@ -110,10 +137,34 @@ def _peer_end(state: SecondState, envelope: Envelope, record: LogRecord) -> None
             state.say(detail.home, Said(
                 state.order, Kind.END, int(Role.TARGET), envelope.conversation, -1, END_DIALOG, b"", answer
             ))  # fmt: skip
+        elif envelope.sequence >= 0:
+            _stray(state, envelope)
         return
+    _peer_is_over(state, side, envelope, record, failed=envelope.kind is Kind.ERROR)
+
+
+def _stray(state: SecondState, envelope: Envelope) -> str:
+    """A target's record for an initiator that does not live: NO_PEER."""
+    state.tally["no peer"] += 1
+    to = envelope.suffix.home
+    if to is not None:
+        state.say(to, Said(
+            state.order, Kind.NO_PEER, int(Role.INITIATOR), envelope.conversation, -1, ERROR,
+            state.brief(NO_PEER_BODY), None,
+        ))  # fmt: skip
+    return "no peer"
+
+
+def _no_peer(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
+    side = state.living.get((int(Role.TARGET), envelope.conversation))
+    if side is not None and envelope.role == Role.INITIATOR:
+        state.tally["no peer heard"] += 1
+        _peer_is_over(state, side, envelope, record, failed=True)
+
+
+def _peer_is_over(state: SecondState, side: Side, envelope: Envelope, record: LogRecord, *, failed: bool) -> None:
     if side.peer_ended or side.peer_failed:
         return
-    failed = envelope.kind is Kind.ERROR
     side.peer_failed, side.peer_ended = failed, not failed
     heard = Heard(record.offset, envelope.suffix.message_type, record.body or b"", envelope.writer,
                   envelope.counter, envelope.kind)  # fmt: skip
@@ -125,7 +176,8 @@ def _peer_end(state: SecondState, envelope: Envelope, record: LogRecord) -> None
         side.heard.append(heard)
 
 
-def _close(state: SecondState, writer: bytes) -> None:
+def _close(state: SecondState, envelope: Envelope, _record: LogRecord) -> None:
+    writer = envelope.conversation
     if writer not in state.closed:
         state.closed[writer] = len(state.accepted.setdefault(writer, []))
     state.tombstones = {key: opener for key, opener in state.tombstones.items() if opener != writer}
@@ -134,6 +186,9 @@ def _close(state: SecondState, writer: bytes) -> None:
 def _answer_closed(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
     if envelope.kind is Kind.MESSAGE:
         return _bounce(state, envelope, record, BounceReason.WRITER_CLOSED)
+    if envelope.kind is Kind.TRANSACTION:
+        whole = Record(record.offset, record.header, state.brief(record.body or b""), record.timestamp_ms)
+        return _bounce(state, envelope, whole, BounceReason.WRITER_CLOSED, "whole")
     begin = envelope.suffix.begin
     if envelope.kind is Kind.BEGIN and begin is not None:
         answer = End(envelope.writer, begin.home)
@@ -147,10 +202,31 @@ def _answer_closed(state: SecondState, envelope: Envelope, record: LogRecord) ->
 def _bounce(state: SecondState, envelope: Envelope, record: LogRecord, reason: BounceReason, why: str = "") -> str:
     suffix = envelope.suffix
     home = suffix.home or (suffix.begin.home if suffix.begin else None)
-    if home is not None:
-        detail = Bounce(suffix.origin or envelope.writer, envelope.counter, state.address, reason)
+    if home is not None and envelope.role == Role.INITIATOR:
+        state.sent_back.append((envelope.writer, envelope.counter, suffix.origin or envelope.writer, reason))
+        detail = Bounce(envelope.writer, envelope.counter, state.address, reason)
         state.say(home, Said(
-            state.order, Kind.BOUNCE, 1 - envelope.role, envelope.conversation, -1, suffix.message_type,
-            record.body or b"", detail,
+            state.order, Kind.BOUNCE, 1 - envelope.role, envelope.conversation, envelope.sequence, suffix.message_type,
+            record.body or b"", detail, suffix.origin,
         ))  # fmt: skip
     return f"bounced {why or reason.name}"
+
+
+_HEARD: Final[dict[Kind, Callable[[SecondState, Envelope, LogRecord], str | None]]] = {
+    Kind.MESSAGE: _message,
+    Kind.BEGIN: _begin,
+    Kind.END_CALL: _end_call,
+    Kind.END: _peer_end,
+    Kind.ERROR: _peer_end,
+    Kind.BOUNCE: put,
+    Kind.CONFIRM: lambda state, envelope, _: decide(state, envelope),
+    Kind.REDIRECT: lambda state, envelope, _: decide(state, envelope),
+    Kind.NO_PEER: _no_peer,
+    Kind.CLOSE_WRITER: _close,
+    Kind.BATCH: hear_batch,
+    Kind.VETO: lambda state, envelope, _: hear_veto(state, envelope),
+    Kind.DECISION: _decision,
+    Kind.FIN: lambda state, envelope, _: hear_finished(state, envelope),
+    Kind.FIN_ANSWER: lambda state, envelope, _: hear_finished(state, envelope),
+    Kind.TRANSACTION: expand,
+}

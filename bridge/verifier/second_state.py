@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from konverse.schemas.catalog import END_DIALOG, ERROR
 from konverse.schemas.identifiers import Address
-from konverse.schemas.records import Bounce, BounceReason, End, Kind, Role
+from konverse.schemas.records import Bounce, BounceId, BounceReason, Decision, End, FinAnswer, Kind, Role, Veto
+
+from .second_rows import SecondBatches
 
 Key = tuple[int, bytes]
 """One side of a conversation: role and conversation."""
@@ -17,7 +20,14 @@ Facts = tuple[str, int, int, int, int, bool]
 """How a side stands: state, number of its next output, accepted, consumed, unread, whether an Error waits."""
 
 
-TALLIED: Final = ("duplicate", "gap", "foreign", "malformed", "misnumbered", "Error overtook")
+TALLIED: Final = (
+    "duplicate", "gap", "foreign", "malformed", "misnumbered", "Error overtook", "row void", "row twice",
+    "BATCH too late", "BATCH refused", "veto too late",
+    "FIN", "FIN of nobody", "FIN answered", "transaction", "gated",
+    "confirmed", "redirected",
+    "redirected first", "redirected by another", "redirected again", "redirected in vain", "bounce unknown",
+    "bounce of another", "let go", "no peer", "no peer heard",
+)  # fmt: skip
 
 
 class Heard(NamedTuple):
@@ -29,6 +39,8 @@ class Heard(NamedTuple):
     writer: bytes
     counter: int
     kind: Kind
+    decided_at: int = -1
+    """Offset of the decision that accepted it, where it was a row of a batch."""
 
 
 class Said(NamedTuple):
@@ -41,7 +53,48 @@ class Said(NamedTuple):
     sequence: int
     type: str
     body: bytes
-    detail: End | Bounce | None
+    detail: End | Bounce | Decision | Veto | FinAnswer | None
+    origin: bytes | None = None
+    """The session for which it was said, or whose message came back."""
+
+
+NOT_YET: Final = sys.maxsize
+"""In place of the order of an output that may not leave yet."""
+
+
+class SecondGate(NamedTuple):
+    """The outputs to an address from `first` on wait until another one has `needs` outputs."""
+
+    to: Address
+    first: int
+    behind: Address
+    needs: int
+
+
+class Letter(NamedTuple):
+    """A message that came back to its home."""
+
+    session: bytes
+    conversation: bytes
+    sequence: int
+    reason: BounceReason
+    type: str
+    body: bytes
+    weight: int
+    """Bytes of the body as it was."""
+
+
+class Fate(NamedTuple):
+    """How a message left the mailbox."""
+
+    how: str
+    """"confirmed", "redirected" or "let go"."""
+    conversation: bytes = b""
+    """To which it was redirected."""
+    to: Address | None = None
+    """Where the redirected message must come to stand,"""
+    counter: int = -1
+    """as this output."""
 
 
 @dataclass(slots=True)
@@ -61,6 +114,8 @@ class Side:
     error: Heard | None = None
     voices: dict[bytes, int] = field(default_factory=dict)
     """Writer -> highest counter that was accepted."""
+    speakers: set[bytes] = field(default_factory=set)
+    """The sessions and owners that were accepted; what an owner sends for a session is the session's."""
     talked: bool = False
     group: bytes = b""
     """Of an initiator; nobody else shares one."""
@@ -70,6 +125,11 @@ class Side:
     ended_by_session: bool = False
     peer_ended: bool = False
     peer_failed: bool = False
+    finished: bool = False
+    """A handler of this side said FIN."""
+    peer_finished: bool = False
+    answer: tuple[tuple[bytes, int], ...] | None = None
+    """What the peer said of this side's FIN."""
 
     @property
     def gone(self) -> bool:
@@ -149,7 +209,15 @@ class SecondState:
         self.acknowledged: dict[Address, int] = {}
         self.tombstones: dict[bytes, bytes] = {}
         self.refused_for_ever: set[Key] = set()
-        self.mailbox: dict[tuple[bytes, Address, int], BounceReason] = {}
+        self.sent_back: list[tuple[bytes, int, bytes, BounceReason]] = []
+        """Writer and counter of what went back to a mailbox, the session whose it is, and why."""
+        self.batches = SecondBatches()
+        self.deciding = -1
+        """Offset of the decision that is being heard."""
+        self.mailbox: dict[BounceId, Letter] = {}
+        self.mailbox_bytes = 0
+        self.fates: dict[BounceId, Fate] = {}
+        """Of the messages that were in the mailbox."""
         self.tally: dict[str, int] = dict.fromkeys(TALLIED, 0)
         self.problems: list[str] = []
         self.order = 0
@@ -158,6 +226,7 @@ class SecondState:
         """The last owner released the partition, or there was none."""
         self.groups: dict[bytes, list[Side]] = {}
         """Group -> its living initiators."""
+        self.gates: list[SecondGate] = []
 
     @property
     def name(self) -> str:
@@ -199,12 +268,32 @@ class SecondState:
             self.refused_for_ever.add(side.key)
 
     def say(self, address: Address, said: Said) -> None:
-        """An output."""
+        """An output; it may leave now, or when those have arrived that it was put behind."""
+        if any(gate.to == address for gate in self.gates):
+            said = said._replace(order=NOT_YET)
+            self.tally["gated"] += 1
         self.outputs.setdefault(address, []).append(said)
 
     def mates(self, side: Side) -> list[Side]:
         """All sides of its group."""
         return self.groups[side.group] if side.group else [side]
+
+    def hold(self, to: Address, behind: Address) -> None:
+        """What is said to one address from here on leaves after everything that was said to the other."""
+        said = len(self.outputs.get(behind, ()))
+        if to != behind and self.acknowledged.get(behind, 0) < said:
+            self.gates.append(SecondGate(to, len(self.outputs.get(to, ())), behind, said))
+
+    def let_go(self) -> None:
+        """Outputs may leave whose others have arrived, as the journal says by now."""
+        opened = [gate for gate in self.gates if self.acknowledged.get(gate.behind, 0) >= gate.needs]
+        self.gates = [gate for gate in self.gates if gate not in opened]
+        for gate in opened:
+            said = self.outputs.get(gate.to, [])
+            end = min((left.first for left in self.gates if left.to == gate.to), default=len(said))
+            for at in range(gate.first, end):
+                if said[at].order == NOT_YET:
+                    said[at] = said[at]._replace(order=self.order)
 
     def create(self, key: Key, opener: bytes, peer_at: Address, numbering: int, group: bytes = b"") -> None:
         """A side lives from here on."""

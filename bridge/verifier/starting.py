@@ -15,14 +15,15 @@ from konverse.schemas.catalog import END_DIALOG
 from konverse.schemas.columns import identifiers, unpack
 from konverse.schemas.envelope import decode as decode_envelope
 from konverse.schemas.errors import MalformedRecord
-from konverse.schemas.records import BounceReason, Kind, Role, address_from_avro
-from konverse.schemas.snapshot import BASE, ENDPOINTS, WAITING, Chunk, SnapshotEnd, decode, sections
+from konverse.schemas.records import BounceId, BounceReason, Kind, Role, address_from_avro
+from konverse.schemas.snapshot import BASE, ENDPOINTS, MAILBOX, PENDING, WAITING, Chunk, SnapshotEnd, decode, sections
 from konverse.schemas.varint import varint
 
 from .journals import JournalJudge
 from .records import LogRecord
+from .second_batches import WHOLE, restore_batches, restore_row
 from .second_fold import SecondFold, as_said
-from .second_state import Heard, Said, Side
+from .second_state import NOT_YET, Heard, Letter, Said, SecondGate, Side
 
 PAST: Final = Heard(-1, "", b"", b"", -1, Kind.MESSAGE)
 """A message from before the snapshot."""
@@ -80,10 +81,21 @@ def begin_at(start: Start, fold: SecondFold, judge: JournalJudge) -> dict[bytes,
         elif name == WAITING:
             for entry in value["entries"]:
                 _wait(fold, entry)
+        elif name == PENDING:
+            for row in value["rows"]:
+                restore_row(fold, base, row)
+        elif name == MAILBOX:
+            for item in value["entries"]:
+                _keep(fold, item)
         else:
             _say_again(fold, streams[value["stream"]], value["runs"])
     _begin_groups(fold, base)
     _begin_past(fold, base)
+    for address, stream in zip(streams, base["streams"], strict=True):
+        said = fold.outputs[address]
+        for gate in stream["gates"]:
+            fold.gates.append(SecondGate(address, gate["counter"], address_from_avro(gate["to"]), gate["after"]))
+            said[gate["counter"] :] = [output._replace(order=NOT_YET) for output in said[gate["counter"] :]]
     return {writer: len(counters) for writer, counters in fold.accepted.items()}
 
 
@@ -103,9 +115,7 @@ def _begin_base(fold: SecondFold, base: dict[str, Any]) -> list[bytes]:
         fold.outputs[address] = [UNKNOWN] * stream["acked"]
     pairs = identifiers(base["tombstones"])
     fold.tombstones = dict(zip(pairs[::2], pairs[1::2], strict=True))
-    for item in base["mailbox"]:
-        place = (item["writer"], address_from_avro(item["at"]), item["counter"])
-        fold.mailbox[place] = BounceReason(item["reason"])
+    restore_batches(fold, base)
     return writers
 
 
@@ -135,6 +145,7 @@ def _begin_past(fold: SecondFold, base: dict[str, Any]) -> None:
 def _sides(value: dict[str, Any], writers: list[bytes], streams: list[Any]) -> Iterator[tuple[Side, int]]:
     """The endpoints of a section, each with the number of its messages that were consumed."""
     lanes = zip(unpack("I", value["lane_writers"]), unpack("q", value["lane_lasts"]), strict=True)
+    finished = {item["place"]: item for item in value["finished"]}
     for place, conversation, opener, role, code, stream, received, consumed, sent, count in zip(
         unpack("Q", value["places"]), identifiers(value["conversations"]), identifiers(value["openers"]),
         value["roles"], value["states"], unpack("I", value["streams"]), unpack("Q", value["received"]),
@@ -145,7 +156,13 @@ def _sides(value: dict[str, Any], writers: list[bytes], streams: list[Any]) -> I
         side.talked = state != "SO"
         side.ended, side.peer_ended, side.peer_failed = state == "DO", state == "DI", state == "ER"
         side.voices = {writers[writer]: last for writer, last in reversed([*islice(lanes, count)])}
+        side.speakers = set(side.voices)
         side.heard = [PAST] * received
+        known = finished.get(place)
+        if known is not None:
+            received_far = known["answer"]
+            side.finished, side.peer_finished = known["own"], known["peer"]
+            side.answer = received_far and tuple((one["writer"], one["counter"]) for one in received_far)
         yield side, consumed
 
 
@@ -169,10 +186,20 @@ def _wait(fold: SecondFold, entry: dict[str, Any]) -> None:
         side.heard.append(heard)
 
 
+def _keep(fold: SecondFold, item: dict[str, Any]) -> None:
+    body = item["body"] or b""
+    letter = Letter(item["session"], item["conversation"], item["sequence"], BounceReason(item["reason"]),
+                    item["type"], fold.brief(body), len(body))  # fmt: skip
+    fold.mailbox[BounceId(item["writer"], item["counter"], address_from_avro(item["at"]))] = letter
+    fold.mailbox_bytes += len(body)
+
+
 def _say_again(fold: SecondFold, address: Any, runs: list[dict[str, Any]]) -> None:
     said = fold.outputs[address]
     for run in runs:
         for at, body in enumerate(run["bodies"]):
             sequence = run["sequence"] if run["sequence"] < 0 else run["sequence"] + at
             header = run["prefix"] + varint(len(said)) + varint(sequence) + run["suffix"]
-            said.append(as_said(decode_envelope(header), fold.brief(body or b""), -1))
+            envelope = decode_envelope(header)
+            told = (body or b"") if envelope.kind in WHOLE else fold.brief(body or b"")
+            said.append(as_said(envelope, told, -1))

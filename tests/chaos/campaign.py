@@ -49,6 +49,8 @@ from .rig import Rig
 PARTITIONS_OF_ORDERS: Final = 4
 PARTITIONS_OF_SHOP: Final = 3
 PLACES: Final = ("owner-0", "owner-1", "owner-2", "client-0", "client-1", "client-2")
+STANDING_BY: Final = ("owner-0", "owner-1")
+"""Owners that follow what the others have."""
 HANDS: Final = 3
 """So many faults are under way at once, at most."""
 
@@ -205,6 +207,7 @@ class Campaign:
                 seed=self._random.randrange(1 << 32),
                 batch=self._random.choice((1, 10, 100)),
                 settings=settings,
+                standby=place in STANDING_BY,
             )
             for place in PLACES
         }

@@ -34,7 +34,7 @@ ANOMALIES: Final = {
     REORDER: "messages of one writer were accepted or received in another order, or with one left out",
     PHANTOM: "a message was accepted that nobody sent there",
     ABORTED_READ: "a message was accepted whose commit does not count",
-    TORN: "of what one handler run sent, a part was accepted and a part was not",
+    TORN: "of what one handler run, or one transaction of a client, sent, a part was accepted and a part was not",
     FALSE_BELIEF: "a process holds that something counts which does not, or the other way round",
     AFTER_END: "something was accepted, received or sent on a side that was over, or a side lives twice",
     DIVERGENCE: "two folds of the same logs differ",
@@ -46,13 +46,16 @@ ANOMALIES: Final = {
 BY_RULE: Final = {
     "I3": DIVERGENCE,
     "I5": REORDER,
+    "I6": DUPLICATE,
     "I7": DUPLICATE,
     "I8": PHANTOM,
     "I9": AFTER_END,
     "I17": BROKEN,
+    "I19": TORN,
     "lost": LOST,
     "cut": BROKEN,
     "view": DIVERGENCE,
+    "I20": REORDER,
 }
 """What a finding of the verifier is called here."""
 
@@ -77,6 +80,7 @@ def check(lines: Iterable[Line], topics: Topics, folded_again: Folds | None = No
     return [
         *_verifier(topics),
         *_sends(deeds, topics, talks),
+        *_together(deeds, topics, talks),
         *_words(deeds, topics),
         *_outputs(deeds, topics, talks),
         *_received(deeds, topics, talks),
@@ -123,6 +127,19 @@ def _missing(
     missing = [send.n for send in sends if send.outcome == "ok" and send.n not in here]
     if missing and not _discards(talk) and bounced < len(missing):
         yield Anomaly(LOST, conversation, f"{len(missing)} acknowledged messages, the first of them {min(missing)}")
+
+
+def _together(deeds: Deeds, topics: Topics, talks: Mapping[SideKey, Talk]) -> Iterator[Anomaly]:
+    """Of what a client sent in one transaction all has arrived, save what came too late for a dialog, or nothing."""
+    for name, sends in deeds.together.items():
+        arrived = absent = 0
+        for conversation, body in sends:
+            talk = talks.get((conversation, Role.TARGET))
+            here = talk is not None and any(word.body == body for word in talk.heard)
+            arrived += here
+            absent += not here and not _discards(talk) and not topics.bounced[conversation]
+        if arrived and absent:
+            yield Anomaly(TORN, name, f"{absent} of the {len(sends)} messages of a client's transaction did not arrive")
 
 
 # --------------------------------------------------------------------------------------------------------------- words

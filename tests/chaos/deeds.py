@@ -85,6 +85,8 @@ class Deeds:
     """Process, place, and what its fold says there; of those that lead it as far as anybody knows."""
     stops: list[tuple[str, str]] = field(default_factory=list)
     """Processes that ended of themselves, and why."""
+    together: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
+    """Transactions of clients: conversation and body of all that each was to send."""
     origins: dict[str, Origin] = field(default_factory=dict)
     """Who sent a body; bodies are unique."""
     _latest: dict[tuple[str, int], Send] = field(default_factory=dict)
@@ -117,6 +119,9 @@ class Deeds:
             self.origins[send.body] = Origin(line["conversation"], 0, "")
         else:
             self._latest[key].outcome = kind
+
+    def _together(self, line: Line, _kind: str) -> None:
+        self.together[line["id"]] = [(conversation, body) for conversation, body in line["sends"]]
 
     def _transaction(self, line: Line, _kind: str) -> None:
         done = Transaction(
@@ -161,4 +166,5 @@ _OPERATIONS: Final = {
     "lead": Deeds._lead,
     "state": Deeds._state,
     "stopped": Deeds._stopped,
+    "together": Deeds._together,
 }

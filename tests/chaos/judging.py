@@ -14,6 +14,7 @@ import redis
 from konverse.bridge.broker import Broker
 from konverse.bridge.kafka import Kafka, LogReader
 from konverse.bridge.settings import Settings
+from konverse.bridge.transmission import find_queue
 from konverse.bridge.verifier.check import Finding, PartitionVerdict
 from konverse.bridge.verifier.reading import Verification
 from konverse.bridge.verifier.shown import Shown, read_view
@@ -43,8 +44,10 @@ class Verdict:
 
 
 def look(bootstrap: str, queues: Sequence[Queue], views: Views) -> tuple[list[PartitionVerdict], list[Finding]]:
-    """What the verifier makes of the topics now."""
-    with closing(Verification(Kafka(Settings(kafka=f"kafka://{bootstrap}")), queues)) as verification:
+    """What the verifier makes of the topics now, those of the transmission queue among them."""
+    kafka = Kafka(Settings(kafka=f"kafka://{bootstrap}"))
+    transmission = find_queue(kafka, kafka.settings.instance)
+    with closing(Verification(kafka, [*queues, *([transmission] if transmission else [])])) as verification:
         return verification.run(views=views)
 
 
@@ -66,7 +69,8 @@ def judge(broker: Broker, queues: Sequence[Queue], histories: Path, redis_url: s
     """Hold everything together; all processes of the run have ended."""
     bootstrap = broker.settings.bootstrap
     views = _views(redis_url, queues)
-    folds, broken = _folds(broker, queues)
+    transmission = broker.transmission_queue()
+    folds, broken = _folds(broker, [*queues, *([transmission] if transmission else [])])
     verdicts, findings = look(bootstrap, queues, views)
     topics = observe(verdicts, findings)
     lines = read(histories.glob("*.jsonl"))
@@ -120,7 +124,9 @@ def _folds(broker: Broker, queues: Sequence[Queue]) -> tuple[dict[str, dict[Side
 def fold_again(broker: Broker, queue: Queue) -> dict[str, dict[SideKey, Facts]]:
     """What the product makes of snapshots and logs once more, the goodbyes of the last senders included."""
     folds: dict[str, dict[SideKey, Facts]] = {}
-    with broker.reader(queue.name, partitions=tuple(range(queue.partitions))) as reader:
+    own = broker.catalog.find(Queue, queue.name) == queue
+    reading = broker.reader(queue.name, partitions=tuple(range(queue.partitions))) if own else broker.transmitter()
+    with reading as reader:
         reader.wait_for_partitions(queue.partitions)
         with closing(broker.verification([queue])) as verification:
             ends = {extent.place.partition: extent.place.data_end for extent in verification.extents}

@@ -68,12 +68,16 @@ class Part:
     """Share of messages that want no answer."""
     target_ends: float = 0.002
     """Of the orders, after which the owner ends the dialog."""
+    together: float = 0.1
+    """Of the turns of a client, in which it sends on two dialogs in one transaction."""
     clerk_writes: float = 0.1
     """Of the receipts, to which the queue's owner answers on the session's dialog."""
     snapshot_every: int = 200
     """Records and commits between two snapshots; the product waits for many more, which a short run never sees."""
     settings: dict[str, Any] = field(default_factory=dict)
     """Further settings of `connect`."""
+    standby: bool = False
+    """Follow the partitions of Orders that others own."""
 
 
 class Chaotic:
@@ -106,7 +110,7 @@ class Chaotic:
                 return
             serving = threading.Thread(target=self._guarded, args=(self._serve, broker, "Shop", self._hear))
             serving.start()
-            self._send(broker)
+            self._guarded(self._send, broker)
             serving.join()
 
     @property
@@ -135,7 +139,8 @@ class Chaotic:
     # ------------------------------------------------------------------------------------------------------ reading
 
     def _serve(self, broker: Broker, queue: str, handle: Callable[[Transaction, Message, _Run], None]) -> None:
-        with broker.reader(queue, batch=self.part.batch, timeout=IDLE_S) as reader:
+        standby = self.part.standby
+        with broker.reader(queue, batch=self.part.batch, timeout=IDLE_S, standby=standby) as reader:
             while not self.over:
                 for transaction in reader:
                     with transaction:
@@ -182,6 +187,9 @@ class Chaotic:
         for talk in dialogs:
             self.scribe.ok("begin", conversation=talk.id)
         while not (self.quiet.wait(self.random.uniform(0, 2 / part.messages_per_s)) or self.over):
+            if self.random.random() < part.together:
+                self._send_together(broker, self.random.sample(dialogs, 2))
+                self._learn()
             place = self.random.randrange(len(dialogs))
             talk = dialogs[place]
             if not self._send_one(talk) or talk.sent >= part.messages:
@@ -211,6 +219,31 @@ class Chaotic:
         self._unknown.append((talk.id, talk.sent, session.acknowledged(talk.dialog._staged)))
         talk.sent += 1
         return True
+
+    def _send_together(self, broker: Broker, talks: list[_Talk]) -> None:
+        """One or two messages on each of some dialogs, all of them or none."""
+        self._runs += 1
+        facts: list[tuple[_Talk, int, bytes]] = []
+        for talk in talks:
+            for number in range(self.random.randint(1, 2)):
+                n = talk.sent + number
+                facts.append((talk, n, b"%s %d %s" % (self.part.name.encode(), n, uuid.uuid4().hex.encode())))
+        for talk, n, body in facts:
+            self.scribe.invoke("send", conversation=talk.id, n=n, body=brief(body))
+        name = f"{self.part.name}#t{self._runs}"
+        self.scribe.invoke("together", id=name, sends=[[talk.id, brief(body)] for talk, _, body in facts])
+        try:
+            with broker.transaction() as transaction:
+                for talk, _, body in facts:
+                    transaction.send(talk.dialog, ORDER, body)
+        except (ConversationEnded, QueueFull) as error:
+            for talk, n, _ in facts:
+                self.scribe.fail("send", conversation=talk.id, n=n, error=type(error).__name__)
+            return
+        for talk, n, _ in facts:
+            there = talk.dialog._sender.session.acknowledged(talk.dialog._staged)
+            self._unknown.append((talk.id, n, there))
+            talk.sent += 1
 
     def _learn(self) -> None:
         """Note which messages Kafka has."""

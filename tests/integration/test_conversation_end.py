@@ -248,7 +248,7 @@ def test_a_message_to_a_conversation_that_was_forgotten_comes_back_to_its_home(s
         with broker.reader("Orders") as orders, broker.reader("Shop") as shop, pumped(orders, shop):
 
             def mailbox() -> list[object]:
-                return [entry for owner in shop.owners for entry in owner.fold.state.mailbox]
+                return [entry for owner in shop.owners for entry in owner.fold.state.mailbox.entries]
 
             until(mailbox, "the message is in the mailbox of its home")
             assert len(mailbox()) == 1

@@ -86,8 +86,8 @@ def test_a_message_that_kills_every_worker_is_suspended_and_the_others_are_handl
         with broker.reader("Orders", partitions=(0,), timeout=1.5) as reader:
             reader.wait_for_partitions(1)
             assert {endpoint.id for endpoint in reader.suspended} == guilty
-            for one in guilty:
-                reader.resume(one)
+            for guilty_one in guilty:
+                reader.resume(guilty_one)
             assert answer_once(reader) == 5
         proof = prove_exactly_once(servers.bootstrap, queue_of(broker, "Orders"), queue_of(broker, "Shop"), sent)
     assert proof.messages == proof.replies == 41

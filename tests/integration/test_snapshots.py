@@ -35,11 +35,11 @@ def ends(servers: Servers, broker: Broker) -> list[SnapshotEnd]:
     return [end for record in records if isinstance(end := decode(record.value), SnapshotEnd)]
 
 
-def log_start(servers: Servers, topic: str) -> int:
+def log_start(servers: Servers, topic: str, number: int = 0) -> int:
     with_group = {"bootstrap.servers": servers.bootstrap, "group.id": "konverse.test"}
     consumer = Consumer(with_group)
     try:
-        start: int = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)[0]
+        start: int = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=10)[0]
         return start
     finally:
         consumer.close()

@@ -77,7 +77,7 @@ def test_rows_come_back_as_they_were_written(store: ViewStore) -> None:
 
 
 def test_without_a_header_the_view_must_be_written_whole_first(store: ViewStore) -> None:
-    assert not store.present(0)
+    assert not store.present(0, 0)
     assert store.header(0) is None
     assert not store.show(0, show(1, 2, [row(1)]), 1)
     assert received(store) == {}
@@ -147,7 +147,7 @@ def test_a_view_of_a_queue_of_the_same_name_that_was_dropped_goes(client: redis.
     assert not before.show(0, show(90, 92, [row(1)]), 1), "an owner of the dropped queue"
     assert received(after) == {2: 1}
     after.clear()
-    assert not after.present(0)
+    assert not after.present(0, 0)
 
 
 @pytest.mark.parametrize("garbage", ["no number", "no hash", "half a header"])
@@ -225,3 +225,9 @@ def test_a_conversation_takes_no_more_memory_than_was_promised(new_stack: NewSta
         used = int(client.info("memory")["used_memory"]) - empty
     print(f"{used / count:.0f} bytes per conversation, {count:,} conversations")
     assert used / count < BYTES_PER_ROW_MAX
+
+
+def test_a_view_that_a_zombie_wrote_is_not_the_view_of_its_owner(store: ViewStore) -> None:
+    assert store.show(0, show(3, 4, [row(1)], whole=True), 1)  # after Redis lost what the owner had written
+    assert store.present(0, 3)
+    assert not store.present(0, 7), "the owner that claimed at 7 has to write everything again"

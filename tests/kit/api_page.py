@@ -17,11 +17,12 @@ from konverse.dialog.states import State
 from konverse.schemas import errors
 
 INTERNAL: Final = {
-    "Broker": {"catalog", "database", "forked", "settings", "verification"},
+    "Broker": {"catalog", "database", "forked", "settings", "transmission_queue", "verification"},
+    "Dialog": {"staged"},
     "Reader": {"forked", "options", "owners", "queue"},
-    "Transaction": {"clear", "endings", "ends", "idle", "locked", "received", "sends", "size_bytes"},
+    "Transaction": {"clear", "endings", "ends", "finishes", "idle", "locked", "received", "sends", "size_bytes"},
     "Message": {"offset", "scope", "stamp"},
-    "Endpoint": {"carry", "changed", "held", "lanes", "opener", "sent"},
+    "Endpoint": {"carry", "changed", "finished", "held", "lanes", "opener", "sent"},
 }
 """Names without an underscore that the parts of konverse have for each other."""
 

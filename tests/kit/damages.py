@@ -11,6 +11,7 @@ from typing import Final
 from konverse.bridge.verifier.check import Place, judge
 from konverse.bridge.verifier.records import Record
 from konverse.schemas.envelope import decode, encode_envelope
+from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import owner_writer
 from konverse.schemas.journal import GENESIS_HASH, SYSTEM_BITS, Claim, Commit, EndOperation, Part, encode_commit
 from konverse.schemas.journal import decode as decode_journal
@@ -81,7 +82,7 @@ def counting(logs: Logs) -> list[tuple[int, Commit]]:
 def decode_or_none(record: Record) -> Claim | Commit | Part | None:
     try:
         return decode_journal(record.body or b"")
-    except ValueError:
+    except MalformedRecord:
         return None
 
 
@@ -261,14 +262,12 @@ def a_message_is_consumed_that_never_came(logs: Logs, commit: Commit) -> None:
 
 
 def _received_again(logs: Logs, _: History) -> list[object]:
-    """Commits that receive on an endpoint of which an earlier one has consumed something."""
-    seen: set[int] = set()
+    """Commits that receive on an endpoint of which an earlier one has consumed something, and its place."""
+    commits = {commit.number: commit for _, commit in counting(logs)}
     out: list[object] = []
-    for _at, commit in counting(logs):
-        out += [(commit, place) for place in commit.operations.receive_endpoints if place in seen]
-        columns = zip(commit.operations.receive_endpoints, commit.operations.receive_positions, strict=True)
-        seen |= {place for place, position in columns if position >> SYSTEM_BITS}
-        seen -= {end.endpoint for end in commit.operations.ends}
+    for side in judge(logs.place, logs.journal, logs.data, ()).fold.sides:
+        numbers = sorted({number for number, _ in side.consumed})
+        out += [(commits[number], side.index) for number in numbers[1:] if number in commits]
     return out
 
 
@@ -284,7 +283,13 @@ def a_message_is_consumed_twice(logs: Logs, chosen: tuple[Commit, int]) -> None:
     rewrite(logs, commit.number, change)
 
 
-@damage(receiving)
+def _without_error(logs: Logs, everywhere: History) -> list[object]:
+    """Commits that receive something and no Error."""
+    found = [commit for commit in receiving(logs, everywhere) if isinstance(commit, Commit)]
+    return [commit for commit in found if not any(position & 1 for position in commit.operations.receive_positions)]
+
+
+@damage(_without_error)
 def an_error_is_consumed_that_never_came(logs: Logs, commit: Commit) -> None:
     def change(one: Commit) -> Commit:
         positions = [position | 1 for position in one.operations.receive_positions]
@@ -357,7 +362,8 @@ def a_finished_conversation_lives_again(logs: Logs, at: int) -> None:
     envelope = envelope_of(logs.data[at])
     assert envelope is not None
     last = logs.place.data_end
-    header = encode_envelope(envelope._replace(writer=b"a new writer now", counter=0))
+    suffix = envelope.suffix._replace(origin=None)
+    header = encode_envelope(envelope._replace(writer=b"a new writer now", counter=0, suffix=suffix))
     logs.data.append(logs.data[at]._replace(offset=last, header=header))
     logs.place = logs.place._replace(data_end=last + 1, certain_to=last + 1)
     number = counting(logs)[-1][1].number

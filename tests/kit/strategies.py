@@ -9,23 +9,29 @@ from typing import Final
 
 from hypothesis import strategies as st
 
+from konverse.schemas.batches import ABANDONED, Batch
 from konverse.schemas.catalog import CatalogObject, Change, Contract, MessageType, Queue, SentBy, Service
 from konverse.schemas.identifiers import Address
 from konverse.schemas.journal import Claim, Commit, EndOperation, Operations, Part
 from konverse.schemas.limits import COMMIT_PARTS_MAX
-from konverse.schemas.operations import Attempt, Prune, Rare, Resume, Skip, Suspend, Try
+from konverse.schemas.operations import Abandon, Attempt, Exclude, Finish, Prune, Rare, Resume, Skip, Suspend, Try
 from konverse.schemas.records import (
     Begin,
     Bounce,
+    BounceId,
     BounceReason,
+    Decision,
     Detail,
     End,
     Envelope,
+    FinAnswer,
     Kind,
     Notice,
     NoticeReason,
+    Pending,
     Role,
     Suffix,
+    Veto,
     WriterClosed,
 )
 
@@ -86,9 +92,14 @@ details: Final[st.SearchStrategy[Detail]] = st.one_of(
         home=addresses,
         received=st.lists(st.tuples(identifiers, counters), max_size=4).map(tuple),
     ),
+    st.builds(BounceId, writer=identifiers, counter=counters, at=addresses),
     st.builds(Bounce, writer=identifiers, counter=counters, at=addresses, reason=st.sampled_from(BounceReason)),
     st.builds(Notice, writer=identifiers, next=counters, at=addresses, reason=st.sampled_from(NoticeReason)),
     st.builds(WriterClosed, writer=identifiers, closed_at=counters, at=addresses),
+    st.builds(FinAnswer, received=st.lists(st.tuples(identifiers, counters), max_size=4).map(tuple)),
+    st.builds(Pending, query=identifiers, batch=counters, begins=st.booleans(), judge=addresses),
+    st.builds(Decision, query=identifiers, batch=counters, begins=st.booleans(), final=st.booleans()),
+    st.builds(Veto, query=identifiers, batch=counters, begins=st.booleans(), attempt=identifiers, at=addresses),
 )
 
 suffixes: Final = st.builds(
@@ -137,13 +148,18 @@ parts: Final = st.integers(1, COMMIT_PARTS_MAX).flatmap(
 )
 
 
+some_addresses: Final = st.lists(addresses, max_size=3).map(tuple)
+
 rare: Final[st.SearchStrategy[Rare]] = st.one_of(
     st.builds(Prune, counters),
+    st.builds(Abandon, identifiers, some_addresses, some_addresses),
+    st.builds(Exclude, identifiers, counters, st.booleans(), identifiers),
     st.builds(Attempt, st.lists(counters, max_size=3)),
     st.builds(Try, st.lists(counters, max_size=3)),
     st.builds(Suspend, counters),
     st.builds(Resume, counters),
     st.builds(Skip, counters),
+    st.builds(Finish, counters),
 )
 
 
@@ -175,6 +191,20 @@ commits: Final = st.builds(
     rejected=st.lists(st.tuples(counters, ints), max_size=3),
     release=st.booleans(),
 )
+
+
+@st.composite
+def batches(draw: st.DrawFn) -> Batch:
+    """Batches with some winners and places."""
+    attempts = draw(st.lists(identifiers, unique=True, max_size=4).map(tuple))
+    counts = st.tuples(*(st.integers(0, 300) for _ in attempts))
+    places = st.dictionaries(addresses, counts, max_size=3)
+    return Batch(
+        draw(identifiers), draw(counters.filter(lambda n: n < ABANDONED)), attempts, draw(places), draw(places)
+    )
+
+
+winners: Final = st.lists(st.tuples(identifiers, st.integers(0, 300)), max_size=4).map(tuple)
 
 catalog_objects: Final[st.SearchStrategy[CatalogObject]] = st.one_of(
     st.builds(MessageType, name=texts, validation=texts),

@@ -17,7 +17,18 @@ from konverse.dialog.snapshot import digest
 from konverse.schemas.envelope import PREFIX_BYTES, decode, encode
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Address
-from konverse.schemas.records import FIRST, NO_SEQUENCE, Bounce, BounceReason, End, Envelope, Kind, Role, Suffix
+from konverse.schemas.records import (
+    FIRST,
+    NO_SEQUENCE,
+    Bounce,
+    BounceId,
+    BounceReason,
+    End,
+    Envelope,
+    Kind,
+    Role,
+    Suffix,
+)
 from tests.kit.builders import GARBAGE, Row, Scribe, Side, address_of, begin_block, identifier, record
 
 HERE: Final = address_of("orders")
@@ -40,7 +51,7 @@ class Step(NamedTuple):
 
 OFTEN: Final = ["message", "burst"]
 SOMETIMES: Final = ["message", "first", "begin", "again", "gap", "close", "end", "error", "end call", "nothing"]
-SELDOM: Final = ["bounce", "elsewhere", "other kind"]
+SELDOM: Final = ["bounce", "elsewhere", "other kind", "confirm", "redirect", "no peer"]
 
 steps: Final = st.builds(
     Step,
@@ -89,11 +100,15 @@ class _Author:
             case "bounce":
                 detail = Bounce(WRITERS[step.writer], option // 4, [HERE, AWAY][option % 2], BounceReason.ENDED)
                 self._put(scribe.bounce(HERE, conversation, detail))
+            case "confirm" | "redirect" | "no peer":
+                kind = {"confirm": Kind.CONFIRM, "redirect": Kind.REDIRECT}.get(step.what, Kind.NO_PEER)
+                suffix = Suffix(detail=BounceId(WRITERS[step.writer], option // 4, [HERE, AWAY][option % 2]))
+                self._put(scribe.write(kind, HERE, conversation, role=step.role, suffix=suffix))
             case "elsewhere":
                 other = Address("orders", 0, b"else")
                 self._put(scribe.message(other, conversation, role=step.role, counter=scribe.next[HERE]))
             case "other kind":
-                self._put(scribe.write([Kind.FIN, Kind.OPEN, Kind.NO_PEER, Kind.BATCH][option % 4], HERE, conversation))
+                self._put(scribe.write([Kind.FIN, Kind.OPEN, Kind.PENDING, Kind.BATCH][option % 4], HERE, conversation))
             case "nothing":
                 self._put(self._no_record(scribe, conversation, step))
             case _:
@@ -194,12 +209,14 @@ class Reference:
         self.next: dict[bytes, int] = {}
         self.closed: set[bytes] = set()
         self.ended_by: dict[Place, set[str]] = {}
+        self.finished: set[Place] = set()
         self.tombstones: dict[bytes, bytes] = {}
         self.queues: dict[Place, list[str]] = {}
         self.received: dict[Place, int] = {}
 
     def open(self, role: Role, conversation: bytes, received: int = 0) -> None:
         self.ended_by[role, conversation] = set()
+        self.finished.discard((role, conversation))
         self.queues[role, conversation] = []
         self.received[role, conversation] = received
 
@@ -228,6 +245,10 @@ class Reference:
                 self.tombstones = {c: w for c, w in self.tombstones.items() if w != envelope.conversation}
             case Kind.END | Kind.ERROR if isinstance(envelope.suffix.detail, End):
                 self._peer_end(theirs, envelope, envelope.suffix.detail.opener)
+            case Kind.FIN if theirs in self.ended_by:
+                self.finished.add(theirs)
+            case Kind.NO_PEER if envelope.role is Role.INITIATOR and theirs in self.ended_by:
+                self._peer_end(theirs, envelope, b"")
             case Kind.END_CALL if mine in self.ended_by and "us" not in self.ended_by[mine]:
                 self.queues[mine].clear()
                 self._end(mine, "us")
@@ -240,7 +261,7 @@ class Reference:
                 del self.tombstones[place[1]]
                 return
             self.open(*place)
-        if self.ended_by.get(place) == set():
+        if self.ended_by.get(place) == set() and place not in self.finished:
             self._queue(place, envelope)
 
     def _peer_end(self, place: Place, envelope: Envelope, opener: bytes) -> None:

@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING
 
 from konverse.dialog.events import Appended, AppendSnapshot, SnapshotWritten
 from konverse.dialog.owner import Owner
+from konverse.dialog.recovery import Recovery
 from konverse.dialog.snapshot import digest
+from konverse.dialog.snapshot_search import Found
 from konverse.schemas.snapshot import SnapshotEnd, decode
 
 from .failure import SimulationFailure
 from .kafka import Outcome, Payload, Request
 from .places import Place
+from .truncating import left
 
 if TYPE_CHECKING:
     from .world import World
@@ -96,11 +99,25 @@ class Snapshots:
         """Note the state with which each of the owner's snapshots begins."""
         begin = owner.snapshots.begin
 
-        def beginning(journal_bytes: int) -> None:
-            begin(journal_bytes)
+        def beginning(journal_bytes: int, **options: bool) -> None:
+            begin(journal_bytes, **options)
             self._state = digest(owner.fold.state)
 
         owner.snapshots.begin = beginning  # type: ignore[method-assign]
+        recovered = owner.snapshots.recovered
+
+        def recovering(recovery: Recovery) -> None:
+            if recovery.restored is not None:
+                self._found(recovery.restored)
+            recovered(recovery)
+
+        owner.snapshots.recovered = recovering  # type: ignore[method-assign]
+
+    def _found(self, found: Found) -> None:
+        happened, place = self._world.sometimes.happened, self._place
+        happened("recovered from a follower's snapshot", not found.by_owner)
+        stale = [end for end in left(place) if end.offset + 1 < place.journal.start]
+        happened("snapshot passed over", len(stale))
 
     def append(self, effect: AppendSnapshot) -> SnapshotWritten | None:
         """Send the records; with the last ones the driver learns of all."""

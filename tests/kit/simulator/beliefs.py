@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import konverse.dialog.emitter
 import konverse.dialog.owner
+import konverse.dialog.pending
 from konverse.dialog.emitter import Emit
 from konverse.dialog.owner import Owner
 from konverse.dialog.snapshot import digest
@@ -90,6 +91,13 @@ def ingests(place: Place, unread: int, unread_bytes: int, count: int) -> None:
     most = vars(konverse.dialog.owner)["LOOK_AHEAD_BYTES_MAX"]
     if count and unread_bytes >= most:
         raise SimulationFailure(f"I15: {place.name}: more is ingested although {unread_bytes} bytes wait; {most} may")
+
+
+def keeps(place: Place, owner: Owner) -> None:
+    """With each commit what waits for decisions fits, or is not to stay (I15)."""
+    most, rows = vars(konverse.dialog.pending)["PENDING_RECORDS_MAX"], owner.fold.state.pending.rows
+    if rows > most:
+        raise SimulationFailure(f"I15: {place.name}: {rows} rows of batches wait; {most} may")
 
 
 def attends(place: Place, owner: Owner) -> None:

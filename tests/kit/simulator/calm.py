@@ -21,7 +21,8 @@ def settle_down(process: OwnerProcess) -> None:
             break
         action()
     if process.leading:
-        process._view.look()
+        assert process.owner is not None
+        process._view.look(process.owner.fold.head.claim_offset)
         process._tick()
 
 
@@ -34,7 +35,7 @@ def _next(process: OwnerProcess, *, silent: bool) -> Callable[[], None] | None:
     if process._appends.waiting and not silent:
         return process._outcome
     if not process.leading:
-        return None
+        return process.waits_for()
     may_take = not (process._releasing or owner.congested) and len(process.works) < world.swarm.handlers
     choices: list[tuple[object, Callable[[], None]]] = [
         (process._outputs.waiting, process._transmit),

@@ -16,10 +16,13 @@ from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Address
 from konverse.schemas.records import Kind, Role
 
+from .batch_checks import check_batches
 from .failure import SimulationFailure
+from .paths import check_finished, check_half_closed, check_order, check_transactions
 from .places import Place
 from .poison import compare_attempts
 from .sending import Plan
+from .verdicts import every_message
 from .world import World
 
 
@@ -72,6 +75,9 @@ def _problems(world: World, references: dict[Address, SecondFold], owners: set[b
     yield from _handlers(world, references)
     yield from _sends(world, references)
     yield from _ended_dialogs(world, references)
+    yield from check_batches(world, references)
+    yield from check_transactions(world, references)
+    yield from every_message(world, references)
 
 
 # ----------------------------------------------------------------------------------------------------- I1, I2, I3
@@ -109,18 +115,28 @@ def _folds(world: World, place: Place, reference: SecondFold) -> Iterator[str]:
     expected_writers = {w: (len(c), reference.closed.get(w)) for w, c in reference.accepted.items()}
     if writers != expected_writers:
         yield f"I4: {place.name}: the product knows writers {writers}, the reference {expected_writers}"
+    yield from check_finished(place.name, state, reference)
     if state.tombstones != reference.tombstones:
         yield f"I9: {place.name}: tombstones differ"
-    if {key: value[0].reason for key, value in state.mailbox.items()} != reference.mailbox:
+    kept = [
+        (
+            key,
+            (b.session, b.conversation, b.sequence, b.bounce.reason, b.message_type, b.body or b"", len(b.body or b"")),
+        )
+        for key, b in state.mailbox.entries.items()
+    ]
+    if kept != [*reference.mailbox.items()]:
         yield f"I6: {place.name}: mailboxes differ"
     counts, tally = state.statistics, reference.tally
     verdicts = list(reference.verdicts.values())
     product_counts = (counts.duplicates, counts.gaps, counts.foreign, counts.malformed, counts.misnumbered,
-                      counts.accepted, counts.bounced, counts.discarded)  # fmt: skip
+                      counts.accepted, counts.bounced, counts.discarded, counts.void, counts.missing,
+                      counts.strays)  # fmt: skip
     expected_counts = (
         tally["duplicate"], tally["gap"], tally["foreign"], tally["malformed"], tally["misnumbered"],
         verdicts.count("accepted"), sum(verdict.startswith("bounced") for verdict in verdicts),
         verdicts.count("discarded") + sum(len(side.thrown_away) for side in reference.sides),
+        tally["row void"], reference.batches.missing, tally["no peer"],
     )  # fmt: skip
     if product_counts != expected_counts:
         yield f"I3: {place.name}: statistics are {product_counts}, the reference says {expected_counts}"
@@ -141,7 +157,8 @@ def _counters(reference: SecondFold) -> Iterator[str]:
             yield f"I4: writer {writer.hex()} was accepted with counters {counters}"
     for side in reference.sides:
         offsets = [heard.offset for heard in side.heard]
-        if offsets != sorted(set(offsets)):
+        places = [heard.offset if heard.decided_at < 0 else heard.decided_at for heard in side.heard]
+        if len({*offsets}) < len(offsets) or places != sorted(places):
             yield f"I5: {side.key} was accepted in another order than that of the log"
         consumed = [heard for _, heard in side.consumed]
         if consumed + side.thrown_away != side.heard[: len(consumed) + len(side.thrown_away)]:
@@ -171,7 +188,8 @@ def _unattended(world: World) -> set[bytes]:
     lost = [session for session in world.sessions if session.dead or session.shut_out]
     if not world.swarm.sessions_end:
         return set()
-    return {plan.dialog.conversation for session in lost for plan in session.plans}
+    of_queries = {conversation for query in world.queries for conversation, _ in query.begun}
+    return {plan.dialog.conversation for session in lost for plan in session.plans} | of_queries
 
 
 def _view(place: Place) -> Iterator[str]:
@@ -244,7 +262,7 @@ def _handlers(world: World, references: dict[Address, SecondFold]) -> Iterator[s
         said: dict[tuple[int, bytes], list[bytes]] = {}
         for outputs in reference.outputs.values():
             for output in outputs:
-                if output.kind is Kind.MESSAGE:
+                if output.kind is Kind.MESSAGE and output.origin is None:
                     said.setdefault((output.role, output.conversation), []).append(output.body)
         if said != replies:
             yield f"I8: {place.name}: handlers of commits that count sent {replies}, the journal says {said}"
@@ -261,23 +279,20 @@ def _sends(world: World, references: dict[Address, SecondFold]) -> Iterator[str]
         taken = len(reference.accepted.get(writer, ()))
         if taken < acknowledged:
             yield f"I6: {acknowledged} records of {writer.hex()} to {address} were acknowledged, {taken} arrived"
-    boxes = {key for reference in references.values() for key in reference.mailbox}
     for address, reference in references.items():
-        for (writer, counter), verdict in reference.verdicts.items():
+        for writer, counter in reference.verdicts:
             if writer in world.clients and (writer, address, counter) not in history.handed:
                 yield f"I6: {address} took a record {counter} that {writer.hex()} never sent"
-            if verdict.startswith("bounced") and writer in world.clients and (writer, address, counter) not in boxes:
-                yield f"I6: the bounce of {counter} of {writer.hex()} reached no mailbox"
     for session in world.sessions:
         for plan in session.plans:
             if not session.shut_out:
                 yield from _end_was_last(references, session.session.writer, plan)
+                yield from check_half_closed(references, plan)
             side = _side(references[plan.dialog.target.address], Role.TARGET, plan.dialog.conversation)
             if side is None:
                 continue
-            bodies = [heard.body for heard in side.heard if heard.writer == session.session.writer]
-            if bodies != plan.sent[: len(bodies)]:
-                yield f"I20: {plan.dialog.conversation.hex()} received {bodies}, {plan.sent} were sent"
+            if not plan.redirected:
+                yield from check_order(plan, side, shut_out=session.shut_out)
 
 
 def _end_was_last(references: dict[Address, SecondFold], writer: bytes, plan: Plan) -> Iterator[str]:
@@ -322,6 +337,10 @@ def _count(world: World, references: dict[Address, SecondFold]) -> None:
                 happened("bounced, writer closed")
             elif verdict == "bounced tombstone":
                 happened("bounced, tombstone")
+            elif verdict == "bounced opener":
+                happened("closed opener")
+            elif verdict == "bounced FINISHED":
+                happened("bounced, finished")
             elif verdict == "refused BEGIN":
                 happened("refused BEGIN")
             elif verdict == "discarded":

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from konverse.dialog.states import State
 from konverse.dialog.transaction import Message, Transaction
 from konverse.schemas.catalog import END_DIALOG, ERROR
 from konverse.schemas.errors import InvalidState
@@ -63,6 +64,7 @@ class Work:
         self.taken: list[Taken] = []
         self.replies: list[Reply] = []
         self.ended: list[bytes] = []
+        self.finished: list[bytes] = []
         self.looked_at: Message | None = None
         """What it handles now."""
         self._steps = self._run()
@@ -115,7 +117,8 @@ class Work:
                     self._end(message, 0)
             elif dialog.state.code in ("SO", "CO") and dialog.conversation not in self.ended:
                 yield
-                self._answer(message)
+                if (dialog.finished is None or not dialog.finished.own) and dialog.conversation not in self.finished:
+                    self._answer(message)
             if world.lively and world.choices.chance(world.swarm.leaving):
                 world.sometimes.happened("partial")
                 return
@@ -137,6 +140,9 @@ class Work:
             self._end(message, 17)
         elif not calm and choices.chance(swarm.ending):
             self._end(message, 0)
+        elif not calm and dialog.state is State.CONVERSING and choices.chance(swarm.finishing):
+            self.transaction.finish(dialog)
+            self.finished.append(dialog.conversation)
 
     def _end(self, message: Message, code: int) -> None:
         dialog = message.dialog

@@ -30,6 +30,11 @@ class Record:
         """Place among all appends to all logs: what was first."""
         self.timestamp_ms = timestamp_ms
 
+    @property
+    def body_bytes(self) -> int:
+        """Bytes of the value."""
+        return len(self.body or b"")
+
 
 class Log:
     """One topic partition."""

@@ -116,12 +116,9 @@ class OwnerProcess:
         if owner.staging.ready and len(self.works) < self.world.swarm.handlers:
             actions.append(self._take)
         actions += [partial(self.world.poisons.may_order, self.place, owner)] * bool(poison.suspended(owner))
-        if self._view.waiting:
-            actions.append(self._view.write)
-        if self._view.lost:
-            actions.append(self._report_lost_view)
-        actions.append(self._tick)
-        return actions
+        actions += [self._view.write] * bool(self._view.waiting)
+        actions += [self._report_lost_view] * self._view.lost
+        return [*actions, self._tick]
 
     @property
     def now_ms(self) -> int:
@@ -133,15 +130,28 @@ class OwnerProcess:
         """Its owner believes that the partition is its own."""
         return self.owner is not None and self.owner.phase is Phase.LEADING
 
+    def waits_for(self) -> Callable[[], None] | None:
+        """What brings it to lead when nothing is on its way."""
+        return None
+
     # ------------------------------------------------------------------------------------------------ start and end
 
-    def _start(self) -> None:
+    def _bounds(self) -> Recover:
         world, journal = self.world, self.place.journal
         end = journal.end
         data, snapshots = self.place.data, self.place.snapshots
         if not world.kafka.calm and end and world.choices.chance(world.swarm.stale_ends):
             end -= 1 + world.choices.choose(end)
             world.sometimes.happened("stale end")
+        ends = max(end, journal.start), data.start, snapshots.start, snapshots.end, data.end
+        return Recover(journal.start, *ends)
+
+    def _start(self) -> None:
+        self._begin()
+        self._tell(self._bounds())
+
+    def _begin(self) -> None:
+        world = self.world
         swarm = world.swarm
         settings = OwnerSettings(swarm.batch, swarm.max_messages, swarm.view_interval_ms)
         owner = self.owner = Owner(self.place.identity, world.identifier(b"claim"), lambda *_: None, settings)
@@ -155,9 +165,6 @@ class OwnerProcess:
 
         owner.staging._overtaken = overtaken  # type: ignore[method-assign]
         self._snapshots.watch(owner)
-        self._tell(
-            Recover(journal.start, max(end, journal.start), data.start, snapshots.start, snapshots.end, data.end)
-        )
 
     def crash(self) -> None:
         """The process dies; what it had sent lives on."""
@@ -175,8 +182,7 @@ class OwnerProcess:
         self._appends.abandon()
         self.world.late_shows += self._view.drop()
         self.owner = None
-        self.works = []
-        self._finished = []
+        self.works, self._finished = [], []
         self._reads.clear()
         self._snapshots.abandon()
         self._flight = None
@@ -217,13 +223,16 @@ class OwnerProcess:
             assert flight is not None
             beliefs.committed(self.world, self.place, owner, flight)
         for effect in effects:
-            if isinstance(effect, Append):
-                self._append(owner, effect)
-            else:
-                _EFFECTS[type(effect)](self, effect)
+            self._carry_out(effect)
 
-    def _append(self, owner: Owner, effect: Append) -> None:
+    def _carry_out(self, effect: Effect) -> None:
+        _EFFECTS[type(effect)](self, effect)
+
+    def _append(self, effect: Append) -> None:
+        owner = self.owner
+        assert owner is not None
         if owner.phase is Phase.LEADING:
+            beliefs.keeps(self.place, owner)
             self.world.sometimes.happened("overtaken", len(self._overtaken))
             overtaken = {id(transaction) for transaction in self._overtaken}
             waiting = set(map(id, owner.staging.finished))  # for the commit after this one
@@ -294,8 +303,7 @@ class OwnerProcess:
         self._tell_if(self._snapshots.append(effect))
 
     def _truncate(self, effect: Truncate) -> None:
-        self.world.sometimes.happened("truncated")
-        self.place.truncate(effect)
+        self.world.truncations.ask(self.place, effect)
 
     # ------------------------------------------------------------------------------------------------------ handlers
 
@@ -377,15 +385,16 @@ _LOGS: Final[dict[type, Callable[[Place], Log]]] = {
 }
 
 _EFFECTS: Final[dict[type, Callable[[OwnerProcess, Any], None]]] = {
+    Append: OwnerProcess._append,
     ReadSnapshots: lambda process, effect: process._reads.append(effect),
-    AppendSnapshot: OwnerProcess._append_snapshot,
-    Truncate: OwnerProcess._truncate,
+    AppendSnapshot: lambda process, effect: process._append_snapshot(effect),
+    Truncate: lambda process, effect: process._truncate(effect),
     ReadJournal: lambda process, effect: process._reads.append(effect),
     ReadData: lambda process, effect: process._reads.append(effect),
     Emit: OwnerProcess._emit,
     Show: OwnerProcess._show,
-    Leading: OwnerProcess._leading,
-    Stopped: OwnerProcess._stopped,
+    Leading: lambda process, effect: process._leading(effect),
+    Stopped: lambda process, effect: process._stopped(effect),
     Halted: OwnerProcess._halted,
     ReplaceProducer: OwnerProcess._replace,
 }

@@ -79,17 +79,23 @@ class Place:
 
     def follow(self, offset: int) -> bool:
         """Bring the shadow up to a journal offset; False when it has passed it already."""
-        shadow = self.shadow
-        while self._fed < len(self.journal.records) and self.journal.records[self._fed].offset <= offset:
-            record = self.journal.records[self._fed]
-            shadow.feed_journal([JournalRecord(record.offset, record.body or b"", record.timestamp_ms)])
-            needed = shadow.advance()
-            if needed is not None:
-                start = shadow.data_to
-                shadow.feed_data(columns(Slice(self.data.between(start, needed), needed)))
-                assert shadow.advance() is None
-            self._fed += 1
+        self._fed = fold_up_to(self, self.shadow, self._fed, offset)
         return self._fed > 0 and self.journal.records[self._fed - 1].offset <= offset
+
+
+def fold_up_to(place: Place, fold: Fold, fed: int, offset: int) -> int:
+    """Feed a fold that has `fed` records of the journal already; returns how many it has then."""
+    records = place.journal.records
+    while fed < len(records) and records[fed].offset <= offset:
+        record = records[fed]
+        fold.feed_journal([JournalRecord(record.offset, record.body or b"", record.timestamp_ms)])
+        needed = fold.advance()
+        if needed is not None:
+            start = fold.data_to
+            fold.feed_data(columns(Slice(place.data.between(start, needed), needed)))
+            assert fold.advance() is None
+        fed += 1
+    return fed
 
 
 def columns(read: Slice) -> Columns:

@@ -67,9 +67,9 @@ class ViewWriter:
         self._sometimes.happened("view refused", written is Written.REFUSED)
         self.lost |= written is Written.LOST
 
-    def look(self) -> None:
-        """Now and then a driver looks whether the header is still there."""
-        self.lost |= self.view.header is None
+    def look(self, claim_offset: int) -> None:
+        """Now and then a driver looks whether the header is still there, and not that of a zombie."""
+        self.lost |= self.view.header is None or self.view.header[0] < claim_offset
 
     def tell(self) -> None:
         """The owner is being told; what was on its way is stale."""

@@ -16,14 +16,19 @@ from konverse.schemas.varint import read_varint
 
 from .failure import SimulationFailure
 from .kafka import Payload
+from .mailboxes import Mailboxes
 from .places import Place
 from .producing import IdempotentProducer, LooseProducer, Producer, abandon
+from .transacting import Transacting
 
 if TYPE_CHECKING:
     from .world import World
 
 COUNTER_AT: Final = 39
 """Place of the counter in a header (protocol.md section 2)."""
+
+LEAVING: Final = 100
+"""Rate of closing at once, of sessions that look into their mailboxes."""
 
 STALLED_STEPS_MAX: Final = 5
 LIVELY_STEPS: Final = 6
@@ -33,7 +38,7 @@ CALM_STEPS_MAX: Final = 400
 class Plan:
     """What the application wants with one dialog."""
 
-    __slots__ = ("dialog", "home", "left", "over", "seen", "sent")
+    __slots__ = ("dialog", "finished", "home", "left", "over", "redirected", "seen", "sent")
 
     def __init__(self, dialog: SessionDialog, home: Place, left: int) -> None:
         self.dialog = dialog
@@ -41,9 +46,12 @@ class Plan:
         self.left = left
         """Messages still to send."""
         self.sent: list[bytes] = []
-        """Bodies, in the order of the calls."""
+        """Bodies, in the order of the calls; those of messages that were redirected to it too."""
+        self.redirected = False
         self.over = False
         """END was called."""
+        self.finished = False
+        """FIN was called."""
         self.seen = False
         """Its endpoint was seen at home."""
 
@@ -68,11 +76,15 @@ class SessionProcess:
         self.closed = False
         self.shut_out = False
         """Somebody closed its writer at some partition."""
-        self._dialogs_left = world.swarm.dialogs
+        self.dialogs_left = world.swarm.dialogs
+        self.inherited: set[bytes] = set()
+        """Writers of those whose successor it is."""
+        self.mailboxes = Mailboxes(self)
         self._club = world.choices.pick(world.clubs) if world.clubs else None
         self._loose = world.choices.chance(world.swarm.loose)
         self._producer = self._new_producer()
         self._stalled = 0
+        self._transacting = Transacting(self)
 
     # ----------------------------------------------------------------------------------------------------- a step
 
@@ -88,49 +100,88 @@ class SessionProcess:
         else:
             sending = [plan for plan in self.plans if not plan.over]
             swarm = self.world.swarm
-            may_begin = self._dialogs_left and len(sending) < swarm.open_dialogs
-            if may_begin and (not self.plans or self.world.choices.chance(swarm.beginning)):
+            if self._transacting.wanted and (sending or self.dialogs_left):
+                actions += (self._transacting.transact, self._transacting.transact)
+            if self.session.transactions.flying:
+                actions.append(self._transacting.hear)
+            if self.may_begin and (not self.plans or self.world.choices.chance(swarm.beginning)):
                 actions.append(self._begin)
             if sending:
                 actions += (self._send, self._send, self._hear_news)
                 done = not all(plan.left for plan in sending)
                 if self.world.choices.chance(swarm.closing if done else swarm.ending):
                     actions.append(self._end)
-            if not self._dialogs_left and not sending and self.session.idle:
+                if self.world.choices.chance(swarm.finishing):
+                    actions.append(self._finish)
+            patient = swarm.looking and not self.world.choices.chance(LEAVING)
+            if not (self.dialogs_left or sending or patient) and self.session.may_close:
                 actions.append(self._close)
+            if self.session.redirecting:
+                actions.append(self.mailboxes.hear)
+            if self.world.choices.chance(swarm.looking):
+                actions.append(self._look)
         if actions:
             actions[self.world.choices.choose(len(actions))]()
         return bool(actions)
 
     def crash(self) -> None:
         """The process dies; what it had sent lives on."""
+        transactions = self.session.transactions
         self.world.sometimes.happened("session crashed")
+        self.world.sometimes.happened("session crashed in a transaction", bool(transactions.waiting))
+        self.world.sometimes.happened("session crashed behind a transaction", bool(transactions.flying))
         abandon(self._producer, self.world.choices)
         self.dead = True
 
     # ---------------------------------------------------------------------------------------------- the application
 
-    def _begin(self) -> None:
+    def _begin(self, home: Place | None = None) -> None:
+        """A dialog; with `home` one for what came back to it."""
+        wanted = home is None
+        self.dialogs_left -= wanted
+        conversation, begin, home = self.choose_dialog(home)
+        try:
+            dialog, hands = self.session.begin(conversation, begin)
+        except QueueFull:
+            self.dialogs_left += wanted
+            self.world.sometimes.happened("queue full")
+            return
+        self.plans.append(self.plan_of(dialog, home))
+        self._hand(hands)
+
+    @property
+    def may_begin(self) -> bool:
+        """The application wants another dialog."""
+        sending = [plan for plan in self.plans if not plan.over]
+        return bool(self.dialogs_left) and len(sending) < self.world.swarm.open_dialogs
+
+    def choose_dialog(self, home: Place | None = None) -> tuple[bytes, Begin, Place]:
+        """Id, partners and home of a dialog to begin."""
         world = self.world
-        self._dialogs_left -= 1
-        home, target = world.choices.pick(world.places), world.choices.pick(world.places)
+        target = world.choices.pick(world.places)
+        home = home or world.choices.pick(world.places)
         conversation = group = world.identifier(b"conversation")
         if self._club is not None:  # a group lives in one partition
             self._club.group = self._club.group or conversation
             home, group = self._club.home, self._club.group
-        begin = Begin("near", "far", "contract", home.address, target.address, group)
-        try:
-            dialog, hands = self.session.begin(conversation, begin)
-        except QueueFull:
-            self._dialogs_left += 1
-            world.sometimes.happened("queue full")
-            return
-        self.plans.append(Plan(dialog, home, world.swarm.messages))
-        self._hand(hands)
+        return conversation, Begin("near", "far", "contract", home.address, target.address, group), home
 
-    def _send(self) -> None:
+    def plan_of(self, dialog: SessionDialog, home: Place) -> Plan:
+        """What the application wants with a dialog that it has begun."""
+        return Plan(dialog, home, self.world.swarm.messages)
+
+    def _finish(self) -> None:
+        plan = self.world.choices.pick([plan for plan in self.plans if not plan.over])
+        try:
+            self._hand(self.session.finish(plan.dialog))
+        except (ConversationEnded, QueueFull):
+            return
+        plan.finished = True
+        plan.left = 0
+
+    def _send(self, plan: Plan | None = None) -> None:
         world = self.world
-        plan = world.choices.pick([plan for plan in self.plans if not plan.over])
+        plan = plan or world.choices.pick([plan for plan in self.plans if not plan.over])
         for _ in range(min(plan.left, 1 + world.choices.choose(world.swarm.burst))):
             body = b"m%d" % world.new_message()
             try:
@@ -156,12 +207,17 @@ class SessionProcess:
 
     def _hear_news(self) -> None:
         """What a follower of the home journals would say."""
+        if self.world.lively and self.world.choices.chance(self.world.swarm.deaf):
+            return
         plan = self.world.choices.pick([plan for plan in self.plans if not plan.over])
         plan.home.follow(plan.home.journal.end)
         endpoint = plan.home.shadow.state.endpoint(Role.INITIATOR, plan.dialog.conversation)
         plan.seen |= endpoint is not None
         if plan.seen and (endpoint is None or endpoint.state in (State.DISCONNECTED_INBOUND, State.ERROR)):
             self.session.ended_by_peer(plan.dialog.conversation)
+
+    def _look(self) -> None:
+        self.mailboxes.look()
 
     def _close(self) -> None:
         self.world.sometimes.happened("session closed")
@@ -247,7 +303,10 @@ class SessionProcess:
         """Without faults: go on for a while, then finish what was begun, and close."""
         for _ in range(LIVELY_STEPS if self.world.lively else 0):
             self.step()
+        if self.session.redirecting:
+            self.mailboxes.hear()
         for _ in range(CALM_STEPS_MAX):
+            self._transacting.hear()
             if not self._producer.empty:
                 self._transmit()
             elif self._outstanding:
@@ -262,9 +321,11 @@ class SessionProcess:
                     if not plan.over:
                         plan.left = min(plan.left, 1)
                 self._send_rest()
+            elif self.mailboxes.look():
+                continue
             elif any(not plan.over for plan in self.plans):
                 self._end()
-            elif self.session.idle:
+            elif self.session.may_close:
                 self._close()
             else:
                 break
@@ -287,5 +348,8 @@ class SessionProcess:
 
     @property
     def addresses(self) -> list[Address]:
-        """Partitions that it may have written to."""
+        """Partitions that it may have written to; sometimes the transmission partition alone."""
+        place = self._transacting.place
+        if place is not None and self.world.choices.chance(300):
+            return [place.address]
         return list(self.session.lanes)

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from .choices import Choices
+
+Rate = Callable[..., int]
+"""Draws a rate of at most so much; the second number is the rate of runs without it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +80,34 @@ class Swarm:
     """Rate of messages that kill the process of every handler."""
     cursed: int
     """Rate of messages on which every handler raises."""
+    # queries that write in batches
+    queries: int
+    speculation: int
+    second_drivers: int
+    abandoning: int
+    early: int
+    """Rate at which a task tries to report before it knows of all its rows."""
+    transmitting: int
+    """Rate of sessions that make transactions."""
+    transacting: int
+    """Rate at which such a session makes one instead of something else."""
+    finishing: int
+    """Rate of saying that nothing more comes on a dialog, by sessions and handlers."""
+    # mailboxes
+    deaf: int
+    """Rate at which a session misses the news that its peer has ended, and sends on."""
+    looking: int
+    """Rate of looking into the mailbox."""
+    redirecting: int
+    """Rate of redirecting what is found there; the rest is confirmed."""
+    heirs: int
+    """Rate of successors that go on with what came back."""
+    small_mailboxes: bool
+    """Mailboxes let go what came back early."""
+    lone_firsts: int
+    """Rate of conversations that reach a target and have no home."""
+    followers: int
+    """Processes that follow a partition."""
 
 
 def draw(choices: Choices) -> Swarm:
@@ -92,6 +125,7 @@ def draw(choices: Choices) -> Swarm:
     queues = 1 + choose(3)
     partitions = 1 + choose(3 if queues == 1 else 2)
     low_numbers = choices.chance(150)
+    recycling = not low_numbers and choices.chance(350)
     return Swarm(
         queues=queues,
         partitions=partitions,
@@ -100,7 +134,7 @@ def draw(choices: Choices) -> Swarm:
         open_dialogs=1 + choose(4),
         beginning=(1_000, 200, 60)[choose(3)],
         closing=(1_000, 100)[choose(2)],
-        messages=40 + choose(40) if low_numbers else choose((12, 4)[choose(2)]),
+        messages=40 + choose(40) if low_numbers else (20 if recycling else 0) + choose((12, 4)[choose(2)]),
         burst=30 if low_numbers else 1 + choose(3),
         clubs=clubs,
         steps=250 + 60 * queues * partitions,
@@ -126,17 +160,40 @@ def draw(choices: Choices) -> Swarm:
         contenders=fault(12),
         releases=fault(12, 500),
         late=fault(200, 100),
-        closers=fault(10, 500),
+        closers=fault(10, 200 if recycling else 500),
         view_losses=fault(8, 500),
         rot=fault(60, 400),
         handlers=1 + choose(4),
         slow=rate(300, 100 if clubs else 400),
         raising=rate(200),
-        ending=rate(80, 400),
+        ending=300 + choose(300) if recycling else rate(80, 400),
         failing=rate(80, 600),
         leaving=rate(300),
         answering=rate(400, 600),
         sessions_end=choices.chance(300),
-        killing=rate(100, 750),
-        cursed=rate(60, 700),
+        **_several(choices, rate, fault, recycling=recycling),
     )
+
+
+def _several(choices: Choices, rate: Rate, fault: Rate, *, recycling: bool) -> dict[str, Any]:
+    """What is drawn last: poison, queries in batches, transactions, mailboxes, followers."""
+    choose = choices.choose
+    return {
+        "killing": rate(100, 750),
+        "cursed": rate(60, 700),
+        "queries": (0, 0, 1, 2)[choose(4)],
+        "speculation": rate(300),
+        "second_drivers": fault(20),
+        "abandoning": fault(3, 800),
+        "early": rate(300),
+        "transmitting": (0, 1_000, 500)[choose(3)],
+        "transacting": (300, 800, 60)[choose(3)],
+        "finishing": rate(150, 500),
+        "deaf": 950 if recycling else (0, 500)[choose(2)],
+        "looking": 700 if recycling else (300, 0)[choose(2)],
+        "redirecting": 900 if recycling else (500, 0)[choose(2)],
+        "heirs": (700, 0)[choose(2)],
+        "small_mailboxes": choices.chance(100),
+        "lone_firsts": fault(8, 700),
+        "followers": choose(4),
+    }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import konverse.dialog.apply
 import konverse.dialog.emitter
@@ -13,8 +13,10 @@ import konverse.dialog.endpoint
 import konverse.dialog.ingest
 import konverse.dialog.journal_feed
 import konverse.dialog.lane
+import konverse.dialog.mailbox
 import konverse.dialog.outbox
 import konverse.dialog.owner
+import konverse.dialog.pending
 import konverse.dialog.snapshot
 import konverse.dialog.snapshot_search
 import konverse.dialog.snapshotting
@@ -22,9 +24,8 @@ import konverse.dialog.staging
 import konverse.dialog.trial
 import konverse.dialog.view
 import konverse.schemas.varint
-from konverse.bridge.verifier import journals
-from konverse.schemas import journal
-from konverse.schemas.journal import Claim, Commit, Part
+from konverse.bridge.verifier import journals, second_mailbox
+from konverse.schemas import envelope, journal
 from konverse.schemas.limits import SESSION_RECORD_BYTES
 from konverse.schemas.varint import SMALL, varint
 
@@ -66,6 +67,8 @@ COUNTING: Final = (
 )
 """Modules that use the look-up tables."""
 
+Value = TypeVar("Value")
+
 Change = tuple[ModuleType, str, Any]
 """Module, name of a global, and its value for this run."""
 
@@ -87,9 +90,21 @@ def _windows(choices: Choices) -> list[Change]:
         (konverse.dialog.snapshotting, "SNAPSHOT_CHUNK_BYTES_MAX", small(2_000, 300)),
         (konverse.dialog.snapshot, "SNAPSHOT_PIECE_ENTRIES_MAX", small(50, 3, 1)),
         (konverse.dialog.snapshot_search, "FIRST_WINDOW", small(16, 2, 1)),
+        (konverse.dialog.snapshot_search, "GROWTH", small(8, 1)),
         (journal, "JOURNAL_PART_BYTES_MAX", small(10_000, 200, 90)),
         (konverse.dialog.trial, "TRY_GROUPS_MAX", small(4, 64, 2)),
         (konverse.dialog.trial, "TRY_SUSPECTS_MAX", small(2, 8, 1)),
+        (konverse.dialog.pending, "PENDING_RECORDS_MAX", small(200, 12, 5)),
+    ]
+
+
+def _mailboxes(choices: Choices) -> list[Change]:
+    """Of these the state depends: whoever folds the logs of such a run needs the same ones."""
+    entries, size_bytes = (50, 2)[choices.choose(2)], (9, 500)[choices.choose(2)]
+    return [
+        (module, name, value)
+        for module in (konverse.dialog.mailbox, second_mailbox)
+        for name, value in (("MAILBOX_ENTRIES_MAX", entries), ("MAILBOX_BYTES_MAX", size_bytes))
     ]
 
 
@@ -98,11 +113,11 @@ def _tables() -> list[Change]:
     return [(module, name, values[name]) for module in COUNTING for name in values if name in vars(module)]
 
 
-def remembering(decode: Callable[[bytes], Claim | Commit | Part]) -> Callable[[bytes], Claim | Commit | Part]:
-    """Decode each journal record once in a run: many owners read the same ones, and decoding is pure."""
-    known: dict[bytes, Claim | Commit | Part] = {}
+def remembering(decode: Callable[[bytes], Value]) -> Callable[[bytes], Value]:
+    """Decode each record once in a run: many owners read the same ones, and decoding is pure."""
+    known: dict[bytes, Value] = {}
 
-    def remembered(data: bytes) -> Claim | Commit | Part:
+    def remembered(data: bytes) -> Value:
         value = known.get(data)
         if value is None:
             value = known[data] = decode(data)
@@ -118,9 +133,12 @@ def tuned(choices: Choices, swarm: Swarm) -> Iterator[None]:
     changes: list[Change] = [
         (konverse.dialog.journal_feed, "decode", decode),
         (journals, "decode", decode),
+        (envelope, "_read_suffix", remembering(envelope._read_suffix)),
     ]
     if swarm.tiny_windows:
         changes += _windows(choices)
+    if swarm.small_mailboxes:
+        changes += _mailboxes(choices)
     if swarm.low_numbers:
         changes += _tables()
     before = [(module, name, getattr(module, name)) for module, name, _ in changes]

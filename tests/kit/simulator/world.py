@@ -9,11 +9,14 @@ from konverse.dialog.view import Show
 from konverse.schemas.envelope import encode_envelope
 from konverse.schemas.identifiers import Address
 from konverse.schemas.journal import Claim, Commit
-from konverse.schemas.records import Envelope, Kind, Role, Suffix
+from konverse.schemas.records import FIRST, Begin, Envelope, Kind, Role, Suffix
 
+from .batching import DriverProcess, Query
 from .calm import is_quiet, settle_down
 from .choices import Choices
+from .executing import TaskProcess
 from .failure import SimulationFailure
+from .following import FollowerProcess, Followers
 from .history import History
 from .kafka import Kafka, Log, Record, Request
 from .owning import OwnerProcess
@@ -23,6 +26,7 @@ from .redis_view import RedisView
 from .sending import Club, SessionProcess
 from .sometimes import Sometimes
 from .swarm import Swarm
+from .truncating import Truncations
 
 CALM_ROUNDS_MAX: Final = 80
 LIVELY_ROUNDS: Final = 8
@@ -35,12 +39,14 @@ ROUND_MS: Final = 1_100
 """Longer than every interval of the product."""
 
 CONTENDERS_MAX: Final = 3
+HEIRS_MAX: Final = 8
+"""Sessions of a run, with those that take over from others."""
 MOVES_MAX: Final = 3
 """A process with nothing to do lets another one go first, so often."""
 
 STEP_MS: Final = (0, 1, 10, 60, 250)
 
-Process = OwnerProcess | SessionProcess
+Process = OwnerProcess | SessionProcess | DriverProcess | TaskProcess
 
 
 class World:
@@ -74,6 +80,9 @@ class World:
         ]
         self.sessions = [SessionProcess(self) for _ in range(swarm.sessions)]
         self.clients = {session.session.writer for session in self.sessions}
+        self.queries = [Query(self) for _ in range(swarm.queries)]
+        self.followers = Followers(self)
+        self.truncations = Truncations(self)
 
     def identifier(self, kind: bytes) -> bytes:
         """16 bytes that nobody else has."""
@@ -103,11 +112,14 @@ class World:
         kafka.now_ms += STEP_MS[choices.choose(len(STEP_MS))]
         if kafka.late and choices.chance(swarm.late):
             kafka.deliver_late()
+        self.truncations.step()
         self._move()
         if choices.chance(swarm.closers):
             self._succeed(choices.pick(self.sessions))
         if choices.chance(swarm.garbage):
             self._litter()
+        if choices.chance(swarm.lone_firsts):
+            self._begin_without_home()
         if choices.chance(swarm.rot):
             self.sometimes.happened("snapshot rotten", choices.pick(self.places).rot(choices))
         if choices.chance(swarm.view_losses):
@@ -119,7 +131,11 @@ class World:
     def _move(self) -> None:
         """Some process goes on, or something happens to it."""
         choices, swarm = self.choices, self.swarm
-        processes: list[Process] = [*self.owners, *(s for s in self.sessions if not (s.dead or s.closed))]
+        sessions = [session for session in self.sessions if not (session.dead or session.closed)]
+        processes: list[Process] = [*self.owners, *self.followers.all, *sessions]
+        for query in self.queries:
+            query.stir()
+            processes += [*query.drivers, *query.tasks]
         awake = [process for process in processes if process.asleep_until <= self.steps]
         if not awake:
             return
@@ -139,16 +155,22 @@ class World:
         elif which < swarm.pauses + swarm.contenders:
             place = choices.pick(self.places)
             if sum(owner.place is place for owner in self.owners) < CONTENDERS_MAX:
-                self.owners.append(OwnerProcess(self, place))
+                self._appoint(place)
         elif which < swarm.pauses + swarm.contenders + swarm.releases:
             if isinstance(process, OwnerProcess):
                 process.release()
         else:
             process.crash()
-            if isinstance(process, OwnerProcess):
+            if isinstance(process, FollowerProcess) and not process.appointed:
+                self.followers.replace(process)
+            elif isinstance(process, OwnerProcess):
                 self.owners.remove(process)
                 if not any(owner.place is process.place for owner in self.owners):
-                    self.owners.append(OwnerProcess(self, process.place))
+                    self._appoint(process.place)
+
+    def _appoint(self, place: Place) -> None:
+        """The group gives the partition to somebody."""
+        self.owners.append(self.followers.appoint(place) or OwnerProcess(self, place))
 
     def _succeed(self, session: SessionProcess) -> None:
         """Somebody takes over from a session that is dead, or seems to be, and closes its writer, not everywhere."""
@@ -157,10 +179,18 @@ class World:
             return
         self.sometimes.happened("closed by a successor")
         session.shut_out = True
+        if choices.chance(self.swarm.heirs) and len(self.sessions) < HEIRS_MAX:
+            heir = SessionProcess(self)
+            self.sessions.append(heir)
+            self.clients.add(heir.session.writer)
+            heir.mailboxes.inherit(session)
+            return
         writer = self.identifier(b"successor")
         counters: dict[Address, int] = {}
+        homes = [plan.home.address for plan in session.plans]
+        spared = homes if choices.chance(500) else []  # it may still decide about its mail
         for address in session.addresses:
-            for _ in range(choices.choose(3)):
+            for _ in range(0 if address in spared else choices.choose(3)):
                 counter = counters.get(address, 0)
                 self._write(address, Kind.CLOSE_WRITER, writer, session.session.writer, counter)
                 counters[address] = choices.choose(2)
@@ -194,6 +224,20 @@ class World:
                 elsewhere = Address(place.address.topic, place.address.partition, b"gone")
                 self._write(elsewhere, Kind.CLOSE_WRITER, self.identifier(b"stranger"), self.identifier(b"nobody"), 0)
 
+    def _begin_without_home(self) -> None:
+        """A program that keeps no rules, or whose BEGIN somebody deleted: its target talks to nobody."""
+        choices = self.choices
+        home, target = choices.pick(self.places).address, choices.pick(self.places)
+        conversation, writer = self.identifier(b"orphan"), self.identifier(b"loner")
+        begin = Begin("near", "far", "contract", home, target.address, conversation)
+        for counter in range(1 + choices.choose(3)):
+            suffix = Suffix("t", home=home) if counter else Suffix("t", begin=begin)
+            envelope = Envelope(
+                Kind.MESSAGE, 0 if counter else FIRST, Role.INITIATOR, target.address.tag, writer, conversation,
+                counter, counter, suffix,
+            )  # fmt: skip
+            self.kafka.append(target.data, (encode_envelope(envelope), writer, b"%d alone of %s" % (counter, writer)))
+
     def _appended(self, log: Log, record: Record) -> None:
         place = self._journals.get(log.name)
         if place is None:
@@ -218,6 +262,7 @@ class World:
         kafka = self.kafka
         kafka.calm = True
         for place in self.places:
+            self._appoint(place)
             rivals = [owner for owner in self.owners if owner.place is place]
             keep = self.choices.pick(rivals)
             for rival in rivals:
@@ -231,14 +276,23 @@ class World:
             self.lively = turn < LIVELY_ROUNDS
             if turn in (1, 4, LIVELY_ROUNDS + 2):
                 self._deliver_most()
+                self.truncations.settle_down()
             for session in living:
                 session.settle_down()
+            for query in self.queries:
+                query.settle_down()
             for owner in self.owners:
                 settle_down(owner)
-            drained = all(session.closed for session in living) and all(map(is_quiet, self.owners))
-            if turn > LIVELY_ROUNDS + 2 and drained and not self.poisons.mend():
+            if (
+                turn > LIVELY_ROUNDS + 2
+                and all(session.closed for session in living)
+                and all(query.over for query in self.queries)
+                and all(map(is_quiet, self.owners))
+            ) and not self.poisons.mend():
+                self.followers.agree()
                 return
         waiting = [f"owner of {owner.place.name}" for owner in self.owners if not is_quiet(owner)]
+        waiting += [f"query {query.id.hex()}" for query in self.queries if not query.over]
         waiting += [f"session {session.session.writer.hex()}" for session in living if not session.closed]
         raise SimulationFailure(f"L1: after {CALM_ROUNDS_MAX} calm rounds these still wait: {', '.join(waiting)}")
 

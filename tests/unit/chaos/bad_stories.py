@@ -305,3 +305,9 @@ def a_process_stops_because_its_partition_was_halted(story: Story) -> None:
 @bad("broken")
 def the_journal_contradicts_itself(story: Story) -> None:
     story.topics.findings.append(Finding("I17", ORDERS, "commit 3 does not follow the one before it"))
+
+
+@bad("torn")
+def a_part_of_a_clients_transaction_is_missing(story: Story) -> None:
+    there = brief(b"c1/0")
+    story.line("together", "invoke", id="t", sends=[[FIRST, there], [FIRST, brief(b"never arrived")]])

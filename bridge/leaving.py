@@ -1,0 +1,49 @@
+"""What a sender says when it has to give something up: no room for a message, or the end of the program."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from konverse.dialog.lane import Lane, SessionDialog
+from konverse.schemas.errors import OutcomeUnknown, QueueFull
+
+if TYPE_CHECKING:
+    from .sending import Sender
+
+log: Final = logging.getLogger("konverse.sending")
+
+GOODBYE_S: Final = 1.0
+"""Saying goodbye at the end of a program may take so long: it only spares memory at the destinations."""
+
+
+def no_room(dialog: SessionDialog | None, lane: Lane | None, timeout_s: float, failure: object) -> QueueFull:
+    """Why something was not taken, with what to do."""
+    if dialog is not None and dialog.blocked:
+        return QueueFull(
+            f"a transaction with this dialog has not arrived for {timeout_s} s; is the transmission queue served "
+            "(`konverse transmit`)? This message was not taken, send it again later"
+        )
+    assert lane is not None
+    return QueueFull(
+        f"{len(lane.origins)} records to {lane.address.topic} have waited {timeout_s} s for Kafka (last failure: "
+        f"{failure}); this message was not taken, send it again later"
+    )
+
+
+def leave(sender: Sender, timeout_s: float, failure: object) -> None:
+    """The program ends without `close`: deliver what waits, or say how much of it is given up."""
+    goodbye_s = GOODBYE_S
+    try:
+        sender.flush(timeout_s)
+    except OutcomeUnknown:
+        goodbye_s = 0.0
+        log.error(  # noqa: TRY400  # where in this module says nothing to whoever reads it
+            "the program ends and Kafka does not answer: %d messages are given up; some of them may have arrived "
+            "(last failure: %s). Call flush() or close() before the end to wait longer, and to be told",
+            sender.session.messages_waiting,
+            failure,
+        )
+    with suppress(OutcomeUnknown):
+        sender.close(goodbye_s)

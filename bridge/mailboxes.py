@@ -1,0 +1,268 @@
+"""Messages that came back: what a sender finds in the mailboxes at its dialogs' homes, and what it does about them.
+
+The state of a home is that of its owner, when a reader of this process owns the partition, else what its journal says.
+A thread of ours asks it while something that was redirected has not arrived: what was sent behind it waits for that.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from konverse.dialog.lane import SessionDialog
+from konverse.dialog.mailbox import Bounced
+from konverse.dialog.partition import Partition
+from konverse.dialog.session import Hand, Session
+from konverse.schemas.catalog import Queue, Service
+from konverse.schemas.errors import BrokerClosed, InvalidState, KonverseError
+from konverse.schemas.identifiers import Address
+from konverse.schemas.records import NO_SEQUENCE, BounceId, BounceReason, Role
+
+from .following import Following
+from .kafka import Kafka
+
+if TYPE_CHECKING:
+    from .catalog import Catalog
+    from .dialog import Dialog
+    from .reader import Reader
+    from .sending import Sender
+
+log: Final = logging.getLogger("konverse.mailboxes")
+
+POLL_S: Final = 0.05
+RETRY_S: Final = 1.0
+CLOSE_S: Final = 10.0
+"""A broker that is closed waits so long for redirected messages, so that what was sent behind them can leave."""
+
+Question = Callable[[Partition], Any]
+
+
+class BouncedMessage:
+    """A message of a dialog that was not received and came back. It stays until it is confirmed or redirected."""
+
+    __slots__ = ("_bounced", "_mailboxes", "_sender", "_staged")
+
+    def __init__(self, mailboxes: Mailboxes, sender: Sender, staged: SessionDialog, bounced: Bounced) -> None:
+        self._mailboxes = mailboxes
+        self._sender = sender
+        self._staged = staged
+        self._bounced = bounced
+
+    @property
+    def type(self) -> str:
+        """Message type."""
+        return self._bounced.message_type
+
+    @property
+    def body(self) -> bytes:
+        """Body."""
+        return self._bounced.body or b""
+
+    @property
+    def sequence(self) -> int | None:
+        """Number that `send` returned; None for a message that was redirected before, or sent behind such a one."""
+        sequence = self._bounced.sequence
+        return None if sequence == NO_SEQUENCE else sequence
+
+    @property
+    def reason(self) -> BounceReason:
+        """Why it came back."""
+        return self._bounced.bounce.reason
+
+    def confirm(self) -> None:
+        """Let it go: the application knows of it. Returns at once; a second time changes nothing.
+
+        Raises QueueFull when Kafka takes nothing for a while.
+        """
+        self._mailboxes.confirm(self._sender, self._staged, self._bounced.id)
+
+    def redirect(self, to_dialog: Dialog) -> None:
+        """Send it on another dialog with the same home, behind what was sent on that one before. Returns at once.
+
+        Home moves it in one step: it is received once, whatever crashes and whoever asks again. Several leave in the
+        order of the calls. Later messages of the new dialog wait until home says that it has arrived. When the new
+        dialog has ended meanwhile it stays, and `bounced` gives it again.
+
+        Raises InvalidState when the dialogs have different homes: begin the new one with `related_to`. Raises
+        NotInContract or WrongDirection for its type, ConversationEnded when the new dialog was ended, QueueFull.
+        """
+        staged = to_dialog._staged  # noqa: SLF001  # two handles of one session
+        if self._sender is not to_dialog._sender or self._staged.begin.home != staged.begin.home:  # noqa: SLF001
+            raise InvalidState(
+                f"a message that came back to {_place(self._staged)} cannot be redirected to a dialog whose home is "
+                f"{_place(staged)}, or that another broker began; begin one with `related_to` the first dialog"
+            )
+        self._mailboxes.redirect(self._sender, staged, self._bounced)
+
+    def __repr__(self) -> str:
+        return f"<BouncedMessage {self.type} of {UUID(bytes=self._bounced.conversation)}: {self.reason.name}>"
+
+
+class Mailboxes:
+    """Of all dialogs of a broker. Thread-safe."""
+
+    def __init__(self, kafka: Kafka, catalog: Catalog, readers: Callable[[], Sequence[Reader]]) -> None:
+        self._kafka = kafka
+        self._catalog = catalog
+        self._readers = readers
+        self._lock = threading.Lock()
+        """Guards the followings, which are asked by one thread at a time."""
+        self._followings: dict[Address, Following] = {}
+        self._decided: dict[BounceId, Question] = {}
+        """Bounces that were confirmed or redirected, and what says of a home that it has heard that."""
+        self._sender: Sender | None = None
+        self._thread: threading.Thread | None = None
+        self._awaken = threading.Event()
+        self._closed = False
+
+    # ------------------------------------------------------------------------------------------------------- calls
+
+    def bounced(self, sender: Sender, dialog: SessionDialog, timeout_s: float) -> list[BouncedMessage]:
+        """What waits in the mailbox for this dialog's session, or for its successor; waits for the first one."""
+        deadline = time.monotonic() + timeout_s
+        writer = sender.session.writer
+        while True:
+            found = self._ask(dialog, lambda home: self._of(dialog, writer, home), keep_up=True)
+            if found or time.monotonic() >= deadline:
+                return [BouncedMessage(self, sender, dialog, bounced) for bounced in found]
+            time.sleep(POLL_S)
+
+    def confirm(self, sender: Sender, dialog: SessionDialog, bounce: BounceId) -> None:
+        """CONFIRM."""
+
+        def decide(session: Session) -> list[Hand]:
+            hands = session.confirm(dialog, bounce)
+            writer, counter = session.writer, dialog.home.next - 1
+            self._decided[bounce] = lambda home: writer in home.writers and home.writers[writer].next > counter
+            return hands
+
+        sender.decide(decide)
+
+    def redirect(self, sender: Sender, to: SessionDialog, bounced: Bounced) -> None:
+        """REDIRECT."""
+        bounce = bounced.id
+        self._catalog.check_send(to.begin.contract, Role.INITIATOR, bounced.message_type)
+
+        def decide(session: Session) -> list[Hand]:
+            hands = session.redirect(to, bounce)
+            self._decided[bounce] = lambda _home: _is_settled(to, bounce)
+            return hands
+
+        sender.decide(decide)
+        self._sender = sender
+        self._listen()
+
+    def _of(self, dialog: SessionDialog, session: bytes, home: Partition) -> list[Bounced]:
+        found = []
+        for bounced in home.mailbox.entries.values():
+            writer = home.writers.get(bounced.session)
+            inherited = writer is not None and writer.closed_at is not None
+            if bounced.conversation == dialog.conversation and (bounced.session == session or inherited):
+                decided = self._decided.get(bounced.id)
+                if decided is None or decided(home):  # decided, heard, and still there: it was in vain
+                    self._decided.pop(bounced.id, None)
+                    found.append(bounced)
+        return found
+
+    # -------------------------------------------------------------------------------------------------------- homes
+
+    def _ask(self, dialog: SessionDialog, question: Question, *, keep_up: bool) -> Any:
+        """The answer of the dialog's home. To `keep_up` is to let a reader of this process read on meanwhile."""
+        home = dialog.begin.home
+        for reader in self._readers():
+            if reader.queue.topic == home.topic and not reader.closed and home.partition in reader.partitions:
+                if keep_up:
+                    reader.keep_up()
+                answer = reader.ask(home.partition, question)
+                if answer is not None:
+                    return answer
+        with self._lock:
+            following = self._followings.get(home)
+            if following is None:
+                queue = self._catalog.get(Queue, self._catalog.get(Service, dialog.begin.from_service).queue)
+                following = self._followings[home] = Following(self._kafka, queue, home.partition)
+            return question(following.catch_up())
+
+    # -------------------------------------------------------------------------------------------------------- news
+
+    def _listen(self) -> None:
+        with self._lock:
+            if self._thread is None and not self._closed:
+                self._thread = threading.Thread(target=self._run, name="konverse-mailboxes", daemon=True)
+                self._thread.start()
+        self._awaken.set()
+
+    def _run(self) -> None:
+        """Ask homes while something that was redirected has not arrived."""
+        while not self._closed:
+            awaited = self._awaited()
+            if not awaited:
+                self._awaken.wait()
+                self._awaken.clear()
+                continue
+            wait_s = POLL_S
+            for dialog in awaited:
+                try:
+                    self._tell(dialog)
+                except BrokerClosed:
+                    return
+                except KonverseError as error:
+                    log.warning("no news of messages that were redirected: %s", error)
+                    wait_s = RETRY_S
+            self._awaken.wait(wait_s)
+            self._awaken.clear()
+
+    def _tell(self, dialog: SessionDialog) -> None:
+        sender = self._sender
+        assert sender is not None
+
+        def question(home: Partition) -> bool:
+            sender.decide(lambda session: session.home_says(home))
+            return True
+
+        self._ask(dialog, question, keep_up=False)
+
+    def _awaited(self) -> list[SessionDialog]:
+        """A dialog of each home from which news is awaited."""
+        found: list[SessionDialog] = []
+
+        def look(session: Session) -> list[Hand]:
+            found.extend({dialog.begin.home: dialog for dialog in session.redirecting}.values())
+            return []
+
+        if self._sender is not None and not self._closed:
+            with suppress(BrokerClosed):
+                self._sender.decide(look)
+        return found
+
+    def close(self) -> None:
+        """Wait a little for what was redirected, and stop."""
+        deadline = time.monotonic() + CLOSE_S
+        while any(dialog.held for dialog in self._awaited()) and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+        self._closed = True
+        self._awaken.set()
+        if self._thread is not None:
+            self._thread.join()
+        for following in self._followings.values():
+            following.close()
+
+    def forked(self) -> None:
+        """In a forked child: closed, see `bridge.forks`."""
+        self._closed = True
+        self._lock = threading.Lock()
+
+
+def _is_settled(dialog: SessionDialog, bounce: BounceId) -> bool:
+    redirects = dialog.redirects
+    return bounce not in dialog.held and (redirects is None or redirects.counter is None)
+
+
+def _place(dialog: SessionDialog) -> str:
+    home = dialog.begin.home
+    return f"{home.topic}/{home.partition}"

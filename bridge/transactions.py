@@ -1,0 +1,103 @@
+"""Several begins, sends and ends of a client that happen together or not at all."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Self
+
+from konverse.dialog.transacting import Transaction
+from konverse.schemas.catalog import DEFAULT
+from konverse.schemas.errors import InvalidState
+from konverse.schemas.records import Role
+from konverse.schemas.system_messages import check_error, error_body
+
+from .beginning import Wanted, check_same
+from .catalog import Catalog
+from .dialog import Dialog, as_bytes, check_type
+from .mailboxes import Mailboxes
+from .sending import Sender
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from konverse.schemas.records import Begin
+
+BeginBlock = Callable[[Wanted], tuple[bytes, "Begin"]]
+
+
+class ClientTransaction:
+    """`with broker.transaction() as t:` what is done by `t` happens when the block ends, all of it or nothing.
+
+    An exception that leaves the block drops it: nothing was written then. After the block all of it happens, as soon
+    as Kafka has the record; `broker.flush()` waits for that. Messages get their numbers when the block ends, so what is
+    sent directly inside the block comes before them. One thread uses a transaction.
+    """
+
+    def __init__(self, sender: Sender, catalog: Catalog, mailboxes: Mailboxes, begin_block: BeginBlock) -> None:
+        self._sender = sender
+        self._catalog = catalog
+        self._mailboxes = mailboxes
+        self._begin_block = begin_block
+        self._transaction = Transaction(sender.session)
+        self._entered = False
+
+    def begin(  # noqa: PLR0913  # the clauses of BEGIN DIALOG
+        self,
+        from_service: str,
+        to_service: str,
+        contract: str = DEFAULT,
+        *,
+        related_to: Dialog | None = None,
+        key: bytes | None = None,
+        conversation_id: uuid.UUID | None = None,
+    ) -> Dialog:
+        """BEGIN DIALOG as `broker.begin_dialog`; the dialog is used by this transaction until the block has ended."""
+        self._check_entered()
+        wanted = Wanted(from_service, to_service, contract, related_to, key, conversation_id)
+        staged = self._transaction.begin(*self._begin_block(wanted))
+        return check_same(Dialog(self._sender, staged, self._catalog, self._mailboxes), wanted)
+
+    def send(self, dialog: Dialog, message_type: str = DEFAULT, body: bytes = b"") -> None:
+        """Send on a dialog that this process began.
+
+        Raises MessageTypeNotFound, NotInContract or WrongDirection for the type, BodyTooLarge and TransactionTooLarge
+        for the size, ConversationEnded after an end.
+        """
+        self._check_entered()
+        check_type(message_type)
+        self._catalog.check_send(dialog.begin.contract, Role.INITIATOR, message_type)
+        self._transaction.send(dialog.staged, message_type, as_bytes(body))
+
+    def finish(self, dialog: Dialog) -> None:
+        """Say that nothing more comes on the dialog, as `dialog.finish`."""
+        self._check_entered()
+        self._transaction.finish(dialog.staged)
+
+    def end(self, dialog: Dialog, *, error: int = 0, description: str = "") -> None:
+        """End this side of a dialog, as `dialog.end`: the peer gets everything that was sent before."""
+        self._check_entered()
+        check_error(error, description)
+        self._transaction.end(dialog.staged, error_body(error, description) if error else b"")
+
+    def __enter__(self) -> Self:
+        self._entered = True
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._transaction.over:
+            return
+        if kind is not None:
+            self._transaction.drop()
+            return
+        try:
+            self._sender.decide_with_care(None, lambda: self._sender.session.commit(self._transaction))
+        except BaseException:
+            self._transaction.drop()
+            raise
+
+    def _check_entered(self) -> None:
+        if not self._entered:
+            raise InvalidState("the transaction has not begun: write `with broker.transaction() as t:`")

@@ -1,0 +1,157 @@
+"""The transmission queue of an instance, as one process uses it: writes transactions to it, and owns a share of it.
+
+It is a queue like any other, of which nobody receives: its owners expand what clients wrote into outputs. A process
+that makes transactions reads it in the background, so that they leave without anybody's help; `konverse transmit` does
+so for clients that come and go.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import uuid
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from konverse.dialog.staging import OwnerSettings
+from konverse.routing.partitioning import choose_partition
+from konverse.schemas.catalog import Queue
+from konverse.schemas.errors import AlreadyExists, BrokerClosed, KafkaUnavailable, KonverseError
+from konverse.schemas.identifiers import NATIVE_SUBSCRIPTION, journal_topic, snapshot_topic, transmission_topic
+
+from .catalog import Catalog
+from .following import Following
+from .kafka import Kafka
+from .owning import Owning
+from .reader import Reader
+from .settings import ReaderOptions
+from .topics import DATA_CONFIG, JOURNAL_CONFIG, Topics
+
+if TYPE_CHECKING:
+    from .sending import Sender
+
+log: Final = logging.getLogger("konverse.transmission")
+
+NAME: Final = "transmission"
+WHOLE_INSTANCE: Final = ""
+"""The database in whose catalog the queue stands: no other can have this name."""
+
+PARTITIONS: Final = 4
+KEEP_MS: Final = 7 * 24 * 3_600_000
+"""What was expanded stays for those who verify."""
+
+LOOK_EVERY_S: Final = 0.1
+"""How often the journal is asked whether the outputs of transactions have arrived."""
+
+ARRIVAL_S: Final = 5.0
+"""A process that closes waits so long for the outputs of its transactions; they arrive without it, too."""
+
+
+def find_queue(kafka: Kafka, instance: str) -> Queue | None:
+    """The transmission queue; None before anybody has needed it."""
+    catalog = Catalog(kafka, instance, WHOLE_INSTANCE)
+    try:
+        return catalog.find(Queue, NAME)
+    finally:
+        catalog.close()
+
+
+def ensure_queue(kafka: Kafka, instance: str) -> Queue:
+    """The transmission queue, created when it is first needed."""
+    found = find_queue(kafka, instance)
+    if found is not None:
+        Topics(kafka).same_queue(found)
+        return found
+    topics, topic = Topics(kafka), transmission_topic(instance)
+    topics.ensure(topic, PARTITIONS, DATA_CONFIG)
+    topics.ensure(journal_topic(topic), PARTITIONS, JOURNAL_CONFIG)
+    topics.ensure(snapshot_topic(topic), PARTITIONS, JOURNAL_CONFIG)
+    ids = topics.topic_id(topic), topics.topic_id(journal_topic(topic))
+    queue = Queue(NAME, topic, NATIVE_SUBSCRIPTION, PARTITIONS, uuid.uuid4().bytes, *ids, KEEP_MS)
+    catalog = Catalog(kafka, instance, WHOLE_INSTANCE)
+
+    def decide() -> Queue:
+        if catalog.find(Queue, NAME) is not None:
+            raise AlreadyExists
+        return queue
+
+    try:
+        with suppress(AlreadyExists):
+            catalog.change(NAME, decide, Queue)
+        return catalog.get(Queue, NAME)
+    finally:
+        catalog.close()
+
+
+def transmitter(kafka: Kafka, queue: Queue) -> Reader:
+    """An owner of a share of the transmission queue: iterate over it; nothing comes, and transactions leave."""
+    owning = Owning(kafka, queue, lambda *_: None, OwnerSettings(), None)
+    return Reader(kafka, owning, ReaderOptions(), lambda _: None)
+
+
+class Transmission:
+    """The transactions of one sender: where they go, and how far they are."""
+
+    def __init__(self, kafka: Kafka, queue: Queue, sender: Sender, *, own: bool) -> None:
+        """With `own` this process owns a share of the queue in the background."""
+        self._kafka = kafka
+        self._sender = sender
+        self._closed = threading.Event()
+        partition = choose_partition(sender.session.writer, queue.partitions)
+        sender.session.transmit_to(queue.address(partition))
+        self._reader = transmitter(kafka, queue) if own else None
+        self._threads = [threading.Thread(target=self._listen, args=(queue, partition), daemon=True)]
+        if self._reader is not None:
+            self._threads.append(threading.Thread(target=self._transmit, args=(self._reader,), daemon=True))
+        for thread in self._threads:
+            thread.name = "konverse-transmission"
+            thread.start()
+
+    def settle(self) -> None:
+        """Wait a while for the outputs of what was committed."""
+        if not self._sender.wait_for(lambda: self._sender.session.may_close, ARRIVAL_S):
+            log.warning(
+                "the process ends before what its transactions send has arrived; whoever owns the transmission queue "
+                "next delivers it (`konverse transmit`)"
+            )
+
+    def close(self) -> None:
+        """Give the share of the queue back and stop listening. Safe to call twice."""
+        self._closed.set()
+        if self._reader is not None:
+            self._reader.close()
+        for thread in self._threads:
+            thread.join()
+
+    def forked(self) -> None:
+        """In a forked child: closed, see `bridge.forks`."""
+        self._closed.set()
+        if self._reader is not None:
+            self._reader.forked()
+
+    def _transmit(self, reader: Reader) -> None:
+        try:
+            for _ in reader:
+                pass
+        except BrokerClosed:
+            pass  # closed before the first turn
+        except KonverseError as error:
+            log.error("this process does not transmit any more: %s", error)  # noqa: TRY400  # the text says it all
+
+    def _listen(self, queue: Queue, partition: int) -> None:
+        """Tell the session how far its transactions are, while there are some."""
+        session = self._sender.session
+        with Following(self._kafka, queue, partition) as following:
+            while not self._closed.wait(LOOK_EVERY_S):
+                if not session.transactions.flying:
+                    continue
+                try:
+                    state = following.catch_up()
+                    self._sender.decide(lambda session, state=state: session.transmitted(state))  # type: ignore[misc]
+                except KafkaUnavailable:
+                    log.warning("the journal of the transmission queue cannot be read; trying again")
+                except BrokerClosed:
+                    return
+                except KonverseError as error:
+                    log.error("transactions are not followed any more: %s", error)  # noqa: TRY400
+                    return

@@ -1,0 +1,35 @@
+"""Bounced messages across partitions: what came back was bounced, and what was bounced came back (I6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from konverse.schemas.identifiers import Address
+from konverse.schemas.records import Bounce, BounceId, Kind
+
+from .second_state import SecondState
+
+Folds = Mapping[Address, SecondState]
+
+
+def astray(folds: Folds) -> Iterator[tuple[Address, str]]:
+    """Where a mailbox holds, or held, what was received; and where a bounce was taken and is in no mailbox."""
+    for at, fold in folds.items():
+        for name in (*fold.mailbox, *fold.fates):
+            there = folds.get(name.at)
+            verdict = there.verdicts.get((name.writer, name.counter)) if there is not None else None
+            if verdict is not None and not verdict.startswith("bounced"):
+                yield at, f"record {_name(name)} came back here, and it is {verdict} where it was sent"
+        for home, said in fold.outputs.items():
+            there = folds.get(home)
+            if there is None:
+                continue
+            for one, counter in zip(said, there.accepted.get(fold.writer, ()), strict=False):
+                if counter >= 0 and one.kind is Kind.BOUNCE and isinstance(one.detail, Bounce):  # else from before
+                    name = BounceId(*one.detail[:3])
+                    if name not in there.mailbox and name not in there.fates:
+                        yield home, f"the bounce of record {_name(name)} was taken and is in no mailbox"
+
+
+def _name(name: BounceId) -> str:
+    return f"{name.counter} of {name.writer.hex()} to {name.at.topic}/{name.at.partition}"

@@ -1,0 +1,79 @@
+"""Half-closed directions and clients' transactions in the second fold (protocol.md sections 5 and 6)."""
+
+from __future__ import annotations
+
+from konverse.schemas.catalog import END_DIALOG
+from konverse.schemas.client_transaction import decode
+from konverse.schemas.envelope import encode_suffix
+from konverse.schemas.errors import MalformedRecord
+from konverse.schemas.limits import END_WRITERS_MAX, SUFFIX_BYTES_MAX
+from konverse.schemas.operations import Finish
+from konverse.schemas.records import Envelope, FinAnswer, Kind, Role, Suffix
+
+from .records import LogRecord
+from .second_state import Said, SecondState
+
+
+def second_finish(state: SecondState, operation: Finish) -> None:
+    """A handler's FIN."""
+    side = state.table.get(operation.endpoint)
+    if side is None:
+        state.problem(f"I3: a commit finishes endpoint {operation.endpoint}, where nobody lives")
+        return
+    side.finished = True
+    state.say(side.peer_at, Said(state.order, Kind.FIN, side.key[0], side.key[1], -1, "", b"", None))
+
+
+def hear_finished(state: SecondState, envelope: Envelope) -> None:
+    """FIN and its answer."""
+    role = 1 - int(envelope.role)
+    side = state.living.get((role, envelope.conversation))
+    detail, home = envelope.suffix.detail, envelope.suffix.home
+    if envelope.kind is Kind.FIN_ANSWER:
+        if side is not None and isinstance(detail, FinAnswer):
+            side.answer = detail.received
+            state.tally["FIN answered"] += 1
+        return
+    heard: list[tuple[bytes, int]] = []
+    state.tally["FIN of nobody" if side is None else "FIN"] += 1
+    if side is not None:
+        side.peer_finished = True
+        heard = [*reversed(side.voices.items())][:END_WRITERS_MAX]
+    if home is not None:
+        answer = FinAnswer(tuple(heard))
+        state.say(home, Said(state.order, Kind.FIN_ANSWER, role, envelope.conversation, -1, "", b"", answer))
+
+
+def expand(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
+    """Each step of a transaction is said, behind what must be there before it; of a broken one nothing is."""
+    try:
+        transaction = decode(record.body or b"")
+    except MalformedRecord:
+        state.tally["malformed"] += 1
+        return
+    session = envelope.writer
+    said: list[Said] = []
+    for number, kind, sequence, name, body in transaction.steps:
+        dialog = transaction.dialogs[number]
+        opens = kind is Kind.BEGIN or (kind is Kind.MESSAGE and sequence == 0)
+        suffix = Suffix(
+            END_DIALOG if kind is Kind.END_CALL else name,
+            home=None if opens or kind is Kind.END_CALL else dialog.begin.home,
+            begin=dialog.begin if opens else None,
+            origin=session,
+        )
+        if len(encode_suffix(suffix)) > SUFFIX_BYTES_MAX:
+            state.tally["malformed"] += 1
+            return
+        said.append(Said(
+            state.order, kind, int(Role.INITIATOR), dialog.conversation, sequence, suffix.message_type,
+            state.brief(body or b""), None, session,
+        ))  # fmt: skip
+    state.tally["transaction"] += 1
+    for step, output in zip(transaction.steps, said, strict=True):
+        begin = transaction.dialogs[step.dialog].begin
+        if output.kind is Kind.MESSAGE and output.sequence == 0:
+            state.hold(begin.target, begin.home)
+        if output.kind is Kind.END_CALL:
+            state.hold(begin.home, begin.target)
+        state.say(begin.target if output.kind in (Kind.MESSAGE, Kind.FIN) else begin.home, output)

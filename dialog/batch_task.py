@@ -1,0 +1,122 @@
+"""One execution of a task that writes rows of a batch: numbers them, and says how many there are when all are there.
+
+A machine without I/O. Its rows go straight to the partitions that will accept them, as PENDING records: void until the
+driver of the query has decided. It may be executed any number of times, at once too, with other rows each time; each
+execution has an id of its own that was never used before.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from konverse.schemas.envelope import encode, encode_suffix, head
+from konverse.schemas.errors import BodyTooLarge, TransactionTooLarge
+from konverse.schemas.identifiers import Address
+from konverse.schemas.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, BODY_BYTES_MAX
+from konverse.schemas.records import FIRST, NO_SEQUENCE, Begin, Kind, Pending, Role, Suffix
+
+from .lane import Handed
+
+Counts = dict[tuple[Address, bool], tuple[int, int]]
+"""Partition, and whether BEGINs or messages -> rows, and bytes of their bodies."""
+
+
+class TaskOf(NamedTuple):
+    """What an execution belongs to."""
+
+    query: bytes
+    """16 bytes that a query keeps as long as it has its checkpoint."""
+    judge: Address
+    """Partition of the transmission queue where all batches of the query are decided."""
+    run: bytes
+    """Writer id of the driver that has it executed."""
+    batch: int
+    number: int
+    """Of the task in its batch."""
+
+
+class Report(NamedTuple):
+    """What an execution wrote; all of it was acknowledged."""
+
+    task: TaskOf
+    attempt: bytes
+    counts: Counts
+
+
+class Row(NamedTuple):
+    """Effect: hand this record to the producer."""
+
+    address: Address
+    record: Handed
+
+
+class Task:
+    """One execution."""
+
+    def __init__(self, task: TaskOf, attempt: bytes) -> None:
+        self.task = task
+        self.attempt = attempt
+        """16 random bytes: no other execution ever has them, of whatever driver and however often it is tried."""
+        self.counts: Counts = {}
+        self.unacknowledged = 0
+        self._suffixes: dict[tuple[str, Address], bytes] = {}
+
+    def begin(self, conversation: bytes, begin: Begin) -> Row:
+        """BEGIN DIALOG, at the dialog's home."""
+        suffix = encode_suffix(Suffix(begin=begin, detail=self._detail(begins=True)))
+        number = self._number(begin.home, None)
+        header = encode(self._head(begin.home) + conversation, number, NO_SEQUENCE, suffix)
+        return Row(begin.home, (header, begin.key or conversation, None))
+
+    def first(self, conversation: bytes, begin: Begin, message_type: str, body: bytes) -> Row:
+        """The first message of a dialog; its BEGIN is in the same batch or an earlier one."""
+        suffix = encode_suffix(Suffix(message_type, begin=begin, detail=self._detail(begins=False)))
+        number = self._number(begin.target, body)
+        header = encode(self._head(begin.target, FIRST) + conversation, number, NO_SEQUENCE, suffix)
+        return Row(begin.target, (header, begin.key or conversation, body))
+
+    def message(self, to: Address, conversation: bytes, home: Address, message_type: str, body: bytes) -> Row:
+        """A further message of a dialog whose home is `home`."""
+        suffix = self._suffixes.get((message_type, home))
+        if suffix is None:
+            suffix = encode_suffix(Suffix(message_type, home=home, detail=self._detail(begins=False)))
+            self._suffixes[message_type, home] = suffix
+        number = self._number(to, body)
+        return Row(to, (encode(self._head(to) + conversation, number, NO_SEQUENCE, suffix), conversation, body))
+
+    def acknowledged(self, count: int = 1) -> None:
+        """So many rows are in their logs, whatever became of the others."""
+        self.unacknowledged -= count
+
+    def report(self) -> Report | None:
+        """What the driver has to know; None before all rows are in their logs."""
+        if self.unacknowledged:
+            return None
+        return Report(self.task, self.attempt, dict(self.counts))
+
+    def _detail(self, *, begins: bool) -> Pending:
+        return Pending(self.task.query, self.task.batch, begins, self.task.judge)
+
+    def _head(self, to: Address, flags: int = 0) -> bytes:
+        return head(Kind.PENDING, flags, Role.INITIATOR, to.tag, self.attempt)
+
+    def _number(self, to: Address, body: bytes | None) -> int:
+        """The number of the next row there; BEGINs, which have no body, are numbered apart."""
+        size = len(body or b"")
+        if size > BODY_BYTES_MAX:
+            raise BodyTooLarge(f"the body has {size} bytes; at most {BODY_BYTES_MAX} fit into one message")
+        place = (to, body is None)
+        number, size_bytes = self.counts.get(place, (0, 0))
+        if number >= BATCH_RECORDS_MAX or size_bytes + size > BATCH_BYTES_MAX:
+            raise TransactionTooLarge(too_large(to))
+        self.counts[place] = (number + 1, size_bytes + size)
+        self.unacknowledged += 1
+        return number
+
+
+def too_large(address: Address) -> str:
+    """What to tell whoever writes too much at once."""
+    return (
+        f"a batch has more than {BATCH_RECORDS_MAX} rows or {BATCH_BYTES_MAX} bytes for partition {address.partition} "
+        f"of {address.topic}; write smaller batches, or to more conversations. Nothing of this batch is received"
+    )

@@ -1,0 +1,60 @@
+"""A client's transaction, expanded where it was written: one record becomes the outputs of one commit.
+
+The record was taken or it was not, so all of its steps happen or none does (protocol.md section 5). Its outputs go out
+under the name of this partition; `origin` says for which session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from konverse.schemas.catalog import END_DIALOG
+from konverse.schemas.client_transaction import Step, TransactionDialog, decode
+from konverse.schemas.envelope import encode_suffix
+from konverse.schemas.errors import MalformedRecord
+from konverse.schemas.limits import SUFFIX_BYTES_MAX
+from konverse.schemas.records import FIRST, Envelope, Kind, Role, Suffix
+
+from .endpoint import Record
+from .outbox import Run
+from .partition import Partition
+
+
+def hear_transaction(state: Partition, _offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
+    """TRANSACTION: all of its steps become outputs, in the order of the calls.
+
+    FIRST leaves when home has BEGIN, and END when the target has what was sent before it, on whatever path.
+    """
+    try:
+        steps = list(_steps(record[0] or b"", envelope.writer))
+    except MalformedRecord:
+        state.statistics.malformed += 1
+        return
+    for dialog, step, suffix in steps:
+        home, target = state.stream_to(dialog.begin.home), state.stream_to(dialog.begin.target)
+        stream = target if step.kind in (Kind.MESSAGE, Kind.FIN) else home
+        if step.is_first:
+            state.hold(target, behind=home)
+        elif step.kind is Kind.END_CALL:
+            state.hold(home, behind=target)
+        prefix = stream.head(step.kind, Role.INITIATOR, FIRST if step.is_first else 0) + dialog.conversation
+        stream.push(Run(prefix, dialog.key, step.sequence, suffix, [step.body]))
+
+
+def _steps(data: bytes, session: bytes) -> Iterator[tuple[TransactionDialog, Step, bytes]]:
+    """Each step with its dialog and the end of its header; MalformedRecord when one of them cannot be sent."""
+    transaction = decode(data)
+    for step in transaction.steps:
+        dialog = transaction.dialogs[step.dialog]
+        suffix = encode_suffix(_suffix(dialog, step, session))
+        if len(suffix) > SUFFIX_BYTES_MAX:
+            raise MalformedRecord("a step of a transaction whose header is too long")
+        yield dialog, step, suffix
+
+
+def _suffix(dialog: TransactionDialog, step: Step, session: bytes) -> Suffix:
+    if step.kind is Kind.END_CALL:
+        return Suffix(END_DIALOG, origin=session)
+    if step.kind is Kind.BEGIN or step.is_first:
+        return Suffix(step.message_type, begin=dialog.begin, origin=session)
+    return Suffix(step.message_type, home=dialog.begin.home, origin=session)

@@ -1,0 +1,84 @@
+"""FIN, the half-close: a side says that nothing more comes from it, and goes on to receive (protocol.md section 6).
+
+FIN stands behind the messages of its direction in the same log, so the log alone says what came before it. Whoever
+hears it answers how far each writer was received: all that was sent has a verdict then.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from konverse.schemas.envelope import encode_suffix
+from konverse.schemas.errors import PartitionHalted
+from konverse.schemas.identifiers import Address
+from konverse.schemas.limits import END_WRITERS_MAX
+from konverse.schemas.operations import Finish
+from konverse.schemas.records import NO_SEQUENCE, Envelope, FinAnswer, Kind, Suffix
+
+from .answers import other
+from .endpoint import Endpoint, Record
+from .outbox import Run
+from .partition import Partition
+
+
+class Finished(NamedTuple):
+    """Which directions of a conversation are finished, seen from one side."""
+
+    own: bool = False
+    """This side has said that nothing more comes from it."""
+    peer: bool = False
+    """The other side has: its messages are accepted no more, its END and Error are."""
+    answer: tuple[tuple[bytes, int], ...] | None = None
+    """Per writer of this side, the highest counter that was accepted; None before the peer has answered."""
+
+
+OPEN: Final = Finished()
+"""Nobody has finished: what nearly every endpoint has, one for all."""
+
+
+def finish(state: Partition, operation: Finish) -> None:
+    """A handler's FIN: behind what its side has sent."""
+    index = operation.endpoint
+    endpoint = state.table[index] if 0 <= index < len(state.table) else None
+    if endpoint is None:
+        raise PartitionHalted(f"a commit of {state.identity.data_topic} finishes endpoint {index}, where nobody lives")
+    state.touch(endpoint)
+    endpoint.finished = (endpoint.finished or OPEN)._replace(own=True)
+    stream, key = endpoint.stream, endpoint.key or endpoint.conversation
+    prefix = stream.head(Kind.FIN, endpoint.role) + endpoint.conversation
+    stream.push(Run(prefix, key, NO_SEQUENCE, fin_suffix(state.address), [None]))
+
+
+def fin_suffix(home: Address) -> bytes:
+    """The end of FIN's header: it names where its answer goes."""
+    return encode_suffix(Suffix(home=home))
+
+
+def hear_fin(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:
+    """FIN: accept no further message of that direction, and say how far each writer was received."""
+    endpoint = state.endpoint(other(envelope.role), envelope.conversation)
+    received: tuple[tuple[bytes, int], ...] = ()
+    if endpoint is not None:
+        state.touch(endpoint)
+        endpoint.finished = (endpoint.finished or OPEN)._replace(peer=True)
+        state.shut(endpoint)
+        received = tuple((lane.writer.id, lane.last) for lane in endpoint.lanes()[:END_WRITERS_MAX])
+    home = envelope.suffix.home
+    if home is None:
+        state.statistics.undeliverable += 1
+        return
+    stream = state.stream_to(home)
+    prefix = stream.head(Kind.FIN_ANSWER, other(envelope.role)) + envelope.conversation
+    answer = encode_suffix(Suffix(detail=FinAnswer(received)))
+    stream.push(Run(prefix, envelope.conversation, NO_SEQUENCE, answer, [None]))
+
+
+def hear_fin_answer(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:
+    """FIN_ANSWER: kept by the endpoint whose direction is finished, for whoever wants to know."""
+    endpoint: Endpoint | None = state.endpoint(other(envelope.role), envelope.conversation)
+    detail = envelope.suffix.detail
+    if endpoint is None or not isinstance(detail, FinAnswer):
+        state.statistics.undeliverable += 1
+        return
+    state.touch(endpoint)
+    endpoint.finished = (endpoint.finished or OPEN)._replace(answer=detail.received)

@@ -1,0 +1,74 @@
+"""What a session knows of the messages that its homes send for it, and how its own wait for them.
+
+REDIRECT goes to home, and home sends the message; so a dialog has two ways to its target, and one is used at a time
+(protocol.md section 5). A REDIRECT leaves when all that the session itself sent on the dialog counts. What the session
+sends behind a REDIRECT is held until home's journal says that the redirected messages are in the target's log.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from konverse.schemas.envelope import encode_suffix, head
+from konverse.schemas.records import FIRST, BounceId, Kind, Role, Suffix
+
+from .lane import SessionDialog, Single
+from .states import State
+
+if TYPE_CHECKING:
+    from .partition import Partition
+
+
+class Redirects:
+    """The REDIRECTs of one dialog."""
+
+    __slots__ = ("_limit", "_source", "counter", "opened")
+
+    def __init__(self) -> None:
+        self.counter: int | None = None
+        """Of the latest REDIRECT in the home lane; None when everything that was redirected has arrived."""
+        self.opened = False
+        """Home has sent FIRST."""
+        self._source: Partition | None = None
+        self._limit = 0
+
+    def put(self, dialog: SessionDialog, writer: bytes, bounce: BounceId) -> None:
+        """A REDIRECT into the home lane. It is FIRST when neither the session nor home has sent anything, so far known.
+
+        Home decides: of several such REDIRECTs the first that finds its bounce opens the conversation.
+        """
+        first = not (dialog.sent or self.opened)
+        home, flags = dialog.home, FIRST if first else 0
+        prefix = head(Kind.REDIRECT, flags, Role.INITIATOR, home.address.tag, writer) + dialog.conversation
+        self.counter, self._source = home.next, None
+        suffix = Suffix(begin=dialog.begin if first else None, detail=bounce)
+        home.put(Single(prefix, -1, dialog.key), encode_suffix(suffix), None)
+
+    def counts(self, dialog: SessionDialog) -> bool:
+        """Whether Kafka has all of them."""
+        return self.counter is None or self.counter < dialog.home.window.acked
+
+    def arrived(self, dialog: SessionDialog, writer: bytes, home: Partition) -> bool:
+        """Whether home has heard the latest REDIRECT, and what it sent by then is in the target's log.
+
+        The number up to which that must be so is taken from one fold and compared with the same one: another fold may
+        have ingested the REDIRECT in another commit and given other numbers.
+        """
+        known = home.writers.get(writer)
+        if self.counter is None or known is None or known.next <= self.counter:
+            return False
+        stream = home.streams.get(dialog.target.address)
+        if self._source is not home:
+            self._source, self._limit = home, stream.next if stream else 0
+        if stream is not None and stream.acked < self._limit:
+            return False
+        endpoint = home.endpoint(Role.INITIATOR, dialog.conversation)
+        self.opened = endpoint is None or endpoint.state is not State.STARTED_OUTBOUND
+        self.counter = None
+        return True
+
+
+def confirmation(home_tag: bytes, writer: bytes, conversation: bytes, bounce: BounceId) -> tuple[Single, bytes]:
+    """CONFIRM, and the end of its header."""
+    prefix = head(Kind.CONFIRM, 0, Role.INITIATOR, home_tag, writer) + conversation
+    return Single(prefix, -1, conversation), encode_suffix(Suffix(detail=bounce))

@@ -1,0 +1,242 @@
+"""Transactions of a session: several begins, sends and ends that happen together or not at all (protocol.md section 5).
+
+What a client does in one is kept in memory and then written as one record into a partition of the transmission queue,
+whose owner expands it. A dialog goes by one path at a time: its transaction leaves when what was sent on it directly
+counts, and it is sent on directly again when the outputs of its transactions have arrived, as that partition's journal
+says. So messages are received in the order of the calls.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from konverse.schemas.client_transaction import ClientTransaction, Step, TransactionDialog, encode
+from konverse.schemas.envelope import encode_suffix, head
+from konverse.schemas.errors import BodyTooLarge, InvalidState, QueueFull, TransactionTooLarge
+from konverse.schemas.identifiers import Address
+from konverse.schemas.limits import BODY_BYTES_MAX, TRANSACTION_RECORDS_MAX
+from konverse.schemas.records import NO_SEQUENCE, Begin, Kind, Role, Suffix
+
+from .lane import DialogState, Lane, SessionDialog, Single
+from .partition import Partition
+
+if TYPE_CHECKING:
+    from .session import Session
+
+_STEP_BYTES: Final = 40
+"""What a step takes in a record beside its type and body, at most."""
+
+
+class _Staged(NamedTuple):
+    dialog: SessionDialog
+    kind: Kind
+    message_type: str = ""
+    body: bytes | None = None
+
+
+class Transaction:
+    """What a client wants to happen together. Nothing is written before it is committed."""
+
+    def __init__(self, session: Session) -> None:
+        self.steps: list[_Staged] = []
+        self.begun: list[SessionDialog] = []
+        self.size_bytes = 0
+        """What the record will have, at most."""
+        self.counter = -1
+        """Of the record, once it was put."""
+        self.over = False
+        """Committed, or dropped."""
+        self.marks: dict[SessionDialog, int] = {}
+        """Counter of the target's lane below which everything must count before the record leaves."""
+        self.awaited: dict[Address, int] | None = None
+        """Outputs of the partition below which all must have arrived; None before it has expanded the record."""
+        self._session = session
+        self._known: set[SessionDialog] = set()
+
+    @property
+    def dialogs(self) -> list[SessionDialog]:
+        """Those that it speaks of, each once, in the order in which they came."""
+        return list(dict.fromkeys(step.dialog for step in self.steps))
+
+    def begin(self, conversation: bytes, begin: Begin) -> SessionDialog:
+        """BEGIN DIALOG; a conversation that this session has begun and not ended is given again."""
+        session = self._session
+        known = session.dialogs.get(conversation) or next(
+            (dialog for dialog in self.begun if dialog.conversation == conversation), None
+        )
+        if known is not None:
+            return known
+        dialog = session.propose(conversation, begin)
+        dialog.state = DialogState.STAGED
+        self._add(_Staged(dialog, Kind.BEGIN))
+        self.begun.append(dialog)
+        return dialog
+
+    def send(self, dialog: SessionDialog, message_type: str, body: bytes) -> None:
+        """SEND."""
+        self._check(dialog)
+        if len(body) > BODY_BYTES_MAX:
+            raise BodyTooLarge(f"the body has {len(body)} bytes; at most {BODY_BYTES_MAX} fit into one message")
+        self._add(_Staged(dialog, Kind.MESSAGE, message_type, body))
+
+    def finish(self, dialog: SessionDialog) -> None:
+        """FIN: nothing more is sent on the dialog."""
+        self._check(dialog)
+        self._add(_Staged(dialog, Kind.FIN))
+
+    def end(self, dialog: SessionDialog, error_body: bytes = b"") -> None:
+        """END CONVERSATION; what is staged before it arrives before it."""
+        self._check(dialog, ends=True)
+        self._add(_Staged(dialog, Kind.END_CALL, "", error_body or None))
+
+    def drop(self) -> None:
+        """Nothing of it happens."""
+        self.over = True
+        for dialog in self.begun:
+            dialog.state = DialogState.ENDED
+
+    def _check(self, dialog: SessionDialog, *, ends: bool = False) -> None:
+        if self.over:
+            raise InvalidState("the transaction is over: its `with` block has ended. Send and end inside of it")
+        for step in self.steps:
+            if step.dialog is dialog and (step.kind is Kind.END_CALL or (step.kind is Kind.FIN and not ends)):
+                raise InvalidState("the dialog was ended or finished in this transaction already")
+        if dialog not in self.begun:
+            self._session.check_open(dialog, ends=ends)
+            if dialog.redirects is not None:
+                raise InvalidState("messages were redirected to the dialog: use it outside of transactions")
+
+    def _add(self, step: _Staged) -> None:
+        size = _STEP_BYTES + 4 * len(step.message_type) + len(step.body or b"")
+        if step.dialog not in self._known:
+            size += 32 + len(encode_suffix(Suffix(begin=step.dialog.begin)))
+        if self.size_bytes + size > BODY_BYTES_MAX or len(self.steps) == TRANSACTION_RECORDS_MAX:
+            raise TransactionTooLarge(
+                f"the transaction would have {self.size_bytes + size} bytes in {len(self.steps) + 1} steps; at most "
+                f"{BODY_BYTES_MAX} bytes in {TRANSACTION_RECORDS_MAX} steps fit into one record"
+            )
+        self.size_bytes += size
+        self._known.add(step.dialog)
+        self.steps.append(step)
+
+
+class Transactions:
+    """The transactions of a session that were committed and whose outputs have not all arrived yet."""
+
+    def __init__(self, session: Session) -> None:
+        self.lane: Lane | None = None
+        """Of the transmission partition: one for the whole session, so that its records keep their order."""
+        self.waiting: deque[Transaction] = deque()
+        """Committed; what was sent directly before does not count yet."""
+        self.flying: list[Transaction] = []
+        """Their records were put; their outputs have not arrived, as far as was heard."""
+        self._session = session
+
+    def commit(self, transaction: Transaction) -> None:
+        """All of it is to happen. Raises what forbids it: nothing is written then."""
+        session, lane = self._session, self.lane
+        assert lane is not None, "whoever makes transactions names the transmission partition first"
+        if lane.full:
+            raise QueueFull(f"{len(lane.origins)} records to {lane.address.topic} wait for Kafka; try again")
+        for step in transaction.steps:
+            if step.dialog not in transaction.begun:
+                session.check_open(step.dialog, ends=step.kind is Kind.END_CALL)
+        transaction.over = True
+        for dialog in transaction.begun:
+            session.dialogs[dialog.conversation] = dialog
+            dialog.state = DialogState.OPEN
+        for dialog in transaction.dialogs:
+            dialog.pending += 1
+            dialog.open = False
+        for dialog, kind, _, body in transaction.steps:
+            if kind is Kind.END_CALL:
+                dialog.waiting_end = body or b""
+            elif kind is Kind.FIN:
+                dialog.finished = True
+        if transaction.steps:
+            self.waiting.append(transaction)
+
+    def release(self) -> Lane | None:
+        """Put the records of those that need not wait any more; the lane, when there are some."""
+        put = None
+        while self.waiting and self._ready(self.waiting[0]):
+            put = self.lane
+            self._put(self.waiting.popleft())
+        return put
+
+    @staticmethod
+    def _ready(transaction: Transaction) -> bool:
+        """Everything that was sent directly on its dialogs counts, and so do their BEGINs."""
+        for dialog in transaction.dialogs:
+            if dialog.begun_at >= dialog.home.window.acked or dialog.held:
+                return False
+            if dialog.target.window.acked < transaction.marks.setdefault(dialog, dialog.target.next):
+                return False
+        return True
+
+    def _put(self, transaction: Transaction) -> None:
+        lane, session = self.lane, self._session
+        assert lane is not None
+        dialogs = transaction.dialogs
+        places = {dialog: place for place, dialog in enumerate(dialogs)}
+        steps: list[Step] = []
+        for dialog, kind, message_type, body in transaction.steps:
+            sequence = NO_SEQUENCE
+            if kind is Kind.MESSAGE:
+                sequence = dialog.sent
+                dialog.sent += 1
+            elif kind is Kind.FIN and not dialog.sent:
+                continue  # there is no target that could be told
+            steps.append(Step(places[dialog], kind, sequence, message_type, body))
+            if kind is Kind.END_CALL:
+                dialog.state = DialogState.ENDED
+                session.dialogs.pop(dialog.conversation, None)
+        named = [TransactionDialog(dialog.conversation, dialog.begin) for dialog in dialogs]
+        data = encode(ClientTransaction(named, steps))
+        assert len(data) <= BODY_BYTES_MAX, "steps are counted when they are staged"
+        transaction.counter = lane.next
+        prefix = head(Kind.TRANSACTION, 0, Role.INITIATOR, lane.address.tag, session.writer) + named[0].conversation
+        lane.put(Single(prefix, NO_SEQUENCE, session.writer), encode_suffix(Suffix(home=named[0].begin.home)), data)
+        self.flying.append(transaction)
+
+    def hear(self, state: Partition) -> bool:
+        """News from the transmission partition, as its journal says it is; whether a dialog may go on.
+
+        The outputs of a transaction have arrived when everything has that stood in the outbox once it was expanded.
+        """
+        known = state.writers.get(self._session.writer)
+        arrived: list[Transaction] = []
+        for transaction in self.flying:
+            if known is None or known.next <= transaction.counter:
+                break
+            if known.closed_at is not None and known.closed_at <= transaction.counter:
+                self._refused(transaction)
+                arrived.append(transaction)
+                continue
+            addresses = dict.fromkeys(a for d in transaction.dialogs for a in (d.home.address, d.target.address))
+            streams = [stream for stream in map(state.streams.get, addresses) if stream is not None]
+            if transaction.awaited is None:
+                transaction.awaited = {stream.address: stream.next for stream in streams}
+            if all(stream.acked >= transaction.awaited[stream.address] for stream in streams):
+                arrived.append(transaction)
+        for transaction in arrived:
+            self.flying.remove(transaction)
+            for dialog in transaction.dialogs:
+                dialog.pending -= 1
+                dialog.reopen()
+        return bool(arrived)
+
+    @staticmethod
+    def _refused(transaction: Transaction) -> None:
+        """Somebody has closed this session there: nothing of the transaction happened, so nothing may follow it."""
+        for dialog in transaction.dialogs:
+            dialog.state = DialogState.ENDED
+
+    def acknowledged(self, dialog: SessionDialog) -> Callable[[], bool]:
+        """Tells whether the last transaction with the dialog is in the log, and hence will happen."""
+        last = next(t for t in [*self.flying, *self.waiting][::-1] if dialog in t.dialogs)
+        lane = self.lane
+        assert lane is not None
+        return lambda: 0 <= last.counter < lane.window.acked

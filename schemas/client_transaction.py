@@ -1,0 +1,91 @@
+"""The body of a TRANSACTION: what a client does on several dialogs at once. Plain Avro (`transaction.avsc`).
+
+`decode` is total: a value, or MalformedRecord.
+"""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from io import BytesIO
+from typing import Any, Final, NamedTuple, cast
+
+from fastavro import parse_schema, schemaless_reader, schemaless_writer
+
+from .errors import MalformedRecord
+from .limits import BODY_BYTES_MAX, KEY_BYTES_MAX, TRANSACTION_RECORDS_MAX
+from .records import NO_SEQUENCE, Begin, Kind, begin_from_avro, begin_to_avro
+
+
+class TransactionDialog(NamedTuple):
+    """A conversation, with all that is needed to send on it."""
+
+    conversation: bytes
+    begin: Begin
+
+    @property
+    def key(self) -> bytes:
+        """Of its records."""
+        return self.begin.key or self.begin.group
+
+
+class Step(NamedTuple):
+    """BEGIN, a message, FIN or END_CALL."""
+
+    dialog: int
+    """Place in the transaction's dialogs."""
+    kind: Kind
+    sequence: int = NO_SEQUENCE
+    message_type: str = ""
+    body: bytes | None = None
+
+    @property
+    def is_first(self) -> bool:
+        """The message that creates the target."""
+        return self.kind is Kind.MESSAGE and self.sequence == 0
+
+
+class ClientTransaction(NamedTuple):
+    """What happens together or not at all."""
+
+    dialogs: list[TransactionDialog]
+    steps: list[Step]
+    """In the order of the calls."""
+
+
+def encode(transaction: ClientTransaction) -> bytes:
+    """The bytes of a transaction."""
+    out = BytesIO()
+    value = {
+        "dialogs": [{"conversation": d.conversation, "begin": begin_to_avro(d.begin)} for d in transaction.dialogs],
+        "steps": [{**step._asdict(), "kind": step.kind.name} for step in transaction.steps],
+    }
+    schemaless_writer(out, TRANSACTION_SCHEMA, value, strict=True)
+    return out.getvalue()
+
+
+def decode(data: bytes) -> ClientTransaction:
+    """The transaction in `data`; MalformedRecord for anything else, whatever the bytes are."""
+    if len(data) > BODY_BYTES_MAX:
+        raise MalformedRecord(f"a transaction of {len(data)} bytes; at most {BODY_BYTES_MAX} are allowed")
+    source = BytesIO(data)
+    try:
+        value = cast("dict[str, Any]", schemaless_reader(source, TRANSACTION_SCHEMA, None))
+        dialogs = [TransactionDialog(item["conversation"], begin_from_avro(item["begin"])) for item in value["dialogs"]]
+        steps = [Step(**{**item, "kind": Kind[item["kind"]]}) for item in value["steps"]]
+    except Exception as error:  # fastavro raises a dozen types for broken input; they all mean this
+        raise MalformedRecord("a transaction that is not Avro") from error
+    if source.tell() != len(data):
+        raise MalformedRecord("a transaction with bytes behind its end")
+    if len(steps) > TRANSACTION_RECORDS_MAX or len(dialogs) > TRANSACTION_RECORDS_MAX:
+        raise MalformedRecord(f"a transaction of {len(steps)} steps; at most {TRANSACTION_RECORDS_MAX} are allowed")
+    if not all(0 <= step.dialog < len(dialogs) and step.sequence >= NO_SEQUENCE for step in steps):
+        raise MalformedRecord("a step of a transaction on a dialog that it does not name, or with an absurd number")
+    if any(len(dialog.key) > KEY_BYTES_MAX for dialog in dialogs):
+        raise MalformedRecord("a dialog of a transaction whose key is too long")
+    return ClientTransaction(dialogs, steps)
+
+
+TRANSACTION_SCHEMA: Final = parse_schema(
+    json.loads(files("konverse.schemas").joinpath("transaction.avsc").read_text("utf-8"))
+)

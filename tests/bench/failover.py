@@ -1,0 +1,131 @@
+"""`python -m tests.bench.failover [--conversations N] [--json]`: how long a partition waits for its next owner.
+
+One process owns a partition with N live conversations and gives it back; another one, which is a member of the group
+already, is given it. The time runs from there to the first message in a handler's hands: cold, and standing by.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from collections.abc import Callable
+from statistics import median
+from typing import Final
+
+from konverse.bridge.broker import Broker
+from konverse.bridge.reader import Reader
+from tests.bench import conversations
+from tests.bench.model import Place
+from tests.bench.report import ProgressLine, machine
+from tests.bench.servers import servers
+from tests.kit.shop import pumped
+
+CONVERSATIONS: Final = 5_000
+MESSAGES: Final = 2
+"""Of each conversation, answered before the clock starts."""
+SERVICE: Final = "//order/service"
+SHOP: Final = "//order/shop"
+DEADLINE_S: Final = 600.0
+MODES: Final = ("cold", "standby")
+ROUNDS: Final = 3
+"""Of each, in turn; the median counts."""
+
+
+def fill(broker: Broker, count: int) -> None:
+    """A queue of one partition with so many conversations, whose messages are answered."""
+    broker.create_message_type(conversations.MESSAGE)
+    broker.create_message_type(conversations.REPLY)
+    broker.create_contract("//order", {conversations.MESSAGE: "INITIATOR", conversations.REPLY: "TARGET"})
+    broker.create_queue(conversations.QUEUE, partitions=1)
+    broker.create_queue("Shop", partitions=1)
+    broker.create_service(SERVICE, queue=conversations.QUEUE, contracts=["//order"])
+    broker.create_service(SHOP, queue="Shop")
+    opened = conversations.dialogs(broker, count)
+    conversations.send_in_turn(opened, MESSAGES * count, 100)
+    broker.flush()
+    with broker.reader(conversations.QUEUE, batch=1_000, timeout=2) as reader:
+        for transaction in reader:
+            with transaction:
+                for message in transaction:
+                    transaction.send(message.dialog, conversations.REPLY, message.body)
+
+
+def until(reader: Reader, condition: Callable[[], bool], what: str) -> None:
+    """Let the reader work until the condition holds."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what}: not within {DEADLINE_S:g} s")
+        reader._advance()
+
+
+def follows(reader: Reader) -> bool:
+    """Whether it has folded as much as the partition's owner had ingested when it was asked last."""
+    standby = reader._owning._standby
+    if standby is None:
+        return True
+    with standby._locks[0]:
+        follower = standby._followers.get(0)
+        return follower is not None and bool(follower.fold.state.live())
+
+
+def taken_over(place: Place, *, standby: bool) -> tuple[float, int]:
+    """Seconds from being given the partition to its first message, and how many conversations live there."""
+    with conversations.connect(place) as before, conversations.connect(place) as after:
+        owner = before.reader(conversations.QUEUE)
+        owner.wait_for_partitions(1)
+        (dialog,) = conversations.dialogs(before, 1)
+        dialog.send(conversations.MESSAGE, b"the first one")
+        before.flush()
+        given_at: list[float] = []
+        with after.reader(conversations.QUEUE, standby=standby) as reader:
+            take_over = reader._owning.take_over
+
+            def noted(number: int) -> int | None:
+                given_at.append(time.perf_counter())
+                return take_over(number)
+
+            reader._owning.take_over = noted  # type: ignore[method-assign]
+            with pumped(owner):
+                until(reader, lambda: follows(reader), "the partition is followed")
+            owner.close()
+            with next(iter(reader)) as transaction:
+                received = len(list(transaction))
+            took = time.perf_counter() - given_at[-1]
+            live = len(reader.owners[0].fold.state.live())
+    if not received:
+        raise RuntimeError("a transaction without a message")
+    return took, live
+
+
+def main() -> None:
+    """Fill, take over twice, print a line."""
+    parser = argparse.ArgumentParser(prog="python -m tests.bench.failover", description=__doc__)
+    parser.add_argument("--conversations", type=int, default=CONVERSATIONS, metavar="N")
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    line = ProgressLine(1 + ROUNDS * len(MODES))
+    live = 0
+    seconds: dict[str, list[float]] = {mode: [] for mode in MODES}
+    live = 0
+    with line.shown(), servers(redis=False) as (bootstrap, _):
+        place = Place(bootstrap, "", f"failover{os.urandom(4).hex()}")
+        line.say(f"{arguments.conversations:,} conversations")
+        with conversations.connect(place) as broker:
+            fill(broker, arguments.conversations)
+        for mode in ROUNDS * MODES:
+            line.say(mode)
+            took, live = taken_over(place, standby=mode == "standby")
+            seconds[mode].append(took)
+    cold, warm = (median(seconds[mode]) for mode in MODES)
+    if arguments.json:
+        print(json.dumps({"seconds": seconds, "live": live}))
+        return
+    print(f"first message after {cold:.2f} s cold, {warm:.2f} s standing by ({live:,} live; {warm / cold:.2f}x)")
+    print(machine())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,170 @@
+"""Late messages come back to their home and are redirected, on real servers (protocol.md section 3)."""
+
+from __future__ import annotations
+
+import re
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from konverse.bridge.broker import Broker
+from konverse.bridge.dialog import Dialog
+from konverse.bridge.mailboxes import BouncedMessage
+from konverse.schemas.errors import ConversationEnded, InvalidState
+from konverse.schemas.records import BounceReason, Role
+from tests.kit.oracle import verify
+from tests.kit.servers import Servers
+from tests.kit.shop import NOTE, ORDER, begin, connected, drain, open_shop, pumped, queue_of, until
+from tests.kit.workers import Job, Worker
+
+pytestmark = pytest.mark.stack
+
+LATE = [b"late %d" % number for number in range(5)]
+
+
+@contextmanager
+def over(servers: Servers, database: str) -> Iterator[tuple[Broker, Broker, Dialog]]:
+    """A shop, a session that reads no queue, and its dialog, which is over without its knowledge."""
+    with connected(servers.bootstrap, database) as shop, connected(servers.bootstrap, database) as session:
+        open_shop(shop)
+        dialog = begin(session)
+        dialog.send(ORDER, b"first")
+        dialog.flush()
+        for queue in ("Orders", "Shop", "Orders"):  # the target ends, home hears it and ends, the target forgets
+            with shop.reader(queue, timeout=1) as reader:
+                for transaction in reader:
+                    with transaction:
+                        for message in transaction:
+                            transaction.end(message.dialog)
+        yield shop, session, dialog
+
+
+def came_back(dialog: Dialog, count: int) -> list[BouncedMessage]:
+    """So many messages of the dialog that came back."""
+
+    def all_of_them() -> list[BouncedMessage]:
+        found = dialog.bounced(timeout=1)
+        return found if len(found) == count else []
+
+    return until(all_of_them, f"{count} messages come back")
+
+
+def bodies(broker: Broker) -> list[bytes]:
+    """What the order service receives until nothing comes any more."""
+    return [message.body for message in drain(broker, "Orders")]
+
+
+def test_late_messages_are_redirected_in_order_once_although_their_homes_owner_is_killed(
+    servers: Servers, database: str, tmp_path: Path
+) -> None:
+    job = Job(servers.bootstrap, database, str(tmp_path / "diary"), queue="Shop", partitions=[0], idle_s=None)
+    with over(servers, database) as (shop, session, dialog):
+        for body in LATE:
+            dialog.send(ORDER, body)
+        dialog.flush()
+        assert bodies(shop) == []
+        with Worker(replace(job, die_at="before emission")) as first:
+            messages = came_back(dialog, len(LATE))
+            assert [(m.type, m.body, m.sequence, m.reason) for m in messages] == [
+                (ORDER, body, number, BounceReason.NO_ENDPOINT) for number, body in enumerate(LATE, 1)
+            ]
+            following = begin(session, related_to=dialog)
+            for message in messages:
+                message.redirect(following)
+            assert following.send(ORDER, b"and then") == -1
+            assert first.wait() == -signal.SIGKILL, first.errors
+        with Worker(job) as second:
+            received: list[bytes] = []
+
+            def all_received() -> bool:
+                received.extend(bodies(shop))
+                return len(received) > len(LATE)
+
+            until(all_received, "the redirected messages and the one behind them")
+            assert received == [*LATE, b"and then"]
+            assert dialog.bounced() == []
+            following.flush()
+            assert not second.errors
+        assert verify(servers.bootstrap, [queue_of(shop, "Orders"), queue_of(shop, "Shop")]) == []
+
+
+def test_a_home_in_this_process_is_asked_and_what_was_decided_is_not_given_again(
+    servers: Servers, database: str
+) -> None:
+    with over(servers, database) as (shop, session, dialog):
+        with session.reader("Shop") as home, shop.reader("Orders") as orders, pumped(orders, home):
+            dialog.send(NOTE, b"one")
+            dialog.send(ORDER, b"two")
+            one, two = came_back(dialog, 2)
+            one.confirm()
+            assert [message.body for message in dialog.bounced()] == [b"two"]
+            following = begin(session)
+            two.redirect(following)
+            two.redirect(following)
+            assert dialog.bounced() == []
+            (owner,) = home.owners
+            until(lambda: not len(owner.fold.state.mailbox), "the mailbox is empty")
+            (target,) = orders.owners
+            until(lambda: target.fold.state.sides[Role.TARGET], "the message is at its target")
+        assert bodies(shop) == [b"two"]
+        assert verify(servers.bootstrap, [queue_of(shop, "Orders"), queue_of(shop, "Shop")]) == []
+
+
+def test_a_message_stays_when_the_new_dialog_has_ended_meanwhile(servers: Servers, database: str) -> None:
+    with over(servers, database) as (shop, session, dialog):
+        dialog.send(ORDER, b"late")
+        following = begin(session)
+        following.send(ORDER, b"first")
+        session.flush()
+        with shop.reader("Orders", timeout=1) as reader:
+            for transaction in reader:
+                with transaction:
+                    for message in transaction:
+                        transaction.end(message.dialog)
+        with shop.reader("Shop") as home, shop.reader("Orders") as orders, pumped(home, orders):
+            (owner,) = home.owners or until(lambda: home.owners, "home has an owner")
+            until(lambda: [e for e in owner.fold.state.live() if e.state.code == "DI"], "home has heard of the end")
+            (late,) = came_back(dialog, 1)
+            late.redirect(following)
+            (again,) = came_back(dialog, 1)
+            assert again.body == b"late"
+            last = begin(session)
+            again.redirect(last)
+            until(lambda: sum(owner.fold.state.unread for owner in orders.owners), "the message is at its target")
+        assert bodies(shop) == [b"late"]
+
+
+def test_the_redirects_of_the_readme_work(servers: Servers, database: str) -> None:
+    text = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+    (block,) = [found for found in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "dialog.bounced(" in found]
+    with over(servers, database) as (shop, session, dialog):
+        dialog.send(ORDER, b"late")
+        dialog.flush()
+        with shop.reader("Shop") as home, shop.reader("Orders") as orders, pumped(home, orders):
+            until(lambda: home.owners and len(home.owners[0].fold.state.mailbox.entries), "the message is back")
+            exec(compile(dedent(block), "README.md", "exec"), {"broker": session, "dialog": dialog})
+            until(lambda: sum(owner.fold.state.unread for owner in orders.owners) == 2, "both are at their target")
+        assert bodies(shop) == [b"late", b"ahead of this they arrive, once and in order"]
+
+
+def test_a_redirect_that_cannot_be_is_refused(servers: Servers, database: str) -> None:
+    with over(servers, database) as (shop, session, dialog):
+        dialog.send(ORDER, b"late")
+        dialog.flush()
+        assert bodies(shop) == []
+        with shop.reader("Shop") as home, pumped(home):
+            (late,) = came_back(dialog, 1)
+            with pytest.raises(InvalidState, match="begin one with `related_to`"):
+                late.redirect(begin(shop))
+            over_already = begin(session)
+            over_already.end()
+            with pytest.raises(ConversationEnded):
+                late.redirect(over_already)
+            assert repr(late) == f"<BouncedMessage {ORDER} of {dialog.id}: NO_ENDPOINT>"
+            late.confirm()
+            until(lambda: not dialog.bounced(), "the message is confirmed")

@@ -1,0 +1,71 @@
+"""A query that writes in batches, for tests of the pure core: its tasks' rows, its BATCHes, and decisions about it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from konverse.dialog.batch_task import Row, Task, TaskOf
+from konverse.schemas.batches import Batch, encode_batch, encode_winners
+from konverse.schemas.identifiers import Address
+from konverse.schemas.records import Decision, Kind, Suffix
+from tests.kit.builders import Scribe, Side, address_of, begin_block, identifier
+
+QUERY: Final = identifier("query")
+RUN: Final = identifier("run")
+JUDGE: Final = address_of("transmission")
+HOME: Final = address_of("replies")
+TARGET: Final = address_of("orders")
+
+Taken = tuple[bytes, bytes | None]
+"""Header and body: what a `Side` takes."""
+
+
+class Query:
+    """What its tasks write, and what is said about it."""
+
+    def __init__(self) -> None:
+        self.driver = Scribe("run")
+        self.judge = Scribe("judge")
+
+    @staticmethod
+    def task(number: int = 0, attempt: str = "attempt", batch: int = 0, run: bytes = RUN) -> Task:
+        """An execution."""
+        return Task(TaskOf(QUERY, JUDGE, run, batch, number), identifier(attempt))
+
+    @staticmethod
+    def first(task: Task, conversation: bytes, body: bytes = b"") -> Taken:
+        """A row with the first message of a dialog."""
+        return taken(task.first(conversation, begin_block(group=conversation), "order", body))
+
+    @staticmethod
+    def message(task: Task, conversation: bytes, body: bytes = b"") -> Taken:
+        """A row with a further message."""
+        return taken(task.message(TARGET, conversation, HOME, "order", body))
+
+    def batch(self, *attempts: Task, to: Side, number: int = 0, homes: tuple[Address, ...] = (HOME,)) -> None:
+        """BATCH arrives at the judge; its targets are those that the attempts wrote to, and one more."""
+        places = {place for task in attempts for place, begins in task.counts if not begins} | {TARGET}
+        targets = {at: tuple(task.counts.get((at, False), (0, 0))[0] for task in attempts) for at in sorted_(places)}
+        begun = {at: tuple(task.counts.get((at, True), (0, 0))[0] for task in attempts) for at in homes}
+        body = encode_batch(Batch(QUERY, number, tuple(task.attempt for task in attempts), begun, targets))
+        to.take(self.driver.write(Kind.BATCH, to.address, QUERY), body)
+
+    def decide(self, side: Side, winners: list[tuple[Task, int]], batch: int = 0, *, begins: bool = False) -> None:
+        """The decision about a batch arrives."""
+        self.tell(side, Decision(QUERY, batch, begins, final=True), winners)
+
+    def tell(self, side: Side, decision: Decision, winners: list[tuple[Task, int]]) -> None:
+        """A decision arrives, final or not."""
+        body = encode_winners(tuple((task.attempt, count) for task, count in winners))
+        side.take(self.judge.write(Kind.DECISION, side.address, QUERY, suffix=Suffix(detail=decision)), body)
+
+
+def taken(row: Row) -> Taken:
+    """A row as its partition takes it."""
+    header, _, body = row.record
+    return header, body
+
+
+def sorted_(places: set[Address]) -> list[Address]:
+    """In one order."""
+    return sorted(places, key=lambda place: (place.topic, place.partition))

@@ -1,0 +1,298 @@
+"""Queries that write in batches: their drivers, which crash, come back and meet each other, and their checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from konverse.dialog.batch_driver import Again, Decided, Driver, Effect, Phase, Put, Refused, Start, look
+from konverse.dialog.batch_task import Report
+from konverse.schemas.batches import ABANDONED
+from konverse.schemas.envelope import decode
+from konverse.schemas.operations import Abandon
+from konverse.schemas.records import Begin, Decision, Kind
+from konverse.schemas.varint import read_varint
+
+from .executing import COUNTER_AT, Execution, TaskProcess
+from .failure import SimulationFailure
+from .places import Place
+from .producing import IdempotentProducer, LooseProducer, Producer, abandon
+
+if TYPE_CHECKING:
+    from .world import World
+
+DECISION: Final = bytes((Kind.DECISION << 1,))
+DRIVERS_MAX: Final = 3
+"""Of one query at a time."""
+BATCHES_WAITING_MAX: Final = 2
+CALM_STEPS_MAX: Final = 60
+
+
+class Query:
+    """What outlives the drivers of a query: its checkpoint, and what its user code writes about."""
+
+    def __init__(self, world: World) -> None:
+        choices = world.choices
+        self.world = world
+        self.id = world.identifier(b"query")
+        self.judge: Place = choices.pick(world.places)
+        self.homes = self._some()
+        self.targets = self._some()
+        self.batches = 1 + choices.choose(4)
+        self.checkpoint = 0
+        """The first batch that no driver has noted as done."""
+        self.begun: list[tuple[bytes, Begin]] = []
+        """Dialogs that any execution has begun."""
+        self.drivers: list[DriverProcess] = []
+        self.tasks: list[TaskProcess] = []
+        self.inbox: list[Report] = []
+        """Reports on their way to whichever driver is there."""
+        self.executions: dict[bytes, list[Execution]] = {}
+        """By attempt: no two have the same."""
+        self.given_up = False
+        """An operator has decided to abandon it."""
+        self.start_driver()
+
+    def _some(self) -> list[Place]:
+        choices, places = self.world.choices, self.world.places
+        chosen = [place for place in places if not choices.choose(2)]
+        return chosen or [choices.pick(places)]
+
+    @property
+    def over(self) -> bool:
+        """All batches are done, or it was abandoned."""
+        return self.checkpoint >= self.batches or self.abandoned
+
+    @property
+    def abandoned(self) -> bool:
+        """The journal says so."""
+        self.judge.follow(self.judge.journal.end)
+        judgement = self.judge.shadow.state.judgements.get(self.id)
+        return judgement is not None and judgement.decided == ABANDONED
+
+    def start_driver(self) -> None:
+        """A driver starts at the checkpoint."""
+        self.drivers.append(DriverProcess(self))
+
+    def stir(self) -> None:
+        """Things that befall a query as a whole."""
+        world = self.world
+        choices, swarm = world.choices, world.swarm
+        self.drivers = [driver for driver in self.drivers if not driver.dead]
+        self.tasks = [task for task in self.tasks if not task.over]
+        if self.over:
+            return
+        if self.drivers and len(self.drivers) < DRIVERS_MAX and choices.chance(swarm.second_drivers):
+            world.sometimes.happened("two drivers")
+            self.start_driver()
+        elif not self.drivers and (world.kafka.calm or choices.chance(100)):
+            self.start_driver()
+        if self.drivers and choices.chance(swarm.crashes):
+            choices.pick(self.drivers).crash()
+        if choices.chance(swarm.abandoning):
+            self.given_up = True
+        if self.given_up:
+            self._abandon()
+
+    def _abandon(self) -> None:
+        """Ask whoever leads the judge's partition, until the journal says it."""
+        homes, targets = (tuple(place.address for place in places) for places in (self.homes, self.targets))
+        operation = Abandon(self.id, homes, targets)
+        for process in self.world.owners:
+            if process.place is self.judge and process.leading and process.owner is not None:
+                if operation not in process.owner.duties:
+                    process.owner.duties.append(operation)
+                    self.world.sometimes.happened("query abandoned")
+                return
+
+    def check_crowd(self) -> None:
+        """At most two batches wait at a time, so that what waits has a bound (I15)."""
+        for place in self.homes + self.targets:
+            place.follow(place.journal.end)
+            attempts = place.shadow.state.pending.attempts
+            batches = {batch for (query, _), batch, _ in attempts if query == self.id}
+            if len(batches) > BATCHES_WAITING_MAX:
+                raise SimulationFailure(f"I15: {place.name}: rows of batches {batches} of one query wait")
+
+    def settle_down(self) -> None:
+        """Without faults: everything goes on."""
+        self.stir()
+        for _ in range(CALM_STEPS_MAX):
+            for task in [task for task in self.tasks if not task.over]:
+                task.step()
+            for driver in self.drivers:
+                driver.step()
+            self.drivers = [driver for driver in self.drivers if not driver.dead]
+            if self.over or all(driver.resting for driver in self.drivers):
+                break
+
+
+def decisions(place: Place) -> dict[tuple[bytes, int, bool], int]:
+    """When each final decision first stood in the log of a partition: its place among all appends."""
+    orders: dict[tuple[bytes, int, bool], int] = {}
+    for record in place.data.records:
+        if record.header is not None and record.header[:1] == DECISION:
+            detail = decode(record.header).suffix.detail
+            if isinstance(detail, Decision) and detail.final:
+                orders.setdefault((detail.query, detail.batch, detail.begins), record.order)
+    return orders
+
+
+class DriverProcess:
+    """One run of a query."""
+
+    def __init__(self, query: Query) -> None:
+        world = query.world
+        self.query = query
+        self.world = world
+        self.asleep_until = 0
+        self.dead = False
+        homes, targets = (tuple(place.address for place in places) for places in (query.homes, query.targets))
+        self.driver = Driver(query.id, world.identifier(b"run"), query.judge.address, homes, targets)
+        self.next = query.checkpoint
+        self._running: dict[int, list[TaskProcess]] = {}
+        self._done: int | None = None
+        """A batch that is decided and not in the checkpoint yet."""
+        self._loose = world.choices.chance(world.swarm.loose)
+        self._producer = self._new_producer()
+        self._news = True
+        """Something may have happened since it looked."""
+
+    @property
+    def resting(self) -> bool:
+        """It waits for the journal."""
+        return self.driver.phase is Phase.WAITING and self._producer.empty and self._done is None
+
+    def step(self) -> bool:
+        """One thing, chosen among all that it could do."""
+        if self.dead:
+            return False
+        world, driver = self.world, self.driver
+        actions: list[Callable[[], None]] = [self._look]
+        if self._done is not None:
+            actions = [self._note, self._look, self._look]
+        elif driver.phase is Phase.IDLE:
+            if self.next >= self.query.batches:
+                self.dead = True
+                return False
+            actions = [self._start]
+        elif driver.phase is Phase.COLLECTING:
+            actions += (self._launch, self._launch, self._hear, self._hear)
+        if not self._producer.empty:
+            actions += (self._transmit, self._transmit)
+        elif driver.phase is Phase.WAITING and (world.kafka.calm or world.choices.chance(100)):
+            actions.append(lambda: self._do(driver.step(Again())))
+        for action in actions if world.kafka.calm else [world.choices.pick(actions)]:
+            if not self.dead:
+                action()
+        return True
+
+    def crash(self) -> None:
+        """The process dies; what it had sent and started lives on."""
+        happened = self.world.sometimes.happened
+        happened("driver crashed")
+        happened("driver crashed while it waited", self.driver.phase is Phase.WAITING)
+        happened("driver crashed before its checkpoint", self._done is not None)
+        abandon(self._producer, self.world.choices)
+        self.dead = True
+
+    def _start(self) -> None:
+        self._running = {}
+        tasks = self.world.choices.choose(4) if not self.world.kafka.calm else 1
+        self._do(self.driver.step(Start(self.next, tasks)))
+
+    def _launch(self) -> None:
+        """Execute a task that nobody executes, or one more time."""
+        world, choices = self.world, self.world.choices
+        driver = self.driver
+        missing = []
+        for number in range(driver.tasks):
+            running = self._running.setdefault(number, [])
+            running[:] = [task for task in running if not task.over]
+            if not running and number not in driver.reports:
+                missing.append(number)
+        if driver.phase is not Phase.COLLECTING or not (missing or choices.chance(world.swarm.speculation)):
+            return
+        world.sometimes.happened("task executed again", not missing)
+        number = choices.pick(missing or range(driver.tasks))
+        task = TaskProcess(self.query, driver, number)
+        self._running[number].append(task)
+        self.query.tasks.append(task)
+
+    def _hear(self) -> None:
+        """A report arrives, perhaps one that another driver waits for, or waited."""
+        inbox, driver = self.query.inbox, self.driver
+        if not inbox:
+            return
+        report = inbox[self.world.choices.choose(len(inbox))]
+        if (report.task.run, report.task.batch) == (driver.run, driver.batch) or self.world.choices.choose(4) == 0:
+            inbox.remove(report)
+        self.world.sometimes.happened("report of another batch", report.task.batch != driver.batch)
+        self.world.sometimes.happened("report of another run", report.task.run != driver.run)
+        self._do(driver.step(report))
+
+    def _look(self) -> None:
+        """What a follower of the transmission partition says."""
+        judge, driver = self.query.judge, self.driver
+        judge.follow(judge.journal.end)
+        self._do(driver.step(look(judge.shadow.state, driver.query, driver.run, driver.places)))
+
+    def _note(self) -> None:
+        assert self._done is not None
+        self.query.checkpoint = max(self.query.checkpoint, self._done + 1)
+        self.next, self._done = self._done + 1, None
+
+    def _do(self, effects: list[Effect]) -> None:
+        happened = self.world.sometimes.happened
+        for effect in effects:
+            if isinstance(effect, Put):
+                self._check_told()
+                for record in effect.records:
+                    counter, _ = read_varint(record[0], COUNTER_AT)
+                    if self.world.kafka.calm or not self.world.choices.chance(self.world.swarm.lost):
+                        self._producer.hand(effect.address, counter, [record])
+            elif isinstance(effect, Decided):
+                self._believe(effect)
+                self._done = effect.batch
+            else:
+                assert isinstance(effect, Refused)
+                happened("batch refused")
+                self.dead = True
+
+    def _check_told(self) -> None:
+        """A BATCH leaves when the decision before it has arrived everywhere (I15)."""
+        query, before = self.query, self.driver.batch - 1
+        if not self.driver._sent:  # an earlier one goes again
+            return
+        for begins, places in ((True, query.homes), (False, query.targets)):
+            for place in places if before >= 0 else ():
+                if (query.id, before, begins) not in decisions(place):
+                    raise SimulationFailure(f"I15: batch {before + 1} is put before {place.name} was told of {before}")
+
+    def _believe(self, effect: Decided) -> None:
+        """The driver goes on: the batch must be decided in the logs themselves, and by whom it says."""
+        query, happened = self.query, self.world.sometimes.happened
+        query.judge.follow(query.judge.journal.end)
+        judgement = query.judge.shadow.state.judgements.get(query.id)
+        if judgement is None or judgement.decided < effect.batch:
+            raise SimulationFailure(f"I19: a driver goes on from batch {effect.batch}, which is not decided")
+        if effect.ours and judgement.decided == effect.batch and judgement.by != self.driver.run:
+            raise SimulationFailure(f"I19: a driver takes batch {effect.batch} of another one for its own")
+        happened("batch decided")
+        happened("batch decided by another", not effect.ours)
+
+    # ---------------------------------------------------------------------------------------------------- the producer
+
+    def _new_producer(self) -> Producer:
+        world = self.world
+        kind = LooseProducer if self._loose else IdempotentProducer
+        return kind(world.kafka, world.choices, world.log_of)
+
+    def _transmit(self) -> None:
+        if self._producer.empty:
+            return
+        self._producer.transmit()
+        if self._producer.failed:
+            abandon(self._producer, self.world.choices)
+            self._producer = self._new_producer()
+            self._do(self.driver.step(Again()))

@@ -1,0 +1,159 @@
+"""Executions of the tasks of batches, each in a process of its own, with user code that writes other rows each time."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from konverse.dialog.batch_driver import Driver
+from konverse.dialog.batch_task import Row, Task
+from konverse.schemas.identifiers import Address
+from konverse.schemas.records import Begin, Role
+from konverse.schemas.varint import read_varint
+
+from .failure import SimulationFailure
+from .producing import IdempotentProducer, LooseProducer, Producer, abandon
+
+if TYPE_CHECKING:
+    from .batching import Query
+
+COUNTER_AT: Final = 39
+ROWS_MAX: Final = 4
+"""That an execution writes, nearly."""
+
+
+class Written(NamedTuple):
+    """A row as an execution wrote it."""
+
+    address: Address
+    begins: bool
+    number: int
+    conversation: bytes
+    body: bytes | None
+
+
+@dataclass(slots=True)
+class Execution:
+    """One execution of a task: what it belongs to and what it wrote."""
+
+    query: bytes
+    run: bytes
+    batch: int
+    task: int
+    tasks: int
+    rows: list[Written] = field(default_factory=list)
+
+
+class TaskProcess:
+    """One execution of a task, in a process of its own that may outlive the driver."""
+
+    def __init__(self, query: Query, driver: Driver, number: int) -> None:
+        world = query.world
+        self.query = query
+        self.world = world
+        self.asleep_until = 0
+        self.over = False
+        """Dead, failed, or reported."""
+        self.task = Task(driver.task(number), world.identifier(b"attempt"))
+        self.number = number
+        self.execution = Execution(query.id, driver.run, driver.batch, number, driver.tasks)
+        self._left = 1 if world.kafka.calm else world.choices.choose(ROWS_MAX)
+        self._began: list[tuple[bytes, Begin]] = []
+        kind = LooseProducer if world.choices.chance(world.swarm.loose) else IdempotentProducer
+        self._producer: Producer = kind(world.kafka, world.choices, world.log_of)
+        self._handed: dict[tuple[Address, int], Row] = {}
+        """Rows that were not acknowledged, by partition and a number for the producer."""
+        self._numbers = 0
+
+    def step(self) -> bool:
+        """One thing."""
+        if self.over:
+            return False
+        choices, producer = self.world.choices, self._producer
+        if choices.chance(self.world.swarm.early) and self._try_to_report():
+            return True
+        if self._left and (producer.empty or choices.choose(2)):
+            self._left -= 1
+            self._write()
+        elif not producer.empty:
+            producer.transmit()
+            if producer.failed:
+                self.crash()
+        elif not self._settle():
+            self._end()
+        return True
+
+    def crash(self) -> None:
+        """The process dies; what it had sent lives on."""
+        self.world.sometimes.happened("task crashed")
+        abandon(self._producer, self.world.choices)
+        self.over = True
+
+    # -------------------------------------------------------------------------------------------------- the user code
+
+    def _write(self) -> None:
+        world, query = self.world, self.query
+        choices = world.choices
+        known = self._began + [one for one in query.begun if self._lives(*one) or choices.chance(100)]
+        if known and choices.choose(3):
+            conversation, begin = choices.pick(known)
+            if begin.target not in [place.address for place in query.targets]:
+                return
+            body = b"r%d" % world.new_message()
+            kind = ("t", "u")[choices.choose(2)]
+            self._hand(self.task.message(begin.target, conversation, begin.home, kind, body), conversation)
+            return
+        conversation = world.identifier(b"batchdialog")
+        home, target = choices.pick(query.homes), choices.pick(query.targets)
+        begin = Begin("near", "far", "contract", home.address, target.address, conversation)
+        query.begun.append((conversation, begin))
+        self._began.append((conversation, begin))
+        rows = [self.task.begin(conversation, begin)]
+        rows.append(self.task.first(conversation, begin, "t", b"r%d" % world.new_message()))
+        for row in rows[:: 1 - 2 * choices.choose(2)]:
+            self._hand(row, conversation)
+
+    def _lives(self, conversation: bytes, begin: Begin) -> bool:
+        home = next(place for place in self.world.places if place.address == begin.home)
+        home.follow(home.journal.end)
+        return home.shadow.state.endpoint(Role.INITIATOR, conversation) is not None
+
+    def _hand(self, row: Row, conversation: bytes) -> None:
+        header, _, body = row.record
+        number, _ = read_varint(header, COUNTER_AT)
+        self.execution.rows.append(Written(row.address, body is None, number, conversation, body))
+        self._handed[row.address, self._numbers] = row
+        self._producer.hand(row.address, self._numbers, [row.record])
+        self._numbers += 1
+
+    # ---------------------------------------------------------------------------------------------------- the driver
+
+    def _settle(self) -> bool:
+        """Note what arrived, and hand over again what did not; False when nothing is left."""
+        producer = self._producer
+        if isinstance(producer, IdempotentProducer):
+            self.task.acknowledged(len(self._handed))
+            self._handed.clear()
+            return False
+        while producer.acknowledgements:
+            came = producer.next_acknowledgement()
+            if self._handed.pop((came.address, came.counter), None) is not None:
+                self.task.acknowledged()
+        for (address, number), row in self._handed.items():
+            producer.hand(address, number, [row.record])
+        return bool(self._handed)
+
+    def _end(self) -> None:
+        if not self._try_to_report():
+            raise SimulationFailure("L1: a task whose rows are all acknowledged has nothing to report")
+        self.over = True
+
+    def _try_to_report(self) -> bool:
+        report = None if self._left else self.task.report()
+        if report is not None:
+            self.query.executions.setdefault(self.task.attempt, []).append(self.execution)
+            self.query.inbox.append(report)
+            self.query.check_crowd()
+            abandon(self._producer, self.world.choices)
+            self.over = True
+        return report is not None

@@ -1,0 +1,130 @@
+"""What an application does with messages that came back: it looks for them, confirms, redirects, and does it twice."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from konverse.dialog.lane import Single
+from konverse.dialog.mailbox import Bounced
+from konverse.dialog.owner import Phase
+from konverse.dialog.partition import Partition
+from konverse.schemas.envelope import encode_suffix, head
+from konverse.schemas.errors import ConversationEnded, QueueFull
+from konverse.schemas.identifiers import Address
+from konverse.schemas.records import BounceId, Kind, Role, Suffix
+
+from .places import Place
+
+if TYPE_CHECKING:
+    from .sending import Plan, SessionProcess
+
+TWICE: Final = 150
+"""Rate of doing it again with a bounce that was confirmed or redirected already."""
+
+DIALOGS_MAX: Final = 12
+"""A session with fewer may begin another one for what came back."""
+
+STRANGE: Final = 100
+"""Rate of laying hands on the bounces of others."""
+
+
+class Mailboxes:
+    """The mailboxes of one session, as it sees them."""
+
+    def __init__(self, process: SessionProcess) -> None:
+        self._process = process
+        self._asked: set[BounceId] = set()
+
+    @property
+    def homes(self) -> list[Place]:
+        """Where it may have mail."""
+        return list(dict.fromkeys(plan.home for plan in self._process.plans))
+
+    def look(self) -> bool:
+        """Decide about some of the messages in a mailbox; False when there is nothing to decide."""
+        process, world = self._process, self._process.world
+        if not self.homes:
+            return False
+        place = world.choices.pick(self.homes)
+        state = self._state(place)
+        mine = [bounced for bounced in state.mailbox.entries.values() if self._may(state, bounced)]
+        new = [bounced for bounced in mine if bounced.id not in self._asked]
+        if new and len(process.plans) < DIALOGS_MAX and world.choices.chance(world.swarm.redirecting):
+            process._begin(place)
+        if mine and world.lively and world.choices.chance(TWICE):
+            new = mine
+        fresh = world.choices.chance(400)
+        for bounced in new[: 1 + world.choices.choose(3)]:
+            plans = [plan for plan in process.plans if plan.home is place]
+            open_plans = [plan for plan in plans if not plan.over]
+            try:
+                same = [plan for plan in open_plans if plan.dialog.begin.target == bounced.bounce.at]
+                if same and not fresh:  # it tries the same place again
+                    open_plans = same
+                if open_plans and world.lively and world.choices.chance(world.swarm.redirecting):
+                    self._redirect(open_plans[-1] if fresh else world.choices.pick(open_plans), bounced)
+                else:
+                    world.history.asked.setdefault(bounced.id, []).append(None)
+                    process._hand(process.session.confirm(world.choices.pick(plans).dialog, bounced.id))
+            except (QueueFull, ConversationEnded):
+                break
+            self._asked.add(bounced.id)
+        return bool(new)
+
+    def _redirect(self, plan: Plan, bounced: Bounced) -> None:
+        process = self._process
+        if process.world.choices.chance(process.world.swarm.redirecting // 2):
+            plan.left = max(plan.left, 1)
+            process._send(plan)  # both ways to the target at once
+        hands = process.session.redirect(plan.dialog, bounced.id)
+        process.world.history.asked.setdefault(bounced.id, []).append(plan.dialog.conversation)
+        plan.sent.append(bounced.body or b"")
+        plan.redirected = True
+        process._hand(hands)
+        self._stand_still()
+
+    def _stand_still(self) -> None:
+        """Some records leave, and the others late: those to home may be the faster ones."""
+        process, world = self._process, self._process.world
+        if not world.lively or not world.choices.chance(300):
+            return
+        for _ in range(world.choices.choose(4)):
+            if not process._producer.empty:
+                process._transmit()
+        process.asleep_until = world.steps + (0, 40, 120)[world.choices.choose(3)]
+
+    def _may(self, state: Partition, bounced: Bounced) -> bool:
+        writer = state.writers.get(bounced.session)
+        mine = bounced.session == self._process.session.writer
+        inherited = bounced.session in self._process.inherited and writer is not None and writer.closed_at is not None
+        return mine or inherited or self._process.world.choices.chance(STRANGE)
+
+    def hear(self) -> None:
+        """What a follower of the homes, or an owner in this process, says of redirected messages."""
+        process = self._process
+        dialog = process.world.choices.pick(process.session.redirecting)
+        process._hand(process.session.home_says(self._state(self._place(dialog.begin.home))))
+
+    def inherit(self, other: SessionProcess) -> None:
+        """Take over from a session that is dead or seems to be: first of all its writer is closed everywhere."""
+        process = self._process
+        process.inherited |= {other.session.writer, *other.inherited}
+        for address in [*other.addresses, *(plan.home.address for plan in other.plans)]:
+            lane = process.session._lane(address)
+            for writer in sorted(process.inherited):
+                prefix = head(Kind.CLOSE_WRITER, 0, Role.INITIATOR, address.tag, process.session.writer) + writer
+                lane.put(Single(prefix, -1, writer), encode_suffix(Suffix()), None)
+        process._hand(process.session.unsent())
+
+    def _place(self, address: Address) -> Place:
+        return next(place for place in self._process.world.places if place.address == address)
+
+    def _state(self, place: Place) -> Partition:
+        """What the logs say, or what some owner believes that it is the one."""
+        world = self._process.world
+        owners = [process.owner for process in world.owners if process.place is place and process.owner is not None]
+        leading = [owner.fold.state for owner in owners if owner.phase is Phase.LEADING]
+        if leading and world.choices.chance(500):
+            return world.choices.pick(leading)
+        place.follow(place.journal.end)
+        return place.shadow.state

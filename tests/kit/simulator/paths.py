@@ -1,0 +1,112 @@
+"""What must hold of half-closed directions and of transactions when a run has drained (I6, I9, I20, all or nothing)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from konverse.bridge.verifier.second_fold import SecondFold
+from konverse.bridge.verifier.second_state import NOT_YET, Side
+from konverse.dialog.partition import Partition
+from konverse.schemas.envelope import decode
+from konverse.schemas.errors import MalformedRecord
+from konverse.schemas.identifiers import Address
+from konverse.schemas.records import BounceId, BounceReason, Kind, Role
+
+from .sending import Plan
+from .transacting import Tried
+from .world import World
+
+
+def check_finished(name: str, state: Partition, reference: SecondFold) -> Iterator[str]:
+    """The product knows of every FIN what the reference knows, and took no message behind one."""
+    for endpoint in state.live():
+        side = reference.living.get((int(endpoint.role), endpoint.conversation))
+        if side is None:
+            continue
+        known = endpoint.finished or (False, False, None)
+        if tuple(known) != (side.finished, side.peer_finished, side.answer):
+            yield f"I9: {name}: of {side.key} the product has finished {known}, the reference says otherwise"
+    if state.gated or any(output.order == NOT_YET for said in reference.outputs.values() for output in said):
+        yield f"L1: {name}: outputs still wait for other destinations"
+
+
+def check_transactions(world: World, references: dict[Address, SecondFold]) -> Iterator[str]:
+    """Of each transaction all messages stand where they belong, or none; all of them once it was acknowledged."""
+    there = {address: _bodies(world, address) for address in references}
+    for writer, tried in world.history.transactions:
+        transaction = tried.transaction
+        arrived = [body for address, body in tried.sends if body in there[address]]
+        if arrived and len(arrived) < len(tried.sends):
+            yield f"torn: of {tried.sends} in one transaction only {arrived} arrived"
+        if arrived and not tried.committed:
+            yield f"torn: {arrived} were sent in a transaction that was dropped"
+        verdict = references[tried.at].verdicts.get((writer, transaction.counter))
+        acknowledged = 0 <= transaction.counter < world.history.acknowledged.get((writer, tried.at), 0)
+        refused = verdict is not None and verdict.startswith("bounced")
+        if acknowledged and not refused and len(arrived) < len(tried.sends):
+            yield f"I6: a transaction was acknowledged and {tried.sends} did not arrive"
+        if refused and arrived:
+            yield f"torn: {arrived} of a transaction arrived that was refused"
+        world.sometimes.happened("transaction refused", refused)
+        if refused:
+            yield from _nothing_follows(references, tried)
+    yield from _sent_back(world, references)
+
+
+def _nothing_follows(references: dict[Address, SecondFold], tried: Tried) -> Iterator[str]:
+    """What was sent on its dialogs after a transaction that was refused is not received either."""
+    for plan, sent in tried.sent_before.items():
+        side = next((s for s in references[plan.dialog.target.address].sides
+                     if s.key == (int(Role.TARGET), plan.dialog.conversation)), None)  # fmt: skip
+        later = set(plan.sent[sent:])
+        if side is not None and any(heard.body in later for heard in side.heard):
+            yield f"I20: {plan.dialog.conversation.hex()} received what was sent behind a refused transaction"
+
+
+def _sent_back(world: World, references: dict[Address, SecondFold]) -> Iterator[str]:
+    """What comes back reaches a mailbox; because a session is closed it does so only when somebody has closed it."""
+    shut_out = {session.session.writer for session in world.sessions if session.shut_out}
+    boxes = {name for reference in references.values() for name in (*reference.mailbox, *reference.fates)}
+    for address, reference in references.items():
+        for sender, counter, session, reason in reference.sent_back:
+            if reason is BounceReason.WRITER_CLOSED and session in world.clients - shut_out:
+                yield f"I6: {address} refused what {session.hex()} had sent before it closed itself"
+            if BounceId(sender, counter, address) not in boxes:
+                yield f"I6: what {sender.hex()} sent to {address} under {counter} came back and reached no mailbox"
+
+
+def _bodies(world: World, address: Address) -> set[bytes | None]:
+    """Of all messages in a data log."""
+    found = set()
+    for record in world.log_of(address).records:
+        try:
+            envelope = decode(record.header or b"")
+        except MalformedRecord:
+            continue
+        if envelope.kind is Kind.MESSAGE:
+            found.add(record.body)
+    return found
+
+
+def check_half_closed(references: dict[Address, SecondFold], plan: Plan) -> Iterator[str]:
+    """A target has heard of the FIN before it heard of the END that its session called later."""
+    conversation = plan.dialog.conversation
+    home, target = (
+        next((side for side in references[address].sides if side.key == (role, conversation)), None)
+        for role, address in ((0, plan.dialog.begin.home), (1, plan.dialog.begin.target))
+    )
+    said = plan.finished and plan.sent and home is not None and home.ended_by_session
+    if said and target is not None and not target.peer_finished:
+        yield f"I9: {conversation.hex()} was finished, then ended, and its target never heard of the first"
+
+
+def check_order(plan: Plan, side: Side, *, shut_out: bool) -> Iterator[str]:
+    """What a session sent on a dialog is received in the order of the calls, by whatever paths.
+
+    Nothing is left out either, unless somebody has closed the session at one of the places that its paths lead over.
+    """
+    sent = set(plan.sent)
+    bodies = [heard.body for heard in side.heard if heard.body in sent]
+    places = [plan.sent.index(body) for body in bodies]
+    if places != sorted(places) or (bodies != plan.sent[: len(bodies)] and not shut_out):
+        yield f"I20: {plan.dialog.conversation.hex()} received {bodies}, {plan.sent} were sent"

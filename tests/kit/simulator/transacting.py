@@ -1,0 +1,139 @@
+"""What an application does in transactions, beside its direct sends, on the same dialogs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from konverse.dialog.lane import SessionDialog
+from konverse.dialog.transacting import Transaction
+from konverse.schemas.errors import ConversationEnded, InvalidState, QueueFull
+from konverse.schemas.identifiers import Address
+from konverse.schemas.system_messages import error_body
+
+if TYPE_CHECKING:
+    from .sending import Plan, SessionProcess
+
+STEPS_MAX = 4
+
+
+class Tried:
+    """A transaction of a session, and what should be seen of it."""
+
+    def __init__(self, transaction: Transaction, at: Address) -> None:
+        self.transaction = transaction
+        self.at = at
+        """The transmission partition."""
+        self.sends: list[tuple[Address, bytes]] = []
+        """Target and body of every message in it."""
+        self.sent_before: dict[Plan, int] = {}
+        """Messages that were sent on each dialog before it, by whatever path."""
+        self.committed = False
+
+
+class Transacting:
+    """The transactions of one session."""
+
+    def __init__(self, process: SessionProcess) -> None:
+        self._process = process
+        world = process.world
+        self.place = world.choices.pick(world.places) if world.choices.chance(world.swarm.transmitting) else None
+        """The partition of the transmission queue: any queue may be one."""
+        if self.place is not None:
+            process.session.transmit_to(self.place.address)
+
+    @property
+    def wanted(self) -> bool:
+        """The application has something to do in a transaction now."""
+        world = self._process.world
+        return self.place is not None and world.choices.chance(world.swarm.transacting)
+
+    def hear(self) -> None:
+        """What the journal of the transmission partition says by now."""
+        process, place = self._process, self.place
+        if place is None or not process.session.transactions.flying:
+            return
+        place.follow(place.journal.end)
+        flying = len(process.session.transactions.flying)
+        process._hand(process.session.transmitted(place.shadow.state))
+        process.world.sometimes.happened("transaction arrived", flying - len(process.session.transactions.flying))
+
+    def transact(self) -> None:
+        """Some steps on some dialogs; then all of it, or nothing."""
+        process, place = self._process, self.place
+        assert place is not None
+        world, session = process.world, process.session
+        transaction = Transaction(session)
+        tried = Tried(transaction, place.address)
+        sent: list[tuple[Plan, bytes]] = []
+        begun: list[Plan] = []
+        over: list[Plan] = []
+        finished: list[Plan] = []
+        if process.may_begin and world.choices.chance(200):  # a whole dialog at once
+            plan = self._begin(transaction)
+            body = b"m%d" % world.new_message()
+            transaction.send(plan.dialog, "t", body)
+            transaction.end(plan.dialog)
+            tried.sends.append((plan.dialog.begin.target, body))
+            sent, begun, over = [(plan, body)], [plan], [plan]
+        for _ in range(world.choices.choose(STEPS_MAX + 1)):
+            plans = [plan for plan in (*process.plans, *begun) if not plan.over and plan not in over]
+            which = world.choices.choose(4)
+            try:
+                if process.may_begin and (which == 3 or not plans) and len(begun) < 2:
+                    begun.append(self._begin(transaction))
+                    continue
+                if not plans:
+                    break
+                plan = world.choices.pick(plans)
+                if which == 2 and world.choices.chance(world.swarm.ending + 100):
+                    failed = world.choices.chance(world.swarm.failing)
+                    transaction.end(plan.dialog, error_body(5, "enough") if failed else b"")
+                    over.append(plan)
+                elif which == 1 and world.choices.chance(world.swarm.finishing):
+                    transaction.finish(plan.dialog)
+                    finished.append(plan)
+                elif plan.left > 0 and not plan.finished and plan not in finished:
+                    body = b"m%d" % world.new_message()
+                    transaction.send(plan.dialog, "t", body)
+                    tried.sends.append((plan.dialog.begin.target, body))
+                    sent.append((plan, body))
+            except (ConversationEnded, InvalidState):
+                continue
+        self._conclude(tried, sent, begun, over, finished)
+
+    def _conclude(
+        self, tried: Tried, sent: list[tuple[Plan, bytes]], begun: list[Plan], over: list[Plan], finished: list[Plan]
+    ) -> None:
+        process, transaction = self._process, tried.transaction
+        world = process.world
+        world.history.transactions.append((process.session.writer, tried))
+        if world.choices.chance(100):
+            world.sometimes.happened("transaction dropped")
+            transaction.drop()
+            return
+        try:
+            hands = process.session.commit(transaction)
+        except (QueueFull, ConversationEnded, InvalidState):
+            transaction.drop()
+            return
+        tried.committed = True
+        direct = any(plan.sent for plan in process.plans if plan.dialog in transaction.dialogs)
+        world.sometimes.happened("transaction waited", transaction.counter < 0 and direct)
+        world.sometimes.happened("transaction of several dialogs", len(transaction.dialogs) > 1)
+        process.plans += begun
+        process.dialogs_left -= len(begun)
+        tried.sent_before = {plan: len(plan.sent) for plan in process.plans if plan.dialog in transaction.dialogs}
+        for plan, body in sent:
+            plan.sent.append(body)
+            plan.left -= 1
+        for plan in over:
+            plan.over = True
+        for plan in finished:
+            plan.finished = True
+        process._hand(hands)
+
+    def _begin(self, transaction: Transaction) -> Plan:
+        process = self._process
+        conversation, begin, home = process.choose_dialog()
+        dialog: SessionDialog = transaction.begin(conversation, begin)
+        return process.plan_of(dialog, home)

@@ -1,0 +1,70 @@
+"""Truncations on their way: asked for by an owner, carried out by Kafka at once or whenever the request comes (I12)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from konverse.bridge.verifier.starting import starts
+from konverse.dialog.events import Truncate
+from konverse.schemas.snapshot import SnapshotEnd
+
+from .failure import SimulationFailure
+from .places import Place
+
+if TYPE_CHECKING:
+    from .world import World
+
+LATE: Final = 400
+"""Rate of those that are late: a thread asks Kafka several things first, and its process may sleep."""
+ARRIVING: Final = 10
+
+KEPT: Final = 2
+"""Snapshots that a truncation spares."""
+
+
+class Truncations:
+    """What owners want deleted."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._late: list[tuple[Place, Truncate]] = []
+
+    def ask(self, place: Place, effect: Truncate) -> None:
+        """Nobody needs what stands before these offsets. Who sleeps over a snapshot wakes and finishes it."""
+        for follower in self._world.followers.of(place):
+            follower.asleep_until = 0
+        if not self._world.kafka.calm and self._world.choices.chance(LATE):
+            self._late.append((place, effect))
+        else:
+            self._carry_out(place, effect)
+
+    def step(self) -> None:
+        """One of the late ones may arrive, whatever became of who sent it."""
+        choices = self._world.choices
+        if self._late and choices.chance(ARRIVING):
+            self._world.sometimes.happened("truncated late")
+            self._carry_out(*self._late.pop(choices.choose(len(self._late))))
+
+    def settle_down(self) -> None:
+        """What is late arrives."""
+        while self._late:
+            self._carry_out(*self._late.pop())
+
+    def _carry_out(self, place: Place, effect: Truncate) -> None:
+        self._world.sometimes.happened("truncated")
+        place.truncate(effect)
+        kept = usable(place)
+        if kept + place.rotten < KEPT:  # one may be spoiled
+            raise SimulationFailure(f"I12: {place.name}: {kept} snapshots are left that one could recover from")
+
+
+def left(place: Place) -> list[SnapshotEnd]:
+    """The whole snapshots that were not deleted."""
+    records = [record for record in place.snapshots.records if record.offset >= place.snapshots.start]
+    return [start.end for start in starts(records, place.verified().identity)]
+
+
+def usable(place: Place) -> int:
+    """How many of them one could recover from: their logs are there still."""
+    journal, data = place.journal.start, place.data.start
+    return len({end.snapshot for end in left(place) if end.offset + 1 >= journal and end.ingest_to >= data})

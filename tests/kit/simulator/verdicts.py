@@ -1,0 +1,132 @@
+"""What became of every message that a session sent: exactly one thing, wherever it was redirected (I6, I20)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+from konverse.bridge.verifier.second_fold import SecondFold
+from konverse.schemas.envelope import decode
+from konverse.schemas.errors import MalformedRecord
+from konverse.schemas.identifiers import Address
+from konverse.schemas.records import FIRST, BounceId, Envelope, Kind, Role
+
+from .sending import Plan
+from .world import World
+
+References = Mapping[Address, SecondFold]
+
+
+def every_message(world: World, references: References) -> Iterator[str]:
+    """Each message that counts as sent is received, discarded, let go, confirmed or waits in its mailbox."""
+    received = Counter(
+        heard.body for reference in references.values() for side in reference.sides for heard in side.heard
+    )
+    for (writer, address, counter), (header, _, value) in world.history.handed.items():
+        envelope = decode(header or b"")
+        if envelope.kind is not Kind.MESSAGE:
+            continue
+        body = value or b""
+        if received[body] > 1:
+            yield f"I6: {body!r} was received {received[body]} times"
+        if counter >= world.history.acknowledged.get((writer, address), 0):
+            continue
+        end = _end(world, references, BounceId(writer, counter, address))
+        if end.startswith("lost"):
+            yield f"I6: {body!r} was acknowledged and is {end}"
+        elif (end == "received") != bool(received[body]):
+            yield f"I6: {body!r} is {end}, and was received {received[body]} times"
+    for session in world.sessions:
+        for plan in session.plans:
+            yield from _in_order(references, session.session.writer, plan)
+            if not session.shut_out:
+                yield from _opened(world, references, plan)
+    yield from _first_once(world)
+    yield from _alone(references)
+
+
+def _end(world: World, references: References, name: BounceId) -> str:
+    """How the way of a record ends."""
+    for _ in range(100):
+        reference = references[name.at]
+        verdict = reference.verdicts.get((name.writer, name.counter), "lost: it was not taken")
+        if not verdict.startswith("bounced"):
+            return {"accepted": "received"}.get(verdict, verdict)
+        home = next((place for place, fold in references.items() if name in fold.mailbox or name in fold.fates), None)
+        if home is None:
+            return "lost: its bounce reached no mailbox"
+        if name in references[home].mailbox:
+            return "in the mailbox"
+        fate = references[home].fates[name]
+        asked = world.history.asked.get(name, [])
+        if fate.how == "confirmed" and None not in asked:
+            return "lost: nobody confirmed it, and its bounce is gone"
+        if fate.to is None:
+            return fate.how
+        if fate.conversation not in asked:
+            return "lost: nobody redirected it there"
+        name = BounceId(references[home].writer, fate.counter, fate.to)
+    return "lost: it is redirected for ever"
+
+
+def _in_order(references: References, writer: bytes, plan: Plan) -> Iterator[str]:
+    """On a dialog, what its session sent and what it redirected is received in the order of the calls."""
+    if not plan.redirected:
+        return
+    home, target = references[plan.dialog.begin.home], references[plan.dialog.begin.target]
+    key = (int(Role.TARGET), plan.dialog.conversation)
+    mine = {*plan.sent}
+    heard = [
+        one.body for side in target.sides if side.key == key for one in side.heard
+        if one.writer in (writer, home.writer) and one.body in mine
+    ]  # fmt: skip
+    calls = iter(plan.sent)
+    if not all(body in calls for body in heard):
+        yield f"I20: {plan.dialog.conversation.hex()} received {heard}, {plan.sent} were sent and redirected"
+
+
+def _opened(world: World, references: References, plan: Plan) -> Iterator[str]:
+    """Nothing on a dialog overtakes FIRST, whoever sends it: only what comes behind an end finds nobody."""
+    conversation = plan.dialog.conversation
+    home, target = references[plan.dialog.begin.home], references[plan.dialog.begin.target]
+    begun = [side for side in home.sides if side.key == (int(Role.INITIATOR), conversation)]
+    said = [
+        target.verdicts[envelope.writer, envelope.counter] for envelope in _messages(world, plan.dialog.begin.target)
+        if envelope.conversation == conversation and (envelope.writer, envelope.counter) in target.verdicts
+    ]  # fmt: skip
+    lives = "accepted" in said
+    if said and said[0] == "bounced NO_ENDPOINT" and begun and (lives or not begun[0].ended):
+        yield f"I6: messages on {conversation.hex()} came back before its FIRST was there"
+
+
+def _first_once(world: World) -> Iterator[str]:
+    """FIRST of a conversation comes from one writer, under one counter: the session, or home for it."""
+    seen: dict[bytes, tuple[bytes, int]] = {}
+    for place in world.places:
+        for envelope in _messages(world, place.address):
+            name = (envelope.writer, envelope.counter)
+            if envelope.flags & FIRST and seen.setdefault(envelope.conversation, name) != name:
+                yield f"I9: {envelope.conversation.hex()} has two records with FIRST"
+
+
+def _messages(world: World, address: Address) -> Iterator[Envelope]:
+    """The messages in a data log, each where its turn came."""
+    taken: Counter[bytes] = Counter()
+    for record in world.log_of(address).records:
+        try:
+            envelope = decode(record.header or b"")
+        except MalformedRecord:
+            continue
+        if envelope.tag == address.tag and envelope.counter == taken[envelope.writer]:
+            taken[envelope.writer] += 1
+            if envelope.kind is Kind.MESSAGE:
+                yield envelope
+
+
+def _alone(references: References) -> Iterator[str]:
+    """A target whose initiator does not live has been told so when it said something."""
+    for reference in references.values():
+        for (role, conversation), side in reference.living.items():
+            home = references[side.peer_at].living
+            if role == Role.TARGET and side.numbering > 0 and (int(Role.INITIATOR), conversation) not in home:
+                yield f"L1: the target of {conversation.hex()} speaks to nobody"

@@ -1,0 +1,56 @@
+"""The body of a TRANSACTION: what is written is read, and any bytes whatever come to a value or to one error."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from konverse.schemas.client_transaction import ClientTransaction, Step, TransactionDialog, decode, encode
+from konverse.schemas.errors import MalformedRecord
+from konverse.schemas.limits import BODY_BYTES_MAX
+from konverse.schemas.records import Kind
+from tests.kit.strategies import begins, identifiers, sequences, texts
+
+KINDS = [Kind.MESSAGE, Kind.BEGIN, Kind.END_CALL, Kind.FIN]
+
+
+@st.composite
+def transactions(draw: st.DrawFn) -> ClientTransaction:
+    """Some dialogs, and steps on them."""
+    dialogs = draw(st.lists(st.builds(TransactionDialog, identifiers, begins), min_size=1, max_size=3))
+    steps = st.builds(
+        Step,
+        st.integers(0, len(dialogs) - 1),
+        st.sampled_from(KINDS),
+        sequences,
+        texts,
+        st.none() | st.binary(max_size=30),
+    )
+    return ClientTransaction(dialogs, draw(st.lists(steps, max_size=5)))
+
+
+@given(transactions())
+def test_what_is_written_is_read(transaction: ClientTransaction) -> None:
+    assert decode(encode(transaction)) == transaction
+
+
+@given(st.binary(max_size=200))
+def test_a_transaction_or_malformed_record_comes_of_any_bytes(data: bytes) -> None:
+    with contextlib.suppress(MalformedRecord):
+        decode(data)
+
+
+@given(transactions(), st.data())
+def test_a_damaged_transaction_is_read_or_malformed(transaction: ClientTransaction, data: st.DataObject) -> None:
+    whole = bytearray(encode(transaction))
+    whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(MalformedRecord):
+        decode(bytes(whole[: data.draw(st.integers(0, len(whole)))]))
+
+
+def test_a_transaction_that_is_too_long_is_malformed() -> None:
+    with pytest.raises(MalformedRecord, match="at most"):
+        decode(bytes(BODY_BYTES_MAX + 1))

@@ -1,0 +1,178 @@
+"""A driver collects reports, puts BATCH, and goes on when the journal shows who has won."""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+import pytest
+
+from konverse.dialog import batch_driver as module
+from konverse.dialog.batch_driver import Again, Decided, Driver, Phase, Put, Refused, Seen, Start, look
+from konverse.dialog.batch_task import Report
+from konverse.schemas.batches import ABANDONED, decode_batch
+from konverse.schemas.envelope import decode
+from konverse.schemas.identifiers import Address
+from konverse.schemas.records import Kind
+from tests.kit.batches import HOME, JUDGE, QUERY, TARGET, Query
+from tests.kit.builders import Side, identifier
+
+RUN, OTHER = identifier("a run"), identifier("another run")
+NOTHING = Seen(-1, b"", full=False, heard=0, outputs={})
+
+
+@pytest.fixture
+def driver() -> Driver:
+    return Driver(QUERY, RUN, JUDGE, (HOME,), (TARGET,))
+
+
+def report(driver: Driver, number: int, attempt: str = "attempt", rows: int = 1, at: Address = TARGET) -> Report:
+    return Report(driver.task(number), identifier(f"{attempt} {number}"), {(at, False): (rows, 10 * rows)})
+
+
+def put(driver: Driver, batch: int = 0, tasks: int = 1) -> Put:
+    """The driver has put its BATCH."""
+    driver.step(Start(batch, tasks))
+    for number in range(tasks):
+        assert driver.step(report(driver, number)) == []
+    (effect,) = driver.step(NOTHING)
+    assert isinstance(effect, Put)
+    return effect
+
+
+def refused(driver: Driver, event: object) -> str:
+    (effect,) = driver.step(event)
+    assert isinstance(effect, Refused)
+    assert driver.phase is Phase.IDLE
+    return effect.reason
+
+
+def test_a_batch_is_put_when_each_task_has_reported(driver: Driver) -> None:
+    driver.step(Start(3, 2))
+    assert driver.step(report(driver, 1)) == []
+    assert driver.step(NOTHING) == []
+    assert driver.step(report(driver, 0, rows=4)) == []
+    assert driver.phase is Phase.WAITING
+    (effect,) = driver.step(NOTHING)
+    assert isinstance(effect, Put)
+    assert effect.address == JUDGE
+    ((header, _, body),) = effect.records
+    envelope = decode(header)
+    assert (envelope.kind, envelope.writer, envelope.counter) == (Kind.BATCH, RUN, 0)
+    batch = decode_batch(body or b"")
+    assert (batch.query, batch.number) == (QUERY, 3)
+    assert batch.attempts == (identifier("attempt 0"), identifier("attempt 1"))
+    assert batch.homes == {HOME: (0, 0)}, "every partition is named"
+    assert batch.targets == {TARGET: (4, 1)}
+
+
+def test_a_batch_without_tasks_is_decided_too(driver: Driver) -> None:
+    driver.step(Start(0, 0))
+    (effect,) = driver.step(NOTHING)
+    assert isinstance(effect, Put)
+
+
+def test_of_two_reports_of_a_task_the_first_counts(driver: Driver) -> None:
+    driver.step(Start(0, 2))
+    driver.step(report(driver, 0, "first"))
+    driver.step(report(driver, 0, "second"))
+    driver.step(report(driver, 1, "first"))
+    driver.step(report(driver, 1, "second"))
+    assert [one.attempt for one in driver.reports.values()] == [identifier("first 0"), identifier("first 1")]
+
+
+def test_a_report_counts_for_its_own_run_and_batch_alone(driver: Driver) -> None:
+    driver.step(Start(1, 1))
+    right = report(driver, 0)
+    for changes in ({"run": OTHER}, {"batch": 0}, {"query": OTHER}, {"number": 1}, {"number": -1}):
+        driver.step(right._replace(task=right.task._replace(**changes)))
+    assert driver.reports == {}
+    driver.step(right)
+    assert driver.phase is Phase.WAITING
+
+
+def test_a_driver_goes_on_when_the_journal_shows_who_has_won(driver: Driver) -> None:
+    put(driver)
+    assert driver.step(NOTHING) == []
+    assert driver.step(NOTHING._replace(decided=0, by=RUN, heard=1)) == [Decided(0, ours=True)]
+    assert driver.phase is Phase.IDLE
+
+
+def test_a_batch_that_another_driver_has_decided_is_decided(driver: Driver) -> None:
+    driver.step(Start(2, 3))
+    assert driver.step(NOTHING._replace(decided=1, by=OTHER)) == []
+    assert driver.step(NOTHING._replace(decided=2, by=OTHER)) == [Decided(2, ours=False)]
+    put(driver, 3)
+    assert driver.step(NOTHING._replace(decided=3, by=OTHER, heard=1)) == [Decided(3, ours=False)]
+
+
+def test_a_batch_goes_again_until_the_journal_has_read_it(driver: Driver) -> None:
+    first = put(driver)
+    assert driver.step(Again()) == [first]
+    driver.step(NOTHING._replace(decided=0, by=OTHER))
+    second = put(driver, 1)
+    assert [decode(header).counter for header, _, _ in second.records] == [0, 1], "the counter of none is left out"
+    driver.step(NOTHING._replace(heard=1))
+    (effect,) = driver.step(Again())
+    assert isinstance(effect, Put)
+    assert effect.records == second.records[1:]
+    driver.step(NOTHING._replace(heard=2, decided=1, by=RUN))
+    assert driver.step(Again()) == []
+
+
+def test_a_batch_leaves_when_all_decisions_before_it_have_arrived(driver: Driver) -> None:
+    driver.step(Start(1, 1))
+    driver.step(report(driver, 0))
+    seen = NOTHING._replace(decided=0, by=OTHER)
+    assert driver.step(seen._replace(outputs={HOME: (3, 3), TARGET: (4, 5)})) == []
+    assert driver.step(seen._replace(outputs={HOME: (3, 9), TARGET: (4, 9)})) == []
+    (effect,) = driver.step(seen._replace(outputs={HOME: (3, 9), TARGET: (5, 9)}))
+    assert isinstance(effect, Put), "what was sent there since does not count"
+
+
+def test_a_batch_that_was_read_and_decided_nothing_is_refused(driver: Driver) -> None:
+    put(driver)
+    assert "no room" in refused(driver, NOTHING._replace(heard=1))
+
+
+def test_a_driver_of_an_abandoned_query_gives_up(driver: Driver) -> None:
+    driver.step(Start(0, 1))
+    assert "abandoned" in refused(driver, NOTHING._replace(decided=ABANDONED))
+
+
+def test_a_query_too_many_is_refused(driver: Driver) -> None:
+    driver.step(Start(0, 1))
+    assert "takes no more" in refused(driver, NOTHING._replace(full=True))
+
+
+def test_a_partition_that_was_not_named_is_refused(driver: Driver) -> None:
+    driver.step(Start(0, 1))
+    assert "Name every queue" in refused(driver, report(driver, 0, at=HOME))
+
+
+def test_a_batch_that_is_too_large_is_refused_before_anything_counts(driver: Driver) -> None:
+    for name, most in (("BATCH_RECORDS_MAX", 3), ("BATCH_BYTES_MAX", 39), ("BODY_BYTES_MAX", 50)):
+        driver.step(Start(0, 2))
+        driver.step(report(driver, 0, rows=2))
+        driver.step(report(driver, 1, rows=2))
+        with patch.object(module, name, most):
+            assert "smaller batches" in (reason := refused(driver, NOTHING)) or "fewer tasks" in reason
+        assert driver.step(Again()) == []
+
+
+def test_nothing_happens_between_batches(driver: Driver) -> None:
+    assert driver.step(NOTHING._replace(decided=ABANDONED)) == []
+    assert driver.step(Again()) == []
+    driver.step(Start(0, 1))
+    with pytest.raises(AssertionError, match="one batch at a time"):
+        driver.step(Start(1, 1))
+
+
+def test_what_a_driver_sees_is_what_the_transmission_partition_knows() -> None:
+    judge, query = Side("transmission"), Query()
+    assert look(judge.state, QUERY, query.driver.id, (HOME, TARGET)) == NOTHING
+    query.batch(to=judge, number=2)
+    seen = look(judge.state, QUERY, query.driver.id, (HOME, TARGET))
+    assert seen == Seen(2, query.driver.id, full=False, heard=1, outputs={HOME: (0, 1), TARGET: (0, 1)})
+    with patch.object(module, "QUERY_ENTRIES_MAX", 1):
+        assert look(judge.state, identifier("another"), RUN, ()).full
+        assert not look(judge.state, QUERY, RUN, ()).full

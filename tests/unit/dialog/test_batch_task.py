@@ -1,0 +1,70 @@
+"""An execution of a task numbers its rows, and reports when all of them were acknowledged."""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+import pytest
+
+from konverse.dialog import batch_task as module
+from konverse.dialog.batch_task import Report
+from konverse.schemas.envelope import decode
+from konverse.schemas.errors import BodyTooLarge, TransactionTooLarge
+from konverse.schemas.limits import BODY_BYTES_MAX
+from konverse.schemas.records import FIRST, Kind, Pending
+from tests.kit.batches import HOME, JUDGE, QUERY, TARGET, Query
+from tests.kit.builders import begin_block, identifier
+
+C = identifier("a conversation")
+BLOCK = begin_block(group=C, key=b"a key")
+
+
+def test_rows_are_numbered_in_each_partition_and_begins_apart() -> None:
+    task = Query.task()
+    rows = [
+        task.begin(C, BLOCK),
+        task.first(C, BLOCK, "order", b"0"),
+        task.message(TARGET, C, HOME, "order", b"1"),
+        task.message(HOME, C, HOME, "order", b"2"),
+        task.begin(identifier("d"), BLOCK),
+    ]
+    envelopes = [decode(row.record[0]) for row in rows]
+    assert [row.address for row in rows] == [HOME, TARGET, TARGET, HOME, HOME]
+    assert [envelope.counter for envelope in envelopes] == [0, 0, 1, 0, 1]
+    assert {(envelope.kind, envelope.writer) for envelope in envelopes} == {(Kind.PENDING, task.attempt)}
+    assert [envelope.flags for envelope in envelopes] == [0, FIRST, 0, 0, 0]
+    assert [envelope.suffix.detail for envelope in envelopes] == [
+        Pending(QUERY, 0, begins, JUDGE) for begins in (True, False, False, False, True)
+    ]
+    assert [row.record[1] for row in rows] == [b"a key", b"a key", C, C, b"a key"]
+    assert [envelope.suffix.home for envelope in envelopes[2:4]] == [HOME, HOME]
+
+
+def test_a_task_reports_when_all_its_rows_are_acknowledged() -> None:
+    task = Query.task()
+    task.begin(C, BLOCK)
+    task.first(C, BLOCK, "order", b"four")
+    task.message(TARGET, C, HOME, "order", b"")
+    task.acknowledged(2)
+    assert task.report() is None
+    task.acknowledged()
+    assert task.report() == Report(task.task, task.attempt, {(HOME, True): (1, 0), (TARGET, False): (2, 4)})
+
+
+def test_a_task_without_rows_has_something_to_report() -> None:
+    report = Query.task().report()
+    assert report is not None
+    assert report.counts == {}
+
+
+def test_what_is_too_large_for_a_batch_is_refused_where_it_is_written() -> None:
+    task = Query.task()
+    with pytest.raises(BodyTooLarge):
+        task.message(TARGET, C, HOME, "order", bytes(BODY_BYTES_MAX + 1))
+    with patch.object(module, "BATCH_RECORDS_MAX", 1), patch.object(module, "BATCH_BYTES_MAX", 3):
+        with pytest.raises(TransactionTooLarge, match="write smaller batches"):
+            task.message(TARGET, C, HOME, "order", b"four")
+        task.message(TARGET, C, HOME, "order", b"1")
+        with pytest.raises(TransactionTooLarge, match="more than 1 rows"):
+            task.message(TARGET, C, HOME, "order", b"2")
+    assert task.counts == {(TARGET, False): (1, 1)}

@@ -1,0 +1,113 @@
+"""A client's transaction becomes outputs of the transmission partition, whole or not at all (protocol.md section 5)."""
+
+from __future__ import annotations
+
+import pytest
+
+from konverse.dialog.states import State
+from konverse.schemas.client_transaction import ClientTransaction, Step, TransactionDialog, encode
+from konverse.schemas.records import FIRST, BounceReason, Kind, Suffix
+from tests.kit.builders import Pair, Side, begin_block, identifier
+
+CONVERSATION = identifier("a conversation")
+BLOCK = begin_block(group=CONVERSATION)
+WHOLE = [
+    Step(0, Kind.BEGIN),
+    Step(0, Kind.MESSAGE, 0, "order", b"first"),
+    Step(0, Kind.MESSAGE, 1, "order", b"second"),
+    Step(0, Kind.FIN),
+    Step(0, Kind.END_CALL),
+]
+
+
+@pytest.fixture
+def pair() -> Pair:
+    return Pair()
+
+
+@pytest.fixture
+def transmission() -> Side:
+    return Side("transmission")
+
+
+def written(pair: Pair, transmission: Side, steps: list[Step], body: bytes | None = None) -> None:
+    """A session's transaction arrives."""
+    data = encode(ClientTransaction([TransactionDialog(CONVERSATION, BLOCK)], steps)) if body is None else body
+    suffix = Suffix(home=pair.home.address)
+    header = pair.client.write(Kind.TRANSACTION, transmission.address, CONVERSATION, suffix=suffix)
+    transmission.take(header, data)
+
+
+def test_the_steps_become_outputs_in_the_order_of_the_calls(pair: Pair, transmission: Side) -> None:
+    written(pair, transmission, WHOLE)
+    home, target = transmission.outputs(pair.home.address), transmission.outputs(pair.target.address)
+    assert [one.kind for one in home] == [Kind.BEGIN, Kind.END_CALL]
+    assert [(one.kind, one.body, one.envelope.flags) for one in target] == [
+        (Kind.MESSAGE, b"first", FIRST),
+        (Kind.MESSAGE, b"second", 0),
+        (Kind.FIN, None, 0),
+    ]
+    assert {one.envelope.suffix.origin for one in (*home, *target)} == {pair.client.id}
+    assert {one.key for one in (*home, *target)} == {CONVERSATION}
+    assert [one.envelope.sequence for one in target] == [0, 1, -1]
+
+
+def test_first_leaves_behind_begin_and_end_behind_what_was_sent(pair: Pair, transmission: Side) -> None:
+    written(pair, transmission, WHOLE)
+    home = transmission.state.streams[pair.home.address]
+    target = transmission.state.streams[pair.target.address]
+    assert (home.open_to, target.open_to) == (1, 0)
+    transmission.commit(output_acks=[(pair.home.address, 1)])
+    assert (home.open_to, target.open_to) == (1, 3)
+    transmission.commit(output_acks=[(pair.target.address, 3)])
+    assert (home.open_to, target.open_to) == (2, 3)
+
+
+def test_the_session_opens_the_conversation_whoever_sends_for_it(pair: Pair, transmission: Side) -> None:
+    written(pair, transmission, WHOLE)
+    transmission.deliver(pair.home)
+    transmission.deliver(pair.target)
+    assert pair.receiver(CONVERSATION).opener == pair.client.id
+    assert len(pair.receiver(CONVERSATION).queue) == 2
+    pair.home.deliver(pair.target)
+    assert pair.receiver(CONVERSATION).state is State.DISCONNECTED_INBOUND
+
+
+def test_a_first_for_a_session_that_is_closed_comes_back(pair: Pair, transmission: Side) -> None:
+    written(pair, transmission, WHOLE[:2])
+    pair.target.take(pair.client.close(pair.target.address, pair.client.id))
+    transmission.deliver(pair.target)
+    assert pair.target.state.live() == []
+    (back,) = pair.target.outputs(pair.home.address)
+    assert (back.kind, back.detail.reason) == (Kind.BOUNCE, BounceReason.WRITER_CLOSED)
+    assert (back.detail.writer, back.envelope.suffix.origin) == (transmission.state.writer_id, pair.client.id)
+
+
+def test_a_transaction_of_a_closed_writer_comes_back_whole(pair: Pair, transmission: Side) -> None:
+    transmission.take(pair.client.close(transmission.address, pair.client.id))
+    written(pair, transmission, WHOLE)
+    assert transmission.outputs(pair.target.address) == []
+    (back,) = transmission.outputs(pair.home.address)
+    assert (back.kind, back.detail.reason) == (Kind.BOUNCE, BounceReason.WRITER_CLOSED)
+    assert back.body == encode(ClientTransaction([TransactionDialog(CONVERSATION, BLOCK)], WHOLE))
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [
+        [Step(0, Kind.BEGIN), Step(1, Kind.MESSAGE, 0, "order", b"")],
+        [Step(0, Kind.BEGIN), Step(0, Kind.MESSAGE, 0, "o" * 5_000, b"")],
+        [Step(0, Kind.BEGIN), Step(0, Kind.MESSAGE, -2, "order", b"")],
+    ],
+    ids=["a dialog that is not named", "a header that is too long", "an absurd number"],
+)
+def test_of_a_transaction_that_cannot_be_sent_nothing_is(pair: Pair, transmission: Side, steps: list[Step]) -> None:
+    written(pair, transmission, steps)
+    assert transmission.state.statistics.malformed == 1
+    assert transmission.state.streams == {}
+    assert transmission.state.writers[pair.client.id].next == 1, "its counter is used up"
+
+
+def test_garbage_is_no_transaction(pair: Pair, transmission: Side) -> None:
+    written(pair, transmission, [], b"\x07 no transaction")
+    assert transmission.state.statistics.malformed == 1

@@ -1,0 +1,152 @@
+"""Who wins a batch: the first BATCH that names nobody whom a partition has vetoed. Everybody is told, homes first."""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+import pytest
+
+from konverse.dialog.batch_task import Task
+from konverse.dialog.batches import Judgement
+from konverse.dialog.partition import Partition
+from konverse.dialog.snapshot import Freeze, digest, restore
+from konverse.schemas.batches import ABANDONED, decode_winners
+from konverse.schemas.identifiers import Address
+from konverse.schemas.operations import Abandon
+from konverse.schemas.records import Decision, Kind, Suffix, Veto
+from tests.kit.batches import HOME, QUERY, RUN, TARGET, Query
+from tests.kit.builders import Scribe, Side, address_of, identifier
+
+C = identifier("a conversation")
+ELSEWHERE = address_of("elsewhere")
+
+
+@pytest.fixture
+def query() -> Query:
+    return Query()
+
+
+@pytest.fixture
+def judge() -> Side:
+    return Side("transmission")
+
+
+def told(judge: Side, at: Address) -> list[tuple[int, bool, int]]:
+    """Batch, whether BEGINs, and how many rows have won, of each final decision for a partition."""
+    sent = [one for one in judge.outputs(at) if one.kind is Kind.DECISION]
+    return [
+        (one.detail.batch, one.detail.begins, sum(count for _, count in decode_winners(one.body or b"")))
+        for one in sent
+        if one.detail.final
+    ]
+
+
+def veto(attempt: bytes, batch: int = 0) -> Suffix:
+    return Suffix(detail=Veto(QUERY, batch, False, attempt, ELSEWHERE))
+
+
+def wrote(query: Query, name: str = "attempt", batch: int = 0) -> Task:
+    task = query.task(0, name, batch)
+    query.first(task, C)
+    return task
+
+
+def test_the_first_batch_of_a_number_decides_it(query: Query, judge: Side) -> None:
+    first, second = wrote(query, "first"), wrote(query, "second")
+    query.batch(first, to=judge)
+    query.batch(second, to=judge)
+    (decision,) = judge.outputs(TARGET)
+    assert decode_winners(decision.body or b"") == ((identifier("first"), 1),)
+    assert judge.state.judgements[QUERY].decided == 0
+    assert judge.state.judgements[QUERY].by == query.driver.id
+
+
+def test_every_partition_is_told_also_where_nobody_has_won(query: Query, judge: Side) -> None:
+    query.batch(to=judge, homes=(HOME, ELSEWHERE))
+    assert told(judge, HOME) == told(judge, ELSEWHERE) == [(0, True, 0)]
+    assert told(judge, TARGET) == [(0, False, 0)]
+
+
+def test_the_decision_goes_to_the_homes_first_and_to_the_targets_behind_it(query: Query, judge: Side) -> None:
+    query.batch(to=judge, homes=(HOME, ELSEWHERE))
+    stream = judge.state.stream_to(TARGET)
+    assert stream.open_to == 0
+    judge.commit(output_acks=[(HOME, 1)])
+    assert stream.open_to == 0
+    judge.commit(output_acks=[(ELSEWHERE, 1)])
+    assert stream.open_to == 1
+
+
+def test_a_batch_below_the_highest_that_was_decided_decides_nothing(query: Query, judge: Side) -> None:
+    query.batch(to=judge, number=3)
+    query.batch(to=judge, number=2)
+    assert told(judge, HOME) == [(3, True, 0)]
+
+
+def test_an_attempt_that_was_vetoed_before_it_won_cannot_win(query: Query, judge: Side) -> None:
+    partition = Scribe("a partition")
+    judge.take(partition.write(Kind.VETO, judge.address, QUERY, suffix=veto(identifier("loser"))))
+    (answer,) = judge.outputs(ELSEWHERE)
+    assert answer.detail == Decision(QUERY, 0, begins=False, final=False)
+    assert decode_winners(answer.body or b"") == ((identifier("loser"), 0),)
+    query.batch(wrote(query, "winner"), wrote(query, "loser"), to=judge)
+    assert told(judge, TARGET) == []
+    query.batch(wrote(query, "winner"), to=judge)
+    assert told(judge, TARGET) == [(0, False, 1)]
+    assert judge.state.judgements[QUERY].vetoed == {}, "what cannot win any more needs no veto"
+
+
+def test_a_veto_against_who_has_won_changes_nothing(query: Query, judge: Side) -> None:
+    query.batch(wrote(query, "winner"), to=judge)
+    judge.take(Scribe("p").write(Kind.VETO, judge.address, QUERY, suffix=veto(identifier("winner"))))
+    assert judge.outputs(ELSEWHERE) == []
+    assert judge.state.judgements[QUERY].vetoed == {}
+
+
+def test_of_vetoes_and_queries_no_more_are_remembered_than_may_be(query: Query, judge: Side) -> None:
+    partition = Scribe("a partition")
+    with patch("konverse.dialog.judging.VETO_ENTRIES_MAX", 1):
+        for name in ("one", "two"):
+            judge.take(partition.write(Kind.VETO, judge.address, QUERY, suffix=veto(identifier(name))))
+    assert [*judge.state.judgements[QUERY].vetoed] == [identifier("one")]
+    del judge.state.judgements[QUERY]
+    judge.state.judgements[identifier("other")] = Judgement()
+    with patch("konverse.dialog.judging.QUERY_ENTRIES_MAX", 1):
+        query.batch(to=judge)
+    assert QUERY not in judge.state.judgements
+    assert told(judge, TARGET) == []
+
+
+def test_what_is_no_batch_and_no_veto_is_counted(judge: Side) -> None:
+    writer = Scribe("w")
+    judge.take(writer.write(Kind.BATCH, judge.address, QUERY), b"?")
+    judge.take(writer.write(Kind.VETO, judge.address, QUERY))
+    assert (judge.state.statistics.malformed, judge.state.statistics.undeliverable) == (1, 1)
+
+
+def test_an_abandoned_query_is_over_everywhere(query: Query, judge: Side) -> None:
+    operation = Abandon(QUERY, (HOME,), (TARGET,))
+    judge.commit(rare=[operation])
+    judge.commit(rare=[operation])
+    query.batch(to=judge)
+    assert told(judge, HOME) == [(ABANDONED, True, 0)]
+    assert told(judge, TARGET) == [(ABANDONED, False, 0)]
+    side = Side("orders")
+    side.take(*query.first(query.task(), C))
+    judge.commit(output_acks=[(HOME, 1)])
+    judge.deliver(side)
+    assert side.state.statistics.void == 1
+    side.take(*query.first(query.task(batch=7), C))
+    assert side.state.statistics.void == 2, "also what comes later"
+
+
+def test_what_was_decided_is_state(query: Query, judge: Side) -> None:
+    query.batch(to=judge, number=4)
+    judge.take(Scribe("p").write(Kind.VETO, judge.address, QUERY, suffix=veto(identifier("loser"), 5)))
+    other = Partition(judge.state.identity)
+    restore(other, b"".join(Freeze(judge.state).pieces()))
+    assert digest(other) == digest(judge.state)
+    judgement = other.judgements[QUERY]
+    assert (judgement.decided, judgement.by, judgement.vetoed) == (4, RUN, {identifier("loser"): 5})
+    judgement.vetoed.clear()
+    assert digest(other) != digest(judge.state)

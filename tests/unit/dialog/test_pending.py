@@ -1,0 +1,267 @@
+"""Rows of batches wait, void, until their batch is decided; then those that won are messages like others."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from konverse.dialog import pending as module
+from konverse.dialog.partition import Partition
+from konverse.dialog.pending import overflowing
+from konverse.dialog.snapshot import Freeze, digest, restore
+from konverse.schemas.limits import BATCH_RECORDS_MAX
+from konverse.schemas.operations import Exclude
+from konverse.schemas.records import BounceReason, Decision, Kind, Role, Suffix, Veto
+from tests.kit.batches import HOME, JUDGE, QUERY, Query, taken
+from tests.kit.builders import Scribe, Side, begin_block, identifier
+
+C = identifier("a conversation")
+
+
+@pytest.fixture
+def query() -> Query:
+    return Query()
+
+
+@pytest.fixture
+def side() -> Side:
+    return Side("orders")
+
+
+def bodies(side: Side, conversation: bytes = C) -> list[bytes | None]:
+    """What the target's endpoint has received."""
+    endpoint = side.state.endpoint(Role.TARGET, conversation)
+    return [] if endpoint is None else [entry[2] for entry in endpoint.queue]
+
+
+def test_a_row_is_void_until_its_batch_is_decided(query: Query, side: Side) -> None:
+    task = query.task()
+    side.take(*query.first(task, C, b"0"))
+    assert side.state.live() == []
+    assert side.state.unread == 0
+    assert task.attempt not in side.state.writers, "an execution has no entry among the writers"
+    query.decide(side, [(task, 1)])
+    assert bodies(side) == [b"0"]
+
+
+def test_the_rows_of_the_winners_are_accepted_in_the_order_of_tasks_and_numbers(query: Query, side: Side) -> None:
+    one, two = query.task(0, "one"), query.task(1, "two")
+    rows = [query.first(one, C, b"0")]
+    rows += [query.message(two, C, b"2"), query.message(one, C, b"1"), query.message(two, C, b"3")]
+    for row in reversed(rows):
+        side.take(*row)
+    query.decide(side, [(one, 2), (two, 2)])
+    assert bodies(side) == [b"0", b"1", b"2", b"3"]
+
+
+def test_a_row_that_comes_again_is_a_duplicate(query: Query, side: Side) -> None:
+    row = query.first(query.task(), C, b"0")
+    side.take(*row)
+    side.take(*row)
+    assert side.state.statistics.duplicates == 1
+    assert side.state.pending.rows == 1
+
+
+def test_the_rows_of_the_others_are_dropped(query: Query, side: Side) -> None:
+    winner, loser = query.task(0, "winner"), query.task(0, "loser")
+    side.take(*query.first(loser, identifier("other"), b"never"))
+    side.take(*query.first(winner, C, b"0"))
+    query.decide(side, [(winner, 1)])
+    assert bodies(side) == [b"0"]
+    assert side.state.endpoint(Role.TARGET, identifier("other")) is None
+    assert side.state.statistics.void == 1
+    assert side.state.pending.rows == side.state.pending.size_bytes == 0
+
+
+def test_rows_of_a_batch_that_was_decided_are_dropped_also_when_they_come_late(query: Query, side: Side) -> None:
+    query.decide(side, [], batch=5)
+    for batch in (4, 5):
+        side.take(*query.first(query.task(batch=batch), C))
+    assert side.state.statistics.void == 2
+    side.take(*query.first(query.task(batch=6), C))
+    assert side.state.pending.rows == 1
+
+
+def test_a_decision_that_comes_too_late_changes_nothing(query: Query, side: Side) -> None:
+    query.decide(side, [], batch=5)
+    task = query.task(batch=6)
+    side.take(*query.first(task, C))
+    query.decide(side, [(task, 1)], batch=5)
+    query.decide(side, [], batch=4)
+    assert side.state.pending.decided == {(QUERY, False): 5}
+    assert side.state.pending.rows == 1
+
+
+def test_begins_are_decided_apart_from_messages(query: Query) -> None:
+    home = Side("replies")
+    task = query.task()
+    home.take(*taken(task.begin(C, begin_block(home="replies", target="orders"))))
+    query.decide(home, [])
+    assert home.state.pending.rows == 1
+    query.decide(home, [(task, 1)], begins=True)
+    endpoint = home.state.endpoint(Role.INITIATOR, C)
+    assert endpoint is not None
+    assert endpoint.opener == QUERY, "the query is who may be closed, bounced and tombstoned"
+    assert home.state.writers[QUERY].next == 1
+
+
+def test_a_row_for_a_conversation_that_is_over_comes_back_when_it_is_decided(query: Query, side: Side) -> None:
+    task = query.task()
+    side.take(*query.message(task, C, b"late"))
+    assert side.outputs(HOME) == []
+    query.decide(side, [(task, 1)])
+    (bounce,) = side.outputs(HOME)
+    assert bounce.kind is Kind.BOUNCE
+    assert (bounce.detail.writer, bounce.detail.counter, bounce.detail.reason) == (QUERY, 0, BounceReason.NO_ENDPOINT)
+    assert bounce.body == b"late"
+
+
+def test_rows_of_a_closed_query_come_back(query: Query, side: Side) -> None:
+    side.take(Scribe("somebody").close(side.address, QUERY))
+    task = query.task()
+    side.take(*query.first(task, C))
+    query.decide(side, [(task, 1)])
+    (bounce,) = side.outputs(HOME)
+    assert bounce.detail.reason is BounceReason.WRITER_CLOSED
+
+
+def test_of_a_batch_that_is_not_whole_nothing_is_accepted(query: Query, side: Side) -> None:
+    task = query.task()
+    side.take(*query.first(task, C, b"0"))
+    query.decide(side, [(task, 2)])
+    assert side.state.live() == []
+    assert (side.state.statistics.missing, side.state.statistics.void) == (1, 1)
+
+
+def test_a_row_with_an_impossible_number_is_dropped(query: Query, side: Side) -> None:
+    writer = Scribe("attempt")
+    detail = query.task()._detail(begins=False)
+    for counter in (-1, BATCH_RECORDS_MAX):
+        suffix = Suffix("order", detail=detail)
+        side.take(writer.write(Kind.PENDING, side.address, C, counter=counter, suffix=suffix))
+    assert side.state.statistics.void == 2
+    assert side.state.pending.rows == 0
+
+
+def test_a_row_or_a_decision_without_its_detail_is_malformed(side: Side) -> None:
+    writer = Scribe("attempt")
+    side.take(writer.write(Kind.PENDING, side.address, C))
+    owner, detail = Scribe("owner"), Decision(QUERY, 0, begins=False, final=True)
+    side.take(owner.write(Kind.DECISION, side.address, C), b"\x00\x00")
+    side.take(owner.write(Kind.DECISION, side.address, C, suffix=Suffix(detail=detail)), b"?")
+    assert side.state.statistics.malformed == 3
+
+
+# ------------------------------------------------------------------------------------------------------- its bounds
+
+
+def test_an_owner_excludes_the_attempts_that_came_first_until_the_rest_fits(query: Query, side: Side) -> None:
+    tasks = [query.task(0, name) for name in ("oldest", "older", "young")]
+    for task in tasks:
+        side.take(*query.first(task, C, b"0"))
+        side.take(*query.message(task, C, b"1"))
+    assert overflowing(side.state) == []
+    with patch.object(module, "PENDING_RECORDS_MAX", 3):
+        excluded = overflowing(side.state)
+    assert excluded == [Exclude(QUERY, 0, False, task.attempt) for task in tasks[:2]]
+    with patch.object(module, "PENDING_BYTES_MAX", 5):
+        assert overflowing(side.state) == excluded[:1]
+    side.commit(rare=excluded)
+    vetoes = [sent.detail for sent in side.outputs(JUDGE)]
+    assert vetoes == [Veto(QUERY, 0, False, task.attempt, side.address) for task in tasks[:2]]
+    assert side.state.pending.rows == 2, "what is excluded does not count any more"
+    side.commit(rare=excluded)
+    assert len(side.outputs(JUDGE)) == 2, "and is not excluded again"
+
+
+def test_the_rows_of_an_excluded_attempt_stay_until_the_judge_has_spoken(query: Query, side: Side) -> None:
+    task = query.task()
+    side.take(*query.first(task, C, b"0"))
+    side.commit(rare=[Exclude(QUERY, 0, False, task.attempt)])
+    query.decide(side, [(task, 1)])
+    assert bodies(side) == [b"0"], "it had won before"
+
+
+def test_what_has_lost_is_dropped_when_the_judge_says_so(query: Query, side: Side) -> None:
+    loser, other = query.task(0, "loser"), query.task(0, "other")
+    side.take(*query.first(loser, C))
+    side.take(*query.first(other, C))
+    side.commit(rare=[Exclude(QUERY, 0, False, loser.attempt)])
+    query.tell(side, Decision(QUERY, 0, begins=False, final=False), [(loser, 0)])
+    assert [attempt for _, _, attempt in side.state.pending.attempts] == [other.attempt]
+    assert side.state.pending.decided == {(QUERY, False): -1}
+
+
+def test_of_too_many_queries_one_of_which_nothing_waits_is_forgotten(side: Side) -> None:
+    busy, idle, third = (identifier(name) for name in ("busy", "idle", "third"))
+    with patch("konverse.dialog.batches.QUERY_ENTRIES_MAX", 2):
+        for name, decided in ((busy, -1), (idle, 3)):
+            assert side.state.pending.last_decided((name, False)) == -1
+            side.state.pending.decided[name, False] = decided
+        side.state.pending.attempts[(busy, False), 4, identifier("attempt")] = {}
+        side.state.pending.last_decided((third, False))
+    assert [query for query, _ in side.state.pending.decided] == [busy, third]
+
+
+# --------------------------------------------------------------------------------------------------------- snapshots
+
+
+def waiting(query: Query) -> Side:
+    side = Side("orders")
+    for name in ("one", "two"):
+        task = query.task(0, name, batch=4)
+        side.take(*query.first(task, C, name.encode()))
+        side.take(*query.message(task, C))
+    query.decide(side, [], batch=3)
+    side.commit(rare=[Exclude(QUERY, 4, False, identifier("one"))])
+    return side
+
+
+def test_rows_that_wait_are_state(query: Query) -> None:
+    side = waiting(query)
+    other = Partition(side.state.identity)
+    restore(other, b"".join(Freeze(side.state).pieces()))
+    assert digest(other) == digest(side.state)
+    assert (other.pending.rows, other.pending.size_bytes) == (side.state.pending.rows, side.state.pending.size_bytes)
+    assert [*other.pending.live] == [*side.state.pending.live]
+    again = Side("orders")
+    again.state = other
+    query.decide(again, [(query.task(0, "two", batch=4), 2)], batch=4)
+    assert bodies(again) == [b"two", b""]
+
+
+def test_every_kind_of_what_waits_is_in_the_digest(query: Query) -> None:
+    side = waiting(query)
+    pending = side.state.pending
+    seen = {digest(side.state)}
+    first = next(iter(pending.attempts))
+
+    def differs(what: str) -> None:
+        before = len(seen)
+        seen.add(digest(side.state))
+        assert len(seen) == before + 1, f"{what} is not in the digest"
+
+    changes: dict[str, Any] = {"offset": 99, "flags": 2, "body": b"?", "suffix": b"?", "stamp": (7, [("h", b"v")])}
+    for name, value in changes.items():
+        pending.attempts[first][0] = pending.attempts[first][0]._replace(**{name: value})
+        differs(name)
+    del pending.attempts[first][0]
+    differs("a row")
+    pending.decided[QUERY, False] = 2
+    differs("the decided batch")
+    pending.live.clear()
+    differs("who was vetoed")
+    side.state.statistics.void += 1
+    differs("a statistic")
+
+
+def test_truncation_spares_the_rows_that_wait(query: Query) -> None:
+    side = waiting(query)
+    freeze = Freeze(side.state)
+    assert freeze.oldest_waiting == 0
+    query.decide(side, [(query.task(0, "two", batch=4), 2)], batch=4)
+    freeze = Freeze(side.state)
+    assert [*freeze.pieces()]
+    assert freeze.oldest_waiting == 2, "and those that were accepted, although what came later may stand before them"

@@ -1,0 +1,178 @@
+"""A session's REDIRECTs and its own sends on one dialog: one way to the target at a time (protocol.md section 5)."""
+
+from __future__ import annotations
+
+import pytest
+
+from konverse.dialog.lane import SessionDialog
+from konverse.dialog.outbox import Run
+from konverse.dialog.session import Hand, Session
+from konverse.dialog.states import State
+from konverse.schemas.envelope import encode, encode_suffix, head
+from konverse.schemas.errors import ConversationEnded
+from konverse.schemas.records import FIRST, NO_SEQUENCE, BounceId, Kind, Role, Suffix
+from tests.kit.builders import Side, address_of, identifier, record
+from tests.unit.dialog.test_session import HOME, TARGET, WRITER, begun, block, bodies, envelopes, kinds, opened
+
+BOUNCE = BounceId(WRITER, 7, address_of("elsewhere"))
+
+
+@pytest.fixture
+def session() -> Session:
+    return Session(WRITER)
+
+
+@pytest.fixture
+def home() -> Side:
+    return Side("replies")
+
+
+def hear(home: Side, hands: list[Hand]) -> None:
+    """What was handed over to home arrives there."""
+    for hand in hands:
+        if hand.address == HOME:
+            home.take_all([(header, record(body)) for header, _, body in hand.records])
+
+
+def arrived(session: Session, home: Side, dialog: SessionDialog) -> list[Hand]:
+    """Home has heard everything and says that its outputs are in the target's log."""
+    writer = home.state.writers.get(session.writer)
+    for counter in range(writer.next if writer else 0, dialog.home.next):
+        home.take(_any(session, counter))
+    return session.home_says(home.state)
+
+
+def _any(session: Session, counter: int) -> bytes:
+    prefix = head(Kind.OPEN, 0, Role.INITIATOR, HOME.tag, session.writer) + identifier("c")
+    return encode(prefix, counter, NO_SEQUENCE, encode_suffix(Suffix()))
+
+
+def test_a_redirect_leaves_when_all_that_was_sent_on_the_dialog_counts(session: Session) -> None:
+    dialog = opened(session)
+    session.send(dialog, "order", b"0")
+    assert session.redirect(dialog, BOUNCE) == []
+    assert session.gated
+    assert kinds(session.drained()) == {HOME: [Kind.REDIRECT]}
+
+
+def test_a_redirect_to_a_dialog_without_messages_asks_home_to_open_it(session: Session) -> None:
+    dialog = opened(session)
+    (envelope,) = envelopes(session.redirect(dialog, BOUNCE))[HOME]
+    assert (envelope.kind, envelope.flags, envelope.suffix.detail) == (Kind.REDIRECT, FIRST, BOUNCE)
+    assert envelope.suffix.begin == dialog.begin
+    session.send(dialog, "order", b"0")
+    assert dialog.held == [("order", b"0")]
+
+
+def test_a_redirect_waits_for_begin(session: Session) -> None:
+    dialog = begun(session)
+    assert session.redirect(dialog, BOUNCE) == []
+    assert kinds(session.drained()) == {HOME: [Kind.REDIRECT]}
+
+
+def test_what_is_sent_behind_a_redirect_waits_until_home_says_that_it_arrived(session: Session, home: Side) -> None:
+    dialog = opened(session)
+    session.send(dialog, "order", b"0")
+    session.drained()
+    session.redirect(dialog, BOUNCE)
+    assert session.send(dialog, "order", b"1") == []
+    assert session.drained() == []
+    assert session.redirecting == [dialog]
+    assert session.home_says(home.state) == [], "home has not heard it"
+    stream = home.state.stream_to(TARGET)
+    stream.push(Run(b"p" * 39, b"k", 0, b"s", [b"the redirected one"]))
+    assert arrived(session, home, dialog) == [], "its output is not in the log of the target"
+    stream.acknowledge(1)
+    hands = session.home_says(home.state)
+    assert bodies(hands) == [b"1"]
+    (envelope,) = envelopes(hands)[TARGET]
+    assert (envelope.kind, envelope.sequence, envelope.suffix.home) == (Kind.MESSAGE, NO_SEQUENCE, HOME)
+    assert session.redirecting == []
+
+
+def test_the_numbers_of_one_fold_are_not_compared_with_those_of_another(session: Session, home: Side) -> None:
+    dialog = opened(session)
+    session.redirect(dialog, BOUNCE)
+    session.send(dialog, "order", b"1")
+    home.state.stream_to(TARGET).push(Run(b"p" * 39, b"k", 0, b"s", [b"the redirected one"]))
+    assert arrived(session, home, dialog) == []
+    other = Side("replies")
+    other.state.stream_to(TARGET).push(Run(b"p" * 39, b"k", 0, b"s", [b"another", b"the redirected one"]))
+    other.state.stream_to(TARGET).acknowledge(1)
+    assert arrived(session, other, dialog) == []
+    other.state.stream_to(TARGET).acknowledge(2)
+    assert bodies(session.home_says(other.state)) == [b"1"]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_session_sends_first_itself_when_no_redirect_has_opened_the_dialog(
+    session: Session, home: Side, known: bool
+) -> None:
+    dialog, hands = session.begin(identifier("a"), block())
+    hear(home, hands)
+    session.drained()
+    hear(home, session.redirect(dialog, BOUNCE))
+    if known:
+        endpoint = home.state.endpoint(Role.INITIATOR, dialog.conversation)
+        assert endpoint is not None
+        endpoint.state = State.CONVERSING
+    session.send(dialog, "order", b"0")
+    session.send(dialog, "order", b"1")
+    first, second = envelopes(session.home_says(home.state))[TARGET]
+    assert (first.flags, first.sequence) == ((0, NO_SEQUENCE) if known else (FIRST, 0))
+    assert (second.flags, second.sequence) == (0, NO_SEQUENCE)
+
+
+def test_messages_and_redirects_leave_in_the_order_of_the_calls(session: Session, home: Side) -> None:
+    dialog = opened(session)
+    session.send(dialog, "order", b"0")
+    session.redirect(dialog, BOUNCE)
+    session.send(dialog, "order", b"1")
+    session.redirect(dialog, BOUNCE._replace(counter=8))
+    assert kinds(session.drained()) == {HOME: [Kind.REDIRECT]}
+    assert bodies(arrived(session, home, dialog)) == [b"1"]
+    assert kinds(session.drained()) == {HOME: [Kind.REDIRECT]}
+    assert not session.idle
+    session.drained()
+    assert session.idle, "Kafka has it all"
+    assert session.redirecting == [dialog], "what is sent now still waits for home"
+
+
+def test_end_leaves_behind_what_is_held(session: Session, home: Side) -> None:
+    dialog = opened(session)
+    session.redirect(dialog, BOUNCE)
+    session.send(dialog, "order", b"0")
+    assert session.end(dialog) == []
+    assert session.drained() == []
+    assert bodies(arrived(session, home, dialog)) == [b"0"]
+    assert kinds(session.drained()) == {HOME: [Kind.END_CALL]}
+    with pytest.raises(ConversationEnded):
+        session.redirect(dialog, BOUNCE)
+
+
+def test_a_dialog_with_redirects_gives_no_numbers_and_is_known_to_count(session: Session, home: Side) -> None:
+    dialog = opened(session)
+    assert dialog.next_sequence == 0
+    session.redirect(dialog, BOUNCE)
+    assert dialog.next_sequence == NO_SEQUENCE
+    counts = session.acknowledged(dialog)
+    assert not counts()
+    session.send(dialog, "order", b"0")
+    session.drained()
+    assert not counts(), "a message is held"
+    assert session.messages_waiting == 1
+    arrived(session, home, dialog)
+    assert session.messages_waiting == 1
+    session.drained()
+    assert counts()
+    assert session.messages_waiting == 0
+
+
+def test_a_confirmation_goes_to_the_home_of_its_dialog(session: Session) -> None:
+    dialog = opened(session)
+    (envelope,) = envelopes(session.confirm(dialog, BOUNCE))[HOME]
+    assert (envelope.kind, envelope.conversation, envelope.suffix.detail) == (
+        Kind.CONFIRM,
+        dialog.conversation,
+        BOUNCE,
+    )

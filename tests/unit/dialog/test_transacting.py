@@ -1,0 +1,261 @@
+"""Transactions of a session: when they leave, and what has to wait for them (protocol.md section 5)."""
+
+from __future__ import annotations
+
+import pytest
+
+from konverse.dialog.lane import DialogState, SessionDialog
+from konverse.dialog.session import Hand, Session
+from konverse.dialog.transacting import Transaction
+from konverse.schemas.client_transaction import ClientTransaction, decode
+from konverse.schemas.envelope import decode as decode_envelope
+from konverse.schemas.errors import BodyTooLarge, ConversationEnded, InvalidState, QueueFull, TransactionTooLarge
+from konverse.schemas.limits import BODY_BYTES_MAX, TRANSACTION_RECORDS_MAX
+from konverse.schemas.records import Kind
+from tests.kit.builders import Scribe, Side, address_of, begin_block, identifier
+
+TRANSMISSION = address_of("transmission")
+
+
+@pytest.fixture
+def session() -> Session:
+    made = Session(identifier("a session"))
+    made.transmit_to(TRANSMISSION)
+    return made
+
+
+@pytest.fixture
+def transmission() -> Side:
+    return Side("transmission")
+
+
+def opened(session: Session, name: str = "a") -> SessionDialog:
+    """A dialog whose BEGIN counts."""
+    dialog, _ = session.begin(identifier(name), begin_block(group=identifier(name)))
+    session.drained()
+    return dialog
+
+
+def records(hands: list[Hand]) -> list[tuple[Kind, ClientTransaction | None]]:
+    """Kinds, and what the transactions among them say."""
+    out: list[tuple[Kind, ClientTransaction | None]] = []
+    for hand in hands:
+        for header, _, body in hand.records:
+            kind = decode_envelope(header).kind
+            out.append((kind, decode(body or b"") if kind is Kind.TRANSACTION else None))
+    return out
+
+
+def expanded(transmission: Side, hands: list[Hand]) -> None:
+    """What was handed over arrives at the transmission partition."""
+    for hand in hands:
+        for header, _, body in hand.records:
+            transmission.take(header, body)
+
+
+def arrived(transmission: Side) -> None:
+    """The journal says that all outputs have arrived."""
+    transmission.commit(output_acks=[(address, stream.next) for address, stream in transmission.state.streams.items()])
+
+
+def test_a_transaction_is_one_record_with_its_steps_in_order(session: Session) -> None:
+    first = opened(session)
+    transaction = Transaction(session)
+    second = transaction.begin(identifier("b"), begin_block(group=identifier("b")))
+    transaction.send(second, "order", b"1")
+    transaction.send(first, "order", b"2")
+    transaction.finish(first)
+    transaction.end(second)
+    assert not session.transactions.waiting, "nothing happens before it is committed"
+    ((kind, said),) = records(session.commit(transaction))
+    assert kind is Kind.TRANSACTION
+    assert said is not None
+    assert [(step.dialog, step.kind, step.sequence) for step in said.steps] == [
+        (0, Kind.BEGIN, -1),
+        (0, Kind.MESSAGE, 0),
+        (1, Kind.MESSAGE, 0),
+        (1, Kind.FIN, -1),
+        (0, Kind.END_CALL, -1),
+    ]
+    assert second.state is DialogState.ENDED
+
+
+def test_it_leaves_when_what_was_sent_directly_counts(session: Session) -> None:
+    dialog = opened(session)
+    session.send(dialog, "order", b"0")
+    transaction = Transaction(session)
+    transaction.send(dialog, "order", b"1")
+    assert session.commit(transaction) == []
+    assert session.gated
+    ((_, said),) = records(session.drained())
+    assert said is not None
+    assert said.steps[0].sequence == 1
+
+
+def test_it_leaves_behind_a_begin_and_what_waits_for_that(session: Session) -> None:
+    dialog, _ = session.begin(identifier("a"), begin_block(group=identifier("a")))
+    session.send(dialog, "order", b"0")
+    transaction = Transaction(session)
+    transaction.send(dialog, "order", b"1")
+    assert session.commit(transaction) == []
+    with pytest.raises(QueueFull):
+        session.send(dialog, "order", b"2")
+    assert [kind for kind, _ in records(session.drained())] == [Kind.MESSAGE]
+    assert [kind for kind, _ in records(session.drained())] == [Kind.TRANSACTION]
+
+
+def test_a_direct_send_waits_until_the_outputs_have_arrived(session: Session, transmission: Side) -> None:
+    dialog = opened(session)
+    transaction = Transaction(session)
+    transaction.send(dialog, "order", b"0")
+    expanded(transmission, session.commit(transaction))
+    session.drained()
+    with pytest.raises(QueueFull, match="has not arrived"):
+        session.send(dialog, "order", b"1")
+    session.transmitted(transmission.state)
+    assert dialog.blocked, "expanded is not arrived"
+    arrived(transmission)
+    session.transmitted(transmission.state)
+    assert dialog.open
+    ((kind, _),) = records(session.send(dialog, "order", b"1"))
+    assert kind is Kind.MESSAGE
+    assert session.may_close is False
+    session.drained()
+    assert session.may_close
+
+
+def test_an_end_call_waits_until_the_outputs_have_arrived(session: Session, transmission: Side) -> None:
+    dialog = opened(session)
+    transaction = Transaction(session)
+    transaction.send(dialog, "order", b"0")
+    expanded(transmission, session.commit(transaction))
+    assert session.end(dialog) == []
+    assert session.drained() == []
+    arrived(transmission)
+    ((kind, _),) = records(session.transmitted(transmission.state))
+    assert kind is Kind.END_CALL
+
+
+def test_nothing_is_heard_of_a_record_that_was_not_taken(session: Session, transmission: Side) -> None:
+    dialog = opened(session)
+    transaction = Transaction(session)
+    transaction.send(dialog, "order", b"0")
+    session.commit(transaction)
+    assert session.transmitted(transmission.state) == []
+    assert dialog.blocked
+
+
+def test_behind_a_transaction_that_was_refused_nothing_is_sent(session: Session, transmission: Side) -> None:
+    dialog = opened(session)
+    transaction = Transaction(session)
+    transaction.send(dialog, "order", b"0")
+    transmission.take(Scribe("successor").close(TRANSMISSION, session.writer))
+    expanded(transmission, session.commit(transaction))
+    session.transmitted(transmission.state)
+    with pytest.raises(ConversationEnded):
+        session.send(dialog, "order", b"1")
+    assert not session.transactions.flying
+
+
+def test_what_was_dropped_has_not_begun(session: Session) -> None:
+    transaction = Transaction(session)
+    dialog = transaction.begin(identifier("a"), begin_block())
+    with pytest.raises(InvalidState, match="has not been committed"):
+        session.send(dialog, "order", b"0")
+    with pytest.raises(InvalidState, match="has not been committed"):
+        session.end(dialog)
+    transaction.drop()
+    with pytest.raises(ConversationEnded):
+        session.send(dialog, "order", b"0")
+    with pytest.raises(InvalidState, match="is over"):
+        transaction.send(dialog, "order", b"0")
+    assert session.idle
+    assert session.dialogs == {}
+
+
+def test_a_conversation_that_was_begun_is_given_again(session: Session) -> None:
+    dialog = opened(session)
+    transaction = Transaction(session)
+    assert transaction.begin(dialog.conversation, dialog.begin) is dialog
+    other = transaction.begin(identifier("b"), begin_block())
+    assert transaction.begin(identifier("b"), begin_block()) is other
+    assert len(transaction.steps) == 1
+
+
+def test_nothing_happens_when_a_dialog_was_ended_meanwhile(session: Session) -> None:
+    dialog = opened(session)
+    transaction = Transaction(session)
+    transaction.send(dialog, "order", b"0")
+    session.end(dialog)
+    with pytest.raises(ConversationEnded):
+        session.commit(transaction)
+    assert not session.transactions.waiting
+
+
+def test_after_an_end_or_a_finish_nothing_is_staged(session: Session) -> None:
+    dialog, other = opened(session), opened(session, "b")
+    transaction = Transaction(session)
+    transaction.finish(dialog)
+    transaction.end(other)
+    for one in (dialog, other):
+        with pytest.raises(InvalidState, match="already"):
+            transaction.send(one, "order", b"0")
+    transaction.end(dialog)
+
+
+def test_it_has_bounds(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    dialog = opened(session)
+    transaction = Transaction(session)
+    with pytest.raises(BodyTooLarge):
+        transaction.send(dialog, "order", bytes(BODY_BYTES_MAX + 1))
+    with pytest.raises(TransactionTooLarge):
+        transaction.send(dialog, "order", bytes(BODY_BYTES_MAX))
+    monkeypatch.setattr("konverse.dialog.transacting.TRANSACTION_RECORDS_MAX", 2)
+    transaction.send(dialog, "order", b"0")
+    transaction.send(dialog, "order", b"1")
+    with pytest.raises(TransactionTooLarge):
+        transaction.send(dialog, "order", b"2")
+    assert TRANSACTION_RECORDS_MAX > 2
+
+
+def test_the_largest_transaction_fits_into_a_record(session: Session) -> None:
+    dialog = opened(session)
+    transaction = Transaction(session)
+    for _ in range(2_000):
+        transaction.send(dialog, "ü" * 40, bytes(100))
+    with pytest.raises(TransactionTooLarge):
+        transaction.send(dialog, "order", bytes(BODY_BYTES_MAX - transaction.size_bytes))
+    transaction.send(dialog, "order", bytes(BODY_BYTES_MAX - transaction.size_bytes - 100))
+    ((kind, _),) = records(session.commit(transaction))
+    assert kind is Kind.TRANSACTION
+
+
+def test_a_session_finishes_a_dialog_behind_what_it_sent(session: Session) -> None:
+    dialog = opened(session)
+    assert records(session.finish(opened(session, "silent"))) == [], "nobody is told of nothing"
+    session.send(dialog, "order", b"0")
+    assert [kind for kind, _ in records(session.finish(dialog))] == [Kind.FIN]
+    assert session.finish(dialog) == []
+    with pytest.raises(ConversationEnded, match="finished"):
+        session.send(dialog, "order", b"1")
+    assert session.end(dialog) == []
+    assert [kind for kind, _ in records(session.drained())] == [Kind.END_CALL]
+
+
+def test_a_dialog_that_is_finished_while_it_begins_is_finished_behind_what_waits(session: Session) -> None:
+    dialog, _ = session.begin(identifier("a"), begin_block())
+    session.send(dialog, "order", b"0")
+    assert session.finish(dialog) == []
+    assert [kind for kind, _ in records(session.drained())] == [Kind.MESSAGE, Kind.FIN]
+    assert not dialog.open
+
+
+def test_a_flush_of_a_dialog_waits_for_its_transaction(session: Session) -> None:
+    dialog = opened(session)
+    transaction = Transaction(session)
+    transaction.send(dialog, "order", b"0")
+    session.commit(transaction)
+    done = session.acknowledged(dialog)
+    assert not done()
+    session.drained()
+    assert done()
