@@ -193,12 +193,10 @@ class _Run:
         return Step(after, reported, head, tuple(self._emitted))
 
     def _work(self) -> None:
-        """A handler answers the next message, and the owner commits that; or it says first which groups it tries."""
+        """A handler answers the next message, and the owner commits that."""
         owner = self._owner
         transaction = owner.take()
         if transaction is None:
-            if owner.trial.due:
-                self._carry_out(owner.commit(0))
             return
         for message in transaction:
             transaction.send(message.dialog, "reply", owner.claim_id + message.body)
@@ -223,6 +221,7 @@ class _Run:
                 case ReadData(start, end):
                     self._tell(DataRead(columns_of(self._everybody.data[start:end], start)))
                 case Leading(start):
+                    self._owner.staging.ready = self._owner.fold.state.ready  # care after a crash is the simulator's
                     self._tell(DataRead(columns_of(self._everybody.data[start:], start)))
                     self._owner.ingest(0)
                 case Emit(address, first):
