@@ -135,5 +135,5 @@ def draw(choices: Choices) -> Swarm:
         leaving=rate(300),
         answering=rate(400, 600),
         sessions_end=choices.chance(300),
-        followers=choose(4),
+        followers=choose(5),
     )

@@ -84,8 +84,8 @@ def _windows(choices: Choices) -> list[Change]:
         (konverse.dialog.snapshotting, "RECORDS_PER_ENDPOINT", small(0, 1)),
         (konverse.dialog.snapshotting, "SNAPSHOT_CHUNK_BYTES_MAX", small(2_000, 300)),
         (konverse.dialog.snapshot, "SNAPSHOT_PIECE_ENTRIES_MAX", small(50, 3, 1)),
-        (konverse.dialog.snapshot_search, "FIRST_WINDOW", small(16, 2, 1)),
-        (konverse.dialog.snapshot_search, "GROWTH", small(8, 1)),
+        (konverse.dialog.snapshot_search, "FIRST_WINDOW", small(16, 2, 1, 1)),
+        (konverse.dialog.snapshot_search, "GROWTH", small(8, 1, 1)),
         (journal, "JOURNAL_PART_BYTES_MAX", small(10_000, 200, 90)),
     ]
 
