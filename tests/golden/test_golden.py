@@ -97,7 +97,8 @@ def test_the_version_of_the_distribution_has_its_journals() -> None:
 def test_the_journals_of_a_release_are_small_and_hold_something_of_every_kind(path: Path) -> None:
     assert path.stat().st_size <= BYTES_MAX
     cases = of_release(path)
-    assert {kind for case in cases for kind, number in case.counts.items() if number} == {*cases[0].counts}
+    counted = {kind for case in cases for kind, number in case.counts.items() if number}
+    assert counted == {*cases[0].counts} - {"let go"}, "only a mailbox of 50,000 messages lets one go"
     (hand,) = (case for case in cases if case.world == "by hand")
     fold = hand.fold()
     assert len([*folded(hand, fold)]) == len(hand.outcomes)

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 COMPARED: Final = 100
 """Rate of comparing a follower that has caught up."""
-DOZING: Final = 500
+DOZING: Final = (20, 800)
+"""Rate of falling asleep; the other one is that in the middle of a snapshot."""
 CALM_STEPS_MAX: Final = 300
 
 
@@ -83,6 +84,12 @@ class FollowerProcess(OwnerProcess):
         assert self.owner is not None
         for effect in self.owner.snapshots.go_on():
             self._carry_out(effect)
+
+    def wake(self) -> None:
+        """Go on, first of all with the snapshot over which it fell asleep."""
+        self.asleep_until = 0
+        while self.owner is not None and self.owner.snapshots.to_be_made:
+            self._let_time_pass()
 
     def _take_over(self) -> None:
         self.world.sometimes.happened("follower promoted")
@@ -149,10 +156,11 @@ class FollowerProcess(OwnerProcess):
         super()._append_snapshot(effect)
 
     def _doze(self) -> None:
-        """Fall asleep over a snapshot: what it says is old when it is written."""
+        """Fall asleep, best over a snapshot: what that says is old when it is written, since that comes first."""
         world, owner = self.world, self.owner
-        if owner is not None and owner.snapshots.busy and not world.kafka.calm and world.choices.chance(DOZING):
-            self.asleep_until = world.steps + (40, 1_000)[world.choices.choose(2)]
+        busy = owner is not None and owner.snapshots.to_be_made
+        if not world.kafka.calm and world.choices.chance(DOZING[busy]):
+            self.asleep_until = world.steps + (40, 1_000)[busy or world.choices.choose(2)]
 
     def _truncate(self, effect: Truncate) -> None:
         if self._following:

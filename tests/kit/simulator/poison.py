@@ -76,7 +76,8 @@ class Poisons:
         """Processes killed while the partition was their own."""
         self._unclean: Counter[Place] = Counter()
         """CLAIMs that followed no release."""
-        self._orders: Counter[Place] = Counter()
+        self._anew: Counter[Place] = Counter()
+        """Groups that begin anew: an operator wants it, or their handler left before it came to the message."""
         self._released: dict[Place, bool] = {}
         self._guilt: Counter[Key] = Counter()
         """How often a conversation was with a handler that failed."""
@@ -127,6 +128,9 @@ class Poisons:
             self._released[place] = False
             return
         self._released[place] = decision.release
+        for work in self._world.history.committed.get((place.name, decision.owner, decision.number), ()):
+            members = work.transaction.members
+            self._anew[place] += any(self._guilt[place, member.role, member.conversation] for member in members)
         for operation in decision.operations.rare:
             if isinstance(operation, Suspend):
                 place.follow(offset)
@@ -171,7 +175,7 @@ class Poisons:
 
     def order(self, place: Place, owner: Owner, endpoint: Endpoint) -> None:
         """An operator sees to a suspended conversation."""
-        self._orders[place] += 1
+        self._anew[place] += 1
         for member in endpoint.members:
             self._guilt[place, member.role, member.conversation] = 0
         happened = self._world.sometimes.happened
@@ -211,7 +215,7 @@ class Poisons:
         """What must not have happened, when a run has drained."""
         for place, kills in self._kills.items():
             killers = self._count(place)
-            most = KILLS_MAX * (killers + self._orders[place]) + KILLS_IN_VAIN_MAX * self._disturbed(place)
+            most = KILLS_MAX * (killers + self._anew[place]) + KILLS_IN_VAIN_MAX * self._disturbed(place)
             if kills > most:
                 yield f"attempts: {place.name}: {killers} messages have killed {kills} processes; {most} may die"
 

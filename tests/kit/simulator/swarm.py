@@ -219,5 +219,5 @@ def _several(choices: Choices, rate: Rate, fault: Rate, *, recycling: bool) -> d
         "heirs": (700, 0)[choose(2)],
         "small_mailboxes": choices.chance(100),
         "lone_firsts": fault(8, 700),
-        "followers": choose(4),
+        "followers": choose(5),
     }

@@ -30,13 +30,19 @@ class Truncations:
         self._late: list[tuple[Place, Truncate]] = []
 
     def ask(self, place: Place, effect: Truncate) -> None:
-        """Nobody needs what stands before these offsets. Who sleeps over a snapshot wakes and finishes it."""
-        for follower in self._world.followers.of(place):
-            follower.asleep_until = 0
-        if not self._world.kafka.calm and self._world.choices.chance(LATE):
+        """Nobody needs what stands before these offsets. Who is overtaken by that wakes and finishes its snapshot."""
+        world = self._world
+        overtaken = [
+            follower
+            for follower in world.followers.of(place)
+            if follower.owner is not None and follower.owner.fold.head.offset + 1 < effect.journal
+        ]
+        if not world.kafka.calm and world.choices.chance(LATE):
             self._late.append((place, effect))
         else:
             self._carry_out(place, effect)
+        for follower in overtaken:
+            follower.wake()
 
     def step(self) -> None:
         """One of the late ones may arrive, whatever became of who sent it."""
