@@ -344,7 +344,8 @@ class Owner:
             return []
         effects: list[Effect] = [*self.upkeep.go_on()]
         since = self._waiting_since if self._in_flight is None else None  # else it waits on, for the next commit
-        if (since is not None and now_ms - since >= UNCOMMITTED_MS_MAX) or self.upkeep.due(now_ms):
+        due = self._in_flight is None and self.upkeep.due(now_ms)
+        if due or (since is not None and now_ms - since >= UNCOMMITTED_MS_MAX):
             self._waiting_since = None
             effects += self.commit(now_ms)
         if self._paused_since is not None and now_ms - self._paused_since >= REFUSAL_PAUSE_MS:

@@ -95,6 +95,8 @@ def ingests(place: Place, unread: int, unread_bytes: int, count: int) -> None:
 def attends(place: Place, owner: Owner) -> None:
     """No message is left lying: a free group with messages is among the ready ones (L1, before it is too late)."""
     state = owner.fold.state
+    if state.ingest_to > owner._journaled_to and owner._waiting_since is None:
+        raise SimulationFailure(f"L1: {place.name}: nobody thinks of what was ingested to {state.ingest_to}")
     ready = [endpoint for endpoint in state.ready if endpoint.queue or endpoint.error]
     for endpoint in state.live():
         if (endpoint.queue or endpoint.error) and not endpoint.held:
