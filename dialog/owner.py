@@ -333,8 +333,8 @@ class Owner:
             return self.snapshots.go_on() if self.phase is Phase.FOLLOWING else []
         effects: list[Effect] = self.upkeep.go_on()
         since = self._waiting_since if self._in_flight is None else None  # else it waits on, for the next commit
-        late = (since is not None and now_ms - since >= UNCOMMITTED_MS_MAX) or self.upkeep.due(now_ms)
-        if late or (self._in_flight is None and self.trial.tick(now_ms)):
+        late = since is not None and now_ms - since >= UNCOMMITTED_MS_MAX
+        if late or (self._in_flight is None and (self.upkeep.due(now_ms) or self.trial.tick(now_ms))):
             self._waiting_since = None
             effects += self.commit(now_ms)
         if self._paused_since is not None and now_ms - self._paused_since >= REFUSAL_PAUSE_MS:

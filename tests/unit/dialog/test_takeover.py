@@ -104,19 +104,18 @@ def test_a_begin_that_is_sent_again_begins_anew(session: Session) -> None:
     dialog, _ = session.begin(identifier("a"), begin_block(group=identifier("a")))
     session.send(dialog, "order", b"0")
     session.change(IDS[1], 0)
-    settle(session, 0)
     hands = settle(session, 0, HOME)
     assert [(e.kind, e.writer) for e, _ in to(hands, HOME)] == [(Kind.BEGIN, IDS[1])]
     ((first, _),) = to(session.drained(), TARGET)
     assert (first.writer, first.suffix.detail) == (IDS[1], None)
 
 
-def test_a_destination_for_which_messages_wait_is_asked_too(session: Session) -> None:
+def test_the_old_id_is_closed_where_nothing_was_sent_under_it_too(session: Session) -> None:
     dialog, _ = session.begin(identifier("a"), begin_block(group=identifier("a")))
     session.send(dialog, "order", b"held")
     hands = session.change(IDS[1], 0)
     assert kinds(hands, TARGET) == [Kind.CLOSE_WRITER]
-    assert {one.address for one in session.takeover.wanted()} == {HOME, TARGET}
+    assert {one.address for one in session.takeover.wanted()} == {HOME}
 
 
 def test_an_end_waits_for_what_is_sent_again(session: Session) -> None:
