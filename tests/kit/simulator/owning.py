@@ -299,8 +299,6 @@ class OwnerProcess:
         unread, unread_bytes = poison.unread_elsewhere(self.owner)
         beliefs.ingests(self.place, unread, unread_bytes, self.owner.ingest(self.now_ms))
 
-    # ----------------------------------------------------------------------------------------------------- snapshots
-
     def _append_snapshot(self, effect: AppendSnapshot) -> None:
         self._tell_if(self._snapshots.append(effect))
 
@@ -351,8 +349,6 @@ class OwnerProcess:
         self._tell(Tick())
         self.world.sometimes.happened("nothing staged", alone and self._flight is not None)
 
-    # ------------------------------------------------------------------------------------------------------- outputs
-
     def _emit(self, effect: Emit) -> None:
         beliefs.emits(self.place, effect)
         self._outputs.emit(effect)
@@ -360,6 +356,9 @@ class OwnerProcess:
     def _show(self, effect: Show) -> None:
         beliefs.shows(self.world, self.place, effect)
         self._view.waiting.append(effect)
+
+    def _transmit(self) -> None:
+        self._tell_if(self._outputs.transmit())
 
     def _settle(self) -> None:
         assert self.owner is not None
