@@ -133,7 +133,7 @@ def _message(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
     misnumbered = envelope.sequence not in (-1, len(side.heard))
     state.tally["misnumbered"] += misnumbered
     side.speakers.add(envelope.suffix.origin or envelope.writer)
-    if misnumbered and len(side.speakers) == 1 and side.speakers.isdisjoint(state.closed):  # else some were refused
+    if misnumbered and len(side.speakers) == 1 and side.speakers.isdisjoint(state.closed):  # else some came back
         state.problem(f"I5: number {envelope.sequence} was accepted as {len(side.heard)} at {record.offset}")
     side.voices[envelope.writer] = envelope.counter
     side.heard.append(

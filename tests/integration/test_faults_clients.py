@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
@@ -19,8 +19,21 @@ from tests.kit.shop import DEADLINE_S, ORDER, answer_once, begin, connected, fil
 pytestmark = pytest.mark.stack
 
 
+class Lost(NamedTuple):
+    """What a delivery report says of a record that is not in the log."""
+
+    where: str
+    number: int
+
+    def topic(self) -> str:
+        return self.where
+
+    def partition(self) -> int:
+        return self.number
+
+
 class Broken:
-    """A producer after a fatal error: it takes `healthy` more records and loses them, then it takes nothing."""
+    """A producer with a fatal error ahead: it takes `healthy` more records, then none, and delivers none of them."""
 
     def __init__(self, healthy: int = 0) -> None:
         self._healthy = healthy
@@ -32,7 +45,11 @@ class Broken:
         self._lost.append(record)
 
     def poll(self, _timeout: float = 0) -> int:
-        return 0
+        lost, self._lost = self._lost, []
+        self._healthy = 0 if lost else self._healthy
+        for topic, _, _, partition, on_delivery, *_ in lost:
+            on_delivery(KafkaError(KafkaError._FATAL, "broken for the test", fatal=True), Lost(topic, partition))
+        return len(lost)
 
     def flush(self, _timeout: float = 0) -> int:
         return len(self._lost)

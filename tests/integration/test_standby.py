@@ -100,6 +100,7 @@ def test_a_follower_that_slept_through_a_truncation_goes_on(
         open_shop(broker, partitions=2, keep=timedelta(0))
         queue = queue_of(broker, "Orders")
         dialogs = [begin(broker, key=b"one") for _ in range(10)]
+        expected = b""
         number = dialogs[0].begin.target.partition
         with broker.reader("Orders", partitions=(1 - number,), standby=True) as other:
             standby = standby_of(other)

@@ -108,7 +108,8 @@ class _Author:
                 other = Address("orders", 0, b"else")
                 self._put(scribe.message(other, conversation, role=step.role, counter=scribe.next[HERE]))
             case "other kind":
-                self._put(scribe.write([Kind.FIN, Kind.OPEN, Kind.PENDING, Kind.BATCH][option % 4], HERE, conversation))
+                kind = (Kind.FIN, Kind.OPEN, Kind.SET_TIMER, Kind.BATCH)[option % 4]
+                self._put(scribe.write(kind, HERE, conversation))
             case "nothing":
                 self._put(self._no_record(scribe, conversation, step))
             case _:

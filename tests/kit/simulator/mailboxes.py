@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from konverse.dialog.lane import Single
+from konverse.dialog.lane import DialogState, Single
 from konverse.dialog.mailbox import Bounced
 from konverse.dialog.owner import Phase
 from konverse.dialog.partition import Partition
@@ -24,6 +24,9 @@ TWICE: Final = 150
 
 DIALOGS_MAX: Final = 12
 """A session with fewer may begin another one for what came back."""
+
+STILL: Final = 700
+"""Rate of standing still behind a REDIRECT."""
 
 STRANGE: Final = 100
 """Rate of laying hands on the bounces of others."""
@@ -50,7 +53,9 @@ class Mailboxes:
         state = self._state(place)
         mine = [bounced for bounced in state.mailbox.entries.values() if self._may(state, bounced)]
         new = [bounced for bounced in mine if bounced.id not in self._asked]
-        if new and len(process.plans) < DIALOGS_MAX and world.choices.chance(world.swarm.redirecting):
+        busy = [plan for plan in process.plans if plan.home is place and not plan.over and plan.dialog.sent]
+        wanted = world.swarm.redirecting // (2 if busy else 1)
+        if new and len(process.plans) < DIALOGS_MAX and world.choices.chance(wanted):
             process._begin(place)
         if mine and world.lively and world.choices.chance(TWICE):
             new = mine
@@ -62,6 +67,8 @@ class Mailboxes:
                 same = [plan for plan in open_plans if plan.dialog.begin.target == bounced.bounce.at]
                 if same and not fresh:  # it tries the same place again
                     open_plans = same
+                elif busy and not fresh:
+                    open_plans = busy
                 if open_plans and world.lively and world.choices.chance(world.swarm.redirecting):
                     self._redirect(open_plans[-1] if fresh else world.choices.pick(open_plans), bounced)
                 else:
@@ -82,17 +89,19 @@ class Mailboxes:
         plan.sent.append(bounced.body or b"")
         plan.redirected = True
         process.hand(hands)
-        self._stand_still()
+        self._stand_still(plan)
 
-    def _stand_still(self) -> None:
-        """Some records leave, and the others late: those to home may be the faster ones."""
+    def _stand_still(self, plan: Plan) -> None:
+        """Some records leave, and the others late: the target refuses them for a while, and home does not."""
         process, world = self._process, self._process.world
-        if not world.lively or not world.choices.chance(300):
+        both = plan.dialog.state is DialogState.OPEN and plan.dialog.target.window.outstanding
+        if world.kafka.calm or not both or not world.choices.chance(STILL):
             return
-        for _ in range(world.choices.choose(4)):
+        process._replace(plan.dialog.begin.target)
+        for _ in range(2 + world.choices.choose(4)):
             if not process._producer.empty:
                 process._transmit()
-        process.asleep_until = world.steps + (0, 40, 120)[world.choices.choose(3)]
+        process.asleep_until = world.steps + (40, 120, 0)[world.choices.choose(3)]
 
     def _may(self, state: Partition, bounced: Bounced) -> bool:
         writer = state.writers.get(bounced.session)

@@ -297,7 +297,8 @@ class SessionProcess:
             if self.world.kafka.calm or self._stalled > STALLED_STEPS_MAX:
                 self._replace()
 
-    def _replace(self) -> None:
+    def _replace(self, refusing: Address | None = None) -> None:
+        """A new producer; `refusing` is a destination that refuses just now."""
         self.world.sometimes.happened("session restarted")
         abandon(self._producer, self.world.choices)
         self._producer = self._new_producer()
@@ -305,7 +306,7 @@ class SessionProcess:
         lanes = list(self.session.lanes)
         refused = not self.world.kafka.calm and bool(lanes) and self.world.choices.chance(300)
         self.world.sometimes.happened("destination parked", refused)
-        self.hand(self.session.restart(self.world.choices.pick(lanes) if refused else None))
+        self.hand(self.session.restart(refusing or (self.world.choices.pick(lanes) if refused else None)))
 
     def _note_acknowledged(self) -> None:
         """The application counts on these from now on."""

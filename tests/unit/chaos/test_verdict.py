@@ -15,9 +15,7 @@ from tests.chaos.checker import LOST, PHANTOM, Anomaly, check
 from tests.chaos.judging import Verdict
 from tests.chaos.report import page
 from tests.chaos.topics import Topics, living, observe
-from tests.unit.bridge.test_verifier import history
-
-SEEDS = range(8)
+from tests.unit.bridge.test_verifier import SEEDS, history
 
 
 def outcome(effective: int, *anomalies: Anomaly) -> Outcome:
@@ -80,7 +78,7 @@ def seen(seed: int) -> Topics:
 
 def test_of_logs_alone_only_the_senders_are_missing() -> None:
     commits = heard = 0
-    for seed in SEEDS:
+    for seed in SEEDS[:8]:
         topics = seen(seed)
         commits += sum(len(partition.commits) for partition in topics.partitions.values())
         heard += sum(len(talk.heard) for talk in topics.talks)
