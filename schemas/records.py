@@ -66,9 +66,9 @@ class BounceReason(IntEnum):
     WRITER_CLOSED = 2
     """Its session was closed there: it said goodbye, or a successor took over."""
     REFUSED = 3
+    """The target did not permit it. No owner says so yet."""
     FINISHED = 4
     """It stands behind the FIN of its own side."""
-    """The target did not permit it. No owner says so yet."""
 
 
 class NoticeReason(IntEnum):

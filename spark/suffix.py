@@ -91,7 +91,10 @@ def _identifier(_data: bytes, at: int) -> int:
 
 
 def _address(data: bytes, at: int) -> int:
-    partition, at = _length(data, _text(data, at))
+    behind = _text(data, at)
+    if 0 in data[at:behind]:  # in the topic, or its length is 0
+        raise ValueError("no topic")
+    partition, at = _length(data, behind)
     if partition > _INT_MAX:
         raise ValueError("no partition")
     return at + 4
@@ -127,6 +130,13 @@ def _writer_closed(data: bytes, at: int) -> int:
     return _address(data, _number(data, at + 16))
 
 
+def _pending(data: bytes, at: int) -> int:
+    at = _number(data, at + 16)
+    if data[at] > 1:
+        raise ValueError("no boolean")
+    return _address(data, at + 1)
+
+
 def _reason(data: bytes, at: int, count: int) -> int:
     if data[at] & 1 or data[at] >= 2 * count:
         raise ValueError("no reason")
@@ -152,4 +162,5 @@ def _no_detail(_data: bytes, at: int) -> int:
     return at
 
 
-_DETAILS: Final = {0: _no_detail, 2: _end, 4: _bounce, 6: _notice, 8: _writer_closed, 10: _writer_closed}
+_DETAILS: Final = {0: _no_detail, 2: _end, 4: _bounce, 6: _notice, 8: _writer_closed, 10: _pending}
+"""By the tag of the union's branch. What is missing here is rare and left to the decoder."""

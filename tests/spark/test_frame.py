@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, get_args
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from konverse.schemas.envelope import decode, decode_suffix, encode, encode_envelope, encode_suffix
 from konverse.schemas.errors import MalformedRecord
-from konverse.schemas.records import Envelope, Kind, Role, Suffix
+from konverse.schemas.records import (
+    Bounce,
+    BounceId,
+    BounceReason,
+    Decision,
+    Detail,
+    End,
+    Envelope,
+    FinAnswer,
+    Kind,
+    Notice,
+    NoticeReason,
+    Pending,
+    Role,
+    Suffix,
+    Veto,
+    WriterClosed,
+)
 from konverse.spark import frame, suffix
 from tests.kit.builders import Scribe, identifier
 from tests.kit.strategies import COUNTER_MAX, damaged, envelopes, suffixes
@@ -17,6 +35,18 @@ from tests.spark.logs import ORDERS
 
 PREFIX: Final = Scribe("writer").message(ORDERS, identifier("a conversation"))[:39]
 LONGEST: Final = 2**63 - 1
+SOMEBODY: Final = identifier("somebody")
+DETAILS: Final[list[Detail]] = [
+    End(SOMEBODY, ORDERS, ((SOMEBODY, 300),)),
+    Bounce(SOMEBODY, 300, ORDERS, BounceReason.ENDED),
+    Notice(SOMEBODY, 300, ORDERS, NoticeReason.GAP),
+    WriterClosed(SOMEBODY, 300, ORDERS),
+    Pending(SOMEBODY, 300, begins=False, judge=ORDERS),
+    Decision(SOMEBODY, 300, begins=False, final=True),
+    Veto(SOMEBODY, 300, begins=False, attempt=SOMEBODY, at=ORDERS),
+    FinAnswer(((SOMEBODY, 300),)),
+    BounceId(SOMEBODY, 300, ORDERS),
+]
 
 
 def one_by_one(header: bytes | None) -> Envelope | None:
@@ -67,6 +97,14 @@ def test_a_header_cut_anywhere_is_not_sound() -> None:
     assert frame.decode([*headers, whole]).sound.tolist() == [False] * len(whole) + [True]
 
 
+def read(data: bytes) -> str | None:
+    """The message type as the decoder reads it."""
+    try:
+        return decode_suffix(data).message_type
+    except MalformedRecord:
+        return None
+
+
 @settings(max_examples=300, deadline=None)
 @given(suffixes.map(encode_suffix))
 def test_the_message_type_of_a_suffix_is_found_without_building_it(data: bytes) -> None:
@@ -76,16 +114,27 @@ def test_the_message_type_of_a_suffix_is_found_without_building_it(data: bytes) 
 @settings(max_examples=1000, deadline=None)
 @given(damaged(suffixes.map(encode_suffix)))
 def test_a_suffix_is_walked_only_where_the_decoder_takes_it(data: bytes) -> None:
-    try:
-        expected = decode_suffix(data).message_type
-    except MalformedRecord:
-        expected = None
+    expected = read(data)
     assert suffix.message_type(data) == expected
     try:
         walked = suffix.walk(data)
     except (LookupError, ValueError):
         return
     assert walked == expected
+
+
+@pytest.mark.parametrize("detail", DETAILS, ids=lambda detail: type(detail).__name__)
+def test_a_damaged_detail_of_any_kind_is_read_as_the_decoder_reads_it(detail: Detail) -> None:
+    honest = encode_suffix(Suffix("order", detail=detail))
+    assert suffix.message_type(honest) == "order"
+    for at in range(len(honest)):
+        for byte in {*range(20), 0x7F, 0x80, 0x81, 0xFF}:
+            data = honest[:at] + bytes([byte]) + honest[at + 1 :]
+            assert suffix.message_type(data) == read(data)
+
+
+def test_every_kind_of_detail_was_damaged() -> None:
+    assert {type(detail) for detail in DETAILS} == {*get_args(Detail)} - {type(None)}
 
 
 def test_the_usual_suffixes_are_walked() -> None:

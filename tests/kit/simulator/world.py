@@ -310,7 +310,8 @@ class World:
         kafka = self.kafka
         kafka.calm = True
         for place in self.places:
-            self._appoint(place)
+            if self.choices.choose(2):
+                self._appoint(place)
             rivals = [owner for owner in self.owners if owner.place is place]
             keep = self.choices.pick(rivals)
             for rival in rivals:
