@@ -109,11 +109,12 @@ class Asking:
         """The answer, when everything is known."""
         if self.addresses:
             return None
-        missing = [trail for trail in self._trails if trail.number < trail.end]
-        return Outcome({
-            UUID(bytes=t.sent.conversation): NO_SEQUENCE if t.sent.sequence == NO_SEQUENCE else t.number
-            for t in missing
-        })  # fmt: skip
+        missing: dict[UUID, int] = {}
+        for trail in self._trails:
+            if trail.number < trail.end:
+                number = NO_SEQUENCE if trail.sent.sequence == NO_SEQUENCE else trail.number
+                missing.setdefault(UUID(bytes=trail.sent.conversation), number)
+        return Outcome(missing)
 
 
 class _Trail:

@@ -8,6 +8,7 @@ from konverse.dialog.asking import Asking
 from konverse.dialog.takeover import Unheard
 from konverse.schemas import token
 from konverse.schemas.identifiers import Address
+from konverse.schemas.records import NO_SEQUENCE
 from konverse.schemas.token import Sent
 
 from .history import Told
@@ -30,7 +31,7 @@ class Asker:
         self.asleep_until = 0
         self.done = False
         self._asking = Asking(token.decode(token.encode(sent)))
-        self._bodies = {one.conversation: self._sent_on(session, one) for one in sent if one.sequence >= 0}
+        self._bodies = [(one.conversation, *self._sent_on(session, one)) for one in sent if one.sequence >= 0]
         self._changed = {one.conversation for one in sent if one.writer != session.session.writer}
         self._writer = world.open_id()
         self._waiting: list[Request] = []
@@ -82,9 +83,9 @@ class Asker:
         if self._asking.expired:
             happened("outcome expired")
             return
-        missing = {conversation.bytes: number for conversation, number in outcome.missing.items()}
-        for conversation, (first, bodies) in self._bodies.items():
-            received = missing.get(conversation, first + len(bodies)) - first
+        missing = {c.bytes: number for c, number in outcome.missing.items() if number != NO_SEQUENCE}
+        for conversation, first, bodies in self._bodies:
+            received = min(max(missing.get(conversation, first + len(bodies)) - first, 0), len(bodies))
             history.told.append(Told(bodies, received))
             happened("outcome: received", received > 0)
             happened("outcome: not received", received < len(bodies))

@@ -137,6 +137,12 @@ class Poisons:
                 endpoint = place.shadow.state.table[operation.endpoint]
                 assert endpoint is not None
                 self._judge(place, endpoint)
+            elif isinstance(operation, Resume | Skip):
+                place.follow(offset)
+                endpoint = place.shadow.state.table[operation.endpoint]
+                assert endpoint is not None
+                for member in endpoint.members:
+                    self._guilt[place, member.role, member.conversation] = 0
             elif isinstance(operation, Try) and operation.endpoints:
                 place.follow(offset)
                 _are_few(place, place.shadow.state)
@@ -176,8 +182,6 @@ class Poisons:
     def order(self, place: Place, owner: Owner, endpoint: Endpoint) -> None:
         """An operator sees to a suspended conversation."""
         self._anew[place] += 1
-        for member in endpoint.members:
-            self._guilt[place, member.role, member.conversation] = 0
         happened = self._world.sometimes.happened
         which = self._world.choices.choose(4)
         ends = not endpoint.queue or endpoint.queue[0][1] == END_DIALOG
