@@ -7,7 +7,7 @@ from konverse.schemas.envelope import encode_suffix
 from konverse.schemas.identifiers import Address
 from konverse.schemas.records import NO_SEQUENCE, Bounce, BounceReason, End, Envelope, Kind, Role, Suffix
 
-from .endpoint import Record
+from .endpoint import FarStamp, Record
 from .outbox import Run
 from .partition import Partition
 
@@ -16,8 +16,14 @@ def refuse_closed(state: Partition, envelope: Envelope, record: Record) -> None:
     """A record of a closed writer is answered once and never accepted."""
     if envelope.kind is Kind.MESSAGE:
         bounce(state, envelope, record, BounceReason.WRITER_CLOSED)
-    elif envelope.kind is Kind.BEGIN and envelope.suffix.begin is not None:
-        begin = envelope.suffix.begin
+    elif envelope.kind is Kind.BEGIN:
+        refuse_begin(state, envelope)
+
+
+def refuse_begin(state: Partition, envelope: Envelope) -> None:
+    """The target learns that the conversation was not begun."""
+    begin = envelope.suffix.begin
+    if begin is not None:
         stream = state.stream_to(begin.target)
         suffix = Suffix(END_DIALOG, detail=End(envelope.writer, begin.home))
         prefix = stream.head(Kind.END, Role.INITIATOR) + envelope.conversation
@@ -32,7 +38,9 @@ def bounce(state: Partition, envelope: Envelope, record: Record, reason: BounceR
         state.statistics.undeliverable += 1
         return
     stream = state.stream_to(home)
-    detail = Bounce(envelope.suffix.origin or envelope.writer, envelope.counter, state.address, reason)
+    stamp = record[1]
+    at = stamp.origin.at if isinstance(stamp, FarStamp) else state.address  # where its writer counts
+    detail = Bounce(envelope.suffix.origin or envelope.writer, envelope.counter, at, reason)
     suffix = encode_suffix(Suffix(envelope.suffix.message_type, detail=detail))
     prefix = stream.head(Kind.BOUNCE, other(envelope.role)) + envelope.conversation
     stream.push(Run(prefix, envelope.conversation, NO_SEQUENCE, suffix, [record[0]]))

@@ -12,7 +12,7 @@ from typing import Any, Final
 from konverse.schemas.envelope import encode_suffix, type_suffix
 from konverse.schemas.errors import PartitionHalted
 from konverse.schemas.journal import SYSTEM_BITS, TOOK_ERROR, Commit, Operations
-from konverse.schemas.operations import Prune
+from konverse.schemas.operations import Prune, Relocate
 from konverse.schemas.records import FIRST, NO_SEQUENCE, Kind, Suffix
 from konverse.schemas.system_messages import error_body
 
@@ -21,6 +21,7 @@ from .endpoint import NOTHING, Endpoint
 from .messages import create_initiator
 from .outbox import Run
 from .partition import Partition
+from .relocation import relocate
 from .states import Event, State, next_state
 from .writers import prune
 
@@ -123,4 +124,4 @@ def _halted(state: Partition, index: int) -> PartitionHalted:
     )
 
 
-_RARE: Final[dict[type, Callable[[Partition, Any], None]]] = {Prune: prune}
+_RARE: Final[dict[type, Callable[[Partition, Any], None]]] = {Prune: prune, Relocate: relocate}

@@ -92,7 +92,12 @@ def _end_of_unknown(state: Partition, role: Role, envelope: Envelope, detail: En
     opener = state.writers.get(detail.opener)
     if opener is None or opener.closed_at is None:
         state.remember_tombstone(envelope.conversation, detail.opener)
+    answer_end(state, envelope.conversation, detail)
+
+
+def answer_end(state: Partition, conversation: bytes, detail: End) -> None:
+    """END for a target that does not live, so that the initiator can be forgotten."""
     stream = state.stream_to(detail.home)
     answer = Suffix(END_DIALOG, detail=End(detail.opener, detail.home))
-    prefix = stream.head(Kind.END, Role.TARGET) + envelope.conversation
-    stream.push(Run(prefix, envelope.conversation, NO_SEQUENCE, encode_suffix(answer), [None]))
+    prefix = stream.head(Kind.END, Role.TARGET) + conversation
+    stream.push(Run(prefix, conversation, NO_SEQUENCE, encode_suffix(answer), [None]))

@@ -6,10 +6,10 @@ that can be derived.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
-from konverse.schemas.records import NO_SEQUENCE, Role
+from konverse.schemas.records import NO_SEQUENCE, Origin, Role
 from konverse.schemas.varint import LOW_MASK, SMALL, high_part, low_table, varint
 
 from .states import State
@@ -17,7 +17,16 @@ from .states import State
 if TYPE_CHECKING:
     from .outbox import Stream
 
-Stamp = int | tuple[int, list[tuple[str, bytes]]]
+
+class FarStamp(NamedTuple):
+    """Stamp of a record that was written elsewhere first: its conversation has moved."""
+
+    timestamp_ms: int
+    headers: list[tuple[str, bytes]]
+    origin: Origin
+
+
+Stamp = int | tuple[int, list[tuple[str, bytes]]] | FarStamp
 """Timestamp in milliseconds; with the user's own headers where a record has any."""
 
 Record = tuple[bytes | None, Stamp]
@@ -211,6 +220,13 @@ class Endpoint:
             out.append(lane)
             lane = lane.behind
         return out
+
+    def far_lane(self, writer: bytes) -> Lane:
+        """The lane of a writer that counts at another partition: this endpoint has moved."""
+        lane = next((known for known in self.lanes() if known.writer.id == writer), None)
+        if lane is None:
+            lane = self.lane = Lane(b"", Writer(writer), self)
+        return lane
 
     def carry(self) -> None:
         """Renew what all lanes predict; needed whenever the low part of the sequence number starts again."""

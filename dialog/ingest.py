@@ -19,6 +19,7 @@ from .endings import hear_end, hear_end_call
 from .endpoint import Record, Stamp, Writer
 from .messages import hear_begin, hear_message
 from .partition import Partition
+from .relocation import forwarded, hear_closed, hear_install, unwrap
 
 
 class Columns(NamedTuple):
@@ -106,11 +107,26 @@ def _judge(state: Partition, offset: int, header: bytes | None, record: Record) 
     if writer.closed_at is not None:
         refuse_closed(state, envelope, record)
         return
+    if state.moves.stubs and forwarded(state, offset, header, envelope, record):
+        return
     handler = _HANDLERS.get(envelope.kind)
     if handler is None:  # a kind of a later version: authentic, of no effect here
         statistics.undeliverable += 1
         return
     handler(state, offset, header, envelope, record)
+
+
+def _hear_forward(state: Partition, offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
+    """FORWARD: a record for an endpoint that moved here is heard as if it had been written here."""
+    found = unwrap(state, envelope, record)
+    if found is None:
+        return
+    header, original, there = found
+    handler = _HANDLERS.get(original.kind)
+    if handler is None:
+        state.statistics.undeliverable += 1
+        return
+    handler(state, offset, header, original, there)
 
 
 _Handler = Callable[[Partition, int, bytes, Envelope, Record], None]
@@ -123,6 +139,9 @@ _HANDLERS: Final[dict[Kind, _Handler]] = {
     Kind.ERROR: hear_end,
     Kind.BOUNCE: hear_bounce,
     Kind.CLOSE_WRITER: hear_close_writer,
+    Kind.INSTALL: hear_install,
+    Kind.FORWARD: _hear_forward,
+    Kind.CLOSED: hear_closed,
 }
 
 assert CONVERSATION_AT + 16 == PREFIX_BYTES

@@ -20,12 +20,14 @@ from enum import Enum
 from typing import Any, Final
 
 from konverse.schemas.errors import PartitionHalted
+from konverse.schemas.identifiers import Address
 from konverse.schemas.journal import FOLD_VERSION, Claim, Commit, cut, encode_claim, encode_commit
 from konverse.schemas.limits import LOOK_AHEAD_RECORDS_MAX, OUTBOX_RECORDS_MAX, UNCOMMITTED_MS_MAX
 from konverse.schemas.operations import Rare
 
 from .apply import apply
 from .emitter import Emitter
+from .endpoint import Endpoint
 from .events import (
     Append,
     Appended,
@@ -204,6 +206,10 @@ class Owner:
         """The handler failed: its messages wait as before."""
         self.staging.roll_back(transaction)
 
+    def relocate(self, endpoint: Endpoint, to: Address) -> None:
+        """Move an endpoint that no transaction holds with the next commit; raises what `Moving.ask` raises."""
+        self.staging.moving.ask(endpoint, to)
+
     # ---------------------------------------------------------------------------------------------------- commits
 
     @property
@@ -234,10 +240,10 @@ class Owner:
             return []
         state, head, staging = self.fold.state, self.fold.head, self.staging
         acks = self.emitter.acknowledged()
-        if not (staging.finished or acks or self.duties or state.ingest_to > self._journaled_to or self._releasing):
+        if not (staging.waiting or acks or self.duties or state.ingest_to > self._journaled_to or self._releasing):
             return []
         operations, transactions = staging.merge()
-        operations.rare, self.duties = self.duties, []
+        operations.rare, self.duties = [*operations.rare, *self.duties], []
         number = head.number + 1
         release = self._releasing and not staging.finished
         commit = Commit(

@@ -16,6 +16,7 @@ from konverse.schemas.records import Begin, Bounce, Role
 
 from .endpoint import Endpoint, Group, Lane, Terms, Writer
 from .head import LogIdentity
+from .moves import Moves, tell_closed
 from .outbox import Gate, Stream
 
 
@@ -36,6 +37,8 @@ class Statistics:
     """Messages whose sender's number differs from the derived one, which rules."""
     undeliverable: int = 0
     """Answers that had nowhere to go."""
+    forwarded: int = 0
+    """Records for endpoints that have moved away."""
 
 
 class Partition:
@@ -67,6 +70,8 @@ class Partition:
         """Conversations that ended before their FIRST came, with their opener (protocol.md section 3, END)."""
         self.mailbox: dict[tuple[bytes, Address, int], tuple[Bounce, str]] = {}
         """Bounced records of sessions whose home is here, until their writer confirms."""
+        self.moves = Moves()
+        """Endpoints that moved away or here."""
         self.statistics = Statistics()
         self.unread = 0
         """Messages that wait in the queues of all endpoints: the owner's look-ahead."""
@@ -152,6 +157,10 @@ class Partition:
             if not endpoint.group.members:
                 del self.groups[endpoint.group.id]
         self.forgotten.append(endpoint)
+        arrival = self.moves.arrivals.pop(endpoint.index, None)
+        if arrival is not None:
+            stream = self.stream_to(arrival.previous)
+            tell_closed(stream, endpoint.role, endpoint.conversation, arrival.generation - 1)
 
     def shut(self, endpoint: Endpoint) -> None:
         """Predict nothing for an endpoint: every further record is judged in full."""

@@ -18,6 +18,7 @@ from konverse.schemas.limits import SNAPSHOT_PIECE_ENTRIES_MAX
 from konverse.schemas.records import (
     Bounce,
     BounceReason,
+    Origin,
     Role,
     address_from_avro,
     address_to_avro,
@@ -26,7 +27,8 @@ from konverse.schemas.records import (
 )
 from konverse.schemas.snapshot import BASE, ENDPOINTS, OUTPUTS, WAITING, encode_section, sections
 
-from .endpoint import NOTHING, Endpoint, Entry, Group, Lane, Stamp, Terms, Writer
+from .endpoint import NOTHING, Endpoint, Entry, FarStamp, Group, Lane, Stamp, Terms, Writer
+from .moves import Arrival, Stub
 from .outbox import Gate, Run, Stream
 from .partition import Partition, Statistics
 from .states import State
@@ -70,6 +72,7 @@ class Freeze:
         self._terms: dict[Terms, int] = {terms: at for at, terms in enumerate(state.terms.values())}
         self._streams: dict[Stream, int] = {stream: at for at, stream in enumerate(state.streams.values())}
         self._writers: dict[Writer, int] = {writer: at for at, writer in enumerate(state.writers.values())}
+        self._far = _far_writers(state)
         self._runs = [list(stream.runs) for stream in self._streams]
         self._base = _base(state)
         self.oldest_waiting: int | None = None
@@ -100,10 +103,14 @@ class Freeze:
             endpoint.received,
             endpoint.consumed,
             endpoint.sent,
-            [(self._writers[lane.writer], lane.last) for lane in endpoint.lanes()],
+            [(self._place_of(lane.writer), lane.last) for lane in endpoint.lanes()],
             endpoint.queue.copy() if endpoint.queue else NOTHING,
             endpoint.error,
         )
+
+    def _place_of(self, writer: Writer) -> int:
+        place = self._writers.get(writer)
+        return len(self._writers) + self._far[writer.id] if place is None else place
 
     def pieces(self) -> Iterator[bytes]:
         """Sections of the state, in order. Between two of them the state may change, when it is followed."""
@@ -186,7 +193,43 @@ def _base(state: Partition) -> bytes:
             {"writer": b.writer, "counter": b.counter, "at": address_to_avro(b.at), "reason": b.reason, "type": name}
             for b, name in state.mailbox.values()
         ],
+        **_moves(state),
     })  # fmt: skip
+
+
+def _moves(state: Partition) -> dict[str, Any]:
+    moves = state.moves
+    return {
+        "stubs": [
+            {
+                "role": role,
+                "conversation": conversation,
+                "generation": generation,
+                "to": address_to_avro(stub.to),
+                "previous": address_to_avro(stub.previous),
+                "key": stub.key,
+            }
+            for (role, conversation), chain in moves.stubs.items()
+            for generation, stub in chain.items()
+        ],
+        "arrivals": [
+            {"endpoint": place, "generation": arrival.generation, "previous": address_to_avro(arrival.previous)}
+            for place, arrival in moves.arrivals.items()
+        ],
+        "far_writers": b"".join(_far_writers(state)),
+        "installing": [{"writer": writer, "pieces": pieces} for writer, pieces in moves.installing.items()],
+    }
+
+
+def _far_writers(state: Partition) -> dict[bytes, int]:
+    """Writers of endpoints that moved here, which count elsewhere, and a place for each."""
+    far: dict[bytes, int] = {}
+    for index in state.moves.arrivals:
+        endpoint = state.table[index]
+        assert endpoint is not None
+        for lane in endpoint.lanes():
+            far.setdefault(lane.writer.id, len(far))
+    return far
 
 
 def _endpoints(rows: Sequence[_Row]) -> bytes:
@@ -218,7 +261,7 @@ def _waiting(row: _Row) -> Iterator[dict[str, Any]]:
     if row.error is not None:
         entries.append((True, row.error))
     for is_error, (offset, name, body, stamp) in entries:
-        timestamp_ms, headers = (stamp, []) if isinstance(stamp, int) else stamp
+        timestamp_ms, headers = (stamp, []) if isinstance(stamp, int) else stamp[:2]
         yield {
             "endpoint": row.place,
             "is_error": is_error,
@@ -227,6 +270,7 @@ def _waiting(row: _Row) -> Iterator[dict[str, Any]]:
             "body": body,
             "timestamp_ms": timestamp_ms,
             "headers": [{"name": header, "value": value} for header, value in headers],
+            "origin": stamp.origin._asdict() if isinstance(stamp, FarStamp) else None,
         }
 
 
@@ -286,7 +330,20 @@ def _restore_base(state: Partition, base: dict[str, Any]) -> tuple[list[Writer],
         at = address_from_avro(item["at"])
         bounce = Bounce(item["writer"], item["counter"], at, BounceReason(item["reason"]))
         state.mailbox[bounce.writer, at, bounce.counter] = (bounce, item["type"])
-    return list(state.writers.values()), list(state.terms.values()), list(state.streams.values())
+    _restore_moves(state, base)
+    far = [Writer(identifier) for identifier in identifiers(base["far_writers"])]
+    return [*state.writers.values(), *far], list(state.terms.values()), list(state.streams.values())
+
+
+def _restore_moves(state: Partition, base: dict[str, Any]) -> None:
+    moves = state.moves
+    for item in base["stubs"]:
+        previous = item["previous"] and address_from_avro(item["previous"])
+        stub = Stub(address_from_avro(item["to"]), previous, item["key"])
+        moves.leave((_ROLES[item["role"]], item["conversation"]), item["generation"], stub)
+    for item in base["arrivals"]:
+        moves.arrivals[item["endpoint"]] = Arrival(item["generation"], address_from_avro(item["previous"]))
+    moves.installing.update((item["writer"], item["pieces"]) for item in base["installing"])
 
 
 def _restore_endpoints(
@@ -320,6 +377,8 @@ def _restore_waiting(state: Partition, entries: list[dict[str, Any]]) -> None:
         assert endpoint is not None
         headers = [(header["name"], header["value"]) for header in item["headers"]]
         stamp: Stamp = (item["timestamp_ms"], headers) if headers else item["timestamp_ms"]
+        if item["origin"] is not None:
+            stamp = FarStamp(item["timestamp_ms"], headers, Origin(**item["origin"]))
         entry = (item["offset"], item["type"], item["body"], stamp)
         if item["is_error"]:
             endpoint.error = entry

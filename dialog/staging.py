@@ -8,6 +8,7 @@ from konverse.schemas.journal import Operations
 from konverse.schemas.limits import COMMIT_BYTES_TARGET, COMMIT_GROUPS_MAX
 
 from .endpoint import Endpoint
+from .moving import Moving
 from .partition import Partition
 from .states import State
 from .transaction import NOT_GROUPED, Rule, Scope, Transaction
@@ -34,9 +35,15 @@ class Staging:
         self.settings = settings
         self.batch = min(settings.batch, COMMIT_GROUPS_MAX)
         self.finished: list[Transaction] = []
+        self.moving = Moving(state)
         self.size_bytes = 0
         self.superseded = 0
         """Finished transactions dropped because a session ended their conversation meanwhile."""
+
+    @property
+    def waiting(self) -> bool:
+        """Something waits for the next commit."""
+        return bool(self.finished or self.moving)
 
     @property
     def full(self) -> bool:
@@ -88,6 +95,7 @@ class Staging:
             operations.receive_positions += received.values()
             operations.sends += transaction.sends
             operations.ends += transaction.ends
+        operations.rare += self.moving.operations()
         return operations, finished
 
     def _next_commit(self) -> list[Transaction]:

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
+from .identifiers import Address
+from .records import address_from_avro, address_to_avro
+
 
 class Prune(NamedTuple):
     """Writers that are older than the floor and closed are forgotten (protocol.md section 5, rule 4)."""
@@ -15,15 +18,32 @@ class Prune(NamedTuple):
     """Milliseconds since 1970, by the partition's time."""
 
 
-Rare = Prune
+class Relocate(NamedTuple):
+    """An endpoint moves to another partition and leaves a stub (protocol.md section 7.3)."""
 
-_NAMES: Final[dict[type, str]] = {Prune: "konverse.Prune"}
-_FROM_AVRO: Final[dict[str, Any]] = {"konverse.Prune": lambda value: Prune(**value)}
+    endpoint: int
+    to: Address
+    generation: int
+    """Of the endpoint that leaves: how often it had moved before."""
+    pieces: int
+    """Records that its state is cut into."""
+
+
+Rare = Prune | Relocate
+
+_NAMES: Final[dict[type, str]] = {Prune: "konverse.Prune", Relocate: "konverse.Relocate"}
+_FROM_AVRO: Final[dict[str, Any]] = {
+    "konverse.Prune": lambda value: Prune(**value),
+    "konverse.Relocate": lambda value: Relocate(**{**value, "to": address_from_avro(value["to"])}),
+}
 
 
 def rare_to_avro(operation: Rare) -> tuple[str, dict[str, Any]]:
     """The Avro form: full name and fields."""
-    return _NAMES[type(operation)], operation._asdict()
+    fields = operation._asdict()
+    if isinstance(operation, Relocate):
+        fields["to"] = address_to_avro(operation.to)
+    return _NAMES[type(operation)], fields
 
 
 def rare_from_avro(value: tuple[str, dict[str, Any]]) -> Rare:

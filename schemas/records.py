@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
-from .identifiers import Address
+from .identifiers import Address, incarnation_tag
 
 FIRST: Final = 1
 """Flag: the record that creates the target's endpoint; sent once per conversation by one writer."""
@@ -38,6 +38,7 @@ class Kind(IntEnum):
     BATCH = 18
     INSTALL = 19
     CLOSED = 20
+    FORWARD = 21
 
 
 class Role(IntEnum):
@@ -112,7 +113,40 @@ class WriterClosed(NamedTuple):
     at: Address
 
 
-Detail = End | Bounce | Notice | WriterClosed | None
+class Origin(NamedTuple):
+    """The place at which a record of an endpoint that has moved was written first."""
+
+    topic: str
+    partition: int
+    incarnation: bytes
+    offset: int
+
+    @property
+    def at(self) -> Address:
+        """The partition, as bounces name it."""
+        return Address(self.topic, self.partition, incarnation_tag(self.incarnation))
+
+
+class Forwarded(NamedTuple):
+    """Detail of FORWARD: a record for an endpoint that has moved, as it was written first."""
+
+    hop: int
+    """Generation of the endpoint that it is meant for."""
+    origin: Origin
+    timestamp_ms: int
+    headers: tuple[tuple[str, bytes], ...]
+    """The sender's own Kafka headers."""
+    header: bytes
+    """The envelope, with writer and counter."""
+
+
+class Closed(NamedTuple):
+    """Detail of CLOSED: the endpoint is forgotten where it lived last, and its stub of this generation may go."""
+
+    generation: int
+
+
+Detail = End | Bounce | Notice | WriterClosed | Forwarded | Closed | None
 
 
 class Suffix(NamedTuple):
@@ -158,6 +192,12 @@ def address_from_avro(value: dict[str, Any]) -> Address:
     return Address(topic, partition, value["tag"])
 
 
+def origin_from_avro(value: dict[str, Any]) -> Origin:
+    """An Origin from its Avro form."""
+    address_from_avro({**value, "tag": b""})  # it must be a place in Kafka
+    return Origin(**value)
+
+
 def begin_to_avro(begin: Begin) -> dict[str, Any]:
     """A Begin block in its Avro form."""
     value = begin._asdict()
@@ -178,7 +218,10 @@ def _detail_to_avro(detail: Detail) -> tuple[str, dict[str, Any]] | None:
     if isinstance(detail, End):
         value["home"] = address_to_avro(detail.home)
         value["received"] = [{"writer": writer, "counter": counter} for writer, counter in detail.received]
-    else:
+    elif isinstance(detail, Forwarded):
+        value["origin"] = detail.origin._asdict()
+        value["headers"] = [{"name": name, "value": content} for name, content in detail.headers]
+    elif not isinstance(detail, Closed):
         value["at"] = address_to_avro(detail.at)
     if isinstance(detail, Bounce | Notice):
         value["reason"] = detail.reason.name
@@ -192,6 +235,11 @@ def _detail_from_avro(value: tuple[str, dict[str, Any]] | None) -> Detail:
     if name == "konverse.End":
         received = tuple((item["writer"], item["counter"]) for item in fields["received"])
         return End(fields["opener"], address_from_avro(fields["home"]), received)
+    if name == "konverse.Forwarded":
+        headers = tuple((item["name"], item["value"]) for item in fields["headers"])
+        return Forwarded(**{**fields, "origin": origin_from_avro(fields["origin"]), "headers": headers})
+    if name == "konverse.Closed":
+        return Closed(**fields)
     at = address_from_avro(fields["at"])
     if name == "konverse.Bounce":
         return Bounce(fields["writer"], fields["counter"], at, BounceReason[fields["reason"]])
