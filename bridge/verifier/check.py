@@ -145,6 +145,7 @@ def judge(
     `data` to keep them small.
     """
     fold = SecondFold(place.address, owner_writer(place.incarnation, place.partition), brief)
+    fold.incarnation = place.incarnation
     verdict = PartitionVerdict(place, fold, JournalJudge(place.identity))
     if place.start is not None:
         counters = begin_at(place.start, fold, verdict.journal)
@@ -216,6 +217,17 @@ def compare(verdicts: Sequence[PartitionVerdict]) -> Iterator[Finding]:
             if reached < counter:
                 text = f"{verdict.place.name} has {counter} outputs acknowledged, and {reached} of them are here"
                 yield Finding("lost", there.place.name, text)
+    yield from _moved(verdicts)
+
+
+def _moved(verdicts: Sequence[PartitionVerdict]) -> Iterator[Finding]:
+    """What arrives when a conversation moves is what left."""
+    left = {move: luggage for verdict in verdicts for move, luggage in verdict.fold.left.items()}
+    for verdict in verdicts:
+        for move, luggage in verdict.fold.arrived.items():
+            if left.get(move, luggage) != luggage:
+                text = f"{move[0][1].hex()} arrived as {luggage}, and left as {left[move]}"
+                yield Finding("I3", verdict.place.name, text)
 
 
 def _said(place: Place, source: SecondFold, offset: int, envelope: Envelope, body: bytes) -> Iterator[Finding]:

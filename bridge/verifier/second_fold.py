@@ -10,12 +10,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from konverse.schemas.journal import SYSTEM_BITS, TOOK_ERROR, Commit
-from konverse.schemas.operations import Prune
-from konverse.schemas.records import Envelope, Kind, Role
+from konverse.schemas.operations import Prune, Relocate
+from konverse.schemas.records import Envelope, Forwarded, Kind, Role
 
 from .journals import Judged
 from .records import LogRecord
 from .second_ingest import hear
+from .second_moves import relocate
 from .second_state import Facts, Key, Said, SecondState, Side
 
 
@@ -47,6 +48,7 @@ class SecondFold(SecondState):
             if counter > len(self.outputs.get(address, ())):
                 self.problem(f"I8: commit {commit.number} acknowledges output {counter} that was never made")
             self.acknowledged[address] = max(known, counter)
+        self.gates.open(self.outputs, self.acknowledged, self.order)
         operations = commit.operations
         for conversation, begin in operations.begins:
             self.create((int(Role.INITIATOR), conversation), self.writer, begin.target, 0)
@@ -97,6 +99,9 @@ class SecondFold(SecondState):
 
 def as_said(envelope: Envelope, body: bytes, order: int) -> Said:
     """A record in the words in which the second fold keeps outputs."""
+    detail = envelope.suffix.detail
+    if isinstance(detail, Forwarded):
+        detail = detail._replace(headers=())  # nobody reads the user's headers for the second fold
     return Said(
         order,
         envelope.kind,
@@ -104,8 +109,8 @@ def as_said(envelope: Envelope, body: bytes, order: int) -> Said:
         envelope.conversation,
         envelope.sequence,
         envelope.suffix.message_type,
-        b"" if envelope.kind in (Kind.END, Kind.ERROR) else body,
-        envelope.suffix.detail or None,  # type: ignore[arg-type]  # owners send these details only
+        b"" if envelope.kind in (Kind.END, Kind.ERROR, Kind.INSTALL) else body,
+        detail or None,  # type: ignore[arg-type]  # owners send these details only
     )
 
 
@@ -113,4 +118,4 @@ def _prune(state: SecondState, operation: Prune) -> None:
     state.floor_ms = max(state.floor_ms, operation.floor_ms)
 
 
-_RARE: Final[dict[type, Callable[[SecondState, Any], None]]] = {Prune: _prune}
+_RARE: Final[dict[type, Callable[[SecondState, Any], None]]] = {Prune: _prune, Relocate: relocate}

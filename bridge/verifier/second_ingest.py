@@ -8,6 +8,7 @@ from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.records import Bounce, BounceReason, End, Envelope, Kind, Role
 
 from .records import LogRecord
+from .second_moves import arrive, bounce, closed, follow, install, origin_of
 from .second_state import Heard, Said, SecondState
 
 
@@ -37,6 +38,10 @@ def hear(state: SecondState, record: LogRecord) -> None:
 def _judge(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
     if envelope.writer in state.closed:
         return _answer_closed(state, envelope, record)
+    return (follow(state, envelope, record) if state.stubs else None) or _take(state, envelope, record)
+
+
+def _take(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
     match envelope.kind:
         case Kind.MESSAGE:
             return _message(state, envelope, record)
@@ -58,6 +63,12 @@ def _judge(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
                 state.mailbox[detail.writer, detail.at, detail.counter] = detail.reason
         case Kind.CLOSE_WRITER:
             _close(state, envelope.conversation)
+        case Kind.INSTALL:
+            return install(state, envelope, record)
+        case Kind.FORWARD:
+            return arrive(state, envelope, record, _take)
+        case Kind.CLOSED:
+            return closed(state, envelope)
         case _:
             return "unknown kind"
     return "control"
@@ -70,17 +81,17 @@ def _message(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
     if key not in state.living:
         if not envelope.flags & 1 or begin is None or role is Role.INITIATOR:
             state.too_late.append((envelope.writer, envelope.counter, envelope.conversation))
-            return _bounce(state, envelope, record, BounceReason.NO_ENDPOINT)
+            return bounce(state, envelope, record, BounceReason.NO_ENDPOINT)
         if state.tombstones.get(envelope.conversation) == envelope.writer:
             del state.tombstones[envelope.conversation]
-            return _bounce(state, envelope, record, BounceReason.ENDED, "tombstone")
+            return bounce(state, envelope, record, BounceReason.ENDED, "tombstone")
         state.create(key, envelope.writer, begin.home, 0)
     side = state.living[key]
     if side.ended:
         return "discarded"
     if side.peer_ended or side.peer_failed:
         state.too_late.append((envelope.writer, envelope.counter, envelope.conversation))
-        return _bounce(state, envelope, record, BounceReason.ENDED)
+        return bounce(state, envelope, record, BounceReason.ENDED)
     side.talked = True
     misnumbered = envelope.sequence not in (-1, len(side.heard))
     state.tally["misnumbered"] += misnumbered
@@ -89,7 +100,7 @@ def _message(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
     side.voices[envelope.writer] = envelope.counter
     side.heard.append(
         Heard(record.offset, envelope.suffix.message_type, record.body or b"", envelope.writer, envelope.counter,
-              Kind.MESSAGE)
+              Kind.MESSAGE, record.timestamp_ms, origin_of(record))
     )  # fmt: skip
     return "accepted"
 
@@ -116,7 +127,7 @@ def _peer_end(state: SecondState, envelope: Envelope, record: LogRecord) -> None
     failed = envelope.kind is Kind.ERROR
     side.peer_failed, side.peer_ended = failed, not failed
     heard = Heard(record.offset, envelope.suffix.message_type, record.body or b"", envelope.writer,
-                  envelope.counter, envelope.kind)  # fmt: skip
+                  envelope.counter, envelope.kind, record.timestamp_ms, origin_of(record))  # fmt: skip
     if side.ended:
         state.bury(side)
     elif failed:
@@ -133,7 +144,7 @@ def _close(state: SecondState, writer: bytes) -> None:
 
 def _answer_closed(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
     if envelope.kind is Kind.MESSAGE:
-        return _bounce(state, envelope, record, BounceReason.WRITER_CLOSED)
+        return bounce(state, envelope, record, BounceReason.WRITER_CLOSED)
     begin = envelope.suffix.begin
     if envelope.kind is Kind.BEGIN and begin is not None:
         answer = End(envelope.writer, begin.home)
@@ -142,15 +153,3 @@ def _answer_closed(state: SecondState, envelope: Envelope, record: LogRecord) ->
         ))  # fmt: skip
         return "refused BEGIN"
     return "closed"
-
-
-def _bounce(state: SecondState, envelope: Envelope, record: LogRecord, reason: BounceReason, why: str = "") -> str:
-    suffix = envelope.suffix
-    home = suffix.home or (suffix.begin.home if suffix.begin else None)
-    if home is not None:
-        detail = Bounce(suffix.origin or envelope.writer, envelope.counter, state.address, reason)
-        state.say(home, Said(
-            state.order, Kind.BOUNCE, 1 - envelope.role, envelope.conversation, -1, suffix.message_type,
-            record.body or b"", detail,
-        ))  # fmt: skip
-    return f"bounced {why or reason.name}"

@@ -8,7 +8,9 @@ from typing import Final, NamedTuple
 
 from konverse.schemas.catalog import END_DIALOG, ERROR
 from konverse.schemas.identifiers import Address
-from konverse.schemas.records import Bounce, BounceReason, End, Kind, Role
+from konverse.schemas.records import Bounce, BounceReason, Closed, End, Forwarded, Kind, Origin, Role
+
+from .second_gates import NOT_YET, Gates
 
 Key = tuple[int, bytes]
 """One side of a conversation: role and conversation."""
@@ -17,7 +19,12 @@ Facts = tuple[str, int, int, int, int, bool]
 """How a side stands: state, number of its next output, accepted, consumed, unread, whether an Error waits."""
 
 
-TALLIED: Final = ("duplicate", "gap", "foreign", "malformed", "misnumbered", "Error overtook")
+CODES: Final = ("SO", "SI", "CO", "DI", "DO", "ER", "CD")
+
+TALLIED: Final = ("duplicate", "gap", "foreign", "malformed", "misnumbered", "Error overtook", *(
+    "moved", "moved again", "moved back", "moved with unread", "installed from pieces", "END met a stub",
+    "END CONVERSATION met a stub", "CLOSED walked on", "bounced behind a move",
+))  # fmt: skip
 
 
 class Heard(NamedTuple):
@@ -29,6 +36,13 @@ class Heard(NamedTuple):
     writer: bytes
     counter: int
     kind: Kind
+    timestamp_ms: int = 0
+    origin: Origin | None = None
+    """Where it was written first, when not here."""
+
+
+PAST: Final = Heard(-1, "", b"", b"", -1, Kind.MESSAGE)
+"""A message that was consumed before: elsewhere, or before the snapshot at which a verification begins."""
 
 
 class Said(NamedTuple):
@@ -41,7 +55,22 @@ class Said(NamedTuple):
     sequence: int
     type: str
     body: bytes
-    detail: End | Bounce | None
+    detail: End | Bounce | Forwarded | Closed | None
+
+
+class Luggage(NamedTuple):
+    """What a side takes along when it moves."""
+
+    previous: Address
+    code: str
+    peer_at: Address
+    opener: bytes
+    received: int
+    consumed: int
+    numbering: int
+    voices: tuple[tuple[bytes, int], ...]
+    waiting: tuple[tuple[str, bytes, int, Origin], ...]
+    error: tuple[str, bytes, int, Origin] | None
 
 
 @dataclass(slots=True)
@@ -66,6 +95,12 @@ class Side:
     ended_by_session: bool = False
     peer_ended: bool = False
     peer_failed: bool = False
+    generation: int = 0
+    """How often it has moved."""
+    previous: Address | None = None
+    brought: int = 0
+    """Messages that were accepted before it came here."""
+    thrown_before: int = 0
 
     @property
     def gone(self) -> bool:
@@ -116,6 +151,16 @@ class SecondState:
         self.tombstones: dict[bytes, bytes] = {}
         self.refused_for_ever: set[Key] = set()
         self.mailbox: dict[tuple[bytes, Address, int], BounceReason] = {}
+        self.incarnation = b""
+        self.stubs: dict[Key, dict[int, tuple[Address, Address | None]]] = {}
+        """Side, then generation -> where it went, and where it was before it came here."""
+        self.installing: dict[bytes, list[bytes]] = {}
+        self.left: dict[tuple[Key, int], Luggage] = {}
+        """What left, by its generation from then on."""
+        self.arrived: dict[tuple[Key, int], Luggage] = {}
+        self.far_verdicts: dict[tuple[bytes, Address, int], str] = {}
+        """Of records that were written elsewhere: writer, place and counter."""
+        self.gates = Gates()
         self.tally: dict[str, int] = dict.fromkeys(TALLIED, 0)
         self.problems: list[str] = []
         self.order = 0
@@ -149,16 +194,27 @@ class SecondState:
     def bury(self, side: Side) -> None:
         """A side of which both have ended is known no more."""
         if side.gone:
-            del self.living[side.key]
-            del self.table[side.index]
-            self.unused.append(side.index)
+            self.take_away(side)
             self.refused_for_ever.add(side.key)
+            if side.previous is not None:
+                self.say_closed(side.key, side.previous, side.generation - 1)
+
+    def take_away(self, side: Side) -> None:
+        """A side does not live here any more."""
+        del self.living[side.key]
+        del self.table[side.index]
+        self.unused.append(side.index)
+
+    def say_closed(self, key: Key, address: Address, generation: int) -> None:
+        """The stub of a side that has moved may go."""
+        self.say(address, Said(self.order, Kind.CLOSED, key[0], key[1], -1, "", b"", Closed(generation)))
 
     def say(self, address: Address, said: Said) -> None:
         """An output."""
-        self.outputs.setdefault(address, []).append(said)
+        waits = address in self.gates.closed
+        self.outputs.setdefault(address, []).append(said._replace(order=NOT_YET) if waits else said)
 
-    def create(self, key: Key, opener: bytes, peer_at: Address, numbering: int) -> None:
+    def create(self, key: Key, opener: bytes, peer_at: Address, numbering: int) -> Side:
         """A side lives from here on."""
         if key in self.refused_for_ever:
             self.problem(f"I9: the {Role(key[0]).name.lower()} of {key[1].hex()} lives again")
@@ -166,3 +222,4 @@ class SecondState:
         side = Side(key, index, opener, peer_at, numbering)
         self.sides.append(side)
         self.living[key] = self.table[index] = side
+        return side

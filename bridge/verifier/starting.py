@@ -15,22 +15,17 @@ from konverse.schemas.catalog import END_DIALOG
 from konverse.schemas.columns import identifiers, unpack
 from konverse.schemas.envelope import decode as decode_envelope
 from konverse.schemas.errors import MalformedRecord
-from konverse.schemas.records import BounceReason, Kind, address_from_avro
+from konverse.schemas.records import BounceReason, Kind, Origin, address_from_avro
 from konverse.schemas.snapshot import BASE, ENDPOINTS, WAITING, Chunk, SnapshotEnd, decode, sections
 from konverse.schemas.varint import varint
 
 from .journals import JournalJudge
 from .records import LogRecord
 from .second_fold import SecondFold, as_said
-from .second_state import Heard, Said, Side
-
-PAST: Final = Heard(-1, "", b"", b"", -1, Kind.MESSAGE)
-"""A message from before the snapshot."""
+from .second_state import CODES, PAST, Heard, Said, Side
 
 UNKNOWN: Final = Said(-1, Kind.MESSAGE, 0, b"", -1, "", b"", None)
 """An output from before the snapshot."""
-
-CODES: Final = ("SO", "SI", "CO", "DI", "DO", "ER", "CD")
 
 
 class Start(NamedTuple):
@@ -71,11 +66,16 @@ def begin_at(start: Start, fold: SecondFold, judge: JournalJudge) -> dict[bytes,
     name, base = next(parts)
     assert name == BASE, "a state begins with its base"
     writers = _begin_base(fold, base)
+    arrivals = {
+        item["endpoint"]: (item["generation"], address_from_avro(item["previous"])) for item in base["arrivals"]
+    }
     streams = [address_from_avro(stream["to"]) for stream in base["streams"]]
     for name, value in parts:
         if name == ENDPOINTS:
             for side, consumed in _sides(value, writers, streams):
                 _place(fold, side, consumed)
+                if side.index in arrivals:
+                    side.generation, side.previous = arrivals[side.index]
         elif name == WAITING:
             for entry in value["entries"]:
                 _wait(fold, entry)
@@ -98,12 +98,21 @@ def _begin_base(fold: SecondFold, base: dict[str, Any]) -> list[bytes]:
         address = address_from_avro(stream["to"])
         fold.acknowledged[address] = stream["acked"]
         fold.outputs[address] = [UNKNOWN] * stream["acked"]
+        gates = [(gate["counter"], address_from_avro(gate["to"]), gate["after"]) for gate in stream["gates"]]
+        if gates:
+            fold.gates.closed[address] = gates
     pairs = identifiers(base["tombstones"])
     fold.tombstones = dict(zip(pairs[::2], pairs[1::2], strict=True))
     for item in base["mailbox"]:
         place = (item["writer"], address_from_avro(item["at"]), item["counter"])
         fold.mailbox[place] = BounceReason(item["reason"])
-    return writers
+    for item in base["stubs"]:
+        previous = item["previous"] and address_from_avro(item["previous"])
+        chain = fold.stubs.setdefault((item["role"], item["conversation"]), {})
+        chain[item["generation"]] = (address_from_avro(item["to"]), previous)
+    for item in base["installing"]:
+        fold.installing[item["writer"]] = list(item["pieces"])
+    return [*writers, *identifiers(base["far_writers"])]
 
 
 def _sides(value: dict[str, Any], writers: list[bytes], streams: list[Any]) -> Iterator[tuple[Side, int]]:
@@ -136,7 +145,8 @@ def _place(fold: SecondFold, side: Side, consumed: int) -> None:
 def _wait(fold: SecondFold, entry: dict[str, Any]) -> None:
     side = fold.table[entry["endpoint"]]
     kind = Kind.ERROR if entry["is_error"] else Kind.END if entry["type"] == END_DIALOG else Kind.MESSAGE
-    heard = Heard(entry["offset"], entry["type"], fold.brief(entry["body"] or b""), b"", -1, kind)
+    body, origin = fold.brief(entry["body"] or b""), entry["origin"] and Origin(**entry["origin"])
+    heard = Heard(entry["offset"], entry["type"], body, b"", -1, kind, entry["timestamp_ms"], origin)
     if entry["is_error"]:
         side.error = heard
     else:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from konverse.bridge.verifier.check import Finding, PartitionVerdict, compare, judge
 from konverse.bridge.verifier.second_fold import SecondFold
-from konverse.bridge.verifier.second_state import Side
 from konverse.bridge.verifier.starting import starts
 from konverse.dialog.owner import Owner
 from konverse.dialog.snapshot import digest
@@ -17,6 +16,7 @@ from konverse.schemas.identifiers import Address
 from konverse.schemas.records import Kind, Role
 
 from .failure import SimulationFailure
+from .moves import check_moves, check_place, lives
 from .places import Place
 from .sending import Plan
 from .world import World
@@ -69,6 +69,7 @@ def _problems(world: World, references: dict[Address, SecondFold]) -> Iterator[s
     yield from _handlers(world, references)
     yield from _sends(world, references)
     yield from _ended_dialogs(world, references)
+    yield from check_moves(world, references)
 
 
 # ----------------------------------------------------------------------------------------------------- I1, I2, I3
@@ -104,6 +105,7 @@ def _folds(world: World, place: Place, reference: SecondFold) -> Iterator[str]:
     expected_writers = {w: (len(c), reference.closed.get(w)) for w, c in reference.accepted.items()}
     if writers != expected_writers:
         yield f"I4: {place.name}: the product knows writers {writers}, the reference {expected_writers}"
+    yield from check_place(place, state, reference)
     if state.tombstones != reference.tombstones:
         yield f"I9: {place.name}: tombstones differ"
     if {key: value[0].reason for key, value in state.mailbox.items()} != reference.mailbox:
@@ -111,11 +113,12 @@ def _folds(world: World, place: Place, reference: SecondFold) -> Iterator[str]:
     counts, tally = state.statistics, reference.tally
     verdicts = list(reference.verdicts.values())
     product_counts = (counts.duplicates, counts.gaps, counts.foreign, counts.malformed, counts.misnumbered,
-                      counts.accepted, counts.bounced, counts.discarded)  # fmt: skip
+                      counts.accepted, counts.bounced, counts.discarded, counts.forwarded)  # fmt: skip
     expected_counts = (
         tally["duplicate"], tally["gap"], tally["foreign"], tally["malformed"], tally["misnumbered"],
         verdicts.count("accepted"), sum(verdict.startswith("bounced") for verdict in verdicts),
-        verdicts.count("discarded") + sum(len(side.thrown_away) for side in reference.sides),
+        verdicts.count("discarded") + sum(len(side.thrown_away) - side.thrown_before for side in reference.sides),
+        verdicts.count("forwarded") + verdicts.count("sent on"),
     )  # fmt: skip
     if product_counts != expected_counts:
         yield f"I3: {place.name}: statistics are {product_counts}, the reference says {expected_counts}"
@@ -135,7 +138,7 @@ def _counters(reference: SecondFold) -> Iterator[str]:
         if counters != list(range(len(counters))):
             yield f"I4: writer {writer.hex()} was accepted with counters {counters}"
     for side in reference.sides:
-        offsets = [heard.offset for heard in side.heard]
+        offsets = [heard.offset for heard in side.heard[side.brought :]]
         if offsets != sorted(set(offsets)):
             yield f"I5: {side.key} was accepted in another order than that of the log"
         consumed = [heard for _, heard in side.consumed]
@@ -228,8 +231,9 @@ def _handlers(world: World, references: dict[Address, SecondFold]) -> Iterator[s
                     replies.setdefault((reply.role, reply.conversation), []).append(reply.body)
         consumed: dict[tuple[int, bytes], list[int]] = {}
         for side in reference.sides:
-            if side.consumed:
-                consumed[side.key] = [heard.offset for _, heard in side.consumed]
+            offsets = [heard.offset for number, heard in side.consumed if number >= 0]
+            if offsets:
+                consumed[side.key] = consumed.get(side.key, []) + offsets
         if received != consumed:
             keys = [key for key in {**received, **consumed} if received.get(key) != consumed.get(key)]
             yield (f"I7: {place.name}: handlers received {[received.get(key) for key in keys]} in commits that count, "
@@ -261,14 +265,16 @@ def _sends(world: World, references: dict[Address, SecondFold]) -> Iterator[str]
                 yield f"I6: {address} took a record {counter} that {writer.hex()} never sent"
             if verdict.startswith("bounced") and writer in world.clients and (writer, address, counter) not in boxes:
                 yield f"I6: the bounce of {counter} of {writer.hex()} reached no mailbox"
+        for (writer, at, counter), verdict in reference.far_verdicts.items():
+            if verdict.startswith("bounced") and writer in world.clients and (writer, at, counter) not in boxes:
+                yield f"I6: the bounce of {counter} of {writer.hex()}, which was sent on, reached no mailbox"
     for session in world.sessions:
         for plan in session.plans:
             if not session.shut_out:
                 yield from _end_was_last(references, session.session.writer, plan)
-            side = _side(references[plan.dialog.target.address], Role.TARGET, plan.dialog.conversation)
-            if side is None:
-                continue
-            bodies = [heard.body for heard in side.heard if heard.writer == session.session.writer]
+            parts = lives(references, Role.TARGET, plan.dialog.conversation)
+            heard = [heard for side in parts for heard in side.heard[side.brought :]]
+            bodies = [one.body for one in heard if one.writer == session.session.writer]
             if bodies != plan.sent[: len(bodies)]:
                 yield f"I20: {plan.dialog.conversation.hex()} received {bodies}, {plan.sent} were sent"
 
@@ -276,16 +282,11 @@ def _sends(world: World, references: dict[Address, SecondFold]) -> Iterator[str]
 def _end_was_last(references: dict[Address, SecondFold], writer: bytes, plan: Plan) -> Iterator[str]:
     """END of a session does not overtake what it sent before: whatever comes too late, somebody else has ended."""
     conversation = plan.dialog.conversation
-    home = _side(references[plan.dialog.begin.home], Role.INITIATOR, conversation)
-    if home is None or not home.ended_by_session:
+    if not any(side.ended_by_session for side in lives(references, Role.INITIATOR, conversation)):
         return
-    for late_writer, counter, late_conversation in references[plan.dialog.begin.target].too_late:
+    for late_writer, counter, late_conversation in [late for one in references.values() for late in one.too_late]:
         if (late_writer, late_conversation) == (writer, conversation):
             yield f"I20: END of {conversation.hex()} overtook record {counter} of the session that ended it"
-
-
-def _side(reference: SecondFold, role: Role, conversation: bytes) -> Side | None:
-    return next((side for side in reference.sides if side.key == (int(role), conversation)), None)
 
 
 def _ended_dialogs(world: World, references: dict[Address, SecondFold]) -> Iterator[str]:
@@ -295,10 +296,11 @@ def _ended_dialogs(world: World, references: dict[Address, SecondFold]) -> Itera
             continue
         for plan in session.plans:
             conversation = plan.dialog.conversation
-            for role, address in ((0, plan.dialog.begin.home), (1, plan.dialog.begin.target)):
-                if (role, conversation) in references[address].living:
-                    yield f"L1: {conversation.hex()} still has its {Role(role).name} at {address}"
-                if references[address].tombstones.get(conversation):
+            for address, reference in references.items():
+                for role in Role:
+                    if (int(role), conversation) in reference.living:
+                        yield f"L1: {conversation.hex()} still has its {role.name} at {address}"
+                if reference.tombstones.get(conversation):
                     yield f"I15: a tombstone of {conversation.hex()} is left at {address}"
 
 

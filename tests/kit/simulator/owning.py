@@ -31,7 +31,7 @@ from konverse.dialog.staging import OwnerSettings
 from konverse.dialog.transaction import Transaction
 from konverse.dialog.view import Show
 
-from . import beliefs
+from . import beliefs, moves
 from .appends import Appends, Snapshots
 from .failure import SimulationFailure
 from .handlers import Progress, Work
@@ -118,7 +118,7 @@ class OwnerProcess:
             actions.append(self._view.write)
         if self._view.lost:
             actions.append(self._report_lost_view)
-        actions.append(self._tick)
+        actions += [*moves.actions(self.world, self.place, owner), self._tick]
         return actions
 
     @property

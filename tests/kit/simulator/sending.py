@@ -10,12 +10,13 @@ from konverse.dialog.session import Hand, Session
 from konverse.dialog.states import State
 from konverse.schemas.errors import ConversationEnded, QueueFull
 from konverse.schemas.identifiers import Address
-from konverse.schemas.records import Begin, Role
+from konverse.schemas.records import Begin
 from konverse.schemas.system_messages import error_body
 from konverse.schemas.varint import read_varint
 
 from .failure import SimulationFailure
 from .kafka import Payload
+from .moves import find
 from .places import Place
 from .producing import IdempotentProducer, LooseProducer, Producer, abandon
 
@@ -157,10 +158,10 @@ class SessionProcess:
     def _hear_news(self) -> None:
         """What a follower of the home journals would say."""
         plan = self.world.choices.pick([plan for plan in self.plans if not plan.over])
-        plan.home.follow(plan.home.journal.end)
-        endpoint = plan.home.shadow.state.endpoint(Role.INITIATOR, plan.dialog.conversation)
-        plan.seen |= endpoint is not None
-        if plan.seen and (endpoint is None or endpoint.state in (State.DISCONNECTED_INBOUND, State.ERROR)):
+        known, endpoint = find(self.world, plan.home, plan.dialog.conversation)
+        plan.seen |= known
+        over = not known if endpoint is None else endpoint.state in (State.DISCONNECTED_INBOUND, State.ERROR)
+        if plan.seen and over:
             self.session.ended_by_peer(plan.dialog.conversation)
 
     def _close(self) -> None:

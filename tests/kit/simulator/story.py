@@ -51,7 +51,8 @@ def _journal(judged: Judged) -> str:
     return (
         f"@{record.offset} COMMIT {decision.number} of epoch {decision.epoch} by {_short(decision.owner)} "
         f"to {decision.ingest_to}: {verdict}; received {received}, sent {sent}, ended "
-        f"{[end.endpoint for end in operations.ends]}, acknowledged {acks}{', release' if decision.release else ''}"
+        f"{[end.endpoint for end in operations.ends]}, {operations.rare or ''}, "
+        f"acknowledged {acks}{', release' if decision.release else ''}"
     )
 
 

@@ -71,6 +71,8 @@ class Swarm:
     """Rate of replies of an initiator's handler: a second writer in that direction."""
     sessions_end: bool
     """Initiators' handlers leave it to the session to end a dialog whose peer has ended."""
+    moves: int
+    """Rate of moving an endpoint to another partition."""
 
 
 def draw(choices: Choices) -> Swarm:
@@ -133,4 +135,5 @@ def draw(choices: Choices) -> Swarm:
         leaving=rate(300),
         answering=rate(400, 600),
         sessions_end=choices.chance(300),
+        moves=rate(150, 400),
     )

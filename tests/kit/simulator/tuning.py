@@ -13,13 +13,16 @@ import konverse.dialog.endpoint
 import konverse.dialog.ingest
 import konverse.dialog.journal_feed
 import konverse.dialog.lane
+import konverse.dialog.moving
 import konverse.dialog.outbox
 import konverse.dialog.owner
+import konverse.dialog.relocation
 import konverse.dialog.snapshot
 import konverse.dialog.snapshot_search
 import konverse.dialog.snapshotting
 import konverse.dialog.staging
 import konverse.dialog.view
+import konverse.schemas.moved
 import konverse.schemas.varint
 from konverse.bridge.verifier import journals
 from konverse.schemas import journal
@@ -85,6 +88,10 @@ def _windows(choices: Choices) -> list[Change]:
         (konverse.dialog.snapshotting, "SNAPSHOT_CHUNK_BYTES_MAX", small(2_000, 300)),
         (konverse.dialog.snapshot, "SNAPSHOT_PIECE_ENTRIES_MAX", small(50, 3, 1)),
         (konverse.dialog.snapshot_search, "FIRST_WINDOW", small(16, 2, 1)),
+        (konverse.dialog.moving, "RELOCATION_HOPS_MAX", small(6, 2, 20)),
+        (konverse.dialog.moving, "STUB_ENTRIES_MAX", small(50, 1, 3)),
+        (konverse.dialog.relocation, "INSTALL_PIECES_MAX", 10_000),
+        (konverse.schemas.moved, "BODY_BYTES_MAX", small(400, 90, 10_000)),
         (journal, "JOURNAL_PART_BYTES_MAX", small(10_000, 200, 90)),
     ]
 

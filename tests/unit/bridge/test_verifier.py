@@ -10,8 +10,8 @@ import pytest
 from konverse.bridge.verifier.check import Finding, Place, compare, judge
 from konverse.bridge.verifier.reading import digest
 from konverse.bridge.verifier.records import Record
+from konverse.bridge.verifier.second_state import CODES
 from konverse.bridge.verifier.shown import Shown, compare_view
-from konverse.bridge.verifier.starting import CODES
 from konverse.dialog.states import State
 from konverse.schemas.journal import Claim, encode_claim
 from tests.kit.damages import DAMAGES, History, Logs
