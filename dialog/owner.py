@@ -206,9 +206,10 @@ class Owner:
         """The handler failed: its messages wait as before."""
         self.staging.roll_back(transaction)
 
-    def relocate(self, endpoint: Endpoint, to: Address) -> None:
+    def relocate(self, endpoint: Endpoint, to: Address, now_ms: int) -> None:
         """Move an endpoint that no transaction holds with the next commit; raises what `Moving.ask` raises."""
         self.staging.moving.ask(endpoint, to)
+        self._waiting_since = now_ms if self._waiting_since is None else self._waiting_since
 
     # ---------------------------------------------------------------------------------------------------- commits
 

@@ -19,19 +19,21 @@ from konverse.schemas.records import Role
 from .places import Place
 
 if TYPE_CHECKING:
+    from .owning import OwnerProcess
     from .world import World
 
 References = Mapping[Address, SecondFold]
 
 
-def actions(world: World, place: Place, owner: Owner) -> Iterator[Callable[[], None]]:
+def actions(process: OwnerProcess, owner: Owner) -> Iterator[Callable[[], None]]:
     """What an owner could do about moves."""
-    if world.choices.chance(world.swarm.moves):
-        yield lambda: _move_some(world, place, owner)
+    if process.world.choices.chance(process.world.swarm.moves):
+        yield lambda: _move_some(process, owner)
 
 
-def _move_some(world: World, place: Place, owner: Owner) -> None:
+def _move_some(process: OwnerProcess, owner: Owner) -> None:
     """Ask an owner to move an endpoint, sooner one that has moved before; it may refuse."""
+    world, place = process.world, process.place
     choices, state = world.choices, owner.fold.state
     live = state.live()
     travellers = [endpoint for endpoint in live if state.moves.generation_of(endpoint.index)]
@@ -41,7 +43,7 @@ def _move_some(world: World, place: Place, owner: Owner) -> None:
     if not live or not elsewhere:
         return
     try:
-        owner.relocate(choices.pick(live), choices.pick(elsewhere).address)
+        owner.relocate(choices.pick(live), choices.pick(elsewhere).address, process.now_ms)
     except KonverseError:
         world.sometimes.happened("move refused")
 

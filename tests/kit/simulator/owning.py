@@ -118,7 +118,7 @@ class OwnerProcess:
             actions.append(self._view.write)
         if self._view.lost:
             actions.append(self._report_lost_view)
-        actions += [*moves.actions(self.world, self.place, owner), self._tick]
+        actions += [*moves.actions(self, owner), self._tick]
         return actions
 
     @property
