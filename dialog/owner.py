@@ -51,7 +51,7 @@ from .events import (
 )
 from .fold import Fold
 from .head import LogIdentity
-from .recovery import Recovery
+from .recovery import Overtaken, Recovery
 from .snapshotting import Snapshotting
 from .staging import OwnerSettings, Staging
 from .transaction import Rule, Transaction
@@ -135,6 +135,8 @@ class Owner:
         except PartitionHalted as error:
             self.phase = Phase.HALTED
             return [Halted(str(error))]
+        except Overtaken as error:
+            return self._stop(f"{error}; recover again")
 
     # ---------------------------------------------------------------------------------------------------- recovery
 
@@ -156,12 +158,7 @@ class Owner:
         return self.recovery.data_read(event) or self._journal_folded(now_ms)
 
     def _out_of_range(self, event: OutOfRange, _now_ms: int) -> list[Effect]:
-        if event.beginning:  # somebody who made snapshots meanwhile has truncated it
-            return self._stop("the log was truncated while it was read; recover again")
-        raise PartitionHalted(
-            f"a log of {self.fold.head.where} ends before what was read of it or counted on: its end was deleted. "
-            "Restore the topic, or go on with another queue"
-        )
+        self.recovery.out_of_range(event)
 
     def _journal_folded(self, now_ms: int) -> list[Effect]:
         head = self.fold.head

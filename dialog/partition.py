@@ -175,6 +175,14 @@ class Partition:
             if self.on_touch is not None:
                 self.on_touch(endpoint)
 
+    def look_away(self) -> None:
+        """Nobody has to be told of what changed so far, and nobody receives: what follows is news again."""
+        for endpoint in self.changed:
+            endpoint.changed = False
+        self.changed = []
+        self.forgotten = []
+        self.ready.clear()
+
     def endpoint(self, role: Role, conversation: bytes) -> Endpoint | None:
         """The endpoint of this side, when it lives here."""
         return self.sides[role].get(conversation)

@@ -1,17 +1,33 @@
 """Brings a fold up to the end of its journal: from the newest intact snapshot, then record by record.
 
 Source: protocol.md section 4, `recover`. Each method returns what is to be read next, and nothing when the journal is
-folded up to the end that was named.
+folded up to the end that was named. Started again with a further end it goes on where it stands: so one follows.
 """
 
 from __future__ import annotations
 
+from typing import NoReturn
+
 from konverse.schemas.errors import PartitionHalted
 
-from .events import DataRead, Effect, JournalRead, ReadData, ReadJournal, ReadSnapshots, Recover, SnapshotsRead
+from .events import (
+    DataRead,
+    Effect,
+    JournalRead,
+    OutOfRange,
+    ReadData,
+    ReadJournal,
+    ReadSnapshots,
+    Recover,
+    SnapshotsRead,
+)
 from .fold import Fold
 from .snapshot import restore
 from .snapshot_search import Found, SnapshotSearch
+
+
+class Overtaken(Exception):
+    """What comes next was truncated by somebody who made snapshots: recover again, with an empty fold."""
 
 
 class Recovery:
@@ -21,16 +37,22 @@ class Recovery:
         self.restored: Found | None = None
         """The snapshot that the state was restored from."""
         self._fold = fold
+        self._found = False
+        """The search for a snapshot is over: the fold stands somewhere in its journal."""
         self._search: SnapshotSearch | None = None
         self._bounds = Recover(0, 0)
         self._end = 0
         self._resume_at = 0
 
     def start(self, event: Recover) -> list[Effect]:
-        """Begin with the snapshots."""
+        """Begin with the snapshots, or go on; Overtaken when that is not possible."""
         self._bounds = event
         self._end = event.journal_end
-        self._search = SnapshotSearch(self._fold.head.identity, event.snapshots_start, event.snapshots_end)
+        if self._found:
+            if not event.reaches(self._fold.head.offset, self._fold.data_to):
+                raise Overtaken(f"what comes next in the logs of {self._fold.head.where} was truncated")
+            return self.read_on(event.journal_end)
+        self._search = SnapshotSearch(self._fold.head.identity, event)
         return self._search_on(self._search)
 
     def snapshots_read(self, event: SnapshotsRead) -> list[Effect]:
@@ -46,6 +68,7 @@ class Recovery:
             return [ReadSnapshots(*span)]
         fold, found = self._fold, search.found
         self._search = None
+        self._found = True
         if found is not None:
             restore(fold.state, found.data)
             fold.head.restore(found.end)
@@ -61,7 +84,7 @@ class Recovery:
     def read_on(self, end: int) -> list[Effect]:
         """Fold up to a further end of the journal."""
         self._end = end
-        self._resume_at = self._fold.head.offset + 1
+        self._resume_at = max(self._resume_at, self._fold.head.offset + 1)
         return self._fold_on()
 
     def journal_read(self, event: JournalRead) -> list[Effect]:
@@ -74,6 +97,16 @@ class Recovery:
         """Records of the data log."""
         self._fold.feed_data(event.columns)
         return self._fold_on()
+
+    def out_of_range(self, event: OutOfRange) -> NoReturn:
+        """Something that is asked for is gone: Overtaken, or PartitionHalted when it is the end of a log."""
+        where = self._fold.head.where
+        if event.beginning:
+            raise Overtaken(f"a log of {where} was truncated while it was read")
+        raise PartitionHalted(
+            f"a log of {where} ends before what was read of it or counted on: its end was deleted. "
+            "Restore the topic, or go on with another queue"
+        )
 
     def check_data(self) -> None:
         """Raise PartitionHalted when the data that come next are gone."""
@@ -88,6 +121,7 @@ class Recovery:
     def _fold_on(self) -> list[Effect]:
         fold = self._fold
         needed = fold.advance()
+        fold.state.look_away()
         if needed is not None:
             self.check_data()
             return [ReadData(fold.data_to, needed)]

@@ -1,4 +1,8 @@
-"""Looks for the newest intact snapshot of a log: from the end of its topic backwards, in windows that grow."""
+"""Looks for the newest intact snapshot of a log: from the end of its topic backwards, in windows that grow.
+
+Whoever makes snapshots may be far behind when it writes one, a follower or a process that slept, and the logs behind
+that one may be gone meanwhile: such a snapshot helps nobody, and one that stands before it in the topic does.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +14,7 @@ from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.journal import FOLD_VERSION
 from konverse.schemas.snapshot import Chunk, SnapshotEnd, decode
 
+from .events import Recover
 from .head import LogIdentity, NewerFold
 
 FIRST_WINDOW: Final = 16
@@ -28,11 +33,11 @@ class Found(NamedTuple):
 class SnapshotSearch:
     """The search in one partition of a snapshot topic."""
 
-    def __init__(self, identity: LogIdentity, start: int, end: int) -> None:
+    def __init__(self, identity: LogIdentity, bounds: Recover) -> None:
         self.found: Found | None = None
         self._identity = identity
-        self._start = start
-        self._next = self._window_end = self._seen_from = end
+        self._bounds = bounds
+        self._next = self._window_end = self._seen_from = bounds.snapshots_end
         self._window = FIRST_WINDOW
         self._chunks: dict[tuple[bytes, int], tuple[int, Chunk]] = {}
         self._ends: list[tuple[int, SnapshotEnd]] = []
@@ -41,10 +46,10 @@ class SnapshotSearch:
         """What to read next; None when the search is over."""
         if self._next == self._window_end:
             self.found = next(self._intact(), None)
-            if self.found is not None or self._seen_from <= self._start:
+            if self.found is not None or self._seen_from <= self._bounds.snapshots_start:
                 return None
             self._window_end = self._seen_from
-            self._next = self._seen_from = max(self._start, self._window_end - self._window)
+            self._next = self._seen_from = max(self._bounds.snapshots_start, self._window_end - self._window)
             self._window *= GROWTH
         return self._next, self._window_end
 
@@ -66,6 +71,8 @@ class SnapshotSearch:
             chunks = [self._chunks.get((end.snapshot, number)) for number in range(end.chunks)]
             whole = [chunk for chunk in chunks if chunk is not None]
             if len(whole) != len(chunks) or not self._is_ours(end):
+                continue
+            if not self._bounds.reaches(end.offset, end.ingest_to):
                 continue
             data = b"".join(chunk.data for _, chunk in whole)
             if len(data) == end.size and hashlib.sha256(data).digest() == end.sha256:

@@ -12,6 +12,7 @@ from typing import Final
 import pytest
 
 from konverse.bridge.verifier.check import compare, judge
+from konverse.dialog.events import Recover
 from konverse.dialog.fold import Fold
 from konverse.dialog.snapshot import restore
 from konverse.dialog.snapshot_search import Found, SnapshotSearch
@@ -39,7 +40,7 @@ def folded(case: Case, fold: Fold) -> Iterator[Outcome]:
 
 def newest_snapshot(case: Case, end: int) -> Found:
     """What a recovering owner finds when the snapshot topic ends there."""
-    search = SnapshotSearch(case.identity, 0, end)
+    search = SnapshotSearch(case.identity, Recover(0, 0, 0, 0, end))
     while span := search.next_read():
         start, to = span
         search.read([*enumerate(case.snapshots)][start:to], to)

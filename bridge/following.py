@@ -1,0 +1,106 @@
+"""Reads the state of a partition without claiming it: for tools, and for whoever asks what became of something.
+
+The state is the fold of what the journal says: what its owner has ingested and not committed yet is not in it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from konverse.dialog.events import DataRead, JournalRead, OutOfRange, SnapshotsRead
+from konverse.dialog.fold import Fold
+from konverse.dialog.head import JournalHead, LogIdentity
+from konverse.dialog.partition import Partition
+from konverse.dialog.recovery import Overtaken, Recovery
+from konverse.schemas.catalog import Queue
+from konverse.schemas.errors import KafkaUnavailable
+
+from .kafka import Kafka
+from .log_reading import LogReading
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+CATCH_UP_S: Final = 30.0
+
+
+class Following:
+    """One partition of a queue as its journal says it is. Not for several threads at a time."""
+
+    def __init__(self, kafka: Kafka, queue: Queue, partition: int) -> None:
+        self._identity = LogIdentity(
+            queue.topic, partition, queue.incarnation, queue.data_topic_id, queue.journal_topic_id
+        )
+        self._reading = LogReading(kafka, queue)
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self._fold = Fold(self._identity)
+        self._recovery = Recovery(self._fold)
+
+    @property
+    def state(self) -> Partition:
+        """As of the last `catch_up`, which may make it another object."""
+        return self._fold.state
+
+    @property
+    def head(self) -> JournalHead:
+        """The place in the journal to which the state belongs."""
+        return self._fold.head
+
+    def catch_up(self, timeout_s: float = CATCH_UP_S) -> Partition:
+        """Fold up to the journal's present end; the first time, and after a truncation, from the newest snapshot.
+
+        Raises KafkaUnavailable when Kafka is silent or there is more to read than the time allows, PartitionHalted
+        when the logs contradict themselves. After both one may call it again.
+        """
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                self._fold_on(deadline)
+            except Exception as error:
+                self._begin_anew()  # what was read half is not gone on with
+                if not isinstance(error, Overtaken):
+                    raise
+            else:
+                return self.state
+
+    def _fold_on(self, deadline: float) -> None:
+        number = self._identity.partition
+        questions: list[Any] = self._recovery.start(self._reading.bounds(number))
+        while questions:
+            questions = self._told(self._reading.answer(number, questions[0]), deadline)
+
+    def _told(self, event: Any, deadline: float) -> list[Any]:
+        """What is to be read next."""
+        recovery = self._recovery
+        if isinstance(event, OutOfRange):
+            recovery.out_of_range(event)
+        told = _TOLD.get(type(event))
+        where = self.head.where
+        if told is None:
+            raise KafkaUnavailable(f"the logs of {where} cannot be read; check that the broker runs and is reachable")
+        if time.monotonic() > deadline:
+            raise KafkaUnavailable(f"the logs of {where} were not read to their end in time; give it more")
+        return told(recovery, event)
+
+    def close(self) -> None:
+        """Close the clients."""
+        self._reading.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+_TOLD: Final[dict[type, Callable[[Recovery, Any], list[Any]]]] = {
+    SnapshotsRead: Recovery.snapshots_read,
+    JournalRead: Recovery.journal_read,
+    DataRead: Recovery.data_read,
+}

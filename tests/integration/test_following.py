@@ -1,0 +1,85 @@
+"""Following a partition: whoever reads its logs has the state of its owner, and needs no claim."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+import pytest
+
+from konverse.bridge.broker import Broker
+from konverse.bridge.following import Following
+from konverse.bridge.kafka import Kafka
+from konverse.bridge.settings import Settings
+from konverse.dialog import snapshotting
+from konverse.dialog.snapshot import digest
+from konverse.schemas.errors import KafkaUnavailable
+from konverse.schemas.identifiers import journal_topic
+from tests.integration.test_snapshots import idle_fold, log_start
+from tests.kit.servers import Servers
+from tests.kit.shop import ORDER, answer_once, begin, connected, open_shop, queue_of, send_orders, until
+
+pytestmark = pytest.mark.stack
+
+EVERY = 60
+
+
+@pytest.fixture(autouse=True)
+def _often(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshotting, "SNAPSHOT_EVERY_RECORDS", EVERY)
+
+
+@contextmanager
+def following(servers: Servers, broker: Broker) -> Iterator[Following]:
+    """Partition 0 of queue Orders, followed."""
+    kafka = Kafka(Settings(kafka=f"kafka://{servers.bootstrap}"))
+    with Following(kafka, queue_of(broker, "Orders"), 0) as followed:
+        yield followed
+
+
+def test_whoever_follows_has_the_state_of_the_owner_and_takes_nothing_from_it(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        with following(servers, broker) as followed, broker.reader("Orders", partitions=(0,), timeout=1) as reader:
+            assert not followed.catch_up().live()
+            for dialogs in (3, 5):
+                send_orders(broker, dialogs=dialogs, messages=20)
+                assert answer_once(reader) == 20
+                state = idle_fold(reader).state
+                assert digest(followed.catch_up()) == digest(state)
+            assert len(followed.state.live()) == 8
+            assert [*followed.state.ready, *followed.state.changed, *followed.state.forgotten] == []
+            (owner,) = reader.owners
+            assert followed.head.number == owner.fold.head.number
+            assert followed.head.owner == owner.claim_id
+
+
+def test_a_truncation_that_overtakes_it_changes_nothing(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker, keep=timedelta(0))
+        queue = queue_of(broker, "Orders")
+        dialogs = [begin(broker) for _ in range(10)]
+        with following(servers, broker) as followed:
+            followed.catch_up()
+            states: list[bytes] = []
+            while len(states) < 4:
+                for number in range(100):
+                    dialogs[number % 10].send(ORDER, b"%d" % number)
+                broker.flush()
+                with broker.reader("Orders", batch=5, timeout=1) as reader:
+                    assert answer_once(reader) == 100
+                    states.append(digest(idle_fold(reader).state))
+            until(lambda: log_start(servers, journal_topic(queue.topic)), "the journal is truncated")
+            assert followed.state.ingest_to == 0
+            assert digest(followed.catch_up()) == states[-1]
+
+
+def test_what_cannot_be_read_in_time_is_said(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        with broker.reader("Orders", partitions=(0,)), following(servers, broker) as followed:
+            with pytest.raises(KafkaUnavailable, match="not read to their end in time"):
+                followed.catch_up(timeout_s=0)
+            followed.catch_up()
+            assert followed.head.epoch == 1
