@@ -221,13 +221,6 @@ class Endpoint:
             lane = lane.behind
         return out
 
-    def far_lane(self, writer: bytes) -> Lane:
-        """The lane of a writer that counts at another partition: this endpoint has moved."""
-        lane = next((known for known in self.lanes() if known.writer.id == writer), None)
-        if lane is None:
-            lane = self.lane = Lane(b"", Writer(writer), self)
-        return lane
-
     def carry(self) -> None:
         """Renew what all lanes predict; needed whenever the low part of the sequence number starts again."""
         for lane in self.lanes():
@@ -235,3 +228,11 @@ class Endpoint:
 
     def __repr__(self) -> str:
         return f"<Endpoint {self.id} {self.role.name} {self.state.code} of {self.terms.service}>"
+
+
+def far_lane(endpoint: Endpoint, writer: bytes) -> Lane:
+    """The lane of a writer that counts at another partition: the endpoint has moved."""
+    lane = next((known for known in endpoint.lanes() if known.writer.id == writer), None)
+    if lane is None:
+        lane = endpoint.lane = Lane(b"", Writer(writer), endpoint)
+    return lane

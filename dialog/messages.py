@@ -7,7 +7,7 @@ from konverse.schemas.records import FIRST, NO_SEQUENCE, Begin, BounceReason, En
 from konverse.schemas.varint import LOW_MASK
 
 from .answers import bounce, other
-from .endpoint import Endpoint, Entry, Lane, Record
+from .endpoint import Endpoint, Entry, Lane, Record, far_lane
 from .partition import Partition
 from .states import RECEIVING, Event, State, next_state
 
@@ -53,7 +53,7 @@ def _accept(state: Partition, endpoint: Endpoint, header: bytes, envelope: Envel
         state.statistics.misnumbered += 1
     lane = None
     if endpoint.index in state.moves.arrivals:  # its writers count at the first address: nothing is predicted here
-        endpoint.far_lane(envelope.writer).last = envelope.counter
+        far_lane(endpoint, envelope.writer).last = envelope.counter
     else:
         lane = _lane_of(state, endpoint, header, envelope)
     endpoint.state = next_state(endpoint.state, Event.RECEIVED)

@@ -29,7 +29,7 @@ from konverse.schemas.records import (
 
 from .answers import bounce, other, refuse_begin
 from .endings import answer_end
-from .endpoint import Endpoint, Entry, FarStamp, Record, Stamp
+from .endpoint import Endpoint, Entry, FarStamp, Record, Stamp, far_lane
 from .moves import Arrival, Stub, tell_closed
 from .outbox import Run
 from .partition import Partition
@@ -150,7 +150,7 @@ def _install(state: Partition, offset: int, envelope: Envelope, moved: Moved, co
     endpoint.opener, endpoint.key = moved.opener, moved.key
     endpoint.received, endpoint.consumed, endpoint.sent = moved.received, moved.consumed, moved.sent
     for writer, last in reversed(moved.voices):
-        endpoint.far_lane(writer).last = last
+        far_lane(endpoint, writer).last = last
     state.add(endpoint, moved.group)
     state.moves.arrivals[endpoint.index] = Arrival(moved.generation, moved.previous)
     if moved.begin is not None:  # FIRST will come from here

@@ -99,24 +99,26 @@ class PartitionVerdict:
 
     @property
     def conversations(self) -> int:
-        """Endpoints that ever lived here."""
-        return len(self.fold.sides)
+        """Endpoints that began here."""
+        return sum(not side.generation for side in self.fold.sides)
 
     @property
     def accepted(self) -> int:
         """Messages that were accepted."""
-        return sum(len(side.heard) for side in self.fold.sides)
+        return sum(len(side.heard) - side.brought for side in self.fold.sides)
 
     @property
     def consumed(self) -> int:
         """Messages that handlers committed."""
-        return sum(len(side.consumed) for side in self.fold.sides)
+        return sum(len(side.consumed) - side.consumed_before for side in self.fold.sides)
 
     @property
     def unread(self) -> int:
         """Accepted messages that wait for a handler."""
         return sum(
-            len(side.heard) - len(side.consumed) - len(side.thrown_away) for side in self.fold.sides if not side.ended
+            len(side.heard) - len(side.consumed) - len(side.thrown_away)
+            for side in self.fold.sides
+            if not (side.ended or side.left)
         )
 
     @property

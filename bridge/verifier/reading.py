@@ -99,13 +99,12 @@ class Verification:
             place = place._replace(journal_start=0, data_start=0, start=start)
         journal = self._read(extent.journal, place.partition, journal_from, extent.journal_end, progress)
         data = self._read(place.topic, place.partition, data_from, place.data_end, progress)
-        shortened = map(_shortened, data)
         shown = views.get((place.topic, place.partition))
         if shown is not None and shown.journal_offset < journal_from - 1:
             shown = None  # it shows how things stood before
         if shown is not None:
             place = place._replace(shown_at=shown.journal_offset)
-        verdict = judge(place, journal, list(shortened), owners, digest)
+        verdict = judge(place, journal, [*map(shortened, data)], owners, digest)
         if shown is not None:
             verdict.findings += compare_view(verdict, shown)
         return verdict
@@ -156,7 +155,7 @@ class Verification:
             ) from None
 
 
-def _shortened(record: Record) -> Record:
+def shortened(record: Record) -> Record:
     """With a digest for its body; the state of an endpoint that moves has to be read."""
     installs = (record.header or b"")[:1] == bytes((Kind.INSTALL << 1,))
     return record if installs else record._replace(body=digest(record.body or b""))

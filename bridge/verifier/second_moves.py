@@ -81,6 +81,7 @@ def relocate(state: SecondState, operation: Relocate) -> None:
     state.tally["moved"] += 1
     state.tally["moved again"] += side.generation > 0
     state.tally["moved with unread"] += not side.ended and len(side.heard) > len(side.consumed)
+    side.left = True
     state.take_away(side)
 
 
@@ -145,7 +146,7 @@ def _arrive(state: SecondState, key: Key, moved: Moved, record: LogRecord) -> Si
     side.thrown_away = side.heard[moved.consumed :]
     side.thrown_before = len(side.thrown_away)
     side.heard += [_heard(state, record, message) for message in moved.waiting]
-    side.brought = len(side.heard)
+    side.brought, side.consumed_before = len(side.heard), moved.consumed
     side.error = None if moved.error is None else _heard(state, record, moved.error)
     return side
 

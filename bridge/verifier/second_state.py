@@ -100,7 +100,10 @@ class Side:
     previous: Address | None = None
     brought: int = 0
     """Messages that were accepted before it came here."""
+    consumed_before: int = 0
     thrown_before: int = 0
+    left: bool = False
+    """It went on to another place."""
 
     @property
     def gone(self) -> bool:

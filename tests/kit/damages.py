@@ -262,14 +262,15 @@ def a_message_is_consumed_that_never_came(logs: Logs, commit: Commit) -> None:
 
 def _received_again(logs: Logs, _: History) -> list[object]:
     """Commits that receive on an endpoint of which an earlier one has consumed something."""
-    seen: set[int] = set()
-    out: list[object] = []
-    for _at, commit in counting(logs):
-        out += [(commit, place) for place in commit.operations.receive_endpoints if place in seen]
-        columns = zip(commit.operations.receive_endpoints, commit.operations.receive_positions, strict=True)
-        seen |= {place for place, position in columns if position >> SYSTEM_BITS}
-        seen -= {end.endpoint for end in commit.operations.ends}
-    return out
+    sides = judge(logs.place, logs.journal, logs.data, ()).fold.sides
+    numbers = [(side.index, [number for number, _ in side.consumed[side.consumed_before :]]) for side in sides]
+    again = {(place, number) for place, all_of_it in numbers for number in all_of_it if number > all_of_it[0]}
+    return [
+        (commit, place)
+        for _, commit in counting(logs)
+        for place in commit.operations.receive_endpoints
+        if (place, commit.number) in again
+    ]
 
 
 @damage(_received_again)

@@ -13,17 +13,21 @@ from konverse.schemas.catalog import CatalogObject, Change, Contract, MessageTyp
 from konverse.schemas.identifiers import Address
 from konverse.schemas.journal import Claim, Commit, EndOperation, Operations, Part
 from konverse.schemas.limits import COMMIT_PARTS_MAX
-from konverse.schemas.operations import Prune, Rare
+from konverse.schemas.moved import Moved, MovedMessage
+from konverse.schemas.operations import Prune, Rare, Relocate
 from konverse.schemas.records import (
     Begin,
     Bounce,
     BounceReason,
+    Closed,
     Detail,
     End,
     Envelope,
+    Forwarded,
     Kind,
     Notice,
     NoticeReason,
+    Origin,
     Role,
     Suffix,
     WriterClosed,
@@ -78,6 +82,11 @@ begins: Final = st.builds(
     lifetime_ms=st.just(-1) | counters,
 )
 
+origins: Final = st.builds(
+    Origin, topic=topics, partition=st.integers(0, 2**31 - 1), incarnation=identifiers, offset=counters
+)
+user_headers: Final = st.lists(st.tuples(texts, st.none() | st.binary(max_size=10)), max_size=2)
+
 details: Final[st.SearchStrategy[Detail]] = st.one_of(
     st.none(),
     st.builds(
@@ -89,6 +98,15 @@ details: Final[st.SearchStrategy[Detail]] = st.one_of(
     st.builds(Bounce, writer=identifiers, counter=counters, at=addresses, reason=st.sampled_from(BounceReason)),
     st.builds(Notice, writer=identifiers, next=counters, at=addresses, reason=st.sampled_from(NoticeReason)),
     st.builds(WriterClosed, writer=identifiers, closed_at=counters, at=addresses),
+    st.builds(
+        Forwarded,
+        hop=ints,
+        origin=origins,
+        timestamp_ms=counters,
+        headers=user_headers.map(tuple),
+        header=st.binary(max_size=60),
+    ),
+    st.builds(Closed, ints),
 )
 
 suffixes: Final = st.builds(
@@ -137,7 +155,44 @@ parts: Final = st.integers(1, COMMIT_PARTS_MAX).flatmap(
 )
 
 
-rare: Final[st.SearchStrategy[Rare]] = st.one_of(st.builds(Prune, counters))
+rare: Final[st.SearchStrategy[Rare]] = st.one_of(
+    st.builds(Prune, counters), st.builds(Relocate, endpoint=counters, to=addresses, generation=ints, pieces=ints)
+)
+
+
+_moved_messages: Final = st.builds(
+    MovedMessage,
+    type=texts,
+    body=st.none() | st.binary(max_size=20),
+    timestamp_ms=counters,
+    headers=user_headers,
+    origin=origins,
+)
+
+
+@st.composite
+def moved_states(draw: st.DrawFn) -> Moved:
+    """The state of an endpoint that moves: what was received was consumed, or waits, or was thrown away."""
+    waiting, consumed = draw(st.lists(_moved_messages, max_size=3)), draw(ints)
+    return Moved(
+        generation=draw(st.integers(1, 100)),
+        previous=draw(addresses),
+        state=draw(st.integers(0, 6)),
+        service=draw(texts),
+        far_service=draw(texts),
+        contract=draw(texts),
+        peer=draw(addresses),
+        opener=draw(identifiers),
+        key=draw(st.none() | st.binary(max_size=20)),
+        group=draw(st.none() | identifiers),
+        begin=draw(st.none() | begins),
+        received=consumed + len(waiting) + draw(st.integers(0, 3)),
+        consumed=consumed,
+        sent=draw(sequences),
+        voices=draw(st.lists(st.tuples(identifiers, sequences), max_size=3)),
+        waiting=waiting,
+        error=draw(st.none() | _moved_messages),
+    )
 
 
 @st.composite

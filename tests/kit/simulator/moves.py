@@ -96,7 +96,7 @@ def check_moves(world: World, references: References) -> Iterator[str]:
         if [part.generation for part in parts] != list(range(len(parts))):
             yield f"I9: {key} lived in generations {[part.generation for part in parts]}"
         for before, after in pairwise(parts):
-            if (len(before.heard), len(before.consumed)) != (after.brought, _consumed_before(after)):
+            if (len(before.heard), len(before.consumed)) != (after.brought, after.consumed_before):
                 yield f"I7: {key} left with {len(before.heard)} messages and arrived with {after.brought}"
         if sum(key in reference.living for reference in references.values()) > 1:
             yield f"I9: {key} lives in two places"
@@ -109,10 +109,6 @@ def check_moves(world: World, references: References) -> Iterator[str]:
             yield f"L1: {place.name}: pieces of an endpoint wait for the others"
     yield from _verdicts(references)
     yield from _consumed_once(world)
-
-
-def _consumed_before(side: Side) -> int:
-    return sum(number < 0 for number, _ in side.consumed)
 
 
 def _verdicts(references: References) -> Iterator[str]:

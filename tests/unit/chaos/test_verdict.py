@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from konverse.bridge.verifier.check import compare, judge
-from konverse.bridge.verifier.reading import digest
+from konverse.bridge.verifier.reading import digest, shortened
 from tests.chaos.__main__ import HELD, TOO_FEW, VIOLATED, _patched, _verdict
 from tests.chaos.campaign import PROFILES, Fault, Outcome, _complaints
 from tests.chaos.checker import LOST, PHANTOM, Anomaly, check
@@ -72,7 +72,7 @@ def seen(seed: int) -> Topics:
     logs = history(seed)
     owners = {each.writer for each in logs}
     for each in logs:
-        each.data = [record._replace(body=digest(record.body or b"")) for record in each.data]
+        each.data = [*map(shortened, each.data)]
     verdicts = [judge(each.place, each.journal, each.data, owners, digest) for each in logs]
     findings = [finding for verdict in verdicts for finding in verdict.findings]
     return observe(verdicts, [*findings, *compare(verdicts)])
