@@ -16,6 +16,7 @@ from konverse.schemas.records import Envelope
 from .journals import JournalJudge
 from .records import LogRecord
 from .second_fold import SecondFold, as_said
+from .second_gates import NOT_YET
 from .second_state import Facts, Key
 from .starting import UNKNOWN, Start, begin_at
 
@@ -241,6 +242,9 @@ def _said(place: Place, source: SecondFold, offset: int, envelope: Envelope, bod
             yield Finding("I8", place.name, text)
         return
     expected = said[envelope.counter]
+    if expected.order == NOT_YET and offset < place.certain_to:
+        text = f"offset {offset} holds output {envelope.counter} of {source.name}, which still waits for others"
+        yield Finding("I8", place.name, text)
     if expected is not UNKNOWN and as_said(envelope, body, expected.order) != expected:
         text = f"offset {offset} holds output {envelope.counter} of {source.name}, and its commit says otherwise"
         yield Finding("I8", place.name, text)

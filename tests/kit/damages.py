@@ -11,6 +11,7 @@ from typing import Final
 from konverse.bridge.verifier.check import Place, judge
 from konverse.bridge.verifier.records import Record
 from konverse.schemas.envelope import decode, encode_envelope
+from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import owner_writer
 from konverse.schemas.journal import GENESIS_HASH, SYSTEM_BITS, Claim, Commit, EndOperation, Part, encode_commit
 from konverse.schemas.journal import decode as decode_journal
@@ -81,7 +82,7 @@ def counting(logs: Logs) -> list[tuple[int, Commit]]:
 def decode_or_none(record: Record) -> Claim | Commit | Part | None:
     try:
         return decode_journal(record.body or b"")
-    except ValueError:
+    except MalformedRecord:
         return None
 
 
@@ -221,7 +222,8 @@ def an_acknowledged_output_is_not_there(logs: Logs, at: int) -> None:
 
 @damage(not_last)
 def a_commit_is_missing(logs: Logs, at: int) -> None:
-    del logs.journal[at]
+    gone = logs.journal[at].body
+    logs.journal[:] = [record for record in logs.journal if record.body != gone]  # it may be there twice
 
 
 @damage(not_last)

@@ -32,13 +32,13 @@ def actions(process: OwnerProcess, owner: Owner) -> Iterator[Callable[[], None]]
 
 
 def _move_some(process: OwnerProcess, owner: Owner) -> None:
-    """Ask an owner to move an endpoint, sooner one that has moved before; it may refuse."""
+    """Ask an owner to move an endpoint, sooner one that has moved before or has messages; it may refuse."""
     world, place = process.world, process.place
     choices, state = world.choices, owner.fold.state
     live = state.live()
     travellers = [endpoint for endpoint in live if state.moves.generation_of(endpoint.index)]
-    if travellers and choices.chance(500):
-        live = travellers
+    busy = [endpoint for endpoint in live if endpoint.queue and not endpoint.held]
+    live = (live, travellers, busy, busy)[choices.choose(4)] or live
     elsewhere = [other for other in world.places if other is not place]
     if not live or not elsewhere:
         return
@@ -46,6 +46,10 @@ def _move_some(process: OwnerProcess, owner: Owner) -> None:
         owner.relocate(choices.pick(live), choices.pick(elsewhere).address, process.now_ms)
     except KonverseError:
         world.sometimes.happened("move refused")
+        return
+    if place.data.end > state.ingest_to and choices.chance(700):  # something comes between
+        process._poll()
+        process._ingest()
 
 
 def find(world: World, home: Place, conversation: bytes) -> tuple[bool, Endpoint | None]:

@@ -135,5 +135,5 @@ def draw(choices: Choices) -> Swarm:
         leaving=rate(300),
         answering=rate(400, 600),
         sessions_end=choices.chance(300),
-        moves=rate(150, 400),
+        moves=rate(400, 400),
     )

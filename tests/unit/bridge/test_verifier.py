@@ -14,6 +14,7 @@ from konverse.bridge.verifier.second_state import CODES
 from konverse.bridge.verifier.shown import Shown, compare_view
 from konverse.dialog.states import State
 from konverse.schemas.journal import Claim, encode_claim
+from tests.kit.damaged_moves import DAMAGED_MOVES
 from tests.kit.damages import DAMAGES, History, Logs
 from tests.kit.simulator.checks import check
 from tests.kit.simulator.choices import Choices
@@ -51,9 +52,9 @@ def findings(logs: History) -> list[Finding]:
     return [finding for verdict in verdicts for finding in verdict.findings] + list(compare(verdicts))
 
 
-@pytest.mark.parametrize("what", DAMAGES)
+@pytest.mark.parametrize("what", [*DAMAGES, *DAMAGED_MOVES])
 def test_a_history_that_breaks_the_promise_is_refuted(what: str) -> None:
-    do, rules = DAMAGES[what]
+    do, rules = (DAMAGES | DAMAGED_MOVES)[what]
     tried = 0
     for seed in SEEDS:
         logs = history(seed)
