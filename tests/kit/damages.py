@@ -42,7 +42,7 @@ Damage = Callable[[History, random.Random], bool]
 def envelope_of(record: Record) -> Envelope | None:
     try:
         return decode(record.header or b"")
-    except ValueError:
+    except MalformedRecord:
         return None
 
 
