@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from konverse.bridge.verifier.second_fold import SecondFold
 from konverse.bridge.verifier.second_state import Side
@@ -21,6 +21,9 @@ from .places import Place
 if TYPE_CHECKING:
     from .owning import OwnerProcess
     from .world import World
+
+ROUNDS_PER_STUB: Final = 8
+"""Calm rounds that a stub may take: a record goes through it, and so does CLOSED."""
 
 References = Mapping[Address, SecondFold]
 
@@ -50,6 +53,13 @@ def _move_some(process: OwnerProcess, owner: Owner) -> None:
     if place.data.end > state.ingest_to and choices.chance(700):  # something comes between
         process._poll()
         process._ingest()
+
+
+def patience(world: World) -> int:
+    """Calm rounds that are needed besides, because conversations have moved."""
+    for place in world.places:
+        place.follow(place.journal.end)
+    return ROUNDS_PER_STUB * sum(place.shadow.state.moves.count for place in world.places)
 
 
 def find(world: World, home: Place, conversation: bytes) -> tuple[bool, Endpoint | None]:

@@ -16,6 +16,7 @@ from .choices import Choices
 from .failure import SimulationFailure
 from .history import History
 from .kafka import Kafka, Log, Record, Request
+from .moves import patience
 from .owning import OwnerProcess
 from .places import Place
 from .redis_view import RedisView
@@ -221,7 +222,8 @@ class World:
                     rival.crash()
                     self.owners.remove(rival)
         living = [session for session in self.sessions if not session.dead]
-        for turn in range(CALM_ROUNDS_MAX):
+        rounds = CALM_ROUNDS_MAX + patience(self)
+        for turn in range(rounds):
             kafka.now_ms += ROUND_MS
             self.steps += ROUND_STEPS
             self.lively = turn < LIVELY_ROUNDS
@@ -239,7 +241,7 @@ class World:
                 return
         waiting = [f"owner of {owner.place.name}" for owner in self.owners if not is_quiet(owner)]
         waiting += [f"session {session.session.writer.hex()}" for session in living if not session.closed]
-        raise SimulationFailure(f"L1: after {CALM_ROUNDS_MAX} calm rounds these still wait: {', '.join(waiting)}")
+        raise SimulationFailure(f"L1: after {rounds} calm rounds these still wait: {', '.join(waiting)}")
 
     def _deliver_most(self) -> None:
         """What is still on its way arrives now, save some that never will."""
