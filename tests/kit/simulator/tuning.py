@@ -91,7 +91,7 @@ def _windows(choices: Choices) -> list[Change]:
         (konverse.dialog.moving, "RELOCATION_HOPS_MAX", small(6, 2, 20)),
         (konverse.dialog.moving, "STUB_ENTRIES_MAX", small(50, 1, 3)),
         (konverse.dialog.relocation, "INSTALL_PIECES_MAX", 10_000),
-        (konverse.schemas.moved, "BODY_BYTES_MAX", small(10_000, 90, 40)),
+        (konverse.schemas.moved, "BODY_BYTES_MAX", small(20, 90, 40)),
         (konverse.dialog.moving, "INSTALL_BYTES_MAX", small(100_000, 100)),
         (journal, "JOURNAL_PART_BYTES_MAX", small(10_000, 200, 90)),
     ]
