@@ -23,7 +23,7 @@ from konverse.schemas.records import (
 )
 from konverse.schemas.system_messages import NO_PEER_BODY
 
-from .endpoint import NOBODY, Record
+from .endpoint import NOBODY, FarStamp, Record
 from .outbox import Run
 from .partition import Partition
 
@@ -36,15 +36,21 @@ def refuse_closed(state: Partition, envelope: Envelope, record: Record, closing:
     if envelope.kind in (Kind.MESSAGE, Kind.TRANSACTION) and closing.heir == NOBODY[0]:
         bounce(state, envelope, record, BounceReason.WRITER_CLOSED)
         return
-    if envelope.kind is Kind.BEGIN and envelope.suffix.begin is not None:
-        begin = envelope.suffix.begin
-        stream = state.stream_to(begin.target)
-        suffix = Suffix(END_DIALOG, detail=End(envelope.writer, begin.home))
-        prefix = stream.head(Kind.END, Role.INITIATOR, REFUSED) + envelope.conversation
-        stream.push(Run(prefix, envelope.conversation, NO_SEQUENCE, encode_suffix(suffix), [None]))
+    if envelope.kind is Kind.BEGIN:
+        refuse_begin(state, envelope)
     home = home_of(envelope, state)
     if home is not None:
         answer(state, home, Kind.WRITER_CLOSED, closing)
+
+
+def refuse_begin(state: Partition, envelope: Envelope) -> None:
+    """The target learns that the conversation was not begun."""
+    begin = envelope.suffix.begin
+    if begin is not None:
+        stream = state.stream_to(begin.target)
+        suffix = Suffix(END_DIALOG, detail=End(opener_of(envelope), begin.home))
+        prefix = stream.head(Kind.END, Role.INITIATOR, REFUSED) + envelope.conversation
+        stream.push(Run(prefix, envelope.conversation, NO_SEQUENCE, encode_suffix(suffix), [None]))
 
 
 def answer(state: Partition, home: Address | None, kind: Kind, said: Notice | WriterClosed) -> None:
@@ -64,8 +70,9 @@ def bounce(state: Partition, envelope: Envelope, record: Record, reason: BounceR
     if home is None:
         state.statistics.undeliverable += 1
         return
-    stream, suffix = state.stream_to(home), envelope.suffix
-    detail = Bounce(envelope.writer, envelope.counter, state.address, reason)
+    stream, suffix, stamp = state.stream_to(home), envelope.suffix, record[1]
+    at = stamp.origin.at if isinstance(stamp, FarStamp) else state.address  # where its writer counts
+    detail = Bounce(envelope.writer, envelope.counter, at, reason)
     back = encode_suffix(Suffix(suffix.message_type, origin=suffix.origin, detail=detail))
     prefix = stream.head(Kind.BOUNCE, other(envelope.role)) + envelope.conversation
     stream.push(Run(prefix, envelope.conversation, envelope.sequence, back, [record[0]]))

@@ -12,7 +12,7 @@ from typing import Any, Final
 from konverse.schemas.envelope import encode_suffix
 from konverse.schemas.errors import PartitionHalted
 from konverse.schemas.journal import SYSTEM_BITS, TOOK_ERROR, Commit, Operations
-from konverse.schemas.operations import Abandon, Attempt, Exclude, Finish, Prune, Resume, Skip, Suspend, Try
+from konverse.schemas.operations import Abandon, Attempt, Exclude, Finish, Prune, Relocate, Resume, Skip, Suspend, Try
 from konverse.schemas.records import FIRST, NO_SEQUENCE, Kind, Suffix
 from konverse.schemas.system_messages import error_body
 
@@ -25,6 +25,7 @@ from .messages import create_initiator
 from .outbox import Run
 from .partition import Partition
 from .pending import exclude
+from .relocation import relocate
 from .states import Event, State, next_state
 from .writers import prune
 
@@ -143,4 +144,5 @@ _RARE: Final[dict[type, Callable[[Partition, Any], None]]] = {
     Abandon: abandon,
     Exclude: exclude,
     Finish: finish,
+    Relocate: relocate,
 }

@@ -40,11 +40,14 @@ def hear_redirect(state: Partition, _offset: int, _header: bytes, envelope: Enve
     """REDIRECT: the message goes out on another conversation that has its home here, if that one still talks.
 
     With FIRST the session says that it has sent nothing on that conversation, and will not before it knows of this.
+    Mailboxes do not move, so a conversation that has moved can take nothing out of one.
     """
     bounced = _asked_for(state, envelope)
     endpoint = state.endpoint(Role.INITIATOR, envelope.conversation)
     if bounced is None or endpoint is None or endpoint.state not in SENDING or not bounced.message_type:
         return  # a transaction that came back is no message
+    if endpoint.index in state.moves.arrivals:
+        return
     state.mailbox.take(bounced.id)
     _send(state, endpoint, envelope, bounced)
 

@@ -114,6 +114,11 @@ def _end_of_unknown(state: Partition, role: Role, envelope: Envelope, detail: En
         return
     if may_open(state, detail.opener):
         state.remember_tombstone(envelope.conversation, detail.opener)
+    answer_end(state, envelope, detail)
+
+
+def answer_end(state: Partition, envelope: Envelope, detail: End) -> None:
+    """END for a target that does not live, so that the initiator can be forgotten."""
     stream = state.stream_to(detail.home)
     answer = Suffix(END_DIALOG, detail=End(detail.opener, detail.home))
     prefix = stream.head(Kind.END, Role.TARGET, envelope.flags & REFUSED) + envelope.conversation

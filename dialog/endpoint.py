@@ -6,10 +6,10 @@ that can be derived.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
-from konverse.schemas.records import NO_SEQUENCE, Role
+from konverse.schemas.records import NO_SEQUENCE, Origin, Role
 from konverse.schemas.varint import LOW_MASK, SMALL, high_part, low_table, varint
 
 from .states import State
@@ -20,7 +20,16 @@ if TYPE_CHECKING:
     from .finishing import Finished
     from .outbox import Stream
 
-Stamp = int | tuple[int, list[tuple[str, bytes]]]
+
+class FarStamp(NamedTuple):
+    """Stamp of a record that was written elsewhere first: its conversation has moved."""
+
+    timestamp_ms: int
+    headers: list[tuple[str, bytes]]
+    origin: Origin
+
+
+Stamp = int | tuple[int, list[tuple[str, bytes]]] | FarStamp
 """Timestamp in milliseconds; with the user's own headers where a record has any."""
 
 Record = tuple[bytes | None, Stamp]
@@ -274,3 +283,11 @@ class Endpoint:
 
     def __repr__(self) -> str:
         return f"<Endpoint {self.id} {self.role.name} {self.state.code} of {self.terms.service}>"
+
+
+def far_lane(endpoint: Endpoint, writer: bytes) -> Lane:
+    """The lane of a writer that counts at another partition: the endpoint has moved."""
+    lane = next((known for known in endpoint.lanes() if known.writer.id == writer), None)
+    if lane is None:
+        lane = endpoint.lane = Lane(b"", Writer(writer), endpoint)
+    return lane

@@ -63,6 +63,11 @@ def hear_fin(state: Partition, _offset: int, _header: bytes, envelope: Envelope,
         endpoint.finished = (endpoint.finished or OPEN)._replace(peer=True)
         state.shut(endpoint)
         received = tuple((lane.writer.id, lane.last) for lane in endpoint.lanes()[:END_WRITERS_MAX])
+    answer_fin(state, envelope, received)
+
+
+def answer_fin(state: Partition, envelope: Envelope, received: tuple[tuple[bytes, int], ...]) -> None:
+    """FIN_ANSWER, where a FIN asks for it."""
     home = envelope.suffix.home
     if home is None:
         state.statistics.undeliverable += 1

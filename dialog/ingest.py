@@ -24,6 +24,7 @@ from .judging import hear_batch, hear_veto
 from .messages import hear_begin, hear_message
 from .partition import Partition
 from .pending import hear_decision, hear_pending
+from .relocation import forwarded, hear_closed, hear_install, unwrap
 from .writers import admit, closing_of, hear_close_writer, hear_gap
 
 
@@ -117,11 +118,26 @@ def _judge(state: Partition, offset: int, header: bytes | None, record: Record) 
     if writer.closed_at is not None:
         refuse_closed(state, envelope, record, closing_of(state, writer))
         return
+    if state.moves.stubs and forwarded(state, offset, header, envelope, record):
+        return
     handler = _HANDLERS.get(envelope.kind)
     if handler is None:  # a kind of a later version: authentic, of no effect here
         statistics.undeliverable += 1
         return
     handler(state, offset, header, envelope, record)
+
+
+def _hear_forward(state: Partition, offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
+    """FORWARD: a record for an endpoint that moved here is heard as if it had been written here."""
+    found = unwrap(state, envelope, record)
+    if found is None:
+        return
+    header, original, there = found
+    handler = _HANDLERS.get(original.kind)
+    if handler is None:
+        state.statistics.undeliverable += 1
+        return
+    handler(state, offset, header, original, there)
 
 
 _Handler = Callable[[Partition, int, bytes, Envelope, Record], None]
@@ -145,6 +161,9 @@ _HANDLERS: Final[dict[Kind, _Handler]] = {
     Kind.NO_PEER: hear_no_peer,
     Kind.NOTICE: hear_answer,
     Kind.WRITER_CLOSED: hear_answer,
+    Kind.INSTALL: hear_install,
+    Kind.FORWARD: _hear_forward,
+    Kind.CLOSED: hear_closed,
 }
 
 assert CONVERSATION_AT + 16 == PREFIX_BYTES

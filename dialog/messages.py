@@ -7,7 +7,7 @@ from konverse.schemas.records import FIRST, NO_SEQUENCE, Begin, BounceReason, En
 from konverse.schemas.varint import LOW_MASK
 
 from .answers import answer_no_peer, bounce, opener_of, other
-from .endpoint import Endpoint, Entry, Lane, Record
+from .endpoint import Endpoint, Entry, Lane, Record, far_lane
 from .partition import Partition
 from .states import RECEIVING, Event, State, next_state
 from .writers import may_open
@@ -64,6 +64,22 @@ def _accept(state: Partition, endpoint: Endpoint, header: bytes, envelope: Envel
     numbered = envelope.sequence != NO_SEQUENCE
     if numbered and envelope.sequence != endpoint.received:
         state.statistics.misnumbered += 1
+    lane = None
+    if endpoint.index in state.moves.arrivals:  # its writers count at the first address: nothing is predicted here
+        far_lane(endpoint, envelope.writer).last = envelope.counter
+    else:
+        lane = _lane_of(state, endpoint, header, envelope)
+    endpoint.state = next_state(endpoint.state, Event.RECEIVED)
+    endpoint.received += 1
+    if not endpoint.received & LOW_MASK:
+        endpoint.carry()
+    state.statistics.accepted += 1
+    if lane is not None:
+        suffix = shared(header[len(header) - _suffix_length(header) :])
+        lane.expect(envelope.suffix.message_type, suffix, numbered=numbered)
+
+
+def _lane_of(state: Partition, endpoint: Endpoint, header: bytes, envelope: Envelope) -> Lane:
     prefix = header[:PREFIX_BYTES]
     writer = state.writers[envelope.writer]
     lane = next((known for known in endpoint.lanes() if known.writer is writer), None)
@@ -75,13 +91,7 @@ def _accept(state: Partition, endpoint: Endpoint, header: bytes, envelope: Envel
     if not envelope.flags & FIRST:  # FIRST comes once; predicting it again is in vain
         state.lanes[prefix] = lane
     lane.last = envelope.counter
-    endpoint.state = next_state(endpoint.state, Event.RECEIVED)
-    endpoint.received += 1
-    if not endpoint.received & LOW_MASK:
-        endpoint.carry()
-    state.statistics.accepted += 1
-    suffix = shared(header[len(header) - _suffix_length(header) :])
-    lane.expect(envelope.suffix.message_type, suffix, numbered=numbered)
+    return lane
 
 
 def _suffix_length(header: bytes) -> int:

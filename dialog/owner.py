@@ -19,6 +19,7 @@ from enum import Enum
 from typing import Any, Final
 
 from konverse.schemas.errors import PartitionHalted
+from konverse.schemas.identifiers import Address
 from konverse.schemas.journal import Commit, cut, encode_commit
 from konverse.schemas.limits import (
     LOOK_AHEAD_BYTES_MAX,
@@ -29,6 +30,7 @@ from konverse.schemas.limits import (
 from konverse.schemas.operations import Rare
 
 from .emitter import Emitter
+from .endpoint import Endpoint
 from .events import (
     Append,
     Appended,
@@ -195,6 +197,11 @@ class Owner:
         """Nothing came of it: its messages wait as before. What failed goes to `trial.fail`."""
         self.staging.roll_back(transaction)
 
+    def relocate(self, endpoint: Endpoint, to: Address, now_ms: int) -> None:
+        """Move an endpoint that no transaction holds with the next commit; raises what `Moving.ask` raises."""
+        self.staging.moving.ask(endpoint, to)
+        self._waiting_since = now_ms if self._waiting_since is None else self._waiting_since
+
     # ---------------------------------------------------------------------------------------------------- commits
 
     @property
@@ -224,7 +231,7 @@ class Owner:
             return []
         state, head, staging = self.fold.state, self.fold.head, self.staging
         acks = self.emitter.acknowledged()
-        told = staging.finished or acks or self.duties or self.trial.due or self.upkeep.due(now_ms)
+        told = staging.waiting or acks or self.duties or self.trial.due or self.upkeep.due(now_ms)
         if not (told or state.ingest_to > self._journaled_to or self._releasing):
             return []
         operations, transactions = staging.merge()

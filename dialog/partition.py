@@ -19,6 +19,7 @@ from .batches import Judgement, PendingRows
 from .endpoint import Endpoint, Group, Lane, Terms, Writer
 from .head import LogIdentity
 from .mailbox import Mailbox
+from .moves import Moves, tell_closed
 from .outbox import Gate, Stream
 from .suffixes import Suffixes
 
@@ -48,6 +49,8 @@ class Statistics:
     """Records of targets whose initiator does not live here: answered by NO_PEER."""
     strangers: int = 0
     """Records of writers that are not known and may not become so: too old, or ahead of time."""
+    forwarded: int = 0
+    """Records for endpoints that have moved away."""
 
 
 class Partition:
@@ -93,6 +96,8 @@ class Partition:
         """Writers that were told of a gap, at this counter, or of another reason, which is below 0."""
         self.answers: dict[tuple[bytes, Address], Notice | WriterClosed] = {}
         """What partitions have said of the writers of sessions whose home is here."""
+        self.moves = Moves()
+        """Endpoints that moved away or here."""
         self.statistics = Statistics()
         self.unread = 0
         """Messages that wait in the queues of all endpoints: the owner's look-ahead."""
@@ -185,6 +190,10 @@ class Partition:
             if not endpoint.group.members:
                 del self.groups[endpoint.group.id]
         self.forgotten.append(endpoint)
+        arrival = self.moves.arrivals.pop(endpoint.index, None)
+        if arrival is not None:
+            stream = self.stream_to(arrival.previous)
+            tell_closed(stream, endpoint.role, endpoint.conversation, arrival.generation - 1)
 
     def shut(self, endpoint: Endpoint) -> None:
         """Predict nothing for an endpoint: every further record is judged in full."""

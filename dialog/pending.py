@@ -27,6 +27,7 @@ from .endpoint import Record, Writer
 from .messages import hear_begin, hear_message
 from .outbox import Run
 from .partition import Partition
+from .relocation import forwarded
 from .writers import closing_of
 
 
@@ -131,6 +132,8 @@ def _accept(state: Partition, detail: Decision, row: Row) -> None:
     writer.advance()
     if writer.closed_at is not None:
         refuse_closed(state, envelope, record, closing_of(state, writer))
+    elif state.moves.stubs and forwarded(state, row.offset, header, envelope, record):
+        pass  # its conversation has moved
     elif detail.begins:
         hear_begin(state, row.offset, header, envelope, record)
     else:

@@ -66,10 +66,18 @@ class Redirects:
             self._source, self._limit = home, stream.next if stream else 0
         if stream is not None and stream.acked < self._limit:
             return False
-        endpoint = home.endpoint(Role.INITIATOR, dialog.conversation)
-        self.opened = endpoint is None or endpoint.state is not State.STARTED_OUTBOUND
+        self.opened = _was_opened(home, dialog.conversation)
         self.counter = None
         return True
+
+
+def _was_opened(home: Partition, conversation: bytes) -> bool:
+    """Whether home has sent FIRST, or nobody has to any more. One that moved away is as it was when it left."""
+    chain = home.moves.stubs.get((Role.INITIATOR, conversation))
+    if chain:
+        return next(iter(chain.values())).opened
+    endpoint = home.endpoint(Role.INITIATOR, conversation)
+    return endpoint is None or endpoint.state is not State.STARTED_OUTBOUND
 
 
 def confirmation(home: Lane, conversation: bytes, bounce: BounceId) -> tuple[Single, bytes]:

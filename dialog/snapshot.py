@@ -18,6 +18,7 @@ from konverse.schemas.limits import SNAPSHOT_PIECE_ENTRIES_MAX
 from konverse.schemas.records import (
     Bounce,
     BounceReason,
+    Origin,
     Role,
     address_from_avro,
     address_to_avro,
@@ -27,9 +28,10 @@ from konverse.schemas.records import (
 from konverse.schemas.snapshot import BASE, ENDPOINTS, MAILBOX, OUTPUTS, PENDING, WAITING, encode_section, sections
 
 from .batches_snapshot import base_of, pending_rows, restore_batches, restore_rows
-from .endpoint import NOTHING, Endpoint, Entry, Group, Lane, Stamp, Terms, Writer
+from .endpoint import NOTHING, Endpoint, Entry, FarStamp, Group, Lane, Stamp, Terms, Writer
 from .finishing import Finished
 from .mailbox import Bounced
+from .moves_snapshot import far_writers, moves_of, restore_moves
 from .outbox import Gate, Run, Stream
 from .partition import Partition, Statistics
 from .states import State
@@ -74,6 +76,7 @@ class Freeze:
         self._terms: dict[Terms, int] = {terms: at for at, terms in enumerate(state.terms.values())}
         self._streams: dict[Stream, int] = {stream: at for at, stream in enumerate(state.streams.values())}
         self._writers: dict[Writer, int] = {writer: at for at, writer in enumerate(state.writers.values())}
+        self._far = far_writers(state)
         self._runs = [list(stream.runs) for stream in self._streams]
         self._pending = pending_rows(state)
         self._mailbox = list(state.mailbox.entries.values())
@@ -106,11 +109,15 @@ class Freeze:
             endpoint.received,
             endpoint.consumed,
             endpoint.sent,
-            [(self._writers[lane.writer], lane.last) for lane in endpoint.lanes()],
+            [(self._place_of(lane.writer), lane.last) for lane in endpoint.lanes()],
             endpoint.queue.copy() if endpoint.queue else NOTHING,
             endpoint.error,
             endpoint.finished,
         )
+
+    def _place_of(self, writer: Writer) -> int:
+        place = self._writers.get(writer)
+        return len(self._writers) + self._far[writer.id] if place is None else place
 
     def pieces(self) -> Iterator[bytes]:
         """Sections of the state, in order. Between two of them the state may change, when it is followed."""
@@ -189,6 +196,7 @@ def _base(state: Partition) -> bytes:
         "tombstones": b"".join(conversation + opener for conversation, opener in state.tombstones.items()),
         **state.attempts.freeze(),
         **base_of(state),
+        **moves_of(state),
     })  # fmt: skip
 
 
@@ -228,7 +236,7 @@ def _waiting(row: _Row) -> Iterator[dict[str, Any]]:
     if row.error is not None:
         entries.append((True, row.error))
     for is_error, (offset, name, body, stamp) in entries:
-        timestamp_ms, headers = (stamp, []) if isinstance(stamp, int) else stamp
+        timestamp_ms, headers = (stamp, []) if isinstance(stamp, int) else stamp[:2]
         yield {
             "endpoint": row.place,
             "is_error": is_error,
@@ -237,6 +245,7 @@ def _waiting(row: _Row) -> Iterator[dict[str, Any]]:
             "body": body,
             "timestamp_ms": timestamp_ms,
             "headers": [{"name": header, "value": value} for header, value in headers],
+            "origin": stamp.origin._asdict() if isinstance(stamp, FarStamp) else None,
         }
 
 
@@ -307,7 +316,8 @@ def _restore_base(state: Partition, base: dict[str, Any]) -> tuple[list[Writer],
     pairs = identifiers(base["tombstones"])
     state.tombstones = dict(zip(pairs[::2], pairs[1::2], strict=True))
     restore_batches(state, base)
-    return list(state.writers.values()), list(state.terms.values()), list(state.streams.values())
+    far = restore_moves(state, base)
+    return [*state.writers.values(), *far], list(state.terms.values()), list(state.streams.values())
 
 
 def _restore_endpoints(
@@ -356,6 +366,8 @@ def _restore_waiting(state: Partition, entries: list[dict[str, Any]]) -> None:
         assert endpoint is not None
         headers = [(header["name"], header["value"]) for header in item["headers"]]
         stamp: Stamp = (item["timestamp_ms"], headers) if headers else item["timestamp_ms"]
+        if item["origin"] is not None:
+            stamp = FarStamp(item["timestamp_ms"], headers, Origin(**item["origin"]))
         entry = (item["offset"], item["type"], item["body"], stamp)
         if item["is_error"]:
             endpoint.error = entry

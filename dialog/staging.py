@@ -8,6 +8,7 @@ from konverse.schemas.journal import Operations
 from konverse.schemas.limits import COMMIT_BYTES_TARGET, COMMIT_GROUPS_MAX
 
 from .endpoint import Endpoint
+from .moving import Moving
 from .partition import Partition
 from .states import State
 from .transaction import NOT_GROUPED, Rule, Scope, Transaction
@@ -34,6 +35,7 @@ class Staging:
         self.settings = settings
         self.batch = min(settings.batch, COMMIT_GROUPS_MAX)
         self.finished: list[Transaction] = []
+        self.moving = Moving(state)
         self.size_bytes = 0
         self.ready = state.ready
         """Where the next group comes from: all that are ready, or those of an open TRY (`dialog.trial`)."""
@@ -41,6 +43,11 @@ class Staging:
         """Transactions that are with handlers."""
         self.superseded = 0
         """Finished transactions dropped because a session ended their conversation meanwhile."""
+
+    @property
+    def waiting(self) -> bool:
+        """Something waits for the next commit."""
+        return bool(self.finished or self.moving)
 
     @property
     def full(self) -> bool:
@@ -100,6 +107,7 @@ class Staging:
             operations.sends += transaction.sends
             operations.ends += transaction.ends
             operations.rare += transaction.finishes
+        operations.rare += self.moving.operations()
         return operations, finished
 
     def _next_commit(self) -> list[Transaction]:

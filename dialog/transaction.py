@@ -20,7 +20,7 @@ from konverse.schemas.operations import Finish
 from konverse.schemas.records import Role
 from konverse.schemas.system_messages import check_error
 
-from .endpoint import Endpoint, Entry, Stamp
+from .endpoint import Endpoint, Entry, FarStamp, Stamp
 from .states import SENDING, State
 
 Rule = Callable[[str, Role, str], None]
@@ -60,7 +60,7 @@ class Message(NamedTuple):
     dialog: Endpoint
     """The conversation endpoint that received it: what `send` and `end` of the transaction take."""
     offset: int
-    """Place in the queue's data log."""
+    """Place in the queue's data log; of a message that came with its conversation, the place of that."""
     stamp: Stamp
     """Kafka's timestamp and the sender's headers, raw: `timestamp` and `headers` are made of it."""
     scope: Scope
@@ -78,7 +78,10 @@ class Message(NamedTuple):
     @property
     def id(self) -> str:
         """Stable over re-execution, unique for ever: key of effects outside (protocol.md section 5)."""
-        scope = self.scope
+        scope, stamp = self.scope, self.stamp
+        if isinstance(stamp, FarStamp):
+            origin = stamp.origin
+            return f"{UUID(bytes=origin.incarnation)}/{origin.partition}/{origin.offset}"
         return f"{UUID(bytes=scope.incarnation)}/{scope.partition}/{self.offset}"
 
     def __repr__(self) -> str:

@@ -19,7 +19,7 @@ from typing import Any, Final, cast
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
 
 from .errors import MalformedRecord
-from .limits import HEADER_BYTES_MAX, SUFFIX_BYTES_MAX, SUFFIX_CACHE_ENTRIES_MAX
+from .limits import FORWARD_BYTES_MAX, HEADER_BYTES_MAX, SUFFIX_BYTES_MAX, SUFFIX_CACHE_ENTRIES_MAX
 from .records import Envelope, Kind, Pending, Role, Suffix, suffix_from_avro, suffix_to_avro
 from .varint import read_varint, varint
 
@@ -59,12 +59,14 @@ def encode_envelope(envelope: Envelope) -> bytes:
 
 _KINDS: Final = tuple(Kind)
 _ROLES: Final = tuple(Role)
+_FORWARD: Final = bytes((Kind.FORWARD << 1,))
 
 
 def decode(header: bytes) -> Envelope:
     """The envelope in `header`; MalformedRecord for anything else, whatever the bytes are."""
-    if len(header) > HEADER_BYTES_MAX:
-        raise MalformedRecord(f"an envelope of {len(header)} bytes; at most {HEADER_BYTES_MAX} are allowed")
+    more = FORWARD_BYTES_MAX if header[:1] == _FORWARD else 0  # it holds another envelope
+    if len(header) > HEADER_BYTES_MAX + more:
+        raise MalformedRecord(f"an envelope of {len(header)} bytes; at most {HEADER_BYTES_MAX + more} are allowed")
     try:
         kind_byte, flags, role_byte = header[0], header[1], header[2]
         if kind_byte & 1 or role_byte & 1 or role_byte > 2:
@@ -72,7 +74,8 @@ def decode(header: bytes) -> Envelope:
         kind = _KINDS[kind_byte >> 1]
         counter, at = read_varint(header, PREFIX_BYTES)
         sequence, at = read_varint(header, at)
-        if len(header) - at > SUFFIX_BYTES_MAX:  # not of the whole: a prediction must hold when a number gets longer
+        # not of the whole: a prediction must hold when a number gets longer
+        if len(header) - at > SUFFIX_BYTES_MAX + more:
             raise MalformedRecord(f"an envelope whose end has {len(header) - at} bytes")
     except (IndexError, ValueError) as error:
         raise MalformedRecord("an envelope that is cut or of unknown kind") from error

@@ -19,6 +19,12 @@ HEADER_BYTES_MAX: Final = 4_096
 SUFFIX_BYTES_MAX: Final = HEADER_BYTES_MAX - 39 - 2 * 10
 """The part that repeats: what remains of an envelope behind its prefix and two numbers of the longest kind."""
 
+USER_HEADERS_BYTES_MAX: Final = 16_384
+"""The user's own Kafka headers that travel with a forwarded record. Larger ones stay behind; nobody needs such."""
+
+FORWARD_BYTES_MAX: Final = USER_HEADERS_BYTES_MAX + 1_024
+"""What a forwarded record's envelope has more than another one: user headers, and where it was written first."""
+
 END_WRITERS_MAX: Final = 128
 """Writers of which an END tells how far they were received, the latest ones: as many as fit into an envelope."""
 
@@ -108,6 +114,15 @@ SESSION_LOOK_MS_MAX: Final = 3_600_000
 
 TOMBSTONES_MAX: Final = 100_000
 """Conversations that ended before they began, kept until their FIRST was refused or their opener closed."""
+
+STUB_ENTRIES_MAX: Final = 100_000
+"""Endpoints that moved away and whose conversation goes on; beyond it nothing is moved away. About 50 MB."""
+
+RELOCATION_HOPS_MAX: Final = 64
+"""Moves of one endpoint: every later record of it walks through all of its places."""
+
+INSTALL_BYTES_MAX: Final = 30_720_000
+"""The state of an endpoint that moves, 32 records; the next place holds the pieces in memory until it has all."""
 
 SNAPSHOT_CHUNK_BYTES_MAX: Final = 524_288
 """A slice of a state: it passes with the broker's and the client's default settings."""

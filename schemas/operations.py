@@ -74,16 +74,39 @@ class Finish(NamedTuple):
     endpoint: int
 
 
-Rare = Prune | Attempt | Try | Suspend | Resume | Skip | Abandon | Exclude | Finish
+class Relocate(NamedTuple):
+    """An endpoint moves to another partition and leaves a stub (protocol.md section 7.3)."""
 
-_KINDS: Final[tuple[type[Rare], ...]] = (Prune, Attempt, Try, Suspend, Resume, Skip, Abandon, Exclude, Finish)
+    endpoint: int
+    to: Address
+    generation: int
+    """Of the endpoint that leaves: how often it had moved before."""
+    pieces: int
+    """Records that its state is cut into."""
+
+
+Rare = Prune | Attempt | Try | Suspend | Resume | Skip | Abandon | Exclude | Finish | Relocate
+
+_KINDS: Final[tuple[type[Rare], ...]] = (
+    Prune,
+    Attempt,
+    Try,
+    Suspend,
+    Resume,
+    Skip,
+    Abandon,
+    Exclude,
+    Finish,
+    Relocate,
+)
 _NAMES: Final[dict[type, str]] = {kind: f"konverse.{kind.__name__}" for kind in _KINDS}
 _FROM_AVRO: Final[dict[str, Any]] = {name: lambda value, kind=kind: kind(**value) for kind, name in _NAMES.items()} | {
     "konverse.Abandon": lambda value: Abandon(
         value["query"],
         tuple(map(address_from_avro, value["homes"])),
         tuple(map(address_from_avro, value["targets"])),
-    )
+    ),
+    "konverse.Relocate": lambda value: Relocate(**{**value, "to": address_from_avro(value["to"])}),
 }
 
 
@@ -93,6 +116,8 @@ def rare_to_avro(operation: Rare) -> tuple[str, dict[str, Any]]:
     if isinstance(operation, Abandon):
         fields["homes"] = [address_to_avro(address) for address in operation.homes]
         fields["targets"] = [address_to_avro(address) for address in operation.targets]
+    elif isinstance(operation, Relocate):
+        fields["to"] = address_to_avro(operation.to)
     return _NAMES[type(operation)], fields
 
 

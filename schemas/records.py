@@ -6,7 +6,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
-from .identifiers import Address
+from .identifiers import Address, incarnation_tag
 
 FIRST: Final = 1
 """Flag: the record that creates the target's endpoint; sent once per conversation by one writer."""
@@ -47,6 +47,7 @@ class Kind(IntEnum):
     CLOSED = 20
     DECISION = 21
     VETO = 22
+    FORWARD = 23
 
 
 class Role(IntEnum):
@@ -183,7 +184,54 @@ class Opened(NamedTuple):
     opener: bytes
 
 
-Detail = End | Bounce | Notice | WriterClosed | Pending | Decision | Veto | FinAnswer | BounceId | Opened | None
+class Origin(NamedTuple):
+    """The place at which a record of an endpoint that has moved was written first."""
+
+    topic: str
+    partition: int
+    incarnation: bytes
+    offset: int
+
+    @property
+    def at(self) -> Address:
+        """The partition, as bounces name it."""
+        return Address(self.topic, self.partition, incarnation_tag(self.incarnation))
+
+
+class Forwarded(NamedTuple):
+    """Detail of FORWARD: a record for an endpoint that has moved, as it was written first."""
+
+    hop: int
+    """Generation of the endpoint that it is meant for."""
+    origin: Origin
+    timestamp_ms: int
+    headers: tuple[tuple[str, bytes], ...]
+    """The sender's own Kafka headers."""
+    header: bytes
+    """The envelope, with writer and counter."""
+
+
+class Closed(NamedTuple):
+    """Detail of CLOSED: the endpoint is forgotten where it lived last, and its stub of this generation may go."""
+
+    generation: int
+
+
+Detail = (
+    End
+    | Bounce
+    | Notice
+    | WriterClosed
+    | Pending
+    | Decision
+    | Veto
+    | FinAnswer
+    | BounceId
+    | Opened
+    | Forwarded
+    | Closed
+    | None
+)
 
 
 class Suffix(NamedTuple):
@@ -229,6 +277,12 @@ def address_from_avro(value: dict[str, Any]) -> Address:
     return Address(topic, partition, value["tag"])
 
 
+def origin_from_avro(value: dict[str, Any]) -> Origin:
+    """An Origin from its Avro form."""
+    address_from_avro({**value, "tag": b""})  # it must be a place in Kafka
+    return Origin(**value)
+
+
 def begin_to_avro(begin: Begin) -> dict[str, Any]:
     """A Begin block in its Avro form."""
     value = begin._asdict()
@@ -245,15 +299,19 @@ def begin_from_avro(value: dict[str, Any]) -> Begin:
 def _detail_to_avro(detail: Detail) -> tuple[str, dict[str, Any]] | None:
     if detail is None:
         return None
-    value: dict[str, Any] = {name: _field_to_avro(field) for name, field in detail._asdict().items()}
+    value: dict[str, Any] = {name: _field_to_avro(name, field) for name, field in detail._asdict().items()}
     return f"konverse.{type(detail).__name__}", value
 
 
-def _field_to_avro(field: Any) -> Any:
+def _field_to_avro(name: str, field: Any) -> Any:
     if isinstance(field, Address):
         return address_to_avro(field)
     if isinstance(field, BounceReason | NoticeReason):
         return field.name
+    if isinstance(field, Origin):
+        return field._asdict()
+    if name == "headers":
+        return [{"name": header, "value": content} for header, content in field]
     if isinstance(field, tuple):
         return [{"writer": writer, "counter": counter} for writer, counter in field]
     return field
@@ -275,10 +333,25 @@ _FIELDS: Final[dict[str, Callable[[Any], Any]]] = {
     "judge": address_from_avro,
     "reason": lambda name: (BounceReason if name in BounceReason.__members__ else NoticeReason)[name],
     "received": lambda items: tuple((item["writer"], item["counter"]) for item in items),
+    "origin": origin_from_avro,
+    "headers": lambda items: tuple((item["name"], item["value"]) for item in items),
 }
 _DETAILS: Final[dict[str, Any]] = {
     f"konverse.{kind.__name__}": kind
-    for kind in (End, Bounce, Notice, WriterClosed, Pending, Decision, Veto, FinAnswer, BounceId, Opened)
+    for kind in (
+        End,
+        Bounce,
+        Notice,
+        WriterClosed,
+        Pending,
+        Decision,
+        Veto,
+        FinAnswer,
+        BounceId,
+        Opened,
+        Forwarded,
+        Closed,
+    )
 }
 
 

@@ -14,10 +14,13 @@ Folds = Mapping[Address, SecondState]
 
 def astray(folds: Folds) -> Iterator[tuple[Address, str]]:
     """Where a mailbox holds, or held, what was received; and where a bounce was taken and is in no mailbox."""
+    far = {name: verdict for fold in folds.values() for name, verdict in fold.far_verdicts.items()}
     for at, fold in folds.items():
         for name in (*fold.mailbox, *fold.fates):
             there = folds.get(name.at)
             verdict = there.verdicts.get((name.writer, name.counter)) if there is not None else None
+            if verdict == "forwarded":
+                verdict = far.get((name.writer, name.at, name.counter))
             if verdict is not None and not verdict.startswith("bounced"):
                 yield at, f"record {_name(name)} came back here, and it is {verdict} where it was sent"
         for home, said in fold.outputs.items():

@@ -103,24 +103,26 @@ class PartitionVerdict:
 
     @property
     def conversations(self) -> int:
-        """Endpoints that ever lived here."""
-        return len(self.fold.sides)
+        """Endpoints that began here."""
+        return sum(not side.generation for side in self.fold.sides)
 
     @property
     def accepted(self) -> int:
         """Messages that were accepted."""
-        return sum(len(side.heard) for side in self.fold.sides)
+        return sum(len(side.heard) - side.brought for side in self.fold.sides)
 
     @property
     def consumed(self) -> int:
         """Messages that handlers committed."""
-        return sum(len(side.consumed) for side in self.fold.sides)
+        return sum(len(side.consumed) - side.consumed_before for side in self.fold.sides)
 
     @property
     def unread(self) -> int:
         """Accepted messages that wait for a handler."""
         return sum(
-            len(side.heard) - len(side.consumed) - len(side.thrown_away) for side in self.fold.sides if not side.ended
+            len(side.heard) - len(side.consumed) - len(side.thrown_away)
+            for side in self.fold.sides
+            if not (side.ended or side.left)
         )
 
     @property
@@ -149,6 +151,7 @@ def judge(
     `data` to keep them small.
     """
     fold = SecondFold(place.address, owner_writer(place.incarnation, place.partition), brief)
+    fold.incarnation = place.incarnation
     verdict = PartitionVerdict(place, fold, JournalJudge(place.identity))
     if place.start is not None:
         counters = begin_at(place.start, fold, verdict.journal)
@@ -225,6 +228,17 @@ def compare(verdicts: Sequence[PartitionVerdict]) -> Iterator[Finding]:
             if reached < counter:
                 text = f"{verdict.place.name} has {counter} outputs acknowledged, and {reached} of them are here"
                 yield Finding("lost", there.place.name, text)
+    yield from _moved(verdicts)
+
+
+def _moved(verdicts: Sequence[PartitionVerdict]) -> Iterator[Finding]:
+    """What arrives when a conversation moves is what left."""
+    left = {move: luggage for verdict in verdicts for move, luggage in verdict.fold.left.items()}
+    for verdict in verdicts:
+        for move, luggage in verdict.fold.arrived.items():
+            if left.get(move, luggage) != luggage:
+                text = f"{move[0][1].hex()} arrived as {luggage}, and left as {left[move]}"
+                yield Finding("I3", verdict.place.name, text)
 
 
 def _said(place: Place, source: SecondFold, offset: int, envelope: Envelope, body: bytes) -> Iterator[Finding]:

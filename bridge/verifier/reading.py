@@ -33,7 +33,7 @@ from .starting import Start, starts
 
 DIGEST_BYTES: Final = 16
 
-_KINDS_READ: Final = {bytes((kind << 1,)) for kind in (*WHOLE, Kind.TRANSACTION)}
+_KINDS_READ: Final = {bytes((kind << 1,)) for kind in (*WHOLE, Kind.TRANSACTION, Kind.INSTALL)}
 """How the headers of records begin whose bodies are read."""
 
 Views = Mapping[tuple[str, int], Shown]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
+from konverse.schemas.records import Origin
+
 
 class LogRecord(Protocol):
     """What the second fold needs to know of a record, of a data log or a journal."""
@@ -48,3 +50,20 @@ class Record(NamedTuple):
     def body_bytes(self) -> int:
         """Bytes of the value as it stands in the log."""
         return len(self.body or b"") if self.whole is None else self.whole
+
+
+class Travelled(NamedTuple):
+    """A record that was written elsewhere first."""
+
+    offset: int
+    header: bytes | None
+    body: bytes | None
+    timestamp_ms: int
+    order: int
+    body_bytes: int
+    origin: Origin
+
+
+def origin_of(record: LogRecord) -> Origin | None:
+    """Where the record was written first; None: here."""
+    return record.origin if isinstance(record, Travelled) else None

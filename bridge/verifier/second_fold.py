@@ -10,14 +10,15 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from konverse.schemas.journal import SYSTEM_BITS, TOOK_ERROR, Claim, Commit
-from konverse.schemas.operations import Abandon, Exclude, Finish, Prune
-from konverse.schemas.records import Envelope, Kind, Role
+from konverse.schemas.operations import Abandon, Exclude, Finish, Prune, Relocate
+from konverse.schemas.records import Envelope, Forwarded, Kind, Role
 
 from .journals import Judged
 from .records import LogRecord
 from .second_attempts import DECIDED, acquitted, owner_changed
 from .second_batches import exclude, give_up
 from .second_ingest import hear
+from .second_moves import relocate
 from .second_paths import second_finish
 from .second_state import Facts, Key, Said, SecondState, Side
 from .second_writers import prune
@@ -113,6 +114,9 @@ class SecondFold(SecondState):
 
 def as_said(envelope: Envelope, body: bytes, order: int) -> Said:
     """A record in the words in which the second fold keeps outputs."""
+    detail = envelope.suffix.detail
+    if isinstance(detail, Forwarded):
+        detail = detail._replace(headers=())  # nobody reads the user's headers for the second fold
     return Said(
         order,
         envelope.kind,
@@ -120,8 +124,8 @@ def as_said(envelope: Envelope, body: bytes, order: int) -> Said:
         envelope.conversation,
         envelope.sequence,
         envelope.suffix.message_type,
-        b"" if envelope.kind in (Kind.END, Kind.ERROR) else body,
-        envelope.suffix.detail or None,  # type: ignore[arg-type]  # owners send these details only
+        b"" if envelope.kind in (Kind.END, Kind.ERROR, Kind.INSTALL) else body,
+        detail or None,  # type: ignore[arg-type]  # owners send these details only
         envelope.suffix.origin,
     )
 
@@ -131,5 +135,6 @@ _RARE: Final[dict[type, Callable[[SecondState, Any], None]]] = {
     Abandon: give_up,
     Exclude: exclude,
     Finish: second_finish,
+    Relocate: relocate,
     **DECIDED,
 }

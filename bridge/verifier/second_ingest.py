@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from konverse.schemas.catalog import END_DIALOG, ERROR
-from konverse.schemas.envelope import decode
+from konverse.schemas.envelope import decode, encode_envelope
 from konverse.schemas.errors import MalformedRecord
-from konverse.schemas.records import REFUSED, Bounce, BounceReason, End, Envelope, Kind, NoticeReason, Role
-from konverse.schemas.system_messages import NO_PEER_BODY
+from konverse.schemas.records import REFUSED, BounceReason, End, Envelope, Kind, NoticeReason, Role
 
-from .records import LogRecord, Record
+from .records import LogRecord, Record, origin_of
+from .second_answers import answer_end, bounce, refuse_begin, stray
 from .second_batches import hear_batch, hear_decision, hear_row, hear_veto
 from .second_mailbox import decide, put
+from .second_moves import arrive, closed, follow, install
 from .second_paths import expand, hear_finished
-from .second_state import Heard, Said, SecondState, Side
+from .second_state import Heard, SecondState, Side
 from .second_writers import (
     close,
     goes_on,
@@ -24,7 +24,6 @@ from .second_writers import (
     may_come,
     notify,
     opened_by,
-    reads_at,
     tell_closed,
     untrusted,
 )
@@ -69,6 +68,10 @@ def hear(state: SecondState, record: LogRecord) -> None:
 def _judge(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
     if envelope.writer in state.closed:
         return _answer_closed(state, envelope, record)
+    return (follow(state, envelope, record) if state.stubs else None) or _take(state, envelope, record)
+
+
+def _take(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
     heard = _HEARD.get(envelope.kind)
     if heard is None:
         return "unknown kind"
@@ -101,7 +104,8 @@ def _hear_row(state: SecondState, row: Envelope, record: LogRecord) -> None:
     taken = state.accepted.setdefault(row.writer, [])
     envelope = row._replace(counter=len(taken))
     taken.append(envelope.counter)
-    state.verdicts[envelope.writer, envelope.counter] = _judge(state, envelope, record)
+    whole = Record(record.offset, encode_envelope(envelope), record.body, record.timestamp_ms, record.order)
+    state.verdicts[envelope.writer, envelope.counter] = _judge(state, envelope, whole)
 
 
 def _message(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
@@ -110,35 +114,36 @@ def _message(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
     begin = envelope.suffix.begin
     if key not in state.living:
         if role is Role.INITIATOR:
-            return _stray(state, envelope)
+            return stray(state, envelope)
         if not envelope.flags & 1 or begin is None:
             state.too_late.append((envelope.suffix.origin or envelope.writer, envelope.counter, envelope.conversation))
-            return _bounce(state, envelope, record, BounceReason.NO_ENDPOINT)
+            return bounce(state, envelope, record, BounceReason.NO_ENDPOINT)
         opener = opened_by(envelope)
         if not may_come(state, opener):
-            return _bounce(state, envelope, record, BounceReason.WRITER_CLOSED, "opener")
+            return bounce(state, envelope, record, BounceReason.WRITER_CLOSED, "opener")
         if state.tombstones.get(envelope.conversation) == opener:
             del state.tombstones[envelope.conversation]
-            return _bounce(state, envelope, record, BounceReason.ENDED, "tombstone")
+            return bounce(state, envelope, record, BounceReason.ENDED, "tombstone")
         state.create(key, opener, begin.home, 0)
     side = state.living[key]
     if side.ended:
         return "discarded"
     if side.peer_ended or side.peer_failed:
         state.too_late.append((envelope.suffix.origin or envelope.writer, envelope.counter, envelope.conversation))
-        return _bounce(state, envelope, record, BounceReason.ENDED)
+        return bounce(state, envelope, record, BounceReason.ENDED)
     if side.peer_finished:
-        return _bounce(state, envelope, record, BounceReason.FINISHED)
+        return bounce(state, envelope, record, BounceReason.FINISHED)
     side.talked = True
     misnumbered = envelope.sequence not in (-1, len(side.heard))
     state.tally["misnumbered"] += misnumbered
     side.speakers.add(envelope.suffix.origin or envelope.writer)
-    if misnumbered and len(side.speakers) == 1 and side.speakers.isdisjoint(state.closed):  # else some came back
+    at_home = origin_of(record) is None  # else it is not known here who was closed there
+    if misnumbered and at_home and len(side.speakers) == 1 and side.speakers.isdisjoint(state.closed):
         state.problem(f"I5: number {envelope.sequence} was accepted as {len(side.heard)} at {record.offset}")
     side.voices[envelope.writer] = envelope.counter
     side.heard.append(
         Heard(record.offset, envelope.suffix.message_type, record.body or b"", envelope.writer, envelope.counter,
-              Kind.MESSAGE, state.deciding)
+              Kind.MESSAGE, record.timestamp_ms, origin_of(record), state.deciding)
     )  # fmt: skip
     return "accepted"
 
@@ -156,27 +161,12 @@ def _peer_end(state: SecondState, envelope: Envelope, record: LogRecord) -> None
                 state.refused_for_ever.add((int(role), envelope.conversation))
             if may_come(state, detail.opener):
                 state.tombstones[envelope.conversation] = detail.opener
-            answer = End(detail.opener, detail.home)
-            state.say(detail.home, Said(
-                state.order, Kind.END, int(Role.TARGET), envelope.conversation, -1, END_DIALOG, b"", answer
-            ))  # fmt: skip
+            answer_end(state, envelope, detail)
         elif envelope.sequence >= 0:
-            _stray(state, envelope)
+            stray(state, envelope)
         return
     if not envelope.flags & REFUSED or side.opener == detail.opener:
         _peer_is_over(state, side, envelope, record, failed=envelope.kind is Kind.ERROR)
-
-
-def _stray(state: SecondState, envelope: Envelope) -> str:
-    """A target's record for an initiator that does not live: NO_PEER."""
-    state.tally["no peer"] += 1
-    to = envelope.suffix.home
-    if to is not None:
-        state.say(to, Said(
-            state.order, Kind.NO_PEER, int(Role.INITIATOR), envelope.conversation, -1, ERROR,
-            state.brief(NO_PEER_BODY), None,
-        ))  # fmt: skip
-    return "no peer"
 
 
 def _no_peer(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
@@ -191,7 +181,7 @@ def _peer_is_over(state: SecondState, side: Side, envelope: Envelope, record: Lo
         return
     side.peer_failed, side.peer_ended = failed, not failed
     heard = Heard(record.offset, envelope.suffix.message_type, record.body or b"", envelope.writer,
-                  envelope.counter, envelope.kind)  # fmt: skip
+                  envelope.counter, envelope.kind, record.timestamp_ms, origin_of(record))  # fmt: skip
     if side.ended:
         state.bury(side)
     elif failed:
@@ -202,31 +192,13 @@ def _peer_is_over(state: SecondState, side: Side, envelope: Envelope, record: Lo
 
 def _answer_closed(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
     if envelope.kind is Kind.MESSAGE and not goes_on(state, envelope.writer):
-        return _bounce(state, envelope, record, BounceReason.WRITER_CLOSED)
+        return bounce(state, envelope, record, BounceReason.WRITER_CLOSED)
     if envelope.kind is Kind.TRANSACTION and not goes_on(state, envelope.writer):
         whole = Record(record.offset, record.header, state.brief(record.body or b""), record.timestamp_ms)
-        return _bounce(state, envelope, whole, BounceReason.WRITER_CLOSED, "whole")
-    begin = envelope.suffix.begin
-    refused = begin is not None and envelope.kind is Kind.BEGIN
-    if begin is not None and refused:
-        answer = End(envelope.writer, begin.home)
-        state.say(begin.target, Said(
-            state.order, Kind.END, int(Role.INITIATOR), envelope.conversation, -1, END_DIALOG, b"", answer
-        ))  # fmt: skip
+        return bounce(state, envelope, whole, BounceReason.WRITER_CLOSED, "whole")
+    refused = envelope.kind is Kind.BEGIN and refuse_begin(state, envelope)
     tell_closed(state, envelope)
     return "refused BEGIN" if refused else "closed"
-
-
-def _bounce(state: SecondState, envelope: Envelope, record: LogRecord, reason: BounceReason, why: str = "") -> str:
-    suffix, home = envelope.suffix, reads_at(state, envelope)
-    if home is not None:
-        state.sent_back.append((envelope.writer, envelope.counter, suffix.origin or envelope.writer, reason))
-        detail = Bounce(envelope.writer, envelope.counter, state.address, reason)
-        state.say(home, Said(
-            state.order, Kind.BOUNCE, 1 - envelope.role, envelope.conversation, envelope.sequence, suffix.message_type,
-            record.body or b"", detail, suffix.origin,
-        ))  # fmt: skip
-    return f"bounced {why or reason.name}"
 
 
 _HEARD: Final[dict[Kind, Callable[[SecondState, Envelope, LogRecord], str | None]]] = {
@@ -248,4 +220,7 @@ _HEARD: Final[dict[Kind, Callable[[SecondState, Envelope, LogRecord], str | None
     Kind.FIN: lambda state, envelope, _: hear_finished(state, envelope),
     Kind.FIN_ANSWER: lambda state, envelope, _: hear_finished(state, envelope),
     Kind.TRANSACTION: expand,
+    Kind.INSTALL: install,
+    Kind.FORWARD: lambda state, envelope, record: arrive(state, envelope, record, _take),
+    Kind.CLOSED: lambda state, envelope, _: closed(state, envelope),
 }

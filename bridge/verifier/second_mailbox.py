@@ -50,6 +50,9 @@ def decide(state: SecondState, envelope: Envelope) -> str:
     if side is None or side.ended or side.peer_ended or side.peer_failed or not letter.type:
         state.tally["redirected in vain"] += 1
         return "control"
+    if side.generation:
+        state.tally["redirected to what has moved"] += 1
+        return "control"
     _take(state, name)
     mine = envelope.writer == side.opener or envelope.writer in line_of(state, side.opener)
     asked_to = bool(envelope.flags & 1) and envelope.suffix.begin is not None and mine

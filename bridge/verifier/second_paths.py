@@ -28,7 +28,7 @@ def hear_finished(state: SecondState, envelope: Envelope) -> None:
     """FIN and its answer."""
     role = 1 - int(envelope.role)
     side = state.living.get((role, envelope.conversation))
-    detail, home = envelope.suffix.detail, envelope.suffix.home
+    detail = envelope.suffix.detail
     if envelope.kind is Kind.FIN_ANSWER:
         if side is not None and isinstance(detail, FinAnswer):
             side.answer = detail.received
@@ -39,9 +39,16 @@ def hear_finished(state: SecondState, envelope: Envelope) -> None:
     if side is not None:
         side.peer_finished = True
         heard = [*reversed(side.voices.items())][:END_WRITERS_MAX]
+    say_finished(state, envelope, tuple(heard))
+
+
+def say_finished(state: SecondState, envelope: Envelope, heard: tuple[tuple[bytes, int], ...]) -> None:
+    """The answer to a FIN that asks for one."""
+    home = envelope.suffix.home
     if home is not None:
-        answer = FinAnswer(tuple(heard))
-        state.say(home, Said(state.order, Kind.FIN_ANSWER, role, envelope.conversation, -1, "", b"", answer))
+        role = 1 - int(envelope.role)
+        detail = FinAnswer(heard)
+        state.say(home, Said(state.order, Kind.FIN_ANSWER, role, envelope.conversation, -1, "", b"", detail))
 
 
 def expand(state: SecondState, envelope: Envelope, record: LogRecord) -> None:

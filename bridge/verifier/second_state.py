@@ -13,17 +13,21 @@ from konverse.schemas.records import (
     Bounce,
     BounceId,
     BounceReason,
+    Closed,
     Decision,
     End,
     FinAnswer,
+    Forwarded,
     Kind,
     Notice,
     Opened,
+    Origin,
     Role,
     Veto,
     WriterClosed,
 )
 
+from .second_luggage import Luggage, SecondStub
 from .second_rows import SecondBatches
 
 Key = tuple[int, bytes]
@@ -33,6 +37,8 @@ Facts = tuple[str, int, int, int, int, bool]
 """How a side stands: state, number of its next output, accepted, consumed, unread, whether an Error waits."""
 
 
+CODES: Final = ("SO", "SI", "CO", "DI", "DO", "ER", "CD")
+
 TALLIED: Final = (
     "duplicate", "gap", "foreign", "malformed", "misnumbered", "Error overtook", "row void", "row twice",
     "BATCH too late", "BATCH refused", "veto too late",
@@ -41,6 +47,10 @@ TALLIED: Final = (
     "redirected first", "redirected by another", "redirected again", "redirected in vain", "bounce unknown",
     "bounce of another", "let go", "no peer", "no peer heard",
     "stranger", "closed by a PRUNE", "forgotten", "late heir", "redirected first, opened by another",
+    "moved", "moved again", "moved back", "moved with unread", "moved finished", "installed from pieces",
+    "END met a stub", "END CONVERSATION met a stub", "FIN met a stub", "FIN answer met a stub", "row met a stub",
+    "no peer met a stub", "CLOSED walked on", "bounced behind a move", "FIN behind a move",
+    "redirected to what has moved",
 )  # fmt: skip
 
 
@@ -53,8 +63,15 @@ class Heard(NamedTuple):
     writer: bytes
     counter: int
     kind: Kind
+    timestamp_ms: int = 0
+    origin: Origin | None = None
+    """Where it was written first, when not here."""
     decided_at: int = -1
     """Offset of the decision that accepted it, where it was a row of a batch."""
+
+
+PAST: Final = Heard(-1, "", b"", b"", -1, Kind.MESSAGE)
+"""A message that was consumed before: elsewhere, or before the snapshot at which a verification begins."""
 
 
 class Said(NamedTuple):
@@ -67,7 +84,9 @@ class Said(NamedTuple):
     sequence: int
     type: str
     body: bytes
-    detail: End | Bounce | Decision | Veto | FinAnswer | Notice | Opened | WriterClosed | None
+    detail: (
+        End | Bounce | Decision | Veto | FinAnswer | Notice | Opened | WriterClosed | Forwarded | Closed | None
+    )
     origin: bytes | None = None
     """The session for which it was said, or whose message came back."""
 
@@ -144,6 +163,15 @@ class Side:
     peer_finished: bool = False
     answer: tuple[tuple[bytes, int], ...] | None = None
     """What the peer said of this side's FIN."""
+    generation: int = 0
+    """How often it has moved."""
+    previous: Address | None = None
+    brought: int = 0
+    """Messages that were accepted before it came here."""
+    consumed_before: int = 0
+    thrown_before: int = 0
+    left: bool = False
+    """It went on to another place."""
 
     @property
     def gone(self) -> bool:
@@ -234,8 +262,8 @@ class SecondState:
         self.acknowledged: dict[Address, int] = {}
         self.tombstones: dict[bytes, bytes] = {}
         self.refused_for_ever: set[Key] = set()
-        self.sent_back: list[tuple[bytes, int, bytes, BounceReason]] = []
-        """Writer and counter of what went back to a mailbox, the session whose it is, and why."""
+        self.sent_back: list[tuple[Bounce, bytes]] = []
+        """What went back to a mailbox, and the session whose it is."""
         self.batches = SecondBatches()
         self.deciding = -1
         """Offset of the decision that is being heard."""
@@ -243,6 +271,15 @@ class SecondState:
         self.mailbox_bytes = 0
         self.fates: dict[BounceId, Fate] = {}
         """Of the messages that were in the mailbox."""
+        self.incarnation = b""
+        self.stubs: dict[Key, dict[int, SecondStub]] = {}
+        """By side, then by the generation that left."""
+        self.installing: dict[bytes, list[bytes]] = {}
+        self.left: dict[tuple[Key, int], Luggage] = {}
+        """What left, by its generation from then on."""
+        self.arrived: dict[tuple[Key, int], Luggage] = {}
+        self.far_verdicts: dict[tuple[bytes, Address, int], str] = {}
+        """Of records that were written elsewhere: writer, place and counter."""
         self.tally: dict[str, int] = dict.fromkeys(TALLIED, 0)
         self.problems: list[str] = []
         self.order = 0
@@ -282,15 +319,25 @@ class SecondState:
     def bury(self, side: Side) -> None:
         """A side of which both have ended is known no more."""
         if side.gone:
-            del self.living[side.key]
-            del self.table[side.index]
-            self.past.forget(side.key)
-            if side.group:
-                self.groups[side.group].remove(side)
-                if not self.groups[side.group]:
-                    del self.groups[side.group]
-            self.unused.append(side.index)
+            self.take_away(side)
             self.refused_for_ever.add(side.key)
+            if side.previous is not None:
+                self.say_closed(side.key, side.previous, side.generation - 1)
+
+    def take_away(self, side: Side) -> None:
+        """A side does not live here any more."""
+        del self.living[side.key]
+        del self.table[side.index]
+        self.past.forget(side.key)
+        if side.group:
+            self.groups[side.group].remove(side)
+            if not self.groups[side.group]:
+                del self.groups[side.group]
+        self.unused.append(side.index)
+
+    def say_closed(self, key: Key, address: Address, generation: int) -> None:
+        """The stub of a side that has moved may go."""
+        self.say(address, Said(self.order, Kind.CLOSED, key[0], key[1], -1, "", b"", Closed(generation)))
 
     def say(self, address: Address, said: Said) -> None:
         """An output; it may leave now, or when those have arrived that it was put behind."""
@@ -320,7 +367,7 @@ class SecondState:
                 if said[at].order == NOT_YET:
                     said[at] = said[at]._replace(order=self.order)
 
-    def create(self, key: Key, opener: bytes, peer_at: Address, numbering: int, group: bytes = b"") -> None:
+    def create(self, key: Key, opener: bytes, peer_at: Address, numbering: int, group: bytes = b"") -> Side:
         """A side lives from here on."""
         if key in self.refused_for_ever:
             self.problem(f"I9: the {Role(key[0]).name.lower()} of {key[1].hex()} lives again")
@@ -330,6 +377,7 @@ class SecondState:
         self.living[key] = self.table[index] = side
         if group:
             self.join(side)
+        return side
 
     def join(self, side: Side) -> None:
         """It belongs to its group, and is suspended with it."""

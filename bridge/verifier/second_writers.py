@@ -144,7 +144,8 @@ def prune(state: SecondState, operation: Prune) -> None:
     """PRUNE: notes who has changed; closes, and later forgets, who has not for long."""
     floor = max(state.floor_ms, operation.floor_ms)
     state.floor_ms = floor
-    speaking = {writer for side in state.living.values() for writer in side.voices}
+    # those of a side that has moved here count elsewhere
+    speaking = {writer for side in state.living.values() if not side.generation for writer in side.voices}
     for writer, counters in state.accepted.items():
         born = minted_ms(writer)
         if born is None or writer in state.forgotten:

@@ -13,8 +13,7 @@ from konverse.schemas.limits import VIEW_BUCKETS
 from konverse.schemas.varint import read_varint
 
 from .check import Finding, PartitionVerdict
-from .second_state import Facts, Key
-from .starting import CODES
+from .second_state import CODES, Facts, Key
 
 
 class Shown(NamedTuple):

@@ -21,6 +21,7 @@ from konverse.schemas.records import (
     Kind,
     Notice,
     NoticeReason,
+    Origin,
     Role,
     WriterClosed,
     address_from_avro,
@@ -32,15 +33,11 @@ from .journals import JournalJudge
 from .records import LogRecord
 from .second_batches import WHOLE, restore_batches, restore_row
 from .second_fold import SecondFold, as_said
-from .second_state import NOT_YET, Heard, Letter, Said, SecondGate, Side
-
-PAST: Final = Heard(-1, "", b"", b"", -1, Kind.MESSAGE)
-"""A message from before the snapshot."""
+from .second_luggage import SecondStub
+from .second_state import CODES, NOT_YET, PAST, Heard, Letter, Said, SecondGate, Side
 
 UNKNOWN: Final = Said(-1, Kind.MESSAGE, 0, b"", -1, "", b"", None)
 """An output from before the snapshot."""
-
-CODES: Final = ("SO", "SI", "CO", "DI", "DO", "ER", "CD")
 
 
 class Start(NamedTuple):
@@ -83,11 +80,16 @@ def begin_at(start: Start, fold: SecondFold, judge: JournalJudge) -> dict[bytes,
     name, base = next(parts)
     assert name == BASE, "a state begins with its base"
     writers = _begin_base(fold, base)
+    arrivals = {
+        item["endpoint"]: (item["generation"], address_from_avro(item["previous"])) for item in base["arrivals"]
+    }
     streams = [address_from_avro(stream["to"]) for stream in base["streams"]]
     for name, value in parts:
         if name == ENDPOINTS:
             for side, consumed in _sides(value, writers, streams):
                 _place(fold, side, consumed)
+                if side.index in arrivals:
+                    side.generation, side.previous = arrivals[side.index]
         elif name == WAITING:
             for entry in value["entries"]:
                 _wait(fold, entry)
@@ -139,7 +141,13 @@ def _begin_base(fold: SecondFold, base: dict[str, Any]) -> list[bytes]:
     pairs = identifiers(base["tombstones"])
     fold.tombstones = dict(zip(pairs[::2], pairs[1::2], strict=True))
     restore_batches(fold, base)
-    return writers
+    for item in base["stubs"]:
+        previous = item["previous"] and address_from_avro(item["previous"])
+        chain = fold.stubs.setdefault((item["role"], item["conversation"]), {})
+        chain[item["generation"]] = SecondStub(address_from_avro(item["to"]), previous, item["opened"])
+    for item in base["installing"]:
+        fold.installing[item["writer"]] = list(item["pieces"])
+    return [*writers, *identifiers(base["far_writers"])]
 
 
 def _begin_groups(fold: SecondFold, base: dict[str, Any]) -> None:
@@ -202,7 +210,8 @@ def _place(fold: SecondFold, side: Side, consumed: int) -> None:
 def _wait(fold: SecondFold, entry: dict[str, Any]) -> None:
     side = fold.table[entry["endpoint"]]
     kind = Kind.ERROR if entry["is_error"] else Kind.END if entry["type"] == END_DIALOG else Kind.MESSAGE
-    heard = Heard(entry["offset"], entry["type"], fold.brief(entry["body"] or b""), b"", -1, kind)
+    body, origin = fold.brief(entry["body"] or b""), entry["origin"] and Origin(**entry["origin"])
+    heard = Heard(entry["offset"], entry["type"], body, b"", -1, kind, entry["timestamp_ms"], origin)
     if entry["is_error"]:
         side.error = heard
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -76,6 +76,7 @@ class Topics:
 def observe(verdicts: Iterable[PartitionVerdict], findings: Iterable[Finding]) -> Topics:
     """Take over what the verifier has read; bodies are digests there already."""
     topics = Topics(findings=[*findings])
+    parts: list[tuple[str, Side, bool]] = []
     for verdict in verdicts:
         fold, place = verdict.fold, place_name(verdict.place.topic, verdict.place.partition)
         topics.partitions[place] = Partition(
@@ -85,10 +86,11 @@ def observe(verdicts: Iterable[PartitionVerdict], findings: Iterable[Finding]) -
             max(0, verdict.place.data_end - max(fold.ingested_to, verdict.place.data_start)),
             _not_delivered(fold),
         )
-        topics.talks += [_talk(place, side, living=fold.living.get(side.key) is side) for side in fold.sides]
+        parts += [(place, side, fold.living.get(side.key) is side) for side in fold.sides]
         for said in fold.outputs.values():
             topics.said.update(output.body.hex() for output in said if output.kind is Kind.MESSAGE)
         topics.bounced.update(conversation.hex() for _, _, conversation in fold.too_late)
+    topics.talks += _talks(parts)
     return topics
 
 
@@ -111,17 +113,20 @@ def _not_delivered(fold: SecondFold) -> int:
     return sum(count - fold.acknowledged.get(address, 0) for address, count in made.items())
 
 
-def _talk(place: str, side: Side, *, living: bool) -> Talk:
-    role, conversation = side.key
-    return Talk(
-        conversation.hex(),
-        role,
-        place,
-        [_word(heard) for heard in side.heard],
-        [number for number, _ in side.consumed],
-        side.ended,
-        side.facts if living else None,
-    )
+def _talks(parts: list[tuple[str, Side, bool]]) -> Iterator[Talk]:
+    """Each side with all that it accepted, in all the places where it lived."""
+    known: dict[tuple[int, bytes], Talk] = {}
+    for place, side, living in sorted(parts, key=lambda part: part[1].generation):
+        role, conversation = side.key
+        talk = known.get(side.key) if side.generation else None
+        if talk is None:
+            talk = known[side.key] = Talk(conversation.hex(), role, place)
+            yield talk
+        talk.place = place
+        talk.heard += [_word(heard) for heard in side.heard[side.brought :]]
+        talk.consumed += [number for number, _ in side.consumed[side.consumed_before :]]
+        talk.ended = side.ended
+        talk.facts = side.facts if living else None
 
 
 def _word(heard: Heard) -> Word:

@@ -14,21 +14,37 @@ from konverse.schemas.catalog import CatalogObject, Change, Contract, MessageTyp
 from konverse.schemas.identifiers import Address
 from konverse.schemas.journal import Claim, Commit, EndOperation, Operations, Part
 from konverse.schemas.limits import COMMIT_PARTS_MAX
-from konverse.schemas.operations import Abandon, Attempt, Exclude, Finish, Prune, Rare, Resume, Skip, Suspend, Try
+from konverse.schemas.moved import Moved, MovedFinish, MovedMessage
+from konverse.schemas.operations import (
+    Abandon,
+    Attempt,
+    Exclude,
+    Finish,
+    Prune,
+    Rare,
+    Relocate,
+    Resume,
+    Skip,
+    Suspend,
+    Try,
+)
 from konverse.schemas.records import (
     Begin,
     Bounce,
     BounceId,
     BounceReason,
+    Closed,
     Decision,
     Detail,
     End,
     Envelope,
     FinAnswer,
+    Forwarded,
     Kind,
     Notice,
     NoticeReason,
     Opened,
+    Origin,
     Pending,
     Role,
     Suffix,
@@ -85,6 +101,11 @@ begins: Final = st.builds(
     lifetime_ms=st.just(-1) | counters,
 )
 
+origins: Final = st.builds(
+    Origin, topic=topics, partition=st.integers(0, 2**31 - 1), incarnation=identifiers, offset=counters
+)
+user_headers: Final = st.lists(st.tuples(texts, st.none() | st.binary(max_size=10)), max_size=2)
+
 details: Final[st.SearchStrategy[Detail]] = st.one_of(
     st.none(),
     st.builds(
@@ -102,6 +123,15 @@ details: Final[st.SearchStrategy[Detail]] = st.one_of(
     st.builds(Veto, query=identifiers, batch=counters, begins=st.booleans(), attempt=identifiers, at=addresses),
     st.builds(WriterClosed, writer=identifiers, closed_at=counters, at=addresses, heir=st.none() | identifiers),
     st.builds(Opened, opener=identifiers),
+    st.builds(
+        Forwarded,
+        hop=ints,
+        origin=origins,
+        timestamp_ms=counters,
+        headers=user_headers.map(tuple),
+        header=st.binary(max_size=60),
+    ),
+    st.builds(Closed, ints),
 )
 
 suffixes: Final = st.builds(
@@ -162,7 +192,52 @@ rare: Final[st.SearchStrategy[Rare]] = st.one_of(
     st.builds(Resume, counters),
     st.builds(Skip, counters),
     st.builds(Finish, counters),
+    st.builds(Relocate, endpoint=counters, to=addresses, generation=ints, pieces=ints),
 )
+
+
+_moved_messages: Final = st.builds(
+    MovedMessage,
+    type=texts,
+    body=st.none() | st.binary(max_size=20),
+    timestamp_ms=counters,
+    headers=user_headers,
+    origin=origins,
+)
+
+
+_finishes: Final = st.builds(
+    MovedFinish,
+    own=st.booleans(),
+    peer=st.booleans(),
+    answer=st.none() | st.lists(st.tuples(identifiers, sequences), max_size=3).map(tuple),
+)
+
+
+@st.composite
+def moved_states(draw: st.DrawFn) -> Moved:
+    """The state of an endpoint that moves: what was received was consumed, or waits, or was thrown away."""
+    waiting, consumed = draw(st.lists(_moved_messages, max_size=3)), draw(ints)
+    return Moved(
+        generation=draw(st.integers(1, 100)),
+        previous=draw(addresses),
+        state=draw(st.integers(0, 6)),
+        service=draw(texts),
+        far_service=draw(texts),
+        contract=draw(texts),
+        peer=draw(addresses),
+        opener=draw(identifiers),
+        key=draw(st.none() | st.binary(max_size=20)),
+        group=draw(st.none() | identifiers),
+        begin=draw(st.none() | begins),
+        received=consumed + len(waiting) + draw(st.integers(0, 3)),
+        consumed=consumed,
+        sent=draw(sequences),
+        voices=draw(st.lists(st.tuples(identifiers, sequences), max_size=3)),
+        waiting=waiting,
+        error=draw(st.none() | _moved_messages),
+        finished=draw(st.none() | _finishes),
+    )
 
 
 @st.composite

@@ -13,6 +13,7 @@ from konverse.schemas.records import BounceId
 
 from .batching import Query, decisions
 from .executing import Execution, Written
+from .moves import verdict_of
 from .places import Place
 
 if TYPE_CHECKING:
@@ -112,6 +113,7 @@ def _bounced(query: Query, references: References) -> Iterator[str]:
         for (writer, counter), verdict in reference.verdicts.items():
             if writer != query.id:
                 continue
+            verdict = verdict_of(references, writer, address, counter) or verdict  # noqa: PLW2901
             happened("row discarded", verdict == "discarded")
             if verdict.startswith("bounced"):
                 happened("row bounced")

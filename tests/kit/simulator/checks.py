@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from konverse.bridge.verifier.check import Finding, PartitionVerdict, compare, judge
 from konverse.bridge.verifier.second_fold import SecondFold
-from konverse.bridge.verifier.second_state import Side
 from konverse.bridge.verifier.starting import starts
 from konverse.dialog.owner import Owner
 from konverse.dialog.snapshot import digest
@@ -18,6 +17,7 @@ from konverse.schemas.records import Kind, Role
 
 from .batch_checks import check_batches
 from .failure import SimulationFailure
+from .moves import check_moves, check_place, lives, whole
 from .outcomes import outcomes
 from .paths import check_finished, check_half_closed, check_order, check_transactions
 from .places import Place
@@ -80,6 +80,7 @@ def _problems(world: World, references: dict[Address, SecondFold], owners: set[b
     yield from check_transactions(world, references)
     yield from every_message(world, references)
     yield from outcomes(world, references)
+    yield from check_moves(world, references)
 
 
 # ----------------------------------------------------------------------------------------------------- I1, I2, I3
@@ -124,6 +125,7 @@ def _folds(world: World, place: Place, reference: SecondFold) -> Iterator[str]:
     if writers != expected_writers:
         yield f"I4: {place.name}: the product knows writers {writers}, the reference {expected_writers}"
     yield from check_finished(place.name, state, reference)
+    yield from check_place(place, state, reference)
     if state.tombstones != reference.tombstones:
         yield f"I9: {place.name}: tombstones differ"
     kept = [
@@ -139,12 +141,13 @@ def _folds(world: World, place: Place, reference: SecondFold) -> Iterator[str]:
     verdicts = list(reference.verdicts.values())
     product_counts = (counts.duplicates, counts.gaps, counts.foreign, counts.malformed, counts.misnumbered,
                       counts.accepted, counts.bounced, counts.discarded, counts.void, counts.missing,
-                      counts.strays, counts.strangers)  # fmt: skip
+                      counts.strays, counts.strangers, counts.forwarded)  # fmt: skip
     expected_counts = (
         tally["duplicate"], tally["gap"], tally["foreign"], tally["malformed"], tally["misnumbered"],
         verdicts.count("accepted"), sum(verdict.startswith("bounced") for verdict in verdicts),
-        verdicts.count("discarded") + sum(len(side.thrown_away) for side in reference.sides),
+        verdicts.count("discarded") + sum(len(side.thrown_away) - side.thrown_before for side in reference.sides),
         tally["row void"], reference.batches.missing, tally["no peer"], tally["stranger"],
+        verdicts.count("forwarded") + verdicts.count("sent on"),
     )  # fmt: skip
     if product_counts != expected_counts:
         yield f"I3: {place.name}: statistics are {product_counts}, the reference says {expected_counts}"
@@ -164,8 +167,9 @@ def _counters(reference: SecondFold) -> Iterator[str]:
         if counters != list(range(len(counters))):
             yield f"I4: writer {writer.hex()} was accepted with counters {counters}"
     for side in reference.sides:
-        offsets = [heard.offset for heard in side.heard]
-        places = [heard.offset if heard.decided_at < 0 else heard.decided_at for heard in side.heard]
+        here = side.heard[side.brought :]
+        offsets = [heard.offset for heard in here]
+        places = [heard.offset if heard.decided_at < 0 else heard.decided_at for heard in here]
         if len({*offsets}) < len(offsets) or places != sorted(places):
             yield f"I5: {side.key} was accepted in another order than that of the log"
         consumed = [heard for _, heard in side.consumed]
@@ -261,8 +265,9 @@ def _handlers(world: World, references: dict[Address, SecondFold]) -> Iterator[s
                     replies.setdefault((reply.role, reply.conversation), []).append(reply.body)
         consumed: dict[tuple[int, bytes], list[int]] = {}
         for side in reference.sides:
-            if len(side.consumed) > len(side.skipped):
-                consumed[side.key] = [h.offset for _, h in side.consumed if h.offset not in side.skipped]
+            offsets = [heard.offset for number, heard in side.consumed if number >= 0]
+            if offsets:
+                consumed[side.key] = consumed.get(side.key, []) + offsets
         if received != consumed:
             keys = [key for key in {**received, **consumed} if received.get(key) != consumed.get(key)]
             yield (f"I7: {place.name}: handlers received {[received.get(key) for key in keys]} in commits that count, "
@@ -296,7 +301,7 @@ def _sends(world: World, references: dict[Address, SecondFold]) -> Iterator[str]
             if not session.shut_out:
                 yield from _end_was_last(references, session.session.ids, plan)
                 yield from check_half_closed(references, plan)
-            side = _side(references[plan.dialog.target.address], Role.TARGET, plan.dialog.conversation)
+            side = whole(references, plan.dialog.target.address, Role.TARGET, plan.dialog.conversation)
             if side is None:
                 continue
             if not history.skewed.isdisjoint(session.session.ids):
@@ -309,16 +314,11 @@ def _sends(world: World, references: dict[Address, SecondFold]) -> Iterator[str]
 def _end_was_last(references: dict[Address, SecondFold], writers: list[bytes], plan: Plan) -> Iterator[str]:
     """END of a session does not overtake what it sent before: whatever comes too late, somebody else has ended."""
     conversation = plan.dialog.conversation
-    home = _side(references[plan.dialog.begin.home], Role.INITIATOR, conversation)
-    if home is None or not home.ended_by_session:
+    if not any(side.ended_by_session for side in lives(references, Role.INITIATOR, conversation)):
         return
-    for late_writer, counter, late_conversation in references[plan.dialog.begin.target].too_late:
+    for late_writer, counter, late_conversation in [late for one in references.values() for late in one.too_late]:
         if late_writer in writers and late_conversation == conversation:
             yield f"I20: END of {conversation.hex()} overtook record {counter} of the session that ended it"
-
-
-def _side(reference: SecondFold, role: Role, conversation: bytes) -> Side | None:
-    return next((side for side in reference.sides if side.key == (int(role), conversation)), None)
 
 
 def _ended_dialogs(world: World, references: dict[Address, SecondFold]) -> Iterator[str]:
@@ -328,11 +328,12 @@ def _ended_dialogs(world: World, references: dict[Address, SecondFold]) -> Itera
             continue
         for plan in session.plans:
             conversation = plan.dialog.conversation
-            for role, address in ((0, plan.dialog.begin.home), (1, plan.dialog.begin.target)):
-                if (role, conversation) in references[address].living:
-                    yield f"L1: {conversation.hex()} still has its {Role(role).name} at {address}"
-                heard = session.session.writer in references[address].closed  # its goodbye, lately
-                if references[address].tombstones.get(conversation) and heard and len(session.session.ids) == 1:
+            for address, reference in references.items():
+                for role in Role:
+                    if (int(role), conversation) in reference.living:
+                        yield f"L1: {conversation.hex()} still has its {role.name} at {address}"
+                heard = session.session.writer in reference.closed  # its goodbye, lately
+                if reference.tombstones.get(conversation) and heard and len(session.session.ids) == 1:
                     yield f"I15: a tombstone of {conversation.hex()} is left at {address}"
 
 

@@ -30,6 +30,7 @@ class Taken(NamedTuple):
     offset: int
     type: str
     body: bytes
+    id: str
 
 
 class Reply(NamedTuple):
@@ -108,8 +109,9 @@ class Work:
             self.looked_at = message
             world.poisons.handle(message)
             dialog = message.dialog
+            number, offset = message.sequence, message.offset
             self.taken.append(
-                Taken(dialog.role, dialog.conversation, message.sequence, message.offset, message.type, message.body)
+                Taken(dialog.role, dialog.conversation, number, offset, message.type, message.body, message.id)
             )
             if message.type in (END_DIALOG, ERROR):
                 theirs = dialog.is_initiator and world.swarm.sessions_end

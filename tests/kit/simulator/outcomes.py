@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from konverse.bridge.verifier.second_fold import SecondFold
 from konverse.schemas.identifiers import Address, time_of_writer
 
+from .moves import verdict_of
+
 if TYPE_CHECKING:
     from .world import World
 
@@ -18,7 +20,7 @@ def outcomes(world: World, references: dict[Address, SecondFold]) -> Iterator[st
     """Each body has one verdict at most, besides those that say that its writer is closed; what was told is true."""
     verdicts: dict[bytes, list[str]] = {}
     for (writer, address, counter), (_, _, body) in world.history.handed.items():
-        verdict = references[address].verdicts.get((writer, counter))
+        verdict = verdict_of(references, writer, address, counter)
         if body is not None and verdict is not None:
             verdicts.setdefault(body, []).append(verdict)
     received = {body for body, said in verdicts.items() if any(one not in CLOSED for one in said)}

@@ -34,7 +34,7 @@ from konverse.dialog.staging import OwnerSettings
 from konverse.dialog.transaction import Transaction
 from konverse.dialog.view import Show
 
-from . import beliefs, poison
+from . import beliefs, moves, poison
 from .appends import Appends, Snapshots
 from .failure import SimulationFailure
 from .handlers import Progress, Work
@@ -120,7 +120,7 @@ class OwnerProcess:
         actions += [partial(self.world.poisons.may_order, self.place, owner)] * bool(poison.suspended(owner))
         actions += [self._view.write] * bool(self._view.waiting)
         actions += [self._report_lost_view] * self._view.lost
-        return [*actions, self._tick]
+        return [*actions, *moves.actions(self, owner), self._tick]
 
     @property
     def now_ms(self) -> int:

@@ -12,6 +12,7 @@ from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Address
 from konverse.schemas.records import BounceId, BounceReason, Kind, Role
 
+from .moves import whole
 from .plans import Plan
 from .transacting import Tried
 from .world import World
@@ -57,8 +58,7 @@ def check_transactions(world: World, references: dict[Address, SecondFold]) -> I
 def _nothing_follows(references: dict[Address, SecondFold], tried: Tried) -> Iterator[str]:
     """What was sent on its dialogs after a transaction that was refused is not received either."""
     for plan, sent in tried.sent_before.items():
-        side = next((s for s in references[plan.dialog.target.address].sides
-                     if s.key == (int(Role.TARGET), plan.dialog.conversation)), None)  # fmt: skip
+        side = whole(references, plan.dialog.target.address, Role.TARGET, plan.dialog.conversation)
         later = set(plan.sent[sent:])
         if side is not None and any(heard.body in later for heard in side.heard):
             yield f"I20: {plan.dialog.conversation.hex()} received what was sent behind a refused transaction"
@@ -68,8 +68,8 @@ def _sent_back(world: World, references: dict[Address, SecondFold]) -> Iterator[
     """What comes back reaches a mailbox; because a session is closed it does so only when somebody has closed it."""
     clients = {writer for session in world.sessions if not session.shut_out for writer in session.session.ids}
     boxes = {name for reference in references.values() for name in (*reference.mailbox, *reference.fates)}
-    for address, reference in references.items():
-        for sender, counter, session, reason in reference.sent_back:
+    for reference in references.values():
+        for (sender, counter, address, reason), session in reference.sent_back:
             if reason is BounceReason.WRITER_CLOSED and session in clients:
                 yield f"I6: {address} refused what {session.hex()} had sent before it closed itself"
             if BounceId(sender, counter, address) not in boxes:
@@ -93,8 +93,8 @@ def check_half_closed(references: dict[Address, SecondFold], plan: Plan) -> Iter
     """A target has heard of the FIN before it heard of the END that its session called later."""
     conversation = plan.dialog.conversation
     home, target = (
-        next((side for side in references[address].sides if side.key == (role, conversation)), None)
-        for role, address in ((0, plan.dialog.begin.home), (1, plan.dialog.begin.target))
+        whole(references, address, role, conversation)
+        for role, address in zip(Role, (plan.dialog.begin.home, plan.dialog.begin.target), strict=True)
     )
     said = plan.finished and plan.sent and home is not None and home.ended_by_session
     if said and target is not None and not target.peer_finished:

@@ -12,13 +12,14 @@ from konverse.dialog.states import State
 from konverse.dialog.writing import Hand
 from konverse.schemas.errors import ConversationEnded, QueueFull
 from konverse.schemas.identifiers import Address
-from konverse.schemas.records import Begin, Role
+from konverse.schemas.records import Begin
 from konverse.schemas.system_messages import error_body
 from konverse.schemas.varint import read_varint
 
 from .failure import SimulationFailure
 from .kafka import Payload
 from .mailboxes import Mailboxes
+from .moves import find
 from .places import Place
 from .plans import Plan
 from .producing import IdempotentProducer, LooseProducer, Producer, abandon
@@ -207,10 +208,10 @@ class SessionProcess:
         if self.world.lively and self.world.choices.chance(self.world.swarm.deaf):
             return
         plan = self.world.choices.pick([plan for plan in self.plans if not plan.over])
-        plan.home.follow(plan.home.journal.end)
-        endpoint = plan.home.shadow.state.endpoint(Role.INITIATOR, plan.dialog.conversation)
-        plan.seen |= endpoint is not None
-        if plan.seen and (endpoint is None or endpoint.state in (State.DISCONNECTED_INBOUND, State.ERROR)):
+        known, endpoint = find(self.world, plan.home, plan.dialog.conversation)
+        plan.seen |= known
+        over = not known if endpoint is None else endpoint.state in (State.DISCONNECTED_INBOUND, State.ERROR)
+        if plan.seen and over:
             self.session.ended_by_peer(plan.dialog.conversation)
 
     def _look(self) -> None:

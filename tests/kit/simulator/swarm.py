@@ -127,6 +127,8 @@ class Swarm:
     """Rate of conversations that reach a target and have no home."""
     followers: int
     """Processes that follow a partition."""
+    moves: int
+    """Rate of moving an endpoint to another partition."""
 
 
 def draw(choices: Choices) -> Swarm:
@@ -220,4 +222,5 @@ def _several(choices: Choices, rate: Rate, fault: Rate, *, recycling: bool) -> d
         "small_mailboxes": choices.chance(100),
         "lone_firsts": fault(8, 700),
         "followers": choose(5),
+        "moves": rate(400, 400),
     }

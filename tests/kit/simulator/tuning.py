@@ -14,9 +14,11 @@ import konverse.dialog.ingest
 import konverse.dialog.journal_feed
 import konverse.dialog.lane
 import konverse.dialog.mailbox
+import konverse.dialog.moving
 import konverse.dialog.outbox
 import konverse.dialog.owner
 import konverse.dialog.pending
+import konverse.dialog.relocation
 import konverse.dialog.snapshot
 import konverse.dialog.snapshot_search
 import konverse.dialog.snapshotting
@@ -25,6 +27,7 @@ import konverse.dialog.trial
 import konverse.dialog.upkeep
 import konverse.dialog.view
 import konverse.dialog.writers
+import konverse.schemas.moved
 import konverse.schemas.varint
 from konverse.bridge.verifier import journals, second_mailbox, second_writers
 from konverse.schemas import envelope, journal
@@ -93,6 +96,11 @@ def _windows(choices: Choices) -> list[Change]:
         (konverse.dialog.snapshot, "SNAPSHOT_PIECE_ENTRIES_MAX", small(50, 3, 1)),
         (konverse.dialog.snapshot_search, "FIRST_WINDOW", small(16, 2, 1, 1)),
         (konverse.dialog.snapshot_search, "GROWTH", small(8, 1, 1)),
+        (konverse.dialog.moving, "RELOCATION_HOPS_MAX", small(6, 2, 20)),
+        (konverse.dialog.moving, "STUB_ENTRIES_MAX", small(50, 1, 3)),
+        (konverse.dialog.relocation, "INSTALL_PIECES_MAX", 10_000),
+        (konverse.schemas.moved, "BODY_BYTES_MAX", small(20, 90, 40)),
+        (konverse.dialog.moving, "INSTALL_BYTES_MAX", small(100_000, 100)),
         (journal, "JOURNAL_PART_BYTES_MAX", small(10_000, 200, 90)),
         (konverse.dialog.trial, "TRY_GROUPS_MAX", small(4, 64, 2)),
         (konverse.dialog.trial, "TRY_SUSPECTS_MAX", small(2, 8, 1)),

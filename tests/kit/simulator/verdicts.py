@@ -11,6 +11,7 @@ from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Address
 from konverse.schemas.records import FIRST, BounceId, Envelope, Kind, Role
 
+from .moves import lives, verdict_of
 from .plans import Plan
 from .world import World
 
@@ -20,7 +21,7 @@ References = Mapping[Address, SecondFold]
 def every_message(world: World, references: References) -> Iterator[str]:
     """Each message that counts as sent is received, discarded, let go, confirmed or waits in its mailbox."""
     received = Counter(
-        heard.body for reference in references.values() for side in reference.sides for heard in side.heard
+        heard.body for reference in references.values() for side in reference.sides for heard in side.heard[side.brought :]
     )
     for (writer, address, counter), (header, _, value) in world.history.handed.items():
         envelope = decode(header or b"")
@@ -48,8 +49,7 @@ def every_message(world: World, references: References) -> Iterator[str]:
 def _end(world: World, references: References, name: BounceId) -> str:
     """How the way of a record ends."""
     for _ in range(100):
-        reference = references[name.at]
-        verdict = reference.verdicts.get((name.writer, name.counter), "lost: it was not taken")
+        verdict = verdict_of(references, name.writer, name.at, name.counter) or "lost: it was not taken"
         if not verdict.startswith("bounced"):
             return {"accepted": "received"}.get(verdict, verdict)
         home = next((place for place, fold in references.items() if name in fold.mailbox or name in fold.fates), None)
@@ -73,12 +73,10 @@ def _in_order(references: References, writers: list[bytes], plan: Plan) -> Itera
     """On a dialog, what its session sent and what it redirected is received in the order of the calls."""
     if not plan.redirected:
         return
-    home, target = references[plan.dialog.begin.home], references[plan.dialog.begin.target]
-    key = (int(Role.TARGET), plan.dialog.conversation)
-    mine = {*plan.sent}
+    home, mine = references[plan.dialog.begin.home], {*plan.sent}
     heard = [
-        one.body for side in target.sides if side.key == key for one in side.heard
-        if one.writer in (*writers, home.writer) and one.body in mine
+        one.body for side in lives(references, Role.TARGET, plan.dialog.conversation)
+        for one in side.heard[side.brought :] if one.writer in (*writers, home.writer) and one.body in mine
     ]  # fmt: skip
     calls = iter(plan.sent)
     if not all(body in calls for body in heard):
@@ -91,7 +89,8 @@ def _opened(world: World, references: References, plan: Plan) -> Iterator[str]:
     home, target = references[plan.dialog.begin.home], references[plan.dialog.begin.target]
     begun = [side for side in home.sides if side.key == (int(Role.INITIATOR), conversation)]
     said = [
-        target.verdicts[envelope.writer, envelope.counter] for envelope in _messages(world, plan.dialog.begin.target)
+        verdict_of(references, envelope.writer, plan.dialog.begin.target, envelope.counter)
+        for envelope in _messages(world, plan.dialog.begin.target)
         if envelope.conversation == conversation and (envelope.writer, envelope.counter) in target.verdicts
     ]  # fmt: skip
     lives = "accepted" in said
@@ -127,6 +126,7 @@ def _alone(references: References) -> Iterator[str]:
     """A target whose initiator does not live has been told so when it said something."""
     for reference in references.values():
         for (role, conversation), side in reference.living.items():
-            home = references[side.peer_at].living
-            if role == Role.TARGET and side.numbering > 0 and (int(Role.INITIATOR), conversation) not in home:
+            peer = (int(Role.INITIATOR), conversation)
+            alone = not any(peer in other.living for other in references.values())
+            if role == Role.TARGET and side.numbering > 0 and alone:
                 yield f"L1: the target of {conversation.hex()} speaks to nobody"

@@ -21,6 +21,7 @@ from .failure import SimulationFailure
 from .following import FollowerProcess, Followers
 from .history import History
 from .kafka import CLOCK_JITTER_MS, Kafka, Log, Record, Request
+from .moves import patience
 from .owning import OwnerProcess
 from .places import Place
 from .plans import Club
@@ -319,7 +320,8 @@ class World:
                     rival.crash()
                     self.owners.remove(rival)
         living = [session for session in self.sessions if not session.dead]
-        for turn in range(CALM_ROUNDS_MAX):
+        rounds = CALM_ROUNDS_MAX + patience(self)
+        for turn in range(rounds):
             kafka.now_ms += ROUND_MS
             self.steps += ROUND_STEPS
             self.lively = turn < LIVELY_ROUNDS
@@ -351,7 +353,7 @@ class World:
         waiting += [f"query {query.id.hex()}" for query in self.queries if not query.over]
         waiting += [f"session {session.session.writer.hex()}" for session in living if not session.closed]
         waiting += ["somebody who asks for an outcome" for asker in self.askers if not asker.done]
-        raise SimulationFailure(f"L1: after {CALM_ROUNDS_MAX} calm rounds these still wait: {', '.join(waiting)}")
+        raise SimulationFailure(f"L1: after {rounds} calm rounds these still wait: {', '.join(waiting)}")
 
     def _grow_old(self) -> None:
         """Where time passes in leaps, it goes on to pass, until nobody remembers the writers."""

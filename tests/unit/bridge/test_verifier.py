@@ -10,12 +10,13 @@ import pytest
 from konverse.bridge.verifier.check import Finding, Place, compare, judge
 from konverse.bridge.verifier.reading import digest, shorten
 from konverse.bridge.verifier.records import Record
+from konverse.bridge.verifier.second_state import CODES
 from konverse.bridge.verifier.shown import Shown, compare_view
-from konverse.bridge.verifier.starting import CODES
 from konverse.dialog.states import State
 from konverse.schemas.journal import Claim, encode_claim
 from konverse.schemas.records import Bounce, BounceReason, Kind
 from tests.kit.builders import Scribe, identifier
+from tests.kit.damaged_moves import DAMAGED_MOVES
 from tests.kit.damages import DAMAGES, History, Logs
 from tests.kit.simulator.checks import check
 from tests.kit.simulator.choices import Choices
@@ -54,9 +55,9 @@ def findings(logs: History) -> list[Finding]:
     return [finding for verdict in verdicts for finding in verdict.findings] + list(compare(verdicts))
 
 
-@pytest.mark.parametrize("what", DAMAGES)
+@pytest.mark.parametrize("what", [*DAMAGES, *DAMAGED_MOVES])
 def test_a_history_that_breaks_the_promise_is_refuted(what: str) -> None:
-    do, rules = DAMAGES[what]
+    do, rules = (DAMAGES | DAMAGED_MOVES)[what]
     tried = 0
     for seed in SEEDS:
         logs = history(seed)

@@ -1,0 +1,56 @@
+"""What the second fold says to records that nobody accepts."""
+
+from __future__ import annotations
+
+from konverse.schemas.catalog import END_DIALOG, ERROR
+from konverse.schemas.records import Bounce, BounceReason, End, Envelope, Kind, Role
+from konverse.schemas.system_messages import NO_PEER_BODY
+
+from .records import LogRecord, origin_of
+from .second_state import Said, SecondState
+from .second_writers import opened_by, reads_at
+
+
+def bounce(state: SecondState, envelope: Envelope, record: LogRecord, reason: BounceReason, why: str = "") -> str:
+    """A message goes back to the mailbox of its writer, named by the place where that counts."""
+    suffix, home, origin = envelope.suffix, reads_at(state, envelope), origin_of(record)
+    if home is not None:
+        at = state.address if origin is None else origin.at
+        detail = Bounce(envelope.writer, envelope.counter, at, reason)
+        state.sent_back.append((detail, suffix.origin or envelope.writer))
+        state.say(home, Said(
+            state.order, Kind.BOUNCE, 1 - envelope.role, envelope.conversation, envelope.sequence, suffix.message_type,
+            record.body or b"", detail, suffix.origin,
+        ))  # fmt: skip
+    return f"bounced {why or reason.name}"
+
+
+def stray(state: SecondState, envelope: Envelope) -> str:
+    """A target's record for an initiator that does not live: NO_PEER."""
+    state.tally["no peer"] += 1
+    to = envelope.suffix.home
+    if to is not None:
+        state.say(to, Said(
+            state.order, Kind.NO_PEER, int(Role.INITIATOR), envelope.conversation, -1, ERROR,
+            state.brief(NO_PEER_BODY), None,
+        ))  # fmt: skip
+    return "no peer"
+
+
+def answer_end(state: SecondState, envelope: Envelope, detail: End) -> None:
+    """An END for a target that does not live."""
+    answer = End(detail.opener, detail.home)
+    state.say(detail.home, Said(
+        state.order, Kind.END, int(Role.TARGET), envelope.conversation, -1, END_DIALOG, b"", answer
+    ))  # fmt: skip
+
+
+def refuse_begin(state: SecondState, envelope: Envelope) -> bool:
+    """A BEGIN from which nothing will come: its target is told."""
+    begin = envelope.suffix.begin
+    if begin is not None:
+        state.say(begin.target, Said(
+            state.order, Kind.END, int(Role.INITIATOR), envelope.conversation, -1, END_DIALOG, b"",
+            End(opened_by(envelope), begin.home),
+        ))  # fmt: skip
+    return begin is not None

@@ -1,0 +1,62 @@
+"""A pair of queues and two places to which endpoints may move, for tests of relocation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from konverse.dialog.emitter import Emitter
+from konverse.dialog.endpoint import Endpoint
+from konverse.dialog.relocation import moved_of
+from konverse.schemas.identifiers import Address
+from konverse.schemas.moved import encode_moved, pieces_of
+from konverse.schemas.operations import Relocate
+from konverse.schemas.records import Role
+
+from .builders import Pair, Side
+
+
+class World(Pair):
+    """A pair, and two places to which endpoints may move."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.second = Side("second")
+        self.third = Side("third")
+
+    def settle(self) -> None:
+        """Everything that waits anywhere arrives, again and again."""
+        sides = [self.home, self.target, self.second, self.third]
+        while sum(len(source.deliver(to)) for source in sides for to in sides if source is not to):
+            pass
+
+
+def relocate(side: Side, one: Endpoint, to: Side, **changes: Any) -> None:
+    """The endpoint leaves; nothing travels yet."""
+    pieces = len(pieces_of(encode_moved(moved_of(side.state, one))))
+    operation = Relocate(one.index, to.address, side.state.moves.generation_of(one.index), pieces)
+    side.commit(rare=[operation._replace(**changes)])
+
+
+def move(world: World, side: Side, endpoint: Endpoint, to: Side) -> Endpoint:
+    """The endpoint leaves and arrives."""
+    relocate(side, endpoint, to)
+    world.settle()
+    return living(to, endpoint.role, endpoint.conversation)
+
+
+def living(side: Side, role: Role, conversation: bytes) -> Endpoint:
+    endpoint = side.state.endpoint(role, conversation)
+    assert endpoint is not None, f"no {role.name} of the conversation lives in {side.queue}"
+    return endpoint
+
+
+def bodies(endpoint: Endpoint) -> list[bytes | None]:
+    return [entry[2] for entry in endpoint.queue]
+
+
+def leaving(side: Side) -> list[Address]:
+    """Where outputs leave to now."""
+    emitter = Emitter(side.state.streams)
+    for window, limit in emitter.limits():
+        window.limit = limit
+    return [effect.address for effect in emitter.pending()]

@@ -1,0 +1,179 @@
+"""Owners that move endpoints to other partitions, and what must hold of a conversation over all of its places."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from itertools import pairwise
+from typing import TYPE_CHECKING, Final
+
+from konverse.bridge.verifier.second_fold import SecondFold
+from konverse.bridge.verifier.second_state import Side
+from konverse.dialog.endpoint import Endpoint
+from konverse.dialog.owner import Owner
+from konverse.dialog.partition import Partition
+from konverse.schemas.errors import KonverseError
+from konverse.schemas.identifiers import Address
+from konverse.schemas.records import Role
+
+from .places import Place
+
+if TYPE_CHECKING:
+    from .owning import OwnerProcess
+    from .world import World
+
+ROUNDS_PER_STUB: Final = 8
+"""Calm rounds that a stub may take: a record goes through it, and so does CLOSED."""
+
+References = Mapping[Address, SecondFold]
+
+
+def actions(process: OwnerProcess, owner: Owner) -> Iterator[Callable[[], None]]:
+    """What an owner could do about moves."""
+    if process.world.choices.chance(process.world.swarm.moves):
+        yield lambda: _move_some(process, owner)
+
+
+def _move_some(process: OwnerProcess, owner: Owner) -> None:
+    """Ask an owner to move an endpoint, sooner one that has moved before or has messages; it may refuse."""
+    world, place = process.world, process.place
+    choices, state = world.choices, owner.fold.state
+    live = state.live()
+    travellers = [endpoint for endpoint in live if state.moves.generation_of(endpoint.index)]
+    busy = [endpoint for endpoint in live if endpoint.queue and not endpoint.held]
+    live = (live, travellers, busy, busy)[choices.choose(4)] or live
+    elsewhere = [other for other in world.places if other is not place]
+    if not live or not elsewhere:
+        return
+    endpoint = choices.pick(live)
+    try:
+        owner.relocate(endpoint, choices.pick(elsewhere).address, process.now_ms)
+    except KonverseError:
+        world.sometimes.happened("move refused")
+        world.sometimes.happened("move refused, in trouble", endpoint.attempts or state.attempts.careful)
+        return
+    if place.data.end > state.ingest_to and choices.chance(700):  # something comes between
+        process._poll()
+        process._ingest()
+
+
+def patience(world: World) -> int:
+    """Calm rounds that are needed besides, because conversations have moved."""
+    for place in world.places:
+        place.follow(place.journal.end)
+    return ROUNDS_PER_STUB * sum(place.shadow.state.moves.count for place in world.places)
+
+
+def find(world: World, home: Place, conversation: bytes) -> tuple[bool, Endpoint | None]:
+    """Whether an initiator is still known where it began or anywhere behind; and itself, when it is not on its way."""
+    places = {place.address: place for place in world.places}
+    place, generation = home, 0
+    while True:
+        place.follow(place.journal.end)
+        state = place.shadow.state
+        stub = state.moves.stubs.get((Role.INITIATOR, conversation), {}).get(generation)
+        if stub is None:
+            endpoint = state.endpoint(Role.INITIATOR, conversation)
+            if endpoint is not None and state.moves.generation_of(endpoint.index) != generation:
+                endpoint = None
+            return generation > 0 or endpoint is not None, endpoint
+        place, generation = places[stub.to], generation + 1
+
+
+def lives(references: References, role: Role, conversation: bytes) -> list[Side]:
+    """The parts of one side over all of its places, in order."""
+    key = (int(role), conversation)
+    parts = [side for reference in references.values() for side in reference.sides if side.key == key]
+    return sorted(parts, key=lambda side: side.generation)
+
+
+def whole(references: References, address: Address, role: Role, conversation: bytes) -> Side | None:
+    """A side that began at this address, with all that it accepted wherever it went; None when none began there."""
+    key = (int(role), conversation)
+    first = next((side for side in references[address].sides if side.key == key), None)
+    later = [side for side in lives(references, role, conversation) if side.generation]
+    if first is None or not later:
+        return first
+    parts, last = [first, *later], later[-1]
+    return replace(
+        last,
+        heard=[heard for part in parts for heard in part.heard[part.brought :]],
+        consumed=[consumed for part in parts for consumed in part.consumed[part.consumed_before :]],
+        ended_by_session=any(part.ended_by_session for part in parts),
+    )
+
+
+def verdict_of(references: References, writer: bytes, address: Address, counter: int) -> str | None:
+    """What became of a record where its journey ended; None when it was not taken."""
+    verdict = references[address].verdicts.get((writer, counter))
+    if verdict != "forwarded":
+        return verdict
+    name = (writer, address, counter)
+    return next((one.far_verdicts[name] for one in references.values() if name in one.far_verdicts), verdict)
+
+
+def check_place(place: Place, state: Partition, reference: SecondFold) -> Iterator[str]:
+    """The product's tables of moves are those of the reference."""
+    moves = state.moves
+    stubs = {
+        (int(role), conversation): {
+            generation: (stub.to, stub.previous, stub.opened) for generation, stub in chain.items()
+        }
+        for (role, conversation), chain in moves.stubs.items()
+    }
+    if stubs != reference.stubs:
+        yield f"I3: {place.name}: the product has stubs {stubs}, the reference {reference.stubs}"
+    generations = {side.index: (side.generation, side.previous) for side in reference.living.values() if side.previous}
+    if {index: (one.generation, one.previous) for index, one in moves.arrivals.items()} != generations:
+        yield f"I3: {place.name}: the product knows arrivals {moves.arrivals}, the reference {generations}"
+    if moves.installing != reference.installing:
+        yield f"I3: {place.name}: pieces of endpoints differ"
+
+
+def check_moves(world: World, references: References) -> Iterator[str]:
+    """A side that has moved is one side: each part begins where the one before stopped, and nothing is left behind."""
+    keys = dict.fromkeys(key for reference in references.values() for key, _ in reference.left)
+    living = {key for reference in references.values() for key in reference.living}
+    for key in keys:
+        parts = lives(references, Role(key[0]), key[1])
+        if [part.generation for part in parts] != list(range(len(parts))):
+            yield f"I9: {key} lived in generations {[part.generation for part in parts]}"
+        for before, after in pairwise(parts):
+            if (len(before.heard), len(before.consumed)) != (after.brought, after.consumed_before):
+                yield f"I7: {key} left with {len(before.heard)} messages and arrived with {after.brought}"
+        if sum(key in reference.living for reference in references.values()) > 1:
+            yield f"I9: {key} lives in two places"
+    for place in world.places:
+        reference = references[place.address]
+        for key, chain in reference.stubs.items():
+            if key not in living:
+                yield f"L1: {place.name}: stubs {list(chain)} of {key} are left, and it is over"
+        if reference.installing:
+            yield f"L1: {place.name}: pieces of an endpoint wait for the others"
+    yield from _verdicts(references)
+    yield from _consumed_once(world)
+
+
+def _verdicts(references: References) -> Iterator[str]:
+    """A record that was sent on has one verdict, where its journey ended."""
+    ended = Counter(record for reference in references.values() for record in reference.far_verdicts)
+    for address, reference in references.items():
+        for (writer, counter), verdict in reference.verdicts.items():
+            verdicts = ended[writer, address, counter]
+            if verdict == "forwarded" and verdicts != 1:
+                yield f"I6: record {counter} of {writer.hex()} was sent on and has {verdicts} verdicts"
+
+
+def _consumed_once(world: World) -> Iterator[str]:
+    """No message was received in two commits that count, wherever."""
+    taken = Counter(
+        taken.id
+        for place in world.places
+        for number, (_, owner) in place.judge.commits.items()
+        for work in world.history.committed.get((place.name, owner, number), ())
+        for taken in work.taken
+    )
+    for identifier, times in taken.items():
+        if times > 1:
+            yield f"I7: message {identifier} was received {times} times in commits that count"

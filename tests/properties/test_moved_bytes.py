@@ -1,0 +1,31 @@
+"""The state of an endpoint that moves is read back from its pieces; of any other bytes comes MalformedRecord."""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from konverse.schemas import moved as moved_state
+from konverse.schemas.errors import MalformedRecord
+from konverse.schemas.moved import Moved, decode_moved, encode_moved, pieces_of
+from tests.kit.strategies import damaged, moved_states
+
+
+@given(moved_states(), st.integers(1, 100))
+def test_the_state_of_an_endpoint_is_read_back_from_its_pieces(moved: Moved, size: int) -> None:
+    with patch.object(moved_state, "BODY_BYTES_MAX", size):
+        pieces = pieces_of(encode_moved(moved))
+    assert max(map(len, pieces)) <= size
+    assert decode_moved(b"".join(pieces)) == moved
+
+
+@settings(max_examples=300)
+@given(damaged(moved_states().map(encode_moved)))
+def test_a_state_or_malformed_record_comes_of_any_bytes(data: bytes) -> None:
+    try:
+        moved = decode_moved(data)
+    except MalformedRecord:
+        return
+    assert isinstance(moved, Moved)

@@ -1,0 +1,130 @@
+"""An owner is asked to move an endpoint: it is locked, and moved by the next commit, if it still can be."""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+import pytest
+
+from konverse.dialog import moving
+from konverse.dialog.emitter import Emit
+from konverse.dialog.endpoint import Endpoint
+from konverse.dialog.events import Append, Tick
+from konverse.schemas.errors import BadInput, DialogNotFound, InvalidState, KonverseError, QueueFull
+from konverse.schemas.limits import UNCOMMITTED_MS_MAX
+from konverse.schemas.records import Role
+from tests.kit.builders import GROUP, Scribe, address_of, begin_block, conversations, identifier, record
+from tests.kit.driver import Driver
+
+ELSEWHERE = address_of("elsewhere")
+HERE = address_of("orders")
+
+
+@pytest.fixture
+def driver() -> Driver:
+    driver = Driver()
+    driver.lead()
+    driver.arrive(*conversations("first", messages=2), *conversations("second", client=Scribe("another")))
+    driver.commit()
+    return driver
+
+
+def endpoint_of(driver: Driver, name: str, role: Role = Role.TARGET) -> Endpoint:
+    endpoint = driver.state.endpoint(role, identifier(name))
+    assert endpoint is not None
+    return endpoint
+
+
+def test_the_next_commit_moves_the_endpoint(driver: Driver) -> None:
+    driver.owner.relocate(endpoint_of(driver, "first"), ELSEWHERE, 0)
+    effects = driver.commit()
+    assert driver.state.endpoint(Role.TARGET, identifier("first")) is None
+    assert [effect.address for effect in effects if isinstance(effect, Emit)] == [ELSEWHERE]
+    assert driver.owner.commit(0) == [], "and that was all"
+
+
+def test_an_endpoint_that_will_move_is_not_handed_out(driver: Driver) -> None:
+    driver.owner.relocate(endpoint_of(driver, "first"), ELSEWHERE, 0)
+    transaction = driver.owner.take()
+    assert transaction is not None
+    assert transaction.dialog.conversation == identifier("second")
+    assert driver.owner.take() is None
+
+
+def refused(driver: Driver, endpoint: Endpoint, error: type[KonverseError], text: str) -> None:
+    with pytest.raises(error, match=text):
+        driver.owner.relocate(endpoint, ELSEWHERE, 0)
+    assert driver.owner.commit(0) == [], "nothing was written"
+
+
+def test_an_endpoint_that_a_transaction_holds_is_not_moved(driver: Driver) -> None:
+    transaction = driver.owner.take()
+    assert transaction is not None
+    refused(driver, transaction.dialog, InvalidState, "a transaction holds")
+    driver.owner.roll_back(transaction)
+    driver.owner.relocate(transaction.dialog, ELSEWHERE, 0)
+
+
+def test_an_endpoint_is_not_moved_to_where_it_lives(driver: Driver) -> None:
+    with pytest.raises(BadInput, match="lives in orders/0"):
+        driver.owner.relocate(endpoint_of(driver, "first"), HERE, 0)
+
+
+def test_an_endpoint_that_is_gone_is_not_moved(driver: Driver) -> None:
+    endpoint = endpoint_of(driver, "first")
+    driver.owner.relocate(endpoint, ELSEWHERE, 0)
+    driver.commit()
+    refused(driver, endpoint, DialogNotFound, "lives elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("bound", "error", "text"),
+    [
+        ("RELOCATION_HOPS_MAX", InvalidState, "has moved 0 times"),
+        ("STUB_ENTRIES_MAX", QueueFull, "have moved away"),
+        ("INSTALL_BYTES_MAX", InvalidState, "receive some"),
+    ],
+)
+def test_moves_are_bounded(driver: Driver, bound: str, error: type[KonverseError], text: str) -> None:
+    with patch.object(moving, bound, 0):
+        refused(driver, endpoint_of(driver, "first"), error, text)
+
+
+def begun(name: str, group: bytes) -> tuple[bytes, tuple[bytes | None, int]]:
+    block = begin_block(home="orders", target="replies", group=group)
+    return Scribe(name).begin(identifier(name), block), record()  # type: ignore[return-value]
+
+
+def test_a_member_of_a_group_of_several_is_not_moved(driver: Driver) -> None:
+    driver.arrive(begun("one", GROUP), begun("two", GROUP))
+    driver.commit()
+    refused(driver, endpoint_of(driver, "one", Role.INITIATOR), InvalidState, "a group of several")
+
+
+def test_an_endpoint_whose_group_grows_meanwhile_stays_and_is_handed_out(driver: Driver) -> None:
+    driver.arrive(begun("one", GROUP))
+    driver.commit()
+    one = endpoint_of(driver, "one", Role.INITIATOR)
+    driver.owner.relocate(one, ELSEWHERE, 0)
+    owner = Scribe("its target")
+    driver.arrive(begun("two", GROUP), (owner.message(HERE, one.conversation, role=Role.TARGET), record(b"for one")))
+    driver.commit()
+    assert driver.state.endpoint(Role.INITIATOR, one.conversation) is one
+    assert not any(member.held for member in one.members)
+    assert one in driver.state.ready
+
+
+def test_an_endpoint_that_is_over_before_the_commit_does_not_move(driver: Driver) -> None:
+    first = endpoint_of(driver, "first")
+    driver.owner.relocate(first, ELSEWHERE, 0)
+    driver.state.forget(first)
+    (append,) = driver.owner.commit(0)
+    driver.acknowledge(append)
+    assert ELSEWHERE not in driver.state.streams
+
+
+def test_a_move_waits_no_longer_than_it_may(driver: Driver) -> None:
+    driver.owner.relocate(endpoint_of(driver, "first"), ELSEWHERE, 0)
+    driver.now_ms = UNCOMMITTED_MS_MAX
+    (append,) = driver.step(Tick())
+    assert isinstance(append, Append)
