@@ -52,9 +52,7 @@ def relocate(state: SecondState, operation: Relocate) -> None:
     state.hold(operation.to, behind=side.peer_at)
     for _ in range(operation.pieces):
         state.say(operation.to, Said(state.order, Kind.INSTALL, side.key[0], side.key[1], -1, "", b"", None))
-    state.stubs.setdefault(side.key, {})[side.generation] = SecondStub(
-        operation.to, side.previous, side.code != "SO"
-    )
+    state.stubs.setdefault(side.key, {})[side.generation] = SecondStub(operation.to, side.previous, side.code != "SO")
     state.tally["moved"] += 1
     state.tally["moved again"] += side.generation > 0
     state.tally["moved with unread"] += not side.ended and len(side.heard) > len(side.consumed)
@@ -218,7 +216,9 @@ def arrive(state: SecondState, envelope: Envelope, record: LogRecord, judge: Jud
         _pass_on(state, stub.to, original, detail._replace(hop=detail.hop + 1, headers=()), record)
         return "sent on"
     origin = detail.origin
-    there = Travelled(record.offset, detail.header, record.body, detail.timestamp_ms, record.order, record.body_bytes, origin)
+    there = Travelled(
+        record.offset, detail.header, record.body, detail.timestamp_ms, record.order, record.body_bytes, origin
+    )
     side = state.living.get(key)
     if side is None or side.generation != detail.hop:
         verdict = _nobody(state, original, there)

@@ -84,9 +84,7 @@ class Said(NamedTuple):
     sequence: int
     type: str
     body: bytes
-    detail: (
-        End | Bounce | Decision | Veto | FinAnswer | Notice | Opened | WriterClosed | Forwarded | Closed | None
-    )
+    detail: End | Bounce | Decision | Veto | FinAnswer | Notice | Opened | WriterClosed | Forwarded | Closed | None
     origin: bytes | None = None
     """The session for which it was said, or whose message came back."""
 

@@ -21,7 +21,10 @@ References = Mapping[Address, SecondFold]
 def every_message(world: World, references: References) -> Iterator[str]:
     """Each message that counts as sent is received, discarded, let go, confirmed or waits in its mailbox."""
     received = Counter(
-        heard.body for reference in references.values() for side in reference.sides for heard in side.heard[side.brought :]
+        heard.body
+        for reference in references.values()
+        for side in reference.sides
+        for heard in side.heard[side.brought :]
     )
     for (writer, address, counter), (header, _, value) in world.history.handed.items():
         envelope = decode(header or b"")
