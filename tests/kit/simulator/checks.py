@@ -326,8 +326,11 @@ def _ended_dialogs(world: World, references: dict[Address, SecondFold]) -> Itera
     for session in world.sessions:
         if session.dead or session.shut_out:
             continue
+        ahead = not world.history.skewed.isdisjoint(session.session.ids)
         for plan in session.plans:
             conversation = plan.dialog.conversation
+            if ahead and _side(references[plan.dialog.begin.home], Role.INITIATOR, conversation) is None:
+                continue  # its BEGIN was refused, against assumption A3
             for role, address in ((0, plan.dialog.begin.home), (1, plan.dialog.begin.target)):
                 if (role, conversation) in references[address].living:
                     yield f"L1: {conversation.hex()} still has its {Role(role).name} at {address}"
