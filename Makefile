@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint coverage bench chaos simulate test-compose clean
+.PHONY: help demo test lint coverage bench chaos simulate mutants test-compose clean
 
 JOBS ?= 2
 SEEDS ?= 1500
@@ -53,6 +53,9 @@ chaos: $(READY)  ## Kill, stop and cut real processes; PROFILE=smoke or matrix
 
 simulate: $(READY)  ## Run the seeded simulator; SEEDS=1500 FIRST=seed
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(if $(FIRST),--first $(FIRST))
+
+mutants: $(READY)  ## Switch off each rule of the protocol; the simulator has to notice
+	$(BIN)/python -m tests.simulation.mutation --jobs $(JOBS)
 
 test-compose: $(READY)  ## Build and try the compose stack; needs Docker
 	$(BIN)/python -m tests.compose

@@ -326,8 +326,11 @@ def _ended_dialogs(world: World, references: dict[Address, SecondFold]) -> Itera
     for session in world.sessions:
         if session.dead or session.shut_out:
             continue
+        ahead = not world.history.skewed.isdisjoint(session.session.ids)
         for plan in session.plans:
             conversation = plan.dialog.conversation
+            if ahead and not lives(references, Role.INITIATOR, conversation):
+                continue  # its BEGIN was refused, against assumption A3
             for address, reference in references.items():
                 for role in Role:
                     if (int(role), conversation) in reference.living:

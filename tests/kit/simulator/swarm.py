@@ -131,6 +131,12 @@ class Swarm:
     """Rate of moving an endpoint to another partition."""
 
 
+AREAS: Final = ("poison", "queries", "transactions", "mailboxes", "followers", "ids", "moves")
+
+ABSENT: Final = {"short_memory": False, "small_mailboxes": False, "hours": HOURS[0]}
+"""What is not 0 where the area of it is absent."""
+
+
 def draw(choices: Choices) -> Swarm:
     """The swarm of a run. A quarter are quiet: Kafka and processes behave, so that applications get further."""
     quiet = choices.chance(250)
@@ -145,8 +151,9 @@ def draw(choices: Choices) -> Swarm:
     clubs = (0, 1, 2)[choose(3)]
     queues = 1 + choose(3)
     partitions = 1 + choose(3 if queues == 1 else 2)
+    areas = _areas(choices)
     low_numbers = choices.chance(150)
-    recycling = not low_numbers and choices.chance(350)
+    recycling = "mailboxes" in areas and not low_numbers and choices.chance(350)
     return Swarm(
         queues=queues,
         partitions=partitions,
@@ -183,11 +190,6 @@ def draw(choices: Choices) -> Swarm:
         late=fault(200, 100),
         closers=fault(10, 200 if recycling else 500),
         view_losses=fault(8, 500),
-        jumps=fault(30, 400),
-        hours=HOURS[choose(len(HOURS))],
-        short_memory=choices.chance(600),
-        askers=fault(20, 300),
-        skewed=fault(100, 800),
         rot=fault(60, 400),
         handlers=1 + choose(4),
         slow=rate(300, 100 if clubs else 400),
@@ -197,30 +199,56 @@ def draw(choices: Choices) -> Swarm:
         leaving=rate(300),
         answering=rate(400, 600),
         sessions_end=choices.chance(300),
-        **_several(choices, rate, fault, recycling=recycling),
+        **_drawn_by_area(choices, rate, fault, areas, recycling=recycling),
     )
 
 
-def _several(choices: Choices, rate: Rate, fault: Rate, *, recycling: bool) -> dict[str, Any]:
-    """What is drawn last: poison, queries in batches, transactions, mailboxes, followers."""
+def _areas(choices: Choices) -> frozenset[str]:
+    """What a run has beside plain conversations: all there is in every second one, else two areas that get further."""
+    some = frozenset(AREAS[choices.choose(len(AREAS))] for _ in range(2))
+    return frozenset(AREAS) if choices.choose(2) else some
+
+
+def _drawn_by_area(
+    choices: Choices, rate: Rate, fault: Rate, areas: frozenset[str], *, recycling: bool
+) -> dict[str, Any]:
+    """What is drawn last; what belongs to an area that the run has not is nothing."""
     choose = choices.choose
+    mixed = len(areas) == len(AREAS)
+    drawn: dict[str, dict[str, Any]] = {
+        "ids": {
+            "jumps": fault(30, 400),
+            "hours": HOURS[choose(len(HOURS))],
+            "short_memory": choices.chance(600),
+            "askers": fault(20, 300),
+            "skewed": fault(100, 800),
+        },
+        "poison": {"killing": rate(100, 750 if mixed else 300), "cursed": rate(60, 700 if mixed else 300)},
+        "queries": {
+            "queries": (0, 0, 1, 2)[choose(4)] if mixed else 1 + choose(2),
+            "speculation": rate(300),
+            "second_drivers": fault(20),
+            "abandoning": fault(3, 800),
+            "early": rate(300),
+        },
+        "transactions": {
+            "transmitting": (0, 1_000, 500)[choose(3)] if mixed else (1_000, 500)[choose(2)],
+            "transacting": (300, 800, 60)[choose(3)],
+            "finishing": rate(150, 500),
+        },
+        "mailboxes": {
+            "deaf": 950 if recycling else (0, 500)[choose(2)],
+            "looking": 700 if recycling else (300, 0)[choose(2)],
+            "redirecting": 900 if recycling else (500, 0)[choose(2)],
+            "heirs": (700, 0)[choose(2)],
+            "small_mailboxes": choices.chance(100),
+            "lone_firsts": fault(8, 700),
+        },
+        "followers": {"followers": choose(5)},
+        "moves": {"moves": rate(400, 400 if mixed else 100)},
+    }
     return {
-        "killing": rate(100, 750),
-        "cursed": rate(60, 700),
-        "queries": (0, 0, 1, 2)[choose(4)],
-        "speculation": rate(300),
-        "second_drivers": fault(20),
-        "abandoning": fault(3, 800),
-        "early": rate(300),
-        "transmitting": (0, 1_000, 500)[choose(3)],
-        "transacting": (300, 800, 60)[choose(3)],
-        "finishing": rate(150, 500),
-        "deaf": 950 if recycling else (0, 500)[choose(2)],
-        "looking": 700 if recycling else (300, 0)[choose(2)],
-        "redirecting": 900 if recycling else (500, 0)[choose(2)],
-        "heirs": (700, 0)[choose(2)],
-        "small_mailboxes": choices.chance(100),
-        "lone_firsts": fault(8, 700),
-        "followers": choose(5),
-        "moves": rate(400, 400),
+        name: value if area in areas else ABSENT.get(name, 0)
+        for area, values in drawn.items()
+        for name, value in values.items()
     }

@@ -12,6 +12,7 @@ from konverse.schemas.identifiers import Address
 from konverse.schemas.records import FIRST, BounceId, Envelope, Kind, Role
 
 from .moves import lives, verdict_of
+from .outcomes import CLOSED
 from .plans import Plan
 from .world import World
 
@@ -45,7 +46,7 @@ def every_message(world: World, references: References) -> Iterator[str]:
             yield from _in_order(references, session.session.ids, plan)
             if not session.shut_out:
                 yield from _opened(world, references, plan)
-    yield from _first_once(world)
+    yield from _first_once(world, references)
     yield from _alone(references)
 
 
@@ -101,13 +102,14 @@ def _opened(world: World, references: References, plan: Plan) -> Iterator[str]:
         yield f"I6: messages on {conversation.hex()} came back before its FIRST was there"
 
 
-def _first_once(world: World) -> Iterator[str]:
-    """FIRST of a conversation comes from one writer, under one counter: the session, or home for it."""
+def _first_once(world: World, references: References) -> Iterator[str]:
+    """FIRST of a conversation is heard from one writer, under one counter: the session, or home for it."""
     seen: dict[bytes, tuple[bytes, int]] = {}
     for place in world.places:
         for envelope in _messages(world, place.address):
             name = (envelope.writer, envelope.counter)
-            if envelope.flags & FIRST and seen.setdefault(envelope.conversation, name) != name:
+            heard = references[place.address].verdicts.get(name, CLOSED[0]) not in CLOSED
+            if heard and envelope.flags & FIRST and seen.setdefault(envelope.conversation, name) != name:
                 yield f"I9: {envelope.conversation.hex()} has two records with FIRST"
 
 

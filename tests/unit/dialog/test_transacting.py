@@ -290,6 +290,7 @@ def test_a_transaction_that_was_not_taken_goes_again_under_the_next_id(session: 
     assert dialog.blocked, "the answer is not there"
     (wanted,) = session.takeover.wanted()
     said = reply(transmission.state, wanted)
+    assert isinstance(said, WriterClosed)
     assert said == WriterClosed(session.ids[0], 0, TRANSMISSION, following)
     expanded(transmission, session.answered(wanted, said))
     session.transmitted(transmission.state)
