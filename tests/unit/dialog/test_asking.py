@@ -11,9 +11,10 @@ from konverse.dialog.takeover import Unheard
 from konverse.schemas.envelope import decode
 from konverse.schemas.identifiers import session_writer
 from konverse.schemas.limits import WRITER_AHEAD_MS_MAX
-from konverse.schemas.records import HEIR, Kind
+from konverse.schemas.records import HEIR, Kind, Role
 from konverse.schemas.token import Sent
 from tests.kit.builders import Scribe, Side, begin_block, identifier
+from tests.kit.moving import living, relocate
 
 NOW_MS = 1_800_000_000_000
 ASKER, CONVERSATION = session_writer(NOW_MS, 99), identifier("a")
@@ -124,6 +125,18 @@ def test_held_messages_are_looked_up_in_their_conversation(side: Side) -> None:
     ask(gone, side, session_writer(NOW_MS, 98))
     gone.read(side.state)
     assert gone.expired
+
+
+def test_held_messages_are_not_looked_up_in_a_conversation_that_moved_away_and_back(side: Side) -> None:
+    client, second = writer(), Side("second")
+    send(side, client, 2)
+    for here, there in ((side, second), (second, side)):
+        relocate(here, living(here, Role.TARGET, CONVERSATION), there)
+        here.deliver(there)
+    asking = Asking([sent(side, client, sequence=0, held=0)])
+    ask(asking, side)
+    asking.read(side.state)
+    assert asking.expired, "more may be on its way behind it"
 
 
 def test_who_was_forgotten_cannot_be_asked_about(side: Side) -> None:

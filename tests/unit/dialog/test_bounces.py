@@ -23,6 +23,7 @@ from konverse.schemas.records import (
     Suffix,
 )
 from tests.kit.builders import Pair, Scribe, address_of, begin_block, identifier
+from tests.kit.moving import World, move
 
 
 @pytest.fixture
@@ -125,6 +126,19 @@ def test_a_closed_session_decides_nothing(pair: Pair) -> None:
     pair.home.take(Scribe("successor").close(pair.home.address, pair.client.id))
     ask(pair, Kind.CONFIRM, name)
     assert len(pair.home.state.mailbox) == 1
+
+
+@pytest.mark.parametrize("back", [False, True])
+def test_a_bounce_stays_when_the_new_dialog_has_moved(back: bool) -> None:
+    world = World()
+    (name,) = come_back(world, b"0")
+    conversation = world.begin("a new one")
+    after = move(world, world.home, world.initiator(conversation), world.second)
+    if back:
+        after = move(world, world.second, after, world.home)
+    ask(world, Kind.REDIRECT, name, conversation)
+    assert [*world.home.state.mailbox.entries] == [name]
+    assert not world.home.outputs(world.target.address)
 
 
 @pytest.mark.parametrize("how", ["unknown", "ended", "peer ended"])

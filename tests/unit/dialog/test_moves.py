@@ -6,7 +6,7 @@ import pytest
 
 from konverse.dialog.endpoint import Endpoint
 from konverse.dialog.snapshot import Freeze, digest, restore
-from konverse.schemas.records import BounceReason, Closed, Forwarded, Kind, Origin, Role, Suffix
+from konverse.schemas.records import BounceReason, Closed, End, FinAnswer, Forwarded, Kind, Origin, Role, Suffix
 from tests.kit.builders import Scribe, Side, begin_block
 from tests.kit.moving import World, bodies, move
 
@@ -105,7 +105,8 @@ def test_a_record_that_comes_when_the_conversation_is_over_is_answered_and_begin
     world.settle()
     assert world.second.state.live() == world.target.state.live() == []
     assert not world.second.state.tombstones
-    ((bounce, _),) = world.home.state.mailbox.values()
+    (bounced,) = world.home.state.mailbox.entries.values()
+    bounce = bounced.bounce
     assert (bounce.writer, bounce.at, bounce.reason) == (late.id, world.target.address, BounceReason.NO_ENDPOINT)
 
 
@@ -122,6 +123,52 @@ def test_a_begin_that_comes_when_the_conversation_is_over_is_refused(world: Worl
     (end,) = world.second.outputs(world.target.address)
     assert (end.kind, end.detail.opener) == (Kind.END, late.id)
     assert world.second.state.live() == []
+
+
+def over(world: World, role: Role) -> bytes:
+    """A conversation whose side has moved and is over; its stub does not know yet."""
+    conversation = world.begin()
+    if role is Role.TARGET:
+        side, after = world.home, move(world, world.target, world.receiver(conversation), world.second)
+        world.end_call(conversation)
+    else:
+        side, after = world.target, move(world, world.home, world.initiator(conversation), world.second)
+        world.target.end(world.receiver(conversation))
+    world.settle()
+    world.second.end(after)
+    world.second.deliver(side)
+    return conversation
+
+
+def test_a_fin_that_comes_when_the_conversation_is_over_is_answered_with_nothing(world: World) -> None:
+    conversation = over(world, Role.TARGET)
+    suffix = Suffix(home=world.home.address)
+    world.target.take(world.client.write(Kind.FIN, world.target.address, conversation, suffix=suffix))
+    world.target.deliver(world.second)
+    (answer,) = world.second.outputs(world.home.address)
+    assert (answer.kind, answer.detail) == (Kind.FIN_ANSWER, FinAnswer(()))
+
+
+@pytest.mark.parametrize("kind", [Kind.MESSAGE, Kind.END])
+def test_a_target_that_speaks_to_nobody_behind_a_move_is_told(world: World, kind: Kind) -> None:
+    conversation = over(world, Role.INITIATOR)
+    detail = End(b"o" * 16, world.home.address) if kind is Kind.END else None
+    suffix = Suffix("reply", home=world.third.address, detail=detail)
+    late = Scribe("a target").write(kind, world.home.address, conversation, role=Role.TARGET, sequence=7, suffix=suffix)
+    world.home.take(late)
+    world.home.deliver(world.second)
+    (answer,) = world.second.outputs(world.third.address)
+    assert answer.kind is Kind.NO_PEER
+
+
+def test_an_answer_behind_a_move_is_not_answered(world: World) -> None:
+    conversation = over(world, Role.INITIATOR)
+    suffix = Suffix(detail=End(b"o" * 16, world.home.address))
+    world.home.take(
+        Scribe("a target").write(Kind.END, world.home.address, conversation, role=Role.TARGET, suffix=suffix)
+    )
+    world.home.deliver(world.second)
+    assert world.second.state.statistics.undeliverable == 1
 
 
 @pytest.mark.parametrize("detail", [None, Closed(1), Forwarded(1, Origin("t", 0, b"i" * 16, 0), 0, (), b"no header")])

@@ -77,6 +77,19 @@ def test_an_endpoint_that_is_gone_is_not_moved(driver: Driver) -> None:
     refused(driver, endpoint, DialogNotFound, "lives elsewhere")
 
 
+def test_an_endpoint_that_failed_or_is_suspended_is_not_moved(driver: Driver) -> None:
+    first = endpoint_of(driver, "first")
+    driver.state.attempts.count(first)
+    refused(driver, first, InvalidState, "has failed 1 times")
+    driver.state.attempts.suspend(first)
+    refused(driver, first, InvalidState, "it is suspended")
+
+
+def test_nothing_is_moved_before_everything_that_a_dead_owner_may_have_had_was_tried(driver: Driver) -> None:
+    driver.state.attempts.careful = True
+    refused(driver, endpoint_of(driver, "first"), InvalidState, "had this partition before died")
+
+
 @pytest.mark.parametrize(
     ("bound", "error", "text"),
     [

@@ -12,7 +12,8 @@ from konverse.dialog.writing import Hand
 from konverse.schemas.envelope import encode, encode_suffix, head
 from konverse.schemas.errors import ConversationEnded
 from konverse.schemas.records import FIRST, NO_SEQUENCE, BounceId, Kind, Role, Suffix
-from tests.kit.builders import Side, address_of, identifier, record
+from tests.kit.builders import Scribe, Side, address_of, identifier, record
+from tests.kit.moving import living, relocate
 from tests.unit.dialog.test_session import HOME, TARGET, WRITER, begun, block, bodies, envelopes, kinds, opened
 
 BOUNCE = BounceId(WRITER, 7, address_of("elsewhere"))
@@ -177,3 +178,19 @@ def test_a_confirmation_goes_to_the_home_of_its_dialog(session: Session) -> None
         dialog.conversation,
         BOUNCE,
     )
+
+
+@pytest.mark.parametrize("opened_by_home", [False, True])
+def test_a_session_sends_first_itself_when_the_dialog_has_moved_and_nobody_had_opened_it(
+    session: Session, home: Side, *, opened_by_home: bool
+) -> None:
+    dialog = opened(session)
+    session.redirect(dialog, BOUNCE)
+    begin = block()._replace(group=dialog.conversation)
+    home.take(Scribe("anybody").begin(dialog.conversation, begin))
+    endpoint = living(home, Role.INITIATOR, dialog.conversation)
+    endpoint.state = State.CONVERSING if opened_by_home else State.STARTED_OUTBOUND
+    relocate(home, endpoint, Side("second"))
+    session.send(dialog, "order", b"0")
+    (envelope,) = envelopes(arrived(session, home, dialog))[TARGET]
+    assert envelope.flags == (0 if opened_by_home else FIRST)

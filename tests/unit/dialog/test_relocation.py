@@ -8,12 +8,15 @@ import pytest
 
 from konverse.dialog import relocation
 from konverse.dialog.endpoint import FarStamp
+from konverse.dialog.finishing import Finished
 from konverse.dialog.states import State
 from konverse.schemas import moved as moved_state
 from konverse.schemas.catalog import END_DIALOG, ERROR
 from konverse.schemas.envelope import encode_envelope
 from konverse.schemas.errors import PartitionHalted
+from konverse.schemas.operations import Finish
 from konverse.schemas.records import Begin, BounceReason, Forwarded, Kind, Origin, Role, Suffix
+from tests.kit.batches import QUERY, Query
 from tests.kit.builders import GROUP, Scribe, begin_block, identifier, of, record
 from tests.kit.moving import World, bodies, leaving, living, move, relocate
 
@@ -21,6 +24,12 @@ from tests.kit.moving import World, bodies, leaving, living, move, relocate
 @pytest.fixture
 def world() -> World:
     return World()
+
+
+def fin(world: World, conversation: bytes) -> bytes:
+    """The session's FIN."""
+    suffix = Suffix(home=world.home.address)
+    return world.client.write(Kind.FIN, world.target.address, conversation, suffix=suffix)
 
 
 # ------------------------------------------------------------------------------------------------------------ leaving
@@ -41,6 +50,29 @@ def test_an_endpoint_moves_with_everything_that_it_is(world: World) -> None:
     assert (world.target.state.unread, world.second.state.unread) == (0, 3)
     assert world.target.state.endpoint(Role.TARGET, conversation) is None
     assert list(world.second.state.ready) == [after]
+
+
+def test_an_endpoint_moves_with_what_is_finished(world: World) -> None:
+    conversation = world.begin(messages=2)
+    world.target.take(fin(world, conversation))
+    world.target.commit(rare=[Finish(world.receiver(conversation).index)])
+    world.settle()
+    before = world.receiver(conversation)
+    after = move(world, world.target, before, world.second)
+    assert after.finished == before.finished == Finished(own=True, peer=True, answer=())
+    world.send(conversation, b"late", sequence=2)
+    world.settle()
+    (bounced,) = world.home.state.mailbox.entries.values()
+    assert bounced.bounce.reason is BounceReason.FINISHED
+
+
+def test_the_bytes_that_wait_are_counted_where_they_are(world: World) -> None:
+    conversation = world.begin(messages=3)
+    relocate(world.target, world.receiver(conversation), world.second)
+    assert (world.target.state.unread, world.target.state.unread_bytes) == (0, 0)
+    world.send(conversation, b"four")
+    world.settle()
+    assert (world.second.state.unread, world.second.state.unread_bytes) == (4, 3 + 4)
 
 
 def test_an_error_that_waits_moves_too(world: World) -> None:
@@ -221,6 +253,48 @@ def test_a_second_begin_follows_and_changes_nothing(world: World) -> None:
     assert len(world.second.state.live()) == 1
 
 
+def test_a_fin_follows_and_is_answered_as_the_writers_count_at_the_first_address(world: World) -> None:
+    conversation = world.begin(messages=2)
+    after = move(world, world.target, world.receiver(conversation), world.second)
+    world.target.take(fin(world, conversation))
+    world.settle()
+    assert after.finished == Finished(peer=True)
+    assert world.initiator(conversation).finished == Finished(answer=((world.client.id, 1),))
+
+
+def test_the_answer_to_a_fin_follows_whoever_asked_for_it(world: World) -> None:
+    conversation = world.begin()
+    after = move(world, world.home, world.initiator(conversation), world.second)
+    world.target.take(fin(world, conversation))
+    world.settle()
+    assert after.finished == Finished(answer=((world.client.id, 0),))
+
+
+def test_a_target_that_has_moved_learns_that_it_has_no_peer(world: World) -> None:
+    conversation = identifier("without a home")
+    world.target.take(world.client.first(world.target.address, conversation, begin_block(group=conversation)))
+    world.target.send(world.receiver(conversation), b"is anybody there?")
+    relocate(world.target, world.receiver(conversation), world.second)
+    world.settle()
+    after = living(world.second, Role.TARGET, conversation)
+    assert after.state is State.ERROR
+    assert world.target.state.statistics.forwarded == 1
+
+
+def test_a_row_that_won_follows_a_conversation_that_has_moved(world: World) -> None:
+    conversation, query = identifier("of a query"), Query()
+    first, second = query.task(), query.task(batch=1)
+    world.target.take(*query.first(first, conversation, b"0"))
+    query.decide(world.target, [(first, 1)])
+    relocate(world.target, world.receiver(conversation), world.second)
+    world.target.take(*query.message(second, conversation, b"1"))
+    query.decide(world.target, [(second, 1)], batch=1)
+    world.settle()
+    after = living(world.second, Role.TARGET, conversation)
+    assert bodies(after) == [b"0", b"1"]
+    assert [(lane.writer.id, lane.last) for lane in after.lanes()] == [(QUERY, 1)]
+
+
 def test_a_reply_follows_an_initiator_that_has_moved(world: World) -> None:
     conversation = world.begin()
     after = move(world, world.home, world.initiator(conversation), world.second)
@@ -249,7 +323,8 @@ def test_a_bounce_names_the_place_where_its_writer_counts(world: World) -> None:
     assert after.state is State.DISCONNECTED_INBOUND
     world.send(conversation, b"too late")
     world.settle()
-    ((bounce, _),) = world.home.state.mailbox.values()
+    (bounced,) = world.home.state.mailbox.entries.values()
+    bounce = bounced.bounce
     assert (bounce.writer, bounce.counter, bounce.at) == (world.client.id, 1, world.target.address)
     assert bounce.reason is BounceReason.ENDED
 
