@@ -45,7 +45,7 @@ def pending_rows(state: Partition) -> Iterator[dict[str, Any]]:
 def _rows(attempts: list[dict[int, Row]]) -> Iterator[dict[str, Any]]:
     for at, rows in enumerate(attempts):
         for number, row in rows.items():
-            timestamp_ms, headers = (row.stamp, []) if isinstance(row.stamp, int) else row.stamp
+            timestamp_ms, headers = (row.stamp, []) if isinstance(row.stamp, int) else row.stamp[:2]
             yield {
                 "attempt": at,
                 "number": number,

@@ -37,10 +37,6 @@ class Follow(NamedTuple):
 
     bounds: Recover
 
-    def reaches(self, journal_offset: int, data_to: int) -> bool:
-        """Whether the logs hold what comes behind a state at this offset that has the data up to `data_to`."""
-        return self.journal_start <= journal_offset + 1 and self.data_start <= data_to
-
 
 class SnapshotsRead(NamedTuple):
     """Event: records of the snapshot topic, as asked for, up to `next_offset`."""

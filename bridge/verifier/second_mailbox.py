@@ -47,12 +47,12 @@ def decide(state: SecondState, envelope: Envelope) -> str:
         state.tally["confirmed"] += 1
         return "control"
     side = state.living.get((int(Role.INITIATOR), envelope.conversation))
+    state.tally["redirected to what has moved"] += (int(Role.INITIATOR), envelope.conversation) in state.stubs
     if side is None or side.ended or side.peer_ended or side.peer_failed or not letter.type:
         state.tally["redirected in vain"] += 1
         return "control"
     if side.generation:
-        state.tally["redirected to what has moved"] += 1
-        return "control"
+        return "control"  # it has moved away and back
     _take(state, name)
     mine = envelope.writer == side.opener or envelope.writer in line_of(state, side.opener)
     asked_to = bool(envelope.flags & 1) and envelope.suffix.begin is not None and mine

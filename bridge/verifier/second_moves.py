@@ -153,7 +153,7 @@ def _unpack(state: SecondState, moved: Moved, side: Side) -> Luggage:
         tuple(moved.voices),
         tuple(map(message, moved.waiting)),
         None if moved.error is None else message(moved.error),
-        (False, False, None) if moved.finished is None else tuple(moved.finished),
+        (side.finished, side.peer_finished, side.answer),
     )
 
 

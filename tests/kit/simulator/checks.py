@@ -329,8 +329,9 @@ def _ended_dialogs(world: World, references: dict[Address, SecondFold]) -> Itera
         ahead = not world.history.skewed.isdisjoint(session.session.ids)
         for plan in session.plans:
             conversation = plan.dialog.conversation
-            if ahead and not lives(references, Role.INITIATOR, conversation):
-                continue  # its BEGIN was refused, against assumption A3
+            begun = lives(references, Role.INITIATOR, conversation)
+            if ahead and not any(side.ended_by_session for side in begun):
+                continue  # its BEGIN or END was refused, against assumption A3
             for address, reference in references.items():
                 for role in Role:
                     if (int(role), conversation) in reference.living:

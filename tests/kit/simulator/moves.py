@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Final
 
 from konverse.bridge.verifier.second_fold import SecondFold
 from konverse.bridge.verifier.second_state import Side
+from konverse.dialog.batches import Row
 from konverse.dialog.endpoint import Endpoint
 from konverse.dialog.owner import Owner
 from konverse.dialog.partition import Partition
+from konverse.dialog.states import State
 from konverse.schemas.errors import KonverseError
 from konverse.schemas.identifiers import Address
 from konverse.schemas.records import Role
@@ -36,13 +38,14 @@ def actions(process: OwnerProcess, owner: Owner) -> Iterator[Callable[[], None]]
 
 
 def _move_some(process: OwnerProcess, owner: Owner) -> None:
-    """Ask an owner to move an endpoint, sooner one that has moved before or has messages; it may refuse."""
+    """Ask an owner to move an endpoint, sooner one of which more is expected; it may refuse."""
     world, place = process.world, process.place
     choices, state = world.choices, owner.fold.state
     live = state.live()
-    travellers = [endpoint for endpoint in live if state.moves.generation_of(endpoint.index)]
-    busy = [endpoint for endpoint in live if endpoint.queue and not endpoint.held]
-    live = (live, travellers, busy, busy)[choices.choose(4)] or live
+    if choices.chance(800):
+        live = [one for one in live if not one.held and len(one.members) == 1]
+    promising = [live, *([one for one in live if wanted(state, one)] for wanted in _PROMISING)]
+    live = choices.pick(promising) or live
     elsewhere = [other for other in world.places if other is not place]
     if not live or not elsewhere:
         return
@@ -56,6 +59,22 @@ def _move_some(process: OwnerProcess, owner: Owner) -> None:
     if place.data.end > state.ingest_to and choices.chance(700):  # something comes between
         process._poll()
         process._ingest()
+
+
+_PROMISING: Final[tuple[Callable[[Partition, Endpoint], object], ...]] = (
+    lambda state, one: state.moves.generation_of(one.index),
+    lambda _, one: one.queue,
+    lambda _, one: one.finished,
+    lambda state, one: one.is_initiator and state.mailbox.entries,
+    lambda _, one: one.state is State.STARTED_OUTBOUND,
+    lambda state, one: any(row.conversation == one.conversation for row in _rows(state)),
+)
+"""It has moved before; something waits in it; a side has finished; something may be redirected to it; nothing was sent
+on it; a row waits for it."""
+
+
+def _rows(state: Partition) -> Iterator[Row]:
+    return (row for rows in state.pending.attempts.values() for row in rows.values())
 
 
 def patience(world: World) -> int:

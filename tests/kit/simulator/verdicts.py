@@ -11,7 +11,7 @@ from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Address
 from konverse.schemas.records import FIRST, BounceId, Envelope, Kind, Role
 
-from .moves import lives, verdict_of
+from .moves import lives, verdict_of, whole
 from .outcomes import CLOSED
 from .plans import Plan
 from .world import World
@@ -90,15 +90,15 @@ def _in_order(references: References, writers: list[bytes], plan: Plan) -> Itera
 def _opened(world: World, references: References, plan: Plan) -> Iterator[str]:
     """Nothing on a dialog overtakes FIRST, whoever sends it: only what comes behind an end finds nobody."""
     conversation = plan.dialog.conversation
-    home, target = references[plan.dialog.begin.home], references[plan.dialog.begin.target]
-    begun = [side for side in home.sides if side.key == (int(Role.INITIATOR), conversation)]
+    target = references[plan.dialog.begin.target]
+    begun = whole(references, plan.dialog.begin.home, Role.INITIATOR, conversation)
     said = [
         verdict_of(references, envelope.writer, plan.dialog.begin.target, envelope.counter)
         for envelope in _messages(world, plan.dialog.begin.target)
         if envelope.conversation == conversation and (envelope.writer, envelope.counter) in target.verdicts
     ]  # fmt: skip
-    lives = "accepted" in said
-    if said and said[0] == "bounced NO_ENDPOINT" and begun and (lives or not begun[0].ended):
+    talked = "accepted" in said
+    if said and said[0] == "bounced NO_ENDPOINT" and begun and (talked or not begun.ended):
         yield f"I6: messages on {conversation.hex()} came back before its FIRST was there"
 
 
