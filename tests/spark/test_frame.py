@@ -14,14 +14,18 @@ from konverse.schemas.records import (
     Bounce,
     BounceId,
     BounceReason,
+    Closed,
     Decision,
     Detail,
     End,
     Envelope,
     FinAnswer,
+    Forwarded,
     Kind,
     Notice,
     NoticeReason,
+    Opened,
+    Origin,
     Pending,
     Role,
     Suffix,
@@ -46,6 +50,9 @@ DETAILS: Final[list[Detail]] = [
     Veto(SOMEBODY, 300, begins=False, attempt=SOMEBODY, at=ORDERS),
     FinAnswer(((SOMEBODY, 300),)),
     BounceId(SOMEBODY, 300, ORDERS),
+    Opened(SOMEBODY),
+    Forwarded(3, Origin("orders", 0, SOMEBODY, 300), 300, (("trace", b"x"),), PREFIX),
+    Closed(3),
 ]
 
 

@@ -28,6 +28,9 @@ DIALOGS_MAX: Final = 12
 STILL: Final = 700
 """Rate of standing still behind a REDIRECT."""
 
+TO_MOVED: Final = 500
+"""Rate of redirecting to a dialog that has moved when there is one."""
+
 STRANGE: Final = 100
 """Rate of laying hands on the bounces of others."""
 
@@ -69,6 +72,7 @@ class Mailboxes:
                     open_plans = same
                 elif busy and not fresh:
                     open_plans = busy
+                open_plans = self._moved(state, open_plans) or open_plans
                 if open_plans and world.lively and world.choices.chance(world.swarm.redirecting):
                     self._redirect(open_plans[-1] if fresh else world.choices.pick(open_plans), bounced)
                 else:
@@ -78,6 +82,11 @@ class Mailboxes:
                 break
             self._asked.add(bounced.id)
         return bool(new)
+
+    def _moved(self, state: Partition, plans: list[Plan]) -> list[Plan]:
+        """Those whose dialogs have moved away, now and then."""
+        moved = [plan for plan in plans if (Role.INITIATOR, plan.dialog.conversation) in state.moves.stubs]
+        return moved if moved and self._process.world.choices.chance(TO_MOVED) else []
 
     def _redirect(self, plan: Plan, bounced: Bounced) -> None:
         process = self._process

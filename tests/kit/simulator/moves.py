@@ -46,12 +46,17 @@ def _move_some(process: OwnerProcess, owner: Owner) -> None:
         live = [one for one in live if not one.held and len(one.members) == 1]
     promising = [live, *([one for one in live if wanted(state, one)] for wanted in _PROMISING)]
     live = choices.pick(promising) or live
+    if state.mailbox.entries and choices.chance(500):  # something may be redirected to it
+        live = [one for one in live if one.is_initiator] or live
     elsewhere = [other for other in world.places if other is not place]
     if not live or not elsewhere:
         return
-    endpoint = choices.pick(live)
+    endpoint, to = choices.pick(live), choices.pick(elsewhere).address
+    arrival = state.moves.arrivals.get(endpoint.index)
+    if arrival is not None and choices.chance(500):
+        to = arrival.previous
     try:
-        owner.relocate(endpoint, choices.pick(elsewhere).address, process.now_ms)
+        owner.relocate(endpoint, to, process.now_ms)
     except KonverseError:
         world.sometimes.happened("move refused")
         world.sometimes.happened("move refused, in trouble", endpoint.attempts or state.attempts.careful)
@@ -65,12 +70,10 @@ _PROMISING: Final[tuple[Callable[[Partition, Endpoint], object], ...]] = (
     lambda state, one: state.moves.generation_of(one.index),
     lambda _, one: one.queue,
     lambda _, one: one.finished,
-    lambda state, one: one.is_initiator and state.mailbox.entries,
     lambda _, one: one.state is State.STARTED_OUTBOUND,
     lambda state, one: any(row.conversation == one.conversation for row in _rows(state)),
 )
-"""It has moved before; something waits in it; a side has finished; something may be redirected to it; nothing was sent
-on it; a row waits for it."""
+"""It has moved before; something waits in it; a side has finished; nothing was sent on it; a row waits for it."""
 
 
 def _rows(state: Partition) -> Iterator[Row]:

@@ -26,7 +26,8 @@ def test_every_bound_is_a_positive_number_with_its_unit_last() -> None:
 
 
 def test_the_largest_message_fits_into_a_record_of_kafkas_default_size() -> None:
-    assert limits.BODY_BYTES_MAX + limits.HEADER_BYTES_MAX + limits.KEY_BYTES_MAX < KAFKA_DEFAULT_RECORD_BYTES
+    header = limits.HEADER_BYTES_MAX + limits.FORWARD_BYTES_MAX
+    assert limits.BODY_BYTES_MAX + header + limits.KEY_BYTES_MAX < KAFKA_DEFAULT_RECORD_BYTES
 
 
 def test_a_transaction_that_joins_a_nearly_full_commit_fits_into_a_record() -> None:
