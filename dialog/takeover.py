@@ -48,7 +48,9 @@ def reply(state: Partition, wanted: Wanted) -> WriterClosed | Unheard | None:
     """What the destination's state says to a question; None as long as it has not been heard there."""
     asker = state.writers.get(wanted.asker)
     if asker is None:
-        return Unheard.ANOTHER if state.noticed.get(wanted.asker, 0) < 0 else None
+        # who is forgotten has asked in vain, or not yet and will not be heard
+        never = (time_of_writer(wanted.asker) or state.floor_ms) < state.floor_ms
+        return Unheard.ANOTHER if never or state.noticed.get(wanted.asker, 0) < 0 else None
     if asker.closed_at is not None and asker.closed_at <= wanted.counter:
         return Unheard.ANOTHER
     if asker.next <= wanted.counter:

@@ -7,7 +7,7 @@ import pytest
 from konverse.dialog.endpoint import NOBODY
 from konverse.dialog.lane import SessionDialog
 from konverse.dialog.session import Session
-from konverse.dialog.takeover import Unheard, concerns, reply
+from konverse.dialog.takeover import Unheard, Wanted, concerns, reply
 from konverse.dialog.writing import Hand
 from konverse.schemas.envelope import decode
 from konverse.schemas.errors import KonverseError, OutcomeExpired, SessionTakenOver
@@ -197,6 +197,14 @@ def test_an_answer_is_there_when_the_question_was_heard(session: Session) -> Non
         side.take(header)
     said = reply(side.state, wanted)
     assert said == WriterClosed(IDS[0], 1, TARGET, IDS[1])
+
+
+def test_who_was_forgotten_before_the_answer_was_read_asks_under_another_id() -> None:
+    side, asker = Side("orders"), session_writer(1_000, 2)
+    wanted = Wanted(TARGET, session_writer(1_000, 1), asker, 0)
+    assert reply(side.state, wanted) is None, "it was not heard yet"
+    side.state.floor_ms = 1_001
+    assert reply(side.state, wanted) is Unheard.ANOTHER
 
 
 def handed(hands: list[Hand]) -> list[bytes]:
