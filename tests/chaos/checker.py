@@ -14,7 +14,7 @@ from konverse.schemas.records import Role
 
 from .deeds import UNKNOWN, Deeds, Send, Sent, Take, Transaction
 from .history import Line
-from .topics import Facts, SideKey, Talk, Topics, living
+from .topics import Facts, Partition, SideKey, Talk, Topics, living
 
 LOST: Final = "lost"
 DUPLICATE: Final = "duplicate"
@@ -288,7 +288,11 @@ def _ends(deeds: Deeds, topics: Topics) -> Iterator[Anomaly]:
 
 def _folds(deeds: Deeds, topics: Topics, folded_again: Folds) -> Iterator[Anomaly]:
     expected = living(topics)
-    folds = [*deeds.states, *(("a new owner", place, sides) for place, sides in folded_again.items())]
+    leaders = {name: _last_leader(deeds, partition) for name, partition in topics.partitions.items()}
+    folds = [
+        *((said.process, said.place, said.sides) for said in deeds.states if leaders.get(said.place) == said.owner),
+        *(("a new owner", place, sides) for place, sides in folded_again.items()),
+    ]
     for who, place, sides in folds:
         theirs = expected.get(place, {})
         for key in {**sides, **theirs}:
@@ -296,6 +300,14 @@ def _folds(deeds: Deeds, topics: Topics, folded_again: Folds) -> Iterator[Anomal
                 text = f"{who} has {sides.get(key)} for {key[0]}, the verifier {theirs.get(key)}"
                 yield Anomaly(DIVERGENCE, place, text)
                 break  # one of a fold is enough
+
+
+def _last_leader(deeds: Deeds, partition: Partition) -> str | None:
+    """Who led last in a run: whoever was replaced may not know it yet.
+
+    The journal knows the order. The times of lines do not: a process can be stopped before it tells what it did.
+    """
+    return next((owner for owner in reversed(partition.claims) if (partition.name, owner) in deeds.leads), None)
 
 
 def _waiting(deeds: Deeds, topics: Topics) -> Iterator[Anomaly]:

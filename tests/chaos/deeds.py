@@ -70,6 +70,15 @@ class CommitTry:
     outcome: str = UNKNOWN
 
 
+class State(NamedTuple):
+    """What the fold of an owner said of its partition when its process ended."""
+
+    process: str
+    place: str
+    owner: str
+    sides: dict[SideKey, Facts]
+
+
 @dataclass
 class Deeds:
     """What all processes did, by what they did it to."""
@@ -81,8 +90,7 @@ class Deeds:
     """By place, owner and number."""
     leads: set[tuple[str, str]] = field(default_factory=set)
     """Place and owner of each claim that its process believes in."""
-    states: list[tuple[str, str, dict[SideKey, Facts]]] = field(default_factory=list)
-    """Process, place, and what its fold says there; of those that lead it as far as anybody knows."""
+    states: list[State] = field(default_factory=list)
     stops: list[tuple[str, str]] = field(default_factory=list)
     """Processes that ended of themselves, and why."""
     together: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
@@ -90,7 +98,6 @@ class Deeds:
     origins: dict[str, Origin] = field(default_factory=dict)
     """Who sent a body; bodies are unique."""
     _latest: dict[tuple[str, int], Send] = field(default_factory=dict)
-    _leader: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, lines: Iterable[Line]) -> Deeds:
@@ -144,11 +151,9 @@ class Deeds:
     def _lead(self, line: Line, kind: str) -> None:
         if kind == "ok":
             self.leads.add((line["place"], line["owner"]))
-            self._leader[line["place"]] = line["owner"]
 
     def _state(self, line: Line, _kind: str) -> None:
-        if self._leader.get(line["place"]) == line["owner"]:  # one that was replaced may not know it yet
-            self.states.append((line["process"], line["place"], sides_of(line["sides"])))
+        self.states.append(State(line["process"], line["place"], line["owner"], sides_of(line["sides"])))
 
     def _stopped(self, line: Line, _kind: str) -> None:
         self.stops.append((line["process"], line["reason"]))

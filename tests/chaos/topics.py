@@ -51,8 +51,8 @@ class Partition:
     name: str
     commits: dict[int, str] = field(default_factory=dict)
     """Number of each COMMIT that counts -> its owner."""
-    claims: set[str] = field(default_factory=set)
-    """Owners whose CLAIM counts."""
+    claims: list[str] = field(default_factory=list)
+    """Owners whose CLAIM counts, one after the other."""
     not_ingested: int = 0
     """Records at the end of the data log that no commit has ingested."""
     not_delivered: int = 0
@@ -82,7 +82,7 @@ def observe(verdicts: Iterable[PartitionVerdict], findings: Iterable[Finding]) -
         topics.partitions[place] = Partition(
             place,
             {number: owner.hex() for number, (_, owner) in verdict.journal.commits.items()},
-            {owner.hex() for owner in verdict.journal.claims},
+            [owner.hex() for owner in verdict.journal.claims],
             max(0, verdict.place.data_end - max(fold.ingested_to, verdict.place.data_start)),
             _not_delivered(fold),
         )

@@ -38,7 +38,8 @@ PATHS: Final = frozenset({
     "row void", "row twice", "BATCH too late", "BATCH refused", "veto too late", "FIN", "FIN of nobody", "FIN answered",
     "bounced, finished", "transaction", "gated", "confirmed", "redirected", "redirected first", "redirected by another",
     "redirected again", "redirected in vain", "bounce unknown", "bounce of another", "no peer", "no peer heard",
-    "suspended", "resumed", "skipped", "ended by an operator",
+    "suspended", "resumed", "skipped", "ended by an operator", "stranger", "closed by a PRUNE",
+    "forgotten", "late heir", "redirected first, opened by another",
 })  # fmt: skip
 """Those of `tests.kit.simulator.sometimes` that leave their mark in a log."""
 

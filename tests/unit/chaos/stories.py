@@ -104,7 +104,7 @@ def told() -> Story:
     """A run without a fault."""
     story = Story()
     for place, owner in ((ORDERS, OWNER), (SHOP, CLERK)):
-        story.topics.partitions[place] = Partition(place, claims={owner})
+        story.topics.partitions[place] = Partition(place, claims=[owner])
         story.line("lead", "ok", process=f"owner of {place}", place=place, owner=owner)
     for conversation in (FIRST, SECOND):
         story.topics.talks += [Talk(conversation, INITIATOR, SHOP), Talk(conversation, TARGET, ORDERS)]

@@ -85,8 +85,9 @@ def test_a_handler_run_whose_commit_does_not_count_changes_nothing() -> None:
 
 def test_an_owner_that_was_replaced_may_hold_what_was_true_before() -> None:
     story = told()
-    story.topics.partitions[ORDERS].claims.add("cc")
+    story.topics.partitions[ORDERS].claims.append("cc")
     story.line("lead", "ok", process="the next owner", place=ORDERS, owner="cc")
+    story.line("lead", "ok", process="stopped before it could tell", place=ORDERS, owner=OWNER)
     story.line("state", "ok", process="zombie", place=ORDERS, owner=OWNER, sides=[])
     assert found(story) == set()
 
