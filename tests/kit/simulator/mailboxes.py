@@ -28,7 +28,7 @@ DIALOGS_MAX: Final = 12
 STILL: Final = 700
 """Rate of standing still behind a REDIRECT."""
 
-TO_MOVED: Final = 500
+TO_MOVED: Final = 800
 """Rate of redirecting to a dialog that has moved when there is one."""
 
 STRANGE: Final = 100

@@ -44,10 +44,8 @@ def _move_some(process: OwnerProcess, owner: Owner) -> None:
     live = state.live()
     if choices.chance(800):
         live = [one for one in live if not one.held and len(one.members) == 1]
-    promising = [live, *([one for one in live if wanted(state, one)] for wanted in _PROMISING)]
-    live = choices.pick(promising) or live
-    if state.mailbox.entries and choices.chance(500):  # something may be redirected to it
-        live = [one for one in live if one.is_initiator] or live
+    promising = ([one for one in live if wanted(state, one)] for wanted in _PROMISING)
+    live = choices.pick([live, *filter(None, promising)])
     elsewhere = [other for other in world.places if other is not place]
     if not live or not elsewhere:
         return
@@ -71,9 +69,12 @@ _PROMISING: Final[tuple[Callable[[Partition, Endpoint], object], ...]] = (
     lambda _, one: one.queue,
     lambda _, one: one.finished,
     lambda _, one: one.state is State.STARTED_OUTBOUND,
+    lambda state, one: one.is_initiator and state.mailbox.entries,
+    lambda state, one: one.state is State.STARTED_OUTBOUND and state.mailbox.entries,
     lambda state, one: any(row.conversation == one.conversation for row in _rows(state)),
 )
-"""It has moved before; something waits in it; a side has finished; nothing was sent on it; a row waits for it."""
+"""It has moved before; something waits in it; a side has finished; nothing was sent on it; something may be redirected
+to it, the first of all; a row waits for it."""
 
 
 def _rows(state: Partition) -> Iterator[Row]:

@@ -245,7 +245,7 @@ def _drawn_by_area(
             "lone_firsts": fault(8, 700),
         },
         "followers": {"followers": choose(5)},
-        "moves": {"moves": rate(400, 400 if mixed else 100)},
+        "moves": {"moves": rate(400, 400 if mixed and not recycling else 100)},
     }
     return {
         name: value if area in areas else ABSENT.get(name, 0)
