@@ -127,7 +127,7 @@ def _notice(data: bytes, at: int) -> int:
 
 
 def _writer_closed(data: bytes, at: int) -> int:
-    return _address(data, _number(data, at + 16))
+    return _optional(_identifier, data, _address(data, _number(data, at + 16)))
 
 
 def _pending(data: bytes, at: int) -> int:

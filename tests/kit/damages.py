@@ -266,7 +266,7 @@ def _received_again(logs: Logs, _: History) -> list[object]:
     commits = {commit.number: commit for _, commit in counting(logs)}
     out: list[object] = []
     for side in judge(logs.place, logs.journal, logs.data, ()).fold.sides:
-        numbers = sorted({number for number, _ in side.consumed[side.consumed_before :]})
+        numbers = sorted({number for number, _ in side.consumed if number >= 0})
         out += [(commits[number], side.index) for number in numbers[1:] if number in commits]
     return out
 

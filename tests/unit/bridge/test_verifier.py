@@ -89,7 +89,7 @@ def _forge(logs: History) -> bool:
                     for each in logs
                     for side in judge(each.place, each.journal, each.data, ()).fold.sides
                     for heard in side.heard
-                    if heard.kind is Kind.MESSAGE
+                    if heard.kind is Kind.MESSAGE and heard.writer and heard.origin is None
                 ),
                 None,
             )
