@@ -123,6 +123,7 @@ def as_said(envelope: Envelope, body: bytes, order: int) -> Said:
         b"" if envelope.kind in (Kind.END, Kind.ERROR) else body,
         envelope.suffix.detail or None,  # type: ignore[arg-type]  # owners send these details only
         envelope.suffix.origin,
+        envelope.flags,
     )
 
 

@@ -158,7 +158,8 @@ def _peer_end(state: SecondState, envelope: Envelope, record: LogRecord) -> None
                 state.tombstones[envelope.conversation] = detail.opener
             answer = End(detail.opener, detail.home)
             state.say(detail.home, Said(
-                state.order, Kind.END, int(Role.TARGET), envelope.conversation, -1, END_DIALOG, b"", answer
+                state.order, Kind.END, int(Role.TARGET), envelope.conversation, -1, END_DIALOG, b"", answer, None,
+                envelope.flags & REFUSED,
             ))  # fmt: skip
         elif envelope.sequence >= 0:
             _stray(state, envelope)
@@ -211,7 +212,8 @@ def _answer_closed(state: SecondState, envelope: Envelope, record: LogRecord) ->
     if begin is not None and refused:
         answer = End(envelope.writer, begin.home)
         state.say(begin.target, Said(
-            state.order, Kind.END, int(Role.INITIATOR), envelope.conversation, -1, END_DIALOG, b"", answer
+            state.order, Kind.END, int(Role.INITIATOR), envelope.conversation, -1, END_DIALOG, b"", answer, None,
+            REFUSED,
         ))  # fmt: skip
     tell_closed(state, envelope)
     return "refused BEGIN" if refused else "closed"
