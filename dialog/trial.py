@@ -110,7 +110,7 @@ class Trial:
         waiting = [endpoint for endpoint in state.live() if endpoint.queue or endpoint.error]
         for index, trouble in state.attempts.troubled.items():
             endpoint = state.table[index]
-            if endpoint is not None and not endpoint.held and trouble.attempts >= ATTEMPTS_MAX:
+            if endpoint is not None and not trouble.suspended and trouble.attempts >= ATTEMPTS_MAX:
                 self._condemned.append(endpoint)
                 for member in endpoint.members:
                     member.held = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from konverse.schemas.catalog import END_DIALOG, ERROR
-from konverse.schemas.records import Bounce, BounceReason, End, Envelope, Kind, Role
+from konverse.schemas.records import REFUSED, Bounce, BounceReason, End, Envelope, Kind, Role
 from konverse.schemas.system_messages import NO_PEER_BODY
 
 from .records import LogRecord, origin_of
@@ -41,7 +41,8 @@ def answer_end(state: SecondState, envelope: Envelope, detail: End) -> None:
     """An END for a target that does not live."""
     answer = End(detail.opener, detail.home)
     state.say(detail.home, Said(
-        state.order, Kind.END, int(Role.TARGET), envelope.conversation, -1, END_DIALOG, b"", answer
+        state.order, Kind.END, int(Role.TARGET), envelope.conversation, -1, END_DIALOG, b"", answer, None,
+        envelope.flags & REFUSED,
     ))  # fmt: skip
 
 
@@ -51,6 +52,6 @@ def refuse_begin(state: SecondState, envelope: Envelope) -> bool:
     if begin is not None:
         state.say(begin.target, Said(
             state.order, Kind.END, int(Role.INITIATOR), envelope.conversation, -1, END_DIALOG, b"",
-            End(opened_by(envelope), begin.home),
+            End(opened_by(envelope), begin.home), None, REFUSED,
         ))  # fmt: skip
     return begin is not None

@@ -127,6 +127,7 @@ def as_said(envelope: Envelope, body: bytes, order: int) -> Said:
         b"" if envelope.kind in (Kind.END, Kind.ERROR, Kind.INSTALL) else body,
         detail or None,  # type: ignore[arg-type]  # owners send these details only
         envelope.suffix.origin,
+        envelope.flags,
     )
 
 

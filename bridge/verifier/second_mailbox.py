@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from konverse.schemas.limits import MAILBOX_BYTES_MAX, MAILBOX_ENTRIES_MAX
-from konverse.schemas.records import Bounce, BounceId, Envelope, Kind, Opened, Role
+from konverse.schemas.records import FIRST, Bounce, BounceId, Envelope, Kind, Opened, Role
 
 from .records import LogRecord
 from .second_state import Fate, Letter, Said, SecondState
@@ -65,7 +65,7 @@ def decide(state: SecondState, envelope: Envelope) -> str:
     )
     state.say(side.peer_at, Said(
         state.order, Kind.MESSAGE, int(Role.INITIATOR), envelope.conversation, side.numbering, letter.type, letter.body,
-        Opened(side.opener) if opens and side.opener != envelope.writer else None, envelope.writer,
+        Opened(side.opener) if opens and side.opener != envelope.writer else None, envelope.writer, FIRST * opens,
     ))  # fmt: skip
     if side.numbering >= 0:
         side.numbering += 1

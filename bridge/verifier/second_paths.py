@@ -8,7 +8,7 @@ from konverse.schemas.envelope import encode_suffix
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.limits import END_WRITERS_MAX, SUFFIX_BYTES_MAX
 from konverse.schemas.operations import Finish
-from konverse.schemas.records import Envelope, FinAnswer, Kind, Role, Suffix
+from konverse.schemas.records import FIRST, Envelope, FinAnswer, Kind, Role, Suffix
 
 from .records import LogRecord
 from .second_state import Said, SecondState
@@ -74,7 +74,7 @@ def expand(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
             return
         said.append(Said(
             state.order, kind, int(Role.INITIATOR), dialog.conversation, sequence, suffix.message_type,
-            state.brief(body or b""), None, session,
+            state.brief(body or b""), None, session, FIRST * (opens and kind is Kind.MESSAGE),
         ))  # fmt: skip
     state.tally["transaction"] += 1
     for step, output in zip(transaction.steps, said, strict=True):

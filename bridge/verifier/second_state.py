@@ -87,6 +87,7 @@ class Said(NamedTuple):
     detail: End | Bounce | Decision | Veto | FinAnswer | Notice | Opened | WriterClosed | Forwarded | Closed | None
     origin: bytes | None = None
     """The session for which it was said, or whose message came back."""
+    flags: int = 0
 
 
 NOT_YET: Final = sys.maxsize
