@@ -13,6 +13,7 @@ from konverse.bridge.following import Following
 from konverse.bridge.kafka import Kafka
 from konverse.bridge.settings import Settings
 from konverse.dialog import snapshotting
+from konverse.dialog.fold import Fold
 from konverse.dialog.snapshot import digest
 from konverse.schemas.errors import KafkaUnavailable
 from konverse.schemas.identifiers import journal_topic
@@ -62,16 +63,17 @@ def test_a_truncation_that_overtakes_it_changes_nothing(servers: Servers, databa
         dialogs = [begin(broker) for _ in range(10)]
         with following(servers, broker) as followed:
             followed.catch_up()
+            released: list[Fold] = []
             for _ in range(4):
                 for number in range(100):
                     dialogs[number % 10].send(ORDER, b"%d" % number)
                 broker.flush()
                 with broker.reader("Orders", batch=5, timeout=1) as reader:
                     assert answer_once(reader) == 100
-                    released = idle_fold(reader)
+                    released.append(idle_fold(reader))
             until(lambda: log_start(servers, journal_topic(queue.topic)), "the journal is truncated")
             assert followed.state.ingest_to == 0
-            assert digest(followed.catch_up()) == digest(released.state)
+            assert digest(followed.catch_up()) == digest(released[-1].state)
 
 
 def test_what_cannot_be_read_in_time_is_said(servers: Servers, database: str) -> None:

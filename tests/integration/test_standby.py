@@ -13,6 +13,7 @@ import pytest
 from konverse.bridge.reader import Reader
 from konverse.bridge.standby import Standby
 from konverse.dialog import snapshotting
+from konverse.dialog.fold import Fold
 from konverse.dialog.owner import Owner
 from konverse.dialog.snapshot import digest
 from konverse.schemas.identifiers import journal_topic, snapshot_topic
@@ -101,6 +102,7 @@ def test_a_follower_that_slept_through_a_truncation_goes_on(
         queue = queue_of(broker, "Orders")
         dialogs = [begin(broker, key=b"one") for _ in range(10)]
         number = dialogs[0].begin.target.partition
+        released: list[Fold] = []
         with broker.reader("Orders", partitions=(1 - number,), standby=True) as other:
             standby = standby_of(other)
             dialogs[0].send(ORDER, b"the first")
@@ -115,13 +117,13 @@ def test_a_follower_that_slept_through_a_truncation_goes_on(
                     broker.flush()
                     with broker.reader("Orders", batch=5, partitions=(number,), timeout=1) as reader:
                         assert answer_once(reader) == 100
-                        released = idle_fold(reader)
+                        released.append(idle_fold(reader))
                 until(lambda: log_start(servers, journal_topic(queue.topic), number), "the journal is truncated")
 
             def agrees() -> bool:
                 with standby._locks[number]:
                     follower = standby._followers.get(number)
-                    return follower is not None and digest(follower.fold.state) == digest(released.state)
+                    return follower is not None and digest(follower.fold.state) == digest(released[-1].state)
 
             until(agrees, "the follower has the state of the owner")
             assert standby._followers[number] is not asleep, "it recovered again"

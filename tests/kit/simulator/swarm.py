@@ -130,6 +130,11 @@ class Swarm:
     moves: int
     """Rate of moving an endpoint to another partition."""
 
+    @property
+    def own_bounds(self) -> bool:
+        """What its logs come to depends on bounds that no product has: of mailboxes, pieces that move, ids ahead."""
+        return self.small_mailboxes or (self.tiny_windows and self.moves > 0) or (self.short_memory and self.skewed > 0)
+
 
 AREAS: Final = ("poison", "queries", "transactions", "mailboxes", "followers", "ids", "moves")
 
