@@ -1,20 +1,22 @@
-"""What an operator does about conversations whose handlers failed too often (protocol.md section 7.1)."""
+"""What an operator does: about conversations whose handlers failed too often, and where one lives (protocol.md 7)."""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from uuid import UUID
 
 from konverse.dialog.endpoint import Endpoint
-from konverse.dialog.owner import LEADING
+from konverse.dialog.owner import LEADING, Owner
 from konverse.dialog.trial import Order
-from konverse.schemas.errors import DialogNotFound, InvalidState
+from konverse.schemas.errors import BadInput, DialogNotFound, InvalidState
 from konverse.schemas.journal import EndOperation
 from konverse.schemas.operations import Resume, Skip
 from konverse.schemas.system_messages import check_error
 
 from .arguments import checked
+from .clock import now_ms
 from .owning import Owning
 
 
@@ -58,20 +60,41 @@ class Operating:
         check_error(error, description)
         self._order(conversation, lambda endpoint: EndOperation(endpoint.index, error, description))
 
+    @checked
+    def relocate(self, conversation: UUID, partition: int) -> None:
+        """Move our side of a conversation to another partition of this queue, with all that waits for it.
+
+        Whoever sends to it goes on as before; from then on the owner of that partition receives its messages.
+        Raises DialogNotFound when it does not live in a partition that is ours, BadInput for a partition that it cannot
+        go to, InvalidState while a transaction holds it or its handler fails, when it shares its group with others or
+        has moved too often, QueueFull when too many conversations have moved away from where it is.
+        """
+        queue = self._owning.queue
+        if not 0 <= partition < queue.partitions:
+            raise BadInput(f"queue {queue.name!r} has no partition {partition}; it has {queue.partitions}, from 0 on")
+        with self._lock:
+            for owner, endpoint in self._find(conversation):
+                to = replace(owner.fold.state.address, partition=partition)
+                owner.relocate(endpoint, to, now_ms())
+
+    def _find(self, conversation: UUID) -> list[tuple[Owner, Endpoint]]:
+        """Our sides of a conversation: two, when both live here."""
+        known = [
+            (owner, endpoint)
+            for owner in self._owning.owners.values()
+            if owner.phase is LEADING
+            for side in owner.fold.state.sides
+            if (endpoint := side.get(conversation.bytes)) is not None
+        ]
+        if not known:
+            raise DialogNotFound(
+                f"conversation {conversation} lives in no partition that is ours; ask the process that has it"
+            )
+        return known
+
     def _order(self, conversation: UUID, order: Callable[[Endpoint], Order]) -> None:
         with self._lock:
-            known = [
-                (owner, endpoint)
-                for owner in self._owning.owners.values()
-                if owner.phase is LEADING
-                for side in owner.fold.state.sides
-                if (endpoint := side.get(conversation.bytes)) is not None
-            ]
-            if not known:
-                raise DialogNotFound(
-                    f"conversation {conversation} lives in no partition that is ours; ask the process that has it"
-                )
-            suspended = [(owner, endpoint) for owner, endpoint in known if endpoint.suspended]
+            suspended = [(owner, endpoint) for owner, endpoint in self._find(conversation) if endpoint.suspended]
             if not suspended:
                 raise InvalidState(f"conversation {conversation} is not suspended; its messages are handed out anyway")
             for owner, endpoint in suspended:
