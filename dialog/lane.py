@@ -124,6 +124,11 @@ class Lane:
         return self.window.acked == self.next
 
     @property
+    def awaited(self) -> bool:
+        """Messages that wait for a BEGIN will go here; of a lane that is not parked."""
+        return self.room < SESSION_WINDOW_BYTES_MAX
+
+    @property
     def present(self) -> Lane:
         """Where its records are now."""
         lane = self

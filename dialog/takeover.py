@@ -4,9 +4,11 @@
     new lane    0 (CLOSE_WRITER of W)  1 (what was 43)  2 (what was 44) …
 
 A lane with nothing on its way goes on at once. Any other one is retired: it takes what is sent, hands over nothing, and
-waits for the answer to the CLOSE_WRITER. While that is awaited the new id may have to be given up as well; then the
-lanes stand one behind another, and only the first one holds more than questions. What is moved stands directly behind
-the question in its new lane. So everybody who has the place of a record under one id finds its place under the next.
+waits for the answer to the CLOSE_WRITER. So is one to which messages will go that wait for a BEGIN: somebody may have
+asked about them, and been told that they are not received and never will be. While the answer is awaited the new id may
+have to be given up as well; then the lanes stand one behind another, and only the first one holds more than questions.
+What is moved stands directly behind the question in its new lane. So everybody who has the place of a record under one
+id finds its place under the next.
 """
 
 from __future__ import annotations
@@ -115,12 +117,12 @@ class TakeOver:
             new = present[address] = Lane(address, writer)
             new.contracts = old.contracts
             old.unpark()
-            if address in self.behind or not old.quiet:
+            if address in self.behind or not old.quiet or old.awaited:
                 old.retired = True
                 self.behind.setdefault(address, []).append(old)
                 self.ask(new)
             else:
-                _close(old.writer, new, None)  # also where nothing was sent: somebody may have asked about what waits
+                _close(old.writer, new, None)
                 move(old, new, old.next)
         return present
 

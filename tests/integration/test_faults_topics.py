@@ -46,9 +46,15 @@ def create(admin: AdminClient, topic: str, partitions: int, config: dict[str, st
 
 
 def set_config(admin: AdminClient, topic: str, name: str, value: str) -> None:
+    """Change a topic, and wait until the broker shows it: the controller has it first."""
     entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
     admin.incremental_alter_configs([resource])[resource].result(DEADLINE_S)
+    shown = ConfigResource(ResourceType.TOPIC, topic)
+    until(
+        lambda: admin.describe_configs([shown])[shown].result(DEADLINE_S)[name].value == value,
+        f"{topic} has {name}={value}",
+    )
 
 
 @pytest.mark.parametrize("part", ["data", "journal"])

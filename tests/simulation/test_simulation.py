@@ -16,7 +16,7 @@ import pytest
 from tests.kit.simulator.choices import Choices
 from tests.kit.simulator.run import simulate
 from tests.kit.simulator.shrink import shrink
-from tests.kit.simulator.sometimes import PATHS, Sometimes
+from tests.kit.simulator.sometimes import PATHS, RARE, Sometimes
 from tests.simulation.runner import CHUNK_SEEDS, Tally, chunked, regression_seeds, run, seeds_from
 
 SEEDS: Final = 150
@@ -35,7 +35,8 @@ def held(tally: Tally) -> str:
 def test_every_invariant_holds_whatever_befalls(first: int) -> None:
     tally = run(range(first, first + SEEDS))
     assert not held(tally)
-    assert len(tally.missing) <= OFTEN, f"hardly a test: {tally.missing} never happened"
+    missing = [path for path in tally.missing if path not in RARE]
+    assert len(missing) <= OFTEN, f"hardly a test: {missing} never happened"
 
 
 def test_no_old_failure_comes_back() -> None:

@@ -180,6 +180,12 @@ PATHS: Final = {
 }
 """Name of each path, and what it means."""
 
+RARE: Final = frozenset({
+    "asked again", "fenced and silent", "FIN behind a move", "redirected first, opened by another",
+    "redirected to what has moved",
+})  # fmt: skip
+"""Paths that come once in hundreds of runs or thousands: only long runs can be asked for them."""
+
 
 class Sometimes:
     """How often each path was walked."""

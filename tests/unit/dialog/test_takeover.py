@@ -106,16 +106,29 @@ def test_a_begin_that_is_sent_again_begins_anew(session: Session) -> None:
     session.change(IDS[1], 0)
     hands = settle(session, 0, HOME)
     assert [(e.kind, e.writer) for e, _ in to(hands, HOME)] == [(Kind.BEGIN, IDS[1])]
+    settle(session, 0, TARGET)
     ((first, _),) = to(session.drained(), TARGET)
     assert (first.writer, first.suffix.detail) == (IDS[1], None)
 
 
 def test_the_old_id_is_closed_where_nothing_was_sent_under_it_too(session: Session) -> None:
-    dialog, _ = session.begin(identifier("a"), begin_block(group=identifier("a")))
-    session.send(dialog, "order", b"held")
+    session.begin(identifier("a"), begin_block(group=identifier("a")))
     hands = session.change(IDS[1], 0)
     assert kinds(hands, TARGET) == [Kind.CLOSE_WRITER]
     assert {one.address for one in session.takeover.wanted()} == {HOME}
+
+
+def test_what_waits_for_a_begin_waits_until_nobody_was_told_that_it_is_not_received(session: Session) -> None:
+    dialog, _ = session.begin(identifier("a"), begin_block(group=identifier("a")))
+    session.send(dialog, "order", b"held")
+    session.change(IDS[1], 0)
+    assert {one.address for one in session.takeover.wanted()} == {HOME, TARGET}
+    settle(session, 0, HOME)
+    assert to(session.drained(), TARGET) == []
+    wanted = next(one for one in session.takeover.wanted() if one.address == TARGET)
+    assert session.answered(wanted, Unheard.EXPIRED) == []
+    with pytest.raises(OutcomeExpired, match="has forgotten this session"):
+        session.send(dialog, "order", b"1")
 
 
 def test_an_end_waits_for_what_is_sent_again(session: Session) -> None:
