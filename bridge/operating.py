@@ -64,7 +64,8 @@ class Operating:
     def relocate(self, conversation: UUID, partition: int) -> None:
         """Move our side of a conversation to another partition of this queue, with all that waits for it.
 
-        Whoever sends to it goes on as before; from then on the owner of that partition receives its messages.
+        Where both sides live in this queue both go there, or neither. Whoever sends to it goes on as before; from then
+        on the owner of that partition receives its messages.
         Raises DialogNotFound when it does not live in a partition that is ours, BadInput for a partition that it cannot
         go to, InvalidState while a transaction holds it or its handler fails, when it shares its group with others or
         has moved too often, QueueFull when too many conversations have moved away from where it is.
@@ -73,8 +74,14 @@ class Operating:
         if not 0 <= partition < queue.partitions:
             raise BadInput(f"queue {queue.name!r} has no partition {partition}; it has {queue.partitions}, from 0 on")
         with self._lock:
-            for owner, endpoint in self._find(conversation):
-                to = replace(owner.fold.state.address, partition=partition)
+            found = self._find(conversation)
+            moves = [
+                (owner, endpoint, replace(owner.fold.state.address, partition=partition))
+                for owner, endpoint in [pair for pair in found if pair[0].identity.partition != partition] or found
+            ]
+            for owner, endpoint, to in moves:
+                owner.staging.moving.check(endpoint, to)
+            for owner, endpoint, to in moves:
                 owner.relocate(endpoint, to, now_ms())
 
     def _find(self, conversation: UUID) -> list[tuple[Owner, Endpoint]]:

@@ -155,7 +155,7 @@ class Reader(Operating):
         while not self._closed:
             with self._pumping, self._lock:
                 self._commit_finished(acknowledgements=True)
-                if not self._owning.busy and not any(owner.staging.finished for owner in self.owners):
+                if not self._owning.busy and not any(owner.staging.waiting for owner in self.owners):
                     break
                 self._owning.pump(0.01)
                 self._share.see_stopped()
@@ -396,5 +396,5 @@ class Reader(Operating):
         for owner in list(self._owning.owners.values()):
             if owner.committing:
                 continue
-            if owner.staging.finished or ((acknowledgements or owner.congested) and owner.emitter.acknowledged()):
+            if owner.staging.waiting or ((acknowledgements or owner.congested) and owner.emitter.acknowledged()):
                 self._owning.commit(owner)

@@ -118,11 +118,14 @@ def _judge(state: Partition, offset: int, header: bytes | None, record: Record) 
     if writer.closed_at is not None:
         refuse_closed(state, envelope, record, closing_of(state, writer))
         return
-    if state.moves.stubs and forwarded(state, offset, header, envelope, record):
-        return
+    if not (state.moves.stubs and forwarded(state, offset, header, envelope, record)):
+        _hear(state, offset, header, envelope, record)
+
+
+def _hear(state: Partition, offset: int, header: bytes, envelope: Envelope, record: Record) -> None:
     handler = _HANDLERS.get(envelope.kind)
     if handler is None:  # a kind of a later version: authentic, of no effect here
-        statistics.undeliverable += 1
+        state.statistics.undeliverable += 1
         return
     handler(state, offset, header, envelope, record)
 
@@ -130,14 +133,8 @@ def _judge(state: Partition, offset: int, header: bytes | None, record: Record) 
 def _hear_forward(state: Partition, offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
     """FORWARD: a record for an endpoint that moved here is heard as if it had been written here."""
     found = unwrap(state, envelope, record)
-    if found is None:
-        return
-    header, original, there = found
-    handler = _HANDLERS.get(original.kind)
-    if handler is None:
-        state.statistics.undeliverable += 1
-        return
-    handler(state, offset, header, original, there)
+    if found is not None:
+        _hear(state, offset, *found)
 
 
 _Handler = Callable[[Partition, int, bytes, Envelope, Record], None]

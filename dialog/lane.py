@@ -120,13 +120,8 @@ class Lane:
 
     @property
     def quiet(self) -> bool:
-        """Nothing of it is on its way."""
-        return self.window.acked == self.next
-
-    @property
-    def awaited(self) -> bool:
-        """Messages that wait for a BEGIN will go here; of a lane that is not parked."""
-        return self.room < SESSION_WINDOW_BYTES_MAX
+        """Nothing of it is on its way, and no message waits for a BEGIN to go here."""
+        return self.window.acked == self.next and self.room >= SESSION_WINDOW_BYTES_MAX
 
     @property
     def present(self) -> Lane:

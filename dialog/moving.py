@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from konverse.schemas.errors import BadInput, DialogNotFound, InvalidState, QueueFull
 from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import INSTALL_BYTES_MAX, RELOCATION_HOPS_MAX, STUB_ENTRIES_MAX
@@ -16,18 +18,23 @@ from .relocation import moved_of
 class Moving:
     """What waits to be moved away from a partition."""
 
-    def __init__(self, state: Partition) -> None:
+    def __init__(self, state: Partition, let_go: Callable[[Endpoint], None]) -> None:
         self._state = state
+        self._let_go = let_go
+        """Makes the group of an endpoint ready again."""
         self._asked: list[tuple[Endpoint, Address]] = []
 
     def __bool__(self) -> bool:
         return bool(self._asked)
 
     def ask(self, endpoint: Endpoint, to: Address) -> None:
-        """Lock an endpoint and move it with the next commit, unless something comes between.
+        """Lock an endpoint and move it with the next commit, unless something comes between. Raises as `check`."""
+        self.check(endpoint, to)
+        endpoint.held = True
+        self._asked.append((endpoint, to))
 
-        Raises DialogNotFound, BadInput, InvalidState or QueueFull when it cannot be moved; nothing has changed then.
-        """
+    def check(self, endpoint: Endpoint, to: Address) -> None:
+        """Raise DialogNotFound, BadInput, InvalidState or QueueFull when an endpoint cannot be moved."""
         state, name = self._state, f"conversation {endpoint.id}"
         if state.table[endpoint.index] is not endpoint:
             raise DialogNotFound(f"{name} is over, or it lives elsewhere")
@@ -43,10 +50,8 @@ class Moving:
             raise InvalidState(f"{name} has moved {RELOCATION_HOPS_MAX} times; begin a new dialog instead")
         if state.moves.count + len(self._asked) >= STUB_ENTRIES_MAX:
             raise QueueFull(f"{STUB_ENTRIES_MAX} conversations have moved away from here and are not over; move later")
-        if self._size_of(endpoint) > INSTALL_BYTES_MAX:
+        if len(encode_moved(moved_of(state, endpoint))) > INSTALL_BYTES_MAX:
             raise InvalidState(f"more than {INSTALL_BYTES_MAX} bytes wait in {name}; receive some of them first")
-        endpoint.held = True
-        self._asked.append((endpoint, to))
 
     def operations(self) -> list[Relocate]:
         """What is moved by the commit that is made now; what cannot be moved any more is let go."""
@@ -54,23 +59,14 @@ class Moving:
         for endpoint, to in self._asked:
             if state.table[endpoint.index] is not endpoint:
                 continue
-            size = self._size_of(endpoint)
-            if len(endpoint.members) > 1 or size > INSTALL_BYTES_MAX:
+            data = encode_moved(moved_of(state, endpoint))
+            if len(endpoint.members) > 1 or len(data) > INSTALL_BYTES_MAX:
                 self._let_go(endpoint)
                 continue
-            pieces = len(pieces_of(encode_moved(moved_of(state, endpoint))))
-            found.append(Relocate(endpoint.index, to, state.moves.generation_of(endpoint.index), pieces))
+            generation = state.moves.generation_of(endpoint.index)
+            found.append(Relocate(endpoint.index, to, generation, len(pieces_of(data))))
         self._asked.clear()
         return found
-
-    def _size_of(self, endpoint: Endpoint) -> int:
-        return len(encode_moved(moved_of(self._state, endpoint)))
-
-    def _let_go(self, endpoint: Endpoint) -> None:
-        for member in endpoint.members:
-            member.held = False
-            if member.queue or member.error:
-                self._state.ready.append(member)
 
 
 def _trouble(endpoint: Endpoint) -> str:

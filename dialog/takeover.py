@@ -117,7 +117,7 @@ class TakeOver:
             new = present[address] = Lane(address, writer)
             new.contracts = old.contracts
             old.unpark()
-            if address in self.behind or not old.quiet or old.awaited:
+            if address in self.behind or not old.quiet:
                 old.retired = True
                 self.behind.setdefault(address, []).append(old)
                 self.ask(new)

@@ -12,7 +12,19 @@ from konverse.schemas.errors import BadInput, DialogNotFound, InvalidState
 from konverse.schemas.records import Role
 from tests.kit.oracle import verify
 from tests.kit.servers import Servers
-from tests.kit.shop import ORDER, RECEIPT, begin, connected, drain, open_shop, queue_of, until, work
+from tests.kit.shop import (
+    ORDER,
+    ORDER_SERVICE,
+    ORDERING,
+    RECEIPT,
+    begin,
+    connected,
+    drain,
+    open_shop,
+    queue_of,
+    until,
+    work,
+)
 
 pytestmark = pytest.mark.stack
 
@@ -45,12 +57,15 @@ def test_a_conversation_moves_with_what_waits_and_what_comes_later_follows(serve
 
         send()
         received: list[bytes] = []
+        at = first
         with broker.reader("Orders", partitions=tuple(range(PARTITIONS)), timeout=2) as reader:
             wait_until_it_lives(reader, dialog.id, first, unread=5)
             for hop in (1, 2, 3):  # around, and back to where it began
                 to = (first + hop) % PARTITIONS
                 reader.relocate(dialog.id, to)
                 reader.settle()
+                assert not reader.ask(at, lambda state: state.endpoint(Role.TARGET, dialog.id.bytes)), "it has left"
+                at = to
                 send()
                 wait_until_it_lives(reader, dialog.id, to, unread=5 + 5 * hop)
             for transaction in reader:
@@ -83,3 +98,39 @@ def test_a_move_that_cannot_be_says_why(servers: Servers, database: str) -> None
                     with pytest.raises(InvalidState, match="a transaction holds conversation"):
                         reader.relocate(dialog.id, (at + 1) % PARTITIONS)
                     assert [message.body for message in transaction] == [b"1"]
+
+
+def test_both_sides_in_one_queue_move_together_or_not_at_all(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker, partitions=PARTITIONS)
+        broker.create_service("store", queue="Orders", contracts=[ORDERING])
+        dialog = broker.begin_dialog(ORDER_SERVICE, "store", ORDERING)
+        shared = broker.begin_dialog(ORDER_SERVICE, "store", ORDERING, related_to=dialog)
+        alone = broker.begin_dialog(ORDER_SERVICE, "store", ORDERING)
+        for each in (dialog, shared, alone):
+            each.send(ORDER, b"1")
+        broker.flush()
+        with broker.reader("Orders", partitions=tuple(range(PARTITIONS)), timeout=1) as reader:
+
+            def places(conversation: UUID) -> dict[Role, int]:
+                work(reader)
+                return {
+                    role: owner.identity.partition
+                    for owner in reader.owners
+                    for role in Role
+                    if owner.fold.state.endpoint(role, conversation.bytes) is not None
+                }
+
+            for each in (dialog, alone):
+                wait_until_it_lives(reader, each.id, each.begin.target.partition, unread=1)
+            elsewhere = next(
+                partition for partition in range(PARTITIONS) if partition not in places(dialog.id).values()
+            )
+            before = places(dialog.id)
+            with pytest.raises(InvalidState, match="a group of several"):
+                reader.relocate(dialog.id, elsewhere)
+            reader.settle()
+            assert places(dialog.id) == before, "the side that could have moved stayed as well"
+            elsewhere = next(partition for partition in range(PARTITIONS) if partition not in places(alone.id).values())
+            reader.relocate(alone.id, elsewhere)
+            until(lambda: places(alone.id) == dict.fromkeys(Role, elsewhere), "both sides moved")

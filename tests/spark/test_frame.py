@@ -8,30 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from konverse.schemas import records
 from konverse.schemas.envelope import decode, decode_suffix, encode, encode_envelope, encode_suffix
 from konverse.schemas.errors import MalformedRecord
-from konverse.schemas.records import (
-    Bounce,
-    BounceId,
-    BounceReason,
-    Closed,
-    Decision,
-    Detail,
-    End,
-    Envelope,
-    FinAnswer,
-    Forwarded,
-    Kind,
-    Notice,
-    NoticeReason,
-    Opened,
-    Origin,
-    Pending,
-    Role,
-    Suffix,
-    Veto,
-    WriterClosed,
-)
+from konverse.schemas.records import Detail, Envelope, Kind, Role, Suffix
 from konverse.spark import frame, suffix
 from tests.kit.builders import Scribe, identifier
 from tests.kit.strategies import COUNTER_MAX, damaged, envelopes, suffixes
@@ -41,18 +21,18 @@ PREFIX: Final = Scribe("writer").message(ORDERS, identifier("a conversation"))[:
 LONGEST: Final = 2**63 - 1
 SOMEBODY: Final = identifier("somebody")
 DETAILS: Final[list[Detail]] = [
-    End(SOMEBODY, ORDERS, ((SOMEBODY, 300),)),
-    Bounce(SOMEBODY, 300, ORDERS, BounceReason.ENDED),
-    Notice(SOMEBODY, 300, ORDERS, NoticeReason.GAP),
-    WriterClosed(SOMEBODY, 300, ORDERS),
-    Pending(SOMEBODY, 300, begins=False, judge=ORDERS),
-    Decision(SOMEBODY, 300, begins=False, final=True),
-    Veto(SOMEBODY, 300, begins=False, attempt=SOMEBODY, at=ORDERS),
-    FinAnswer(((SOMEBODY, 300),)),
-    BounceId(SOMEBODY, 300, ORDERS),
-    Opened(SOMEBODY),
-    Forwarded(3, Origin("orders", 0, SOMEBODY, 300), 300, (("trace", b"x"),), PREFIX),
-    Closed(3),
+    records.End(SOMEBODY, ORDERS, ((SOMEBODY, 300),)),
+    records.Bounce(SOMEBODY, 300, ORDERS, records.BounceReason.ENDED),
+    records.Notice(SOMEBODY, 300, ORDERS, records.NoticeReason.GAP),
+    records.WriterClosed(SOMEBODY, 300, ORDERS),
+    records.Pending(SOMEBODY, 300, begins=False, judge=ORDERS),
+    records.Decision(SOMEBODY, 300, begins=False, final=True),
+    records.Veto(SOMEBODY, 300, begins=False, attempt=SOMEBODY, at=ORDERS),
+    records.FinAnswer(((SOMEBODY, 300),)),
+    records.BounceId(SOMEBODY, 300, ORDERS),
+    records.Opened(SOMEBODY),
+    records.Forwarded(3, records.Origin("orders", 0, SOMEBODY, 300), 300, (("trace", b"x"),), PREFIX),
+    records.Closed(3),
 ]
 
 

@@ -110,10 +110,10 @@ def _bounced(query: Query, references: References) -> Iterator[str]:
     happened = query.world.sometimes.happened
     boxes = {name for reference in references.values() for name in (*reference.mailbox, *reference.fates)}
     for address, reference in references.items():
-        for (writer, counter), verdict in reference.verdicts.items():
+        for (writer, counter), here in reference.verdicts.items():
             if writer != query.id:
                 continue
-            verdict = verdict_of(references, writer, address, counter) or verdict  # noqa: PLW2901
+            verdict = verdict_of(references, writer, address, counter) or here
             happened("row discarded", verdict == "discarded")
             if verdict.startswith("bounced"):
                 happened("row bounced")

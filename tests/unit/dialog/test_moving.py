@@ -13,7 +13,7 @@ from konverse.dialog.events import Append, Tick
 from konverse.schemas.errors import BadInput, DialogNotFound, InvalidState, KonverseError, QueueFull
 from konverse.schemas.limits import UNCOMMITTED_MS_MAX
 from konverse.schemas.records import Role
-from tests.kit.builders import GROUP, Scribe, address_of, begin_block, conversations, identifier, record
+from tests.kit.builders import GROUP, Row, Scribe, address_of, begin_block, conversations, identifier, record
 from tests.kit.driver import Driver
 
 ELSEWHERE = address_of("elsewhere")
@@ -103,9 +103,9 @@ def test_moves_are_bounded(driver: Driver, bound: str, error: type[KonverseError
         refused(driver, endpoint_of(driver, "first"), error, text)
 
 
-def begun(name: str, group: bytes) -> tuple[bytes, tuple[bytes | None, int]]:
+def begun(name: str, group: bytes) -> Row:
     block = begin_block(home="orders", target="replies", group=group)
-    return Scribe(name).begin(identifier(name), block), record()  # type: ignore[return-value]
+    return Scribe(name).begin(identifier(name), block), record()
 
 
 def test_a_member_of_a_group_of_several_is_not_moved(driver: Driver) -> None:
