@@ -11,6 +11,7 @@ from confluent_kafka import Message
 
 from konverse.dialog.events import (
     Appended,
+    DataGone,
     DataRead,
     JournalRead,
     OutOfRange,
@@ -59,9 +60,14 @@ class LogReading:
         except KafkaUnavailable:
             return None
 
-    def data_gone(self, partition: int, offset: int) -> OutOfRange | Appended:
-        """The event: the data log does not hold the offset."""
-        return self._gone(self._topics[ReadData], partition, offset)
+    def data_gone(self, partition: int, offset: int) -> DataGone | OutOfRange | Appended:
+        """The event: the data log does not hold the offset at which its owner would go on."""
+        topic = self._topics[ReadData]
+        try:
+            start, end = self._reader.ends(topic, partition)
+        except KafkaUnavailable as error:
+            return _let_go(topic, partition, error)
+        return DataGone(start) if offset <= end else OutOfRange(beginning=False)
 
     def answer(self, partition: int, question: Question) -> Any:
         """The event: a range, or the beginning of a large one, since the owner asks for what it needs further."""

@@ -8,7 +8,8 @@ from dataclasses import replace
 from uuid import UUID
 
 from konverse.dialog.endpoint import Endpoint
-from konverse.dialog.owner import LEADING, Owner
+from konverse.dialog.owner import Owner
+from konverse.dialog.phase import LEADING
 from konverse.dialog.trial import Order
 from konverse.schemas.errors import BadInput, DialogNotFound, InvalidState
 from konverse.schemas.journal import EndOperation

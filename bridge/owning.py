@@ -27,6 +27,7 @@ from konverse.dialog.events import (
     DataRead,
     Drained,
     Effect,
+    Feed,
     Halted,
     Leading,
     ProducerReplaced,
@@ -41,7 +42,8 @@ from konverse.dialog.events import (
     ViewLost,
 )
 from konverse.dialog.head import LogIdentity
-from konverse.dialog.owner import Owner, Phase
+from konverse.dialog.owner import Owner
+from konverse.dialog.phase import Phase
 from konverse.dialog.staging import OwnerSettings
 from konverse.dialog.transaction import Rule, Transaction
 from konverse.dialog.view import Show
@@ -92,6 +94,8 @@ class Owning:
         """Outputs that the producer has."""
         self._refusal: tuple[str, int] | None = None
         self._stopped: deque[tuple[int, Stopped | Halted]] = deque()
+        self.misplaced: deque[tuple[int, int]] = deque()
+        """Partitions whose data have to be read from this offset on."""
         self._ticked_at = 0
         self._standby: Standby | None = None
         self.on_done: Callable[[Owner, Transaction, bool], None] | None = None
@@ -150,6 +154,7 @@ class Owning:
         owner = self.owners.get(number)
         if owner is not None:
             self._do(number, owner, owner.step(self._reading.data_gone(number, owner.fold.data_to), now_ms()))
+            self._raise_alarms(owner)
 
     def stopped(self) -> list[tuple[int, Stopped | Halted]]:
         """Partitions that were lost since the last call, and why."""
@@ -267,6 +272,9 @@ class Owning:
     def _leading(self, number: int, _owner: Owner, _effect: Leading) -> None:
         log.info("%s/%d is ours", self.queue.topic, number)
 
+    def _feed(self, number: int, _owner: Owner, effect: Feed) -> None:
+        self.misplaced.append((number, effect.data_from))
+
     def _stop(self, number: int, owner: Owner, effect: Stopped | Halted) -> None:
         halted = isinstance(effect, Halted)
         log.log(logging.ERROR if halted else logging.INFO, "%s/%d: %s", self.queue.topic, number, effect.reason)
@@ -356,6 +364,7 @@ _EFFECTS: Final[dict[type, Callable[[Owning, int, Owner, Any], list[Effect] | No
     Emit: Owning._emit,  # noqa: SLF001
     Show: Owning._show,  # noqa: SLF001
     Leading: Owning._leading,  # noqa: SLF001
+    Feed: Owning._feed,  # noqa: SLF001
     Stopped: Owning._stop,  # noqa: SLF001
     Halted: Owning._stop,  # noqa: SLF001
     ReplaceProducer: Owning._replace,

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from confluent_kafka import Message
 
-from konverse.dialog.owner import LEADING, Owner
+from konverse.dialog.owner import Owner
+from konverse.dialog.phase import LEADING
 from konverse.dialog.states import State
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.errors import BrokerClosed, InvalidSettings, OutcomeUnknown, SteppedDown

@@ -158,6 +158,10 @@ class Share:
         except TopicMismatch as error:
             self.failure = error
         self._say_how_kafka_is()
+        while self._owning.misplaced:
+            number, offset = self._owning.misplaced.popleft()
+            if number in self._owning.owners:
+                self._read_from(TopicPartition(self._topic, number, offset))
         due = [number for number, at in self._claim_again_at.items() if at <= time.monotonic()]
         if due:
             self._claim_again(due)

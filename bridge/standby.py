@@ -24,7 +24,8 @@ from konverse.dialog.events import (
     Stopped,
     Tick,
 )
-from konverse.dialog.owner import Owner, Phase
+from konverse.dialog.owner import Owner
+from konverse.dialog.phase import Phase
 from konverse.schemas.catalog import Queue
 from konverse.schemas.errors import KafkaUnavailable
 from konverse.schemas.identifiers import snapshot_topic

@@ -12,7 +12,19 @@ from typing import Any, Final
 from konverse.schemas.envelope import encode_suffix
 from konverse.schemas.errors import PartitionHalted
 from konverse.schemas.journal import SYSTEM_BITS, TOOK_ERROR, Commit, Operations
-from konverse.schemas.operations import Abandon, Attempt, Exclude, Finish, Prune, Relocate, Resume, Skip, Suspend, Try
+from konverse.schemas.operations import (
+    Abandon,
+    Attempt,
+    Exclude,
+    Finish,
+    Lost,
+    Prune,
+    Relocate,
+    Resume,
+    Skip,
+    Suspend,
+    Try,
+)
 from konverse.schemas.records import FIRST, NO_SEQUENCE, Kind, Suffix
 from konverse.schemas.system_messages import error_body
 
@@ -21,6 +33,7 @@ from .endings import end_endpoint
 from .endpoint import NOTHING, Endpoint, bytes_of
 from .finishing import finish
 from .judging import abandon
+from .loss import lose
 from .messages import create_initiator
 from .outbox import Run
 from .partition import Partition
@@ -145,4 +158,5 @@ _RARE: Final[dict[type, Callable[[Partition, Any], None]]] = {
     Exclude: exclude,
     Finish: finish,
     Relocate: relocate,
+    Lost: lose,
 }

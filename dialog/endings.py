@@ -34,16 +34,17 @@ def end_endpoint(state: Partition, endpoint: Endpoint, error_body: bytes | None)
     endpoint.queue = NOTHING
     endpoint.error = None
     state.shut(endpoint)
-    home = state.address if endpoint.role is Role.INITIATOR else endpoint.stream.address
-    received = tuple((lane.writer.id, lane.last) for lane in endpoint.lanes()[:END_WRITERS_MAX])
-    _push_end(state.address, endpoint, End(endpoint.opener, home, received), error_body)
+    push_end(state.address, endpoint, error_body)
     endpoint.state = next_state(endpoint.state, Event.END)
     if endpoint.state is State.CLOSED:
         state.forget(endpoint)
 
 
-def _push_end(here: Address, endpoint: Endpoint, detail: End, error_body: bytes | None) -> None:
+def push_end(here: Address, endpoint: Endpoint, error_body: bytes | None) -> None:
+    """Tell the peer that this side has ended, with a body that it failed: in sequence, and what it has received."""
     stream = endpoint.stream
+    received = tuple((lane.writer.id, lane.last) for lane in endpoint.lanes()[:END_WRITERS_MAX])
+    detail = End(endpoint.opener, here if endpoint.role is Role.INITIATOR else stream.address, received)
     kind = Kind.END if error_body is None else Kind.ERROR
     home = None if endpoint.role is Role.INITIATOR else here
     suffix = Suffix(END_DIALOG if error_body is None else ERROR, home=home, detail=detail)
@@ -72,7 +73,7 @@ def hear_end(state: Partition, offset: int, _header: bytes, envelope: Envelope, 
     if envelope.flags & REFUSED and endpoint.opener != detail.opener:
         return  # somebody else opened it, and was not refused
     failed = envelope.kind is Kind.ERROR
-    _peer_ends(state, endpoint, (offset, envelope.suffix.message_type, *record), failed=failed)
+    peer_ends(state, endpoint, (offset, envelope.suffix.message_type, *record), failed=failed)
 
 
 def hear_no_peer(state: Partition, offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
@@ -81,10 +82,10 @@ def hear_no_peer(state: Partition, offset: int, _header: bytes, envelope: Envelo
     if endpoint is None or envelope.role is not Role.INITIATOR:
         state.statistics.undeliverable += 1
         return
-    _peer_ends(state, endpoint, (offset, envelope.suffix.message_type, *record), failed=True)
+    peer_ends(state, endpoint, (offset, envelope.suffix.message_type, *record), failed=True)
 
 
-def _peer_ends(state: Partition, endpoint: Endpoint, entry: Entry, *, failed: bool) -> None:
+def peer_ends(state: Partition, endpoint: Endpoint, entry: Entry, *, failed: bool) -> None:
     """The first word of a peer's end counts."""
     if endpoint.state in (State.DISCONNECTED_INBOUND, State.ERROR):
         state.statistics.undeliverable += 1

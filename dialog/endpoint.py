@@ -99,6 +99,11 @@ class Writer:
         if not n & LOW_MASK:
             self.carry()
 
+    def go_on_at(self, counter: int) -> None:
+        """Accept this counter next; those before it are gone."""
+        self.next = counter
+        self.carry()
+
     def carry(self) -> None:
         """Renew the predicted bytes; needed whenever the low part of the counter starts again."""
         self.low = low_table(self.next)

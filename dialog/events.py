@@ -24,10 +24,6 @@ class Recover(NamedTuple):
     snapshots_end: int = 0
     data_end: int = 0
 
-    def reaches(self, journal_offset: int, data_to: int) -> bool:
-        """Whether the logs hold what comes behind a state at this offset that has the data up to `data_to`."""
-        return self.journal_start <= journal_offset + 1 and self.data_start <= data_to
-
 
 class Follow(NamedTuple):
     """Event: fold up to the journal's end and claim nothing. Told again it goes on; `Recover` takes the partition.
@@ -63,6 +59,12 @@ class DataRead(NamedTuple):
     """Event: records of the data log."""
 
     columns: Columns
+
+
+class DataGone(NamedTuple):
+    """Event: what comes next in the data log is no longer there; it begins here now."""
+
+    data_start: int
 
 
 class Appended(NamedTuple):
@@ -171,6 +173,12 @@ class Leading(NamedTuple):
     data_from: int
 
 
+class Feed(NamedTuple):
+    """Effect: feed data from here on, whatever was fed before."""
+
+    data_from: int
+
+
 class Stopped(NamedTuple):
     """Effect: the partition is not ours (any more); `clean` when it was given back."""
 
@@ -201,6 +209,7 @@ Effect = (
     | Emit
     | Show
     | Leading
+    | Feed
     | Stopped
     | Halted
     | ReplaceProducer

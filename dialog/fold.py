@@ -16,6 +16,7 @@ from .attempts import claimed
 from .head import JournalHead, LogIdentity
 from .ingest import Columns, ingest
 from .journal_feed import Decided, JournalFeed, JournalRecord
+from .loss import lost_by
 from .partition import Partition
 
 
@@ -52,9 +53,13 @@ class Fold:
                 self.head.skip(record.offset)
             else:
                 if isinstance(decision, Commit):
-                    if decision.ingest_to > self.data_to:
-                        return max(d.ingest_to for _, d in self.waiting if isinstance(d, Commit))
-                    self.ingest_to(decision.ingest_to)
+                    lost = lost_by(decision)
+                    needed = decision.ingest_to if lost is None else lost.start
+                    if needed > self.data_to:
+                        return self._needed()
+                    self.ingest_to(needed)
+                    if lost is not None:
+                        self.pass_over(lost.end)
                     self.apply(decision)
                 else:
                     claimed(self.state, clean=self.head.clean)
@@ -63,6 +68,17 @@ class Fold:
                     self.state.now_ms = self.head.now_ms
             self.waiting.popleft()
         return None
+
+    def _needed(self) -> int:
+        """How far the commits that wait reach in the data log, up to the first that says that some of it is gone."""
+        needed = 0
+        for _, decision in self.waiting:
+            if isinstance(decision, Commit):
+                lost = lost_by(decision)
+                needed = max(needed, decision.ingest_to if lost is None else lost.start)
+                if lost is not None:
+                    break
+        return needed
 
     def apply(self, commit: Commit) -> None:
         """Apply a commit whose data was ingested, before the head moves past it.
@@ -80,6 +96,14 @@ class Fold:
                 columns, rest = columns.before(offset)
                 self.data.appendleft(rest)
             ingest(self.state, columns)
+
+    def pass_over(self, offset: int) -> None:
+        """What stands before `offset` and was not ingested is gone."""
+        while self.data and self.data[0].next_offset <= offset:
+            self.data.popleft()
+        if self.data:
+            self.data[0] = self.data[0].before(offset)[1]
+        self.state.ingest_to = max(self.state.ingest_to, offset)
 
     def ingest_some(self, records_max: int, bytes_max: int) -> int:
         """Ingest whole reads until about `records_max` records, or until so many bytes wait; how many records."""

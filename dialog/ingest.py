@@ -21,6 +21,7 @@ from .endpoint import Record, Stamp
 from .expansion import hear_transaction
 from .finishing import hear_fin, hear_fin_answer
 from .judging import hear_batch, hear_veto
+from .loss import goes_on_behind
 from .messages import hear_begin, hear_message
 from .partition import Partition
 from .pending import hear_decision, hear_pending
@@ -111,9 +112,10 @@ def _judge(state: Partition, offset: int, header: bytes | None, record: Record) 
     if envelope.counter != writer.next:
         if envelope.counter < writer.next:
             statistics.duplicates += 1
-        else:
+            return
+        if not goes_on_behind(state, writer, envelope.counter):
             hear_gap(state, envelope, writer.next)
-        return
+            return
     writer.advance()
     if writer.closed_at is not None:
         refuse_closed(state, envelope, record, closing_of(state, writer))

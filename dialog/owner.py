@@ -15,7 +15,6 @@ effects, and between events take transactions and give them back.
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum
 from typing import Any, Final
 
 from konverse.schemas.errors import PartitionHalted
@@ -35,10 +34,12 @@ from .events import (
     Append,
     Appended,
     DataEnd,
+    DataGone,
     DataRead,
     DeliveredOne,
     Drained,
     Effect,
+    Feed,
     Follow,
     Halted,
     JournalRead,
@@ -57,7 +58,9 @@ from .events import (
 from .flight import Counters, Flight
 from .fold import Fold
 from .head import LogIdentity
+from .losing import Losing
 from .pending import overflowing
+from .phase import LEADING, Phase
 from .recovery import Overtaken, Recovery
 from .snapshotting import Snapshotting
 from .staging import OwnerSettings, Staging
@@ -68,22 +71,6 @@ from .view import ViewFeed
 
 REFUSAL_PAUSE_MS: Final = 1_000
 """A destination that refused its outputs is tried again after this long."""
-
-
-class Phase(Enum):
-    """Where an owner stands."""
-
-    FOLLOWING = "following"
-    RECOVERING = "recovering"
-    CLAIMING = "claiming"
-    READING_BACK = "reading back"
-    LEADING = "leading"
-    STOPPED = "stopped"
-    HALTED = "halted"
-
-
-LEADING: Final = Phase.LEADING
-"""For what is asked of every transaction: looking the member up takes longer than comparing it."""
 
 
 class Owner:
@@ -102,6 +89,7 @@ class Owner:
         self.recovery = Recovery(self.fold)
         self.snapshots = Snapshotting(self.fold)
         self.counters = Counters()
+        self.losing = Losing(self.fold, self.snapshots)
         self.upkeep = Upkeep(self.fold)
         self.duties: list[Rare] = []
         """What this owner itself has to say in the next commit."""
@@ -145,7 +133,7 @@ class Owner:
 
     def _journal_read(self, event: JournalRead, now_ms: int) -> list[Effect]:
         if self.phase is Phase.LEADING:
-            return self._judge_tail(event)
+            return [*self._judge_tail(event), *self._say_lost(now_ms)]
         return self.recovery.journal_read(event) or self._journal_folded(now_ms)
 
     def _data_read(self, event: DataRead, now_ms: int) -> list[Effect]:
@@ -171,14 +159,28 @@ class Owner:
 
     def _lead(self, now_ms: int) -> list[Effect]:
         state = self.fold.state
-        self.recovery.check_data()
+        self.losing.heard(self.recovery.data_start)
         self.phase = Phase.LEADING
         self.congested = self.emitter.waiting >= OUTBOX_RECORDS_MAX
         self._journaled_to = state.ingest_to
         self.trial.lead(self.recovery.data_end)
         for window, limit in self.emitter.limits():
             window.limit = limit
-        return [Leading(self.fold.data_to), *self.emitter.pending(), *self._show(now_ms)]
+        effects = [Leading(self.fold.data_to), *self.emitter.pending(), *self._say_lost(now_ms)]
+        return [*effects, *self._show(now_ms)]
+
+    def _data_gone(self, event: DataGone, now_ms: int) -> list[Effect]:
+        self.losing.heard(event.data_start)
+        return self._say_lost(now_ms) if self.losing.gone else [Feed(self.fold.data_to)]
+
+    def _say_lost(self, now_ms: int) -> list[Effect]:
+        """Data that come next are gone: say so when nothing else is on its way, and go on behind them."""
+        if self.phase is not LEADING or self._in_flight is not None or not self.losing.gone:
+            return []
+        if self.upkeep.late(now_ms):
+            return self.commit(now_ms)
+        self.duties.append(self.losing.lose())
+        return [Feed(self.fold.data_to), *self.commit(now_ms)]
 
     # ------------------------------------------------------------------------------------------------ transactions
 
@@ -273,7 +275,7 @@ class Owner:
         flight = self._in_flight
         assert flight is not None
         if event.offset == head.offset + flight.records and event.together:
-            return self._committed(event.offset, event.timestamp_ms)
+            return [*self._committed(event.offset, event.timestamp_ms), *self._say_lost(now_ms)]
         self._journal_end = event.offset + 1
         return [ReadJournal(head.offset + 1, self._journal_end)]
 
@@ -383,6 +385,7 @@ _STEPS: Final[dict[type, _Step]] = {
     Follow: Owner._follow,  # noqa: SLF001
     JournalRead: Owner._journal_read,  # noqa: SLF001
     DataRead: Owner._data_read,  # noqa: SLF001
+    DataGone: Owner._data_gone,  # noqa: SLF001
     SnapshotsRead: Owner._snapshots_read,  # noqa: SLF001
     DataEnd: lambda owner, event, _now_ms: owner.upkeep.data_end(event),
     SnapshotWritten: Owner._snapshot_written,  # noqa: SLF001

@@ -51,6 +51,8 @@ class Statistics:
     """Records of writers that are not known and may not become so: too old, or ahead of time."""
     forwarded: int = 0
     """Records for endpoints that have moved away."""
+    lost: int = 0
+    """Data records that were deleted before they were ingested."""
 
 
 class Partition:
@@ -64,6 +66,10 @@ class Partition:
         """Data offset below which everything was ingested."""
         self.now_ms = 0
         """Time by which data records are judged: that of the journal behind the commit before the last one."""
+        self.lost_to = 0
+        """End of the data that was lost last; 0: nothing ever was."""
+        self.torn: dict[bytes, int] = {}
+        """Owners that were not heard since: the next counter of each may be another one than this."""
         self.floor_ms = 0
         """Closed writers that are older were forgotten."""
         self.writers: dict[bytes, Writer] = {}

@@ -40,9 +40,16 @@ class Recovery:
         self._found = False
         """The search for a snapshot is over: the fold stands somewhere in its journal."""
         self._search: SnapshotSearch | None = None
+        self._goes_on = False
+        """It was started again, and stands behind the snapshots that it has seen."""
         self._bounds = Recover(0, 0)
         self._end = 0
         self._resume_at = 0
+
+    @property
+    def data_start(self) -> int:
+        """Where the data log began when the recovery began."""
+        return self._bounds.data_start
 
     @property
     def data_end(self) -> int:
@@ -53,9 +60,10 @@ class Recovery:
         """Begin with the snapshots, or go on; Overtaken when that is not possible."""
         self._bounds = event
         self._end = event.journal_end
+        self._goes_on = self._found
         if self._found:
-            if not event.reaches(self._fold.head.offset, self._fold.data_to):
-                raise Overtaken(f"what comes next in the logs of {self._fold.head.where} was truncated")
+            if event.journal_start > self._fold.head.offset + 1:
+                raise Overtaken(f"what comes next in the journal of {self._fold.head.where} was truncated")
             return self.read_on(event.journal_end)
         self._search = SnapshotSearch(self._fold.head.identity, event)
         return self._search_on(self._search)
@@ -113,22 +121,23 @@ class Recovery:
             "Restore the topic, or go on with another queue"
         )
 
-    def check_data(self) -> None:
-        """Raise PartitionHalted when the data that come next are gone."""
-        fold = self._fold
-        if self._bounds.data_start > fold.data_to:
-            known = "its journal has ingested" if fold.waiting else "nobody has received yet"
-            raise PartitionHalted(
-                f"the data log of {fold.head.where} does not hold offset {fold.data_to} any more, which {known}: "
-                "its beginning was deleted. Restore the topic, or go on with another queue"
-            )
+    def _data_missing(self) -> Overtaken | PartitionHalted:
+        """Commits have ingested what the data log does not hold. There may be a snapshot of somebody who had it."""
+        where, offset = self._fold.head.where, self._fold.data_to
+        if self._goes_on:
+            return Overtaken(f"what comes next in the data log of {where} was truncated")
+        return PartitionHalted(
+            f"the data log of {where} does not hold offset {offset} any more, which its journal has ingested: "
+            "its beginning was deleted. Restore the topic, or go on with another queue"
+        )
 
     def _fold_on(self) -> list[Effect]:
         fold = self._fold
         needed = fold.advance()
         fold.state.look_away()
         if needed is not None:
-            self.check_data()
+            if self._bounds.data_start > fold.data_to:
+                raise self._data_missing()
             return [ReadData(fold.data_to, needed)]
         if self._resume_at < self._end:
             return [ReadJournal(self._resume_at, self._end)]

@@ -56,8 +56,11 @@ class SnapshotSearch:
     def next_read(self) -> tuple[int, int] | None:
         """What to read next; None when the search is over."""
         if self._next == self._window_end:
-            self.found = next(self._intact(), None)
-            if self.found is not None or self._seen_from <= self._bounds.snapshots_start:
+            self.found = next(self._intact(self._bounds.data_start), None)
+            if self.found is not None:
+                return None
+            if self._seen_from <= self._bounds.snapshots_start:
+                self.found = next(self._intact(0), None)  # the data behind it are gone; the journal may not need them
                 return None
             self._window_end = self._seen_from
             self._next = self._seen_from = max(self._bounds.snapshots_start, self._window_end - self._window)
@@ -77,13 +80,13 @@ class SnapshotSearch:
                 self._ends.append((offset, record))
         self._next = next_offset
 
-    def _intact(self) -> Iterator[Found]:
+    def _intact(self, data_start: int) -> Iterator[Found]:
         for offset, end in sorted(self._ends, key=lambda pair: -pair[1].offset):
             chunks = [self._chunks.get((end.snapshot, number)) for number in range(end.chunks)]
             whole = [chunk for chunk in chunks if chunk is not None]
             if len(whole) != len(chunks) or not self._is_ours(end):
                 continue
-            if not self._bounds.reaches(end.offset, end.ingest_to):
+            if self._bounds.journal_start > end.offset + 1 or data_start > end.ingest_to:
                 continue
             data = b"".join(chunk.data for _, chunk in whole)
             if len(data) == end.size and hashlib.sha256(data).digest() == end.sha256:

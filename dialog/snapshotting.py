@@ -123,6 +123,8 @@ class Snapshotting:
         self._making: _Making | None = None
         self._last = _NONE
         """Since this one, or since somebody else seems to have made one, is counted for the next."""
+        self.needed_from = 0
+        """Data offset: nobody can recover from a snapshot that stands before it."""
         self._topic_end = -1
         self._others = False
 
@@ -181,7 +183,8 @@ class Snapshotting:
         records = state.ingest_to - last.ingest_to + self._fold.head.number - last.number
         live = len(state.sides[0]) + len(state.sides[1])
         return (
-            records >= max(SNAPSHOT_EVERY_RECORDS, RECORDS_PER_ENDPOINT * live)
+            last.ingest_to < self.needed_from
+            or records >= max(SNAPSHOT_EVERY_RECORDS, RECORDS_PER_ENDPOINT * live)
             or journal_bytes - last.journal_bytes >= SNAPSHOT_EVERY_BYTES
         )
 

@@ -23,10 +23,12 @@ def admit(state: Partition, envelope: Envelope) -> Writer | None:
     if reason is not None:
         state.statistics.strangers += 1
         _tell(state, envelope, 0, reason)
-    elif envelope.counter:
+    elif envelope.counter and not (state.lost_to and time_of_writer(envelope.writer) is None):
         hear_gap(state, envelope, 0)
     else:
         writer = state.writers[envelope.writer] = Writer(envelope.writer)
+        if envelope.counter:  # an owner whose first words are gone
+            writer.go_on_at(envelope.counter)
         return writer
     return None
 

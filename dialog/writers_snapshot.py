@@ -21,6 +21,8 @@ def writers_of(state: Partition) -> dict[str, Any]:
     return {
         "now_ms": state.now_ms,
         "floor_ms": state.floor_ms,
+        "lost_to": state.lost_to,
+        "torn": [{"writer": writer, "next": following} for writer, following in state.torn.items()],
         "writers": b"".join(state.writers),
         "next": pack("Q", [writer.next for writer in writers]),
         "closed_at": pack("q", [OPEN if writer.closed_at is None else writer.closed_at for writer in writers]),
@@ -47,6 +49,8 @@ def restore_writers(state: Partition, base: dict[str, Any]) -> None:
     """Make the writers of an empty state those that were frozen."""
     state.now_ms = base["now_ms"]
     state.floor_ms = base["floor_ms"]
+    state.lost_to = base["lost_to"]
+    state.torn = {item["writer"]: item["next"] for item in base["torn"]}
     numbers = zip(unpack("Q", base["next"]), unpack("q", base["closed_at"]), strict=True)
     notes = zip(unpack("q", base["noted"]), unpack("Q", base["noted_ms"]), strict=True)
     for identifier, (following, closed_at), (noted, noted_ms) in zip(

@@ -85,7 +85,16 @@ class Relocate(NamedTuple):
     """Records that its state is cut into."""
 
 
-Rare = Prune | Attempt | Try | Suspend | Resume | Skip | Abandon | Exclude | Finish | Relocate
+class Lost(NamedTuple):
+    """Data was deleted before anybody ingested it; its COMMIT ingests up to `end` (protocol.md section 7.6)."""
+
+    start: int
+    """Data offset below which everything was ingested."""
+    end: int
+    """Where the data log goes on."""
+
+
+Rare = Prune | Attempt | Try | Suspend | Resume | Skip | Abandon | Exclude | Finish | Relocate | Lost
 
 _KINDS: Final[tuple[type[Rare], ...]] = (
     Prune,
@@ -98,6 +107,7 @@ _KINDS: Final[tuple[type[Rare], ...]] = (
     Exclude,
     Finish,
     Relocate,
+    Lost,
 )
 _NAMES: Final[dict[type, str]] = {kind: f"konverse.{kind.__name__}" for kind in _KINDS}
 _FROM_AVRO: Final[dict[str, Any]] = {name: lambda value, kind=kind: kind(**value) for kind, name in _NAMES.items()} | {

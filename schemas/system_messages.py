@@ -48,6 +48,18 @@ NO_PEER_BODY: Final = error_body(
 was sent may be sent again on a new conversation; -8470 would say that a service was dropped (service-broker.md 4)."""
 
 
+def lost_body(start: int, end: int) -> bytes:
+    """The Error of a conversation some of whose messages may have been among data that was deleted.
+
+    Of the original's codes it is the one of a database that was restored: what was said lately may not have happened.
+    """
+    return error_body(
+        -9719,
+        f"The log behind this conversation was cut: its records {start} to {end - 1} were deleted before they were "
+        "received, and messages of this conversation may be among them.",
+    )
+
+
 def read_error(body: bytes) -> tuple[int, str]:
     """Code and description of a received Error; MalformedRecord when the body is not such a document.
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from konverse.schemas.journal import SYSTEM_BITS, TOOK_ERROR, Claim, Commit
-from konverse.schemas.operations import Abandon, Exclude, Finish, Prune, Relocate
+from konverse.schemas.operations import Abandon, Exclude, Finish, Lost, Prune, Relocate
 from konverse.schemas.records import Envelope, Forwarded, Kind, Role
 
 from .journals import Judged
@@ -18,6 +18,7 @@ from .records import LogRecord
 from .second_attempts import DECIDED, acquitted, owner_changed
 from .second_batches import exclude, give_up
 from .second_ingest import hear
+from .second_loss import hole_of, miss
 from .second_moves import relocate
 from .second_paths import second_finish
 from .second_state import Facts, Key, Said, SecondState, Side
@@ -44,10 +45,14 @@ class SecondFold(SecondState):
             if not counts or not isinstance(decision, Commit):
                 continue
             self.order = record.order
-            while at < len(data) and data[at].offset < decision.ingest_to:
+            hole = hole_of(decision)
+            read_to = decision.ingest_to if hole is None else hole.start
+            while at < len(data) and data[at].offset < read_to:
                 if data[at].order > record.order:
                     self.problem(f"I3: a commit ingested record {data[at].offset} before it was written")
                 hear(self, data[at])
+                at += 1
+            while at < len(data) and data[at].offset < decision.ingest_to:
                 at += 1
             self.ingested_to = decision.ingest_to
             self.now_ms = before_ms
@@ -137,5 +142,6 @@ _RARE: Final[dict[type, Callable[[SecondState, Any], None]]] = {
     Exclude: exclude,
     Finish: second_finish,
     Relocate: relocate,
+    Lost: miss,
     **DECIDED,
 }

@@ -12,6 +12,7 @@ from konverse.schemas.records import REFUSED, BounceReason, End, Envelope, Kind,
 from .records import LogRecord, Record, origin_of
 from .second_answers import answer_end, bounce, refuse_begin, stray
 from .second_batches import hear_batch, hear_decision, hear_row, hear_veto
+from .second_loss import resumes
 from .second_mailbox import decide, put
 from .second_moves import arrive, closed, follow, install
 from .second_paths import expand, hear_finished
@@ -56,9 +57,11 @@ def hear(state: SecondState, record: LogRecord) -> None:
         state.tally["duplicate"] += 1
         return
     if envelope.counter > len(taken):
-        state.tally["gap"] += 1
-        notify(state, envelope, len(taken), NoticeReason.GAP)
-        return
+        if not resumes(state, envelope.writer, envelope.counter):
+            state.tally["gap"] += 1
+            notify(state, envelope, len(taken), NoticeReason.GAP)
+            return
+        taken = state.accepted[envelope.writer]
     state.accepted[envelope.writer] = taken
     taken.append(envelope.counter)
     verdict = _judge(state, envelope, record)

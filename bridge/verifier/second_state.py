@@ -50,7 +50,8 @@ TALLIED: Final = (
     "moved", "moved again", "moved back", "moved with unread", "moved finished", "installed from pieces",
     "END met a stub", "END CONVERSATION met a stub", "FIN met a stub", "FIN answer met a stub", "row met a stub",
     "no peer met a stub", "CLOSED walked on", "bounced behind a move", "FIN behind a move",
-    "redirected to what has moved",
+    "redirected to what has moved", "owner went on behind a loss", "failed by a loss", "freed by a loss",
+    "failed elsewhere by a loss",
 )  # fmt: skip
 
 
@@ -238,6 +239,10 @@ class SecondState:
         self.floor_ms = 0
         self.accepted: dict[bytes, list[int]] = {}
         """Writer -> its counters in the order in which they were taken."""
+        self.holes = 0
+        """How often data was deleted before it was ingested."""
+        self.unsure: dict[bytes, int] = {}
+        """Owners that were not heard since the last time, and how many of their records were taken before."""
         self.closed: dict[bytes, int] = {}
         self.heirs: dict[bytes, tuple[bytes, int]] = {}
         """Writers that a record closed -> who sends the rest again, and behind which counter; zeros: nobody."""

@@ -12,7 +12,7 @@ import pytest
 
 from konverse.bridge.verifier.check import KINDS
 from konverse.dialog.head import JournalHead
-from konverse.dialog.owner import Phase
+from konverse.dialog.phase import Phase
 from konverse.dialog.states import TRANSITIONS
 from konverse.schemas.journal import FOLD_VERSION, Claim, Commit, Operations, encode_claim, encode_commit
 from tests.architecture.mermaid import diagrams, parse

@@ -11,7 +11,8 @@ import pytest
 
 from konverse.dialog.events import Appended, Effect
 from konverse.dialog.head import JournalHead
-from konverse.dialog.owner import Owner, Phase
+from konverse.dialog.owner import Owner
+from konverse.dialog.phase import Phase
 from konverse.schemas.errors import PartitionHalted
 from konverse.schemas.journal import Claim, Commit
 from tests.simulation.exhaustive.model import Scope

@@ -117,7 +117,7 @@ def attends(place: Place, owner: Owner) -> None:
 def compare(world: World, place: Place, owner: Owner) -> None:
     """Without an overlay, the owner's live state is the fold of the logs up to the last record that it verified."""
     state, head = owner.fold.state, owner.fold.head
-    if state.ingest_to != owner._journaled_to or not place.follow(head.offset):
+    if state.ingest_to != owner._journaled_to or owner.committing or not place.follow(head.offset):
         return
     shadow = place.shadow
     if (head.epoch, head.owner, head.number, head.hash, head.claim_offset, head.clean) != (

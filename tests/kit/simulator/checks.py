@@ -17,6 +17,7 @@ from konverse.schemas.records import Kind, Role
 
 from .batch_checks import check_batches
 from .failure import SimulationFailure
+from .losses import check_losses, wrong
 from .moves import check_moves, check_place, lives, whole
 from .outcomes import outcomes
 from .paths import check_finished, check_half_closed, check_order, check_transactions
@@ -32,9 +33,11 @@ def check(world: World) -> None:
     owners = {place.shadow.state.writer_id for place in world.places}
     verdicts = [judge(place.verified(), place.journal.records, place.data.records, owners) for place in world.places]
     references = {verdict.place.address: verdict.fold for verdict in verdicts}
-    problems = [f"{rule}: {where}: {text}" for rule, where, text in _findings(verdicts)]
+    folds = references.values()
+    problems = [f"{rule}: {where}: {text}" for rule, where, text in wrong(_findings(verdicts), folds)]
     problems += _problems(world, references, owners)
-    problems += [f"{rule}: since a snapshot: {where}: {text}" for rule, where, text in _since(world, owners)]
+    later = wrong(_since(world, owners), folds)
+    problems += [f"{rule}: since a snapshot: {where}: {text}" for rule, where, text in later]
     if problems:
         raise SimulationFailure("\n".join(problems[:12]))
     _count(world, references)
@@ -72,6 +75,10 @@ def _problems(world: World, references: dict[Address, SecondFold], owners: set[b
         yield from _view(place)
         yield from compare_attempts(world, place, reference, owners)
     yield from world.poisons.problems()
+    if world.losses.struck:
+        yield from _handlers(world, references)
+        yield from check_losses(world, references)
+        return
     yield from _outputs(world, references)
     yield from _handlers(world, references)
     yield from _sends(world, references)
@@ -147,7 +154,7 @@ def _folds(world: World, place: Place, reference: SecondFold) -> Iterator[str]:
         verdicts.count("accepted"), sum(verdict.startswith("bounced") for verdict in verdicts),
         verdicts.count("discarded") + sum(len(side.thrown_away) - side.thrown_before for side in reference.sides),
         tally["row void"], reference.batches.missing, tally["no peer"], tally["stranger"],
-        verdicts.count("forwarded") + verdicts.count("sent on"),
+        verdicts.count("forwarded") + verdicts.count("sent on") + tally["failed elsewhere by a loss"],
     )  # fmt: skip
     if product_counts != expected_counts:
         yield f"I3: {place.name}: statistics are {product_counts}, the reference says {expected_counts}"
@@ -187,7 +194,8 @@ def _drained(world: World, place: Place, reference: SecondFold) -> Iterator[str]
     for side in reference.living.values():
         if len(side.consumed) < len(side.heard) and not side.ended:
             yield f"L1: {place.name}: {side.key} has unread messages"
-        if side.code not in ("SO", "CO") and side.key[1] not in unattended:
+        deaf = side.code == "DO" and world.losses.struck  # its END may have been deleted where its peer lives
+        if side.code not in ("SO", "CO") and side.key[1] not in unattended and not deaf:
             yield f"L1: {place.name}: {side.key} is left in {side.code}"
     for address, stream in state.streams.items():
         made = len(reference.outputs.get(address, ()))
@@ -197,7 +205,8 @@ def _drained(world: World, place: Place, reference: SecondFold) -> Iterator[str]
 
 def _unattended(world: World) -> set[bytes]:
     """Conversations whose initiator would have to be ended by a session that cannot do it any more."""
-    lost = [session for session in world.sessions if session.dead or session.shut_out]
+    struck = bool(world.losses.struck)  # its call to end may have been deleted
+    lost = [session for session in world.sessions if session.dead or session.shut_out or struck]
     if not world.swarm.sessions_end:
         return set()
     of_queries = {conversation for query in world.queries for conversation, _ in query.begun}

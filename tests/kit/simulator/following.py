@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from konverse.dialog.events import AppendSnapshot, Follow, Leading, Stopped, Truncate
 from konverse.dialog.fold import Fold
-from konverse.dialog.owner import Phase
+from konverse.dialog.phase import Phase
 from konverse.dialog.snapshot import digest
 
 from .failure import SimulationFailure

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from konverse.dialog.lane import DialogState, Single
 from konverse.dialog.mailbox import Bounced
-from konverse.dialog.owner import Phase
 from konverse.dialog.partition import Partition
+from konverse.dialog.phase import Phase
 from konverse.schemas.envelope import encode_suffix, head
 from konverse.schemas.errors import ConversationEnded, QueueFull
 from konverse.schemas.identifiers import Address

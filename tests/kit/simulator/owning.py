@@ -12,35 +12,32 @@ from konverse.dialog.events import (
     Append,
     AppendSnapshot,
     DataEnd,
-    DataRead,
     Effect,
+    Feed,
     Halted,
     Leading,
-    OutOfRange,
     ReadData,
     ReadDataEnd,
     ReadJournal,
     ReadSnapshots,
     Recover,
     ReplaceProducer,
-    SnapshotsRead,
     Stopped,
     Tick,
     Truncate,
     ViewLost,
 )
-from konverse.dialog.owner import Owner, Phase
+from konverse.dialog.owner import Owner
+from konverse.dialog.phase import Phase
 from konverse.dialog.staging import OwnerSettings
 from konverse.dialog.transaction import Transaction
 from konverse.dialog.view import Show
 
-from . import beliefs, moves, poison
+from . import beliefs, moves, poison, reads
 from .appends import Appends, Snapshots
-from .failure import SimulationFailure
 from .handlers import Progress, Work
-from .kafka import Log
 from .outputs import Outputs
-from .places import Place, columns, journal_read
+from .places import Place
 from .redis_view import ViewWriter
 
 if TYPE_CHECKING:
@@ -260,39 +257,20 @@ class OwnerProcess:
         self._position = effect.data_from
         beliefs.leads(self.world, self.place, self.owner)
 
+    def _feed(self, effect: Feed) -> None:
+        self._position = effect.data_from
+
     def _halted(self, effect: Halted) -> None:
-        raise SimulationFailure(f"I17: {self.place.name} halted: {effect.reason}")
+        self.world.losses.halted(self.place, effect.reason)
 
     # --------------------------------------------------------------------------------------------------------- reads
 
     def _read(self) -> None:
-        effect = self._reads.popleft()
-        kafka, place = self.world.kafka, self.place
-        log = _LOGS[type(effect)](place)
-        if effect.start < log.start:
-            self.world.sometimes.happened("truncated under a reader")
-            self._tell(OutOfRange(beginning=True))
-            return
-        read = kafka.read(log, effect.start, effect.end)
-        if isinstance(effect, ReadJournal):
-            self._tell(journal_read(read))
-        elif isinstance(effect, ReadData):
-            self._tell(DataRead(columns(read)))
-        else:
-            self._tell(SnapshotsRead([(r.offset, r.body or b"") for r in read.records], read.next_offset))
+        self._tell(reads.answer(self.world, self.place, self._reads.popleft()))
 
     def _poll(self) -> None:
-        world, start = self.world, self._position
-        if start < self.place.data.start:
-            world.sometimes.happened("truncated under a reader")
-            self._tell(OutOfRange(beginning=True))
-            return
-        if start and not world.kafka.calm and world.choices.chance(world.swarm.doubled_reads):
-            start = max(self.place.data.start, start - 1 - world.choices.choose(start))
-            world.sometimes.happened("read twice")
-        read = world.kafka.read(self.place.data, start, self.place.data.end)
-        self._position = max(self._position, read.next_offset)
-        self._tell(DataRead(columns(read)))
+        event, self._position = reads.poll(self.world, self.place, self._position)
+        self._tell(event)
 
     def _ingest(self) -> None:
         assert self.owner is not None
@@ -376,18 +354,13 @@ class OwnerProcess:
         self._tell(ViewLost())
 
 
-_LOGS: Final[dict[type, Callable[[Place], Log]]] = {
-    ReadJournal: lambda place: place.journal,
-    ReadData: lambda place: place.data,
-    ReadSnapshots: lambda place: place.snapshots,
-}
-
 _EFFECTS: Final[dict[type, Callable[[OwnerProcess, Any], None]]] = {
     Append: OwnerProcess._append,
     ReadSnapshots: lambda process, effect: process._reads.append(effect),
     AppendSnapshot: lambda process, effect: process._append_snapshot(effect),
     ReadDataEnd: lambda process, _effect: process._tell(DataEnd(process.place.data.end)),
     Truncate: lambda process, effect: process._truncate(effect),
+    Feed: OwnerProcess._feed,
     ReadJournal: lambda process, effect: process._reads.append(effect),
     ReadData: lambda process, effect: process._reads.append(effect),
     Emit: OwnerProcess._emit,

@@ -89,11 +89,9 @@ def fold_up_to(place: Place, fold: Fold, fed: int, offset: int) -> int:
     while fed < len(records) and records[fed].offset <= offset:
         record = records[fed]
         fold.feed_journal([JournalRecord(record.offset, record.body or b"", record.timestamp_ms)])
-        needed = fold.advance()
-        if needed is not None:
-            start = fold.data_to
-            fold.feed_data(columns(Slice(place.data.between(start, needed), needed)))
-            assert fold.advance() is None
+        while (needed := fold.advance()) is not None:
+            assert needed > fold.data_to
+            fold.feed_data(columns(Slice(place.data.between(fold.data_to, needed), needed)))
         fed += 1
     return fed
 

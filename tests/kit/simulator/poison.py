@@ -289,10 +289,9 @@ def compare_attempts(world: World, place: Place, reference: SecondFold, owners: 
 def _folded(place: Place, journal: list[Record]) -> Partition:
     fold = Fold(place.identity)
     fold.feed_journal([JournalRecord(record.offset, record.body or b"", record.timestamp_ms) for record in journal])
-    needed = fold.advance()
-    if needed is not None:
-        fold.feed_data(columns(Slice(place.data.between(0, needed), needed)))
-        assert fold.advance() is None
+    while (needed := fold.advance()) is not None:
+        assert needed > fold.data_to
+        fold.feed_data(columns(Slice(place.data.between(fold.data_to, needed), needed)))
     return fold.state
 
 

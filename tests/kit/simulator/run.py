@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from .checks import check
 from .choices import Choices
 from .failure import SimulationFailure
+from .losses import Enough
 from .story import tell
 from .swarm import draw
 from .tuning import tuned
@@ -42,6 +43,8 @@ def simulate(seed: int, recorded: Sequence[int] | None = None, *, told: bool = F
         try:
             world.run()
             check(world)
+        except Enough:
+            pass
         except SimulationFailure as failure:
             error = str(failure)
         except Exception:  # noqa: BLE001  # whatever the product raises is a failure of the run

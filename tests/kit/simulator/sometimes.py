@@ -176,6 +176,13 @@ PATHS: Final = {
     "follower wrote a snapshot": "a follower wrote a snapshot",
     "recovered from a follower's snapshot": "an owner recovered from a snapshot that a follower had written",
     "snapshot passed over": "an intact snapshot was not used, because the logs behind it were gone",
+    "data lost": "data was deleted before anybody had ingested it, and the owner said so",
+    "data lost under an owner": "and that was an owner that had led before",
+    "halted by a loss": "data was deleted that commits rested on, and the partition halted",
+    "owner went on behind a loss": "an owner was heard again although something of it was lost",
+    "failed by a loss": "an endpoint got an Error because something of it may have been lost",
+    "failed elsewhere by a loss": "so did one that had moved away before",
+    "freed by a loss": "an endpoint that had ended did not wait for its peer any longer",
     "truncated late": "a truncation was carried out long after it was asked for",
 }
 """Name of each path, and what it means."""

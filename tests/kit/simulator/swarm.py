@@ -127,6 +127,8 @@ class Swarm:
     """Rate of conversations that reach a target and have no home."""
     followers: int
     """Processes that follow a partition."""
+    losses: int
+    """Rate at which data is deleted before it was ingested."""
     moves: int
     """Rate of moving an endpoint to another partition."""
 
@@ -137,6 +139,9 @@ class Swarm:
 
 
 AREAS: Final = ("poison", "queries", "transactions", "mailboxes", "followers", "ids", "moves")
+
+LOSSY: Final = frozenset({"losses", "followers", "moves"})
+"""Of runs in which data is lost: what else they promise has to be plain."""
 
 ABSENT: Final = {"short_memory": False, "small_mailboxes": False, "hours": HOURS[0]}
 """What is not 0 where the area of it is absent."""
@@ -210,6 +215,8 @@ def draw(choices: Choices) -> Swarm:
 
 def _areas(choices: Choices) -> frozenset[str]:
     """What a run has beside plain conversations: all there is in every second one, else two areas that get further."""
+    if choices.chance(40):
+        return LOSSY
     some = frozenset(AREAS[choices.choose(len(AREAS))] for _ in range(2))
     return frozenset(AREAS) if choices.choose(2) else some
 
@@ -250,6 +257,7 @@ def _drawn_by_area(
             "lone_firsts": fault(8, 700),
         },
         "followers": {"followers": choose(5)},
+        "losses": {"losses": 1 + choose(12)},
         "moves": {"moves": rate(400, 400 if mixed and not recycling else 100)},
     }
     return {

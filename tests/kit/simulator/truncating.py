@@ -60,7 +60,7 @@ class Truncations:
         self._world.sometimes.happened("truncated")
         place.truncate(effect)
         kept = usable(place)
-        if kept + place.rotten < KEPT:  # one may be spoiled
+        if kept + place.rotten < KEPT and place not in self._world.losses.struck:  # one may be spoiled
             raise SimulationFailure(f"I12: {place.name}: {kept} snapshots are left that one could recover from")
 
 

@@ -21,6 +21,7 @@ from .failure import SimulationFailure
 from .following import FollowerProcess, Followers
 from .history import History
 from .kafka import CLOCK_JITTER_MS, Kafka, Log, Record, Request
+from .losses import Losses
 from .moves import patience
 from .owning import OwnerProcess
 from .places import Place
@@ -96,6 +97,7 @@ class World:
         self.queries = [Query(self) for _ in range(swarm.queries)]
         self.followers = Followers(self)
         self.truncations = Truncations(self)
+        self.losses = Losses(self)
         self.askers: list[Asker] = []
 
     def identifier(self, kind: bytes) -> bytes:
@@ -158,6 +160,8 @@ class World:
             self._litter()
         if choices.chance(swarm.lone_firsts):
             self._begin_without_home()
+        if choices.chance(swarm.losses):
+            self.losses.strike()
         if choices.chance(swarm.rot):
             self.sometimes.happened("snapshot rotten", choices.pick(self.places).rot(choices))
         if choices.chance(swarm.view_losses):
@@ -301,6 +305,8 @@ class World:
             happened("invalid CLAIM", not counts)
             happened("late CLAIM", late)
         elif isinstance(decision, Commit):
+            if counts:
+                self.losses.decided(place, decision)
             happened("invalid COMMIT", not counts)
             happened("zombie COMMIT", late and decision.epoch < place.judge.epoch)
 
@@ -351,9 +357,11 @@ class World:
                 return
         waiting = [f"owner of {owner.place.name}" for owner in self.owners if not is_quiet(owner)]
         waiting += [f"query {query.id.hex()}" for query in self.queries if not query.over]
-        waiting += [f"session {session.session.writer.hex()}" for session in living if not session.closed]
+        if not self.losses.struck:  # else what a session waits for may be gone; it learns of that when it sends again
+            waiting += [f"session {session.session.writer.hex()}" for session in living if not session.closed]
         waiting += ["somebody who asks for an outcome" for asker in self.askers if not asker.done]
-        raise SimulationFailure(f"L1: after {rounds} calm rounds these still wait: {', '.join(waiting)}")
+        if waiting or not self.losses.struck:
+            raise SimulationFailure(f"L1: after {rounds} calm rounds these still wait: {', '.join(waiting)}")
 
     def _grow_old(self) -> None:
         """Where time passes in leaps, it goes on to pass, until nobody remembers the writers."""

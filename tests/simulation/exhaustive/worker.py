@@ -28,7 +28,8 @@ from konverse.dialog.events import (
     Stopped,
 )
 from konverse.dialog.head import JournalHead
-from konverse.dialog.owner import Owner, Phase
+from konverse.dialog.owner import Owner
+from konverse.dialog.phase import Phase
 from konverse.dialog.staging import OwnerSettings
 from konverse.schemas.varint import SMALL
 from tests.kit.builders import Row, anything, columns_of, conversations, log_of, records_of

@@ -23,7 +23,7 @@ from konverse.dialog.events import (
     Tick,
     Truncate,
 )
-from konverse.dialog.owner import Phase
+from konverse.dialog.phase import Phase
 from konverse.dialog.snapshot import digest
 from konverse.dialog.view import Show
 from konverse.schemas.snapshot import SnapshotEnd, decode

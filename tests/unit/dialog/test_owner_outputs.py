@@ -18,7 +18,8 @@ from konverse.dialog.events import (
     Tick,
     ViewLost,
 )
-from konverse.dialog.owner import REFUSAL_PAUSE_MS, Phase
+from konverse.dialog.owner import REFUSAL_PAUSE_MS
+from konverse.dialog.phase import Phase
 from konverse.dialog.view import Show
 from konverse.schemas.identifiers import Address
 from konverse.schemas.journal import Commit, decode

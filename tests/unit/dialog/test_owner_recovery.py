@@ -24,7 +24,7 @@ from konverse.dialog.events import (
     Tick,
     ViewLost,
 )
-from konverse.dialog.owner import Phase
+from konverse.dialog.phase import Phase
 from konverse.dialog.snapshot import digest
 from konverse.dialog.view import Show
 from konverse.schemas.journal import FOLD_VERSION, Claim, Commit, decode, encode_claim, encode_commit

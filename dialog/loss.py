@@ -1,0 +1,78 @@
+"""Data that somebody deleted before it was ingested: what a partition does about it (LOST, protocol.md section 7.6).
+
+Nobody knows what stood there. So every conversation that may have missed something fails, on both sides, and says so;
+nothing is begun anew in silence. Sessions learn from their counters what of theirs was not received, as from any gap.
+Owners are not told of gaps, and what they say next must be heard: it may begin behind what is gone.
+"""
+
+from __future__ import annotations
+
+from konverse.schemas.catalog import ERROR
+from konverse.schemas.envelope import encode_envelope
+from konverse.schemas.identifiers import time_of_writer
+from konverse.schemas.journal import Commit
+from konverse.schemas.operations import Lost
+from konverse.schemas.records import NO_SEQUENCE, End, Envelope, Kind, Role, Suffix
+from konverse.schemas.system_messages import lost_body
+
+from .answers import other
+from .endings import peer_ends, push_end
+from .endpoint import Endpoint, Writer
+from .partition import Partition
+from .relocation import forwarded
+from .states import RECEIVING, State
+
+
+def lost_by(commit: Commit) -> Lost | None:
+    """What a commit says is gone."""
+    return next((operation for operation in commit.operations.rare if isinstance(operation, Lost)), None)
+
+
+def lose(state: Partition, lost: Lost) -> None:
+    """LOST: every conversation that lives here may have missed something, and fails."""
+    state.statistics.lost += lost.end - lost.start
+    state.torn = {writer.id: writer.next for writer in state.writers.values() if time_of_writer(writer.id) is None}
+    state.lost_to = lost.end
+    state.moves.installing.clear()
+    body = lost_body(*lost)
+    for endpoint in state.live():
+        _fail(state, endpoint, lost, body)
+    for role, conversation in [*state.moves.stubs]:
+        _fail_elsewhere(state, other(role), conversation, lost, body)
+
+
+def _fail(state: Partition, endpoint: Endpoint, lost: Lost, body: bytes) -> None:
+    """Both sides get an Error; one that has ended waits no longer for its peer to do so."""
+    if endpoint.index in state.beginning:
+        return  # nobody knows of it yet
+    if endpoint.state in RECEIVING:
+        push_end(state.address, endpoint, body)
+    elif endpoint.state is not State.DISCONNECTED_OUTBOUND:
+        return  # it has heard the last of its peer
+    peer_ends(state, endpoint, (lost.start, ERROR, body, state.now_ms), failed=True)
+
+
+def _fail_elsewhere(state: Partition, role: Role, conversation: bytes, lost: Lost, body: bytes) -> None:
+    """What was to be sent on to an endpoint that moved away may be gone: it gets an Error as if by its peer."""
+    detail = End(state.writer_id, state.address)
+    envelope = Envelope(
+        Kind.ERROR,
+        0,
+        role,
+        state.address.tag,
+        state.writer_id,
+        conversation,
+        0,
+        NO_SEQUENCE,
+        Suffix(ERROR, detail=detail),
+    )
+    forwarded(state, lost.start, encode_envelope(envelope), envelope, (body, state.now_ms))
+
+
+def goes_on_behind(state: Partition, writer: Writer, counter: int) -> bool:
+    """Whether an owner that was not heard since data was lost goes on here; what it said before is gone."""
+    if state.torn.get(writer.id) != writer.next:
+        return False
+    del state.torn[writer.id]
+    writer.go_on_at(counter)
+    return True

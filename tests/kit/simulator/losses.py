@@ -1,0 +1,88 @@
+"""Data that somebody deletes before its owner has ingested it (LOST, protocol.md section 7.6).
+
+What promises rest on these data is not kept, and what is said about them has to be true. Where the commits behind every
+snapshot rest on them the partition halts, and the run is over.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+from konverse.bridge.verifier.check import Finding
+from konverse.bridge.verifier.second_fold import SecondFold
+from konverse.dialog.loss import lost_by
+from konverse.schemas.identifiers import Address
+from konverse.schemas.journal import Commit
+
+from .failure import SimulationFailure
+from .places import Place
+
+if TYPE_CHECKING:
+    from .world import World
+
+TRUE_OF_LOSSES: Final = ("lost", "I6")
+"""Findings of the verifier that are right where data was lost: that it was, and what was in it."""
+
+
+class Enough(Exception):
+    """A partition has halted, and rightly: nothing further can be asked of the run."""
+
+
+class Losses:
+    """What was deleted in a run."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.struck: list[Place] = []
+
+    def strike(self) -> None:
+        """Somebody deletes the beginning of a data log, with something that no commit has ingested."""
+        choices = self._world.choices
+        place = choices.pick(self._world.places)
+        ingested = max(
+            (j.decision.ingest_to for j in place.judge.judged if j.counts and isinstance(j.decision, Commit)), default=0
+        )
+        if place.data.end > ingested:
+            place.data.start = max(place.data.start, ingested + 1 + choices.choose(place.data.end - ingested))
+            self.struck.append(place)
+
+    def decided(self, place: Place, commit: Commit) -> None:
+        """A commit counts: it says that something is gone if it is, and only then."""
+        lost = lost_by(commit)
+        if lost is None:
+            return
+        if place not in self.struck or lost.end > place.data.start:
+            raise SimulationFailure(f"I17: {place.name}: the records {lost.start} to {lost.end} are called lost")
+        happened = self._world.sometimes.happened
+        happened("data lost")
+        led = [number for number, (_, owner) in place.judge.commits.items() if owner == commit.owner]
+        happened("data lost under an owner", len(led) > 1)
+
+    def halted(self, place: Place, reason: str) -> None:
+        """An owner finds its logs contradictory."""
+        if place in self.struck and "which its journal has ingested" in reason:
+            self._world.sometimes.happened("halted by a loss")
+            raise Enough
+        raise SimulationFailure(f"I17: {place.name} halted: {reason}")
+
+
+def wrong(findings: Iterable[Finding], folds: Iterable[SecondFold]) -> list[Finding]:
+    """The findings that contradict a promise which is kept although data was lost."""
+    lossy = any(fold.holes for fold in folds)
+    return [finding for finding in findings if not (lossy and finding.rule in TRUE_OF_LOSSES)]
+
+
+def check_losses(world: World, references: Mapping[Address, SecondFold]) -> Iterator[str]:
+    """What is kept although data was lost: nothing of a session is received twice."""
+    sent = {body for _, _, body in world.history.handed.values()}
+    received = Counter(
+        heard.body
+        for reference in references.values()
+        for side in reference.sides
+        for heard in side.heard[side.brought :]
+    )
+    for body, times in received.items():
+        if times > 1 and body in sent:
+            yield f"I6: {body!r} was received {times} times"
