@@ -276,8 +276,8 @@ class Owning:
         self.misplaced.append((number, effect.data_from))
 
     def _stop(self, number: int, owner: Owner, effect: Stopped | Halted) -> None:
-        halted = isinstance(effect, Halted)
-        log.log(logging.ERROR if halted else logging.INFO, "%s/%d: %s", self.queue.topic, number, effect.reason)
+        level, mistake = (logging.ERROR, effect.mistake) if isinstance(effect, Halted) else (logging.INFO, None)
+        log.log(level, "%s/%d: %s", self.queue.topic, number, effect.reason, exc_info=mistake)
         if self.owners.get(number) is owner and not (isinstance(effect, Stopped) and effect.clean):
             self._stopped.append((number, effect))
 

@@ -101,20 +101,26 @@ class Owner:
         self._waiting_since: int | None = None
         self._paused_since: int | None = None
         self._releasing = False
+        self._unsaid: list[Effect] = []
 
     # ------------------------------------------------------------------------------------------------ the one door
 
     def step(self, event: Any, now_ms: int) -> list[Effect]:
         """Take an event, return what to do. After STOPPED or HALTED nothing has an effect."""
         if self.phase in (Phase.STOPPED, Phase.HALTED):
-            return []
+            unsaid, self._unsaid = self._unsaid, []
+            return unsaid
         try:
             return _STEPS[type(event)](self, event, now_ms)
-        except PartitionHalted as error:
-            self.phase = Phase.HALTED
-            return [Halted(str(error))]
         except Overtaken as error:
             return self._stop(f"{error}; recover again")
+        except Exception as error:  # noqa: BLE001  # whatever it is
+            return [self._halt(error)]
+
+    def _halt(self, error: Exception) -> Halted:
+        """Something was done in part, so the state may be no fold of the journal any more: nothing is built on it."""
+        self.phase = Phase.HALTED
+        return Halted(str(error) or repr(error), None if isinstance(error, PartitionHalted) else error)
 
     # ---------------------------------------------------------------------------------------------------- recovery
 
@@ -222,15 +228,24 @@ class Owner:
         """Ingest what was read, within the look-ahead; returns how many records."""
         if self.phase is not Phase.LEADING or not self.fold.data or not self.has_room or self.upkeep.late(now_ms):
             return 0
-        count = self.fold.ingest_some(LOOK_AHEAD_RECORDS_MAX, LOOK_AHEAD_BYTES_MAX + self.trial.parked.size_bytes)
         if self._waiting_since is None:
             self._waiting_since = now_ms
-        return count
+        try:
+            return self.fold.ingest_some(LOOK_AHEAD_RECORDS_MAX, LOOK_AHEAD_BYTES_MAX + self.trial.parked.size_bytes)
+        except Exception as error:  # noqa: BLE001  # as in `step`, which says it
+            self._unsaid.append(self._halt(error))
+            return 0
 
     def commit(self, now_ms: int) -> list[Effect]:
         """Journal what is staged and ingested. Nothing when a commit is on its way or there is nothing to say."""
         if self.phase is not Phase.LEADING or self._in_flight is not None:
             return []
+        try:
+            return self._commit(now_ms)
+        except Exception as error:  # noqa: BLE001  # as in `step`
+            return [self._halt(error)]
+
+    def _commit(self, now_ms: int) -> list[Effect]:
         state, head, staging = self.fold.state, self.fold.head, self.staging
         acks = self.emitter.acknowledged()
         told = staging.waiting or acks or self.duties or self.trial.due or self.upkeep.due(now_ms)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from konverse.schemas.journal import Commit
-from konverse.schemas.operations import Attempt, Resume, Skip, Suspend, Try
+from konverse.schemas.operations import Attempt, Finish, Resume, Skip, Suspend, Try
 
 from .second_state import SecondState, Side
 
@@ -35,6 +35,7 @@ def acquitted(state: SecondState, commit: Commit) -> None:
     operations, past = commit.operations, state.past
     spoken = {*operations.receive_endpoints, *(sent[0] for sent in operations.sends)}
     spoken |= {end.endpoint for end in operations.ends}
+    spoken |= {operation.endpoint for operation in operations.rare if isinstance(operation, Finish)}
     _acquit(state, (state.table[index] for index in spoken if index in state.table))
     for index in operations.receive_endpoints:
         side = state.table.get(index)

@@ -100,6 +100,8 @@ def install(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
     try:
         moved = decode_moved(b"".join(pieces))
     except MalformedRecord:
+        moved = None
+    if moved is None or moved.state >= len(CODES) or CODES[moved.state] in ("SI", "CD"):
         state.tally["malformed"] += 1
         return "control"
     key = (int(envelope.role), envelope.conversation)

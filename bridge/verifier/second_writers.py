@@ -164,5 +164,8 @@ def prune(state: SecondState, operation: Prune) -> None:
             del state.closed[writer], state.seen[writer]
             state.heirs.pop(writer, None)
             state.tally["forgotten"] += 1
+    unheard = {opener for opener in state.tombstones.values() if not is_known(state, opener)}
+    expired = {opener for opener in unheard if (minted_ms(opener) or floor) < floor}
+    state.tombstones = {key: opener for key, opener in state.tombstones.items() if opener not in expired}
     for key in [key for key in state.answers if (minted_ms(key[0]) or 0) < floor]:
         del state.answers[key]

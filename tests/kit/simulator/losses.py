@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from konverse.bridge.verifier.check import Finding
 from konverse.bridge.verifier.second_fold import SecondFold
+from konverse.dialog.events import Halted
 from konverse.dialog.loss import lost_by
 from konverse.schemas.identifiers import Address
 from konverse.schemas.journal import Commit
@@ -41,6 +42,9 @@ class Losses:
         """Somebody deletes the beginning of a data log, with something that no commit has ingested."""
         choices = self._world.choices
         place = choices.pick(self._world.places)
+        led = any(process.leading for process in self._world.owners if process.place is place)
+        if not led and choices.chance(900):  # the next owner would have to halt, most likely
+            return
         ingested = max(
             (j.decision.ingest_to for j in place.judge.judged if j.counts and isinstance(j.decision, Commit)), default=0
         )
@@ -60,12 +64,14 @@ class Losses:
         led = [number for number, (_, owner) in place.judge.commits.items() if owner == commit.owner]
         happened("data lost under an owner", len(led) > 1)
 
-    def halted(self, place: Place, reason: str) -> None:
+    def halted(self, place: Place, effect: Halted) -> None:
         """An owner finds its logs contradictory."""
-        if place in self.struck and "which its journal has ingested" in reason:
+        if effect.mistake is not None:
+            raise effect.mistake
+        if place in self.struck and "which its journal has ingested" in effect.reason:
             self._world.sometimes.happened("halted by a loss")
             raise Enough
-        raise SimulationFailure(f"I17: {place.name} halted: {reason}")
+        raise SimulationFailure(f"I17: {place.name} halted: {effect.reason}")
 
 
 def wrong(findings: Iterable[Finding], folds: Iterable[SecondFold]) -> list[Finding]:

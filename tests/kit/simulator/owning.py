@@ -261,7 +261,7 @@ class OwnerProcess:
         self._position = effect.data_from
 
     def _halted(self, effect: Halted) -> None:
-        self.world.losses.halted(self.place, effect.reason)
+        self.world.losses.halted(self.place, effect)
 
     # --------------------------------------------------------------------------------------------------------- reads
 

@@ -39,7 +39,7 @@ def test_a_fin_is_answered_with_how_far_each_writer_was_received(pair: Pair) -> 
     (answer,) = pair.target.deliver(pair.home)
     assert (answer.kind, answer.envelope.role) == (Kind.FIN_ANSWER, Role.TARGET)
     assert answer.detail == FinAnswer(((pair.client.id, 2),))
-    assert pair.initiator(conversation).finished == Finished(answer=((pair.client.id, 2),))
+    assert pair.initiator(conversation).finished == Finished(own=True, answer=((pair.client.id, 2),))
 
 
 def test_a_fin_that_meets_nobody_is_answered_with_nothing(pair: Pair) -> None:

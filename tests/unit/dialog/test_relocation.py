@@ -259,7 +259,7 @@ def test_a_fin_follows_and_is_answered_as_the_writers_count_at_the_first_address
     world.target.take(fin(world, conversation))
     world.settle()
     assert after.finished == Finished(peer=True)
-    assert world.initiator(conversation).finished == Finished(answer=((world.client.id, 1),))
+    assert world.initiator(conversation).finished == Finished(own=True, answer=((world.client.id, 1),))
 
 
 def test_the_answer_to_a_fin_follows_whoever_asked_for_it(world: World) -> None:
@@ -267,7 +267,7 @@ def test_the_answer_to_a_fin_follows_whoever_asked_for_it(world: World) -> None:
     after = move(world, world.home, world.initiator(conversation), world.second)
     world.target.take(fin(world, conversation))
     world.settle()
-    assert after.finished == Finished(answer=((world.client.id, 0),))
+    assert after.finished == Finished(own=True, answer=((world.client.id, 0),))
 
 
 def test_a_target_that_has_moved_learns_that_it_has_no_peer(world: World) -> None:

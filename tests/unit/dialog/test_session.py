@@ -141,10 +141,10 @@ def test_the_key_is_the_users_own_or_else_the_group(session: Session) -> None:
 
 def test_a_begin_that_counts_lets_only_its_own_messages_go(session: Session) -> None:
     """Dialogs of two homes: the acknowledgements come in another order than the begins."""
-    one, two = begun(session, "one"), begun(session, "two", home="other replies")
+    one, two = begun(session, "one"), begun(session, "two", home="other-replies")
     session.send(one, "order", b"one")
     session.send(two, "order", b"two")
-    hands = session.delivered(address_of("other replies"), 0, 5)
+    hands = session.delivered(address_of("other-replies"), 0, 5)
     assert hands is not None
     assert bodies(hands) == [b"two"]
     hands = session.delivered(HOME, 0, 5)
