@@ -349,7 +349,7 @@ class Reader(Operating):
         while self._again and self._again[0][0] <= now:
             _, owner, transaction = self._again.popleft()
             if owner.phase is LEADING:
-                owner.roll_back(transaction)
+                owner.staging.roll_back(transaction)
 
     def _scarce(self) -> bool:
         """Little waits, or a partition has nothing to take while another's commit is awaited.

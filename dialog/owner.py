@@ -69,9 +69,6 @@ from .trial import Trial
 from .upkeep import Upkeep
 from .view import ViewFeed
 
-REFUSAL_PAUSE_MS: Final = 1_000
-"""A destination that refused its outputs is tried again after this long."""
-
 
 class Owner:
     """One process's try at owning or following one partition. A stopped owner is thrown away."""
@@ -99,7 +96,6 @@ class Owner:
         self._in_flight: Flight | None = None
         self._journaled_to = 0
         self._waiting_since: int | None = None
-        self._paused_since: int | None = None
         self._releasing = False
         self._unsaid: list[Effect] = []
 
@@ -172,8 +168,7 @@ class Owner:
         self.trial.lead(self.recovery.data_end)
         for window, limit in self.emitter.limits():
             window.limit = limit
-        effects = [Leading(self.fold.data_to), *self.emitter.pending(), *self._say_lost(now_ms)]
-        return [*effects, *self._show(now_ms)]
+        return [Leading(self.fold.data_to), *self.emitter.pending(), *self._say_lost(now_ms), *self._show(now_ms)]
 
     def _data_gone(self, event: DataGone, now_ms: int) -> list[Effect]:
         self.losing.heard(event.data_start)
@@ -200,10 +195,6 @@ class Owner:
         """The handler is done: what it did joins the next commit."""
         self.staging.finish(transaction)
         self.counters.transactions += 1
-
-    def roll_back(self, transaction: Transaction) -> None:
-        """Nothing came of it: its messages wait as before. What failed goes to `trial.fail`."""
-        self.staging.roll_back(transaction)
 
     def relocate(self, endpoint: Endpoint, to: Address, now_ms: int) -> None:
         """Move an endpoint that no transaction holds with the next commit; raises what `Moving.ask` raises."""
@@ -346,8 +337,7 @@ class Owner:
         return [*self.emitter.pending()]
 
     def _producer_replaced(self, event: ProducerReplaced, now_ms: int) -> list[Effect]:
-        self.emitter.restart(event.refused)
-        self._paused_since = now_ms
+        self.emitter.restart(event.refused, now_ms)
         return [*self.emitter.pending()]
 
     # ------------------------------------------------------------------------------------------------------- time
@@ -361,11 +351,7 @@ class Owner:
         if late or (self._in_flight is None and (self.upkeep.due(now_ms) or self.trial.tick(now_ms))):
             self._waiting_since = None
             effects += self.commit(now_ms)
-        if self._paused_since is not None and now_ms - self._paused_since >= REFUSAL_PAUSE_MS:
-            self._paused_since = None
-            self.emitter.paused.clear()
-            effects += self.emitter.pending()
-        return [*effects, *self.snapshots.go_on(), *self._show(now_ms)]
+        return [*effects, *self.emitter.resume(now_ms), *self.snapshots.go_on(), *self._show(now_ms)]
 
     def _snapshot_written(self, event: SnapshotWritten, now_ms: int) -> list[Effect]:
         return self.snapshots.written(event.first_offset, now_ms)

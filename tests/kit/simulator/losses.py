@@ -1,4 +1,4 @@
-"""Data that somebody deletes before its owner has ingested it (LOST, protocol.md section 7.6).
+"""Data that somebody deletes before its owner has ingested it (LOST, protocol.md section 7.7).
 
 What promises rest on these data is not kept, and what is said about them has to be true. Where the commits behind every
 snapshot rest on them the partition halts, and the run is over.

@@ -313,7 +313,7 @@ class OwnerProcess:
         elif progress is Progress.LEFT:
             world.sometimes.happened("left as it was")
             self.works.remove(work)
-            owner.roll_back(work.transaction)
+            owner.staging.roll_back(work.transaction)
 
     def _commit(self) -> None:
         owner = self.owner

@@ -126,7 +126,7 @@ def test_a_group_that_did_nothing_has_not_failed(driver: Driver) -> None:
     driver.arrive(*conversations("a"))
     transaction = driver.owner.take()
     assert transaction is not None
-    driver.owner.roll_back(transaction)
+    driver.owner.staging.roll_back(transaction)
     driver.commit()
     assert said(driver) == []
 

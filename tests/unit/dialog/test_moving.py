@@ -61,7 +61,7 @@ def test_an_endpoint_that_a_transaction_holds_is_not_moved(driver: Driver) -> No
     transaction = driver.owner.take()
     assert transaction is not None
     refused(driver, transaction.dialog, InvalidState, "a transaction holds")
-    driver.owner.roll_back(transaction)
+    driver.owner.staging.roll_back(transaction)
     driver.owner.relocate(transaction.dialog, ELSEWHERE, 0)
 
 
