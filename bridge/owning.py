@@ -66,6 +66,9 @@ log: Final = logging.getLogger("konverse.owning")
 OUTPUT_LINGER_MS: Final = 0
 """Outputs come a window at a time; waiting for more would only delay them."""
 
+URGENT_S: Final = 10.0
+"""A partition that nobody could recover is not given back before its snapshot is written, for so long."""
+
 ROOM_S: Final = 5.0
 """How long outputs wait for room in the producer's buffer before their destination is left alone for a while."""
 
@@ -132,6 +135,9 @@ class Owning:
         owner = self.owners.get(number)
         if owner is None:
             return
+        deadline = time.monotonic() + URGENT_S
+        while owner.phase is Phase.LEADING and owner.snapshots.urgent and time.monotonic() < deadline:
+            self.pump(0.05)
         while owner.phase is Phase.LEADING:
             if not owner.committing:
                 self._do(number, owner, owner.release(now_ms()))

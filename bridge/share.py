@@ -161,7 +161,7 @@ class Share:
         while self._owning.misplaced:
             number, offset = self._owning.misplaced.popleft()
             if number in self._owning.owners:
-                self._read_from(TopicPartition(self._topic, number, offset))
+                self._begin_anew(TopicPartition(self._topic, number, offset))
         due = [number for number, at in self._claim_again_at.items() if at <= time.monotonic()]
         if due:
             self._claim_again(due)
@@ -187,6 +187,12 @@ class Share:
             self._claim_again_at[place.partition] = time.monotonic() + CLAIM_AGAIN_S
         else:
             self._paused.discard(place.partition)
+
+    def _begin_anew(self, place: TopicPartition) -> None:
+        """Go on elsewhere; a consumer whose offset was out of range does not read the partition any more."""
+        self.consumer.incremental_unassign([TopicPartition(place.topic, place.partition)])
+        self.consumer.incremental_assign([place])
+        self._paused.discard(place.partition)
 
     def _claim_again(self, numbers: list[int]) -> None:
         try:

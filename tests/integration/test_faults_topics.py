@@ -262,18 +262,6 @@ def test_a_topic_that_goes_under_a_running_reader_ends_it(
         assert ("created again" if again else "was deleted while its queue was read") in str(caught.value)
 
 
-def test_messages_that_were_deleted_before_anybody_received_them_stop_the_partition(
-    servers: Servers, database: str, admin: AdminClient
-) -> None:
-    with connected(servers.bootstrap, database) as broker:
-        open_shop(broker)
-        send_orders(broker, dialogs=1, messages=5)
-        place = TopicPartition(queue_of(broker, "Orders").topic, 0, 3)
-        admin.delete_records([place])[place].result(DEADLINE_S)
-        with broker.reader("Orders", timeout=2) as reader, pytest.raises(PartitionHalted, match="offset 0 any more"):
-            list(reader)
-
-
 def test_settling_does_not_say_done_while_a_destination_refuses(
     servers: Servers, database: str, admin: AdminClient
 ) -> None:
