@@ -78,6 +78,8 @@ class Owning:
     ) -> None:
         self.queue = queue
         self.owners: dict[int, Owner] = {}
+        self.turns: list[Owner] = []
+        """The same; whoever has waited longest comes first."""
         self._kafka = kafka
         self._rule = rule
         self._settings = settings if view is not None else replace(settings, view_interval_ms=None)
@@ -110,6 +112,7 @@ class Owning:
         if self.on_done is not None:
             owner.staging.scope.done = partial(self.on_done, owner)
         self.owners[number] = owner
+        self.take_turns(owner)
         self._do(number, owner, owner.step(bounds, now_ms()))
         self._raise_alarms(owner)
         while owner.phase is not Phase.LEADING:
@@ -143,6 +146,7 @@ class Owning:
         owner = self.owners.pop(number, None)
         if owner is not None:
             self._snapshots.forget(owner)
+            self.turns = [other for other in self.turns if other is not owner]
             owner.staging.scope.done = None  # whoever still holds a transaction of it need not keep the reader alive
         if self._standby is not None:
             self._standby.leave(number)
@@ -181,8 +185,15 @@ class Owning:
         return sum(owner.ingest(now) for owner in self.owners.values())
 
     def commit(self, owner: Owner) -> None:
-        """Commit what the owner has, when nothing of it is on its way."""
+        """Commit what the owner has, when nothing of it is on its way; the others have their turn then."""
+        self.take_turns(owner)
         self._do(owner.identity.partition, owner, owner.commit(now_ms()))
+
+    def take_turns(self, owner: Owner) -> None:
+        """The owner was served, or is new; the others come before it now."""
+        number = owner.identity.partition
+        if self.owners.get(number) is owner:
+            self.turns = [*(other for other in self.turns if other.identity.partition != number), owner]
 
     def pump(self, wait_s: float = 0.0) -> None:
         """Learn what became of appends and outputs, hand over the next outputs, let time pass."""
