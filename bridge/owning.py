@@ -56,6 +56,7 @@ from .clock import now_ms
 from .columns import columns_of
 from .kafka import Headers, Kafka, discard
 from .log_reading import LogReading, Question
+from .seldom import Seldom
 from .snapshots import SnapshotTopic
 from .standby import Standby
 from .truncation import Truncation
@@ -95,6 +96,7 @@ class Owning:
         self._handed: list[tuple[Owner, Address]] = []
         """Outputs that the producer has."""
         self._refusal: tuple[str, int] | None = None
+        self._refusals = Seldom()
         self._stopped: deque[tuple[int, Stopped | Halted]] = deque()
         self.misplaced: deque[tuple[int, int]] = deque()
         """Partitions whose data have to be read from this offset on."""
@@ -310,6 +312,9 @@ class Owning:
                 self._replace_output_producer(self._refusal)
             if self._handed and len(producer) == 0:
                 handed, self._handed = self._handed, []
+                for address in {address for _, address in handed}:
+                    if self._refusals.over((address.topic, address.partition)):
+                        log.warning("outputs to %s/%d are delivered again", address.topic, address.partition)
                 for owner, run in groupby(handed, lambda pair: pair[0]):
                     effects = owner.step(Drained([address for _, address in run]), now_ms())
                     self._emits.extend((owner, e) for e in effects if isinstance(e, Emit))
@@ -343,13 +348,17 @@ class Owning:
                 return True
             except (BufferError, KafkaException) as again:
                 error = again
-        log.warning("outputs to %s are not taken: %s", record[0], error)
+        self._say_refused((record[0], record[3]), "taken", str(error))
         return False
 
     def _on_refusal(self, error: Any, message: Message) -> None:
         """An output was not delivered (successes are not reported)."""
-        log.warning("outputs to %s/%s are not delivered: %s", message.topic(), message.partition(), error.str())
         self._refusal = (message.topic() or "", message.partition() or 0)
+        self._say_refused(self._refusal, "delivered", error.str())
+
+    def _say_refused(self, place: tuple[str, int], what: str, why: str) -> None:
+        if self._refusals.due(place):
+            log.warning("outputs to %s/%d are not %s: %s", *place, what, why)
 
     def _replace_output_producer(self, refusal: tuple[str, int] | None) -> None:
         """A new producer, and all outputs that do not count again; who refused waits a while."""

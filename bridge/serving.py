@@ -108,9 +108,13 @@ class Serving:
 
     def _on_failure(self, error: Any, message: Any) -> None:
         """A record was not delivered (successes are not reported). Called inside poll."""
+        if self._failure is not None:  # what fails behind it fails because of it
+            return
         place = (message.topic(), message.partition())
-        address = next((address for address, lane in self.session.lanes.items() if lane.place == place), None)
-        self._fail(f"{error.str()} ({place[0]}/{place[1]})", None if error.fatal() else address)
+        self._fail(f"{error.str()} ({place[0]}/{place[1]})")  # first of all: else what failed would count as delivered
+        if not error.fatal():
+            lanes = list(self.session.lanes.items())  # a thread that begins a dialog may add one
+            self._refused = next((address for address, lane in lanes if lane.place == place), None)
 
     def _fail(self, reason: str, refused: Address | None = None) -> None:
         if self._failure is None:  # what fails behind it fails because of it

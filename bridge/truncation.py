@@ -78,11 +78,15 @@ class Truncation:
         queue, admin = self._queue, self._kafka.admin
         prefix = consumer_group(queue.topic, queue.subscription) + "."
         listed = admin.list_consumer_groups(request_timeout=self._timeout_s).result()
+        for error in listed.errors:  # a broker that has not answered may know a reader
+            raise error
         positions: dict[str, list[int]] = {topic: [] for topic in topics}
         for group in (group.group_id for group in listed.valid if group.group_id.startswith(prefix)):
             wanted = [ConsumerGroupTopicPartitions(group, [TopicPartition(topic, partition) for topic in topics])]
             asked = admin.list_consumer_group_offsets(wanted, request_timeout=self._timeout_s)
             for found in asked[group].result().topic_partitions:
+                if found.error is not None:
+                    raise KafkaException(found.error)
                 if found.offset >= 0 or found.topic == queue.topic:
                     positions[found.topic].append(max(0, found.offset))
         return [positions[topic] for topic in topics]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from contextlib import suppress
 
 import pytest
 from confluent_kafka import TopicPartition
@@ -64,8 +65,8 @@ def test_a_partition_whose_handlers_fail_does_not_keep_the_others_waiting(server
             fill(reader, 80)
             served: Counter[int] = Counter()
             for transaction in reader:
-                with pytest.raises(LookupError), transaction:
-                    served[_partition(transaction)] += 1
+                served[_partition(transaction)] += 1
+                with suppress(LookupError), transaction:
                     raise LookupError
                 if served.total() == 10:
                     break

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 from uuid import UUID
 
 import pytest
@@ -22,7 +22,7 @@ class Emptied:
     def __iter__(self) -> Any:
         return iter(())
 
-    def __enter__(self) -> Emptied:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: object, *_: object) -> None:
