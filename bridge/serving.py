@@ -25,6 +25,7 @@ from konverse.schemas.envelope import HEADER
 from konverse.schemas.errors import BrokerClosed, KafkaUnavailable, TopicMismatch
 from konverse.schemas.identifiers import Address
 
+from .background import FORESEEN, in_background
 from .collector import freeze_once
 from .health import Health
 from .kafka import Headers, Kafka
@@ -75,8 +76,7 @@ class Serving:
         self._closed = False
         self._carrier: Headers = {HEADER: b""}
         self._producer = self._new_producer()
-        self._thread = threading.Thread(target=self._run, name="konverse-sender", daemon=True)
-        self._thread.start()
+        self._thread = in_background("konverse-sender", self._run)
 
     def _check_open(self) -> None:
         if self._closed or self.session.closing:
@@ -171,11 +171,17 @@ class Serving:
         seen = 0
         while not self._closed:
             before, seen = seen, sum(lane.next for lane in list(self.session.lanes.values()))
-            if self._renewing.due:
-                self._take_answers()
-            if seen - before >= BUSY_SENDS or not self._serve(POLL_S):
+            wait_s = POLL_S
+            try:
+                if self._renewing.due:
+                    self._take_answers()
+                served = seen - before < BUSY_SENDS and self._serve(POLL_S)
+            except FORESEEN as error:
+                served, wait_s, self._last_failure = False, RETRY_S, str(error)
+                log.warning("the sender cannot go on for now, it tries again: %s", error)
+            if not served:
                 with self._changed:
-                    self._changed.wait(POLL_S)
+                    self._changed.wait(wait_s)
 
     def _settle(self) -> None:
         with self._changed:

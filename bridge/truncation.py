@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
@@ -21,6 +22,7 @@ from konverse.schemas.catalog import KEEP_FOR_EVER, Queue
 from konverse.schemas.errors import KafkaUnavailable
 from konverse.schemas.identifiers import consumer_group, journal_topic, snapshot_topic
 
+from .background import said
 from .kafka import Kafka, LogReader
 
 log: Final = logging.getLogger("konverse.truncation")
@@ -38,7 +40,7 @@ class Truncation:
     def truncate(self, partition: int, effect: Truncate) -> None:
         """Delete what stands before these offsets and the bounds of others, soon."""
         if self._queue.keep_ms != KEEP_FOR_EVER:
-            self._worker.submit(self._truncate, partition, effect)
+            self._worker.submit(said, "konverse-truncation", partial(self._truncate, partition, effect))
 
     def close(self) -> None:
         """Finish what was begun."""

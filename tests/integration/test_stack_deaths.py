@@ -130,7 +130,7 @@ def test_a_broker_that_dies_at_its_start_is_told_with_its_last_words(temporary: 
 def test_the_folder_of_a_stack_that_runs_is_refused_and_that_stack_goes_on(new_stack: NewStack, tmp_path: Path) -> None:
     first = new_stack(StackSettings(brokers=0, directory=tmp_path / "stack"))
     with pytest.raises(InvalidSettings, match="the folder of a stack already"):
-        new_stack(StackSettings(brokers=0, directory=tmp_path / "stack", redis_port=_port(first.redis_url)))
+        LocalStack.start(StackSettings(brokers=0, directory=tmp_path / "stack", redis_port=_port(first.redis_url)))
     assert [(server.name, server.running) for server in first.status()] == [("redis", True)]
     found = LocalStack.find(StackSettings(directory=tmp_path / "stack"))
     assert found is not None
