@@ -21,10 +21,11 @@ from konverse.dialog.session import Session
 from konverse.dialog.takeover import heard, refused
 from konverse.dialog.writing import Hand
 from konverse.schemas.catalog import Queue, Service
-from konverse.schemas.errors import BrokerClosed, InvalidState, KafkaUnavailable, KonverseError
+from konverse.schemas.errors import BrokerClosed, InvalidState, KafkaUnavailable
 from konverse.schemas.identifiers import Address
 from konverse.schemas.records import NO_SEQUENCE, BounceId, BounceReason, Role
 
+from .background import FORESEEN, in_background
 from .following import Following
 from .kafka import Kafka
 
@@ -195,8 +196,7 @@ class Mailboxes:
     def _listen(self) -> None:
         with self._lock:
             if self._thread is None and not self._closed:
-                self._thread = threading.Thread(target=self._run, name="konverse-mailboxes", daemon=True)
-                self._thread.start()
+                self._thread = in_background("konverse-mailboxes", self._run)
         self._awaken.set()
 
     def _run(self) -> None:
@@ -213,7 +213,7 @@ class Mailboxes:
                     self._tell(dialog)
                 except BrokerClosed:
                     return
-                except KonverseError as error:
+                except FORESEEN as error:
                     log.warning("no news of messages that were redirected: %s", error)
                     wait_s = RETRY_S
             self._awaken.wait(wait_s)

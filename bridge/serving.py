@@ -25,6 +25,7 @@ from konverse.schemas.envelope import HEADER
 from konverse.schemas.errors import BrokerClosed, KafkaUnavailable, TopicMismatch
 from konverse.schemas.identifiers import Address
 
+from .background import FORESEEN, in_background
 from .collector import freeze_once
 from .health import Health
 from .kafka import Headers, Kafka
@@ -75,8 +76,7 @@ class Serving:
         self._closed = False
         self._carrier: Headers = {HEADER: b""}
         self._producer = self._new_producer()
-        self._thread = threading.Thread(target=self._run, name="konverse-sender", daemon=True)
-        self._thread.start()
+        self._thread = in_background("konverse-sender", self._run)
 
     def _check_open(self) -> None:
         if self._closed or self.session.closing:
@@ -108,9 +108,13 @@ class Serving:
 
     def _on_failure(self, error: Any, message: Any) -> None:
         """A record was not delivered (successes are not reported). Called inside poll."""
+        if self._failure is not None:  # what fails behind it fails because of it
+            return
         place = (message.topic(), message.partition())
-        address = next((address for address, lane in self.session.lanes.items() if lane.place == place), None)
-        self._fail(f"{error.str()} ({place[0]}/{place[1]})", None if error.fatal() else address)
+        self._fail(f"{error.str()} ({place[0]}/{place[1]})")  # first of all: else what failed would count as delivered
+        if not error.fatal():
+            lanes = list(self.session.lanes.items())  # a thread that begins a dialog may add one
+            self._refused = next((address for address, lane in lanes if lane.place == place), None)
 
     def _fail(self, reason: str, refused: Address | None = None) -> None:
         if self._failure is None:  # what fails behind it fails because of it
@@ -167,11 +171,17 @@ class Serving:
         seen = 0
         while not self._closed:
             before, seen = seen, sum(lane.next for lane in list(self.session.lanes.values()))
-            if self._renewing.due:
-                self._take_answers()
-            if seen - before >= BUSY_SENDS or not self._serve(POLL_S):
+            wait_s = POLL_S
+            try:
+                if self._renewing.due:
+                    self._take_answers()
+                served = seen - before < BUSY_SENDS and self._serve(POLL_S)
+            except FORESEEN as error:
+                served, wait_s, self._last_failure = False, RETRY_S, str(error)
+                log.warning("the sender cannot go on for now, it tries again: %s", error)
+            if not served:
                 with self._changed:
-                    self._changed.wait(POLL_S)
+                    self._changed.wait(wait_s)
 
     def _settle(self) -> None:
         with self._changed:
