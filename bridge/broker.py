@@ -62,6 +62,9 @@ def connect(
     """
     return Broker(Settings.load(kafka=kafka, redis=redis, database=database, **settings))
 
+KEEP: Final = timedelta(days=7)
+"""How long what was received stays for others to read, unless a queue says otherwise: as long as in Kafka itself."""
+
 
 class Broker:
     """Catalog, dialogs and readers of one database. Thread-safe; close it, or use it as a context manager."""
@@ -121,11 +124,11 @@ class Broker:
 
     @checked
     def create_queue(
-        self, name: str, *, partitions: int = 1, keep: timedelta | None = None, if_not_exists: bool = False
+        self, name: str, *, partitions: int = 1, keep: timedelta | None = KEEP, if_not_exists: bool = False
     ) -> Queue:
         """CREATE QUEUE: its topics, and an incarnation of its own. Partitions are fixed from here on.
 
-        What was received stays in the topics for others to read: for ever, or at least as long as `keep`.
+        What was received stays in the topics for others to read: at least as long as `keep` (None: for ever).
         Raises InvalidSettings for the number, TopicMismatch when an administrator's topics do not fit, AlreadyExists.
         """
         self._check_open()
