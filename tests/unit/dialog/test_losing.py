@@ -10,7 +10,6 @@ import pytest
 from konverse.dialog import snapshotting
 from konverse.dialog.events import (
     Append,
-    Appended,
     DataGone,
     DataRead,
     Effect,
