@@ -26,8 +26,18 @@ def snapshot(offset: int, chunks: int = LARGE, *, follower: bool = False, **chan
     pieces = [f"{offset}/{number}".encode() for number in range(chunks)]
     data = b"".join(pieces)
     end = SnapshotEnd(
-        *(name, FOLD_VERSION, log.incarnation, log.data_topic_id, log.journal_topic_id),
-        *(1, OWNER, offset, bytes(32), 0, offset, 0),
+        snapshot=name,
+        fold_version=FOLD_VERSION,
+        incarnation=log.incarnation,
+        data_topic_id=log.data_topic_id,
+        journal_topic_id=log.journal_topic_id,
+        epoch=1,
+        owner=OWNER,
+        number=offset,
+        hash=bytes(32),
+        claim_offset=0,
+        offset=offset,
+        now_ms=0,
         clean=False,
         ingest_to=offset,
         chunks=chunks,
