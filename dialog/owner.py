@@ -243,10 +243,11 @@ class Owner:
         if not (told or state.ingest_to > self._journaled_to or self._releasing):
             return []
         operations, transactions = staging.merge()
-        operations.rare += self.duties + overflowing(state)
-        self.duties = []
+        operations.rare += overflowing(state)
         self.trial.fill(operations, now_ms, releasing=self._releasing)
         self.upkeep.commits(operations, now_ms)
+        operations.rare += self.duties  # behind the others: LOST forgets endpoints of which they may speak
+        self.duties = []
         number = head.number + 1
         release = self._releasing and not staging.finished
         commit = Commit(

@@ -9,6 +9,7 @@ import pytest
 from konverse.dialog import relocation
 from konverse.dialog.endpoint import FarStamp
 from konverse.dialog.finishing import Finished
+from konverse.dialog.relocation import moved_of
 from konverse.dialog.states import State
 from konverse.schemas import moved as moved_state
 from konverse.schemas.catalog import END_DIALOG, ERROR
@@ -337,3 +338,16 @@ def test_nothing_is_predicted_where_an_endpoint_has_moved_to(world: World) -> No
     world.settle()
     assert world.second.state.lanes == {}
     assert living(world.second, Role.TARGET, conversation).received == 4
+
+
+@pytest.mark.parametrize("code", [State.STARTED_INBOUND, State.CLOSED])
+def test_a_state_in_which_no_endpoint_stays_is_not_installed(world: World, code: State) -> None:
+    conversation = world.begin()
+    moved = moved_of(world.target.state, world.receiver(conversation))
+    for state, lives in ((code, False), (State.CONVERSING, True)):
+        header = Scribe(state.name).write(
+            Kind.INSTALL, world.second.address, conversation, role=Role.TARGET, suffix=Suffix(fragment=(0, 1))
+        )
+        world.second.take(header, moved_state.encode_moved(moved._replace(state=state)))
+        assert bool(world.second.state.live()) is lives
+    assert world.second.state.statistics.malformed == 1
