@@ -110,7 +110,7 @@ def _sends(deeds: Deeds, topics: Topics, talks: Mapping[SideKey, Talk]) -> Itera
             if send.outcome == "fail":
                 yield Anomaly(FALSE_BELIEF, conversation, f"message {send.n} was refused, and it arrived")
         yield from _in_order(conversation, arrived)
-        yield from _missing(conversation, sends, arrived, talk, topics.bounced[conversation])
+        yield from _missing(conversation, sends, arrived, talk, topics)
 
 
 def _in_order(conversation: str, arrived: Sequence[Send]) -> Iterator[Anomaly]:
@@ -121,11 +121,12 @@ def _in_order(conversation: str, arrived: Sequence[Send]) -> Iterator[Anomaly]:
 
 
 def _missing(
-    conversation: str, sends: Sequence[Send], arrived: Sequence[Send], talk: Talk | None, bounced: int
+    conversation: str, sends: Sequence[Send], arrived: Sequence[Send], talk: Talk | None, topics: Topics
 ) -> Iterator[Anomaly]:
     here = {send.n for send in arrived}
-    missing = [send.n for send in sends if send.outcome == "ok" and send.n not in here]
-    if missing and not _discards(talk) and bounced < len(missing):
+    acknowledged = (send for send in sends if send.outcome == "ok")
+    missing = [send.n for send in acknowledged if send.n not in here and not _refused(send.body, talk, topics)]
+    if missing:
         yield Anomaly(LOST, conversation, f"{len(missing)} acknowledged messages, the first of them {min(missing)}")
 
 
@@ -137,7 +138,7 @@ def _together(deeds: Deeds, topics: Topics, talks: Mapping[SideKey, Talk]) -> It
             talk = talks.get((conversation, Role.TARGET))
             here = talk is not None and any(word.body == body for word in talk.heard)
             arrived += here
-            absent += not here and not _discards(talk) and not topics.bounced[conversation]
+            absent += not here and not _refused(body, talk, topics)
         if arrived and absent:
             yield Anomaly(TORN, name, f"{absent} of the {len(sends)} messages of a client's transaction did not arrive")
 
@@ -151,6 +152,8 @@ def _words(deeds: Deeds, topics: Topics) -> Iterator[Anomaly]:
     for body, times in seen.items():
         if times > 1:
             yield Anomaly(DUPLICATE, body, f"it was accepted {times} times")
+        if body in topics.returned:
+            yield Anomaly(DUPLICATE, body, "it was accepted, and went back to its sender too")
     for talk in topics.talks:
         for n, word in enumerate(talk.heard):
             if word.ends:
@@ -186,14 +189,14 @@ def _outputs(deeds: Deeds, topics: Topics, talks: Mapping[SideKey, Talk]) -> Ite
         arrived = [body for body in dict.fromkeys(heard) if body in due]
         if arrived != [body for body in bodies if body in known]:
             yield Anomaly(REORDER, key[0], "outputs of commits were accepted in another order than they were committed")
-        missing = len(due - known)
-        if missing and not _discards(talk) and topics.bounced[key[0]] < missing:
+        missing = sum(not _refused(body, talk, topics) for body in due - known)
+        if missing:
             yield Anomaly(LOST, key[0], f"{missing} outputs of commits that count did not arrive")
 
 
-def _discards(talk: Talk | None) -> bool:
-    """Whether the side ended before it heard of the peer's END, behind which nothing can come any more."""
-    return talk is not None and talk.ended and not any(word.ends for word in talk.heard)
+def _refused(body: str, talk: Talk | None, topics: Topics) -> bool:
+    """Whether this very message came too late: it went back to its sender, or the side that it came to had ended."""
+    return body in topics.returned or (body in topics.discarded and talk is not None and talk.ended)
 
 
 def _whole(
@@ -208,7 +211,7 @@ def _whole(
         output
         for output in sends
         if output not in arrived
-        and (_discards(talks.get((output.conversation, 1 - output.role))) or topics.bounced[output.conversation])
+        and _refused(output.body, talks.get((output.conversation, 1 - output.role)), topics)
     ]
     if 0 < len(arrived) < len(sends) - len(refused):
         yield Anomaly(TORN, transaction.id, f"{len(arrived)} of the {len(sends)} messages that it sent arrived")

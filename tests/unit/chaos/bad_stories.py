@@ -58,7 +58,51 @@ def two_messages_are_missing_and_one_went_back(story: Story) -> None:
     for n in (3, 4):
         story.line("send", "invoke", conversation=FIRST, n=n, body=brief(b"late %d" % n))
         story.line("send", "ok", conversation=FIRST, n=n)
-    story.topics.bounced[FIRST] = 1
+    story.topics.returned.add(brief(b"late 4"))
+
+
+@bad("lost")
+def a_message_is_missing_and_one_of_another_writer_went_back(story: Story) -> None:
+    story.line("send", "invoke", conversation=FIRST, n=3, body=brief(b"late"))
+    story.line("send", "ok", conversation=FIRST, n=3)
+    story.topics.returned.add(brief(b"a note of the clerk"))
+
+
+@bad("lost")
+def a_message_is_missing_on_a_side_that_ended(story: Story) -> None:
+    story.line("send", "invoke", conversation=SECOND, n=3, body=brief(b"not even in the log"))
+    story.line("send", "ok", conversation=SECOND, n=3)
+
+
+@bad("lost")
+def a_message_is_discarded_although_its_side_lives(story: Story) -> None:
+    story.line("send", "invoke", conversation=FIRST, n=3, body=brief(b"late"))
+    story.line("send", "ok", conversation=FIRST, n=3)
+    story.topics.discarded.add(brief(b"late"))
+
+
+@bad("lost")
+def a_message_is_discarded_whose_side_never_was(story: Story) -> None:
+    story.line("send", "invoke", conversation="c3", n=0, body=brief(b"c3"))
+    story.line("send", "ok", conversation="c3", n=0)
+    story.topics.discarded.add(brief(b"c3"))
+
+
+@bad("lost")
+def an_output_is_missing_and_a_message_of_the_session_went_back(story: Story) -> None:
+    body = brief(b"another note")
+    story.where("transaction", "invoke", id=f"{SHOP}#5")["sends"].append([FIRST, INITIATOR, body])
+    story.topics.said[body] = 1
+    story.line("send", "invoke", conversation=FIRST, n=3, body=brief(b"late"))
+    story.line("send", "ok", conversation=FIRST, n=3)
+    story.topics.returned.add(brief(b"late"))
+
+
+@bad("lost")
+def an_output_is_missing_on_a_side_that_ended(story: Story) -> None:
+    body = brief(b"one more answer")
+    story.where("transaction", "invoke", id=f"{ORDERS}#6")["sends"].append([SECOND, TARGET, body])
+    story.topics.said[body] = 1
 
 
 @bad("lost")
@@ -105,6 +149,11 @@ def a_message_comes_again_under_the_next_number(story: Story) -> None:
     """As a product without deduplication tells it."""
     take = story.where("transaction", "invoke", id=f"{SHOP}#1")["takes"][0]
     story.where("transaction", "invoke", id=f"{SHOP}#6")["takes"].append([*take[:2], 6, take[3]])
+
+
+@bad("duplicate")
+def a_message_is_accepted_and_goes_back_too(story: Story) -> None:
+    story.topics.returned.add(brief(b"c1/1"))
 
 
 @bad("duplicate")
@@ -189,6 +238,12 @@ def a_handler_run_that_died_is_heard(story: Story) -> None:
 @bad("torn")
 def half_of_what_a_handler_run_sent_arrives(story: Story) -> None:
     del story.talk(FIRST, INITIATOR).heard[5]
+
+
+@bad("torn")
+def half_of_what_a_handler_run_sent_arrives_and_something_else_went_back(story: Story) -> None:
+    del story.talk(FIRST, INITIATOR).heard[5]
+    story.topics.returned.add(brief(b"c1/7"))
 
 
 @bad("torn")
@@ -311,3 +366,14 @@ def the_journal_contradicts_itself(story: Story) -> None:
 def a_part_of_a_clients_transaction_is_missing(story: Story) -> None:
     there = brief(b"c1/0")
     story.line("together", "invoke", id="t", sends=[[FIRST, there], [FIRST, brief(b"never arrived")]])
+
+
+@bad("torn")
+def a_part_of_a_clients_transaction_is_missing_and_something_else_went_back(story: Story) -> None:
+    a_part_of_a_clients_transaction_is_missing(story)
+    story.topics.returned.add(brief(b"c1/7"))
+
+
+@bad("torn")
+def a_part_of_a_clients_transaction_is_missing_on_a_side_that_ended(story: Story) -> None:
+    story.line("together", "invoke", id="t", sends=[[FIRST, brief(b"c1/0")], [SECOND, brief(b"never arrived")]])

@@ -9,7 +9,7 @@ from tests.chaos import checker
 from tests.chaos.checker import ANOMALIES, BY_RULE, check
 from tests.chaos.history import brief
 from tests.unit.chaos.bad_stories import BAD
-from tests.unit.chaos.stories import FIRST, ORDERS, OWNER, SECOND, TARGET, Story, told
+from tests.unit.chaos.stories import FIRST, INITIATOR, ORDERS, OWNER, SECOND, SHOP, TARGET, Story, told
 
 
 def found(story: Story) -> set[str]:
@@ -62,6 +62,7 @@ def test_what_came_when_the_target_had_ended_is_not_missed() -> None:
     story = told()
     story.line("send", "invoke", conversation=SECOND, n=3, body=brief(b"discarded"))
     story.line("send", "ok", conversation=SECOND, n=3)
+    story.topics.discarded.add(brief(b"discarded"))
     assert found(story) == set()
 
 
@@ -69,7 +70,19 @@ def test_what_went_back_to_its_sender_is_not_missed() -> None:
     story = told()
     story.line("send", "invoke", conversation="c3", n=0, body=brief(b"c3"))
     story.line("send", "ok", conversation="c3", n=0)
-    story.topics.bounced["c3"] = 1
+    story.topics.returned.add(brief(b"c3"))
+    assert found(story) == set()
+
+
+def test_what_handlers_and_transactions_sent_too_late_is_not_missed() -> None:
+    story = told()
+    late, discarded = brief(b"a late note"), brief(b"a late answer")
+    story.where("transaction", "invoke", id=f"{SHOP}#6")["sends"].append([FIRST, INITIATOR, late])
+    story.where("transaction", "invoke", id=f"{ORDERS}#6")["sends"].append([SECOND, TARGET, discarded])
+    story.topics.said.update([late, discarded])
+    story.topics.returned |= {late, brief(b"too late for its dialog")}
+    story.topics.discarded.add(discarded)
+    story.line("together", "invoke", id="t", sends=[[FIRST, brief(b"c1/0")], ["c3", brief(b"too late for its dialog")]])
     assert found(story) == set()
 
 

@@ -14,7 +14,7 @@ from tests.chaos.campaign import PROFILES, Fault, Outcome, _complaints
 from tests.chaos.checker import LOST, PHANTOM, Anomaly, check
 from tests.chaos.judging import Verdict
 from tests.chaos.report import page
-from tests.chaos.topics import Topics, living, observe
+from tests.chaos.topics import Topics, bodies_in, living, observe
 from tests.unit.bridge.test_verifier import SEEDS, history
 
 
@@ -73,7 +73,8 @@ def seen(seed: int) -> Topics:
         each.data = [shorten(record) for record in each.data]
     verdicts = [judge(each.place, each.journal, each.data, owners, digest) for each in logs]
     findings = [finding for verdict in verdicts for finding in verdict.findings]
-    return observe(verdicts, [*findings, *compare(verdicts)])
+    bodies = {name: found for each in logs for name, found in bodies_in(each.place.address, each.data)}
+    return observe(verdicts, [*findings, *compare(verdicts)], bodies)
 
 
 def test_of_logs_alone_only_the_senders_are_missing() -> None:
