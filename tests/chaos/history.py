@@ -19,7 +19,7 @@ What was invoked and has neither `ok` nor `fail` has an unknown outcome: its pro
 | commit | place, owner, number, transactions | a COMMIT; `ok`: it counts; `fail`: it does not |
 | lead | place, owner | a claim; `ok`: it counts |
 | state | place, owner, sides | what the process's own fold says of a partition in the end |
-| clock | offset_s | the process's clock differs from the machine's by this |
+| clock | clock, error_s, reader | it differs from the machine's by this; `ok`: the product's `reader` has read it |
 | nemesis | name, effect | a fault; `ok`: its effect was seen |
 | stopped | reason | the process ends of itself |
 

@@ -6,6 +6,7 @@ back whole, so that several can be under way at once and none undoes another.
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -23,6 +24,7 @@ from konverse.deploy.processes import ProcessId
 from konverse.schemas.errors import StackError
 from tests.kit.shop import until
 
+from .clock import TIME_OF_DAY, UPTIME
 from .crew import Crew, Member
 from .disk import SmallDisk
 from .proxy import Action, Proxy, Trap, Way
@@ -40,6 +42,9 @@ REPLACED_S: Final = (3.5, 5.5)
 """A held request is released so long after its process was killed: its partitions have other owners by then."""
 
 DAY_S: Final = 86_400.0
+CLOCK_READ_S: Final = 15.0
+"""The time of day is asked for when something may be deleted, a while after each snapshot."""
+
 SEEN_S: Final = 10.0
 GARBLED_KEYS: Final = 50
 
@@ -122,13 +127,29 @@ def pause_process(arena: Arena) -> str:
 
 
 def shift_clock(arena: Arena) -> str:
-    """The clock of a client jumps by up to a day, and whoever takes its place has the wrong time from the start."""
-    with arena.process("client") as (place, member):
-        offset = round(arena.random.uniform(-DAY_S, DAY_S), 3)
-        (arena.folder / f"{place}.clock").write_text(str(offset))
+    """The time of day of a process is wrong by up to a day, also of whoever takes its place."""
+    return _move_clock(arena, TIME_OF_DAY, lambda _: arena.random.uniform(-DAY_S, DAY_S))
+
+
+def skip_time(arena: Arena) -> str:
+    """A process finds that up to a day has passed, as if its machine had slept."""
+    return _move_clock(arena, UPTIME, lambda before_s: before_s + arena.random.uniform(1, DAY_S))
+
+
+def _move_clock(arena: Arena, clock: str, change: Callable[[float], float]) -> str:
+    with arena.process() as (place, member):
+        file = arena.folder / f"{place}.clocks"
+        errors: dict[str, float] = json.loads(file.read_text()) if file.exists() else {}
+        errors[clock] = error_s = round(change(errors.get(clock, 0.0)), 3)
+        file.write_text(json.dumps(errors))
         member.send(signal.SIGUSR1)
-        until(lambda: any(line["offset_s"] == offset for line in member.lines("clock")), "the clock to jump", SEEN_S)
-        return f"{member.name} tells the time with an error of {offset:+.0f} s"
+
+        def read() -> list[str]:
+            lines = [line for line in member.lines("clock") if (line["clock"], line["error_s"]) == (clock, error_s)]
+            return [line["reader"] for line in lines if line["type"] == "ok"]
+
+        readers = until(read, f"{member.name} to read the {clock}", CLOCK_READ_S)
+        return f"the {clock} of {member.name} is wrong by {error_s:+.0f} s, and {readers[0]} has read it"
 
 
 # ------------------------------------------------------------------------------------------------------------- network
@@ -351,4 +372,4 @@ REQUESTS: Final = {
     "mute a Produce": mute_produce,
 }
 DISK: Final = {"fill the disk": fill_disk}
-CLOCKS: Final = {"shift a clock": shift_clock}
+CLOCKS: Final = {"shift a clock": shift_clock, "skip some time": skip_time}

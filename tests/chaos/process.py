@@ -5,7 +5,7 @@ Shop in a thread of its own. Each works until it is told to stop:
 
     SIGUSR2   a client sends nothing more, and goes on reading
     SIGTERM   finish, tell what the own folds hold, end
-    SIGUSR1   move the clock by what the file <place>.clock says, which holds for later processes of the place too
+    SIGUSR1   let clocks be wrong by what the file <place>.clocks says, which holds for later processes of the place too
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tests.kit.shop import NOTE, ORDER, RECEIPT, begin
 from tests.kit.workers import snapshots_every
 
 from .beliefs import Beliefs, place_of, rows_of
-from .clock import shift
+from .clock import Clocks
 from .history import Scribe, brief
 
 GAVE_UP: Final = 3
@@ -72,7 +72,7 @@ class Part:
     """Of the turns of a client, in which it sends on two dialogs in one transaction."""
     clerk_writes: float = 0.1
     """Of the receipts, to which the queue's owner answers on the session's dialog."""
-    snapshot_every: int = 200
+    snapshot_every: int = 100
     """Records and commits between two snapshots; the product waits for many more, which a short run never sees."""
     settings: dict[str, Any] = field(default_factory=dict)
     """Further settings of `connect`."""
@@ -88,6 +88,7 @@ class Chaotic:
         self.random = random.Random(f"{part.seed} {part.name}")
         self.scribe = Scribe(Path(part.folder) / f"{part.name}.jsonl", part.name)
         self.beliefs = Beliefs(self.scribe)
+        self.clocks = Clocks(lambda clock, error_s, by: self.scribe.ok("clock", clock=clock, error_s=error_s, reader=by))
         self.quiet = threading.Event()
         self.stopping = threading.Event()
         self._parent = os.getppid()
@@ -98,10 +99,11 @@ class Chaotic:
         """Connect and work until told to stop."""
         self.beliefs.listen()
         snapshots_every(self.part.snapshot_every)
-        self._move_clock()
+        self.clocks.install()
+        self._move_clocks()
         signal.signal(signal.SIGUSR2, lambda *_: self.quiet.set())
         signal.signal(signal.SIGTERM, lambda *_: self.stopping.set())
-        signal.signal(signal.SIGUSR1, lambda *_: self._move_clock())
+        signal.signal(signal.SIGUSR1, lambda *_: self._move_clocks())
         part = self.part
         with konverse.connect(f"kafka://{part.bootstrap}", database=part.database, **part.settings) as broker:
             self.scribe.ok("start", pid=os.getpid(), product=str(konverse.__file__))
@@ -131,10 +133,12 @@ class Chaotic:
         self.scribe.info("gave up" if expected else "stopped", reason=f"{type(error).__name__}: {error}")
         return GAVE_UP if expected else 1
 
-    def _move_clock(self) -> None:
-        wrong = Path(self.part.folder) / f"{self.part.name.partition('.')[0]}.clock"
+    def _move_clocks(self) -> None:
+        wrong = Path(self.part.folder) / f"{self.part.name.partition('.')[0]}.clocks"
         if wrong.exists():
-            self.scribe.ok("clock", offset_s=shift(float(wrong.read_text())))
+            for clock, error_s in json.loads(wrong.read_text()).items():
+                self.scribe.invoke("clock", clock=clock, error_s=error_s)
+                self.clocks.shift(clock, error_s)
 
     # ------------------------------------------------------------------------------------------------------ reading
 
