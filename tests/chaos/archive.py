@@ -13,7 +13,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Final, Self
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, Message, TopicPartition
+from confluent_kafka import KafkaException, Message, TopicPartition
 
 from konverse.bridge.kafka import Kafka, LogReader, LogTruncated
 from konverse.bridge.settings import Settings
@@ -27,7 +27,6 @@ from konverse.schemas.records import BounceId
 from .topics import bodies_in
 
 EVERY_S: Final = 1.0
-REGISTER_S: Final = 10.0
 CLOSE_S: Final = 30.0
 
 
@@ -57,12 +56,14 @@ class Archive:
         self.holes: list[str] = []
         """What was deleted before it was read."""
         self._reader = LogReader(self._kafka)
+        self._members = {group: self._kafka.consumer(**{"group.id": group}) for group in self._groups()}
+        """Not the client for administrators: that of librdkafka 2.16 aborts the process when its connection breaks."""
         self._reading = threading.Lock()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="archive", daemon=True)
 
     def __enter__(self) -> Self:
-        self._register()  # before anybody can delete anything
+        self._register(wait=True)  # before anybody can delete anything
         self._thread.start()
         return self
 
@@ -70,6 +71,8 @@ class Archive:
         self._over.set()
         self._thread.join(CLOSE_S)
         self._reader.close()
+        for member in self._members.values():
+            member.close()
 
     def holds(self, topic: str, partition: int) -> bool:
         """Whether it reads this log."""
@@ -89,7 +92,7 @@ class Archive:
                 for log in self._logs.values():
                     with self._reading:
                         self._read_on(log, self._reader.ends(log.topic, log.partition)[1])
-                self._register()
+                self._register(wait=False)
             except (KafkaUnavailable, KafkaException):
                 continue  # Kafka is away
 
@@ -104,16 +107,15 @@ class Archive:
             self.holes.append(f"{log.topic}/{log.partition} was deleted up to {start}, and read up to {log.at}")
             log.at = max(start, log.at)
 
-    def _register(self) -> None:
-        """Say how far everything was read."""
-        for group in {log.group for log in self._logs.values()}:
+    def _groups(self) -> set[str]:
+        return {log.group for log in self._logs.values()}
+
+    def _register(self, *, wait: bool) -> None:
+        """Say how far everything was read. What does not arrive is said again soon."""
+        for group, member in self._members.items():
             logs = [log for log in self._logs.values() if log.group == group]
             places = [TopicPartition(log.topic, log.partition, log.at) for log in logs]
-            asked = self._kafka.admin.alter_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(group, places)], request_timeout=REGISTER_S
-            )
-            for answer in asked.values():
-                answer.result()
+            member.commit(offsets=places, asynchronous=not wait)
 
 
 def _offset(message: Message) -> int:

@@ -7,6 +7,7 @@ verdict of its own.
 from __future__ import annotations
 
 import random
+import re
 import threading
 import time
 from collections import Counter
@@ -147,15 +148,16 @@ class Outcome:
 
 Say = Callable[[str], None]
 
-TRACE: Final = "Traceback (most recent call last)"
+TRACES: Final = re.compile(r"Traceback \(most recent call last\)|Assertion `.*' failed")
 
 
 def _complaints(folder: Path) -> Iterator[str]:
     """Exceptions that nobody expected, in processes and their threads."""
     for errors in sorted(folder.glob("*.stderr")):
-        _, trace, text = errors.read_text(errors="replace").partition(TRACE)
+        text = errors.read_text(errors="replace")
+        trace = TRACES.search(text)
         if trace:
-            yield f"{errors.stem} raised an exception: {text[-600:]}"
+            yield f"{errors.stem} raised an exception: {text[trace.start() :][-600:]}"
 
 
 class Campaign:

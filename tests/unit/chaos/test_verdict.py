@@ -51,9 +51,11 @@ def test_an_exception_in_any_process_is_told(tmp_path: Path) -> None:
     (tmp_path / "client-0.9.stderr").write_text(
         'Exception in thread x\nTraceback (most recent call last):\n  File "y"\nKeyError: 5\n'
     )
-    (complaint,) = _complaints(tmp_path)
+    (tmp_path / "owner-0.4.stderr").write_text("python: queue.h:9: f: Assertion `refcnt > 0' failed.\n")
+    complaint, abortion = sorted(_complaints(tmp_path))
     assert complaint.startswith("client-0.9 raised an exception")
     assert "KeyError: 5" in complaint
+    assert "refcnt > 0" in abortion
 
 
 def test_the_product_itself_runs_unless_a_rule_is_left_out(tmp_path: Path) -> None:
