@@ -1,7 +1,7 @@
 """Everything that the logs of a run ever held, for those who judge it.
 
-Queues with `keep` delete what nobody needs any more, and a run is judged by all that was ever there. So an archive reads
-along as a registered reader (protocol.md 7.5): what it has not read may not be deleted, which is a promise of its own.
+Queues with `keep` delete what nobody needs any more, and a run is judged by all that was ever there. So an archive
+reads along as a registered reader (protocol.md 7.5): what it has not read may not be deleted, which is a promise too.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ class Archive:
         self._thread = threading.Thread(target=self._run, name="archive", daemon=True)
 
     def __enter__(self) -> Self:
-        self._register(wait=True)  # before anybody can delete anything
+        for group, member in self._members.items():  # before anybody can delete anything
+            member.commit(offsets=self._positions(group), asynchronous=False)
         self._thread.start()
         return self
 
@@ -92,7 +93,8 @@ class Archive:
                 for log in self._logs.values():
                     with self._reading:
                         self._read_on(log, self._reader.ends(log.topic, log.partition)[1])
-                self._register(wait=False)
+                for group, member in self._members.items():
+                    member.commit(offsets=self._positions(group))  # what does not arrive is said again soon
             except (KafkaUnavailable, KafkaException):
                 continue  # Kafka is away
 
@@ -110,12 +112,10 @@ class Archive:
     def _groups(self) -> set[str]:
         return {log.group for log in self._logs.values()}
 
-    def _register(self, *, wait: bool) -> None:
-        """Say how far everything was read. What does not arrive is said again soon."""
-        for group, member in self._members.items():
-            logs = [log for log in self._logs.values() if log.group == group]
-            places = [TopicPartition(log.topic, log.partition, log.at) for log in logs]
-            member.commit(offsets=places, asynchronous=not wait)
+    def _positions(self, group: str) -> list[TopicPartition]:
+        """How far everything was read."""
+        logs = (log for log in self._logs.values() if log.group == group)
+        return [TopicPartition(log.topic, log.partition, log.at) for log in logs]
 
 
 def _offset(message: Message) -> int:

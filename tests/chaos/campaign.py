@@ -53,7 +53,7 @@ PARTITIONS_OF_SHOP: Final = 3
 KEEP: Final = timedelta(seconds=15)
 """What was received is deleted when it is so old, and two snapshots do not need it."""
 
-PLACES: Final = ("owner-0", "owner-1", "owner-2", "client-0", "client-1", "client-2")
+PLACES: Final = ("owner-0", "owner-1", "owner-2", "client-0", "client-1", "client-2", "follower-0")
 STANDING_BY: Final = ("owner-0", "owner-1")
 """Owners that follow what the others have."""
 HANDS: Final = 3
@@ -81,7 +81,7 @@ class Cell:
 ALL: Final = {**KILLS, **SERVERS, **PARTITIONS, **REDIS, **PAUSES, **REQUESTS, **DISK, **CLOCKS}
 MIXED: Final = {
     **dict.fromkeys(ALL, 2), "kill a process": 10, "cut off from Kafka": 7, "stop a process": 5, "hold a Produce": 5,
-    "shift a clock": 3, "skip some time": 2, "flush Redis": 3, "mute a Produce": 3, "kill Kafka": 1, "stop Kafka": 1, "fill the disk": 1,
+    "shift a clock": 3, "flush Redis": 3, "mute a Produce": 3, "kill Kafka": 1, "stop Kafka": 1, "fill the disk": 1,
 }  # fmt: skip
 """While Kafka is away little else can happen, so it is hit less often than the others."""
 
@@ -90,13 +90,13 @@ MATRIX_S: Final = 88.0
 PROFILES: Final[dict[str, tuple[int, list[Cell]]]] = {
     "smoke": (40, [Cell("everything", 150.0, ALL, MIXED)]),
     "matrix": (250, [
-        Cell("kill processes", MATRIX_S, KILLS),
+        Cell("kill processes", MATRIX_S, KILLS, {"kill a process": 5}),
         Cell("kill and stop Kafka", MATRIX_S, SERVERS, gap_s=(6.0, 12.0)),
         Cell("partitions", MATRIX_S, PARTITIONS),
         Cell("Redis", MATRIX_S, REDIS, gap_s=(0.5, 1.5)),
         Cell("stop processes", MATRIX_S, PAUSES),
         Cell("requests", MATRIX_S, REQUESTS),
-        Cell("disk and clocks", MATRIX_S, {**DISK, **CLOCKS, **KILLS}, {"shift a clock": 5, "skip some time": 3, "kill a process": 5}),
+        Cell("disk and clocks", MATRIX_S, {**DISK, **CLOCKS, **KILLS}, dict.fromkeys([*CLOCKS, *KILLS], 4)),
         Cell("everything", MATRIX_S, ALL, MIXED),
     ]),
 }  # fmt: skip

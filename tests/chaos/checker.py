@@ -174,10 +174,9 @@ def _words(deeds: Deeds, topics: Topics) -> Iterator[Anomaly]:
 def _outputs(deeds: Deeds, topics: Topics, talks: Mapping[SideKey, Talk]) -> Iterator[Anomaly]:
     """What handler runs sent went out as a whole or not at all, arrived, and in order."""
     sent: defaultdict[SideKey, list[str]] = defaultdict(list)
-    for partition in topics.partitions.values():
-        for _, transaction in deeds.counting(partition.name, partition.commits):
-            for output in transaction.sends:
-                sent[output.conversation, 1 - output.role].append(output.body)
+    for _, transaction in _counting(deeds, topics):
+        for output in transaction.sends:
+            sent[output.conversation, 1 - output.role].append(output.body)
     here = {(talk.conversation, talk.role, word.body) for talk in topics.talks for word in talk.heard}
     for transaction in deeds.transactions.values():
         there = [output for output in transaction.sends if (output.conversation, 1 - output.role, output.body) in here]
@@ -210,8 +209,7 @@ def _whole(
     refused = [
         output
         for output in sends
-        if output not in arrived
-        and _refused(output.body, talks.get((output.conversation, 1 - output.role)), topics)
+        if output not in arrived and _refused(output.body, talks.get((output.conversation, 1 - output.role)), topics)
     ]
     if 0 < len(arrived) < len(sends) - len(refused):
         yield Anomaly(TORN, transaction.id, f"{len(arrived)} of the {len(sends)} messages that it sent arrived")
@@ -220,14 +218,23 @@ def _whole(
 # ------------------------------------------------------------------------------------------------------------ handlers
 
 
+def _counting(deeds: Deeds, topics: Topics) -> list[tuple[int, Transaction]]:
+    """The handler runs of commits that count, those of a conversation in their order wherever it lived meanwhile.
+
+    The next one on a conversation begins when the commit of the one before counts, so times tell, and the logs of the
+    partitions must agree with them.
+    """
+    runs = (run for each in topics.partitions.values() for run in deeds.counting(each.name, each.commits))
+    return sorted(runs, key=lambda run: run[1].at_s)
+
+
 def _received(deeds: Deeds, topics: Topics, talks: Mapping[SideKey, Talk]) -> Iterator[Anomaly]:
     """The handler runs of commits that count have received each accepted message once, in order."""
     got: defaultdict[SideKey, list[tuple[int, Take]]] = defaultdict(list)
-    for partition in topics.partitions.values():
-        for number, transaction in deeds.counting(partition.name, partition.commits):
-            for take in transaction.takes:
-                if take.n >= 0:  # an Error has no number
-                    got[take.conversation, take.role].append((number, take))
+    for number, transaction in _counting(deeds, topics):
+        for take in transaction.takes:
+            if take.n >= 0:  # an Error has no number
+                got[take.conversation, take.role].append((number, take))
     for key in {**got, **talks}:
         talk = talks.get(key)
         heard = [word.body for word in talk.heard] if talk else []
@@ -294,6 +301,7 @@ def _folds(deeds: Deeds, topics: Topics, folded_again: Folds) -> Iterator[Anomal
     leaders = {name: _last_leader(deeds, partition) for name, partition in topics.partitions.items()}
     folds = [
         *((said.process, said.place, said.sides) for said in deeds.states if leaders.get(said.place) == said.owner),
+        *((said.process, said.place, said.sides) for said in deeds.followed),
         *(("a new owner", place, sides) for place, sides in folded_again.items()),
     ]
     for who, place, sides in folds:

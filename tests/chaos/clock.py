@@ -18,7 +18,7 @@ UPTIME: Final = "uptime"
 NS: Final = 1_000_000_000
 
 Used = Callable[[str, float, str], object]
-"""Told once for each error: which clock, by how many seconds it is wrong, and the module of the product that read it."""
+"""Told once for each error: which clock, by how many seconds it is wrong, and which module of the product read it."""
 
 _CLOCKS: Final = {
     time.CLOCK_REALTIME: TIME_OF_DAY,

@@ -57,6 +57,8 @@ class Transaction:
     takes: list[Take]
     sends: list[Sent]
     ends: list[SideKey]
+    at_s: float = 0.0
+    """When the handler ended, before its commit was made: by the machine's clock, so that what follows is later."""
 
 
 @dataclass
@@ -91,6 +93,8 @@ class Deeds:
     leads: set[tuple[str, str]] = field(default_factory=set)
     """Place and owner of each claim that its process believes in."""
     states: list[State] = field(default_factory=list)
+    followed: list[State] = field(default_factory=list)
+    """Of followers."""
     stops: list[tuple[str, str]] = field(default_factory=list)
     """Processes that ended of themselves, and why."""
     together: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
@@ -136,6 +140,7 @@ class Deeds:
             [Take(*take) for take in line["takes"]],
             [Sent(*sent) for sent in line["sends"]],
             [(conversation, role) for conversation, role in line["ends"]],
+            line["t"],
         )
         self.transactions[done.id] = done
         for sent in done.sends:
@@ -155,6 +160,9 @@ class Deeds:
     def _state(self, line: Line, _kind: str) -> None:
         self.states.append(State(line["process"], line["place"], line["owner"], sides_of(line["sides"])))
 
+    def _followed(self, line: Line, _kind: str) -> None:
+        self.followed.append(State(line["process"], line["place"], line["owner"], sides_of(line["sides"])))
+
     def _stopped(self, line: Line, _kind: str) -> None:
         self.stops.append((line["process"], line["reason"]))
 
@@ -170,6 +178,7 @@ _OPERATIONS: Final = {
     "commit": Deeds._commit,
     "lead": Deeds._lead,
     "state": Deeds._state,
+    "followed": Deeds._followed,
     "stopped": Deeds._stopped,
     "together": Deeds._together,
 }

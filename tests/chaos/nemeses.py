@@ -30,6 +30,8 @@ from .disk import SmallDisk
 from .proxy import Action, Proxy, Trap, Way
 from .rig import Rig
 
+WORKS: Final = ("owner", "client", "follower")
+
 PAUSE_S: Final = (7.0, 10.0)
 """Longer than the group's session (3 s), an append to a journal (3 s) and any request (6 s) may take."""
 
@@ -83,7 +85,7 @@ class Arena:
     @contextmanager
     def process(self, *works: str) -> Iterator[tuple[str, Member]]:
         """Somebody at work, to be had alone."""
-        found = [each for work in works or ("owner", "client") for each in self.crew.at_work(work)]
+        found = [each for work in works or WORKS for each in self.crew.at_work(work)]
         for place, member in self.random.sample(found, len(found)):
             try:
                 with self.taken(place):
@@ -104,7 +106,16 @@ class Arena:
 
 def kill_process(arena: Arena) -> str:
     """Kill -9; another process takes the place."""
-    with arena.process() as (place, member):
+    return _kill(arena, *WORKS)
+
+
+def kill_follower(arena: Arena) -> str:
+    """Kill -9 of one that only follows, maybe while it makes a snapshot."""
+    return _kill(arena, "follower")
+
+
+def _kill(arena: Arena, *works: str) -> str:
+    with arena.process(*works) as (place, member):
         if not member.kill():
             return ""
         time.sleep(arena.between((0, 1)))
@@ -128,7 +139,7 @@ def pause_process(arena: Arena) -> str:
 
 def shift_clock(arena: Arena) -> str:
     """The time of day of a process is wrong by up to a day, also of whoever takes its place."""
-    return _move_clock(arena, TIME_OF_DAY, lambda _: arena.random.uniform(-DAY_S, DAY_S))
+    return _move_clock(arena, TIME_OF_DAY, lambda _: arena.random.uniform(-DAY_S, DAY_S), "owner", "client")
 
 
 def skip_time(arena: Arena) -> str:
@@ -136,8 +147,8 @@ def skip_time(arena: Arena) -> str:
     return _move_clock(arena, UPTIME, lambda before_s: before_s + arena.random.uniform(1, DAY_S))
 
 
-def _move_clock(arena: Arena, clock: str, change: Callable[[float], float]) -> str:
-    with arena.process() as (place, member):
+def _move_clock(arena: Arena, clock: str, change: Callable[[float], float], *works: str) -> str:
+    with arena.process(*works) as (place, member):
         file = arena.folder / f"{place}.clocks"
         errors: dict[str, float] = json.loads(file.read_text()) if file.exists() else {}
         errors[clock] = error_s = round(change(errors.get(clock, 0.0)), 3)
@@ -209,7 +220,7 @@ def reset_connections(arena: Arena) -> str:
 
 @contextmanager
 def _trapped(arena: Arena, action: Action) -> Iterator[tuple[str, Member, Trap]]:
-    with arena.process() as (place, member):
+    with arena.process(*arena.topics) as (place, member):
         topic = arena.random.choice(arena.topics[arena.crew.parts[place].work])
         trap = arena.rig.proxies[place].trap(Trap(action, topic=topic, nth=arena.random.randint(1, 4)))
         try:
@@ -351,7 +362,7 @@ def fill_disk(arena: Arena) -> str:
 Nemesis = Callable[[Arena], str]
 """Does a fault and says what effect was seen; empty when none was. `NotNow` when there is nobody to hit."""
 
-KILLS: Final = {"kill a process": kill_process}
+KILLS: Final = {"kill a process": kill_process, "kill a follower": kill_follower}
 SERVERS: Final = {"kill Kafka": kill_broker, "stop Kafka": pause_broker}
 PARTITIONS: Final = {
     "cut off from Kafka": cut_from_kafka,

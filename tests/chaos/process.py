@@ -1,7 +1,7 @@
 """The processes of a run: `python -m tests.chaos.process '<part>'`.
 
-An `owner` reads Orders and answers; a `client` begins dialogs, sends on them, ends them, and reads the answers from
-Shop in a thread of its own. Each works until it is told to stop:
+An `owner` reads Orders and answers; a `follower` follows Orders and owns nothing; a `client` begins dialogs, sends on
+them, ends them, and reads the answers from Shop in a thread of its own. Each works until it is told to stop:
 
     SIGUSR2   a client sends nothing more, and goes on reading
     SIGTERM   finish, tell what the own folds hold, end
@@ -21,6 +21,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,15 +29,26 @@ import konverse
 from konverse.bridge.broker import Broker
 from konverse.bridge.dialog import Dialog
 from konverse.bridge.reader import Reader
+from konverse.dialog.owner import Owner
 from konverse.dialog.states import SENDING
 from konverse.dialog.transaction import Message, Transaction
-from konverse.schemas.catalog import END_DIALOG, ERROR
-from konverse.schemas.errors import ConversationEnded, KonverseError, OutcomeUnknown, QueueFull, Unavailable
+from konverse.schemas.catalog import END_DIALOG, ERROR, Queue
+from konverse.schemas.errors import (
+    BadInput,
+    ConversationEnded,
+    DialogNotFound,
+    InvalidState,
+    KonverseError,
+    OutcomeUnknown,
+    QueueFull,
+    Unavailable,
+)
 from tests.kit.shop import NOTE, ORDER, RECEIPT, begin
 from tests.kit.workers import snapshots_every
 
 from .beliefs import Beliefs, place_of, rows_of
 from .clock import Clocks
+from .follower import follow
 from .history import Scribe, brief
 
 GAVE_UP: Final = 3
@@ -54,7 +66,7 @@ class Part:
     name: str
     """Of this process alone; its history is `<folder>/<name>.jsonl`."""
     work: str
-    """`owner` or `client`."""
+    """`owner`, `follower` or `client`."""
     folder: str
     bootstrap: str
     database: str
@@ -72,6 +84,8 @@ class Part:
     """Of the turns of a client, in which it sends on two dialogs in one transaction."""
     clerk_writes: float = 0.1
     """Of the receipts, to which the queue's owner answers on the session's dialog."""
+    moves: float = 0.01
+    """Of the handler runs, after which some conversation is moved to another partition of its queue."""
     snapshot_every: int = 100
     """Records and commits between two snapshots; the product waits for many more, which a short run never sees."""
     settings: dict[str, Any] = field(default_factory=dict)
@@ -88,7 +102,7 @@ class Chaotic:
         self.random = random.Random(f"{part.seed} {part.name}")
         self.scribe = Scribe(Path(part.folder) / f"{part.name}.jsonl", part.name)
         self.beliefs = Beliefs(self.scribe)
-        self.clocks = Clocks(lambda clock, error_s, by: self.scribe.ok("clock", clock=clock, error_s=error_s, reader=by))
+        self.clocks = Clocks(lambda clock, wrong, by: self.scribe.ok("clock", clock=clock, error_s=wrong, reader=by))
         self.quiet = threading.Event()
         self.stopping = threading.Event()
         self._parent = os.getppid()
@@ -107,6 +121,9 @@ class Chaotic:
         part = self.part
         with konverse.connect(f"kafka://{part.bootstrap}", database=part.database, **part.settings) as broker:
             self.scribe.ok("start", pid=os.getpid(), product=str(konverse.__file__))
+            if part.work == "follower":
+                follow(broker, broker.catalog.get(Queue, "Orders"), lambda: self.over, partial(self._tell, "followed"))
+                return
             if part.work == "owner":
                 self._serve(broker, "Orders", self._answer)
                 return
@@ -149,10 +166,13 @@ class Chaotic:
                 for transaction in reader:
                     with transaction:
                         self._handle(transaction, handle)
+                    if self.random.random() < self.part.moves:
+                        self._move(reader)
                     if self.over:
                         break
             reader.settle(FLUSH_S)
-            self._tell_state(reader)
+            for owner in reader.owners:
+                self._tell("state", owner)
 
     def _handle(self, transaction: Transaction, handle: Callable[[Transaction, Message, _Run], None]) -> None:
         self._runs += 1
@@ -180,9 +200,21 @@ class Chaotic:
         if self.random.random() < self.part.clerk_writes:
             run.send(transaction, message, NOTE, uuid.uuid4().hex.encode())
 
-    def _tell_state(self, reader: Reader) -> None:
-        for owner in reader.owners:
-            self.scribe.ok("state", place=place_of(owner), owner=owner.claim_id.hex(), sides=rows_of(owner))
+    def _move(self, reader: Reader) -> None:
+        """Move some conversation to some partition, if it can go there."""
+        living = [endpoint.conversation for owner in reader.owners for endpoint in owner.fold.state.live()]
+        if not living:
+            return
+        conversation, to = self.random.choice(living), self.random.randrange(reader.queue.partitions)
+        try:
+            reader.relocate(uuid.UUID(bytes=conversation), to)
+        except (BadInput, DialogNotFound, InvalidState, QueueFull) as error:
+            self.scribe.fail("move", conversation=conversation.hex(), to=to, error=type(error).__name__)
+        else:
+            self.scribe.ok("move", conversation=conversation.hex(), to=to)
+
+    def _tell(self, op: str, owner: Owner) -> None:
+        self.scribe.ok(op, place=place_of(owner), owner=owner.claim_id.hex(), sides=rows_of(owner))
 
     # ------------------------------------------------------------------------------------------------------ sending
 
@@ -204,6 +236,7 @@ class Chaotic:
             self._learn()
         try:
             broker.flush(FLUSH_S)
+            self.scribe.ok("flush")
         finally:
             self._learn()
             for conversation, n, _ in self._unknown:

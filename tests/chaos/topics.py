@@ -25,7 +25,7 @@ Facts = tuple[str, int, int, int, int, bool]
 """How a side stands: state, number of its next output, accepted, consumed, unread, whether an Error waits."""
 
 Bodies = Mapping[BounceId, Sequence[str]]
-"""The messages that a record brings: one, or those of a client's transaction. Records are named as bounces name them."""
+"""Record, named as bounces name it -> the messages that it brings: one, or those of a client's transaction."""
 
 DISCARDED: Final = ("discarded", "no peer")
 """What the verifier calls messages for a side that has ended, and for an initiator that is forgotten."""

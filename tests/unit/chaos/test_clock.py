@@ -99,9 +99,10 @@ def test_the_product_reads_no_other_clock() -> None:
     """Save those of durations, which no error moves."""
     durations = {"monotonic", "monotonic_ns", "perf_counter", "sleep", "CLOCK_BOOTTIME", "CLOCK_MONOTONIC"}
     root = Path(product_clock.__file__).parents[1]
-    for path in [path for folder in ("bridge", "dialog", "routing", "schemas") for path in root.glob(f"{folder}/**/*.py")]:
+    folders = ("bridge", "dialog", "routing", "schemas")
+    for path in [path for folder in folders for path in root.glob(f"{folder}/**/*.py")]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "time":
                 assert node.attr in {*durations, *PATCHED}, f"{path.name} reads time.{node.attr}"
-            assert not (isinstance(node, ast.ImportFrom) and node.module == "time"), f"{path.name} has its own reference"
-            assert not (isinstance(node, ast.Attribute) and node.attr in ("utcnow", "today")), f"{path.name}"
+            assert not (isinstance(node, ast.ImportFrom) and node.module == "time"), f"{path.name} keeps its own"
+            assert not (isinstance(node, ast.Attribute) and node.attr in ("utcnow", "today")), path.name

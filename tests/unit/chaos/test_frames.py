@@ -8,7 +8,6 @@ from konverse.schemas.errors import MalformedRecord
 from tests.chaos.frames import PRODUCE, Produced, Request, correlation_of, produced, request_of
 from tests.kit.frames import plain_produce, produce
 
-
 FETCH = 1
 
 

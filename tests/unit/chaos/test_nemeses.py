@@ -16,7 +16,7 @@ from tests.chaos.campaign import ALL, PLACES, PROFILES
 from tests.chaos.crew import Crew
 from tests.chaos.disk import small_disk
 from tests.chaos.history import Scribe, read
-from tests.chaos.nemeses import Arena, NotNow, _cut
+from tests.chaos.nemeses import WORKS, Arena, NotNow, _cut
 from tests.chaos.proxy import Proxy, Way
 from tests.chaos.rig import Rig
 
@@ -60,7 +60,7 @@ def test_a_place_is_for_one_fault_at_a_time() -> None:
             pass
     with pytest.raises(NotNow), arena.process():
         pass
-    assert all(place.partition("-")[0] in ("owner", "client") for place in PLACES)
+    assert all(place.partition("-")[0] in WORKS for place in PLACES)
 
 
 def test_a_disk_that_is_full_takes_nothing_until_there_is_room_again(tmp_path: Path) -> None:
