@@ -8,7 +8,7 @@ from typing import Final
 from konverse.bridge.verifier.check import Finding
 from tests.chaos.history import brief
 from tests.chaos.topics import Talk, Word
-from tests.unit.chaos.stories import FIRST, INITIATOR, ORDERS, OWNER, SECOND, SHOP, TARGET, Story
+from tests.unit.chaos.stories import FIRST, INITIATOR, ORDERS, OWNER, SECOND, SHOP, TARGET, Story, moved
 
 Spoil = Callable[[Story], object]
 
@@ -192,6 +192,12 @@ def handlers_receive_in_another_order(story: Story) -> None:
 
 
 @bad("reorder")
+def a_conversation_that_moves_is_worked_on_where_it_will_be_before_it_is_there(story: Story) -> None:
+    moved(story)
+    story.where("transaction", "invoke", id=f"{ORDERS}#4")["t"] = 0.0
+
+
+@bad("reorder")
 def the_verifier_finds_a_number_out_of_turn(story: Story) -> None:
     story.topics.findings.append(Finding("I5", ORDERS, "number 4 was accepted as 3"))
 
@@ -325,6 +331,13 @@ def an_owner_still_has_a_side_that_is_gone(story: Story) -> None:
 @bad("divergence")
 def an_owner_lacks_a_side(story: Story) -> None:
     story.where("state", "ok", place=SHOP)["sides"].pop()
+
+
+@bad("divergence")
+def a_follower_counts_otherwise_than_the_logs(story: Story) -> None:
+    sides = [[*side] for side in story.where("state", "ok", place=ORDERS)["sides"]]
+    sides[0][4] += 1
+    story.line("followed", "ok", process="follower", place=ORDERS, owner="ee", sides=sides)
 
 
 @bad("divergence")

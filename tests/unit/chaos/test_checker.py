@@ -9,7 +9,7 @@ from tests.chaos import checker
 from tests.chaos.checker import ANOMALIES, BY_RULE, check
 from tests.chaos.history import brief
 from tests.unit.chaos.bad_stories import BAD
-from tests.unit.chaos.stories import FIRST, INITIATOR, ORDERS, OWNER, SECOND, SHOP, TARGET, Story, told
+from tests.unit.chaos.stories import FIRST, INITIATOR, ORDERS, OWNER, SECOND, SHOP, TARGET, Story, moved, told
 
 
 def found(story: Story) -> set[str]:
@@ -105,9 +105,24 @@ def test_an_owner_that_was_replaced_may_hold_what_was_true_before() -> None:
     assert found(story) == set()
 
 
+def test_a_conversation_that_moved_is_received_in_order_wherever_it_lived() -> None:
+    story = told()
+    moved(story)
+    assert found(story) == set()
+
+
+def test_what_a_follower_has_in_the_end_is_what_the_logs_say() -> None:
+    story = told()
+    sides = story.where("state", "ok", place=ORDERS)["sides"]
+    story.line("followed", "ok", process="follower", place=ORDERS, owner="ee", sides=sides)
+    assert found(story) == set()
+
+
 def test_operations_that_say_nothing_here_are_passed_over() -> None:
     story = told()
-    story.line("clock", "ok", offset_s=86_400.0)
+    story.line("clock", "ok", clock="uptime", error_s=86_400.0, reader="konverse.bridge.clock")
+    story.line("move", "ok", conversation=FIRST, to=1)
+    story.line("flush", "ok")
     story.line("nemesis", "ok", name="broker killed", effect="pid 7 is gone")
     assert found(story) == set()
 
