@@ -125,7 +125,7 @@ def _missing(
 ) -> Iterator[Anomaly]:
     here = {send.n for send in arrived}
     acknowledged = (send for send in sends if send.outcome == "ok")
-    missing = [send.n for send in acknowledged if send.n not in here and not _refused(send.body, talk, topics)]
+    missing = [send.n for send in acknowledged if send.n not in here and not _excused(send.body, talk, topics)]
     if missing:
         yield Anomaly(LOST, conversation, f"{len(missing)} acknowledged messages, the first of them {min(missing)}")
 
@@ -138,7 +138,7 @@ def _together(deeds: Deeds, topics: Topics, talks: Mapping[SideKey, Talk]) -> It
             talk = talks.get((conversation, Role.TARGET))
             here = talk is not None and any(word.body == body for word in talk.heard)
             arrived += here
-            absent += not here and not _refused(body, talk, topics)
+            absent += not here and not _excused(body, talk, topics)
         if arrived and absent:
             yield Anomaly(TORN, name, f"{absent} of the {len(sends)} messages of a client's transaction did not arrive")
 
@@ -161,6 +161,8 @@ def _words(deeds: Deeds, topics: Topics) -> Iterator[Anomaly]:
             origin = deeds.origins.get(word.body)
             if origin is None:
                 yield Anomaly(PHANTOM, talk.conversation, f"nobody sent message {n} of {Role(talk.role).name}")
+            elif talk.conversation in deeds.redirects.get(word.body, set()) & topics.redirected.get(word.body, set()):
+                continue
             elif (origin.conversation, origin.role) != (talk.conversation, 1 - talk.role):
                 yield Anomaly(PHANTOM, talk.conversation, f"message {n} was sent on {origin.conversation}")
             elif origin.transaction and not topics.said[word.body]:
@@ -188,14 +190,22 @@ def _outputs(deeds: Deeds, topics: Topics, talks: Mapping[SideKey, Talk]) -> Ite
         arrived = [body for body in dict.fromkeys(heard) if body in due]
         if arrived != [body for body in bodies if body in known]:
             yield Anomaly(REORDER, key[0], "outputs of commits were accepted in another order than they were committed")
-        missing = sum(not _refused(body, talk, topics) for body in due - known)
+        missing = sum(not _excused(body, talk, topics) for body in due - known)
         if missing:
             yield Anomaly(LOST, key[0], f"{missing} outputs of commits that count did not arrive")
 
 
-def _refused(body: str, talk: Talk | None, topics: Topics) -> bool:
-    """Whether this very message came too late: it went back to its sender, or the side that it came to had ended."""
-    return body in topics.returned or (body in topics.discarded and talk is not None and talk.ended)
+def _excused(body: str, talk: Talk | None, topics: Topics) -> bool:
+    """Whether this very message came too late: it went back to its sender, or the side that it came to had ended.
+
+    One that was sent again must have arrived there, or the same holds there.
+    """
+    if body in topics.returned:
+        return True
+    again = [other for other in topics.talks if other.conversation in topics.redirected.get(body, ())]
+    if any(word.body == body for other in again for word in other.heard):
+        return True
+    return body in topics.discarded and any(other is not None and other.ended for other in (talk, *again))
 
 
 def _whole(
@@ -209,7 +219,7 @@ def _whole(
     refused = [
         output
         for output in sends
-        if output not in arrived and _refused(output.body, talks.get((output.conversation, 1 - output.role)), topics)
+        if output not in arrived and _excused(output.body, talks.get((output.conversation, 1 - output.role)), topics)
     ]
     if 0 < len(arrived) < len(sends) - len(refused):
         yield Anomaly(TORN, transaction.id, f"{len(arrived)} of the {len(sends)} messages that it sent arrived")

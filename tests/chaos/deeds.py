@@ -99,6 +99,8 @@ class Deeds:
     """Processes that ended of themselves, and why."""
     together: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
     """Transactions of clients: conversation and body of all that each was to send."""
+    redirects: dict[str, set[str]] = field(default_factory=dict)
+    """Body that came back -> conversations on which it was to be sent again."""
     origins: dict[str, Origin] = field(default_factory=dict)
     """Who sent a body; bodies are unique."""
     _latest: dict[tuple[str, int], Send] = field(default_factory=dict)
@@ -133,6 +135,9 @@ class Deeds:
 
     def _together(self, line: Line, _kind: str) -> None:
         self.together[line["id"]] = [(conversation, body) for conversation, body in line["sends"]]
+
+    def _redirect(self, line: Line, _kind: str) -> None:
+        self.redirects.setdefault(line["body"], set()).add(line["conversation"])
 
     def _transaction(self, line: Line, _kind: str) -> None:
         done = Transaction(
@@ -181,4 +186,5 @@ _OPERATIONS: Final = {
     "followed": Deeds._followed,
     "stopped": Deeds._stopped,
     "together": Deeds._together,
+    "redirect": Deeds._redirect,
 }

@@ -21,6 +21,8 @@ What was invoked and has neither `ok` nor `fail` has an unknown outcome: its pro
 | lead | place, owner | a claim; `ok`: it counts |
 | state | place, owner, sides | what the process's own fold says of a partition in the end |
 | followed | place, owner, sides | the same of a follower |
+| confirm | conversation, body | a message that came back is let go |
+| redirect | conversation, body | a message that came back is to be sent on another conversation, if that goes on |
 | move | conversation, to | an operator moves a side of a conversation to another partition; `fail`: it cannot go |
 | clock | clock, error_s, reader | it differs from the machine's by this; `ok`: the product's `reader` has read it |
 | nemesis | name, effect | a fault; `ok`: its effect was seen |

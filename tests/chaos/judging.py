@@ -139,7 +139,8 @@ def _figures(verdicts: Sequence[PartitionVerdict], topics: Topics) -> dict[str, 
         "journal records that do not count": sum(verdict.void for verdict in verdicts),
         "conversations that moved": sum(verdict.fold.tally["moved"] for verdict in verdicts),
         "records that came again and were dropped": sum(verdict.duplicates for verdict in verdicts),
-        "messages that came too late and went back": len(topics.returned),
+        "messages that came too late and went back": len(topics.returned | {*topics.redirected}),
+        "messages that were redirected then": len(topics.redirected),
         "messages that came to a side that had ended": len(topics.discarded),
     }
 

@@ -50,6 +50,7 @@ from .beliefs import Beliefs, place_of, rows_of
 from .clock import Clocks
 from .follower import follow
 from .history import Scribe, brief
+from .mail import Mail
 
 GAVE_UP: Final = 3
 """Exit code when Kafka was away for too long: whoever started the process starts another one."""
@@ -82,6 +83,8 @@ class Part:
     """Of the orders, after which the owner ends the dialog."""
     together: float = 0.1
     """Of the turns of a client, in which it sends on two dialogs in one transaction."""
+    looks: float = 0.05
+    """Of the turns of a client, in which it looks for messages that came back."""
     clerk_writes: float = 0.1
     """Of the receipts, to which the queue's owner answers on the session's dialog."""
     moves: float = 0.01
@@ -220,18 +223,22 @@ class Chaotic:
 
     def _send(self, broker: Broker) -> None:
         part, dialogs = self.part, [_Talk(begin(broker)) for _ in range(self.part.dialogs)]
+        mail = Mail(self.scribe, self.random)
         for talk in dialogs:
             self.scribe.ok("begin", conversation=talk.id)
         while not (self.quiet.wait(self.random.uniform(0, 2 / part.messages_per_s)) or self.over):
             if self.random.random() < part.together:
                 self._send_together(broker, self.random.sample(dialogs, 2))
                 self._learn()
+            if self.random.random() < part.looks:
+                mail.look()
             place = self.random.randrange(len(dialogs))
             talk = dialogs[place]
             if not self._send_one(talk) or talk.sent >= part.messages:
                 self.scribe.invoke("end", conversation=talk.id)
                 talk.dialog.end()
-                dialogs[place] = _Talk(begin(broker))
+                dialogs[place] = _Talk(begin(broker, related_to=talk.dialog))
+                mail.expect(talk.dialog, dialogs[place].dialog)
                 self.scribe.ok("begin", conversation=dialogs[place].id)
             self._learn()
         try:

@@ -80,7 +80,9 @@ class Topics:
     said: Counter[str] = field(default_factory=Counter)
     """Bodies of the messages that commits which count have sent."""
     returned: set[str] = field(default_factory=set)
-    """Bodies of the messages that came too late and are, or were, in the mailbox of their home."""
+    """Bodies of the messages that came too late, and are in the mailbox of their home or were confirmed there."""
+    redirected: dict[str, set[str]] = field(default_factory=dict)
+    """Bodies that came too late and were sent again -> the conversations on which that was."""
     discarded: set[str] = field(default_factory=set)
     """Bodies of the messages that came to a side that had ended."""
     findings: list[Finding] = field(default_factory=list)
@@ -118,8 +120,14 @@ def observe(verdicts: Iterable[PartitionVerdict], findings: Iterable[Finding], b
         parts += [(place, side, fold.living.get(side.key) is side) for side in fold.sides]
         for said in fold.outputs.values():
             topics.said.update(output.body.hex() for output in said if output.kind is Kind.MESSAGE)
-        for name in (*fold.mailbox, *fold.fates):
+        for name in fold.mailbox:
             topics.returned.update(bodies.get(name, ()))
+        for name, fate in fold.fates.items():
+            for body in bodies.get(name, ()):
+                if fate.how == "redirected":
+                    topics.redirected.setdefault(body, set()).add(fate.conversation.hex())
+                else:
+                    topics.returned.add(body)
         for name in _discarded(fold):
             topics.discarded.update(bodies.get(name, ()))
     topics.talks += _talks(parts)

@@ -10,10 +10,12 @@ from konverse.bridge.reader import Reader
 from konverse.dialog import snapshotting
 from konverse.schemas.identifiers import journal_topic
 from tests.chaos.archive import Archive
+from tests.chaos.history import brief
 from tests.chaos.judging import look, what_is_left
+from tests.chaos.topics import Topics
 from tests.integration.test_snapshots import log_start
 from tests.kit.servers import Servers
-from tests.kit.shop import answer_once, connected, open_shop, queue_of, send_orders, until, work
+from tests.kit.shop import ORDER, answer_once, begin, connected, open_shop, queue_of, until, work
 
 pytestmark = pytest.mark.stack
 
@@ -26,6 +28,11 @@ def snapshot_written(reader: Reader) -> bool:
     return not any(owner.snapshots.busy for owner in reader.owners)
 
 
+def heard(topics: Topics) -> set[str]:
+    """The orders that were accepted and are known by their bodies."""
+    return {word.body for talk in topics.talks if talk.role for word in talk.heard if word.body}
+
+
 def test_an_archive_holds_what_was_deleted_and_nothing_is_deleted_before_it_has_it(
     servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -35,10 +42,13 @@ def test_an_archive_holds_what_was_deleted_and_nothing_is_deleted_before_it_has_
         queues = [queue_of(broker, "Orders"), queue_of(broker, "Shop")]
         logs = (queues[0].topic, journal_topic(queues[0].topic))
         with Archive(servers.bootstrap, queues) as archive:
-            sent: list[bytes] = []
+            dialogs = [begin(broker) for _ in range(5)]
+            sent = [b"order %d" % number for number in range(TURNS * MESSAGES)]
+            unsent = iter(sent)
             for _ in range(TURNS):
-                for bodies in send_orders(broker, dialogs=5, messages=MESSAGES).values():
-                    sent += bodies
+                for number in range(MESSAGES):
+                    dialogs[number % len(dialogs)].send(ORDER, next(unsent))
+                broker.flush()
                 with broker.reader("Orders", batch=5, timeout=1) as reader:
                     assert answer_once(reader) == MESSAGES
                     reader.settle()
@@ -48,7 +58,7 @@ def test_an_archive_holds_what_was_deleted_and_nothing_is_deleted_before_it_has_
             _, left = look(servers.bootstrap, queues)
             assert archive.holes == []
         assert topics.findings == []
-        assert sum(len(talk.heard) for talk in topics.talks if talk.role) == len(sent)
+        assert heard(topics) == {brief(body) for body in sent}
         assert sum(verdict.consumed for verdict in verdicts) == len(sent)
-        assert sum(len(talk.heard) for talk in left.talks if talk.role) < len(sent)
+        assert heard(left) < heard(topics), "the logs themselves do not hold it any more"
         assert what_is_left(servers.bootstrap, queues) == []

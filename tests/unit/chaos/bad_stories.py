@@ -8,7 +8,7 @@ from typing import Final
 from konverse.bridge.verifier.check import Finding
 from tests.chaos.history import brief
 from tests.chaos.topics import Talk, Word
-from tests.unit.chaos.stories import FIRST, INITIATOR, ORDERS, OWNER, SECOND, SHOP, TARGET, Story, moved
+from tests.unit.chaos.stories import FIRST, INITIATOR, ORDERS, OWNER, SECOND, SHOP, TARGET, Story, moved, redirected
 
 Spoil = Callable[[Story], object]
 
@@ -89,6 +89,12 @@ def a_message_is_discarded_whose_side_never_was(story: Story) -> None:
 
 
 @bad("lost")
+def a_message_that_was_redirected_does_not_arrive(story: Story) -> None:
+    redirected(story, brief(b"late"))
+    story.talk(SECOND, TARGET).heard.remove(Word(brief(b"late")))
+
+
+@bad("lost")
 def an_output_is_missing_and_a_message_of_the_session_went_back(story: Story) -> None:
     body = brief(b"another note")
     story.where("transaction", "invoke", id=f"{SHOP}#5")["sends"].append([FIRST, INITIATOR, body])
@@ -157,6 +163,18 @@ def a_message_is_accepted_and_goes_back_too(story: Story) -> None:
 
 
 @bad("duplicate")
+def a_message_arrives_although_it_was_redirected(story: Story) -> None:
+    redirected(story, brief(b"late"))
+    story.talk(FIRST, TARGET).heard.append(Word(brief(b"late")))
+
+
+@bad("duplicate")
+def a_message_is_redirected_and_waits_in_its_mailbox(story: Story) -> None:
+    redirected(story, brief(b"late"))
+    story.topics.returned.add(brief(b"late"))
+
+
+@bad("duplicate")
 def a_commit_consumes_more_than_there_is(story: Story) -> None:
     story.topics.findings.append(Finding("I7", ORDERS, "commit 3 consumes 9 of 4 messages"))
 
@@ -205,6 +223,18 @@ def the_verifier_finds_a_number_out_of_turn(story: Story) -> None:
 @bad("phantom")
 def a_message_is_accepted_that_nobody_sent(story: Story) -> None:
     story.talk(FIRST, TARGET).heard.append(Word(brief(b"whose?")))
+
+
+@bad("phantom")
+def a_message_that_came_back_is_sent_again_and_nobody_asked_for_it(story: Story) -> None:
+    redirected(story, brief(b"late"))
+    story.drop("redirect", "invoke", conversation=SECOND)
+
+
+@bad("phantom")
+def a_message_arrives_on_the_dialog_to_which_it_was_not_redirected_in_the_end(story: Story) -> None:
+    redirected(story, brief(b"late"))
+    del story.topics.redirected[brief(b"late")]
 
 
 @bad("phantom")

@@ -114,6 +114,15 @@ def moved(story: Story) -> None:
     story.settle()
 
 
+def redirected(story: Story, body: str) -> None:
+    """A message of the first conversation came back, was redirected to the second one, and is the first there."""
+    story.line("send", "invoke", conversation=FIRST, n=3, body=body)
+    story.line("send", "ok", conversation=FIRST, n=3)
+    story.line("redirect", "invoke", conversation=SECOND, body=body)
+    story.topics.redirected[body] = {SECOND}
+    story.talk(SECOND, TARGET).heard.insert(3, Word(body))
+
+
 def told() -> Story:
     """A run without a fault."""
     story = Story()

@@ -9,7 +9,19 @@ from tests.chaos import checker
 from tests.chaos.checker import ANOMALIES, BY_RULE, check
 from tests.chaos.history import brief
 from tests.unit.chaos.bad_stories import BAD
-from tests.unit.chaos.stories import FIRST, INITIATOR, ORDERS, OWNER, SECOND, SHOP, TARGET, Story, moved, told
+from tests.unit.chaos.stories import (
+    FIRST,
+    INITIATOR,
+    ORDERS,
+    OWNER,
+    SECOND,
+    SHOP,
+    TARGET,
+    Story,
+    moved,
+    redirected,
+    told,
+)
 
 
 def found(story: Story) -> set[str]:
@@ -115,6 +127,12 @@ def test_what_a_follower_has_in_the_end_is_what_the_logs_say() -> None:
     story = told()
     sides = story.where("state", "ok", place=ORDERS)["sides"]
     story.line("followed", "ok", process="follower", place=ORDERS, owner="ee", sides=sides)
+    assert found(story) == set()
+
+
+def test_a_message_that_came_back_and_was_redirected_has_arrived() -> None:
+    story = told()
+    redirected(story, brief(b"late"))
     assert found(story) == set()
 
 
