@@ -35,12 +35,15 @@ def rows_of(owner: Owner) -> list[list[Any]]:
 
 @dataclass
 class Beliefs:
-    """The handler runs of a process, from their end to the commit that holds them."""
+    """The handler runs of a process, from their end to the commit that holds them.
+
+    A process may have several readers, each in a thread of its own: what a commit holds is kept by its owner's staging.
+    """
 
     scribe: Scribe
     _names: dict[int, tuple[Transaction, str]] = field(default_factory=dict)
-    _overtaken: set[int] = field(default_factory=set)
-    _merged: list[str] = field(default_factory=list)
+    _overtaken: dict[Staging, set[int]] = field(default_factory=dict)
+    _merged: dict[Staging, list[str]] = field(default_factory=dict)
 
     def finished(self, transaction: Transaction, name: str) -> None:
         """A handler run is about to be handed to the next commit."""
@@ -55,20 +58,19 @@ class Beliefs:
         _before(Owner, "_committed", lambda owner, *_: self._say("ok", owner))
         _before(Owner, "_stop", self._on_stop)
 
-    def _on_overtaken(self, answer: bool, _staging: Staging, transaction: Transaction) -> None:
+    def _on_overtaken(self, answer: bool, staging: Staging, transaction: Transaction) -> None:
         if answer:
-            self._overtaken.add(id(transaction))
+            self._overtaken.setdefault(staging, set()).add(id(transaction))
 
-    def _on_merge(self, answer: tuple[Any, list[Transaction]], _staging: Staging) -> None:
+    def _on_merge(self, answer: tuple[Any, list[Transaction]], staging: Staging) -> None:
         _, finished = answer
+        overtaken = self._overtaken.pop(staging, set())
         known = [(t, self._names.pop(id(t), None)) for t in finished]
-        self._merged = [named[1] for t, named in known if named is not None and id(t) not in self._overtaken]
-        self._overtaken.clear()
+        self._merged[staging] = [named[1] for t, named in known if named is not None and id(t) not in overtaken]
 
     def _on_commit(self, answer: list[Any], owner: Owner, _now_ms: int) -> None:
         if answer:
-            transactions, self._merged = self._merged, []
-            self._say("invoke", owner, transactions=transactions)
+            self._say("invoke", owner, transactions=self._merged.pop(owner.staging))
 
     def _on_lead(self, _answer: Any, owner: Owner, _now_ms: int) -> None:
         self.scribe.ok("lead", place=place_of(owner), owner=owner.claim_id.hex())

@@ -7,6 +7,7 @@ verdict of its own.
 from __future__ import annotations
 
 import random
+import re
 import threading
 import time
 from collections import Counter
@@ -14,16 +15,17 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
-from konverse.bridge.broker import Broker
 from konverse.deploy.processes import ProcessId
 from konverse.schemas.catalog import Queue
 from konverse.schemas.errors import KonverseError
 from konverse.schemas.identifiers import journal_topic
 from tests.kit.shop import connected, open_shop, queue_of, until
 
+from .archive import Archive
 from .checker import BROKEN, Anomaly
 from .crew import Crew
 from .disk import SmallDisk
@@ -48,7 +50,10 @@ from .rig import Rig
 
 PARTITIONS_OF_ORDERS: Final = 4
 PARTITIONS_OF_SHOP: Final = 3
-PLACES: Final = ("owner-0", "owner-1", "owner-2", "client-0", "client-1", "client-2")
+KEEP: Final = timedelta(seconds=15)
+"""What was received is deleted when it is so old, and two snapshots do not need it."""
+
+PLACES: Final = ("owner-0", "owner-1", "owner-2", "client-0", "client-1", "client-2", "follower-0")
 STANDING_BY: Final = ("owner-0", "owner-1")
 """Owners that follow what the others have."""
 HANDS: Final = 3
@@ -76,7 +81,7 @@ class Cell:
 ALL: Final = {**KILLS, **SERVERS, **PARTITIONS, **REDIS, **PAUSES, **REQUESTS, **DISK, **CLOCKS}
 MIXED: Final = {
     **dict.fromkeys(ALL, 2), "kill a process": 10, "cut off from Kafka": 7, "stop a process": 5, "hold a Produce": 5,
-    "shift a clock": 4, "flush Redis": 3, "mute a Produce": 3, "kill Kafka": 1, "stop Kafka": 1, "fill the disk": 1,
+    "shift a clock": 3, "flush Redis": 3, "mute a Produce": 3, "kill Kafka": 1, "stop Kafka": 1, "fill the disk": 1,
 }  # fmt: skip
 """While Kafka is away little else can happen, so it is hit less often than the others."""
 
@@ -85,13 +90,13 @@ MATRIX_S: Final = 88.0
 PROFILES: Final[dict[str, tuple[int, list[Cell]]]] = {
     "smoke": (40, [Cell("everything", 150.0, ALL, MIXED)]),
     "matrix": (250, [
-        Cell("kill processes", MATRIX_S, KILLS),
+        Cell("kill processes", MATRIX_S, KILLS, {"kill a process": 5}),
         Cell("kill and stop Kafka", MATRIX_S, SERVERS, gap_s=(6.0, 12.0)),
         Cell("partitions", MATRIX_S, PARTITIONS),
         Cell("Redis", MATRIX_S, REDIS, gap_s=(0.5, 1.5)),
         Cell("stop processes", MATRIX_S, PAUSES),
         Cell("requests", MATRIX_S, REQUESTS),
-        Cell("disk and clocks", MATRIX_S, {**DISK, **CLOCKS, **KILLS}, {"shift a clock": 8, "kill a process": 5}),
+        Cell("disk and clocks", MATRIX_S, {**DISK, **CLOCKS, **KILLS}, dict.fromkeys([*CLOCKS, *KILLS], 4)),
         Cell("everything", MATRIX_S, ALL, MIXED),
     ]),
 }  # fmt: skip
@@ -143,15 +148,16 @@ class Outcome:
 
 Say = Callable[[str], None]
 
-TRACE: Final = "Traceback (most recent call last)"
+TRACES: Final = re.compile(r"Traceback \(most recent call last\)|Assertion `.*' failed")
 
 
 def _complaints(folder: Path) -> Iterator[str]:
     """Exceptions that nobody expected, in processes and their threads."""
     for errors in sorted(folder.glob("*.stderr")):
-        _, trace, text = errors.read_text(errors="replace").partition(TRACE)
+        text = errors.read_text(errors="replace")
+        trace = TRACES.search(text)
         if trace:
-            yield f"{errors.stem} raised an exception: {text[-600:]}"
+            yield f"{errors.stem} raised an exception: {text[trace.start() :][-600:]}"
 
 
 class Campaign:
@@ -172,25 +178,29 @@ class Campaign:
         """Make trouble, let things calm down, judge."""
         direct = self._rig.stack.bootstrap
         with connected(direct, self._database) as broker:
-            open_shop(broker, partitions=PARTITIONS_OF_ORDERS, home_partitions=PARTITIONS_OF_SHOP)
-            orders, shop = queue_of(broker, "Orders"), queue_of(broker, "Shop")
-        arena = self._arena(orders, shop)
-        crew = arena.crew
-        try:
-            crew.fill()
-            self._calm(arena)
-            self._began_at = time.monotonic()
-            self._make_trouble(arena, say)
-            self._calm(arena)
-            say("quiet; waiting until nothing is left to be done")
-            crew.hush()
-            drain_s = drained(direct, [orders, shop], self._folder)
-            failed = crew.finish()
-        finally:
-            crew.end()
-            self._scribe.close()
-        with connected(direct, self._database) as broker:
-            verdict = self._judge(broker, [orders, shop], failed)
+            sizes = {"partitions": PARTITIONS_OF_ORDERS, "home_partitions": PARTITIONS_OF_SHOP}
+            open_shop(broker, **sizes, keep=KEEP, home_keep=KEEP)
+            queues = [queue_of(broker, "Orders"), queue_of(broker, "Shop")]
+        with Archive(direct, queues) as archive:
+            arena = self._arena(*queues)
+            crew = arena.crew
+            try:
+                crew.fill()
+                self._calm(arena)
+                self._began_at = time.monotonic()
+                self._make_trouble(arena, say)
+                self._calm(arena)
+                say("quiet; waiting until nothing is left to be done")
+                crew.hush()
+                drain_s = drained(direct, queues, self._folder, archive=archive)
+                failed = crew.finish()
+            finally:
+                crew.end()
+                self._scribe.close()
+            with connected(direct, self._database) as broker:
+                verdict = judge(broker, queues, self._folder, self._rig.stack.redis_url, archive)
+        complaints = [*failed, *_complaints(self._folder)]
+        verdict.anomalies += [Anomaly(BROKEN, self._cell.name, text) for text in complaints]
         return Outcome(
             self._cell, self._seed, self._folder, self._faults, verdict, self._began_at, drain_s, crew.started
         )
@@ -216,11 +226,6 @@ class Campaign:
             "client": [orders.topic, orders.topic, journal_topic(shop.topic)],
         }
         return Arena(self._rig, Crew(parts, self._python_path), self._disk, self._random, self._folder, topics)
-
-    def _judge(self, broker: Broker, queues: list[Queue], failed: list[str]) -> Verdict:
-        verdict = judge(broker, queues, self._folder, self._rig.stack.redis_url)
-        verdict.anomalies += [Anomaly(BROKEN, self._cell.name, text) for text in [*failed, *_complaints(self._folder)]]
-        return verdict
 
     # ----------------------------------------------------------------------------------------------------- faults
 

@@ -110,7 +110,7 @@ def _sends(deeds: Deeds, topics: Topics, talks: Mapping[SideKey, Talk]) -> Itera
             if send.outcome == "fail":
                 yield Anomaly(FALSE_BELIEF, conversation, f"message {send.n} was refused, and it arrived")
         yield from _in_order(conversation, arrived)
-        yield from _missing(conversation, sends, arrived, talk, topics.bounced[conversation])
+        yield from _missing(conversation, sends, arrived, talk, topics)
 
 
 def _in_order(conversation: str, arrived: Sequence[Send]) -> Iterator[Anomaly]:
@@ -121,11 +121,12 @@ def _in_order(conversation: str, arrived: Sequence[Send]) -> Iterator[Anomaly]:
 
 
 def _missing(
-    conversation: str, sends: Sequence[Send], arrived: Sequence[Send], talk: Talk | None, bounced: int
+    conversation: str, sends: Sequence[Send], arrived: Sequence[Send], talk: Talk | None, topics: Topics
 ) -> Iterator[Anomaly]:
     here = {send.n for send in arrived}
-    missing = [send.n for send in sends if send.outcome == "ok" and send.n not in here]
-    if missing and not _discards(talk) and bounced < len(missing):
+    acknowledged = (send for send in sends if send.outcome == "ok")
+    missing = [send.n for send in acknowledged if send.n not in here and not _excused(send.body, talk, topics)]
+    if missing:
         yield Anomaly(LOST, conversation, f"{len(missing)} acknowledged messages, the first of them {min(missing)}")
 
 
@@ -137,7 +138,7 @@ def _together(deeds: Deeds, topics: Topics, talks: Mapping[SideKey, Talk]) -> It
             talk = talks.get((conversation, Role.TARGET))
             here = talk is not None and any(word.body == body for word in talk.heard)
             arrived += here
-            absent += not here and not _discards(talk) and not topics.bounced[conversation]
+            absent += not here and not _excused(body, talk, topics)
         if arrived and absent:
             yield Anomaly(TORN, name, f"{absent} of the {len(sends)} messages of a client's transaction did not arrive")
 
@@ -151,6 +152,8 @@ def _words(deeds: Deeds, topics: Topics) -> Iterator[Anomaly]:
     for body, times in seen.items():
         if times > 1:
             yield Anomaly(DUPLICATE, body, f"it was accepted {times} times")
+        if body in topics.returned:
+            yield Anomaly(DUPLICATE, body, "it was accepted, and went back to its sender too")
     for talk in topics.talks:
         for n, word in enumerate(talk.heard):
             if word.ends:
@@ -158,6 +161,8 @@ def _words(deeds: Deeds, topics: Topics) -> Iterator[Anomaly]:
             origin = deeds.origins.get(word.body)
             if origin is None:
                 yield Anomaly(PHANTOM, talk.conversation, f"nobody sent message {n} of {Role(talk.role).name}")
+            elif talk.conversation in deeds.redirects.get(word.body, set()) & topics.redirected.get(word.body, set()):
+                continue
             elif (origin.conversation, origin.role) != (talk.conversation, 1 - talk.role):
                 yield Anomaly(PHANTOM, talk.conversation, f"message {n} was sent on {origin.conversation}")
             elif origin.transaction and not topics.said[word.body]:
@@ -171,10 +176,9 @@ def _words(deeds: Deeds, topics: Topics) -> Iterator[Anomaly]:
 def _outputs(deeds: Deeds, topics: Topics, talks: Mapping[SideKey, Talk]) -> Iterator[Anomaly]:
     """What handler runs sent went out as a whole or not at all, arrived, and in order."""
     sent: defaultdict[SideKey, list[str]] = defaultdict(list)
-    for partition in topics.partitions.values():
-        for _, transaction in deeds.counting(partition.name, partition.commits):
-            for output in transaction.sends:
-                sent[output.conversation, 1 - output.role].append(output.body)
+    for _, transaction in _counting(deeds, topics):
+        for output in transaction.sends:
+            sent[output.conversation, 1 - output.role].append(output.body)
     here = {(talk.conversation, talk.role, word.body) for talk in topics.talks for word in talk.heard}
     for transaction in deeds.transactions.values():
         there = [output for output in transaction.sends if (output.conversation, 1 - output.role, output.body) in here]
@@ -186,14 +190,22 @@ def _outputs(deeds: Deeds, topics: Topics, talks: Mapping[SideKey, Talk]) -> Ite
         arrived = [body for body in dict.fromkeys(heard) if body in due]
         if arrived != [body for body in bodies if body in known]:
             yield Anomaly(REORDER, key[0], "outputs of commits were accepted in another order than they were committed")
-        missing = len(due - known)
-        if missing and not _discards(talk) and topics.bounced[key[0]] < missing:
+        missing = sum(not _excused(body, talk, topics) for body in due - known)
+        if missing:
             yield Anomaly(LOST, key[0], f"{missing} outputs of commits that count did not arrive")
 
 
-def _discards(talk: Talk | None) -> bool:
-    """Whether the side ended before it heard of the peer's END, behind which nothing can come any more."""
-    return talk is not None and talk.ended and not any(word.ends for word in talk.heard)
+def _excused(body: str, talk: Talk | None, topics: Topics) -> bool:
+    """Whether this very message came too late: it went back to its sender, or the side that it came to had ended.
+
+    One that was sent again must have arrived there, or the same holds there.
+    """
+    if body in topics.returned:
+        return True
+    again = [other for other in topics.talks if other.conversation in topics.redirected.get(body, ())]
+    if any(word.body == body for other in again for word in other.heard):
+        return True
+    return body in topics.discarded and any(other is not None and other.ended for other in (talk, *again))
 
 
 def _whole(
@@ -207,8 +219,7 @@ def _whole(
     refused = [
         output
         for output in sends
-        if output not in arrived
-        and (_discards(talks.get((output.conversation, 1 - output.role))) or topics.bounced[output.conversation])
+        if output not in arrived and _excused(output.body, talks.get((output.conversation, 1 - output.role)), topics)
     ]
     if 0 < len(arrived) < len(sends) - len(refused):
         yield Anomaly(TORN, transaction.id, f"{len(arrived)} of the {len(sends)} messages that it sent arrived")
@@ -217,14 +228,23 @@ def _whole(
 # ------------------------------------------------------------------------------------------------------------ handlers
 
 
+def _counting(deeds: Deeds, topics: Topics) -> list[tuple[int, Transaction]]:
+    """The handler runs of commits that count, those of a conversation in their order wherever it lived meanwhile.
+
+    The next one on a conversation begins when the commit of the one before counts, so times tell, and the logs of the
+    partitions must agree with them.
+    """
+    runs = (run for each in topics.partitions.values() for run in deeds.counting(each.name, each.commits))
+    return sorted(runs, key=lambda run: run[1].at_s)
+
+
 def _received(deeds: Deeds, topics: Topics, talks: Mapping[SideKey, Talk]) -> Iterator[Anomaly]:
     """The handler runs of commits that count have received each accepted message once, in order."""
     got: defaultdict[SideKey, list[tuple[int, Take]]] = defaultdict(list)
-    for partition in topics.partitions.values():
-        for number, transaction in deeds.counting(partition.name, partition.commits):
-            for take in transaction.takes:
-                if take.n >= 0:  # an Error has no number
-                    got[take.conversation, take.role].append((number, take))
+    for number, transaction in _counting(deeds, topics):
+        for take in transaction.takes:
+            if take.n >= 0:  # an Error has no number
+                got[take.conversation, take.role].append((number, take))
     for key in {**got, **talks}:
         talk = talks.get(key)
         heard = [word.body for word in talk.heard] if talk else []
@@ -291,6 +311,7 @@ def _folds(deeds: Deeds, topics: Topics, folded_again: Folds) -> Iterator[Anomal
     leaders = {name: _last_leader(deeds, partition) for name, partition in topics.partitions.items()}
     folds = [
         *((said.process, said.place, said.sides) for said in deeds.states if leaders.get(said.place) == said.owner),
+        *((said.process, said.place, said.sides) for said in deeds.followed),
         *(("a new owner", place, sides) for place, sides in folded_again.items()),
     ]
     for who, place, sides in folds:

@@ -1,15 +1,66 @@
-"""A wrong clock: what this process takes for the time of day is moved by so many seconds, from now on.
+"""Wrong clocks: what this process takes for the time of day, and for the time since the machine was started.
 
-The product reads the time of day in `bridge` alone, always as `time.time` or `time.time_ns`. Durations are not moved.
+The product reads both in `bridge` alone, through the module `time`. By the time of day it decides what is older than a
+queue's `keep`. From the other clock, which runs on while a machine sleeps, it takes durations; so that one can only
+jump ahead. Deadlines of calls are not moved. Whether the product has read a wrong clock is told: else nothing happened.
 """
 
 from __future__ import annotations
 
+import sys
 import time
+from collections.abc import Callable
+from typing import Final
+
+TIME_OF_DAY: Final = "time of day"
+UPTIME: Final = "uptime"
+
+NS: Final = 1_000_000_000
+
+Used = Callable[[str, float, str], object]
+"""Told once for each error: which clock, by how many seconds it is wrong, and which module of the product read it."""
+
+_CLOCKS: Final = {
+    time.CLOCK_REALTIME: TIME_OF_DAY,
+    getattr(time, "CLOCK_BOOTTIME", time.CLOCK_REALTIME): UPTIME,
+}
+_PRODUCT: Final = "konverse."
+
+_clock_gettime_ns: Final = time.clock_gettime_ns
 
 
-def shift(offset_s: float) -> float:
-    """Move the clock; returns by how much it now differs from the machine's, as this process sees it."""
-    time.time = lambda: time.clock_gettime(time.CLOCK_REALTIME) + offset_s
-    time.time_ns = lambda: time.clock_gettime_ns(time.CLOCK_REALTIME) + round(offset_s * 1e9)
-    return round(time.time() - time.clock_gettime(time.CLOCK_REALTIME), 3)
+class Clocks:
+    """The clocks of this process."""
+
+    def __init__(self, used: Used) -> None:
+        self._used = used
+        self._errors_ns = {TIME_OF_DAY: 0, UPTIME: 0}
+        self._told: set[tuple[str, int, str]] = set()
+
+    def install(self) -> None:
+        """From now on this process reads these."""
+        time.time_ns = lambda: self._read(time.CLOCK_REALTIME)
+        time.time = lambda: self._read(time.CLOCK_REALTIME) / NS
+        time.clock_gettime_ns = self._read
+        time.clock_gettime = lambda clock: self._read(clock) / NS
+
+    def shift(self, clock: str, error_s: float) -> None:
+        """From now on a clock differs from the machine's by so many seconds."""
+        self._errors_ns[clock] = round(error_s * NS)
+
+    def _read(self, clock: int) -> int:
+        name = _CLOCKS.get(clock)
+        error_ns = self._errors_ns[name] if name is not None else 0
+        if name is not None and error_ns:
+            self._tell(name, error_ns)
+        return _clock_gettime_ns(clock) + error_ns
+
+    def _tell(self, name: str, error_ns: int) -> None:
+        frame = sys._getframe(2)
+        while frame.f_back is not None and frame.f_globals.get("__name__") == __name__:
+            frame = frame.f_back
+        reader = frame.f_globals.get("__name__", "")
+        use = (name, error_ns, reader)
+        if reader.startswith(_PRODUCT) and use not in self._told:
+            self._told.add(use)
+            self._used(name, error_ns / NS, reader)

@@ -8,7 +8,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -20,6 +21,7 @@ from .process import Part
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 END_DEADLINE_S: Final = 90.0
+FLUSH_S: Final = 90.0
 START_DEADLINE_S: Final = 60.0
 
 
@@ -121,18 +123,27 @@ class Crew:
                 yield place, member
 
     def hush(self) -> None:
-        """Let clients send nothing more, and read on."""
-        for _, member in self.at_work("client"):
+        """Let clients send nothing more, and read on; wait until what they sent has an outcome."""
+        clients = [member for _, member in self.at_work("client")]
+        for member in clients:
             member.send(signal.SIGUSR2)
+        with suppress(AssertionError):  # who cannot says so in the end
+            until(lambda: all(member.lines("flush") or not member.alive for member in clients), "a flush", FLUSH_S)
 
     def finish(self) -> list[str]:
         """Let everybody finish and tell what the own folds hold; returns who did not end well, and how."""
-        for member in self.members.values():
+        followers = [self.members[place] for place, part in self.parts.items() if part.work == "follower"]
+        others = [member for member in self.members.values() if member not in followers]
+        return [*self._finish(others), *self._finish(followers)]  # they follow to the end
+
+    @staticmethod
+    def _finish(members: Sequence[Member]) -> list[str]:
+        for member in members:
             if member.alive:
                 member.send(signal.SIGTERM)
         failed = []
         give_up = time.monotonic() + END_DEADLINE_S
-        for member in self.members.values():
+        for member in members:
             try:
                 if member.process.wait(max(0.1, give_up - time.monotonic())):
                     failed.append(f"{member.name} ended with {member.process.returncode}: {member.errors[-600:]}")

@@ -57,6 +57,8 @@ class Transaction:
     takes: list[Take]
     sends: list[Sent]
     ends: list[SideKey]
+    at_s: float = 0.0
+    """When the handler ended, before its commit was made: by the machine's clock, so that what follows is later."""
 
 
 @dataclass
@@ -91,10 +93,14 @@ class Deeds:
     leads: set[tuple[str, str]] = field(default_factory=set)
     """Place and owner of each claim that its process believes in."""
     states: list[State] = field(default_factory=list)
+    followed: list[State] = field(default_factory=list)
+    """Of followers."""
     stops: list[tuple[str, str]] = field(default_factory=list)
     """Processes that ended of themselves, and why."""
     together: dict[str, list[tuple[str, str]]] = field(default_factory=dict)
     """Transactions of clients: conversation and body of all that each was to send."""
+    redirects: dict[str, set[str]] = field(default_factory=dict)
+    """Body that came back -> conversations on which it was to be sent again."""
     origins: dict[str, Origin] = field(default_factory=dict)
     """Who sent a body; bodies are unique."""
     _latest: dict[tuple[str, int], Send] = field(default_factory=dict)
@@ -130,12 +136,16 @@ class Deeds:
     def _together(self, line: Line, _kind: str) -> None:
         self.together[line["id"]] = [(conversation, body) for conversation, body in line["sends"]]
 
+    def _redirect(self, line: Line, _kind: str) -> None:
+        self.redirects.setdefault(line["body"], set()).add(line["conversation"])
+
     def _transaction(self, line: Line, _kind: str) -> None:
         done = Transaction(
             line["id"],
             [Take(*take) for take in line["takes"]],
             [Sent(*sent) for sent in line["sends"]],
             [(conversation, role) for conversation, role in line["ends"]],
+            line["t"],
         )
         self.transactions[done.id] = done
         for sent in done.sends:
@@ -155,6 +165,9 @@ class Deeds:
     def _state(self, line: Line, _kind: str) -> None:
         self.states.append(State(line["process"], line["place"], line["owner"], sides_of(line["sides"])))
 
+    def _followed(self, line: Line, _kind: str) -> None:
+        self.followed.append(State(line["process"], line["place"], line["owner"], sides_of(line["sides"])))
+
     def _stopped(self, line: Line, _kind: str) -> None:
         self.stops.append((line["process"], line["reason"]))
 
@@ -170,6 +183,8 @@ _OPERATIONS: Final = {
     "commit": Deeds._commit,
     "lead": Deeds._lead,
     "state": Deeds._state,
+    "followed": Deeds._followed,
     "stopped": Deeds._stopped,
     "together": Deeds._together,
+    "redirect": Deeds._redirect,
 }

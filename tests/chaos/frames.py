@@ -13,7 +13,6 @@ from typing import Final, NamedTuple
 from konverse.schemas.errors import MalformedRecord
 
 PRODUCE: Final = 0
-FETCH: Final = 1
 
 SIZE_BYTES: Final = 4
 _HEADER: Final = struct.Struct(">hhih")

@@ -15,11 +15,16 @@ What was invoked and has neither `ok` nor `fail` has an unknown outcome: its pro
 | begin | conversation | a session began a dialog |
 | send | conversation, n, body | its n-th message on it; `ok`: Kafka has it; `fail`: nothing was written |
 | end | conversation | the session ends it |
+| flush | | everything that the process sent counts; nothing more comes |
 | transaction | id, place, owner, takes, sends, ends | what one handler run received and staged |
 | commit | place, owner, number, transactions | a COMMIT; `ok`: it counts; `fail`: it does not |
 | lead | place, owner | a claim; `ok`: it counts |
 | state | place, owner, sides | what the process's own fold says of a partition in the end |
-| clock | offset_s | the process's clock differs from the machine's by this |
+| followed | place, owner, sides | the same of a follower |
+| confirm | conversation, body | a message that came back is let go |
+| redirect | conversation, body | a message that came back is to be sent on another conversation, if that goes on |
+| move | conversation, to | an operator moves a side of a conversation to another partition; `fail`: it cannot go |
+| clock | clock, error_s, reader | it differs from the machine's by this; `ok`: the product's `reader` has read it |
 | nemesis | name, effect | a fault; `ok`: its effect was seen |
 | stopped | reason | the process ends of itself |
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import redis
@@ -20,9 +21,10 @@ from konverse.bridge.verifier.reading import Verification
 from konverse.bridge.verifier.shown import Shown, read_view
 from konverse.schemas.catalog import Queue
 from konverse.schemas.errors import KonverseError, Unavailable
-from konverse.schemas.identifiers import snapshot_topic
+from konverse.schemas.identifiers import journal_topic, snapshot_topic
 from tests.kit.shop import until, work
 
+from .archive import Archive, Proof
 from .beliefs import place_of, rows_of
 from .checker import BROKEN, LOST, UNSEEN, Anomaly, check
 from .deeds import sides_of
@@ -43,20 +45,40 @@ class Verdict:
     figures: dict[str, int] = field(default_factory=dict)
 
 
-def look(bootstrap: str, queues: Sequence[Queue], views: Views) -> tuple[list[PartitionVerdict], list[Finding]]:
-    """What the verifier makes of the topics now, those of the transmission queue among them."""
+def look(
+    bootstrap: str, queues: Sequence[Queue], views: Views = MappingProxyType({}), archive: Archive | None = None
+) -> tuple[list[PartitionVerdict], Topics]:
+    """What the verifier makes of the topics now, those of the transmission queue among them.
+
+    With an archive of all that they ever held; what they still hold must be right by itself too.
+    """
     kafka = Kafka(Settings(kafka=f"kafka://{bootstrap}"))
     transmission = find_queue(kafka, kafka.settings.instance)
-    with closing(Verification(kafka, [*queues, *([transmission] if transmission else [])])) as verification:
-        return verification.run(views=views)
+    wanted = [*queues, *([transmission] if transmission else [])]
+    with closing(Proof(kafka, wanted, archive)) as proof:
+        verdicts, findings = proof.run(views=views)
+        topics = observe(verdicts, findings, proof.bodies)
+    return verdicts, topics
 
 
-def drained(bootstrap: str, queues: Sequence[Queue], histories: Path, deadline_s: float = DRAIN_S) -> float:
+def what_is_left(bootstrap: str, queues: Sequence[Queue]) -> list[Finding]:
+    """What the verifier objects to in logs whose beginnings were deleted."""
+    with closing(Verification(Kafka(Settings(kafka=f"kafka://{bootstrap}")), queues)) as verification:
+        return verification.run()[1]
+
+
+def drained(
+    bootstrap: str,
+    queues: Sequence[Queue],
+    histories: Path,
+    deadline_s: float = DRAIN_S,
+    archive: Archive | None = None,
+) -> float:
     """Wait until nothing is missing or waits; returns the seconds it took, also when patience ended before."""
     since = time.monotonic()
     while time.monotonic() - since < deadline_s:
         try:
-            topics = observe(*look(bootstrap, queues, {}))
+            _, topics = look(bootstrap, queues, archive=archive)
         except Unavailable:  # a broker that was started just now does not lead everything yet
             continue
         if not {LOST, UNSEEN} & {anomaly.name for anomaly in check(read(histories.glob("*.jsonl")), topics)}:
@@ -65,14 +87,18 @@ def drained(bootstrap: str, queues: Sequence[Queue], histories: Path, deadline_s
     return time.monotonic() - since
 
 
-def judge(broker: Broker, queues: Sequence[Queue], histories: Path, redis_url: str) -> Verdict:
+def judge(
+    broker: Broker, queues: Sequence[Queue], histories: Path, redis_url: str, archive: Archive | None = None
+) -> Verdict:
     """Hold everything together; all processes of the run have ended."""
     bootstrap = broker.settings.bootstrap
     views = _views(redis_url, queues)
     transmission = broker.transmission_queue()
     folds, broken = _folds(broker, [*queues, *([transmission] if transmission else [])])
-    verdicts, findings = look(bootstrap, queues, views)
-    topics = observe(verdicts, findings)
+    verdicts, topics = look(bootstrap, queues, views, archive)
+    if archive is not None:
+        topics.findings += what_is_left(bootstrap, queues)
+        broken += [Anomaly(BROKEN, "archive", hole) for hole in archive.holes]
     lines = read(histories.glob("*.jsonl"))
     verdict = Verdict([*broken, *check(lines, topics, folds)])
     for queue in queues:
@@ -85,6 +111,7 @@ def judge(broker: Broker, queues: Sequence[Queue], histories: Path, redis_url: s
         "messages sent by sessions": sum(line["op"] == "send" and line["type"] == "ok" for line in lines),
         **_figures(verdicts, topics),
         "records in the logs of snapshots": _snapshots(broker, queues),
+        "records of data and journals that were deleted": _deleted(broker, queues),
     }
     return verdict
 
@@ -93,6 +120,12 @@ def _snapshots(broker: Broker, queues: Sequence[Queue]) -> int:
     with closing(LogReader(broker._kafka)) as log:
         names = [(snapshot_topic(queue.topic), number) for queue in queues for number in range(queue.partitions)]
         return sum(log.ends(*name)[1] for name in names)
+
+
+def _deleted(broker: Broker, queues: Sequence[Queue]) -> int:
+    with closing(LogReader(broker._kafka)) as log:
+        topics = [(topic, queue.partitions) for queue in queues for topic in (queue.topic, journal_topic(queue.topic))]
+        return sum(log.ends(topic, number)[0] for topic, partitions in topics for number in range(partitions))
 
 
 def _figures(verdicts: Sequence[PartitionVerdict], topics: Topics) -> dict[str, int]:
@@ -104,8 +137,11 @@ def _figures(verdicts: Sequence[PartitionVerdict], topics: Topics) -> dict[str, 
         "claims that count": sum(len(partition.claims) for partition in topics.partitions.values()),
         "commits that count": sum(len(partition.commits) for partition in topics.partitions.values()),
         "journal records that do not count": sum(verdict.void for verdict in verdicts),
+        "conversations that moved": sum(verdict.fold.tally["moved"] for verdict in verdicts),
         "records that came again and were dropped": sum(verdict.duplicates for verdict in verdicts),
-        "messages that came too late and went back": topics.bounced.total(),
+        "messages that came too late and went back": len(topics.returned | {*topics.redirected}),
+        "messages that were redirected then": len(topics.redirected),
+        "messages that came to a side that had ended": len(topics.discarded),
     }
 
 

@@ -6,6 +6,7 @@ back whole, so that several can be under way at once and none undoes another.
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -23,10 +24,13 @@ from konverse.deploy.processes import ProcessId
 from konverse.schemas.errors import StackError
 from tests.kit.shop import until
 
+from .clock import TIME_OF_DAY, UPTIME
 from .crew import Crew, Member
 from .disk import SmallDisk
 from .proxy import Action, Proxy, Trap, Way
 from .rig import Rig
+
+WORKS: Final = ("owner", "client", "follower")
 
 PAUSE_S: Final = (7.0, 10.0)
 """Longer than the group's session (3 s), an append to a journal (3 s) and any request (6 s) may take."""
@@ -40,6 +44,9 @@ REPLACED_S: Final = (3.5, 5.5)
 """A held request is released so long after its process was killed: its partitions have other owners by then."""
 
 DAY_S: Final = 86_400.0
+CLOCK_READ_S: Final = 15.0
+"""The time of day is asked for when something may be deleted, a while after each snapshot."""
+
 SEEN_S: Final = 10.0
 GARBLED_KEYS: Final = 50
 
@@ -78,7 +85,7 @@ class Arena:
     @contextmanager
     def process(self, *works: str) -> Iterator[tuple[str, Member]]:
         """Somebody at work, to be had alone."""
-        found = [each for work in works or ("owner", "client") for each in self.crew.at_work(work)]
+        found = [each for work in works or WORKS for each in self.crew.at_work(work)]
         for place, member in self.random.sample(found, len(found)):
             try:
                 with self.taken(place):
@@ -99,7 +106,16 @@ class Arena:
 
 def kill_process(arena: Arena) -> str:
     """Kill -9; another process takes the place."""
-    with arena.process() as (place, member):
+    return _kill(arena, *WORKS)
+
+
+def kill_follower(arena: Arena) -> str:
+    """Kill -9 of one that only follows, maybe while it makes a snapshot."""
+    return _kill(arena, "follower")
+
+
+def _kill(arena: Arena, *works: str) -> str:
+    with arena.process(*works) as (place, member):
         if not member.kill():
             return ""
         time.sleep(arena.between((0, 1)))
@@ -122,13 +138,29 @@ def pause_process(arena: Arena) -> str:
 
 
 def shift_clock(arena: Arena) -> str:
-    """The clock of a client jumps by up to a day, and whoever takes its place has the wrong time from the start."""
-    with arena.process("client") as (place, member):
-        offset = round(arena.random.uniform(-DAY_S, DAY_S), 3)
-        (arena.folder / f"{place}.clock").write_text(str(offset))
+    """The time of day of a process is wrong by up to a day, also of whoever takes its place."""
+    return _move_clock(arena, TIME_OF_DAY, lambda _: arena.random.uniform(-DAY_S, DAY_S), "owner", "client")
+
+
+def skip_time(arena: Arena) -> str:
+    """A process finds that up to a day has passed, as if its machine had slept."""
+    return _move_clock(arena, UPTIME, lambda before_s: before_s + arena.random.uniform(1, DAY_S))
+
+
+def _move_clock(arena: Arena, clock: str, change: Callable[[float], float], *works: str) -> str:
+    with arena.process(*works) as (place, member):
+        file = arena.folder / f"{place}.clocks"
+        errors: dict[str, float] = json.loads(file.read_text()) if file.exists() else {}
+        errors[clock] = error_s = round(change(errors.get(clock, 0.0)), 3)
+        file.write_text(json.dumps(errors))
         member.send(signal.SIGUSR1)
-        until(lambda: any(line["offset_s"] == offset for line in member.lines("clock")), "the clock to jump", SEEN_S)
-        return f"{member.name} tells the time with an error of {offset:+.0f} s"
+
+        def read() -> list[str]:
+            lines = [line for line in member.lines("clock") if (line["clock"], line["error_s"]) == (clock, error_s)]
+            return [line["reader"] for line in lines if line["type"] == "ok"]
+
+        readers = until(read, f"{member.name} to read the {clock}", CLOCK_READ_S)
+        return f"the {clock} of {member.name} is wrong by {error_s:+.0f} s, and {readers[0]} has read it"
 
 
 # ------------------------------------------------------------------------------------------------------------- network
@@ -188,7 +220,7 @@ def reset_connections(arena: Arena) -> str:
 
 @contextmanager
 def _trapped(arena: Arena, action: Action) -> Iterator[tuple[str, Member, Trap]]:
-    with arena.process() as (place, member):
+    with arena.process(*arena.topics) as (place, member):
         topic = arena.random.choice(arena.topics[arena.crew.parts[place].work])
         trap = arena.rig.proxies[place].trap(Trap(action, topic=topic, nth=arena.random.randint(1, 4)))
         try:
@@ -330,7 +362,7 @@ def fill_disk(arena: Arena) -> str:
 Nemesis = Callable[[Arena], str]
 """Does a fault and says what effect was seen; empty when none was. `NotNow` when there is nobody to hit."""
 
-KILLS: Final = {"kill a process": kill_process}
+KILLS: Final = {"kill a process": kill_process, "kill a follower": kill_follower}
 SERVERS: Final = {"kill Kafka": kill_broker, "stop Kafka": pause_broker}
 PARTITIONS: Final = {
     "cut off from Kafka": cut_from_kafka,
@@ -351,4 +383,4 @@ REQUESTS: Final = {
     "mute a Produce": mute_produce,
 }
 DISK: Final = {"fill the disk": fill_disk}
-CLOCKS: Final = {"shift a clock": shift_clock}
+CLOCKS: Final = {"shift a clock": shift_clock, "skip some time": skip_time}

@@ -1,11 +1,11 @@
 """The processes of a run: `python -m tests.chaos.process '<part>'`.
 
-An `owner` reads Orders and answers; a `client` begins dialogs, sends on them, ends them, and reads the answers from
-Shop in a thread of its own. Each works until it is told to stop:
+An `owner` reads Orders and answers; a `follower` follows Orders and owns nothing; a `client` begins dialogs, sends on
+them, ends them, and reads the answers from Shop in a thread of its own. Each works until it is told to stop:
 
     SIGUSR2   a client sends nothing more, and goes on reading
     SIGTERM   finish, tell what the own folds hold, end
-    SIGUSR1   move the clock by what the file <place>.clock says, which holds for later processes of the place too
+    SIGUSR1   let clocks be wrong by what the file <place>.clocks says, which holds for later processes of the place too
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import uuid
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -28,16 +29,28 @@ import konverse
 from konverse.bridge.broker import Broker
 from konverse.bridge.dialog import Dialog
 from konverse.bridge.reader import Reader
+from konverse.dialog.owner import Owner
 from konverse.dialog.states import SENDING
 from konverse.dialog.transaction import Message, Transaction
-from konverse.schemas.catalog import END_DIALOG, ERROR
-from konverse.schemas.errors import ConversationEnded, KonverseError, OutcomeUnknown, QueueFull, Unavailable
+from konverse.schemas.catalog import END_DIALOG, ERROR, Queue
+from konverse.schemas.errors import (
+    BadInput,
+    ConversationEnded,
+    DialogNotFound,
+    InvalidState,
+    KonverseError,
+    OutcomeUnknown,
+    QueueFull,
+    Unavailable,
+)
 from tests.kit.shop import NOTE, ORDER, RECEIPT, begin
 from tests.kit.workers import snapshots_every
 
 from .beliefs import Beliefs, place_of, rows_of
-from .clock import shift
+from .clock import Clocks
+from .follower import follow
 from .history import Scribe, brief
+from .mail import Mail
 
 GAVE_UP: Final = 3
 """Exit code when Kafka was away for too long: whoever started the process starts another one."""
@@ -54,7 +67,7 @@ class Part:
     name: str
     """Of this process alone; its history is `<folder>/<name>.jsonl`."""
     work: str
-    """`owner` or `client`."""
+    """`owner`, `follower` or `client`."""
     folder: str
     bootstrap: str
     database: str
@@ -70,9 +83,13 @@ class Part:
     """Of the orders, after which the owner ends the dialog."""
     together: float = 0.1
     """Of the turns of a client, in which it sends on two dialogs in one transaction."""
+    looks: float = 0.05
+    """Of the turns of a client, in which it looks for messages that came back."""
     clerk_writes: float = 0.1
     """Of the receipts, to which the queue's owner answers on the session's dialog."""
-    snapshot_every: int = 200
+    moves: float = 0.01
+    """Of the handler runs, after which some conversation is moved to another partition of its queue."""
+    snapshot_every: int = 100
     """Records and commits between two snapshots; the product waits for many more, which a short run never sees."""
     settings: dict[str, Any] = field(default_factory=dict)
     """Further settings of `connect`."""
@@ -88,6 +105,7 @@ class Chaotic:
         self.random = random.Random(f"{part.seed} {part.name}")
         self.scribe = Scribe(Path(part.folder) / f"{part.name}.jsonl", part.name)
         self.beliefs = Beliefs(self.scribe)
+        self.clocks = Clocks(lambda clock, wrong, by: self.scribe.ok("clock", clock=clock, error_s=wrong, reader=by))
         self.quiet = threading.Event()
         self.stopping = threading.Event()
         self._parent = os.getppid()
@@ -98,13 +116,17 @@ class Chaotic:
         """Connect and work until told to stop."""
         self.beliefs.listen()
         snapshots_every(self.part.snapshot_every)
-        self._move_clock()
+        self.clocks.install()
+        self._move_clocks()
         signal.signal(signal.SIGUSR2, lambda *_: self.quiet.set())
         signal.signal(signal.SIGTERM, lambda *_: self.stopping.set())
-        signal.signal(signal.SIGUSR1, lambda *_: self._move_clock())
+        signal.signal(signal.SIGUSR1, lambda *_: self._move_clocks())
         part = self.part
         with konverse.connect(f"kafka://{part.bootstrap}", database=part.database, **part.settings) as broker:
             self.scribe.ok("start", pid=os.getpid(), product=str(konverse.__file__))
+            if part.work == "follower":
+                follow(broker, broker.catalog.get(Queue, "Orders"), lambda: self.over, partial(self._tell, "followed"))
+                return
             if part.work == "owner":
                 self._serve(broker, "Orders", self._answer)
                 return
@@ -131,10 +153,12 @@ class Chaotic:
         self.scribe.info("gave up" if expected else "stopped", reason=f"{type(error).__name__}: {error}")
         return GAVE_UP if expected else 1
 
-    def _move_clock(self) -> None:
-        wrong = Path(self.part.folder) / f"{self.part.name.partition('.')[0]}.clock"
+    def _move_clocks(self) -> None:
+        wrong = Path(self.part.folder) / f"{self.part.name.partition('.')[0]}.clocks"
         if wrong.exists():
-            self.scribe.ok("clock", offset_s=shift(float(wrong.read_text())))
+            for clock, error_s in json.loads(wrong.read_text()).items():
+                self.scribe.invoke("clock", clock=clock, error_s=error_s)
+                self.clocks.shift(clock, error_s)
 
     # ------------------------------------------------------------------------------------------------------ reading
 
@@ -145,10 +169,13 @@ class Chaotic:
                 for transaction in reader:
                     with transaction:
                         self._handle(transaction, handle)
+                    if self.random.random() < self.part.moves:
+                        self._move(reader)
                     if self.over:
                         break
             reader.settle(FLUSH_S)
-            self._tell_state(reader)
+            for owner in reader.owners:
+                self._tell("state", owner)
 
     def _handle(self, transaction: Transaction, handle: Callable[[Transaction, Message, _Run], None]) -> None:
         self._runs += 1
@@ -176,30 +203,47 @@ class Chaotic:
         if self.random.random() < self.part.clerk_writes:
             run.send(transaction, message, NOTE, uuid.uuid4().hex.encode())
 
-    def _tell_state(self, reader: Reader) -> None:
-        for owner in reader.owners:
-            self.scribe.ok("state", place=place_of(owner), owner=owner.claim_id.hex(), sides=rows_of(owner))
+    def _move(self, reader: Reader) -> None:
+        """Move some conversation to some partition, if it can go there."""
+        living = [endpoint.conversation for owner in reader.owners for endpoint in owner.fold.state.live()]
+        if not living:
+            return
+        conversation, to = self.random.choice(living), self.random.randrange(reader.queue.partitions)
+        try:
+            reader.relocate(uuid.UUID(bytes=conversation), to)
+        except (BadInput, DialogNotFound, InvalidState, QueueFull) as error:
+            self.scribe.fail("move", conversation=conversation.hex(), to=to, error=type(error).__name__)
+        else:
+            self.scribe.ok("move", conversation=conversation.hex(), to=to)
+
+    def _tell(self, op: str, owner: Owner) -> None:
+        self.scribe.ok(op, place=place_of(owner), owner=owner.claim_id.hex(), sides=rows_of(owner))
 
     # ------------------------------------------------------------------------------------------------------ sending
 
     def _send(self, broker: Broker) -> None:
         part, dialogs = self.part, [_Talk(begin(broker)) for _ in range(self.part.dialogs)]
+        mail = Mail(self.scribe, self.random)
         for talk in dialogs:
             self.scribe.ok("begin", conversation=talk.id)
         while not (self.quiet.wait(self.random.uniform(0, 2 / part.messages_per_s)) or self.over):
             if self.random.random() < part.together:
                 self._send_together(broker, self.random.sample(dialogs, 2))
                 self._learn()
+            if self.random.random() < part.looks:
+                mail.look()
             place = self.random.randrange(len(dialogs))
             talk = dialogs[place]
             if not self._send_one(talk) or talk.sent >= part.messages:
                 self.scribe.invoke("end", conversation=talk.id)
                 talk.dialog.end()
-                dialogs[place] = _Talk(begin(broker))
+                dialogs[place] = _Talk(begin(broker, related_to=talk.dialog))
+                mail.expect(talk.dialog, dialogs[place].dialog)
                 self.scribe.ok("begin", conversation=dialogs[place].id)
             self._learn()
         try:
             broker.flush(FLUSH_S)
+            self.scribe.ok("flush")
         finally:
             self._learn()
             for conversation, n, _ in self._unknown:

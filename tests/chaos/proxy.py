@@ -58,7 +58,7 @@ class Trap:
     nth: int = 1
     caught: threading.Event = field(default_factory=threading.Event)
     answered: threading.Event = field(default_factory=threading.Event)
-    """The server has answered what was caught."""
+    """The server has answered what was caught, both times what it got twice."""
     request: Request | None = None
     _released: threading.Event = field(default_factory=threading.Event)
     _wake: asyncio.Event = field(default_factory=asyncio.Event)
@@ -105,8 +105,8 @@ class _Link:
     server: tuple[StreamReader, StreamWriter]
     unanswered: dict[int, Trap | None] = field(default_factory=dict)
     """Requests by number, with the trap that caught them."""
-    superfluous: set[int] = field(default_factory=set)
-    """Numbers of doubled requests: one of their answers is for nobody."""
+    superfluous: dict[int, Trap] = field(default_factory=dict)
+    """Doubled requests by number: the second of their answers is for nobody."""
     changed: asyncio.Event = field(default_factory=asyncio.Event)
     """An answer came, or none will come any more."""
 
@@ -255,7 +255,7 @@ class Proxy:
             await trap.released()
         if trap.action is not Action.DOUBLE:
             return 1
-        link.superfluous.add(request.correlation)
+        link.superfluous[request.correlation] = trap
         return 2
 
     async def _to_client(self, link: _Link) -> None:
@@ -275,18 +275,18 @@ class Proxy:
     def _answers(self, link: _Link, frame: bytes) -> bool:
         """Whether the client gets this answer."""
         number = correlation_of(frame[SIZE_BYTES:])
+        link.changed.set()
         if number in link.superfluous and number not in link.unanswered:
-            link.superfluous.discard(number)
+            link.superfluous.pop(number).answered.set()
             return False
         trap = link.unanswered.pop(number, None)
-        link.changed.set()
-        if trap is not None:
+        if trap is not None and number not in link.superfluous:
             trap.answered.set()
         return trap is None or trap.action is not Action.MUTE
 
     @staticmethod
     async def _all_answered(link: _Link) -> None:
-        while link.unanswered and not link.server[0].at_eof():
+        while (link.unanswered or link.superfluous) and not link.server[0].at_eof():
             link.changed.clear()
             await link.changed.wait()
 

@@ -3,20 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from konverse.bridge.verifier.check import Finding, PartitionVerdict
+from konverse.bridge.verifier.reading import digest
+from konverse.bridge.verifier.records import LogRecord
 from konverse.bridge.verifier.second_fold import SecondFold
 from konverse.bridge.verifier.second_state import Heard, Side
-from konverse.schemas.records import Kind
+from konverse.schemas.client_transaction import decode as decode_transaction
+from konverse.schemas.envelope import decode
+from konverse.schemas.errors import MalformedRecord
+from konverse.schemas.identifiers import Address
+from konverse.schemas.records import BounceId, Kind
 
 SideKey = tuple[str, int]
 """Conversation and role of a side."""
 
 Facts = tuple[str, int, int, int, int, bool]
 """How a side stands: state, number of its next output, accepted, consumed, unread, whether an Error waits."""
+
+Bodies = Mapping[BounceId, Sequence[str]]
+"""Record, named as bounces name it -> the messages that it brings: one, or those of a client's transaction."""
+
+DISCARDED: Final = ("discarded", "no peer")
+"""What the verifier calls messages for a side that has ended, and for an initiator that is forgotten."""
 
 
 class Word(NamedTuple):
@@ -67,14 +79,33 @@ class Topics:
     talks: list[Talk] = field(default_factory=list)
     said: Counter[str] = field(default_factory=Counter)
     """Bodies of the messages that commits which count have sent."""
-    bounced: Counter[str] = field(default_factory=Counter)
-    """Conversation -> messages that came when it was over, and went back."""
+    returned: set[str] = field(default_factory=set)
+    """Bodies of the messages that came too late, and are in the mailbox of their home or were confirmed there."""
+    redirected: dict[str, set[str]] = field(default_factory=dict)
+    """Bodies that came too late and were sent again -> the conversations on which that was."""
+    discarded: set[str] = field(default_factory=set)
+    """Bodies of the messages that came to a side that had ended."""
     findings: list[Finding] = field(default_factory=list)
     """What the verifier itself objects to."""
 
 
-def observe(verdicts: Iterable[PartitionVerdict], findings: Iterable[Finding]) -> Topics:
-    """Take over what the verifier has read; bodies are digests there already."""
+def bodies_in(address: Address, data: Iterable[LogRecord]) -> Iterator[tuple[BounceId, tuple[str, ...]]]:
+    """The messages in records of a data log, which the verifier has shortened: bodies are digests there already."""
+    for record in data:
+        try:
+            envelope = decode(record.header or b"")
+            name = BounceId(envelope.writer, envelope.counter, address)
+            if envelope.kind is Kind.MESSAGE:
+                yield name, ((record.body or b"").hex(),)
+            elif envelope.kind is Kind.TRANSACTION:
+                steps = decode_transaction(record.body or b"").steps
+                yield name, tuple(digest(step.body or b"").hex() for step in steps if step.kind is Kind.MESSAGE)
+        except MalformedRecord:
+            continue
+
+
+def observe(verdicts: Iterable[PartitionVerdict], findings: Iterable[Finding], bodies: Bodies) -> Topics:
+    """Take over what the verifier has read, and what became of each message that was not accepted."""
     topics = Topics(findings=[*findings])
     parts: list[tuple[str, Side, bool]] = []
     for verdict in verdicts:
@@ -89,7 +120,16 @@ def observe(verdicts: Iterable[PartitionVerdict], findings: Iterable[Finding]) -
         parts += [(place, side, fold.living.get(side.key) is side) for side in fold.sides]
         for said in fold.outputs.values():
             topics.said.update(output.body.hex() for output in said if output.kind is Kind.MESSAGE)
-        topics.bounced.update(conversation.hex() for _, _, conversation in fold.too_late)
+        for name in fold.mailbox:
+            topics.returned.update(bodies.get(name, ()))
+        for name, fate in fold.fates.items():
+            for body in bodies.get(name, ()):
+                if fate.how == "redirected":
+                    topics.redirected.setdefault(body, set()).add(fate.conversation.hex())
+                else:
+                    topics.returned.add(body)
+        for name in _discarded(fold):
+            topics.discarded.update(bodies.get(name, ()))
     topics.talks += _talks(parts)
     return topics
 
@@ -106,6 +146,12 @@ def living(topics: Topics) -> dict[str, dict[SideKey, Facts]]:
         if talk.facts is not None:
             found[talk.place][talk.conversation, talk.role] = talk.facts
     return found
+
+
+def _discarded(fold: SecondFold) -> Iterator[BounceId]:
+    verdicts = [(BounceId(writer, counter, fold.address), how) for (writer, counter), how in fold.verdicts.items()]
+    verdicts += [(BounceId(writer, counter, at), how) for (writer, at, counter), how in fold.far_verdicts.items()]
+    return (name for name, how in verdicts if how in DISCARDED)
 
 
 def _not_delivered(fold: SecondFold) -> int:

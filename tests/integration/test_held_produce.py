@@ -89,5 +89,5 @@ def test_a_produce_that_arrives_twice_counts_once(proxied: Rig, database: str) -
         with broker.reader("Orders", timeout=1) as reader:
             assert answer_once(reader) == 5
         proof = prove_exactly_once(proxied.stack.bootstrap, orders, shop, sent)
-    assert all(trap.answered.is_set() for trap in traps)
+    assert all(trap.answered.wait(PATIENCE_S) for trap in traps)
     assert (proof.messages, proof.replies) == (5, 5)

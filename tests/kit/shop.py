@@ -47,13 +47,20 @@ def connected(bootstrap: str, database: str, **settings: Any) -> Iterator[Broker
         yield broker
 
 
-def open_shop(broker: Broker, *, partitions: int = 1, home_partitions: int = 1, keep: timedelta | None = None) -> None:
+def open_shop(
+    broker: Broker,
+    *,
+    partitions: int = 1,
+    home_partitions: int = 1,
+    keep: timedelta | None = None,
+    home_keep: timedelta | None = None,
+) -> None:
     """Create queue Orders with the order service and queue Shop with the shop's service."""
     for name in (ORDER, RECEIPT, NOTE):
         broker.create_message_type(name)
     broker.create_contract(ORDERING, {ORDER: "INITIATOR", RECEIPT: "TARGET", NOTE: "ANY"})
     broker.create_queue("Orders", partitions=partitions, keep=keep)
-    broker.create_queue("Shop", partitions=home_partitions)
+    broker.create_queue("Shop", partitions=home_partitions, keep=home_keep)
     broker.create_service(ORDER_SERVICE, queue="Orders", contracts=[ORDERING])
     broker.create_service(SHOP_SERVICE, queue="Shop")
 

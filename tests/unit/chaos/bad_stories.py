@@ -8,7 +8,7 @@ from typing import Final
 from konverse.bridge.verifier.check import Finding
 from tests.chaos.history import brief
 from tests.chaos.topics import Talk, Word
-from tests.unit.chaos.stories import FIRST, INITIATOR, ORDERS, OWNER, SECOND, SHOP, TARGET, Story
+from tests.unit.chaos.stories import FIRST, INITIATOR, ORDERS, OWNER, SECOND, SHOP, TARGET, Story, moved, redirected
 
 Spoil = Callable[[Story], object]
 
@@ -58,7 +58,57 @@ def two_messages_are_missing_and_one_went_back(story: Story) -> None:
     for n in (3, 4):
         story.line("send", "invoke", conversation=FIRST, n=n, body=brief(b"late %d" % n))
         story.line("send", "ok", conversation=FIRST, n=n)
-    story.topics.bounced[FIRST] = 1
+    story.topics.returned.add(brief(b"late 4"))
+
+
+@bad("lost")
+def a_message_is_missing_and_one_of_another_writer_went_back(story: Story) -> None:
+    story.line("send", "invoke", conversation=FIRST, n=3, body=brief(b"late"))
+    story.line("send", "ok", conversation=FIRST, n=3)
+    story.topics.returned.add(brief(b"a note of the clerk"))
+
+
+@bad("lost")
+def a_message_is_missing_on_a_side_that_ended(story: Story) -> None:
+    story.line("send", "invoke", conversation=SECOND, n=3, body=brief(b"not even in the log"))
+    story.line("send", "ok", conversation=SECOND, n=3)
+
+
+@bad("lost")
+def a_message_is_discarded_although_its_side_lives(story: Story) -> None:
+    story.line("send", "invoke", conversation=FIRST, n=3, body=brief(b"late"))
+    story.line("send", "ok", conversation=FIRST, n=3)
+    story.topics.discarded.add(brief(b"late"))
+
+
+@bad("lost")
+def a_message_is_discarded_whose_side_never_was(story: Story) -> None:
+    story.line("send", "invoke", conversation="c3", n=0, body=brief(b"c3"))
+    story.line("send", "ok", conversation="c3", n=0)
+    story.topics.discarded.add(brief(b"c3"))
+
+
+@bad("lost")
+def a_message_that_was_redirected_does_not_arrive(story: Story) -> None:
+    redirected(story, brief(b"late"))
+    story.talk(SECOND, TARGET).heard.remove(Word(brief(b"late")))
+
+
+@bad("lost")
+def an_output_is_missing_and_a_message_of_the_session_went_back(story: Story) -> None:
+    body = brief(b"another note")
+    story.where("transaction", "invoke", id=f"{SHOP}#5")["sends"].append([FIRST, INITIATOR, body])
+    story.topics.said[body] = 1
+    story.line("send", "invoke", conversation=FIRST, n=3, body=brief(b"late"))
+    story.line("send", "ok", conversation=FIRST, n=3)
+    story.topics.returned.add(brief(b"late"))
+
+
+@bad("lost")
+def an_output_is_missing_on_a_side_that_ended(story: Story) -> None:
+    body = brief(b"one more answer")
+    story.where("transaction", "invoke", id=f"{ORDERS}#6")["sends"].append([SECOND, TARGET, body])
+    story.topics.said[body] = 1
 
 
 @bad("lost")
@@ -108,6 +158,23 @@ def a_message_comes_again_under_the_next_number(story: Story) -> None:
 
 
 @bad("duplicate")
+def a_message_is_accepted_and_goes_back_too(story: Story) -> None:
+    story.topics.returned.add(brief(b"c1/1"))
+
+
+@bad("duplicate")
+def a_message_arrives_although_it_was_redirected(story: Story) -> None:
+    redirected(story, brief(b"late"))
+    story.talk(FIRST, TARGET).heard.append(Word(brief(b"late")))
+
+
+@bad("duplicate")
+def a_message_is_redirected_and_waits_in_its_mailbox(story: Story) -> None:
+    redirected(story, brief(b"late"))
+    story.topics.returned.add(brief(b"late"))
+
+
+@bad("duplicate")
 def a_commit_consumes_more_than_there_is(story: Story) -> None:
     story.topics.findings.append(Finding("I7", ORDERS, "commit 3 consumes 9 of 4 messages"))
 
@@ -143,6 +210,12 @@ def handlers_receive_in_another_order(story: Story) -> None:
 
 
 @bad("reorder")
+def a_conversation_that_moves_is_worked_on_where_it_will_be_before_it_is_there(story: Story) -> None:
+    moved(story)
+    story.where("transaction", "invoke", id=f"{ORDERS}#4")["t"] = 0.0
+
+
+@bad("reorder")
 def the_verifier_finds_a_number_out_of_turn(story: Story) -> None:
     story.topics.findings.append(Finding("I5", ORDERS, "number 4 was accepted as 3"))
 
@@ -150,6 +223,18 @@ def the_verifier_finds_a_number_out_of_turn(story: Story) -> None:
 @bad("phantom")
 def a_message_is_accepted_that_nobody_sent(story: Story) -> None:
     story.talk(FIRST, TARGET).heard.append(Word(brief(b"whose?")))
+
+
+@bad("phantom")
+def a_message_that_came_back_is_sent_again_and_nobody_asked_for_it(story: Story) -> None:
+    redirected(story, brief(b"late"))
+    story.drop("redirect", "invoke", conversation=SECOND)
+
+
+@bad("phantom")
+def a_message_arrives_on_the_dialog_to_which_it_was_not_redirected_in_the_end(story: Story) -> None:
+    redirected(story, brief(b"late"))
+    del story.topics.redirected[brief(b"late")]
 
 
 @bad("phantom")
@@ -189,6 +274,12 @@ def a_handler_run_that_died_is_heard(story: Story) -> None:
 @bad("torn")
 def half_of_what_a_handler_run_sent_arrives(story: Story) -> None:
     del story.talk(FIRST, INITIATOR).heard[5]
+
+
+@bad("torn")
+def half_of_what_a_handler_run_sent_arrives_and_something_else_went_back(story: Story) -> None:
+    del story.talk(FIRST, INITIATOR).heard[5]
+    story.topics.returned.add(brief(b"c1/7"))
 
 
 @bad("torn")
@@ -273,6 +364,13 @@ def an_owner_lacks_a_side(story: Story) -> None:
 
 
 @bad("divergence")
+def a_follower_counts_otherwise_than_the_logs(story: Story) -> None:
+    sides = [[*side] for side in story.where("state", "ok", place=ORDERS)["sides"]]
+    sides[0][4] += 1
+    story.line("followed", "ok", process="follower", place=ORDERS, owner="ee", sides=sides)
+
+
+@bad("divergence")
 def the_logs_folded_once_more_say_otherwise(story: Story) -> None:
     story.folded_again[SHOP][FIRST, INITIATOR] = ("DI", 1, 6, 6, 0, False)
 
@@ -311,3 +409,14 @@ def the_journal_contradicts_itself(story: Story) -> None:
 def a_part_of_a_clients_transaction_is_missing(story: Story) -> None:
     there = brief(b"c1/0")
     story.line("together", "invoke", id="t", sends=[[FIRST, there], [FIRST, brief(b"never arrived")]])
+
+
+@bad("torn")
+def a_part_of_a_clients_transaction_is_missing_and_something_else_went_back(story: Story) -> None:
+    a_part_of_a_clients_transaction_is_missing(story)
+    story.topics.returned.add(brief(b"c1/7"))
+
+
+@bad("torn")
+def a_part_of_a_clients_transaction_is_missing_on_a_side_that_ended(story: Story) -> None:
+    story.line("together", "invoke", id="t", sends=[[FIRST, brief(b"c1/0")], [SECOND, brief(b"never arrived")]])

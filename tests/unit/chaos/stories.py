@@ -13,6 +13,7 @@ from tests.chaos.history import Line, brief
 from tests.chaos.topics import Facts, Partition, Talk, Topics, Word
 
 ORDERS: Final = "orders/0"
+ELSEWHERE: Final = "orders/1"
 SHOP: Final = "shop/0"
 OWNER: Final = "aa"
 CLERK: Final = "bb"
@@ -98,6 +99,28 @@ class Story:
             self.folded_again[place] = sides
             rows = [[*key, *facts] for key, facts in sides.items()]
             self.line("state", "ok", process=f"owner of {place}", place=place, owner=owner, sides=rows)
+
+
+def moved(story: Story) -> None:
+    """The target of the first conversation had moved to another partition before it received its last message."""
+    story.topics.partitions = {ELSEWHERE: Partition(ELSEWHERE, {1: OWNER}, [OWNER]), **story.topics.partitions}
+    del story.topics.partitions[ORDERS].commits[4]
+    for kind in ("invoke", "ok"):
+        story.where("commit", kind, place=ORDERS, number=4).update(place=ELSEWHERE, number=1)
+    talk = story.talk(FIRST, TARGET)
+    talk.place, talk.consumed[3] = ELSEWHERE, 1
+    for place in (ORDERS, SHOP):
+        story.drop("state", "ok", place=place)
+    story.settle()
+
+
+def redirected(story: Story, body: str) -> None:
+    """A message of the first conversation came back, was redirected to the second one, and is the first there."""
+    story.line("send", "invoke", conversation=FIRST, n=3, body=body)
+    story.line("send", "ok", conversation=FIRST, n=3)
+    story.line("redirect", "invoke", conversation=SECOND, body=body)
+    story.topics.redirected[body] = {SECOND}
+    story.talk(SECOND, TARGET).heard.insert(3, Word(body))
 
 
 def told() -> Story:

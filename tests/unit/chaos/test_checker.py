@@ -9,7 +9,19 @@ from tests.chaos import checker
 from tests.chaos.checker import ANOMALIES, BY_RULE, check
 from tests.chaos.history import brief
 from tests.unit.chaos.bad_stories import BAD
-from tests.unit.chaos.stories import FIRST, ORDERS, OWNER, SECOND, TARGET, Story, told
+from tests.unit.chaos.stories import (
+    FIRST,
+    INITIATOR,
+    ORDERS,
+    OWNER,
+    SECOND,
+    SHOP,
+    TARGET,
+    Story,
+    moved,
+    redirected,
+    told,
+)
 
 
 def found(story: Story) -> set[str]:
@@ -62,6 +74,7 @@ def test_what_came_when_the_target_had_ended_is_not_missed() -> None:
     story = told()
     story.line("send", "invoke", conversation=SECOND, n=3, body=brief(b"discarded"))
     story.line("send", "ok", conversation=SECOND, n=3)
+    story.topics.discarded.add(brief(b"discarded"))
     assert found(story) == set()
 
 
@@ -69,7 +82,19 @@ def test_what_went_back_to_its_sender_is_not_missed() -> None:
     story = told()
     story.line("send", "invoke", conversation="c3", n=0, body=brief(b"c3"))
     story.line("send", "ok", conversation="c3", n=0)
-    story.topics.bounced["c3"] = 1
+    story.topics.returned.add(brief(b"c3"))
+    assert found(story) == set()
+
+
+def test_what_handlers_and_transactions_sent_too_late_is_not_missed() -> None:
+    story = told()
+    late, discarded = brief(b"a late note"), brief(b"a late answer")
+    story.where("transaction", "invoke", id=f"{SHOP}#6")["sends"].append([FIRST, INITIATOR, late])
+    story.where("transaction", "invoke", id=f"{ORDERS}#6")["sends"].append([SECOND, TARGET, discarded])
+    story.topics.said.update([late, discarded])
+    story.topics.returned |= {late, brief(b"too late for its dialog")}
+    story.topics.discarded.add(discarded)
+    story.line("together", "invoke", id="t", sends=[[FIRST, brief(b"c1/0")], ["c3", brief(b"too late for its dialog")]])
     assert found(story) == set()
 
 
@@ -92,9 +117,30 @@ def test_an_owner_that_was_replaced_may_hold_what_was_true_before() -> None:
     assert found(story) == set()
 
 
+def test_a_conversation_that_moved_is_received_in_order_wherever_it_lived() -> None:
+    story = told()
+    moved(story)
+    assert found(story) == set()
+
+
+def test_what_a_follower_has_in_the_end_is_what_the_logs_say() -> None:
+    story = told()
+    sides = story.where("state", "ok", place=ORDERS)["sides"]
+    story.line("followed", "ok", process="follower", place=ORDERS, owner="ee", sides=sides)
+    assert found(story) == set()
+
+
+def test_a_message_that_came_back_and_was_redirected_has_arrived() -> None:
+    story = told()
+    redirected(story, brief(b"late"))
+    assert found(story) == set()
+
+
 def test_operations_that_say_nothing_here_are_passed_over() -> None:
     story = told()
-    story.line("clock", "ok", offset_s=86_400.0)
+    story.line("clock", "ok", clock="uptime", error_s=86_400.0, reader="konverse.bridge.clock")
+    story.line("move", "ok", conversation=FIRST, to=1)
+    story.line("flush", "ok")
     story.line("nemesis", "ok", name="broker killed", effect="pid 7 is gone")
     assert found(story) == set()
 

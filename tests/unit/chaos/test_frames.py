@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from konverse.schemas.errors import MalformedRecord
-from tests.chaos.frames import FETCH, PRODUCE, Produced, Request, correlation_of, produced, request_of
+from tests.chaos.frames import PRODUCE, Produced, Request, correlation_of, produced, request_of
 from tests.kit.frames import plain_produce, produce
+
+FETCH = 1
 
 
 def test_a_request_is_named_by_its_header() -> None:

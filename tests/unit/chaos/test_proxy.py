@@ -11,11 +11,11 @@ from collections.abc import Iterator
 import pytest
 
 from konverse.deploy.ports import HOST, free_port
-from tests.chaos.frames import FETCH
 from tests.chaos.proxy import Action, Proxy, Trap, Way
 from tests.kit import until
 from tests.kit.frames import framed, produce
 
+FETCH = 1
 PATIENCE_S = 5.0
 A_MOMENT_S = 0.2
 """So long nothing comes, when nothing may come."""
@@ -27,6 +27,8 @@ class Server:
     def __init__(self) -> None:
         self.port = free_port(())
         self.got: list[bytes] = []
+        self.answers_max = 1_000
+        """Further requests wait for theirs."""
         self._socket = socket.create_server((HOST, self.port))
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -42,6 +44,7 @@ class Server:
         with connection:
             while (data := read_frame(connection)) is not None:
                 self.got.append(data)
+                until(lambda: len(self.got) <= self.answers_max)
                 connection.sendall(framed(data[4:8] + b"done"))
 
     def close(self) -> None:
@@ -196,11 +199,25 @@ def test_a_request_that_is_dropped_never_arrives(client: socket.socket, proxy: P
 def test_a_doubled_request_arrives_twice_and_is_answered_once(
     client: socket.socket, proxy: Proxy, server: Server
 ) -> None:
-    proxy.trap(Trap(Action.DOUBLE))
+    trap = proxy.trap(Trap(Action.DOUBLE))
     client.sendall(request(1) + request(2))
     assert [read_frame(client), read_frame(client)] == [answer(1), answer(2)]
+    assert trap.answered.wait(PATIENCE_S)
     assert nothing_comes(client)
     assert [framed(data) for data in server.got] == [request(1), request(1), request(2)]
+
+
+def test_a_doubled_request_is_answered_when_the_server_has_answered_it_twice(
+    client: socket.socket, proxy: Proxy, server: Server
+) -> None:
+    server.answers_max = 1
+    trap = proxy.trap(Trap(Action.DOUBLE))
+    client.sendall(request(1))
+    assert read_frame(client) == answer(1)
+    assert not trap.answered.wait(A_MOMENT_S), "nobody has seen yet that it arrived twice"
+    client.close()
+    server.answers_max = 2
+    assert trap.answered.wait(PATIENCE_S), "the connection stays open until the second one is answered too"
 
 
 def test_the_answer_to_a_muted_request_never_comes(client: socket.socket, proxy: Proxy, server: Server) -> None:

@@ -14,7 +14,7 @@ from tests.chaos.campaign import PROFILES, Fault, Outcome, _complaints
 from tests.chaos.checker import LOST, PHANTOM, Anomaly, check
 from tests.chaos.judging import Verdict
 from tests.chaos.report import page
-from tests.chaos.topics import Topics, living, observe
+from tests.chaos.topics import Topics, bodies_in, living, observe
 from tests.unit.bridge.test_verifier import SEEDS, history
 
 
@@ -51,9 +51,11 @@ def test_an_exception_in_any_process_is_told(tmp_path: Path) -> None:
     (tmp_path / "client-0.9.stderr").write_text(
         'Exception in thread x\nTraceback (most recent call last):\n  File "y"\nKeyError: 5\n'
     )
-    (complaint,) = _complaints(tmp_path)
+    (tmp_path / "owner-0.4.stderr").write_text("python: queue.h:9: f: Assertion `refcnt > 0' failed.\n")
+    complaint, abortion = sorted(_complaints(tmp_path))
     assert complaint.startswith("client-0.9 raised an exception")
     assert "KeyError: 5" in complaint
+    assert "refcnt > 0" in abortion
 
 
 def test_the_product_itself_runs_unless_a_rule_is_left_out(tmp_path: Path) -> None:
@@ -73,7 +75,8 @@ def seen(seed: int) -> Topics:
         each.data = [shorten(record) for record in each.data]
     verdicts = [judge(each.place, each.journal, each.data, owners, digest) for each in logs]
     findings = [finding for verdict in verdicts for finding in verdict.findings]
-    return observe(verdicts, [*findings, *compare(verdicts)])
+    bodies = {name: found for each in logs for name, found in bodies_in(each.place.address, each.data)}
+    return observe(verdicts, [*findings, *compare(verdicts)], bodies)
 
 
 def test_of_logs_alone_only_the_senders_are_missing() -> None:

@@ -1,0 +1,164 @@
+"""Everything that the logs of a run ever held, for those who judge it.
+
+Queues with `keep` delete what nobody needs any more, and a run is judged by all that was ever there. So an archive
+reads along as a registered reader (protocol.md 7.5): what it has not read may not be deleted, which is a promise too.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Final, Self
+
+from confluent_kafka import KafkaException, Message, TopicPartition
+
+from konverse.bridge.kafka import Kafka, LogReader, LogTruncated
+from konverse.bridge.settings import Settings
+from konverse.bridge.verifier.reading import Verification, shorten
+from konverse.bridge.verifier.records import Record
+from konverse.schemas.catalog import Queue
+from konverse.schemas.errors import KafkaUnavailable
+from konverse.schemas.identifiers import consumer_group, journal_topic
+from konverse.schemas.records import BounceId
+
+from .topics import bodies_in
+
+EVERY_S: Final = 1.0
+CLOSE_S: Final = 30.0
+
+
+@dataclass
+class _Log:
+    """What a log has held so far."""
+
+    topic: str
+    partition: int
+    group: str
+    messages: list[Message] = field(default_factory=list)
+    at: int = 0
+    """Everything before this offset was read."""
+
+
+class Archive:
+    """Reads data logs and journals of some queues in a thread of its own, from their first record on."""
+
+    def __init__(self, bootstrap: str, queues: Sequence[Queue]) -> None:
+        self._kafka = Kafka(Settings(kafka=f"kafka://{bootstrap}"))
+        self._logs = {
+            (topic, number): _Log(topic, number, f"{consumer_group(queue.topic, queue.subscription)}.archive")
+            for queue in queues
+            for topic in (queue.topic, journal_topic(queue.topic, queue.subscription))
+            for number in range(queue.partitions)
+        }
+        self.holes: list[str] = []
+        """What was deleted before it was read."""
+        self._reader = LogReader(self._kafka)
+        self._members = {group: self._kafka.consumer(**{"group.id": group}) for group in self._groups()}
+        """Not the client for administrators: that of librdkafka 2.16 aborts the process when its connection breaks."""
+        self._reading = threading.Lock()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="archive", daemon=True)
+
+    def __enter__(self) -> Self:
+        for group, member in self._members.items():  # before anybody can delete anything
+            member.commit(offsets=self._positions(group), asynchronous=False)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join(CLOSE_S)
+        self._reader.close()
+        for member in self._members.values():
+            member.close()
+
+    def holds(self, topic: str, partition: int) -> bool:
+        """Whether it reads this log."""
+        return (topic, partition) in self._logs
+
+    def records(self, topic: str, partition: int, start: int, end: int) -> list[Message]:
+        """What stands, or stood, from `start` to before `end`. Raises KafkaUnavailable."""
+        log = self._logs[topic, partition]
+        with self._reading:
+            self._read_on(log, end)
+            first, last = (bisect_left(log.messages, at, key=_offset) for at in (start, end))
+            return log.messages[first:last]
+
+    def _run(self) -> None:
+        while not self._over.wait(EVERY_S):
+            try:
+                for log in self._logs.values():
+                    with self._reading:
+                        self._read_on(log, self._reader.ends(log.topic, log.partition)[1])
+                for group, member in self._members.items():
+                    member.commit(offsets=self._positions(group))  # what does not arrive is said again soon
+            except (KafkaUnavailable, KafkaException):
+                continue  # Kafka is away
+
+    def _read_on(self, log: _Log, end: int) -> None:
+        try:
+            with closing(self._reader.read(log.topic, log.partition, log.at, end)) as chunks:
+                for messages, at in chunks:
+                    log.messages += messages
+                    log.at = at
+        except LogTruncated:
+            start, _ = self._reader.ends(log.topic, log.partition)
+            self.holes.append(f"{log.topic}/{log.partition} was deleted up to {start}, and read up to {log.at}")
+            log.at = max(start, log.at)
+
+    def _groups(self) -> set[str]:
+        return {log.group for log in self._logs.values()}
+
+    def _positions(self, group: str) -> list[TopicPartition]:
+        """How far everything was read."""
+        logs = (log for log in self._logs.values() if log.group == group)
+        return [TopicPartition(log.topic, log.partition, log.at) for log in logs]
+
+
+def _offset(message: Message) -> int:
+    return message.offset() or 0
+
+
+class _ArchivedLogs(LogReader):
+    """Reads what the archive holds from there."""
+
+    def __init__(self, kafka: Kafka, archive: Archive) -> None:
+        super().__init__(kafka)
+        self._archive = archive
+
+    def ends(self, topic: str, partition: int) -> tuple[int, int]:
+        """What is archived begins at the beginning."""
+        first, end = super().ends(topic, partition)
+        return (0 if self._archive.holds(topic, partition) else first), end
+
+    def read(self, topic: str, partition: int, start: int, end: int) -> Generator[tuple[list[Message], int]]:
+        """What is archived comes whole."""
+        if self._archive.holds(topic, partition):
+            yield self._archive.records(topic, partition, start, end), end
+        else:
+            yield from super().read(topic, partition, start, end)
+
+
+class Proof(Verification):
+    """The product's verification that also notes which bodies each record brings, from the archive if there is one."""
+
+    def __init__(self, kafka: Kafka, queues: Sequence[Queue], archive: Archive | None = None) -> None:
+        super().__init__(kafka, queues)
+        if archive is not None:
+            self._log.close()
+            self._log = _ArchivedLogs(kafka, archive)
+            self.extents = self._measure(queues)
+        self.bodies: dict[BounceId, tuple[str, ...]] = {}
+        self._places = {(each.place.topic, each.place.partition): each.place.address for each in self.extents}
+
+    def _read(
+        self, topic: str, partition: int, start: int, end: int, progress: Callable[[int], None]
+    ) -> Iterator[Record]:
+        address = self._places.get((topic, partition))
+        for record in super()._read(topic, partition, start, end, progress):
+            if address is not None:
+                self.bodies.update(bodies_in(address, [shorten(record)]))
+            yield record

@@ -1,0 +1,41 @@
+"""A process that only follows a queue: it claims nothing, and makes a snapshot when nobody else does."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import closing
+from functools import partial
+from typing import Final
+
+from konverse.bridge.broker import Broker
+from konverse.bridge.kafka import LogReader
+from konverse.bridge.owning import Owning
+from konverse.dialog.owner import Owner
+from konverse.dialog.staging import OwnerSettings
+from konverse.schemas.catalog import Queue
+from konverse.schemas.identifiers import journal_topic
+from tests.kit.shop import until
+
+POLL_S: Final = 0.1
+
+
+def follow(broker: Broker, queue: Queue, over: Callable[[], bool], tell: Callable[[Owner], None]) -> None:
+    """Stand by for every partition until it is over; then tell of each what its journal comes to."""
+    with closing(Owning(broker._kafka, queue, broker.catalog.check_send, OwnerSettings(), None)) as owning:
+        owning.stand_by()
+        while not over():
+            time.sleep(POLL_S)
+        for number in range(queue.partitions):
+            follower = until(partial(_caught_up, broker, owning, number), f"{queue.topic}/{number} is followed")
+            assert follower is not None
+            tell(follower)
+
+
+def _caught_up(broker: Broker, owning: Owning, number: int) -> Owner | None:
+    """The follower of a partition when it has folded the journal to its end."""
+    assert owning._standby is not None
+    follower = owning._standby._followers.get(number)
+    with closing(LogReader(broker._kafka)) as log:
+        end = log.ends(journal_topic(owning.queue.topic, owning.queue.subscription), number)[1]
+    return follower if follower is not None and follower.fold.head.offset >= end - 1 else None

@@ -1,0 +1,44 @@
+"""What a process tells of its commits, when it has several readers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from konverse.dialog.staging import Staging
+from konverse.dialog.transaction import Transaction
+from tests.chaos.beliefs import Beliefs
+from tests.chaos.history import Scribe, read
+
+
+def staging() -> Staging:
+    return Staging.__new__(Staging)
+
+
+def transaction() -> Transaction:
+    return Transaction.__new__(Transaction)
+
+
+def owner(name: str, of: Staging) -> Any:
+    identity = SimpleNamespace(data_topic=name, partition=0)
+    flight = SimpleNamespace(commit=SimpleNamespace(number=1))
+    return SimpleNamespace(staging=of, identity=identity, claim_id=b"\xaa", _in_flight=flight)
+
+
+def test_two_owners_that_commit_at_one_time_hold_what_is_theirs(tmp_path: Path) -> None:
+    scribe = Scribe(tmp_path / "client.jsonl", "client")
+    beliefs = Beliefs(scribe)
+    shop, transmitter = staging(), staging()
+    runs = [transaction() for _ in range(4)]
+    for number, run in enumerate(runs):
+        beliefs.finished(run, f"run {number}")
+    beliefs._on_overtaken(True, shop, runs[0])
+    beliefs._on_overtaken(False, shop, runs[1])
+    beliefs._on_merge((None, runs[2:]), transmitter)
+    beliefs._on_merge((None, runs[:2]), shop)
+    beliefs._on_commit([object()], owner("transmission", transmitter), 0)
+    beliefs._on_commit([object()], owner("shop", shop), 0)
+    scribe.close()
+    held = {line["place"]: line["transactions"] for line in read(tmp_path.glob("*.jsonl"))}
+    assert held == {"transmission/0": ["run 2", "run 3"], "shop/0": ["run 1"]}
