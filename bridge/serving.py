@@ -28,7 +28,7 @@ from konverse.schemas.identifiers import Address
 from .background import FORESEEN, in_background
 from .collector import freeze_once
 from .health import Health
-from .kafka import Headers, Kafka
+from .kafka import Headers, Kafka, discard
 from .pace import (
     BUSY_SENDS,
     CATCH_UP_BELOW,
@@ -225,11 +225,7 @@ class Serving:
         """Something failed: a new producer, and everything that does not count again, with the same counters."""
         log.warning("records were not delivered (%s); sending them again", self._failure)
         with self._changed:
-            self._producer.purge()
-            try:
-                self._producer.flush(1)
-            except KafkaException:
-                log.debug("the failed producer is dropped", exc_info=True)
+            discard(self._producer)
             self._changed.wait_for(lambda: self._closed, RETRY_S)
             self._failure = None
             self._look()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import uuid
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -18,7 +17,7 @@ from konverse.dialog.staging import OwnerSettings
 from konverse.routing.partitioning import choose_partition
 from konverse.schemas.catalog import Queue
 from konverse.schemas.errors import AlreadyExists, BrokerClosed
-from konverse.schemas.identifiers import NATIVE_SUBSCRIPTION, journal_topic, snapshot_topic, transmission_topic
+from konverse.schemas.identifiers import transmission_topic
 
 from .background import AGAIN_S, FORESEEN, in_background, passes
 from .catalog import Catalog
@@ -28,7 +27,7 @@ from .owning import Owning
 from .reader import Reader
 from .seldom import Seldom
 from .settings import ReaderOptions
-from .topics import DATA_CONFIG, JOURNAL_CONFIG, Topics
+from .topics import Topics
 
 if TYPE_CHECKING:
     from .sending import Sender
@@ -63,14 +62,9 @@ def ensure_queue(kafka: Kafka, instance: str) -> Queue:
     """The transmission queue, created when it is first needed."""
     found = find_queue(kafka, instance)
     if found is not None:
-        Topics(kafka).same_queue(found)
+        Topics(kafka).check_queue(found)
         return found
-    topics, topic = Topics(kafka), transmission_topic(instance)
-    topics.ensure(topic, PARTITIONS, DATA_CONFIG)
-    topics.ensure(journal_topic(topic), PARTITIONS, JOURNAL_CONFIG)
-    topics.ensure(snapshot_topic(topic), PARTITIONS, JOURNAL_CONFIG)
-    ids = topics.topic_id(topic), topics.topic_id(journal_topic(topic))
-    queue = Queue(NAME, topic, NATIVE_SUBSCRIPTION, PARTITIONS, uuid.uuid4().bytes, *ids, KEEP_MS)
+    queue = Topics(kafka).make_queue(NAME, transmission_topic(instance), PARTITIONS, KEEP_MS)
     catalog = Catalog(kafka, instance, WHOLE_INSTANCE)
 
     def decide() -> Queue:
