@@ -16,7 +16,6 @@ from konverse.dialog.loss import lost_by
 from konverse.schemas.identifiers import Address
 from konverse.schemas.journal import Commit
 
-from .failure import SimulationFailure
 from .places import Place
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ class Losses:
         if lost is None:
             return
         if place not in self.struck or lost.end > place.data.start:
-            raise SimulationFailure(f"I17: {place.name}: the records {lost.start} to {lost.end} are called lost")
+            place.fail(f"I17: {place.name}: the records {lost.start} to {lost.end} are called lost")
         happened = self._world.sometimes.happened
         happened("data lost")
         led = [number for number, (_, owner) in place.judge.commits.items() if owner == commit.owner]
@@ -65,7 +64,7 @@ class Losses:
         if place in self.struck and "which its journal has ingested" in reason:
             self._world.sometimes.happened("halted by a loss")
             raise Enough
-        raise SimulationFailure(f"I17: {place.name} halted: {reason}")
+        place.fail(f"I17: {place.name} halted: {reason}")
 
 
 def wrong(findings: Iterable[Finding], folds: Iterable[SecondFold]) -> list[Finding]:
