@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from konverse.schemas.snapshot import sections
 
@@ -16,6 +16,8 @@ from .second_fold import SecondFold
 from .second_rows import Waits
 from .second_state import NOT_YET, Said, SecondState, Side
 from .starting import Start, begin_at
+
+DETAIL_CHARACTERS_MAX: Final = 500
 
 
 def differences(start: Start, fold: SecondFold, *, is_whole: bool) -> Iterator[str]:
@@ -28,7 +30,7 @@ def differences(start: Start, fold: SecondFold, *, is_whole: bool) -> Iterator[s
     ours, theirs = _memory(fold), _memory(other)
     for what, expected in ours.items():
         if theirs[what] != expected:
-            yield f"I3: {name} says otherwise of {what}{_which(expected, theirs[what])}"
+            yield f"I3: {name} says otherwise of {what}: {_which(expected, theirs[what])}"
     if is_whole:
         counted, said = _counted(fold), next(sections(start.data))[1]["statistics"]
         wrong = [
@@ -39,11 +41,11 @@ def differences(start: Start, fold: SecondFold, *, is_whole: bool) -> Iterator[s
 
 
 def _which(ours: Any, theirs: Any) -> str:
-    """The keys that differ, where there are some."""
-    if not isinstance(ours, dict):
-        return f": {theirs} instead of {ours}"
-    keys = [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key)]
-    return f": {[(key, theirs.get(key), ours.get(key)) for key in keys[:3]]}"
+    """What differs, as far as it is short enough to be read."""
+    if isinstance(ours, dict):
+        keys = [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key)]
+        ours, theirs = ({key: known.get(key) for key in keys} for known in (ours, theirs))
+    return f"{theirs} instead of {ours}"[:DETAIL_CHARACTERS_MAX]
 
 
 def _memory(fold: SecondState) -> dict[str, Any]:
