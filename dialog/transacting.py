@@ -172,6 +172,11 @@ class Transactions:
         if transaction.steps:
             self.waiting.append(transaction)
 
+    def finish(self, dialog: SessionDialog) -> bool:
+        """Whether one that waits says FIN on the dialog, behind what it sends."""
+        steps = (step for transaction in self.waiting for step in transaction.steps)
+        return any(step.dialog is dialog and step.kind is Kind.FIN for step in steps)
+
     def release(self) -> Lane | None:
         """Put the records of those that need not wait any more; the lane, when there are some."""
         put = None

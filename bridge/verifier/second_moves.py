@@ -47,6 +47,8 @@ def relocate(state: SecondState, operation: Relocate) -> None:
     past, key = state.past, side.key
     if past.wary or key in (*past.failures, *past.suspended, *past.handed, *past.accused):
         state.problem(f"I7: {key[1].hex()} moves away from its attempts")
+    if len(state.mates(side)) > 1:
+        state.problem(f"I7: {key[1].hex()} moves away from its group")
     generation = side.generation + 1
     state.left[side.key, generation] = _pack(state, side)
     state.hold(operation.to, behind=side.peer_at)

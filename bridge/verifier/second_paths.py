@@ -38,7 +38,7 @@ def hear_finished(state: SecondState, envelope: Envelope) -> None:
     heard: list[tuple[bytes, int]] = []
     state.tally["FIN of nobody" if side is None else "FIN"] += 1
     if side is not None:
-        side.peer_finished = True
+        side.peer_finished, side.finisher = True, envelope.suffix.origin or envelope.writer
         heard = [*reversed(side.voices.items())][:END_WRITERS_MAX]
     say_finished(state, envelope, tuple(heard))
 

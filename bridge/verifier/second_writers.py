@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import ANSWER_ENTRIES_MAX, NOTICED_WRITERS_MAX, WRITER_AHEAD_MS_MAX
 from konverse.schemas.operations import Prune
@@ -120,6 +122,16 @@ def line_of(state: SecondState, writer: bytes) -> list[bytes]:
         writer, _ = state.heirs[writer]
         line.append(writer)
     return line
+
+
+def is_one_session(state: SecondState, speakers: Collection[bytes]) -> bool:
+    """Whether they are the ids of one session, of which nothing was refused."""
+    open_ones = [writer for writer in speakers if writer not in state.closed]
+    return len(open_ones) == 1 and all(
+        goes_on(state, writer) and open_ones[0] in line_of(state, writer)
+        for writer in speakers
+        if writer in state.closed
+    )
 
 
 def may_come(state: SecondState, opener: bytes) -> bool:

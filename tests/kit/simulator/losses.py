@@ -17,7 +17,6 @@ from konverse.dialog.loss import lost_by
 from konverse.schemas.identifiers import Address
 from konverse.schemas.journal import Commit
 
-from .failure import SimulationFailure
 from .places import Place
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ class Losses:
         if lost is None:
             return
         if place not in self.struck or lost.end > place.data.start:
-            raise SimulationFailure(f"I17: {place.name}: the records {lost.start} to {lost.end} are called lost")
+            place.fail(f"I17: {place.name}: the records {lost.start} to {lost.end} are called lost")
         happened = self._world.sometimes.happened
         happened("data lost")
         led = [number for number, (_, owner) in place.judge.commits.items() if owner == commit.owner]
@@ -71,7 +70,7 @@ class Losses:
         if place in self.struck and "which its journal has ingested" in effect.reason:
             self._world.sometimes.happened("halted by a loss")
             raise Enough
-        raise SimulationFailure(f"I17: {place.name} halted: {effect.reason}")
+        place.fail(f"I17: {place.name} halted: {effect.reason}")
 
 
 def wrong(findings: Iterable[Finding], folds: Iterable[SecondFold]) -> list[Finding]:

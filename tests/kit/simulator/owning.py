@@ -262,6 +262,7 @@ class OwnerProcess:
 
     def _halted(self, effect: Halted) -> None:
         self.world.losses.halted(self.place, effect)
+        self._drop()
 
     # --------------------------------------------------------------------------------------------------------- reads
 
