@@ -266,7 +266,12 @@ def _moved(verdicts: Sequence[PartitionVerdict]) -> Iterator[Finding]:
 
 
 def _overtaken(verdicts: Sequence[PartitionVerdict]) -> Iterator[Finding]:
-    """END of a session leaves when everything that it sent on the dialog is there."""
+    """END of a session leaves when everything that it sent on the dialog is there.
+
+    Where data was lost that says nothing: with a FIRST that is gone all that came behind it belongs nowhere.
+    """
+    if any(verdict.fold.holes for verdict in verdicts):
+        return
     ended = {
         side.key[1]: side.ended_by_session
         for verdict in verdicts
