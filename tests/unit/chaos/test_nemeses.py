@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import errno
+import json
 import random
+import signal
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from konverse.deploy.ports import HOST, free_port
+from tests.chaos import nemeses
 from tests.chaos.campaign import ALL, PLACES, PROFILES
+from tests.chaos.clock import TIME_OF_DAY, UPTIME
 from tests.chaos.crew import Crew
 from tests.chaos.disk import small_disk
 from tests.chaos.history import Scribe, read
-from tests.chaos.nemeses import WORKS, Arena, NotNow, _cut
+from tests.chaos.nemeses import DAY_S, WORKS, Arena, Nemesis, NotNow, _cut, shift_clock, skip_time
+from tests.chaos.process import Part
 from tests.chaos.proxy import Proxy, Way
 from tests.chaos.rig import Rig
 
@@ -88,3 +94,53 @@ def test_a_history_is_read_in_the_order_of_time_without_what_was_not_finished(tm
     assert [line["n"] for line in read(tmp_path.glob("*.jsonl"))] == [*range(6)]
     for scribe in scribes:
         scribe.close()
+
+
+class Sleeper:
+    """A process that takes over the clocks it is told, and reads them or not."""
+
+    name = "client-0.1"
+    alive = True
+
+    def __init__(self, clocks: Path, reader: str) -> None:
+        self._clocks = clocks
+        self._reader = reader
+        self._lines: list[dict[str, Any]] = [{"op": "start"}]
+
+    def send(self, _number: signal.Signals) -> None:
+        for clock, error_s in json.loads(self._clocks.read_text()).items():
+            line = {"op": "clock", "clock": clock, "error_s": error_s}
+            self._lines.append({**line, "type": "invoke"})
+            if self._reader:
+                self._lines.append({**line, "type": "ok", "reader": self._reader})
+
+    def lines(self, op: str) -> list[dict[str, Any]]:
+        return [line for line in self._lines if line["op"] == op]
+
+
+def sleeping(folder: Path, reader: str) -> Arena:
+    crew = Crew({"client-0": Part("client-0", "client", str(folder), "", "")})
+    crew.members["client-0"] = Sleeper(folder / "client-0.clocks", reader)  # type: ignore[assignment]
+    return Arena(Rig(None, {}, None), crew, None, random.Random(1), folder, {})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("fault", [shift_clock, skip_time])
+def test_a_wrong_clock_counts_when_the_product_has_read_it(
+    fault: Nemesis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nemeses, "CLOCK_READ_S", 0.05)
+    assert "konverse.bridge.clock has read it" in fault(sleeping(tmp_path, "konverse.bridge.clock"))
+    with pytest.raises(AssertionError, match=r"client-0.1 to read the .*: not within"):
+        fault(sleeping(tmp_path, ""))
+
+
+def test_time_that_was_skipped_does_not_come_back(tmp_path: Path) -> None:
+    arena = sleeping(tmp_path, "konverse.bridge.clock")
+    skipped = [0.0]
+    for _ in range(5):
+        shift_clock(arena)
+        skip_time(arena)
+        errors = json.loads((tmp_path / "client-0.clocks").read_text())
+        skipped.append(errors[UPTIME])
+        assert abs(errors[TIME_OF_DAY]) <= DAY_S
+    assert skipped == sorted(skipped)
