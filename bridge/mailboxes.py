@@ -10,7 +10,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -21,7 +20,7 @@ from konverse.dialog.session import Session
 from konverse.dialog.takeover import heard, refused
 from konverse.dialog.writing import Hand
 from konverse.schemas.catalog import Queue, Service
-from konverse.schemas.errors import BrokerClosed, InvalidState, KafkaUnavailable
+from konverse.schemas.errors import BrokerClosed, InvalidState
 from konverse.schemas.identifiers import Address
 from konverse.schemas.records import NO_SEQUENCE, BounceId, BounceReason, Role
 
@@ -224,23 +223,17 @@ class Mailboxes:
         assert sender is not None
 
         def question(home: Partition) -> bool:
-            sender.decide(lambda session: session.home_says(home))
+            sender.hear(lambda session: session.home_says(home))
             return True
 
+        sender.wait_for_id()  # now: the question is asked while the reader, or the following, is locked
         self._ask(dialog, question, keep_up=False)
 
     def _awaited(self) -> list[SessionDialog]:
         """A dialog of each home from which news is awaited."""
-        found: list[SessionDialog] = []
-
-        def look(session: Session) -> list[Hand]:
-            found.extend({dialog.begin.home: dialog for dialog in session.redirecting}.values())
+        if self._sender is None or self._closed:
             return []
-
-        if self._sender is not None and not self._closed:
-            with suppress(BrokerClosed, KafkaUnavailable):
-                self._sender.decide(look)
-        return found
+        return list({dialog.begin.home: dialog for dialog in self._sender.redirecting}.values())
 
     def close(self) -> None:
         """Wait a little for what was redirected, and stop."""

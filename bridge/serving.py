@@ -130,8 +130,8 @@ class Serving:
             while not (self._closed or self._see(reached)):
                 if time.monotonic() > deadline:
                     return False
-                if not self._serve(POLL_S):
-                    with self._changed:
+                if not self._serve(POLL_S) or self._renewing.wanting:
+                    with self._changed:  # waiting lets go of the lock, for our thread or whoever serves
                         self._changed.wait(POLL_S)
         finally:
             self._waiters -= 1
@@ -155,7 +155,8 @@ class Serving:
             if self._renewing.age is Age.DOUBTFUL:
                 self._fail("what is on its way is too old to count")
             if self._failure:
-                self._replace_producer()
+                if not self._renewing.wanting:
+                    self._replace_producer()
             elif self._behind and len(self._producer) < CATCH_UP_BELOW:
                 self._catch_up()
             elif len(self._producer) == 0:
@@ -173,6 +174,7 @@ class Serving:
             before, seen = seen, sum(lane.next for lane in list(self.session.lanes.values()))
             wait_s = POLL_S
             try:
+                self._make_id()
                 if self._renewing.due:
                     self._take_answers()
                 served = seen - before < BUSY_SENDS and self._serve(POLL_S)
@@ -192,7 +194,8 @@ class Serving:
             self._waiting_since = None
             self._hand(self.session.drained())
             if self._renewing.age and self._waiters:
-                self._renew()
+                if self._renewing.ready:
+                    self._renew()
             elif not self.session.refused:
                 self._refusal_pause_s = REFUSAL_PAUSE_S
             elif time.monotonic() >= self._try_again_at:
@@ -233,18 +236,28 @@ class Serving:
             if self._refused is not None:
                 self._try_again_at = time.monotonic() + self._refusal_pause_s
                 self._refusal_pause_s = min(2 * self._refusal_pause_s, REFUSAL_PAUSE_MAX_S)
-            if self._renewing.age:
-                self._renew()
-            else:
+            if not self._renewing.age:
                 self._hand(self.session.restart(self._refused))
+            elif self._renewing.ready:
+                self._renew()
+            else:  # it has become old just now
+                self._failure = "the session needs a new id"
+
+    def _make_id(self) -> None:
+        """Get a new id when one is needed. Nobody who sends, or reads, waits for that: it needs no lock.
+
+        As long as there is none to be had nothing is handed over.
+        """
+        if self._renewing.wanting and (self._waiters or self._failure):
+            try:
+                self._renewing.make()
+            except (KafkaUnavailable, TopicMismatch) as error:
+                self._last_failure = str(error)
+                raise
 
     def _renew(self) -> None:
-        """Go on under a new id; as long as there is none to be had nothing is handed over."""
-        try:
-            hands = self._renewing.change()
-        except (KafkaUnavailable, TopicMismatch) as error:
-            self._failure = self._last_failure = str(error)
-            return
+        """Go on under the new id."""
+        hands = self._renewing.change()
         self._look()
         self._hand(hands)
 
