@@ -56,6 +56,7 @@ def connect(
     """
     return Broker(Settings.load(kafka=kafka, redis=redis, database=database, **settings))
 
+
 KEEP: Final = timedelta(days=7)
 """How long what was received stays for others to read, unless a queue says otherwise: as long as in Kafka itself."""
 

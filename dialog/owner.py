@@ -248,10 +248,9 @@ class Owner:
         self.upkeep.commits(operations, now_ms)
         operations.rare += self.duties  # behind the others: LOST forgets endpoints of which they may speak
         self.duties = []
-        number = head.number + 1
         release = self._releasing and not staging.finished
         commit = Commit(
-            head.epoch, self.claim_id, number, head.hash, state.ingest_to, operations, acks, release=release
+            head.epoch, self.claim_id, head.number + 1, head.hash, state.ingest_to, operations, acks, release=release
         )
         data = encode_commit(commit)
         records = cut(commit, data)

@@ -8,7 +8,7 @@ from konverse.bridge.verifier.check import KINDS
 from tests.chaos import checker
 from tests.chaos.checker import ANOMALIES, BY_RULE, check
 from tests.chaos.history import brief
-from tests.unit.chaos.bad_stories import BAD
+from tests.unit.chaos.bad_folds import ALL_BAD
 from tests.unit.chaos.stories import (
     FIRST,
     INITIATOR,
@@ -28,17 +28,17 @@ def found(story: Story) -> set[str]:
     return {anomaly.name for anomaly in check(story.lines, story.topics, story.folded_again)}
 
 
-@pytest.mark.parametrize("what", BAD)
+@pytest.mark.parametrize("what", ALL_BAD)
 def test_a_bad_history_is_rejected_by_its_name(what: str) -> None:
-    anomaly, spoil = BAD[what]
+    anomaly, spoil = ALL_BAD[what]
     story = told()
     spoil(story)
     assert anomaly in found(story)
 
 
 def test_every_anomaly_has_a_bad_history() -> None:
-    assert len(BAD) >= 25
-    assert {anomaly for anomaly, _ in BAD.values()} == set(ANOMALIES)
+    assert len(ALL_BAD) >= 25
+    assert {anomaly for anomaly, _ in ALL_BAD.values()} == set(ANOMALIES)
 
 
 def test_every_finding_of_the_verifier_has_a_name_here() -> None:
