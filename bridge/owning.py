@@ -277,10 +277,9 @@ class Owning:
         self._emits.append((owner, effect))
         self._pump_outputs()
 
-    def _show(self, number: int, owner: Owner, effect: Show) -> None:
+    def _show(self, number: int, _owner: Owner, effect: Show) -> None:
         if self._view is not None:
-            state = owner.fold.state
-            self._view.show(number, effect, len(state.sides[0]) + len(state.sides[1]))
+            self._view.show(number, effect)
 
     def _leading(self, number: int, _owner: Owner, _effect: Leading) -> None:
         log.info("%s/%d is ours", self.queue.topic, number)

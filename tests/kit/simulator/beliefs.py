@@ -70,6 +70,8 @@ def shows(world: World, place: Place, show: Show) -> None:
     for field, value in show.rows:
         if live.get(field) != value:
             raise SimulationFailure(f"view: {place.name}: a row is shown as {value!r} and is {live.get(field)!r}")
+    if show.open != len(live):
+        raise SimulationFailure(f"view: {place.name}: {show.open} endpoints are shown and {len(live)} live")
     for field in show.gone:
         if field in live:
             raise SimulationFailure(f"view: {place.name}: a row is deleted and its endpoint lives")
