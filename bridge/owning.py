@@ -12,6 +12,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
@@ -224,17 +225,21 @@ class Owning:
 
     def close(self) -> None:
         """Give every partition back and stop."""
-        if self._standby is not None:
-            self._standby.close()
-        for number in list(self.owners):
-            self.give_back(number)
+        with ExitStack() as exits:  # the last first, and all of them whatever fails
+            if self._view is not None:
+                exits.callback(self._view.close)
+            exits.callback(self._reading.close)
+            exits.callback(self._truncation.close)
+            exits.callback(self._snapshots.close)
+            exits.callback(self._close_output_producer)
+            for number in self.owners:
+                exits.callback(self.give_back, number)
+            if self._standby is not None:
+                exits.callback(self._standby.close)
+
+    def _close_output_producer(self) -> None:
         self._output_producer.purge()
         self._output_producer.flush(0)
-        self._snapshots.close()
-        self._truncation.close()
-        self._reading.close()
-        if self._view is not None:
-            self._view.close()
 
     # ------------------------------------------------------------------------------------------------------ effects
 
