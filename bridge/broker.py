@@ -203,6 +203,7 @@ class Broker:
         self._check_open()
         sender = self._open_sender()
         with self._lock:
+            self._check_open()
             if self._transmission is None:
                 queue = ensure_queue(self._kafka, self.settings.instance)
                 self._transmission = Transmission(self._kafka, queue, sender, own=self.settings.transmit)
@@ -217,10 +218,7 @@ class Broker:
     def transmitter(self) -> Reader:
         """An owner of the transmission queue, as `konverse transmit` is: iterate over it, and transactions leave."""
         self._check_open()
-        reader = transmitter(self._kafka, ensure_queue(self._kafka, self.settings.instance))
-        with self._lock:
-            self._readers.append(reader)
-        return reader
+        return self._keep(transmitter(self._kafka, ensure_queue(self._kafka, self.settings.instance)))
 
     @checked
     def reader(  # noqa: PLR0913  # the clauses of RECEIVE, and how partitions are found
@@ -253,10 +251,8 @@ class Broker:
             OwnerSettings(batch, max_messages),
             ViewWriter(redis, known) if redis else None,
         )
-        reader = Reader(self._kafka, owning, options, self._ended_by_peer)
-        with self._lock:
-            self._readers = [other for other in self._readers if not other.closed] + [reader]
-            beside = sum(other.queue.name == queue for other in self._readers)
+        reader = self._keep(Reader(self._kafka, owning, options, self._ended_by_peer))
+        beside = sum(other.queue.topic == known.topic for other in self._readers)
         if partitions is None and beside > known.partitions:
             log.warning(
                 "%d readers of this process share %d partitions of queue %r: some get none. One reader serves several "
@@ -364,8 +360,18 @@ class Broker:
 
     def _owned(self, queue: Queue) -> frozenset[int]:
         """Partitions of a queue that readers of this process own: replies come back here."""
-        owned = [r.partitions for r in self._readers if r.queue.name == queue.name and not r.closed]
+        owned = [r.partitions for r in self._readers if r.queue.topic == queue.topic and not r.closed]
         return frozenset().union(*owned)
+
+    def _keep(self, reader: Reader) -> Reader:
+        """It is closed with the broker: at once when that was closed meanwhile."""
+        with self._lock:
+            self._readers = [other for other in self._readers if not other.closed] + [reader]
+            closed = self._closed
+        if closed:
+            reader.close()
+            self._check_open()
+        return reader
 
     def _open_sender(self) -> Sender:
         with self._lock:

@@ -12,6 +12,7 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
@@ -230,17 +231,17 @@ class Owning:
 
     def close(self) -> None:
         """Give every partition back and stop."""
-        if self._standby is not None:
-            self._standby.close()
-        for number in list(self.owners):
-            self.give_back(number)
-        self._output_producer.purge()
-        self._output_producer.flush(0)
-        self._snapshots.close()
-        self._truncation.close()
-        self._reading.close()
-        if self._view is not None:
-            self._view.close()
+        with ExitStack() as exits:  # the last first, and all of them whatever fails
+            if self._view is not None:
+                exits.callback(self._view.close)
+            exits.callback(self._reading.close)
+            exits.callback(self._truncation.close)
+            exits.callback(self._snapshots.close)
+            exits.callback(discard, self._output_producer)
+            for number in self.owners:
+                exits.callback(self.give_back, number)
+            if self._standby is not None:
+                exits.callback(self._standby.close)
 
     # ------------------------------------------------------------------------------------------------------ effects
 
@@ -283,10 +284,9 @@ class Owning:
         self._emits.append((owner, effect))
         self._pump_outputs()
 
-    def _show(self, number: int, owner: Owner, effect: Show) -> None:
+    def _show(self, number: int, _owner: Owner, effect: Show) -> None:
         if self._view is not None:
-            state = owner.fold.state
-            self._view.show(number, effect, len(state.sides[0]) + len(state.sides[1]))
+            self._view.show(number, effect)
 
     def _leading(self, number: int, _owner: Owner, _effect: Leading) -> None:
         log.info("%s/%d is ours", self.queue.topic, number)

@@ -79,7 +79,11 @@ class Reader(Operating):
         """When Kafka must be looked after again, however much there is to hand out."""
         owning.on_done = self._done
         freeze_once()
-        self._share = Share(kafka, owning, options, self._lock)
+        try:
+            self._share = Share(kafka, owning, options, self._lock)
+        except BaseException:
+            owning.close()
+            raise
         if options.standby:
             owning.stand_by()
 
@@ -94,8 +98,9 @@ class Reader(Operating):
         """The ready messages of the next conversation group. Use it in a `with` block: its end commits or rolls back.
 
         Leaving the block hands the work to the next commit, which up to `batch` groups share; nothing is lost when the
-        process dies before, the messages are received again. Raises PartitionHalted when Kafka contradicts itself, and
-        SteppedDown when another process claims a partition that this reader was told to take.
+        process dies before, the messages are received again. Raises PartitionHalted when Kafka contradicts itself,
+        SteppedDown when another process claims a partition that this reader was told to take, and OutcomeUnknown when
+        Kafka stays silent to what was finished before the reader's `timeout` ended the iteration.
         """
         idle_since = 0.0
         while True:

@@ -52,7 +52,8 @@ class Renewing:
         self._following: dict[Address, Following] = {}
         self._made: tuple[bytes, int] | None = None
         """The next id, as it came."""
-        self._asked_ms = 0
+        self._asked_ms: dict[Address, int] = {}
+        """Who said that it is too early, and when it was asked again last."""
         self._read_ms = 0
 
     def look(self) -> bool:
@@ -106,9 +107,9 @@ class Renewing:
                     following = self._following[wanted.address] = self._follow(wanted.address)
                 said = reply(following.catch_up(), wanted)
                 if said is Unheard.LATER:
-                    if now_ms() - self._asked_ms < ASK_AGAIN_S * 1_000:
+                    if now_ms() - self._asked_ms.get(wanted.address, 0) < ASK_AGAIN_S * 1_000:
                         continue
-                    self._asked_ms = now_ms()
+                    self._asked_ms[wanted.address] = now_ms()
                 if said is not None:
                     yield wanted, said
         if not self.session.takeover.behind:

@@ -121,6 +121,7 @@ class Transmission:
 
     def forked(self) -> None:
         """In a forked child: closed, see `bridge.forks`."""
+        self._closed = threading.Event()  # a thread that is not here may have held the lock of the other one
         self._closed.set()
         if self._reader is not None:
             self._reader.forked()

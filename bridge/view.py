@@ -71,9 +71,9 @@ class ViewStore:
         self._queue = queue
         self._script = client.register_script(files("konverse.bridge").joinpath("scripts/show.lua").read_text("utf-8"))
 
-    def show(self, partition: int, show: Show, open_endpoints: int) -> bool:
+    def show(self, partition: int, show: Show) -> bool:
         """Write; False when the view has to be written whole first. Raises redis.RedisError."""
-        call = partial(self._call, partition, show, open_endpoints)
+        call = partial(self._call, partition, show)
         if not show.whole:
             return call("some", show.rows, show.gone) >= 0
         if call("first", [], []) == 0:
@@ -151,11 +151,10 @@ class ViewStore:
             log.warning("the view of %s/%d holds something that is no row", self._queue.name, partition)
             return None
 
-    def _call(  # noqa: PLR0913, PLR0917  # the script's own arguments
+    def _call(
         self,
         partition: int,
         show: Show,
-        open_endpoints: int,
         how: str,
         rows: list[tuple[bytes, bytes]],
         gone: list[bytes],
@@ -169,7 +168,7 @@ class ViewStore:
         buckets = range(VIEW_BUCKETS) if how == "first" else places
         keys = [self._key(partition, "header"), *(self._bucket(partition, number) for number in buckets)]
         place = (self._queue.incarnation, show.claim_offset, show.journal_offset, show.owner)
-        return int(self._script(keys=keys, args=[*place, show.unread, open_endpoints, how, len(rows), *body]))
+        return int(self._script(keys=keys, args=[*place, show.unread, show.open, how, len(rows), *body]))
 
     @staticmethod
     def _place(places: dict[int, int], field: bytes) -> int:
@@ -187,7 +186,7 @@ class ViewWriter:
 
     def __init__(self, url: str, queue: Queue) -> None:
         self._store = ViewStore(connect_redis(url), queue)
-        self._waiting: deque[tuple[int, Show, int]] = deque(maxlen=SHOWS_WAITING_MAX)
+        self._waiting: deque[tuple[int, Show]] = deque(maxlen=SHOWS_WAITING_MAX)
         self._wake = threading.Condition()
         self._closed = False
         self._writing = False
@@ -203,7 +202,7 @@ class ViewWriter:
         self._trouble = Seldom()
         self._thread = in_background("konverse-view", self._run)
 
-    def show(self, partition: int, show: Show, open_endpoints: int) -> None:
+    def show(self, partition: int, show: Show) -> None:
         """Write soon; the oldest goes when too many wait (and with it the view, which is then written whole)."""
         with self._wake:
             self._watched[partition] = show.claim_offset
@@ -212,7 +211,7 @@ class ViewWriter:
                 return
             if len(self._waiting) == SHOWS_WAITING_MAX:
                 self.lost.append(self._waiting[0][0])
-            self._waiting.append((partition, show, open_endpoints))
+            self._waiting.append((partition, show))
             self._wake.notify()
 
     def forget(self, partition: int) -> None:
@@ -265,10 +264,10 @@ class ViewWriter:
         self.lost.extend(partition for partition, offset in suspects.items() if self._suspects.get(partition) == offset)
         self._suspects = suspects
 
-    def _lose_all(self, job: tuple[int, Show, int] | None) -> None:
+    def _lose_all(self, job: tuple[int, Show] | None) -> None:
         """Redis does not answer. Nothing is packed for it before it does: that would slow the work down."""
         with self._wake:
-            self._unshown |= {partition for partition, _, _ in self._waiting} | ({job[0]} if job else set())
+            self._unshown |= {partition for partition, _ in self._waiting} | ({job[0]} if job else set())
             self._waiting.clear()
             if not self._closed:
                 self._wake.wait(CHECK_EVERY_S)

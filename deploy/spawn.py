@@ -18,6 +18,7 @@ from konverse.schemas.errors import ServerDied, StackError
 
 _PROGRAM: Final = Path(__file__).with_name("guard.py")
 _END_DEADLINE_S: Final = 15.0
+_GUARD_ENDED: Final = "The guard of the stack has ended; the servers of an ephemeral stack end with it."
 
 
 @dataclass(frozen=True)
@@ -98,9 +99,9 @@ class Spawner:
                 assert self._guard.stdout is not None
                 line = self._guard.stdout.readline()
             except OSError as error:
-                raise ServerDied("The guard of the stack has ended, and its servers with it.") from error
+                raise ServerDied(_GUARD_ENDED) from error
         if not line:
-            raise ServerDied("The guard of the stack has ended, and its servers with it.")
+            raise ServerDied(_GUARD_ENDED)
         answer: dict[str, Any] = json.loads(line)
         return answer
 

@@ -59,6 +59,8 @@ class Show(NamedTuple):
     gone: list[bytes]
     """Fields of forgotten endpoints."""
     unread: int
+    open: int
+    """Endpoints that live."""
     whole: bool
     """These are all endpoints: what else the view holds is stale."""
 
@@ -150,7 +152,8 @@ class ViewFeed:
         shown = state.live() if self._whole else state.changed
         rows = [(field_of(e), pack(e)) for e in shown if state.table[e.index] is e]
         gone = [field_of(e) for e in state.forgotten if state.endpoint(e.role, e.conversation) is None]
-        show = Show(head.claim_offset, head.offset, head.owner, rows, gone, state.unread, self._whole)
+        living = sum(map(len, state.sides))
+        show = Show(head.claim_offset, head.offset, head.owner, rows, gone, state.unread, living, self._whole)
         for endpoint in state.changed:
             endpoint.changed = False
         state.changed = []

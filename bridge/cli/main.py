@@ -6,6 +6,7 @@ in the entry-point group `konverse.commands`; the name of the entry point is the
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from importlib.metadata import entry_points, version
@@ -31,6 +32,9 @@ _OPTIONS: Final[dict[type[KonverseError], str]] = {
     KafkaUnavailable: "the address is that of --kafka, else of KONVERSE_KAFKA or konverse.toml",
     RedisUnavailable: "the address is that of --redis, else of KONVERSE_REDIS or konverse.toml",
 }
+_NOBODY_READS: Final = 141
+"""As a shell says it of a program that SIGPIPE ended."""
+
 _BUG: Final = 70
 """EX_SOFTWARE of sysexits.h: what nobody foresaw. 1 is left to `verify`, which has refuted something then."""
 
@@ -49,8 +53,11 @@ class KonverseGroup(TyperGroup):
             for remedy in _remedies(error):
                 typer.echo(f"konverse: {remedy}", err=True)
             raise typer.Exit(exit_code(error)) from error
+        except BrokenPipeError as error:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing more is said, at the end either
+            raise typer.Exit(_NOBODY_READS) from error
         except Exception as error:
-            if hasattr(error, "exit_code") or isinstance(error, typer.Abort | BrokenPipeError):
+            if hasattr(error, "exit_code") or isinstance(error, typer.Abort):
                 raise  # wrong usage, and other ends that typer knows
             traceback.print_exc()
             raise typer.Exit(_BUG) from error
@@ -79,7 +86,7 @@ app = typer.Typer(
     no_args_is_help=True,
     epilog="Exit codes: 0 done, 1 (verify) refuted, 2 wrong usage or names, 3 the local stack cannot run, 4 (stack) a "
     "server is dead, 5 (stack) no such stack, 6 Kafka or Redis does not answer, 7 another failure, 70 a bug, "
-    "130 interrupted.",
+    "130 interrupted, 141 whoever read the output has stopped.",
 )
 
 

@@ -13,6 +13,14 @@ from rich.markup import escape
 from rich.table import Table
 
 
+class Page(Console):
+    """Standard output. Whoever reads may stop reading, which is no finding."""
+
+    def on_broken_pipe(self) -> None:
+        """Let the command's own way out take it; the one of the class ends with exit code 1."""
+        raise BrokenPipeError
+
+
 def print_table(title: str, columns: dict[str, int | None], rows: Iterable[Iterable[object]]) -> None:
     """Print rows; `columns` are their names, each with the width that it must have, or None for text that is folded.
 
@@ -34,7 +42,7 @@ def print_table(title: str, columns: dict[str, int | None], rows: Iterable[Itera
         )
     for row in told:
         table.add_row(*(f"{cell:,}" if isinstance(cell, int) else escape(str(cell)) for cell in row))
-    Console().print(table)
+    Page().print(table)
     typer.echo("")
 
 

@@ -19,7 +19,7 @@ from konverse.schemas.errors import QueueNotFound, RedisUnavailable
 
 from .connection import AsJson, Database, Kafka, RedisUrl, connected
 from .show import no_queue
-from .tables import print_json, print_table
+from .tables import Page, print_json, print_table
 
 FINDINGS_SHOWN: Final = 20
 COUNTED: Final = ("conversations", "accepted", "consumed", "unread", "outputs", "duplicates")
@@ -102,7 +102,7 @@ def _as_dict(verdicts: list[PartitionVerdict], findings: list[Finding]) -> dict[
 
 
 def _print(queues: list[Queue], verdicts: list[PartitionVerdict], findings: list[Finding]) -> None:
-    console = Console()
+    console = Page()
     names = {queue.topic: queue.name for queue in queues}
     rows = [(f"{names[v.place.topic]}/{v.place.partition}", *(getattr(v, name) for name in COUNTED)) for v in verdicts]
     print_table("What the logs say", dict.fromkeys(("partition", *COUNTED)), rows)

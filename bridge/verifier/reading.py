@@ -163,6 +163,6 @@ class Verification:
 
 def _record(message: Message) -> Record:
     pairs: Any = message.headers() or ()
-    header = next((value for name, value in pairs if name == HEADER and isinstance(value, bytes)), None)
+    header = next((value for name, value in pairs if name == HEADER), None)
     body = message.value()
     return Record(message.offset() or 0, header, body, message.timestamp()[1])

@@ -25,7 +25,7 @@ def view(place: Place, load: Load) -> None:
         for number in range(PARTITIONS):
             state = open_conversations(LogIdentity(place.name, number, bytes(16), bytes(16), bytes(16)), share)
             rows = [(field_of(endpoint), pack(endpoint)) for endpoint in state.live()]
-            store.show(number, Show(1, 1_000_000, bytes(16), rows, [], 0, whole=True), share)
+            store.show(number, Show(1, 1_000_000, bytes(16), rows, [], 0, share, whole=True))
 
 
 def product(place: Place, load: Load) -> Figures:

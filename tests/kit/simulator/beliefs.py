@@ -71,6 +71,8 @@ def shows(world: World, place: Place, show: Show) -> None:
     for field, value in show.rows:
         if live.get(field) != value:
             place.fail(f"view: {place.name}: a row is shown as {value!r} and is {live.get(field)!r}")
+    if show.open != len(live):
+        place.fail(f"view: {place.name}: {show.open} endpoints are shown and {len(live)} live")
     for field in show.gone:
         if field in live:
             place.fail(f"view: {place.name}: a row is deleted and its endpoint lives")

@@ -128,6 +128,8 @@ def test_the_first_view_is_whole(pair: Pair) -> None:
     assert show.rows == [(field_of(endpoint), pack(endpoint)) for endpoint in receivers]
     assert (show.claim_offset, show.journal_offset, show.owner) == (3, 9, identifier("owner"))
     assert (show.whole, show.gone, show.unread) == (True, [], 2)
+    pair.begin("c")
+    assert show.open == 2, "of the state that is shown"
 
 
 def test_afterwards_only_what_has_changed_is_shown_once(pair: Pair) -> None:

@@ -1,0 +1,72 @@
+"""Half states around a broker."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from konverse.bridge.broker import Broker
+from konverse.bridge.owning import Owning
+from konverse.schemas.catalog import Queue
+from konverse.schemas.errors import BrokerClosed
+
+
+def broker(*, closed: bool = False) -> Any:
+    made: Any = Broker.__new__(Broker)
+    made._closed = closed
+    made._readers = []
+    made._lock = threading.Lock()
+    return made
+
+
+class Reader:
+    """Owns partition 3 of a queue."""
+
+    def __init__(self, topic: str) -> None:
+        self.queue = queue(topic)
+        self.partitions = frozenset({3})
+        self.closed = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def queue(topic: str) -> Queue:
+    return Queue("transmission", topic, "queue", 4, b"i" * 16, b"d" * 16, b"j" * 16)
+
+
+def test_a_reader_that_is_made_while_the_broker_is_closed_is_closed_too() -> None:
+    reader = Reader("topic")
+    with pytest.raises(BrokerClosed):
+        broker(closed=True)._keep(reader)
+    assert reader.closed
+
+
+def test_a_queue_of_the_same_name_in_another_place_is_another_queue() -> None:
+    one = broker()
+    one._keep(Reader("konverse.transmission"))
+    assert one._owned(queue("konverse.transmission")) == {3}
+    assert one._owned(queue("konverse.sales.transmission")) == frozenset()
+
+
+def test_owners_are_closed_to_the_end_although_one_partition_cannot_be_given_back() -> None:
+    closed: list[str] = []
+    owning: Any = Owning.__new__(Owning)
+    owning.owners = {0: None, 1: None}
+
+    def give_back(number: int) -> None:
+        closed.append(f"partition {number}")
+        raise RuntimeError
+
+    owning.give_back = give_back
+    owning._standby = None
+    owning._close_output_producer = lambda: closed.append("producer")
+    for name in ("_snapshots", "_truncation", "_reading", "_view"):
+        setattr(owning, name, SimpleNamespace(close=lambda name=name: closed.append(name)))
+    with pytest.raises(RuntimeError):
+        owning.close()
+    assert {"partition 0", "partition 1"} <= set(closed)
+    assert closed[2:] == ["producer", "_snapshots", "_truncation", "_reading", "_view"]

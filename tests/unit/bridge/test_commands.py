@@ -1,0 +1,37 @@
+"""The command line when nobody reads to the end."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import sys
+from konverse.bridge.cli.main import app
+from konverse.bridge.cli.tables import print_json, print_table
+
+@app.command("spam")
+def spam(how: str) -> None:
+    for _ in range(200):
+        if how == "json":
+            print_json(["x" * 80] * 100)
+        else:
+            print_table("title", {"a": None}, [["x" * 80]] * 100)
+
+app()
+"""
+
+
+@pytest.mark.parametrize("how", ["json", "table"])
+def test_whoever_stops_reading_does_not_make_it_say_refuted(how: str) -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, "spam", how], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as command:
+        assert command.stdout is not None
+        assert command.stderr is not None
+        command.stdout.readline()
+        command.stdout.close()
+        said = command.stderr.read()
+    assert (command.returncode, said) == (141, "")
