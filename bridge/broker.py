@@ -21,13 +21,7 @@ from konverse.schemas.errors import (
     InvalidContract,
     InvalidSettings,
 )
-from konverse.schemas.identifiers import (
-    NATIVE_SUBSCRIPTION,
-    check_name,
-    data_topic,
-    journal_topic,
-    snapshot_topic,
-)
+from konverse.schemas.identifiers import check_name, data_topic
 from konverse.schemas.limits import QUEUE_PARTITIONS_MAX
 
 from .arguments import checked
@@ -42,7 +36,7 @@ from .owning import Owning
 from .reader import Reader
 from .sending import Sender
 from .settings import ReaderOptions, Settings
-from .topics import DATA_CONFIG, JOURNAL_CONFIG, Topics
+from .topics import Topics
 from .transactions import ClientTransaction
 from .transmission import Transmission, ensure_queue, find_queue, transmitter
 from .verifier.reading import Verification
@@ -61,6 +55,9 @@ def connect(
     can look at the state of conversations, and nothing else changes.
     """
     return Broker(Settings.load(kafka=kafka, redis=redis, database=database, **settings))
+
+KEEP: Final = timedelta(days=7)
+"""How long what was received stays for others to read, unless a queue says otherwise: as long as in Kafka itself."""
 
 
 class Broker:
@@ -121,11 +118,11 @@ class Broker:
 
     @checked
     def create_queue(
-        self, name: str, *, partitions: int = 1, keep: timedelta | None = None, if_not_exists: bool = False
+        self, name: str, *, partitions: int = 1, keep: timedelta | None = KEEP, if_not_exists: bool = False
     ) -> Queue:
         """CREATE QUEUE: its topics, and an incarnation of its own. Partitions are fixed from here on.
 
-        What was received stays in the topics for others to read: for ever, or at least as long as `keep`.
+        What was received stays in the topics for others to read: at least as long as `keep` (None: for ever).
         Raises InvalidSettings for the number, TopicMismatch when an administrator's topics do not fit, AlreadyExists.
         """
         self._check_open()
@@ -143,19 +140,7 @@ class Broker:
             wanted = replace(known, topic=topic, partitions=partitions, keep_ms=keep_ms)
             return self._existing(wanted, if_not_exists=if_not_exists)
         self._sessions.ids.prepare()
-        self._topics.ensure(topic, partitions, DATA_CONFIG)
-        self._topics.ensure(journal_topic(topic), partitions, JOURNAL_CONFIG)
-        self._topics.ensure(snapshot_topic(topic), partitions, JOURNAL_CONFIG)
-        value = Queue(
-            name,
-            topic,
-            NATIVE_SUBSCRIPTION,
-            partitions,
-            uuid.uuid4().bytes,
-            self._topics.topic_id(topic),
-            self._topics.topic_id(journal_topic(topic)),
-            keep_ms,
-        )
+        value = self._topics.make_queue(name, topic, partitions, keep_ms)
         return self._create(value, lambda: None, if_not_exists=if_not_exists)
 
     @checked
@@ -258,7 +243,7 @@ class Broker:
         known = self.catalog.get(Queue, queue)
         options = ReaderOptions(batch, max_messages, timeout, partitions, standby)
         options.check(known)
-        self._check_topics(known)
+        self._topics.check_queue(known)
         redis = self.settings.redis
         owning = Owning(
             self._kafka,
@@ -286,7 +271,9 @@ class Broker:
         """What Redis shows of a queue. Raises QueueNotFound, or InvalidSettings when no Redis was named."""
         self._check_open()
         if not self.settings.redis:
-            raise InvalidSettings("no Redis was named; connect with redis='redis://host:port' to see the view")
+            raise InvalidSettings(
+                "no Redis was named: connect with redis='redis://host:port' (--redis, KONVERSE_REDIS) to see the view"
+            )
         return ViewStore(connect_redis(self.settings.redis), self.catalog.get(Queue, queue))
 
     def verification(self, queues: Sequence[Queue], since_ms: int | None = None) -> Verification:
@@ -389,11 +376,6 @@ class Broker:
     def _ended_by_peer(self, conversation: bytes) -> None:
         if self._sender is not None:
             self._sender.ended_by_peer(conversation)
-
-    def _check_topics(self, queue: Queue) -> None:
-        self._topics.check(queue.topic, queue.partitions, DATA_CONFIG)
-        self._topics.check(journal_topic(queue.topic, queue.subscription), queue.partitions, JOURNAL_CONFIG)
-        self._topics.same_queue(queue)
 
     def _check_open(self) -> None:
         if self._closed:

@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, Final, TypeVar
+
+from confluent_kafka import KafkaException
 
 from konverse.schemas.catalog import (
     DEFAULT,
@@ -33,13 +36,14 @@ from konverse.schemas.errors import (
     OutcomeUnknown,
     QueueNotFound,
     ServiceNotFound,
+    TopicMismatch,
     UnknownObject,
     WrongDirection,
 )
 from konverse.schemas.identifiers import catalog_topic
 from konverse.schemas.records import Role
 
-from .kafka import Kafka, LogReader
+from .kafka import Kafka, LogReader, LogTruncated, unavailable
 from .topics import JOURNAL_CONFIG, Topics
 
 Object = TypeVar("Object", bound=CatalogObject)
@@ -105,9 +109,11 @@ class Catalog:
         self.database = database
         self._kafka = kafka
         self._topic = catalog_topic(instance)
+        self._topics = Topics(kafka)
         self._lock = threading.RLock()
         self._objects: dict[str, dict[tuple[str, str], CatalogObject]] = {}
         self._position = 0
+        self._topic_id = b""
         self._reader: LogReader | None = None
         self._allowed: dict[tuple[str, Role, str], bool] = {}
 
@@ -166,14 +172,21 @@ class Catalog:
         self._allowed[contract, role, message_type] = True
 
     def refresh(self) -> None:
-        """Read what was added to the journal since."""
+        """Read what was added to the journal since. Raises TopicMismatch when it is another one, or not whole."""
         with self._lock:
             reader = self._open()
+            if self._topics.topic_id(self._topic) != self._topic_id:
+                raise self._not_whole("was deleted and created again")
             _, end = reader.ends(self._topic, 0)
-            for messages, position in reader.read(self._topic, 0, self._position, end):
-                for message in messages:
-                    self._fold(message.offset() or 0, message.value() or b"")
-                self._position = position
+            if end < self._position:
+                raise self._not_whole(f"ends at {end} and was read to {self._position}")
+            try:
+                for messages, position in reader.read(self._topic, 0, self._position, end):
+                    for message in messages:
+                        self._fold(message.offset() or 0, message.value() or b"")
+                    self._position = position
+            except LogTruncated:
+                raise self._not_whole(f"does not hold offset {self._position} any more") from None
 
     # ------------------------------------------------------------------------------------------------------ change
 
@@ -192,8 +205,12 @@ class Catalog:
                 def on_delivery(error: Any, message: Any, outcome: list[int | None] = outcome) -> None:
                     outcome.append(None if error is not None else message.offset())
 
-                producer.produce(self._topic, encode_change(change), None, 0, on_delivery)
-                producer.flush(self._kafka.settings.append_timeout_s + 1)
+                try:
+                    producer.produce(self._topic, encode_change(change), None, 0, on_delivery)
+                    with suppress(KafkaException):  # then there is no answer
+                        producer.flush(self._kafka.settings.append_timeout_s + 1)
+                except KafkaException as error:
+                    raise unavailable(f"{self._topic} takes no record", error) from None
                 if not outcome or outcome[0] is None:
                     raise OutcomeUnknown(
                         f"whether the change of {change.kind} {name!r} was written is unknown: Kafka gave no answer. "
@@ -226,9 +243,16 @@ class Catalog:
 
     def _open(self) -> LogReader:
         if self._reader is None:
-            Topics(self._kafka).ensure(self._topic, 1, JOURNAL_CONFIG)
+            self._topics.ensure(self._topic, 1, JOURNAL_CONFIG)
+            self._topic_id = self._topics.topic_id(self._topic)
             self._reader = LogReader(self._kafka)
         return self._reader
+
+    def _not_whole(self, what: str) -> TopicMismatch:
+        return TopicMismatch(
+            f"topic {self._topic}, which holds the catalog, {what}. Restore it from a backup, or connect again to go "
+            "on with what it has now"
+        )
 
     def close(self) -> None:
         """Close the client."""

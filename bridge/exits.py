@@ -7,9 +7,12 @@ Senders are known here weakly, so that a closed or forgotten one is gone. In a f
 from __future__ import annotations
 
 import atexit
+import logging
 import time
 from typing import Final, Protocol
 from weakref import WeakSet
+
+log: Final = logging.getLogger("konverse.sending")
 
 EXIT_S: Final = 10.0
 """The end of a program waits so long for Kafka, all senders together."""
@@ -34,4 +37,7 @@ def leave_at_exit(thing: Leaving) -> None:
 def _leave_all() -> None:
     deadline = time.monotonic() + EXIT_S
     for thing in list(_OPEN):
-        thing.leave(max(0.0, deadline - time.monotonic()))
+        try:
+            thing.leave(max(0.0, deadline - time.monotonic()))
+        except Exception:
+            log.exception("the program ends, and %r could not be asked for what it has left", thing)

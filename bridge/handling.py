@@ -41,7 +41,7 @@ class Handling:
 
     def _say(self, transaction: Transaction, error: Exception) -> None:
         """Log the exception, unless it is the same messages' again and again."""
-        ids = [message.id for message in transaction]
+        ids = [message.id for message in transaction] or [f"conversation {transaction.dialog.id}"]  # taken away by now
         times = self._failures.due(ids[0])
         if times:
             log.error(

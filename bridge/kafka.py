@@ -195,10 +195,17 @@ class LogReader:
                 if message is None:
                     self._failed = True
                     raise KafkaUnavailable(f"{topic}/{partition} gave nothing at {at} of {end} for {self._timeout_s} s")
-                messages, at = _usable([message, *consumer.consume(FETCH_RECORDS, 0)], at)
+                messages, at = self._usable([message, *consumer.consume(FETCH_RECORDS, 0)], at)
                 yield [m for m in messages if (m.offset() or 0) < end], min(at, end)
         finally:
             consumer.unassign()
+
+    def _usable(self, messages: list[Message], at: int) -> tuple[list[Message], int]:
+        try:
+            return _usable(messages, at)
+        except KafkaUnavailable:
+            self._failed = True
+            raise
 
     def _make_known(self, topic: str) -> None:
         """Ask for the topic's leaders: by itself the client looks for those of a further topic once a second only."""

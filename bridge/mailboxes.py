@@ -10,7 +10,6 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
@@ -21,10 +20,11 @@ from konverse.dialog.session import Session
 from konverse.dialog.takeover import heard, refused
 from konverse.dialog.writing import Hand
 from konverse.schemas.catalog import Queue, Service
-from konverse.schemas.errors import BrokerClosed, InvalidState, KafkaUnavailable, KonverseError
+from konverse.schemas.errors import BrokerClosed, InvalidState
 from konverse.schemas.identifiers import Address
 from konverse.schemas.records import NO_SEQUENCE, BounceId, BounceReason, Role
 
+from .background import FORESEEN, in_background
 from .following import Following
 from .kafka import Kafka
 
@@ -195,8 +195,7 @@ class Mailboxes:
     def _listen(self) -> None:
         with self._lock:
             if self._thread is None and not self._closed:
-                self._thread = threading.Thread(target=self._run, name="konverse-mailboxes", daemon=True)
-                self._thread.start()
+                self._thread = in_background("konverse-mailboxes", self._run)
         self._awaken.set()
 
     def _run(self) -> None:
@@ -213,7 +212,7 @@ class Mailboxes:
                     self._tell(dialog)
                 except BrokerClosed:
                     return
-                except KonverseError as error:
+                except FORESEEN as error:
                     log.warning("no news of messages that were redirected: %s", error)
                     wait_s = RETRY_S
             self._awaken.wait(wait_s)
@@ -224,23 +223,17 @@ class Mailboxes:
         assert sender is not None
 
         def question(home: Partition) -> bool:
-            sender.decide(lambda session: session.home_says(home))
+            sender.hear(lambda session: session.home_says(home))
             return True
 
+        sender.wait_for_id()  # now: the question is asked while the reader, or the following, is locked
         self._ask(dialog, question, keep_up=False)
 
     def _awaited(self) -> list[SessionDialog]:
         """A dialog of each home from which news is awaited."""
-        found: list[SessionDialog] = []
-
-        def look(session: Session) -> list[Hand]:
-            found.extend({dialog.begin.home: dialog for dialog in session.redirecting}.values())
+        if self._sender is None or self._closed:
             return []
-
-        if self._sender is not None and not self._closed:
-            with suppress(BrokerClosed, KafkaUnavailable):
-                self._sender.decide(look)
-        return found
+        return list({dialog.begin.home: dialog for dialog in self._sender.redirecting}.values())
 
     def close(self) -> None:
         """Wait a little for what was redirected, and stop."""

@@ -38,6 +38,8 @@ from .writer_ids import WriterIds
 log: Final = logging.getLogger("konverse.outcomes")
 
 READ_EVERY_S: Final = 0.1
+ASK_S_MIN: Final = 2.0
+"""Kafka has so long for each record, however little time there is: a new client needs some to connect."""
 
 
 def queue_at(kafka: Kafka, catalog: Catalog, address: Address) -> Queue:
@@ -98,13 +100,13 @@ class Inquiry:
         deadline = time.monotonic() + timeout_s
         asking = Asking(sent_in(token))
         with self._exits:
-            writer, _ = self._ids.new()
+            writer, _ = self._ids.new(max(ASK_S_MIN, timeout_s))
             while True:
                 for address, record in asking.ask(writer):
                     self._write(address, record, deadline)
                 for address in asking.addresses:
                     if asking.read(self._follow(address, deadline).state) is Unheard.ANOTHER:
-                        writer, _ = self._ids.new()
+                        writer, _ = self._ids.new(max(ASK_S_MIN, deadline - time.monotonic()))
                 outcome = asking.outcome
                 if outcome is not None:
                     break
@@ -136,8 +138,9 @@ class Inquiry:
         header, key, value = record
         queue_at(self._kafka, self._catalog, address)
         while True:
+            left_s = min(max(ASK_S_MIN, deadline - time.monotonic()), self._kafka.settings.append_timeout_s)
             if self._producer is None:
-                self._producer = self._kafka.journal_producer()
+                self._producer = self._kafka.journal_producer(left_s)
             failures: list[Any] = []
             with suppress(KafkaException):
                 self._producer.produce(
@@ -148,7 +151,7 @@ class Inquiry:
                     headers={HEADER: header},
                     on_delivery=lambda error, _message, failures=failures: failures.append(error),
                 )
-                self._producer.flush(self._kafka.settings.append_timeout_s + 1)
+                self._producer.flush(left_s + 1)
             if failures == [None]:
                 return
             self._producer = None

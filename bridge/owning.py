@@ -56,6 +56,7 @@ from .clock import now_ms
 from .columns import columns_of
 from .kafka import Headers, Kafka, discard
 from .log_reading import LogReading, Question
+from .seldom import Seldom
 from .snapshots import SnapshotTopic
 from .standby import Standby
 from .truncation import Truncation
@@ -65,6 +66,9 @@ log: Final = logging.getLogger("konverse.owning")
 
 OUTPUT_LINGER_MS: Final = 0
 """Outputs come a window at a time; waiting for more would only delay them."""
+
+URGENT_S: Final = 10.0
+"""A partition that nobody could recover is not given back before its snapshot is written, for so long."""
 
 ROOM_S: Final = 5.0
 """How long outputs wait for room in the producer's buffer before their destination is left alone for a while."""
@@ -78,6 +82,8 @@ class Owning:
     ) -> None:
         self.queue = queue
         self.owners: dict[int, Owner] = {}
+        self.turns: list[Owner] = []
+        """The same; whoever has waited longest comes first."""
         self._kafka = kafka
         self._rule = rule
         self._settings = settings if view is not None else replace(settings, view_interval_ms=None)
@@ -93,6 +99,7 @@ class Owning:
         self._handed: list[tuple[Owner, Address]] = []
         """Outputs that the producer has."""
         self._refusal: tuple[str, int] | None = None
+        self._refusals = Seldom()
         self._stopped: deque[tuple[int, Stopped | Halted]] = deque()
         self.misplaced: deque[tuple[int, int]] = deque()
         """Partitions whose data have to be read from this offset on."""
@@ -110,6 +117,7 @@ class Owning:
         if self.on_done is not None:
             owner.staging.scope.done = partial(self.on_done, owner)
         self.owners[number] = owner
+        self.take_turns(owner)
         self._do(number, owner, owner.step(bounds, now_ms()))
         self._raise_alarms(owner)
         while owner.phase is not Phase.LEADING:
@@ -132,6 +140,9 @@ class Owning:
         owner = self.owners.get(number)
         if owner is None:
             return
+        deadline = time.monotonic() + URGENT_S
+        while owner.phase is Phase.LEADING and owner.snapshots.urgent and time.monotonic() < deadline:
+            self.pump(0.05)
         while owner.phase is Phase.LEADING:
             if not owner.committing:
                 self._do(number, owner, owner.release(now_ms()))
@@ -143,6 +154,7 @@ class Owning:
         owner = self.owners.pop(number, None)
         if owner is not None:
             self._snapshots.forget(owner)
+            self.turns = [other for other in self.turns if other is not owner]
             owner.staging.scope.done = None  # whoever still holds a transaction of it need not keep the reader alive
         if self._standby is not None:
             self._standby.leave(number)
@@ -181,8 +193,15 @@ class Owning:
         return sum(owner.ingest(now) for owner in self.owners.values())
 
     def commit(self, owner: Owner) -> None:
-        """Commit what the owner has, when nothing of it is on its way."""
+        """Commit what the owner has, when nothing of it is on its way; the others have their turn then."""
+        self.take_turns(owner)
         self._do(owner.identity.partition, owner, owner.commit(now_ms()))
+
+    def take_turns(self, owner: Owner) -> None:
+        """The owner was served, or is new; the others come before it now."""
+        number = owner.identity.partition
+        if self.owners.get(number) is owner:
+            self.turns = [*(other for other in self.turns if other.identity.partition != number), owner]
 
     def pump(self, wait_s: float = 0.0) -> None:
         """Learn what became of appends and outputs, hand over the next outputs, let time pass."""
@@ -276,8 +295,8 @@ class Owning:
         self.misplaced.append((number, effect.data_from))
 
     def _stop(self, number: int, owner: Owner, effect: Stopped | Halted) -> None:
-        halted = isinstance(effect, Halted)
-        log.log(logging.ERROR if halted else logging.INFO, "%s/%d: %s", self.queue.topic, number, effect.reason)
+        level, mistake = (logging.ERROR, effect.mistake) if isinstance(effect, Halted) else (logging.INFO, None)
+        log.log(level, "%s/%d: %s", self.queue.topic, number, effect.reason, exc_info=mistake)
         if self.owners.get(number) is owner and not (isinstance(effect, Stopped) and effect.clean):
             self._stopped.append((number, effect))
 
@@ -299,6 +318,9 @@ class Owning:
                 self._replace_output_producer(self._refusal)
             if self._handed and len(producer) == 0:
                 handed, self._handed = self._handed, []
+                for address in {address for _, address in handed}:
+                    if self._refusals.over((address.topic, address.partition)):
+                        log.warning("outputs to %s/%d are delivered again", address.topic, address.partition)
                 for owner, run in groupby(handed, lambda pair: pair[0]):
                     effects = owner.step(Drained([address for _, address in run]), now_ms())
                     self._emits.extend((owner, e) for e in effects if isinstance(e, Emit))
@@ -332,13 +354,17 @@ class Owning:
                 return True
             except (BufferError, KafkaException) as again:
                 error = again
-        log.warning("outputs to %s are not taken: %s", record[0], error)
+        self._say_refused((record[0], record[3]), "taken", str(error))
         return False
 
     def _on_refusal(self, error: Any, message: Message) -> None:
         """An output was not delivered (successes are not reported)."""
-        log.warning("outputs to %s/%s are not delivered: %s", message.topic(), message.partition(), error.str())
         self._refusal = (message.topic() or "", message.partition() or 0)
+        self._say_refused(self._refusal, "delivered", error.str())
+
+    def _say_refused(self, place: tuple[str, int], what: str, why: str) -> None:
+        if self._refusals.due(place):
+            log.warning("outputs to %s/%d are not %s: %s", *place, what, why)
 
     def _replace_output_producer(self, refusal: tuple[str, int] | None) -> None:
         """A new producer, and all outputs that do not count again; who refused waits a while."""

@@ -14,8 +14,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from confluent_kafka import Message
-
 from konverse.dialog.owner import Owner
 from konverse.dialog.phase import LEADING
 from konverse.dialog.states import State
@@ -24,10 +22,10 @@ from konverse.schemas.errors import BrokerClosed, InvalidSettings, OutcomeUnknow
 from konverse.schemas.records import Role
 
 from .arguments import checked
-from .collector import freeze_once, without_collector
+from .collector import freeze_once
 from .handling import Handling
 from .health import SILENT_S
-from .kafka import FETCH_RECORDS, Kafka, LogTruncated, check_event
+from .kafka import FETCH_RECORDS, Kafka
 from .operating import Operating
 from .owning import Owning
 from .settings import ReaderOptions
@@ -75,6 +73,8 @@ class Reader(Operating):
         """`run` was interrupted: nothing further is handed out there."""
         self._again: deque[tuple[float, Owner, Transaction]] = deque()
         """Transactions that changed nothing, and when their groups are handed out again."""
+        self._lost_told = 0
+        """Partitions that were lost, so far as a caller of `settle` was told."""
         self._advance_at = 0.0
         """When Kafka must be looked after again, however much there is to hand out."""
         owning.on_done = self._done
@@ -147,10 +147,18 @@ class Reader(Operating):
     def settle(self, timeout_s: float = SETTLE_S) -> None:
         """Commit what is finished and wait until it counts and its outputs are delivered and acknowledged.
 
-        Raises SteppedDown when a partition was lost meanwhile: what was not committed is received again, here or by
-        whoever has it now. Raises OutcomeUnknown when Kafka stays silent for `timeout_s`.
+        Raises SteppedDown when a partition was lost since this was called last: what was not committed is received
+        again, here or by whoever has it now. Raises OutcomeUnknown when Kafka stays silent for `timeout_s`.
         """
-        lost = self._share.lost
+        self._work_off(timeout_s)
+        told, self._lost_told = self._lost_told, self._share.lost
+        if self._lost_told > told:
+            raise SteppedDown(
+                f"a partition of queue {self.queue.name!r} was lost while its work was committed; "
+                "what was not committed is received again by whoever has it now"
+            )
+
+    def _work_off(self, timeout_s: float) -> None:
         deadline = time.monotonic() + timeout_s
         say_at = time.monotonic() + SILENT_S
         while not self._closed:
@@ -168,11 +176,6 @@ class Reader(Operating):
                     f"Kafka has not acknowledged everything that was finished on queue {self.queue.name!r} within "
                     f"{timeout_s} s. It is kept and tried again while the reader is used; settle again to learn of it"
                 )
-        if self._share.lost > lost:
-            raise SteppedDown(
-                f"a partition of queue {self.queue.name!r} was lost while its work was committed; "
-                "what was not committed is received again by whoever has it now"
-            )
 
     @property
     def _expecting(self) -> bool:
@@ -181,11 +184,9 @@ class Reader(Operating):
 
     def _settled(self) -> bool:
         """Whether everything that was finished counts and nothing is left to be received again here."""
-        try:
-            self.settle()
-        except SteppedDown:
-            return False
-        return not self._share.waiting
+        lost = self._share.lost
+        self._work_off(SETTLE_S)
+        return self._share.lost == lost and not self._share.waiting
 
     @property
     def closed(self) -> bool:
@@ -273,7 +274,7 @@ class Reader(Operating):
     # ------------------------------------------------------------------------------------------------ transactions
 
     def _take(self) -> Transaction | None:
-        for owner in self._owning.owners.values():
+        for owner in self._owning.turns:
             staging = owner.staging
             if staging.full:
                 if owner.committing:
@@ -296,12 +297,14 @@ class Reader(Operating):
     def _done(self, owner: Owner, transaction: Transaction, commit: bool) -> None:  # noqa: FBT001  # a callback's shape
         with self._returned:
             if owner.phase is LEADING:
-                if not commit:
-                    owner.trial.fail(transaction)
-                elif not transaction.idle:
+                if commit and not transaction.idle:
                     owner.finish(transaction)
                 else:  # the others come first
-                    self._again.append((time.monotonic() + AGAIN_S, owner, transaction))
+                    self._owning.take_turns(owner)
+                    if commit:
+                        self._again.append((time.monotonic() + AGAIN_S, owner, transaction))
+                    else:
+                        owner.trial.fail(transaction)
             if self._others_wait:
                 self._returned.notify()
 
@@ -333,14 +336,15 @@ class Reader(Operating):
                     self._commit_finished(acknowledgements=False)
                 elif self._ready_owners():
                     return True
-            if (self._scarce() and self._fetch(0.0)) or keep_up:
+            fetched = self._share.fetch(0.0) if self._scarce() else keep_up and self._share.hear()
+            if fetched or keep_up:
                 return True
             with self._lock:
                 self._commit_finished(acknowledgements=False)
                 if any(owner.committing for owner in self._owning.owners.values()):
                     self._owning.pump(WAIT_S)
                     return self._ready_owners()
-            return self._fetch(WAIT_S)
+            return self._share.fetch(WAIT_S)
         finally:
             self._pumping.release()
 
@@ -349,7 +353,7 @@ class Reader(Operating):
         while self._again and self._again[0][0] <= now:
             _, owner, transaction = self._again.popleft()
             if owner.phase is LEADING:
-                owner.roll_back(transaction)
+                owner.staging.roll_back(transaction)
 
     def _scarce(self) -> bool:
         """Little waits, or a partition has nothing to take while another's commit is awaited.
@@ -365,33 +369,6 @@ class Reader(Operating):
             owner.staging.ready and not (owner.staging.full and owner.committing)
             for owner in self._owning.owners.values()
         )
-
-    def _fetch(self, wait_s: float) -> bool:
-        """Take new data from Kafka, waiting for the first record only; callbacks of the group run in here."""
-        poll, consume = self._share.consumer.poll, self._share.consumer.consume
-        first = poll(wait_s) if wait_s else None
-        with without_collector():  # a thousand messages come to live for a millisecond
-            messages = self._fetch_behind(first) if wait_s else consume(FETCH_RECORDS, 0)
-            with self._lock:
-                events = self._owning.feed(messages)
-            del messages, first
-        with self._lock:
-            self._share.flow()
-            for event in events:  # after the records that came with them, which do not come again
-                try:
-                    check_event(event)
-                except LogTruncated:
-                    self._owning.truncated(event.partition() or 0)
-            return self._owning.ingest() > 0
-
-    def _fetch_behind(self, first: Message | None) -> list[Message]:
-        """A record and what waits behind it; without it when its partition changed hands in between."""
-        if first is None:
-            return []
-        number, owners = first.partition() or 0, self._owning.owners
-        owner = owners.get(number)
-        messages = self._share.consumer.consume(FETCH_RECORDS, 0)
-        return [first, *messages] if owners.get(number) is owner else messages
 
     def _commit_finished(self, *, acknowledgements: bool) -> None:
         for owner in list(self._owning.owners.values()):

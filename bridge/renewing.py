@@ -23,6 +23,12 @@ log: Final = logging.getLogger("konverse.renewing")
 ASK_AGAIN_S: Final = 600.0
 """Who cannot be told yet asks again after this long."""
 
+MAKE_S: Final = 10.0
+"""Kafka has so long for a new id before it is asked for another one."""
+
+MADE_FOR_S: Final = 60.0
+"""An id that was not needed after all is not used after this long."""
+
 READ_EVERY_S: Final = 0.5
 """The answers of destinations are looked for so often."""
 
@@ -30,12 +36,12 @@ READ_EVERY_S: Final = 0.5
 class Ids(Protocol):
     """Where new ids come from."""
 
-    def new(self) -> tuple[bytes, int]:
+    def new(self, timeout_s: float | None = None) -> tuple[bytes, int]:
         """An id, and what the clock showed before it was asked for."""
 
 
 class Renewing:
-    """Not for several threads at a time: whoever calls it holds the sender's lock, but for `answers`."""
+    """Not for several threads at a time: whoever calls it holds the sender's lock, but for `answers` and `make`."""
 
     def __init__(self, ids: Ids, follow: Callable[[Address], Following]) -> None:
         self.session = Session(*ids.new())
@@ -44,6 +50,8 @@ class Renewing:
         self._ids = ids
         self._follow = follow
         self._following: dict[Address, Following] = {}
+        self._made: tuple[bytes, int] | None = None
+        """The next id, as it came."""
         self._asked_ms = 0
         self._read_ms = 0
 
@@ -58,9 +66,27 @@ class Renewing:
         """The present id is not heard somewhere."""
         self.age = Age.DOUBTFUL
 
+    @property
+    def ready(self) -> bool:
+        """There is an id to `change` to, made a moment ago."""
+        return self._made is not None and 0 <= now_ms() - self._made[1] < MADE_FOR_S * 1_000
+
+    @property
+    def wanting(self) -> bool:
+        """Another id is due, and none was made."""
+        return self.age is not Age.FRESH and not self.ready
+
+    def make(self) -> None:
+        """Get an id to `change` to. Takes as long as Kafka does, so whoever calls it holds no lock.
+
+        Raises KafkaUnavailable or TopicMismatch when there is none to be had.
+        """
+        self._made = self._ids.new(MAKE_S)
+
     def change(self) -> list[Hand]:
-        """Go on under a new id. Raises KafkaUnavailable or TopicMismatch when there is none to be had."""
-        writer, opened_ms = self._ids.new()
+        """Go on under the id that was made."""
+        assert self._made is not None, "an id is made before it is used"
+        (writer, opened_ms), self._made = self._made, None
         log.info("the session goes on under a new id, the present one is %s", self.age.name.lower())
         self.age = Age.FRESH
         return self.session.change(writer, opened_ms)

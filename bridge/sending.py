@@ -42,7 +42,7 @@ class Sender(Serving):
 
     def begin(self, conversation: bytes, begin: Begin) -> SessionDialog:
         """Begin a dialog; returns at once, the first messages leave when its home has it."""
-        self._wait_for_id()
+        self.wait_for_id()
         with self._lock:
             self._check_open()
             dialog, hands = self.session.begin(conversation, begin)
@@ -78,10 +78,27 @@ class Sender(Serving):
 
     def decide(self, call: Callable[[Session], list[Hand]]) -> None:
         """Let the session do what is seldom done, and hand over what comes of it."""
-        self._wait_for_id()
+        self.wait_for_id()
         with self._lock:
             self._check_open()
             self._hand(call(self.session))
+
+    def hear(self, news: Callable[[Session], list[Hand]]) -> None:
+        """Tell the session something, without waiting: whoever calls may hold locks. Call `wait_for_id` before.
+
+        Raises KafkaUnavailable when the id has become old meanwhile.
+        """
+        with self._lock:
+            self._check_open()
+            if self._renewing.age:
+                raise KafkaUnavailable("the session needs a new id")
+            self._hand(news(self.session))
+
+    @property
+    def redirecting(self) -> list[SessionDialog]:
+        """Dialogs to which something was redirected that has not arrived yet."""
+        with self._lock:
+            return [] if self._closed else list(self.session.redirecting)
 
     def wait_for(self, reached: Callable[[], bool], timeout_s: float) -> bool:
         """Serve the client until something is so; False when that takes too long."""
@@ -209,8 +226,8 @@ class Sender(Serving):
     def _lane_of(self, dialog: SessionDialog | None) -> Lane | None:
         return dialog.target if dialog is not None else self.session.transactions.lane
 
-    def _wait_for_id(self) -> None:
-        """Nothing more is handed over under an id that is old."""
+    def wait_for_id(self) -> None:
+        """Nothing more is handed over under an id that is old: KafkaUnavailable when none comes in time."""
         if self._renewing.age and not self._serve_until(lambda: not self._renewing.age, self._timeout_s):
             raise KafkaUnavailable(f"no new id for the session within {self._timeout_s} s: {self._last_failure}")
 

@@ -25,9 +25,10 @@ from konverse.schemas.envelope import HEADER
 from konverse.schemas.errors import BrokerClosed, KafkaUnavailable, TopicMismatch
 from konverse.schemas.identifiers import Address
 
+from .background import FORESEEN, in_background
 from .collector import freeze_once
 from .health import Health
-from .kafka import Headers, Kafka
+from .kafka import Headers, Kafka, discard
 from .pace import (
     BUSY_SENDS,
     CATCH_UP_BELOW,
@@ -75,8 +76,7 @@ class Serving:
         self._closed = False
         self._carrier: Headers = {HEADER: b""}
         self._producer = self._new_producer()
-        self._thread = threading.Thread(target=self._run, name="konverse-sender", daemon=True)
-        self._thread.start()
+        self._thread = in_background("konverse-sender", self._run)
 
     def _check_open(self) -> None:
         if self._closed or self.session.closing:
@@ -108,9 +108,13 @@ class Serving:
 
     def _on_failure(self, error: Any, message: Any) -> None:
         """A record was not delivered (successes are not reported). Called inside poll."""
+        if self._failure is not None:  # what fails behind it fails because of it
+            return
         place = (message.topic(), message.partition())
-        address = next((address for address, lane in self.session.lanes.items() if lane.place == place), None)
-        self._fail(f"{error.str()} ({place[0]}/{place[1]})", None if error.fatal() else address)
+        self._fail(f"{error.str()} ({place[0]}/{place[1]})")  # first of all: else what failed would count as delivered
+        if not error.fatal():
+            lanes = list(self.session.lanes.items())  # a thread that begins a dialog may add one
+            self._refused = next((address for address, lane in lanes if lane.place == place), None)
 
     def _fail(self, reason: str, refused: Address | None = None) -> None:
         if self._failure is None:  # what fails behind it fails because of it
@@ -126,8 +130,8 @@ class Serving:
             while not (self._closed or self._see(reached)):
                 if time.monotonic() > deadline:
                     return False
-                if not self._serve(POLL_S):
-                    with self._changed:
+                if not self._serve(POLL_S) or self._renewing.wanting:
+                    with self._changed:  # waiting lets go of the lock, for our thread or whoever serves
                         self._changed.wait(POLL_S)
         finally:
             self._waiters -= 1
@@ -151,7 +155,8 @@ class Serving:
             if self._renewing.age is Age.DOUBTFUL:
                 self._fail("what is on its way is too old to count")
             if self._failure:
-                self._replace_producer()
+                if not self._renewing.wanting:
+                    self._replace_producer()
             elif self._behind and len(self._producer) < CATCH_UP_BELOW:
                 self._catch_up()
             elif len(self._producer) == 0:
@@ -167,11 +172,18 @@ class Serving:
         seen = 0
         while not self._closed:
             before, seen = seen, sum(lane.next for lane in list(self.session.lanes.values()))
-            if self._renewing.due:
-                self._take_answers()
-            if seen - before >= BUSY_SENDS or not self._serve(POLL_S):
+            wait_s = POLL_S
+            try:
+                self._make_id()
+                if self._renewing.due:
+                    self._take_answers()
+                served = seen - before < BUSY_SENDS and self._serve(POLL_S)
+            except FORESEEN as error:
+                served, wait_s, self._last_failure = False, RETRY_S, str(error)
+                log.warning("the sender cannot go on for now, it tries again: %s", error)
+            if not served:
                 with self._changed:
-                    self._changed.wait(POLL_S)
+                    self._changed.wait(wait_s)
 
     def _settle(self) -> None:
         with self._changed:
@@ -182,7 +194,8 @@ class Serving:
             self._waiting_since = None
             self._hand(self.session.drained())
             if self._renewing.age and self._waiters:
-                self._renew()
+                if self._renewing.ready:
+                    self._renew()
             elif not self.session.refused:
                 self._refusal_pause_s = REFUSAL_PAUSE_S
             elif time.monotonic() >= self._try_again_at:
@@ -215,11 +228,7 @@ class Serving:
         """Something failed: a new producer, and everything that does not count again, with the same counters."""
         log.warning("records were not delivered (%s); sending them again", self._failure)
         with self._changed:
-            self._producer.purge()
-            try:
-                self._producer.flush(1)
-            except KafkaException:
-                log.debug("the failed producer is dropped", exc_info=True)
+            discard(self._producer)
             self._changed.wait_for(lambda: self._closed, RETRY_S)
             self._failure = None
             self._look()
@@ -227,18 +236,28 @@ class Serving:
             if self._refused is not None:
                 self._try_again_at = time.monotonic() + self._refusal_pause_s
                 self._refusal_pause_s = min(2 * self._refusal_pause_s, REFUSAL_PAUSE_MAX_S)
-            if self._renewing.age:
-                self._renew()
-            else:
+            if not self._renewing.age:
                 self._hand(self.session.restart(self._refused))
+            elif self._renewing.ready:
+                self._renew()
+            else:  # it has become old just now
+                self._failure = "the session needs a new id"
+
+    def _make_id(self) -> None:
+        """Get a new id when one is needed. Nobody who sends, or reads, waits for that: it needs no lock.
+
+        As long as there is none to be had nothing is handed over.
+        """
+        if self._renewing.wanting and (self._waiters or self._failure):
+            try:
+                self._renewing.make()
+            except (KafkaUnavailable, TopicMismatch) as error:
+                self._last_failure = str(error)
+                raise
 
     def _renew(self) -> None:
-        """Go on under a new id; as long as there is none to be had nothing is handed over."""
-        try:
-            hands = self._renewing.change()
-        except (KafkaUnavailable, TopicMismatch) as error:
-            self._failure = self._last_failure = str(error)
-            return
+        """Go on under the new id."""
+        hands = self._renewing.change()
         self._look()
         self._hand(hands)
 

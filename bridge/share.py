@@ -11,13 +11,14 @@ import threading
 import time
 from typing import Final
 
-from confluent_kafka import OFFSET_END, Consumer, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_END, Consumer, KafkaException, Message, TopicPartition
 
 from konverse.dialog.events import Halted
 from konverse.schemas.errors import KonverseError, PartitionHalted, SteppedDown, TopicMismatch
 from konverse.schemas.identifiers import consumer_group
 
-from .kafka import Kafka
+from .collector import without_collector
+from .kafka import FETCH_RECORDS, Kafka, LogTruncated, check_event
 from .owning import Owning
 from .seldom import Seldom
 from .settings import ReaderOptions
@@ -28,6 +29,9 @@ log: Final = logging.getLogger("konverse.reader")
 CLAIM_AGAIN_S: Final = 0.5
 FIRST_FETCH_S: Final = 0.5
 """The first records of a partition that is taken over may need so long."""
+
+HEAR_EVERY_S: Final = 0.1
+"""The group is listened to at least so often, however much there is to hand out. It takes a record each time."""
 
 AWAY_S: Final = 5.0
 """A reader says that Kafka is away when a question to it has had no answer for so long."""
@@ -57,6 +61,7 @@ class Share:
         """What ends the reader."""
         self.lost = 0
         """Partitions that were lost without being given back, so far."""
+        self._hear_at = 0.0
         self.consumer = self._subscribe(kafka)
 
     @property
@@ -73,7 +78,38 @@ class Share:
         self._closed = True
         self.consumer.close()
 
-    def flow(self) -> None:
+    def fetch(self, wait_s: float, records: int = FETCH_RECORDS) -> bool:
+        """Take new data from Kafka, waiting for the first record only; callbacks of the group run in here."""
+        self._hear_at = time.monotonic() + wait_s + HEAR_EVERY_S
+        first = self.consumer.poll(wait_s) if wait_s else None
+        with without_collector():  # a thousand messages come to live for a millisecond
+            messages = self._fetch_behind(first) if wait_s else self.consumer.consume(records, 0)
+            with self._lock:
+                events = self._owning.feed(messages)
+            del messages, first
+        with self._lock:
+            self._flow()
+            for event in events:  # after the records that came with them, which do not come again
+                try:
+                    check_event(event)
+                except LogTruncated:
+                    self._owning.truncated(event.partition() or 0)
+            return self._owning.ingest() > 0
+
+    def _fetch_behind(self, first: Message | None) -> list[Message]:
+        """A record and what waits behind it; without it when its partition changed hands in between."""
+        if first is None:
+            return []
+        number, owners = first.partition() or 0, self._owning.owners
+        owner = owners.get(number)
+        messages = self.consumer.consume(FETCH_RECORDS, 0)
+        return [first, *messages] if owners.get(number) is owner else messages
+
+    def hear(self) -> bool:
+        """Let the group call back, which it does nowhere else; a member that is not heard of is thrown out."""
+        return time.monotonic() >= self._hear_at and self.fetch(0.0, 1)
+
+    def _flow(self) -> None:
         """Stop fetching for owners whose look-ahead is full; go on when it has room again."""
         for number, owner in self._owning.owners.items():
             full = len(owner.fold.data) > 0 and not owner.has_room
@@ -119,6 +155,7 @@ class Share:
     def _on_lost(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         with self._lock:
             for place in partitions:
+                self.lost += place.partition in self._owning.owners
                 self._owning.drop(place.partition)
                 self._let_go(place.partition)
 
@@ -161,7 +198,7 @@ class Share:
         while self._owning.misplaced:
             number, offset = self._owning.misplaced.popleft()
             if number in self._owning.owners:
-                self._read_from(TopicPartition(self._topic, number, offset))
+                self._begin_anew(TopicPartition(self._topic, number, offset))
         due = [number for number, at in self._claim_again_at.items() if at <= time.monotonic()]
         if due:
             self._claim_again(due)
@@ -187,6 +224,12 @@ class Share:
             self._claim_again_at[place.partition] = time.monotonic() + CLAIM_AGAIN_S
         else:
             self._paused.discard(place.partition)
+
+    def _begin_anew(self, place: TopicPartition) -> None:
+        """Go on elsewhere; a consumer whose offset was out of range does not read the partition any more."""
+        self.consumer.incremental_unassign([TopicPartition(place.topic, place.partition)])
+        self.consumer.incremental_assign([place])
+        self._paused.discard(place.partition)
 
     def _claim_again(self, numbers: list[int]) -> None:
         try:

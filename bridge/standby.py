@@ -30,6 +30,7 @@ from konverse.schemas.catalog import Queue
 from konverse.schemas.errors import KafkaUnavailable
 from konverse.schemas.identifiers import snapshot_topic
 
+from .background import FORESEEN, in_background, passes
 from .clock import now_ms
 from .kafka import Kafka
 from .log_reading import LogReading, Question
@@ -64,8 +65,7 @@ class Standby:
         self._snapshots = SnapshotTopic(kafka, snapshot_topic(queue.topic, queue.subscription))
         self._away = Seldom()
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="konverse-standby", daemon=True)
-        self._thread.start()
+        self._thread = in_background("konverse-standby", self._run)
 
     # ----------------------------------------------------------------------------------------- the reader's thread
 
@@ -93,7 +93,12 @@ class Standby:
     def _run(self) -> None:
         try:
             while not self._stop.wait(EVERY_S):
-                self._look_at_all()
+                try:
+                    self._look_at_all()
+                except FORESEEN as error:
+                    if not passes(error):
+                        raise
+                    self._say_away(error)
         finally:
             self._snapshots.close()
             self._reading.close()
@@ -116,8 +121,7 @@ class Standby:
         try:
             bounds = self._reading.bounds(number)
         except KafkaUnavailable as error:
-            if self._away.due():
-                log.warning("%s/%d is not followed for now: %s", self._queue.topic, number, error)
+            self._say_away(error)
             return
         self._do(number, follower, follower.step(Follow(bounds), now_ms()))
         until = time.monotonic() + PIECES_S
@@ -125,6 +129,10 @@ class Standby:
             self._do(number, follower, follower.step(Tick(), now_ms()))
         if follower.phase is Phase.STOPPED:
             del self._followers[number]
+
+    def _say_away(self, error: Exception) -> None:
+        if self._away.due():
+            log.warning("%s is not followed for now: %s", self._queue.topic, error)
 
     def _take_fates(self) -> None:
         """What became of snapshots."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from concurrent.futures import Future
 from typing import Any, Final
-from uuid import UUID
+from uuid import UUID, uuid4
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType, TopicDescription
 
 from konverse.schemas.catalog import Queue
 from konverse.schemas.errors import TopicMismatch
-from konverse.schemas.identifiers import journal_topic
+from konverse.schemas.identifiers import NATIVE_SUBSCRIPTION, journal_topic, snapshot_topic
 
 from .kafka import Kafka, unavailable
 
@@ -28,6 +28,15 @@ JOURNAL_CONFIG: Final = {
 WATCH_EVERY_S: Final = 3.0
 
 _VISIBLE_WITHIN_S: Final = 15.0
+
+
+def _topics_of(topic: str, subscription: str = NATIVE_SUBSCRIPTION) -> dict[str, dict[str, str]]:
+    """All topics of a queue, and what each needs."""
+    return {
+        topic: DATA_CONFIG,
+        journal_topic(topic, subscription): JOURNAL_CONFIG,
+        snapshot_topic(topic, subscription): JOURNAL_CONFIG,
+    }
 
 
 class Topics:
@@ -48,6 +57,19 @@ class Topics:
             self.check(name, partitions, config)
         else:
             self._wait_until_visible(name)
+
+    def make_queue(self, name: str, topic: str, partitions: int, keep_ms: int) -> Queue:
+        """A new queue, with topics that are created or fit (TopicMismatch)."""
+        for each, config in _topics_of(topic).items():
+            self.ensure(each, partitions, config)
+        ids = self.topic_id(topic), self.topic_id(journal_topic(topic))
+        return Queue(name, topic, NATIVE_SUBSCRIPTION, partitions, uuid4().bytes, *ids, keep_ms)
+
+    def check_queue(self, queue: Queue) -> None:
+        """Raise TopicMismatch unless the topics of the queue fit and are those that the catalog means."""
+        for each, config in _topics_of(queue.topic, queue.subscription).items():
+            self.check(each, queue.partitions, config)
+        self.same_queue(queue)
 
     def check(self, name: str, partitions: int, config: dict[str, str]) -> None:
         """Raise TopicMismatch, with what is wrong and the command that mends it, unless the topic fits."""

@@ -9,23 +9,25 @@ from __future__ import annotations
 
 import logging
 import threading
-import uuid
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from konverse.dialog.staging import OwnerSettings
 from konverse.routing.partitioning import choose_partition
 from konverse.schemas.catalog import Queue
-from konverse.schemas.errors import AlreadyExists, BrokerClosed, KafkaUnavailable, KonverseError
-from konverse.schemas.identifiers import NATIVE_SUBSCRIPTION, journal_topic, snapshot_topic, transmission_topic
+from konverse.schemas.errors import AlreadyExists, BrokerClosed
+from konverse.schemas.identifiers import transmission_topic
 
+from .background import AGAIN_S, FORESEEN, in_background, passes
 from .catalog import Catalog
 from .following import Following
 from .kafka import Kafka
 from .owning import Owning
 from .reader import Reader
+from .seldom import Seldom
 from .settings import ReaderOptions
-from .topics import DATA_CONFIG, JOURNAL_CONFIG, Topics
+from .topics import Topics
 
 if TYPE_CHECKING:
     from .sending import Sender
@@ -60,14 +62,9 @@ def ensure_queue(kafka: Kafka, instance: str) -> Queue:
     """The transmission queue, created when it is first needed."""
     found = find_queue(kafka, instance)
     if found is not None:
-        Topics(kafka).same_queue(found)
+        Topics(kafka).check_queue(found)
         return found
-    topics, topic = Topics(kafka), transmission_topic(instance)
-    topics.ensure(topic, PARTITIONS, DATA_CONFIG)
-    topics.ensure(journal_topic(topic), PARTITIONS, JOURNAL_CONFIG)
-    topics.ensure(snapshot_topic(topic), PARTITIONS, JOURNAL_CONFIG)
-    ids = topics.topic_id(topic), topics.topic_id(journal_topic(topic))
-    queue = Queue(NAME, topic, NATIVE_SUBSCRIPTION, PARTITIONS, uuid.uuid4().bytes, *ids, KEEP_MS)
+    queue = Topics(kafka).make_queue(NAME, transmission_topic(instance), PARTITIONS, KEEP_MS)
     catalog = Catalog(kafka, instance, WHOLE_INSTANCE)
 
     def decide() -> Queue:
@@ -100,12 +97,11 @@ class Transmission:
         partition = choose_partition(sender.session.writer, queue.partitions)
         sender.session.transmit_to(queue.address(partition))
         self._reader = transmitter(kafka, queue) if own else None
-        self._threads = [threading.Thread(target=self._listen, args=(queue, partition), daemon=True)]
+        self._away = Seldom()
+        works = [partial(self._listen, queue, partition)]
         if self._reader is not None:
-            self._threads.append(threading.Thread(target=self._transmit, args=(self._reader,), daemon=True))
-        for thread in self._threads:
-            thread.name = "konverse-transmission"
-            thread.start()
+            works.append(partial(self._transmit, self._reader))
+        self._threads = [in_background("konverse-transmission", work) for work in works]
 
     def settle(self) -> None:
         """Wait a while for the outputs of what was committed."""
@@ -130,13 +126,25 @@ class Transmission:
             self._reader.forked()
 
     def _transmit(self, reader: Reader) -> None:
-        try:
-            for _ in reader:
-                pass
-        except BrokerClosed:
-            pass  # closed before the first turn
-        except KonverseError as error:
-            log.error("this process does not transmit any more: %s", error)  # noqa: TRY400  # the text says it all
+        with reader:  # whatever ends this: partitions that nobody looks after go back
+            while not self._closed.is_set():
+                try:
+                    for _ in reader:
+                        pass
+                except BrokerClosed:
+                    return  # closed before the first turn
+                except FORESEEN as error:
+                    if not passes(error):
+                        log.error("this process does not transmit any more: %s", error)  # noqa: TRY400  # it says it all
+                        return
+                    self._say_away("transactions do not leave for now", error)
+                    self._closed.wait(AGAIN_S)
+                else:
+                    return
+
+    def _say_away(self, what: str, error: Exception) -> None:
+        if self._away.due(what):
+            log.warning("%s, it is tried again: %s", what, error)
 
     def _listen(self, queue: Queue, partition: int) -> None:
         """Tell the session how far its transactions are, while there are some."""
@@ -148,10 +156,13 @@ class Transmission:
                 try:
                     state = following.catch_up()
                     self._sender.decide(lambda session, state=state: session.transmitted(state))  # type: ignore[misc]
-                except KafkaUnavailable:
-                    log.warning("the journal of the transmission queue cannot be read; trying again")
                 except BrokerClosed:
                     return
-                except KonverseError as error:
-                    log.error("transactions are not followed any more: %s", error)  # noqa: TRY400
-                    return
+                except FORESEEN as error:
+                    if not passes(error):
+                        log.error("transactions are not followed any more: %s", error)  # noqa: TRY400
+                        return
+                    self._say_away("the journal of the transmission queue cannot be read", error)
+                    self._closed.wait(AGAIN_S)
+                else:
+                    self._away.over("the journal of the transmission queue cannot be read")

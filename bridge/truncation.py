@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Final
 
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
@@ -21,6 +22,7 @@ from konverse.schemas.catalog import KEEP_FOR_EVER, Queue
 from konverse.schemas.errors import KafkaUnavailable
 from konverse.schemas.identifiers import consumer_group, journal_topic, snapshot_topic
 
+from .background import said
 from .kafka import Kafka, LogReader
 
 log: Final = logging.getLogger("konverse.truncation")
@@ -38,7 +40,7 @@ class Truncation:
     def truncate(self, partition: int, effect: Truncate) -> None:
         """Delete what stands before these offsets and the bounds of others, soon."""
         if self._queue.keep_ms != KEEP_FOR_EVER:
-            self._worker.submit(self._truncate, partition, effect)
+            self._worker.submit(said, "konverse-truncation", partial(self._truncate, partition, effect))
 
     def close(self) -> None:
         """Finish what was begun."""
@@ -78,11 +80,15 @@ class Truncation:
         queue, admin = self._queue, self._kafka.admin
         prefix = consumer_group(queue.topic, queue.subscription) + "."
         listed = admin.list_consumer_groups(request_timeout=self._timeout_s).result()
+        for error in listed.errors:  # a broker that has not answered may know a reader
+            raise error
         positions: dict[str, list[int]] = {topic: [] for topic in topics}
         for group in (group.group_id for group in listed.valid if group.group_id.startswith(prefix)):
             wanted = [ConsumerGroupTopicPartitions(group, [TopicPartition(topic, partition) for topic in topics])]
             asked = admin.list_consumer_group_offsets(wanted, request_timeout=self._timeout_s)
             for found in asked[group].result().topic_partitions:
+                if found.error is not None:
+                    raise KafkaException(found.error)
                 if found.offset >= 0 or found.topic == queue.topic:
                     positions[found.topic].append(max(0, found.offset))
         return [positions[topic] for topic in topics]

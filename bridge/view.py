@@ -28,6 +28,7 @@ from konverse.schemas.errors import MalformedRecord, RedisUnavailable
 from konverse.schemas.identifiers import view_key
 from konverse.schemas.limits import VIEW_BUCKETS
 
+from .background import in_background
 from .seldom import Seldom
 
 Rows = list[tuple[bytes, bytes]]
@@ -200,8 +201,7 @@ class ViewWriter:
         self.lost: deque[int] = deque()
         """Partitions whose view must be written whole; the reader takes them."""
         self._trouble = Seldom()
-        self._thread = threading.Thread(target=self._run, name="konverse-view", daemon=True)
-        self._thread.start()
+        self._thread = in_background("konverse-view", self._run)
 
     def show(self, partition: int, show: Show, open_endpoints: int) -> None:
         """Write soon; the oldest goes when too many wait (and with it the view, which is then written whole)."""

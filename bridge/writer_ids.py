@@ -41,18 +41,21 @@ class WriterIds:
             self._topics.ensure(self._topic, 1, OPEN_CONFIG)
         self._ready = True
 
-    def new(self) -> tuple[bytes, int]:
-        """A new id, and what our clock showed before it was asked for. Raises KafkaUnavailable, TopicMismatch."""
+    def new(self, timeout_s: float | None = None) -> tuple[bytes, int]:
+        """A new id, and what our clock showed before it was asked for. Raises KafkaUnavailable, TopicMismatch.
+
+        Kafka has so long for its answer (without `timeout_s`: `send_timeout_s`).
+        """
         self.prepare()
         opened_ms = now_ms()
-        return session_writer(self._append(), secrets.randbits(74)), opened_ms
+        timeout_s = self._kafka.settings.send_timeout_s if timeout_s is None else timeout_s
+        return session_writer(self._append(timeout_s), secrets.randbits(74)), opened_ms
 
-    def _append(self) -> int:
+    def _append(self, timeout_s: float) -> int:
         """The time at which Kafka appended OPEN."""
         answers: list[tuple[Any, Any]] = []
         nobody = bytes(16)
         envelope = Envelope(Kind.OPEN, 0, Role.INITIATOR, bytes(4), nobody, nobody, 0, NO_SEQUENCE, Suffix())
-        timeout_s = self._kafka.settings.send_timeout_s
         producer = self._kafka.journal_producer(timeout_s)
         try:
             producer.produce(

@@ -28,7 +28,7 @@ from konverse.deploy.spawn import Spawner
 from konverse.deploy.starting import NewStack, processes_of, start_again
 from konverse.deploy.state import StackState, load
 from konverse.deploy.status import ServerStatus, status_of
-from konverse.schemas.errors import StackError
+from konverse.schemas.errors import InvalidSettings, StackError
 
 _LOCK_DEADLINE_S: Final = 180.0
 _CLEAN_END_DEADLINE_S: Final = 10.0
@@ -58,7 +58,8 @@ class LocalStack:
     ) -> LocalStack:
         """Start an ephemeral stack: it ends, and its files go, when `owner_pid` (default: this process) ends.
 
-        Raises a `StackError`; then nothing is left running and no file is left.
+        Raises a `StackError`; then nothing is left running and no file is left. Raises InvalidSettings for the folder
+        of a stack that is there already, and leaves that alone.
         """
         settings = settings or StackSettings()
         if settings.directory is None:
@@ -66,9 +67,14 @@ class LocalStack:
                 home = StackHome(Path(tempfile.mkdtemp(prefix="konverse-stack-")))
         else:
             home = settings.home()
-        home.refuse_if_foreign()
         programs = Programs(reporter or Silence())
-        state, spawner = NewStack(settings, home, programs, owner_pid=owner_pid).start()
+        with _changing(home):
+            if load(home.state) is not None:
+                raise InvalidSettings(
+                    f"{home.root} is the folder of a stack already. Choose another one, or end that stack first with: "
+                    f"konverse stack down --directory {home.root}"
+                )
+            state, spawner = NewStack(settings, home, programs, owner_pid=owner_pid).start()
         return cls(home, state, programs, spawner)
 
     @classmethod
@@ -195,7 +201,7 @@ class LocalStack:
 
 @contextmanager
 def _changing(home: StackHome) -> Iterator[int]:
-    """Hold the lock of a lasting stack; afterwards nothing is left of a stack that is not there."""
+    """Hold the lock of a stack; afterwards nothing is left of a stack that is not there."""
     home.refuse_if_foreign()
     with locked(home.lock, deadline_s=_LOCK_DEADLINE_S) as lock:
         try:

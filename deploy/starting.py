@@ -14,7 +14,7 @@ from konverse.deploy.processes import ProcessId, end_all
 from konverse.deploy.servers import Launcher, Programs
 from konverse.deploy.settings import StackSettings
 from konverse.deploy.spawn import Spawner
-from konverse.deploy.state import StackState, load
+from konverse.deploy.state import StackState
 from konverse.schemas.errors import PortTaken
 
 _ROOM_BYTES: Final = 64 * 1024 * 1024
@@ -23,7 +23,7 @@ _PORT_ATTEMPTS_MAX: Final = 3
 
 @dataclass(frozen=True)
 class NewStack:
-    """A stack whose servers have never run, or only left data behind."""
+    """A stack whose servers have never run, or only left data behind. Whoever starts it holds the folder's lock."""
 
     settings: StackSettings
     home: StackHome
@@ -49,7 +49,7 @@ class NewStack:
 
     def _start(self) -> tuple[StackState, Spawner | None]:
         had_data = self.home.has_data()
-        spawner = None
+        spawner = started = None
         try:
             state = replace(plan(self.settings, self.home), owner_pid=self._owner_pid)
             self.programs.require(state.servers)
@@ -57,14 +57,14 @@ class NewStack:
             require_room(self.home.root, _ROOM_BYTES)
             spawner = self._spawner(keep_data=had_data)
             names = [server.name for server in state.servers]
-            state = Launcher(self.home, self.programs, spawner).start(state, names)
+            started = state = Launcher(self.home, self.programs, spawner).start(state, names)
             if self._owner_pid == os.getpid():
                 return state, spawner
             _leave(spawner, state)
         except BaseException:
             if spawner is not None:
                 spawner.stop()
-            end_all(processes_of(load(self.home.state)), 0)  # those that were released already
+            end_all(processes_of(started), 0)  # they may have been released already
             self.home.remove(keep_data=had_data)
             raise
         return state, None

@@ -48,7 +48,11 @@ _STARTED: Final = State.STARTED_OUTBOUND
 
 def apply(state: Partition, commit: Commit) -> None:
     """Change the state as the commit says. Its data must have been ingested, and nothing behind it."""
-    assert state.ingest_to == commit.ingest_to, f"ingested to {state.ingest_to}, the commit says {commit.ingest_to}"
+    if state.ingest_to != commit.ingest_to:
+        raise PartitionHalted(
+            f"commit {commit.number} of {state.identity.data_topic}/{state.identity.partition} ingests to "
+            f"{commit.ingest_to}, and {state.ingest_to} was ingested: the journal was changed. Compare it with a backup"
+        )
     for address, counter in commit.output_acks:
         state.stream_to(address).acknowledge(counter)
     if state.gated:

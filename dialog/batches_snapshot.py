@@ -80,9 +80,9 @@ def _attempts(base: dict[str, Any]) -> list[Attempt]:
     return [(tracks[item["track"]], item["batch"], item["id"]) for item in base["attempts"]]
 
 
-def restore_rows(state: Partition, base: dict[str, Any], rows: list[dict[str, Any]]) -> None:
-    """Some rows."""
-    attempts = _attempts(base)
+def restore_rows(state: Partition, rows: list[dict[str, Any]]) -> None:
+    """Some rows of the attempts that stood in the base."""
+    attempts = [*state.pending.attempts]
     for item in rows:
         headers = [(header["name"], header["value"]) for header in item["headers"]]
         stamp: Stamp = (item["timestamp_ms"], headers) if headers else item["timestamp_ms"]

@@ -8,7 +8,7 @@ never more than a window, and the next window when the last one is in the log.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import EMITTER_WINDOW_RECORDS_MAX
@@ -16,6 +16,9 @@ from konverse.schemas.varint import varints
 
 from .outbox import Run, Stream
 from .window import Window
+
+REFUSAL_PAUSE_MS: Final = 1_000
+"""A destination that refused its outputs is tried again after this long."""
 
 
 class Emit(NamedTuple):
@@ -46,6 +49,7 @@ class Emitter:
         self.windows: dict[Address, Window] = {}
         self.paused: set[Address] = set()
         """Destinations that refused; the others go on."""
+        self._paused_since: int | None = None
 
     @property
     def waiting(self) -> int:
@@ -79,12 +83,21 @@ class Emitter:
         for address in addresses:
             self.windows[address].drained()
 
-    def restart(self, refused: Address | None) -> None:
+    def restart(self, refused: Address | None, now_ms: int) -> None:
         """The producer was replaced: everything that does not count goes again; `refused` only after a pause."""
+        self._paused_since = now_ms
         if refused is not None:
             self.paused.add(refused)
         for window in self.windows.values():
             window.restart()
+
+    def resume(self, now_ms: int) -> list[Emit]:
+        """Those that refused are tried again when the pause is over."""
+        if self._paused_since is None or now_ms - self._paused_since < REFUSAL_PAUSE_MS:
+            return []
+        self._paused_since = None
+        self.paused.clear()
+        return self.pending()
 
     def acknowledged(self) -> list[tuple[Address, int]]:
         """What the destinations have and the journal does not say yet: for the next commit's `output_acks`."""

@@ -192,6 +192,8 @@ class Halted(NamedTuple):
     """Effect: the log contradicts itself; raise the alarm and touch nothing."""
 
     reason: str
+    mistake: Exception | None = None
+    """It is not the log but konverse that is wrong."""
 
 
 class ReplaceProducer(NamedTuple):

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from konverse.schemas.catalog import END_DIALOG
 from konverse.schemas.client_transaction import Step, TransactionDialog, decode
-from konverse.schemas.envelope import encode_suffix
+from konverse.schemas.envelope import decode_suffix, encode_suffix
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.limits import SUFFIX_BYTES_MAX
 from konverse.schemas.records import FIRST, Envelope, Kind, Role, Suffix
@@ -46,7 +46,11 @@ def _steps(data: bytes, session: bytes) -> Iterator[tuple[TransactionDialog, Ste
     transaction = decode(data)
     for step in transaction.steps:
         dialog = transaction.dialogs[step.dialog]
-        suffix = encode_suffix(_suffix(dialog, step, session))
+        try:
+            suffix = encode_suffix(_suffix(dialog, step, session))
+        except (ValueError, OverflowError) as error:
+            raise MalformedRecord("a step of a transaction with a number that no header carries") from error
+        decode_suffix(suffix)  # as whoever receives it will
         if len(suffix) > SUFFIX_BYTES_MAX:
             raise MalformedRecord("a step of a transaction whose header is too long")
         yield dialog, step, suffix

@@ -79,11 +79,11 @@ def answer_fin(state: Partition, envelope: Envelope, received: tuple[tuple[bytes
 
 
 def hear_fin_answer(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:
-    """FIN_ANSWER: kept by the endpoint whose direction is finished, for whoever wants to know."""
+    """FIN_ANSWER: kept by the endpoint whose direction is finished, by whomever: its handlers may send no more."""
     endpoint: Endpoint | None = state.endpoint(other(envelope.role), envelope.conversation)
     detail = envelope.suffix.detail
     if endpoint is None or not isinstance(detail, FinAnswer):
         state.statistics.undeliverable += 1
         return
     state.touch(endpoint)
-    endpoint.finished = (endpoint.finished or OPEN)._replace(answer=detail.received)
+    endpoint.finished = (endpoint.finished or OPEN)._replace(own=True, answer=detail.received)

@@ -1,4 +1,4 @@
-"""The fold of one partition: journal and data log in, state out. Owner, follower and verifier run this same code.
+"""The fold of one partition: journal and data log in, state out. Owners and followers run this same code.
 
 The journal is the total order. A COMMIT that counts says "ingest the data log up to x, then apply these operations";
 the fold waits for that data and then does so. It asks the driver for what it lacks and never guesses.

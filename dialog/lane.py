@@ -164,6 +164,10 @@ class Lane:
             self.parked = False
             self.room += SESSION_WINDOW_BYTES_MAX
 
+    def reserve(self, old: Lane) -> None:
+        """Leave room for what waits for a BEGIN to go into another lane, which is not parked; this one may be."""
+        self.room += old.room - SESSION_WINDOW_BYTES_MAX
+
     def forget(self) -> None:
         """Drop what counts as acknowledged."""
         waiting = self.next - self.window.acked

@@ -1,4 +1,4 @@
-"""What an owner does when it hears that data which it was to ingest next was deleted (protocol.md section 7.6).
+"""What an owner does when it hears that data which it was to ingest next was deleted (protocol.md section 7.7).
 
 Only one whose CLAIM counts can say so. One that was overtaken sees its data truncated as well, by the owner that came
 after it; what it says then counts for nothing.

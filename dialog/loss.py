@@ -1,4 +1,4 @@
-"""Data that somebody deleted before it was ingested: what a partition does about it (LOST, protocol.md section 7.6).
+"""Data that somebody deleted before it was ingested: what a partition does about it (LOST, protocol.md section 7.7).
 
 Nobody knows what stood there. So every conversation that may have missed something fails, on both sides, and says so;
 nothing is begun anew in silence. Sessions learn from their counters what of theirs was not received, as from any gap.

@@ -57,7 +57,8 @@ class Moving:
         """What is moved by the commit that is made now; what cannot be moved any more is let go."""
         state, found = self._state, []
         for endpoint, to in self._asked:
-            if state.table[endpoint.index] is not endpoint:
+            if state.table[endpoint.index] is not endpoint:  # it is over; who joined its group meanwhile is locked yet
+                self._let_go(endpoint)
                 continue
             data = encode_moved(moved_of(state, endpoint))
             if len(endpoint.members) > 1 or len(data) > INSTALL_BYTES_MAX:

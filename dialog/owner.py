@@ -69,9 +69,6 @@ from .trial import Trial
 from .upkeep import Upkeep
 from .view import ViewFeed
 
-REFUSAL_PAUSE_MS: Final = 1_000
-"""A destination that refused its outputs is tried again after this long."""
-
 
 class Owner:
     """One process's try at owning or following one partition. A stopped owner is thrown away."""
@@ -99,22 +96,27 @@ class Owner:
         self._in_flight: Flight | None = None
         self._journaled_to = 0
         self._waiting_since: int | None = None
-        self._paused_since: int | None = None
         self._releasing = False
+        self._unsaid: list[Effect] = []
 
     # ------------------------------------------------------------------------------------------------ the one door
 
     def step(self, event: Any, now_ms: int) -> list[Effect]:
         """Take an event, return what to do. After STOPPED or HALTED nothing has an effect."""
         if self.phase in (Phase.STOPPED, Phase.HALTED):
-            return []
+            unsaid, self._unsaid = self._unsaid, []
+            return unsaid
         try:
             return _STEPS[type(event)](self, event, now_ms)
-        except PartitionHalted as error:
-            self.phase = Phase.HALTED
-            return [Halted(str(error))]
         except Overtaken as error:
             return self._stop(f"{error}; recover again")
+        except Exception as error:  # noqa: BLE001  # whatever it is
+            return [self._halt(error)]
+
+    def _halt(self, error: Exception) -> Halted:
+        """Something was done in part, so the state may be no fold of the journal any more: nothing is built on it."""
+        self.phase = Phase.HALTED
+        return Halted(str(error) or repr(error), None if isinstance(error, PartitionHalted) else error)
 
     # ---------------------------------------------------------------------------------------------------- recovery
 
@@ -166,8 +168,7 @@ class Owner:
         self.trial.lead(self.recovery.data_end)
         for window, limit in self.emitter.limits():
             window.limit = limit
-        effects = [Leading(self.fold.data_to), *self.emitter.pending(), *self._say_lost(now_ms)]
-        return [*effects, *self._show(now_ms)]
+        return [Leading(self.fold.data_to), *self.emitter.pending(), *self._say_lost(now_ms), *self._show(now_ms)]
 
     def _data_gone(self, event: DataGone, now_ms: int) -> list[Effect]:
         self.losing.heard(event.data_start)
@@ -195,10 +196,6 @@ class Owner:
         self.staging.finish(transaction)
         self.counters.transactions += 1
 
-    def roll_back(self, transaction: Transaction) -> None:
-        """Nothing came of it: its messages wait as before. What failed goes to `trial.fail`."""
-        self.staging.roll_back(transaction)
-
     def relocate(self, endpoint: Endpoint, to: Address, now_ms: int) -> None:
         """Move an endpoint that no transaction holds with the next commit; raises what `Moving.ask` raises."""
         self.staging.moving.ask(endpoint, to)
@@ -222,25 +219,35 @@ class Owner:
         """Ingest what was read, within the look-ahead; returns how many records."""
         if self.phase is not Phase.LEADING or not self.fold.data or not self.has_room or self.upkeep.late(now_ms):
             return 0
-        count = self.fold.ingest_some(LOOK_AHEAD_RECORDS_MAX, LOOK_AHEAD_BYTES_MAX + self.trial.parked.size_bytes)
         if self._waiting_since is None:
             self._waiting_since = now_ms
-        return count
+        try:
+            return self.fold.ingest_some(LOOK_AHEAD_RECORDS_MAX, LOOK_AHEAD_BYTES_MAX + self.trial.parked.size_bytes)
+        except Exception as error:  # noqa: BLE001  # as in `step`, which says it
+            self._unsaid.append(self._halt(error))
+            return 0
 
     def commit(self, now_ms: int) -> list[Effect]:
         """Journal what is staged and ingested. Nothing when a commit is on its way or there is nothing to say."""
         if self.phase is not Phase.LEADING or self._in_flight is not None:
             return []
+        try:
+            return self._commit(now_ms)
+        except Exception as error:  # noqa: BLE001  # as in `step`
+            return [self._halt(error)]
+
+    def _commit(self, now_ms: int) -> list[Effect]:
         state, head, staging = self.fold.state, self.fold.head, self.staging
         acks = self.emitter.acknowledged()
         told = staging.waiting or acks or self.duties or self.trial.due or self.upkeep.due(now_ms)
         if not (told or state.ingest_to > self._journaled_to or self._releasing):
             return []
         operations, transactions = staging.merge()
-        operations.rare += self.duties + overflowing(state)
-        self.duties = []
+        operations.rare += overflowing(state)
         self.trial.fill(operations, now_ms, releasing=self._releasing)
         self.upkeep.commits(operations, now_ms)
+        operations.rare += self.duties  # behind the others: LOST forgets endpoints of which they may speak
+        self.duties = []
         number = head.number + 1
         release = self._releasing and not staging.finished
         commit = Commit(
@@ -331,8 +338,7 @@ class Owner:
         return [*self.emitter.pending()]
 
     def _producer_replaced(self, event: ProducerReplaced, now_ms: int) -> list[Effect]:
-        self.emitter.restart(event.refused)
-        self._paused_since = now_ms
+        self.emitter.restart(event.refused, now_ms)
         return [*self.emitter.pending()]
 
     # ------------------------------------------------------------------------------------------------------- time
@@ -346,11 +352,7 @@ class Owner:
         if late or (self._in_flight is None and (self.upkeep.due(now_ms) or self.trial.tick(now_ms))):
             self._waiting_since = None
             effects += self.commit(now_ms)
-        if self._paused_since is not None and now_ms - self._paused_since >= REFUSAL_PAUSE_MS:
-            self._paused_since = None
-            self.emitter.paused.clear()
-            effects += self.emitter.pending()
-        return [*effects, *self.snapshots.go_on(), *self._show(now_ms)]
+        return [*effects, *self.emitter.resume(now_ms), *self.snapshots.go_on(), *self._show(now_ms)]
 
     def _snapshot_written(self, event: SnapshotWritten, now_ms: int) -> list[Effect]:
         return self.snapshots.written(event.first_offset, now_ms)

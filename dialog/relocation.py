@@ -142,6 +142,9 @@ def hear_install(state: Partition, offset: int, _header: bytes, envelope: Envelo
     except (MalformedRecord, ValueError):
         state.statistics.malformed += 1
         return
+    if code in (State.STARTED_INBOUND, State.CLOSED):  # no endpoint stays in these
+        state.statistics.malformed += 1
+        return
     if state.endpoint(envelope.role, envelope.conversation) is not None:
         state.statistics.undeliverable += 1
         return

@@ -149,6 +149,7 @@ class Session(Writing):
         """END CONVERSATION: to home, when all sends count; a second END changes nothing."""
         if dialog.waiting_end is not None:
             return []
+        self.check_over()
         if dialog.state is DialogState.STAGED:
             self.check_open(dialog)
         dialog.go_along()
@@ -157,8 +158,11 @@ class Session(Writing):
         if dialog.state is DialogState.OPEN:
             dialog.state = DialogState.ENDING
         dialog.last = dialog.target.next - 1 if dialog.sent else dialog.last
-        self._ending.append(dialog)
-        return self._release()
+        if not self._may_end(dialog):
+            self._ending.append(dialog)
+            return []
+        self._end(dialog)
+        return self._hand(dialog.home)
 
     def redirect(self, dialog: SessionDialog, bounce: BounceId) -> list[Hand]:
         """REDIRECT: the dialog's home shall send this bounced message on it, behind what was sent on it before."""
@@ -243,7 +247,7 @@ class Session(Writing):
     def messages_waiting(self) -> int:
         """Messages that do not count yet."""
         origins = [origin for lane in self._all_lanes() for origin in lane.origins]
-        held = [item for dialog in self.dialogs.values() for item in dialog.held]
+        held = [item for dialog in self._present() for item in dialog.held]
         messages = [one for one in origins if not isinstance(one, Single) or one.is_message]
         return len(messages) + sum(not isinstance(item, BounceId) for item in held)
 
@@ -259,7 +263,7 @@ class Session(Writing):
     def unknown(self, dialog: SessionDialog | None = None) -> list[Sent]:
         """The messages that do not count, on one dialog or on all: what a token names."""
         found = [sent for lane in self._staging_lanes() for sent in sent_of(lane)]
-        for each in self.dialogs.values():
+        for each in self._present():
             if any(not isinstance(item, BounceId) for item in each.held):
                 lane, number = each.target, each.sent if each.redirects is None else NO_SEQUENCE
                 found.append(Sent(lane.writer, lane.address, each.conversation, number, (), lane.next))
@@ -269,12 +273,16 @@ class Session(Writing):
 
     def _moved(self, begun: list[bytes], lane: Lane | None) -> list[Hand]:
         """Records go on in other lanes, and so do the dialogs; they end behind their BEGIN."""
-        waiting = (*self._beginning, *self._ending, *self._redirecting.values())
-        for dialog in (*self.dialogs.values(), *waiting):
+        for dialog in self._present():
             if lane is not None and dialog.conversation in begun:
                 dialog.opener = lane.writer
             dialog.go_along()
         return [*self._release(), *self.unsent()]
+
+    def _present(self) -> list[SessionDialog]:
+        """All dialogs for which something may still be handed over, also those whose peer has ended."""
+        waiting = (*self._beginning, *self._ending, *self._redirecting.values())
+        return list(dict.fromkeys((*self.dialogs.values(), *waiting)))
 
     def _stopped(self) -> None:
         """Nothing goes on."""
@@ -293,24 +301,15 @@ class Session(Writing):
             if dialog.state is DialogState.BEGINNING:
                 dialog.state = DialogState.OPEN
             self._go_on(dialog, touched)
-            if dialog.finished and dialog.sent:
+            if dialog.finished and dialog.sent and not self.transactions.finish(dialog):
                 self._fin(dialog)
                 dialog.last = dialog.target.next - 1
                 touched[dialog.target.address] = dialog.target
         for dialog in list(self._redirecting.values()):
             self._go_on(dialog, touched)
-        for dialog in list(self._ending):
-            if dialog.begun_at >= dialog.home.window.acked or dialog.last >= dialog.target.window.acked or dialog.held:
-                continue
-            if dialog.pending:
-                continue
-            self._ending.remove(dialog)
-            home = dialog.home
-            prefix = head(Kind.END_CALL, 0, Role.INITIATOR, home.address.tag, home.writer) + dialog.conversation
-            home.put(Single(prefix, -1, dialog.key), _END_SUFFIX, dialog.waiting_end or None)
-            touched[home.address] = home
-            dialog.state = DialogState.ENDED
-            self.dialogs.pop(dialog.conversation, None)
+        for dialog in _take_while(self._ending, self._may_end):
+            self._end(dialog)
+            touched[dialog.home.address] = dialog.home
         transmission = self.transactions.release()
         if transmission is not None:
             touched[transmission.address] = transmission
@@ -318,6 +317,19 @@ class Session(Writing):
         for lane in touched.values():
             hands += self._hand(lane)
         return hands
+
+    @staticmethod
+    def _may_end(dialog: SessionDialog) -> bool:
+        """Its BEGIN counts, and so does everything that was sent on it."""
+        begun = dialog.begun_at < dialog.home.window.acked and dialog.last < dialog.target.window.acked
+        return begun and not (dialog.held or dialog.pending)
+
+    def _end(self, dialog: SessionDialog) -> None:
+        home = dialog.home
+        prefix = head(Kind.END_CALL, 0, Role.INITIATOR, home.address.tag, home.writer) + dialog.conversation
+        home.put(Single(prefix, -1, dialog.key), _END_SUFFIX, dialog.waiting_end or None)
+        dialog.state = DialogState.ENDED
+        self.dialogs.pop(dialog.conversation, None)
 
     def _go_on(self, dialog: SessionDialog, touched: dict[Address, Lane]) -> None:
         """Let go what is held, in the order of the calls, as far as the two ways of the dialog allow it."""

@@ -282,7 +282,7 @@ def restore(state: Partition, data: bytes) -> None:
         elif name == WAITING:
             _restore_waiting(state, value["entries"])
         elif name == PENDING:
-            restore_rows(state, base, value["rows"])
+            restore_rows(state, value["rows"])
         elif name == MAILBOX:
             _restore_mailbox(state, value["entries"])
         else:

@@ -48,23 +48,40 @@ class SnapshotSearch:
         self.found: Found | None = None
         self._identity = identity
         self._bounds = bounds
-        self._next = self._window_end = self._seen_from = bounds.snapshots_end
+        self._data_start = bounds.data_start
+        self._next = self._window_end = self._seen_from = self._lowest = bounds.snapshots_end
         self._window = FIRST_WINDOW
+        self._ends: dict[bytes, tuple[int, SnapshotEnd]] = {}
+        """By the snapshot's name: where it stands, the first time, and what it says."""
+        self._wanted: bytes | None = None
+        """The snapshot whose chunks are looked for."""
         self._chunks: dict[tuple[bytes, int], tuple[int, Chunk]] = {}
-        self._ends: list[tuple[int, SnapshotEnd]] = []
+        """Those of the last window, and of the wanted one."""
+        self._spoilt: set[bytes] = set()
 
     def next_read(self) -> tuple[int, int] | None:
         """What to read next; None when the search is over."""
-        if self._next == self._window_end:
-            self.found = next(self._intact(self._bounds.data_start), None)
+        while self._next == self._window_end:
+            self.found = next(self._intact(), None)
             if self.found is not None:
                 return None
+            if self._wanted is not None and self._is_hopeless(self._wanted):
+                self._spoilt.add(self._wanted)
+                self._wanted = None
+                self._go_to(self._lowest)
+            if self._wanted is None:
+                self._want()
             if self._seen_from <= self._bounds.snapshots_start:
-                self.found = next(self._intact(0), None)  # the data behind it are gone; the journal may not need them
-                return None
+                if self._wanted is not None:
+                    continue
+                if not self._data_start:
+                    return None
+                self._data_start = 0  # the data behind all of them are gone; the journal may not need them
+                self._go_to(self._bounds.snapshots_end)
+                continue
             self._window_end = self._seen_from
-            self._next = self._seen_from = max(self._bounds.snapshots_start, self._window_end - self._window)
-            self._window *= GROWTH
+            self._next = self._seen_from = max(self._bounds.snapshots_start, self._window_end - self._size())
+            self._lowest = min(self._lowest, self._seen_from)
         return self._next, self._window_end
 
     def read(self, records: list[tuple[int, bytes]], next_offset: int) -> None:
@@ -74,19 +91,53 @@ class SnapshotSearch:
                 record = decode(data)
             except MalformedRecord:
                 continue
-            if isinstance(record, Chunk):
-                self._chunks[record.snapshot, record.number] = offset, record
+            if isinstance(record, SnapshotEnd):
+                self._ends.setdefault(record.snapshot, (offset, record))
             else:
-                self._ends.append((offset, record))
+                self._chunks[record.snapshot, record.number] = offset, record
         self._next = next_offset
 
-    def _intact(self, data_start: int) -> Iterator[Found]:
-        for offset, end in sorted(self._ends, key=lambda pair: -pair[1].offset):
+    def _go_to(self, offset: int) -> None:
+        """Look at what stands before this offset, with nothing in memory."""
+        self._next = self._window_end = self._seen_from = offset
+        self._chunks.clear()
+
+    def _want(self) -> None:
+        """Look for the chunks of the newest snapshot that is known; they stand before its END."""
+        newest = next(self._usable(), None)
+        if newest is not None:
+            offset, end = newest
+            self._wanted = end.snapshot
+            if offset >= self._window_end or offset < self._seen_from:
+                self._go_to(offset)
+
+    def _is_hopeless(self, snapshot: bytes) -> bool:
+        """All of its chunks are there, and it is not intact; or nothing is left to be read."""
+        return not self._missing(snapshot) or self._seen_from <= self._bounds.snapshots_start
+
+    def _missing(self, snapshot: bytes) -> int:
+        return self._ends[snapshot][1].chunks - sum(name == snapshot for name, _ in self._chunks)
+
+    def _size(self) -> int:
+        """Of the next window: what is wanted and missing, else ever more. What is not wanted is let go."""
+        self._chunks = {key: chunk for key, chunk in self._chunks.items() if key[0] == self._wanted}
+        if self._wanted is not None:
+            return self._missing(self._wanted) + FIRST_WINDOW
+        size, self._window = self._window, self._window * GROWTH
+        return size
+
+    def _usable(self) -> Iterator[tuple[int, SnapshotEnd]]:
+        """Snapshots of this log behind which it has everything, the newest state first."""
+        for offset, end in sorted(self._ends.values(), key=lambda pair: -pair[1].offset):
+            reaches = self._bounds.journal_start <= end.offset + 1 and self._data_start <= end.ingest_to
+            if reaches and end.snapshot not in self._spoilt and self._is_ours(end):
+                yield offset, end
+
+    def _intact(self) -> Iterator[Found]:
+        for offset, end in self._usable():
             chunks = [self._chunks.get((end.snapshot, number)) for number in range(end.chunks)]
             whole = [chunk for chunk in chunks if chunk is not None]
-            if len(whole) != len(chunks) or not self._is_ours(end):
-                continue
-            if self._bounds.journal_start > end.offset + 1 or data_start > end.ingest_to:
+            if len(whole) != len(chunks):
                 continue
             data = b"".join(chunk.data for _, chunk in whole)
             if len(data) == end.size and hashlib.sha256(data).digest() == end.sha256:

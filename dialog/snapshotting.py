@@ -134,6 +134,11 @@ class Snapshotting:
         return len(self._durable)
 
     @property
+    def urgent(self) -> bool:
+        """Without a new one nobody could recover."""
+        return self._last.ingest_to < self.needed_from
+
+    @property
     def busy(self) -> bool:
         """One is being made or written."""
         return self._making is not None
@@ -183,7 +188,7 @@ class Snapshotting:
         records = state.ingest_to - last.ingest_to + self._fold.head.number - last.number
         live = len(state.sides[0]) + len(state.sides[1])
         return (
-            last.ingest_to < self.needed_from
+            self.urgent
             or records >= max(SNAPSHOT_EVERY_RECORDS, RECORDS_PER_ENDPOINT * live)
             or journal_bytes - last.journal_bytes >= SNAPSHOT_EVERY_BYTES
         )

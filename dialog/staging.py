@@ -35,7 +35,7 @@ class Staging:
         self.settings = settings
         self.batch = min(settings.batch, COMMIT_GROUPS_MAX)
         self.finished: list[Transaction] = []
-        self.moving = Moving(state, self._free)
+        self.moving = Moving(state, self.free)
         self.size_bytes = 0
         self.ready = state.ready
         """Where the next group comes from: all that are ready, or those of an open TRY (`dialog.trial`)."""
@@ -90,7 +90,7 @@ class Staging:
     def let_go(self, transaction: Transaction) -> None:
         """The group of a transaction that came back is ready again."""
         transaction.clear()
-        self._free(transaction.dialog)
+        self.free(transaction.dialog)
 
     def merge(self) -> tuple[Operations, list[Transaction]]:
         """What was finished, as the operations of one commit, and the transactions to `release` after it."""
@@ -125,9 +125,10 @@ class Staging:
     def release(self, transactions: list[Transaction]) -> None:
         """The commit was applied: the groups of these transactions may be taken again."""
         for transaction in transactions:
-            self._free(transaction.dialog)
+            self.free(transaction.dialog)
 
-    def _free(self, endpoint: Endpoint) -> None:
+    def free(self, endpoint: Endpoint) -> None:
+        """Nothing holds its group any more."""
         table, ready = self.state.table, self.state.ready
         for member in endpoint.members if endpoint.group is not None else (endpoint,):
             member.held = False

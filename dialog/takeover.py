@@ -158,7 +158,7 @@ def move(old: Lane, new: Lane, first: int) -> list[bytes]:
     old.window.acked = first
     old.forget()
     old.shift = new.next - first
-    new.room = old.room
+    new.reserve(old)
     old.moved = new
     for origin, suffix, body in zip(old.origins, old.suffixes, old.bodies, strict=True):
         if isinstance(origin, SessionDialog):

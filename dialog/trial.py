@@ -147,6 +147,8 @@ class Trial:
         for endpoint in self._condemned:
             if self._lives(endpoint):
                 rare.append(self._suspend(endpoint, attempts_of(endpoint)))
+            else:
+                self._staging.free(endpoint)
         self._condemned.clear()
         for transaction in self._failed:
             self._count(transaction, operations, now_ms)
@@ -228,11 +230,11 @@ class Trial:
         staging, state = self._staging, self._state
         if self._chosen is not None or staging.ready or staging.out:
             return False
-        window, self._window = self._window, []
-        state.ready.extend(filter(self._ready, window))  # the one that stood for its group may have ended
-        return bool(self._suspects()) or self._some_ready() or state.ingest_to >= self._data_end
+        left = any(map(self._ready, self._window))  # the one that stood for its group may have ended
+        return bool(self._suspects()) or left or self._some_ready() or state.ingest_to >= self._data_end
 
     def _choose(self) -> list[Endpoint]:
+        self._state.ready.extend(filter(self._ready, self._window))
         suspects = self._suspects()
         if suspects:
             return suspects[: TRY_SUSPECTS_MAX if len(suspects) > TRY_SUSPECTS_MAX else 1]

@@ -133,6 +133,9 @@ def prune(state: Partition, operation: Prune) -> None:
             writer.close()
         elif time_ms < floor_ms and not writer.lanes:
             del state.writers[writer.id]
+    for conversation, opener in [*state.tombstones.items()]:
+        if opener not in state.writers and (time_of_writer(opener) or floor_ms) < floor_ms:
+            del state.tombstones[conversation]
     old = [key for key in state.answers if (time_of_writer(key[0]) or 0) < floor_ms]
     for key in old:
         del state.answers[key]

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, cast
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
 
 from .errors import MalformedRecord
-from .limits import BODY_BYTES_MAX, KEY_BYTES_MAX, TRANSACTION_RECORDS_MAX
+from .limits import BODY_BYTES_MAX, TRANSACTION_RECORDS_MAX
 from .records import NO_SEQUENCE, Begin, Kind, begin_from_avro, begin_to_avro
 
 
@@ -81,8 +81,6 @@ def decode(data: bytes) -> ClientTransaction:
         raise MalformedRecord(f"a transaction of {len(steps)} steps; at most {TRANSACTION_RECORDS_MAX} are allowed")
     if not all(0 <= step.dialog < len(dialogs) and step.sequence >= NO_SEQUENCE for step in steps):
         raise MalformedRecord("a step of a transaction on a dialog that it does not name, or with an absurd number")
-    if any(len(dialog.key) > KEY_BYTES_MAX for dialog in dialogs):
-        raise MalformedRecord("a dialog of a transaction whose key is too long")
     return ClientTransaction(dialogs, steps)
 
 

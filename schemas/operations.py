@@ -86,7 +86,7 @@ class Relocate(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """Data was deleted before anybody ingested it; its COMMIT ingests up to `end` (protocol.md section 7.6)."""
+    """Data was deleted before anybody ingested it; its COMMIT ingests up to `end` (protocol.md section 7.7)."""
 
     start: int
     """Data offset below which everything was ingested."""

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
 from .identifiers import Address, incarnation_tag
+from .limits import KEY_BYTES_MAX, NAME_BYTES_MAX, TOPIC_NAME_LENGTH_MAX
+
+LEGAL_TOPIC: Final = re.compile(rf"[a-zA-Z0-9._-]{{1,{TOPIC_NAME_LENGTH_MAX}}}")
+"""What Kafka takes for a topic. A producer that is given another one refuses everything."""
+
+PARTITION_MAX: Final = 2**31 - 1
 
 FIRST: Final = 1
 """Flag: the record that creates the target's endpoint; sent once per conversation by one writer."""
@@ -272,7 +279,7 @@ def address_to_avro(address: Address | None) -> dict[str, Any] | None:
 def address_from_avro(value: dict[str, Any]) -> Address:
     """An Address from its Avro form."""
     topic, partition = value["topic"], value["partition"]
-    if not topic or "\0" in topic or partition < 0:
+    if not LEGAL_TOPIC.fullmatch(topic) or not 0 <= partition <= PARTITION_MAX:
         raise ValueError(f"partition {partition} of {topic!r} is no place in Kafka")
     return Address(topic, partition, value["tag"])
 
@@ -293,6 +300,9 @@ def begin_to_avro(begin: Begin) -> dict[str, Any]:
 
 def begin_from_avro(value: dict[str, Any]) -> Begin:
     """A Begin block from its Avro form."""
+    names = (value["from_service"], value["to_service"], value["contract"], value["broker_instance"] or "")
+    if any(len(name.encode()) > NAME_BYTES_MAX for name in names) or len(value["key"] or b"") > KEY_BYTES_MAX:
+        raise ValueError("a Begin block with a name or a key that is too long")
     return Begin(**{**value, "home": address_from_avro(value["home"]), "target": address_from_avro(value["target"])})
 
 
@@ -369,6 +379,8 @@ def suffix_to_avro(suffix: Suffix) -> dict[str, Any]:
 
 def suffix_from_avro(value: dict[str, Any]) -> Suffix:
     """A suffix from its Avro form."""
+    if len(value["message_type"].encode()) > NAME_BYTES_MAX:
+        raise ValueError("a message type whose name is too long")  # what is answered to it would not fit
     return Suffix(
         value["message_type"],
         value["fragment"] and (value["fragment"]["index"], value["fragment"]["count"]),

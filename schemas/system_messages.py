@@ -87,5 +87,5 @@ def read_error(body: bytes) -> tuple[int, str]:
     try:
         parser.Parse(body, True)  # noqa: FBT003  # this is all of it
         return int(found[f"{ERROR_NAMESPACE} Code"]), found[f"{ERROR_NAMESPACE} Description"]
-    except (ExpatError, KeyError, ValueError) as error:
+    except (ExpatError, LookupError, ValueError) as error:  # a LookupError also for an encoding that nobody knows
         raise MalformedRecord(f"the body of an Error is no Error document: {error}") from None

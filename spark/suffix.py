@@ -8,16 +8,17 @@ plainly well-formed the real decoder decides. A property test holds the two toge
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Final
 
 from konverse.schemas.envelope import decode_suffix
 from konverse.schemas.errors import MalformedRecord
-from konverse.schemas.limits import SUFFIX_CACHE_ENTRIES_MAX
-from konverse.schemas.records import BounceReason, NoticeReason
+from konverse.schemas.limits import KEY_BYTES_MAX, NAME_BYTES_MAX, SUFFIX_CACHE_ENTRIES_MAX
+from konverse.schemas.records import LEGAL_TOPIC, PARTITION_MAX, BounceReason, NoticeReason
 from konverse.schemas.varint import read_varint
 
-_INT_MAX: Final = 2**31 - 1
+_TOPIC: Final = re.compile(LEGAL_TOPIC.pattern.encode())
 
 _types: dict[bytes, str | None] = {}
 
@@ -47,6 +48,8 @@ def _read(suffix: bytes) -> str | None:
 def walk(suffix: bytes) -> str:
     """The message type of a suffix in canonical form; LookupError or ValueError when it is not surely one."""
     size, at = _length(suffix, 0)
+    if size > NAME_BYTES_MAX:
+        raise ValueError("no name")
     name = suffix[at : at + size].decode()
     at = _nothing(suffix, at + size)  # fragments are rare
     at = _optional(_address, suffix, at)
@@ -68,14 +71,18 @@ def _length(data: bytes, at: int) -> tuple[int, int]:
     return size, behind
 
 
-def _text(data: bytes, at: int) -> int:
+def _name(data: bytes, at: int) -> int:
     size, at = _length(data, at)
+    if size > NAME_BYTES_MAX:
+        raise ValueError("no name")
     data[at : at + size].decode()
     return at + size
 
 
-def _bytes(data: bytes, at: int) -> int:
+def _key(data: bytes, at: int) -> int:
     size, at = _length(data, at)
+    if size > KEY_BYTES_MAX:
+        raise ValueError("no key")
     return at + size
 
 
@@ -91,20 +98,21 @@ def _identifier(_data: bytes, at: int) -> int:
 
 
 def _address(data: bytes, at: int) -> int:
-    behind = _text(data, at)
-    if 0 in data[at:behind]:  # in the topic, or its length is 0
+    size, at = _length(data, at)
+    behind = at + size
+    if not _TOPIC.fullmatch(data[at:behind]):
         raise ValueError("no topic")
     partition, at = _length(data, behind)
-    if partition > _INT_MAX:
+    if partition > PARTITION_MAX:
         raise ValueError("no partition")
     return at + 4
 
 
 def _begin(data: bytes, at: int) -> int:
-    at = _text(data, _text(data, _text(data, at)))
+    at = _name(data, _name(data, _name(data, at)))
     at = _address(data, _address(data, at)) + 16
-    at = _optional(_bytes, data, at)
-    at = _optional(_text, data, at)
+    at = _optional(_key, data, at)
+    at = _optional(_name, data, at)
     return _number(data, at)
 
 

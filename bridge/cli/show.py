@@ -13,7 +13,7 @@ from konverse.bridge.broker import Broker
 from konverse.bridge.view import Header, ViewStore, reading
 from konverse.dialog.view import Row
 from konverse.schemas.catalog import Contract, MessageType, Queue, Service
-from konverse.schemas.errors import DialogNotFound, InvalidSettings
+from konverse.schemas.errors import DialogNotFound
 
 from .connection import AsJson, Database, Kafka, RedisUrl, connected
 from .tables import print_json, print_table
@@ -38,8 +38,6 @@ def view(
     Nothing rests on the view; where it is missing, the owner of the partition writes it again.
     """
     with connected(kafka, redis=redis_url, database=database) as broker:
-        if not broker.settings.redis:
-            raise InvalidSettings("no Redis was named: give --redis redis://host:port, or set KONVERSE_REDIS")
         try:
             conversation = _conversation(what)
             if conversation is not None:

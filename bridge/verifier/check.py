@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import pairwise
 from typing import Final, NamedTuple
 
@@ -11,13 +12,14 @@ from konverse.schemas.envelope import decode
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Address, incarnation_tag, owner_writer
 from konverse.schemas.journal import Commit, Part
-from konverse.schemas.records import Envelope
+from konverse.schemas.records import Envelope, Kind, Role
 
 from .bounces import astray
 from .journals import JournalJudge
 from .records import LogRecord
 from .second_fold import SecondFold, as_said
 from .second_state import NOT_YET, Facts, Key
+from .snapshots import differences
 from .starting import UNKNOWN, Start, begin_at
 
 KINDS: Final = {
@@ -35,6 +37,10 @@ KINDS: Final = {
     "I20": "overtaken",
 }
 """What a finding says is wrong, by the invariant of protocol.md section 10 that it refutes."""
+
+
+SPOKEN: Final = (Kind.MESSAGE, Kind.END, Kind.ERROR)
+"""What a target says names its partition, so that an answer finds it."""
 
 
 class Finding(NamedTuple):
@@ -66,6 +72,8 @@ class Place(NamedTuple):
     """Journal offset of the view, when there is one."""
     start: Start | None = None
     """The snapshot at which the verification begins; None: the beginning of the logs."""
+    snapshots: Sequence[Start] = ()
+    """Those that are compared with what the logs come to where they were made."""
 
     @property
     def identity(self) -> tuple[bytes, bytes, bytes]:
@@ -161,13 +169,28 @@ def judge(
         verdict.undecodable += judged.decision is None
         verdict.void += not judged.counts and not isinstance(judged.decision, Part)
     verdict.findings += _whole(verdict)
-    verdict.then = fold.fold(verdict.journal.judged, data, place.shown_at)
+    heard_to = verdict.journal.judged[-1].record.offset if verdict.journal.judged else -1
+    stops = [
+        (start.end.offset, partial(_recall, verdict, start))
+        for start in place.snapshots
+        if start.end.offset <= heard_to
+    ]
+    fold.fold(verdict.journal.judged, data, [*stops, (place.shown_at, partial(_show, verdict))])
     for problem in (*verdict.journal.problems, *fold.problems):
         rule, _, text = problem.partition(": ")
         verdict.findings.append(Finding(rule, place.name, text))
     _reach(verdict, data, owners)
     verdict.journal.judged.clear()  # the bodies of all commits
     return verdict
+
+
+def _recall(verdict: PartitionVerdict, start: Start) -> None:
+    fold = verdict.fold
+    fold.problems += differences(start, fold, is_whole=verdict.place.start is None)
+
+
+def _show(verdict: PartitionVerdict) -> None:
+    verdict.then = verdict.fold.facts()
 
 
 def _whole(verdict: PartitionVerdict) -> Iterator[Finding]:
@@ -229,6 +252,7 @@ def compare(verdicts: Sequence[PartitionVerdict]) -> Iterator[Finding]:
                 text = f"{verdict.place.name} has {counter} outputs acknowledged, and {reached} of them are here"
                 yield Finding("lost", there.place.name, text)
     yield from _moved(verdicts)
+    yield from _overtaken(verdicts)
 
 
 def _moved(verdicts: Sequence[PartitionVerdict]) -> Iterator[Finding]:
@@ -239,6 +263,26 @@ def _moved(verdicts: Sequence[PartitionVerdict]) -> Iterator[Finding]:
             if left.get(move, luggage) != luggage:
                 text = f"{move[0][1].hex()} arrived as {luggage}, and left as {left[move]}"
                 yield Finding("I3", verdict.place.name, text)
+
+
+def _overtaken(verdicts: Sequence[PartitionVerdict]) -> Iterator[Finding]:
+    """END of a session leaves when everything that it sent on the dialog is there.
+
+    Where data was lost that says nothing: with a FIRST that is gone all that came behind it belongs nowhere.
+    """
+    if any(verdict.fold.holes for verdict in verdicts):
+        return
+    ended = {
+        side.key[1]: side.ended_by_session
+        for verdict in verdicts
+        for side in verdict.fold.sides
+        if side.ended_by_session
+    }
+    for verdict in verdicts:
+        for writer, counter, conversation in verdict.fold.behind_end:
+            if ended.get(conversation) == writer:
+                text = f"record {counter} of {writer.hex()} came when its own END of {conversation.hex()} was heard"
+                yield Finding("I20", verdict.place.name, text)
 
 
 def _said(place: Place, source: SecondFold, offset: int, envelope: Envelope, body: bytes) -> Iterator[Finding]:
@@ -254,6 +298,10 @@ def _said(place: Place, source: SecondFold, offset: int, envelope: Envelope, bod
         text = f"offset {offset} holds output {envelope.counter} of {source.name} before others that it has to follow"
         yield Finding("I20", place.name, text)
         return
+    named = envelope.role is Role.INITIATOR or envelope.sequence < 0 or envelope.suffix.home == source.address
+    if envelope.kind in SPOKEN and not named:
+        text = f"offset {offset} holds output {envelope.counter} of {source.name}, and does not name it"
+        yield Finding("I8", place.name, text)
     if expected is not UNKNOWN and as_said(envelope, body, expected.order) != expected:
         text = f"offset {offset} holds output {envelope.counter} of {source.name}, and its commit says otherwise"
         yield Finding("I8", place.name, text)

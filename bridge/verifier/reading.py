@@ -23,13 +23,14 @@ from konverse.schemas.catalog import Queue
 from konverse.schemas.envelope import HEADER
 from konverse.schemas.errors import Unavailable
 from konverse.schemas.identifiers import journal_topic, owner_writer, snapshot_topic
+from konverse.schemas.journal import FOLD_VERSION
 from konverse.schemas.records import Kind
 
 from .check import Finding, PartitionVerdict, Place, compare, judge
 from .records import Record
 from .second_batches import WHOLE
 from .shown import Shown, compare_view
-from .starting import Start, starts
+from .starting import Start, beginning, starts
 
 DIGEST_BYTES: Final = 16
 
@@ -104,7 +105,9 @@ class Verification:
         self._log.close()
 
     def _judge(self, extent: Extent, owners: Collection[bytes], progress: Progress, views: Views) -> PartitionVerdict:
-        place, start = extent.place, self._start(extent)
+        snapshots = self._snapshots(extent)
+        place = extent.place
+        start = beginning(snapshots, place.journal_start, place.data_start, self._since_ms)
         journal_from, data_from = place.journal_start, place.data_start
         if start is not None:
             journal_from, data_from = start.end.offset + 1, start.end.ingest_to
@@ -112,6 +115,8 @@ class Verification:
         journal = self._read(extent.journal, place.partition, journal_from, extent.journal_end, progress)
         records = self._read(place.topic, place.partition, data_from, place.data_end, progress)
         data = [shorten(record) for record in records]
+        known = [one for one in snapshots if journal_from <= one.end.offset < extent.journal_end]
+        place = place._replace(snapshots=known[-1:])
         shown = views.get((place.topic, place.partition))
         if shown is not None and shown.journal_offset < journal_from - 1:
             shown = None  # it shows how things stood before
@@ -122,23 +127,11 @@ class Verification:
             verdict.findings += compare_view(verdict, shown)
         return verdict
 
-    def _start(self, extent: Extent) -> Start | None:
-        """The snapshot to begin at; None: the beginning of the logs."""
-        place = extent.place
-        is_cut = place.journal_start > 0 or place.data_start > 0
-        if not is_cut and self._since_ms is None:
-            return None
-        first, end = self._log.ends(extent.snapshots, place.partition)
-        records = self._read(extent.snapshots, place.partition, first, end, lambda _: None)
-        usable = [
-            start
-            for start in starts(records, place.identity)
-            if start.end.offset + 1 >= place.journal_start and start.end.ingest_to >= place.data_start
-        ]
-        early = [start for start in usable if self._since_ms is not None and start.end.now_ms <= self._since_ms]
-        if early:
-            return early[-1]
-        return usable[0] if is_cut and usable else None
+    def _snapshots(self, extent: Extent) -> list[Start]:
+        """Those that are whole and made by the same rules, the oldest first."""
+        first, end = self._log.ends(extent.snapshots, extent.place.partition)
+        records = self._read(extent.snapshots, extent.place.partition, first, end, lambda _: None)
+        return [one for one in starts(records, extent.place.identity) if one.end.fold_version == FOLD_VERSION]
 
     def _measure(self, queues: Iterable[Queue]) -> list[Extent]:
         partitions = [(queue, number) for queue in queues for number in range(queue.partitions)]

@@ -1,6 +1,7 @@
 """Handlers that failed and owners that died, for the second fold (protocol.md section 7.1).
 
-It keeps what was said about each side, by its key; the product keeps numbers by index.
+It keeps what was said about each side, by its key; the product keeps numbers by index. What an owner hands out stands
+in no log, but what comes of it does: a COMMIT that receives, an ATTEMPT, a TRY.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from konverse.schemas.journal import Commit
-from konverse.schemas.operations import Attempt, Resume, Skip, Suspend, Try
+from konverse.schemas.limits import ATTEMPTS_MAX, TRY_SUSPECTS_MAX
+from konverse.schemas.operations import Attempt, Finish, Resume, Skip, Suspend, Try
 
 from .second_state import SecondState, Side
 
@@ -17,6 +19,7 @@ from .second_state import SecondState, Side
 def owner_changed(state: SecondState, *, clean: bool) -> None:
     """A CLAIM counts. When the owner before gave nothing back, what it had handed out is accused."""
     past = state.past
+    past.tried = set()
     if clean:
         return
     past.wary = True
@@ -25,9 +28,21 @@ def owner_changed(state: SecondState, *, clean: bool) -> None:
     past.handed = []
     if accused:
         past.accused = [side.key for side in accused]
-        if len({side.group or side.key for side in accused}) == 1:
+        if len({side.circle for side in accused}) == 1:
             for side in accused:
                 past.failures[side.key] = past.failures.get(side.key, 0) + 1
+
+
+def careful(state: SecondState, commit: Commit) -> None:
+    """Under care a COMMIT receives only from groups that a TRY of this owner has named, once for each time."""
+    tried = state.past.tried
+    if tried is None:
+        return
+    sides = [side for index in commit.operations.receive_endpoints if (side := state.table.get(index)) is not None]
+    for side in sides:
+        if side.circle not in tried:
+            state.problem(f"I7: commit {commit.number} consumes from {side.key[1].hex()}, which no TRY has named")
+    tried.difference_update(side.circle for side in sides)
 
 
 def acquitted(state: SecondState, commit: Commit) -> None:
@@ -35,13 +50,13 @@ def acquitted(state: SecondState, commit: Commit) -> None:
     operations, past = commit.operations, state.past
     spoken = {*operations.receive_endpoints, *(sent[0] for sent in operations.sends)}
     spoken |= {end.endpoint for end in operations.ends}
+    spoken |= {operation.endpoint for operation in operations.rare if isinstance(operation, Finish)}
     _acquit(state, (state.table[index] for index in spoken if index in state.table))
     for index in operations.receive_endpoints:
         side = state.table.get(index)
         if side is None:
             continue
-        if side.key in past.suspended:
-            state.problem(f"I7: commit {commit.number} consumes from {side.key[1].hex()}, which is suspended")
+        _is_bearable(state, side, f"received from by commit {commit.number}")
         past.failures.pop(side.key, None)
     if commit.release:
         past.handed = []
@@ -57,6 +72,8 @@ def _acquit(state: SecondState, sides: Iterable[Side]) -> None:
 def _attempt(state: SecondState, operation: Attempt) -> None:
     sides = _sides(state, operation.endpoints)
     for side in sides:
+        _is_bearable(state, side, "tried")
+    for side in sides:
         state.past.failures[side.key] = state.past.failures.get(side.key, 0) + 1
     _acquit(state, sides)
 
@@ -64,13 +81,27 @@ def _attempt(state: SecondState, operation: Attempt) -> None:
 def _try(state: SecondState, operation: Try) -> None:
     past = state.past
     past.accused = [key for key in past.accused if key not in past.handed]
-    past.handed = [side.key for side in _sides(state, operation.endpoints)]
+    sides = _sides(state, operation.endpoints)
+    past.handed, groups = [side.key for side in sides], {side.circle for side in sides}
+    if past.tried is not None:
+        past.tried |= groups
+    for side in sides:
+        _is_bearable(state, side, "tried")
+    accused = [state.living[key] for key in past.accused if key in state.living]
+    suspects = {side.circle for side in accused if side.has_something}
+    if suspects and not groups <= suspects:
+        state.problem("I7: a TRY names others beside suspects")
+    if suspects and len(groups) > max(1, min(TRY_SUSPECTS_MAX, len(suspects) - 1)):
+        state.problem(f"I7: {len(groups)} of {len(suspects)} suspects are tried at once")
     if not past.handed:
         past.accused, past.wary = [], False
 
 
 def _suspend(state: SecondState, operation: Suspend) -> None:
     for side in _sides(state, [operation.endpoint]):
+        failures = _failures(state, side)
+        if failures < ATTEMPTS_MAX:
+            state.problem(f"I7: {side.key[1].hex()} is suspended, and failed {failures} times")
         _acquit(state, [side])
         state.past.suspended.update(dict.fromkeys(mate.key for mate in state.mates(side)))
 
@@ -88,6 +119,20 @@ def _resume(state: SecondState, operation: Resume | Skip) -> None:
         for mate in state.mates(side):
             state.past.failures.pop(mate.key, None)
             state.past.suspended.pop(mate.key, None)
+
+
+def _failures(state: SecondState, side: Side) -> int:
+    """Of its group: those of the one that failed most often."""
+    return max(state.past.failures.get(mate.key, 0) for mate in state.mates(side))
+
+
+def _is_bearable(state: SecondState, side: Side, what: str) -> None:
+    """A group that failed too often is suspended before anything else comes of it, and nothing comes of it then."""
+    failures = _failures(state, side)
+    if side.key in state.past.suspended:
+        state.problem(f"I7: {side.key[1].hex()} is {what}, and is suspended")
+    elif failures >= ATTEMPTS_MAX:
+        state.problem(f"I7: {side.key[1].hex()} is {what}, failed {failures} times and is not suspended")
 
 
 def _sides(state: SecondState, indices: Iterable[int]) -> list[Side]:

@@ -44,6 +44,9 @@ def hear_row(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
     elif row[:5] in batches.there:
         state.tally["duplicate"] += 1
         state.tally["row twice"] += 1
+        before = next(other for other in batches.waiting if other[:5] == row[:5])
+        if (before.envelope.conversation, before.record.body or b"") != (envelope.conversation, record.body or b""):
+            state.problem(f"I19: row {row.number} of attempt {row.attempt.hex()} is another one at {record.offset}")
     else:
         batches.wait(row)
 
@@ -156,6 +159,8 @@ def _decide(state: SecondState, batch: Batch, by: bytes) -> None:
     state.batches.excluded[batch.query] = {a: number for a, number in excluded.items() if number > batch.number}
     for begins, counts in ((True, batch.homes), (False, batch.targets)):
         for address, numbers in counts.items():
+            for home in () if begins else batch.homes:
+                state.hold(address, behind=home)
             decision = Decision(batch.query, batch.number, begins, final=True)
             _tell(state, address, decision, winners_at(batch, numbers))
 

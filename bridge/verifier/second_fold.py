@@ -6,7 +6,9 @@ to each message (protocol.md section 3). A log that contradicts itself is a prob
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from operator import itemgetter
 from typing import Any, Final
 
 from konverse.schemas.journal import SYSTEM_BITS, TOOK_ERROR, Claim, Commit
@@ -15,26 +17,29 @@ from konverse.schemas.records import Envelope, Forwarded, Kind, Role
 
 from .journals import Judged
 from .records import LogRecord
-from .second_attempts import DECIDED, acquitted, owner_changed
+from .second_attempts import DECIDED, acquitted, careful, owner_changed
 from .second_batches import exclude, give_up
 from .second_ingest import hear
 from .second_loss import hole_of, miss
 from .second_moves import relocate
 from .second_paths import second_finish
-from .second_state import Facts, Key, Said, SecondState, Side
+from .second_state import Said, SecondState, Side
 from .second_writers import prune
+
+Stop = tuple[int, Callable[[], None]]
+"""A journal offset, and whom to tell when everything up to it is folded."""
 
 
 class SecondFold(SecondState):
     """All that a partition ever decided."""
 
-    def fold(self, journal: Iterable[Judged], data: Sequence[LogRecord], shown_at: int = -1) -> dict[Key, Facts]:
-        """Everything, from the beginning; returns how the living sides stood at journal offset `shown_at`."""
+    def fold(self, journal: Iterable[Judged], data: Sequence[LogRecord], stops: Iterable[Stop] = ()) -> None:
+        """Everything, from the beginning; each stop is told when all is folded up to its journal offset."""
         at = 0
-        then: dict[Key, Facts] | None = None
+        ahead = deque(sorted(stops, key=itemgetter(0)))
         for record, decision, counts in journal:
-            if then is None and record.offset > shown_at:
-                then = self.facts()
+            while ahead and ahead[0][0] < record.offset:
+                ahead.popleft()[1]()
             before_ms = self.journal_ms
             if counts:
                 self.journal_ms = max(before_ms, record.timestamp_ms)
@@ -58,7 +63,8 @@ class SecondFold(SecondState):
             self.now_ms = before_ms
             self._decide(decision)
             self.clean = decision.release
-        return self.facts() if then is None else then
+        for _, stop in ahead:
+            stop()
 
     def _decide(self, commit: Commit) -> None:
         for address, counter in commit.output_acks:
@@ -68,6 +74,8 @@ class SecondFold(SecondState):
             self.acknowledged[address] = max(known, counter)
         self.let_go()
         operations = commit.operations
+        if self.past.wary:
+            careful(self, commit)
         if self.past.busy or commit.release:
             acquitted(self, commit)
         for conversation, begin in operations.begins:
@@ -105,7 +113,7 @@ class SecondFold(SecondState):
 
     def _consume(self, number: int, side: Side, up_to: int, *, error: bool) -> None:
         have = len(side.consumed) + len(side.thrown_away)
-        if side.ended or not have <= up_to <= len(side.heard):
+        if side.ended or not have + (not error) <= up_to <= len(side.heard):
             self.problem(f"I7: commit {number} consumes {up_to} of {len(side.heard)} messages, {have} are gone already")
             return
         if error:

@@ -21,6 +21,7 @@ from .second_writers import (
     close,
     goes_on,
     is_known,
+    is_one_session,
     keep,
     may_come,
     notify,
@@ -85,13 +86,15 @@ def _begin(state: SecondState, envelope: Envelope, _record: LogRecord) -> None:
     begin = envelope.suffix.begin
     key = (int(Role.INITIATOR), envelope.conversation)
     if begin is not None and key not in state.living:
+        if envelope.conversation in state.strays:
+            state.problem(f"I20: {envelope.conversation.hex()} begins when its target was heard already")
         state.create(key, opened_by(envelope), begin.target, -1, begin.group)
 
 
 def _end_call(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
     side = state.living.get((int(envelope.role), envelope.conversation))
     if side is not None and not side.ended:
-        side.ended_by_session = True
+        side.ended_by_session = envelope.suffix.origin or envelope.writer
         state.end(side, failed=bool(record.body))
 
 
@@ -119,7 +122,7 @@ def _message(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
         if role is Role.INITIATOR:
             return stray(state, envelope)
         if not envelope.flags & 1 or begin is None:
-            state.too_late.append((envelope.suffix.origin or envelope.writer, envelope.counter, envelope.conversation))
+            _late(state, envelope, ended=key in state.refused_for_ever)
             return bounce(state, envelope, record, BounceReason.NO_ENDPOINT)
         opener = opened_by(envelope)
         if not may_come(state, opener):
@@ -132,16 +135,20 @@ def _message(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
     if side.ended:
         return "discarded"
     if side.peer_ended or side.peer_failed:
-        state.too_late.append((envelope.suffix.origin or envelope.writer, envelope.counter, envelope.conversation))
+        _late(state, envelope, ended=role is Role.TARGET)
         return bounce(state, envelope, record, BounceReason.ENDED)
     if side.peer_finished:
+        if side.finisher == (envelope.suffix.origin or envelope.writer):
+            state.problem(
+                f"I20: {envelope.conversation.hex()} goes on at {record.offset}, behind a FIN of the same writer"
+            )
         return bounce(state, envelope, record, BounceReason.FINISHED)
     side.talked = True
     misnumbered = envelope.sequence not in (-1, len(side.heard))
     state.tally["misnumbered"] += misnumbered
     side.speakers.add(envelope.suffix.origin or envelope.writer)
     at_home = origin_of(record) is None  # else it is not known here who was closed there
-    if misnumbered and at_home and len(side.speakers) == 1 and side.speakers.isdisjoint(state.closed):
+    if misnumbered and at_home and is_one_session(state, side.speakers):
         state.problem(f"I5: number {envelope.sequence} was accepted as {len(side.heard)} at {record.offset}")
     side.voices[envelope.writer] = envelope.counter
     side.heard.append(
@@ -149,6 +156,13 @@ def _message(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
               Kind.MESSAGE, record.timestamp_ms, origin_of(record), state.deciding)
     )  # fmt: skip
     return "accepted"
+
+
+def _late(state: SecondState, envelope: Envelope, *, ended: bool) -> None:
+    late = (envelope.suffix.origin or envelope.writer, envelope.counter, envelope.conversation)
+    state.too_late.append(late)
+    if ended:
+        state.behind_end.append(late)
 
 
 def _peer_end(state: SecondState, envelope: Envelope, record: LogRecord) -> None:

@@ -71,8 +71,9 @@ def resumes(state: SecondState, writer: bytes, counter: int) -> bool:
     taken = state.accepted.get(writer)
     if minted_ms(writer) is not None or not state.holes:
         return False
-    if taken is not None and state.unsure.pop(writer, -1) != len(taken):
+    if taken is not None and state.unsure.get(writer) != len(taken):
         return False
+    state.unsure.pop(writer, None)
     state.accepted[writer] = [*range(counter)]
     state.tally["owner went on behind a loss"] += 1
     return True

@@ -47,6 +47,8 @@ def relocate(state: SecondState, operation: Relocate) -> None:
     past, key = state.past, side.key
     if past.wary or key in (*past.failures, *past.suspended, *past.handed, *past.accused):
         state.problem(f"I7: {key[1].hex()} moves away from its attempts")
+    if len(state.mates(side)) > 1:
+        state.problem(f"I7: {key[1].hex()} moves away from its group")
     generation = side.generation + 1
     state.left[side.key, generation] = _pack(state, side)
     state.hold(operation.to, behind=side.peer_at)
@@ -100,6 +102,8 @@ def install(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
     try:
         moved = decode_moved(b"".join(pieces))
     except MalformedRecord:
+        moved = None
+    if moved is None or moved.state >= len(CODES) or CODES[moved.state] in ("SI", "CD"):
         state.tally["malformed"] += 1
         return "control"
     key = (int(envelope.role), envelope.conversation)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from konverse.schemas.catalog import END_DIALOG
 from konverse.schemas.client_transaction import decode
-from konverse.schemas.envelope import encode_suffix
+from konverse.schemas.envelope import decode_suffix, encode_suffix
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.limits import END_WRITERS_MAX, SUFFIX_BYTES_MAX
 from konverse.schemas.operations import Finish
@@ -31,13 +31,14 @@ def hear_finished(state: SecondState, envelope: Envelope) -> None:
     detail = envelope.suffix.detail
     if envelope.kind is Kind.FIN_ANSWER:
         if side is not None and isinstance(detail, FinAnswer):
+            side.finished = True  # the session has said FIN, if no handler had
             side.answer = detail.received
             state.tally["FIN answered"] += 1
         return
     heard: list[tuple[bytes, int]] = []
     state.tally["FIN of nobody" if side is None else "FIN"] += 1
     if side is not None:
-        side.peer_finished = True
+        side.peer_finished, side.finisher = True, envelope.suffix.origin or envelope.writer
         heard = [*reversed(side.voices.items())][:END_WRITERS_MAX]
     say_finished(state, envelope, tuple(heard))
 
@@ -49,6 +50,16 @@ def say_finished(state: SecondState, envelope: Envelope, heard: tuple[tuple[byte
         role = 1 - int(envelope.role)
         detail = FinAnswer(heard)
         state.say(home, Said(state.order, Kind.FIN_ANSWER, role, envelope.conversation, -1, "", b"", detail))
+
+
+def _can_be_sent(suffix: Suffix) -> bool:
+    """Whether a receiver would take a header that ends like this."""
+    try:
+        data = encode_suffix(suffix)
+        decode_suffix(data)
+    except (MalformedRecord, ValueError, OverflowError):
+        return False
+    return len(data) <= SUFFIX_BYTES_MAX
 
 
 def expand(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
@@ -69,7 +80,7 @@ def expand(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
             begin=dialog.begin if opens else None,
             origin=session,
         )
-        if len(encode_suffix(suffix)) > SUFFIX_BYTES_MAX:
+        if not _can_be_sent(suffix):
             state.tally["malformed"] += 1
             return
         said.append(Said(

@@ -28,6 +28,7 @@ from konverse.schemas.records import (
 )
 
 from .second_luggage import Luggage, SecondStub
+from .second_past import Past
 from .second_rows import SecondBatches
 
 Key = tuple[int, bytes]
@@ -155,12 +156,15 @@ class Side:
     skipped: list[int] = field(default_factory=list)
     """Offsets of messages that an operator dropped; they are among the consumed ones."""
     ended: bool = False
-    ended_by_session: bool = False
+    ended_by_session: bytes = b""
+    """Which one called END CONVERSATION."""
     peer_ended: bool = False
     peer_failed: bool = False
     finished: bool = False
     """A handler of this side said FIN."""
     peer_finished: bool = False
+    finisher: bytes = b""
+    """Who said so: a session, or an owner."""
     answer: tuple[tuple[bytes, int], ...] | None = None
     """What the peer said of this side's FIN."""
     generation: int = 0
@@ -177,6 +181,11 @@ class Side:
     def gone(self) -> bool:
         """Both sides ended: the product has forgotten it."""
         return self.ended and (self.peer_ended or self.peer_failed)
+
+    @property
+    def circle(self) -> bytes | Key:
+        """Its group, or it alone: what is handed out as one."""
+        return self.group or self.key
 
     @property
     def has_something(self) -> bool:
@@ -200,31 +209,6 @@ class Side:
         consumed = len(self.consumed)
         unread = 0 if self.ended else len(self.heard) - consumed
         return self.code, self.numbering, len(self.heard), consumed, unread, self.error is not None
-
-
-@dataclass(slots=True)
-class Past:
-    """Which sides failed, and which were with an owner that died."""
-
-    failures: dict[Key, int] = field(default_factory=dict)
-    """In a row."""
-    suspended: dict[Key, None] = field(default_factory=dict)
-    handed: list[Key] = field(default_factory=list)
-    """The open TRY."""
-    accused: list[Key] = field(default_factory=list)
-    wary: bool = False
-
-    @property
-    def busy(self) -> bool:
-        """A COMMIT may change something."""
-        return bool(self.failures or self.suspended or self.handed or self.accused)
-
-    def forget(self, key: Key) -> None:
-        """The side is known no more."""
-        self.failures.pop(key, None)
-        self.suspended.pop(key, None)
-        self.handed = [other for other in self.handed if other != key]
-        self.accused = [other for other in self.accused if other != key]
 
 
 class SecondState:
@@ -258,6 +242,8 @@ class SecondState:
         self.verdicts: dict[tuple[bytes, int], str] = {}
         self.too_late: list[tuple[bytes, int, bytes]] = []
         """Writer, counter and conversation of messages that came when the conversation was over."""
+        self.behind_end: list[tuple[bytes, int, bytes]] = []
+        """Those of them that came to a target which had heard END."""
         self.sides: list[Side] = []
         self.living: dict[Key, Side] = {}
         self.table: dict[int, Side] = {}
@@ -265,6 +251,8 @@ class SecondState:
         self.outputs: dict[Address, list[Said]] = {}
         self.acknowledged: dict[Address, int] = {}
         self.tombstones: dict[bytes, bytes] = {}
+        self.strays: set[bytes] = set()
+        """Conversations of which a target was heard where no initiator lived."""
         self.refused_for_ever: set[Key] = set()
         self.sent_back: list[tuple[Bounce, bytes]] = []
         """What went back to a mailbox, and the session whose it is."""

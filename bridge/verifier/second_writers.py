@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import ANSWER_ENTRIES_MAX, NOTICED_WRITERS_MAX, WRITER_AHEAD_MS_MAX
 from konverse.schemas.operations import Prune
@@ -122,6 +124,16 @@ def line_of(state: SecondState, writer: bytes) -> list[bytes]:
     return line
 
 
+def is_one_session(state: SecondState, speakers: Collection[bytes]) -> bool:
+    """Whether they are the ids of one session, of which nothing was refused."""
+    open_ones = [writer for writer in speakers if writer not in state.closed]
+    return len(open_ones) == 1 and all(
+        goes_on(state, writer) and open_ones[0] in line_of(state, writer)
+        for writer in speakers
+        if writer in state.closed
+    )
+
+
 def may_come(state: SecondState, opener: bytes) -> bool:
     """A FIRST that names this opener may still be accepted."""
     return all(map(any, line_of(state, opener)))
@@ -164,5 +176,8 @@ def prune(state: SecondState, operation: Prune) -> None:
             del state.closed[writer], state.seen[writer]
             state.heirs.pop(writer, None)
             state.tally["forgotten"] += 1
+    unheard = {opener for opener in state.tombstones.values() if not is_known(state, opener)}
+    expired = {opener for opener in unheard if (minted_ms(opener) or floor) < floor}
+    state.tombstones = {key: opener for key, opener in state.tombstones.items() if opener not in expired}
     for key in [key for key in state.answers if (minted_ms(key[0]) or 0) < floor]:
         del state.answers[key]

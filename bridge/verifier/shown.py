@@ -24,22 +24,30 @@ class Shown(NamedTuple):
 
 
 def read_view(client: redis.Redis, queue: Queue, partition: int) -> Shown | None:
-    """The view of a partition; None when there is none, or none that is whole."""
+    """The view of a partition; None when there is none, or none that is whole.
+
+    Read in one step: its owner may be at work, and a header of one moment says nothing of the rows of the next.
+    """
 
     def key(suffix: str) -> str:
         return view_key(queue.topic, queue.subscription, partition, suffix)
 
-    header: Any = client.hgetall(key("header"))
-    if header.get(b"complete") != b"1" or header.get(b"incarnation") != queue.incarnation:
-        return None
-    pipeline = client.pipeline(transaction=False)
-    for number in range(VIEW_BUCKETS):
-        pipeline.hgetall(key(f"e:{number}"))
+    pipeline = client.pipeline(transaction=True)
+    for suffix in ("header", *(f"e:{number}" for number in range(VIEW_BUCKETS))):
+        pipeline.hgetall(key(suffix))
+    header: Any
     try:
-        rows = [pair for bucket in pipeline.execute() for pair in bucket.items()]
+        header, *buckets = pipeline.execute()
+        if header.get(b"complete") != b"1" or header.get(b"incarnation") != queue.incarnation:
+            return None
+        rows = [pair for bucket in buckets for pair in bucket.items()]
         return Shown(int(header[b"journal"]), dict(_endpoint(field, value) for field, value in rows))
-    except (ValueError, IndexError, KeyError, redis.ResponseError):
+    except (ValueError, IndexError, KeyError):
         return None  # not written by an owner: it is as good as none
+    except redis.ResponseError as error:
+        if "WRONGTYPE" not in str(error):
+            raise
+        return None  # and so is a key that holds something else
 
 
 def _endpoint(field: bytes, value: bytes) -> tuple[Key, Facts]:

@@ -69,6 +69,21 @@ def starts(records: Iterable[LogRecord], identity: tuple[bytes, bytes, bytes]) -
     return whole
 
 
+def beginning(
+    snapshots: Iterable[Start], journal_start: int, data_start: int, since_ms: int | None = None
+) -> Start | None:
+    """The snapshot to begin at, where logs begin at these offsets; None: their beginning, though it may be gone.
+
+    With `since_ms` the last one before that time, else the oldest one behind which everything is there.
+    """
+    is_cut = journal_start > 0 or data_start > 0
+    usable = [one for one in snapshots if one.end.offset + 1 >= journal_start and one.end.ingest_to >= data_start]
+    early = [one for one in usable if since_ms is not None and one.end.now_ms <= since_ms]
+    if early:
+        return early[-1]
+    return usable[0] if is_cut and usable else None
+
+
 def begin_at(start: Start, fold: SecondFold, judge: JournalJudge) -> dict[bytes, int]:
     """Put a fold and its judge where the snapshot was made; returns each writer's next counter."""
     end = start.end
@@ -152,10 +167,20 @@ def _begin_base(fold: SecondFold, base: dict[str, Any]) -> list[bytes]:
     return [*writers, *identifiers(base["far_writers"])]
 
 
+def _known(fold: SecondFold, indices: Iterable[int]) -> Iterator[Side]:
+    """The sides that the snapshot speaks of; where nobody lives it contradicts itself."""
+    for index in indices:
+        side = fold.table.get(index)
+        if side is None:
+            fold.problem(f"I3: the snapshot speaks of endpoint {index}, where nobody lives")
+        else:
+            yield side
+
+
 def _begin_groups(fold: SecondFold, base: dict[str, Any]) -> None:
     for group in base["groups"]:
-        for index in unpack("Q", group["members"]):
-            fold.table[index].group = group["id"]
+        for side in _known(fold, unpack("Q", group["members"])):
+            side.group = group["id"]
     for side in fold.living.values():
         if side.key[0] == Role.INITIATOR:
             side.group = side.group or side.key[1]
@@ -163,15 +188,15 @@ def _begin_groups(fold: SecondFold, base: dict[str, Any]) -> None:
 
 
 def _begin_past(fold: SecondFold, base: dict[str, Any]) -> None:
-    past, table = fold.past, fold.table
+    past = fold.past
     for item in base["troubled"]:
-        key = table[item["endpoint"]].key
-        if item["attempts"]:
-            past.failures[key] = item["attempts"]
-        if item["suspended"]:
-            past.suspended[key] = None
-    past.handed = [table[index].key for index in unpack("Q", base["trying"])]
-    past.accused = [table[index].key for index in unpack("Q", base["suspects"])]
+        for side in _known(fold, [item["endpoint"]]):
+            if item["attempts"]:
+                past.failures[side.key] = item["attempts"]
+            if item["suspended"]:
+                past.suspended[side.key] = None
+    past.handed = [side.key for side in _known(fold, unpack("Q", base["trying"]))]
+    past.accused = [side.key for side in _known(fold, unpack("Q", base["suspects"]))]
     past.wary = base["careful"]
 
 
@@ -195,7 +220,8 @@ def _sides(value: dict[str, Any], writers: list[bytes], streams: list[Any]) -> I
         if known is not None:
             received_far = known["answer"]
             side.finished, side.peer_finished = known["own"], known["peer"]
-            side.answer = received_far and tuple((one["writer"], one["counter"]) for one in received_far)
+            if received_far is not None:
+                side.answer = tuple((one["writer"], one["counter"]) for one in received_far)
         yield side, consumed
 
 
@@ -210,7 +236,9 @@ def _place(fold: SecondFold, side: Side, consumed: int) -> None:
 
 
 def _wait(fold: SecondFold, entry: dict[str, Any]) -> None:
-    side = fold.table[entry["endpoint"]]
+    side = next(_known(fold, [entry["endpoint"]]), None)
+    if side is None:
+        return
     kind = Kind.ERROR if entry["is_error"] else Kind.END if entry["type"] == END_DIALOG else Kind.MESSAGE
     body, origin = fold.brief(entry["body"] or b""), entry["origin"] and Origin(**entry["origin"])
     heard = Heard(entry["offset"], entry["type"], body, b"", -1, kind, entry["timestamp_ms"], origin)

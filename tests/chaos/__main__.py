@@ -26,7 +26,7 @@ from typing import Final
 from rich.console import Console
 from rich.table import Table
 
-from tests.simulation.mutation import FOLDERS, PATCHES, ROOT, build, mutants
+from tests.simulation.mutation import PATCHES, ROOT, build, mutants
 
 from .campaign import PLACES, PROFILES, Campaign, Cell, Ground, Outcome
 from .disk import small_disk
@@ -62,7 +62,7 @@ def _patched(rule: str | None, folder: Path) -> str | None:
     """Where processes find a product without the rule; None for the product itself."""
     if rule is None:
         return None
-    build(folder / "product", PATCHES / f"{rule}.patch", (*FOLDERS, "bridge"))
+    build(folder / "product", PATCHES / f"{rule}.patch")
     return os.pathsep.join((str(folder / "product"), str(ROOT)))
 
 

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
 from konverse.bridge.reader import Reader
 from konverse.bridge.topics import DATA_CONFIG, JOURNAL_CONFIG
+from konverse.schemas.catalog import MessageType
 from konverse.schemas.errors import OutcomeUnknown, PartitionHalted, TopicMismatch
-from konverse.schemas.identifiers import data_topic, journal_topic, snapshot_topic
+from konverse.schemas.identifiers import (
+    catalog_topic,
+    data_topic,
+    journal_topic,
+    snapshot_topic,
+    transmission_topic,
+)
 from tests.kit.servers import Servers
 from tests.kit.shop import (
     DEADLINE_S,
@@ -262,18 +272,6 @@ def test_a_topic_that_goes_under_a_running_reader_ends_it(
         assert ("created again" if again else "was deleted while its queue was read") in str(caught.value)
 
 
-def test_messages_that_were_deleted_before_anybody_received_them_stop_the_partition(
-    servers: Servers, database: str, admin: AdminClient
-) -> None:
-    with connected(servers.bootstrap, database) as broker:
-        open_shop(broker)
-        send_orders(broker, dialogs=1, messages=5)
-        place = TopicPartition(queue_of(broker, "Orders").topic, 0, 3)
-        admin.delete_records([place])[place].result(DEADLINE_S)
-        with broker.reader("Orders", timeout=2) as reader, pytest.raises(PartitionHalted, match="offset 0 any more"):
-            list(reader)
-
-
 def test_settling_does_not_say_done_while_a_destination_refuses(
     servers: Servers, database: str, admin: AdminClient
 ) -> None:
@@ -290,3 +288,64 @@ def test_settling_does_not_say_done_while_a_destination_refuses(
         with pytest.raises(OutcomeUnknown, match="has not acknowledged everything"):
             reader.settle(3)
         reader.close()
+
+
+@pytest.fixture
+def instance(database: str, admin: AdminClient) -> Iterator[str]:
+    """An instance of the test's own, with a catalog that it may break."""
+    yield database
+    for name in admin.list_topics(timeout=10).topics:
+        if name.startswith(f"{database}."):
+            delete(admin, name)
+
+
+@pytest.mark.parametrize("part", ["data", "journal", "snapshot"])
+def test_a_transmission_queue_whose_topics_would_lose_something_is_refused(
+    servers: Servers, database: str, instance: str, admin: AdminClient, part: str
+) -> None:
+    topic = transmission_topic(instance)
+    topic = {"data": topic, "journal": journal_topic(topic), "snapshot": snapshot_topic(topic)}[part]
+    with connected(servers.bootstrap, database, instance=instance) as broker:
+        broker.transmitter().close()
+        set_config(admin, topic, "retention.ms", "1000000")
+        with pytest.raises(TopicMismatch, match=f"topic {re.escape(topic)} has retention.ms=1000000"):
+            broker.transmitter()
+
+
+def test_a_queue_whose_snapshots_would_be_lost_is_refused(servers: Servers, database: str, admin: AdminClient) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        topic = snapshot_topic(queue_of(broker, "Orders").topic)
+        set_config(admin, topic, "retention.ms", "1000000")
+        with pytest.raises(TopicMismatch, match=f"topic {re.escape(topic)} has retention.ms=1000000"):
+            broker.reader("Orders")
+
+
+@pytest.mark.parametrize("refilled", [0, 9])
+def test_a_catalog_that_was_made_again_is_not_taken_for_the_first(
+    servers: Servers, database: str, instance: str, admin: AdminClient, refilled: int
+) -> None:
+    with connected(servers.bootstrap, database, instance=instance) as broker:
+        open_shop(broker)
+        delete(admin, catalog_topic(instance))
+        create(admin, catalog_topic(instance), 1, JOURNAL_CONFIG)
+        with connected(servers.bootstrap, database, instance=instance) as another:
+            for number in range(refilled):
+                another.create_message_type(f"type {number}")
+        with pytest.raises(TopicMismatch, match=r"holds the catalog, was deleted and created again"):
+            broker.create_message_type("one more")
+    with connected(servers.bootstrap, database, instance=instance) as broker:
+        kinds = [kind.name for kind in broker.catalog.all(MessageType)]
+        assert kinds == ["DEFAULT", *(f"type {number}" for number in range(refilled))]
+
+
+def test_a_catalog_that_was_cut_is_named(servers: Servers, database: str, instance: str, admin: AdminClient) -> None:
+    with connected(servers.bootstrap, database, instance=instance) as broker:
+        open_shop(broker)
+    place = TopicPartition(catalog_topic(instance), 0, 3)
+    admin.delete_records([place])[place].result(DEADLINE_S)
+    with (
+        connected(servers.bootstrap, database, instance=instance) as broker,
+        pytest.raises(TopicMismatch, match="holds the catalog, does not hold offset 0 any more"),
+    ):
+        broker.catalog.all(MessageType)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,10 +16,11 @@ from konverse.bridge.broker import Broker
 from konverse.bridge.clock import now_ms
 from konverse.bridge.dialog import Dialog
 from konverse.bridge.sending import Sender
+from konverse.bridge.writer_ids import WriterIds
 from konverse.dialog.ageing import Age, Ageing
 from konverse.dialog.asking import Outcome
 from konverse.schemas import token
-from konverse.schemas.errors import BadInput, OutcomeUnknown, StackError
+from konverse.schemas.errors import BadInput, KafkaUnavailable, OutcomeUnknown, StackError
 from konverse.schemas.identifiers import session_writer
 from konverse.schemas.limits import SESSION_IDLE_MS_MAX
 from konverse.schemas.token import Sent
@@ -26,7 +28,7 @@ from tests.chaos.proxy import Action, Trap
 from tests.chaos.rig import Rig, rig
 from tests.kit.oracle import prove_exactly_once
 from tests.kit.servers import Servers, missing
-from tests.kit.shop import ORDER, answer_once, begin, connected, open_shop, pumped, queue_of, until
+from tests.kit.shop import DEADLINE_S, ORDER, answer_once, begin, connected, open_shop, pumped, queue_of, until
 
 PATIENCE_S = 60.0
 
@@ -160,6 +162,50 @@ def test_a_session_goes_on_under_a_new_id(servers: Servers, database: str) -> No
             assert answer_once(reader) == 4
         proof = prove_exactly_once(servers.bootstrap, orders, shop, {dialog.id.bytes: [b"0", b"1", b"2", b"3"]})
         assert proof.messages == 4
+
+
+@pytest.mark.stack
+def test_only_who_needs_a_new_id_waits_for_it(servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, answered = threading.Event(), threading.Event()
+    append = WriterIds._append
+
+    def slowly(ids: WriterIds, timeout_s: float) -> int:
+        asked.set()
+        assert answered.wait(DEADLINE_S)
+        return append(ids, timeout_s)
+
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        dialog = begin(broker)
+        dialog.flush()
+        sender = broker._sender
+        assert sender is not None
+        monkeypatch.setattr(WriterIds, "_append", slowly)
+        with sender._lock:
+            dialog.send(ORDER, b"0")
+            sender._renewing.give_up()
+        assert asked.wait(DEADLINE_S), "a new id is asked for"
+        began = time.monotonic()
+        sender.ended_by_peer(b"somebody else's.")
+        with pytest.raises(OutcomeUnknown):
+            broker.flush(0.5)
+        assert time.monotonic() - began < 5
+        answered.set()
+        with broker.reader("Orders") as orders, broker.reader("Shop") as shop, pumped(orders, shop):
+            broker.flush()  # they say what became of the first records
+        assert len(sender.session.ids) == 2
+
+
+@pytest.mark.stack
+def test_who_asks_for_an_outcome_gives_up_in_time(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        asked = token.encode([Sent(session_writer(0, 1), queue_of(broker, "Orders").address(0), bytes(16), 0, (0,))])
+        broker._sessions.ids._topic = "no.topic.of.this.name"
+        began = time.monotonic()
+        with pytest.raises(KafkaUnavailable, match="takes no record"):
+            broker.outcome(asked, timeout=1)
+        assert time.monotonic() - began < 10
 
 
 @pytest.mark.stack

@@ -43,7 +43,7 @@ from konverse.schemas.records import Begin
 
 exits.EXIT_S = 0.5
 class Ids:
-    def new(self):
+    def new(self, timeout_s=None):
         return uuid.uuid4().bytes, now_ms()
 
 sender = Sender(Kafka(Settings.load(kafka="kafka://127.0.0.1:1")), Renewing(Ids(), lambda address: None))

@@ -11,6 +11,7 @@ import textwrap
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 import redis
@@ -124,6 +125,20 @@ def test_a_broker_that_dies_at_its_start_is_told_with_its_last_words(temporary: 
         LocalStack.start(settings)
     assert list(temporary.iterdir()) == []
     assert processes_naming(temporary) == []
+
+
+def test_the_folder_of_a_stack_that_runs_is_refused_and_that_stack_goes_on(new_stack: NewStack, tmp_path: Path) -> None:
+    first = new_stack(StackSettings(brokers=0, directory=tmp_path / "stack"))
+    with pytest.raises(InvalidSettings, match="the folder of a stack already"):
+        LocalStack.start(StackSettings(brokers=0, directory=tmp_path / "stack", redis_port=_port(first.redis_url)))
+    assert [(server.name, server.running) for server in first.status()] == [("redis", True)]
+    found = LocalStack.find(StackSettings(directory=tmp_path / "stack"))
+    assert found is not None
+    assert found.pids == first.pids
+
+
+def _port(url: str) -> int:
+    return urlsplit(url).port or 0
 
 
 def test_without_a_redis_nothing_is_started(temporary: Path, monkeypatch: pytest.MonkeyPatch) -> None:

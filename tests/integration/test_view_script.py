@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Iterator
 
 import pytest
 import redis
 
+from konverse.bridge.verifier.shown import read_view
 from konverse.bridge.view import ROWS_PER_CALL, ViewStore, connect_redis
 from konverse.deploy.settings import StackSettings
 from konverse.dialog.states import State
 from konverse.dialog.view import Show, bucket_of
 from konverse.schemas.catalog import Queue
+from konverse.schemas.identifiers import view_key
 from konverse.schemas.limits import VIEW_BUCKETS
 from konverse.schemas.records import Role
 from konverse.schemas.varint import varint
@@ -231,3 +234,41 @@ def test_a_view_that_a_zombie_wrote_is_not_the_view_of_its_owner(store: ViewStor
     assert store.show(0, show(3, 4, [row(1)], whole=True), 1)  # after Redis lost what the owner had written
     assert store.present(0, 3)
     assert not store.present(0, 7), "the owner that claimed at 7 has to write everything again"
+
+
+def test_whoever_verifies_reads_header_and_rows_of_one_moment(client: redis.Redis) -> None:
+    shop = queue()
+    store = ViewStore(client, shop)
+    stop = threading.Event()
+
+    def work() -> None:
+        """Each state says its own journal offset in all rows."""
+        journal = 1
+        while not stop.is_set():
+            journal += 1
+            store.show(0, show(1, journal, [row(number, journal) for number in range(20)]), 20)
+
+    store.show(0, show(1, 1, [row(number, 1) for number in range(20)], whole=True), 20)
+    owner = threading.Thread(target=work)
+    owner.start()
+    try:
+        for _ in range(300):
+            shown = read_view(client, shop, 0)
+            assert shown is not None
+            assert {facts[2] for facts in shown.endpoints.values()} == {shown.journal_offset}
+    finally:
+        stop.set()
+        owner.join()
+        store.clear()
+
+
+@pytest.mark.parametrize("suffix", ["header", "e:0"])
+def test_a_view_of_which_a_key_holds_something_else_is_none(client: redis.Redis, suffix: str) -> None:
+    shop = queue()
+    store = ViewStore(client, shop)
+    store.show(0, show(1, 2, [row(1)], whole=True), 1)
+    key = view_key(shop.topic, shop.subscription, 0, suffix)
+    client.delete(key)
+    client.set(key, "something else")
+    assert read_view(client, shop, 0) is None
+    store.clear()

@@ -102,7 +102,7 @@ def work(reader: Reader) -> None:
     reader._advance()
     with reader._pumping:
         if not reader.closed:
-            reader._fetch(0.01)
+            reader._share.fetch(0.01)
 
 
 def fill(reader: Reader, count: int) -> None:

@@ -19,6 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 import konverse
+from tests.kit.simulator.failure import Judge
 from tests.kit.simulator.run import simulate
 from tests.kit.simulator.shrink import shrink
 from tests.kit.simulator.sometimes import PATHS
@@ -34,13 +35,13 @@ def main() -> int:
     arguments = _parser().parse_args()
     console = Console(stderr=arguments.json)
     if arguments.replay is not None:
-        return _replay(console, arguments.replay, arguments.shrink)
+        return _replay(console, arguments)
     seconds_before = time.monotonic()
     number = arguments.seeds if arguments.seeds is not None or arguments.seconds is not None else SEEDS
     old = [] if arguments.skip_regressions else regression_seeds()
     seeds = chain(old, seeds_from(arguments.first, number))
     if arguments.stop:
-        tally = run(seeds, stop=True)
+        tally = run(seeds, stop=True, judge=arguments.judge)
     else:
         tally = _run(console, seeds, None if number is None else len(old) + number, arguments)
     seconds = time.monotonic() - seconds_before
@@ -63,6 +64,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--stop", action="store_true", help="one process, until the first seed fails")
     parser.add_argument("--skip-regressions", action="store_true", help="leave the old failures out")
+    parser.add_argument(
+        "--judge",
+        type=Judge,
+        choices=[*Judge],
+        default=Judge.ALL,
+        help="who judges: every check, or the verifier alone",
+    )
     parser.add_argument("--all-paths", action="store_true", help="fail when a rare path was never walked")
     return parser
 
@@ -72,19 +80,20 @@ def _run(console: Console, seeds: Any, total: int | None, arguments: argparse.Na
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("seeds", total=total)
-        for part in run_everywhere(seeds, arguments.jobs, arguments.seconds):
+        for part in run_everywhere(seeds, arguments.jobs, arguments.seconds, arguments.judge):
             tally.add(part)
             progress.update(task, advance=part.seeds, description=f"seeds, {len(tally.failures)} failed")
             for failure in part.failures:
                 if len(tally.failures) <= FAILURES_SHOWN_MAX:
-                    _show_failure(console, failure)
+                    _show_failure(console, failure, arguments.judge)
     return tally
 
 
-def _show_failure(console: Console, failure: Failure) -> None:
+def _show_failure(console: Console, failure: Failure, judge: Judge) -> None:
     console.print(f"seed {failure.seed} failed", style="bold red")
     console.print(failure.error, markup=False, highlight=False)
-    console.print(f"again: python -m tests.simulation --replay {failure.seed}\n", markup=False, highlight=False)
+    option = "" if judge is Judge.ALL else f" --judge {judge}"
+    console.print(f"again: python -m tests.simulation --replay {failure.seed}{option}\n", markup=False, highlight=False)
 
 
 def _show(console: Console, tally: Tally, seconds: float, missing: list[str]) -> None:
@@ -117,13 +126,14 @@ def _as_json(tally: Tally, arguments: argparse.Namespace, seconds: float) -> dic
     }
 
 
-def _replay(console: Console, seed: int, smaller: bool) -> int:
-    result = simulate(seed, told=True)
-    if smaller and result.error is not None:
+def _replay(console: Console, arguments: argparse.Namespace) -> int:
+    seed, judge = arguments.replay, arguments.judge
+    result = simulate(seed, told=True, judge=judge)
+    if arguments.shrink and result.error is not None:
         deadline = time.monotonic() + SHRINK_S
-        choices = shrink(seed, result.choices, lambda: time.monotonic() < deadline)
+        choices = shrink(seed, result.choices, lambda: time.monotonic() < deadline, judge)
         console.print(f"{len(result.choices)} choices, {len(choices)} after shrinking", highlight=False)
-        result = simulate(seed, choices, told=True)
+        result = simulate(seed, choices, told=True, judge=judge)
     for line in result.story:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
     console.print(f"seed {seed}, {len(result.choices)} choices, trace {result.trace}", highlight=False)

@@ -3,6 +3,9 @@
 The patches in `mutants/` say in their first line which rule they switch off. A mutant that no seed kills means that the
 simulator does not prove its rule. `python -m tests.simulation.mutation [NAME…] [--jobs 2] [--json]` hunts all of them,
 or those that are named; the exit code is 1 when one lives.
+
+With `--judge verifier` only what `konverse verify` finds in the logs kills a mutant. Those of `unseen_in_logs.toml`
+leave nothing there and are not hunted then, unless they are named.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import tomllib
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -24,9 +28,12 @@ from typing import Final
 from rich.console import Console
 from rich.progress import track
 
+from tests.kit.simulator.failure import Judge
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 PATCHES: Final = ROOT / "tests" / "simulation" / "mutants"
-FOLDERS: Final = ("schemas", "dialog", "routing")
+UNSEEN: Final = PATCHES / "unseen_in_logs.toml"
+FOLDERS: Final = ("schemas", "dialog", "routing", "bridge")
 SEEDS_MAX: Final = 1_000
 TIMEOUT_S: Final = 600.0
 
@@ -50,11 +57,17 @@ def mutants() -> list[Path]:
     return sorted(PATCHES.glob("*.patch"))
 
 
-def build(folder: Path, patch: Path | None, folders: Sequence[str] = FOLDERS) -> None:
-    """A package `konverse` in `folder`: the pure core, or more, as it is or with one patch."""
+def unseen() -> dict[str, str]:
+    """Mutants whose logs are right, or right as far as the verifier judges, each with the reason."""
+    groups = tomllib.loads(UNSEEN.read_text(encoding="utf-8"))["unseen"]
+    return {name: group["reason"] for group in groups for name in group["mutants"]}
+
+
+def build(folder: Path, patch: Path | None) -> None:
+    """A package `konverse` in `folder`, as it is or with one patch."""
     package = folder / "konverse"
     shutil.copytree(ROOT / ".namespace" / "konverse", package, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in folders:
+    for name in FOLDERS:
         shutil.copytree(ROOT / name, package / name, ignore=shutil.ignore_patterns("__pycache__"))
     if patch is None:
         return
@@ -70,10 +83,10 @@ def build(folder: Path, patch: Path | None, folders: Sequence[str] = FOLDERS) ->
         raise PatchFailed(f"{patch.name} does not apply: {done.stderr.strip()}")
 
 
-def hunt(folder: Path, seeds_max: int = SEEDS_MAX) -> Fate:
+def hunt(folder: Path, seeds_max: int = SEEDS_MAX, judge: Judge = Judge.ALL) -> Fate:
     """Run seeds with the package in `folder` until one fails."""
     path = os.pathsep.join((str(folder), str(ROOT)))
-    command = ["--seeds", str(seeds_max), "--stop", "--skip-regressions", "--json"]
+    command = ["--seeds", str(seeds_max), "--stop", "--skip-regressions", "--json", "--judge", judge]
     done = subprocess.run(
         [sys.executable, "-m", "tests.simulation", *command],
         cwd=folder,
@@ -92,17 +105,19 @@ def hunt(folder: Path, seeds_max: int = SEEDS_MAX) -> Fate:
     return Fate(result["failures"][0]["seed"], result["seeds"], result["failures"][0]["error"])
 
 
-def hunt_all(patches: Sequence[Path], seeds_max: int, jobs: int) -> Iterator[tuple[str, Fate]]:
+def hunt_all(
+    patches: Sequence[Path], seeds_max: int, jobs: int, judge: Judge = Judge.ALL
+) -> Iterator[tuple[str, Fate]]:
     """Name and fate of each mutant, in the order of `patches`."""
     with ThreadPoolExecutor(jobs) as threads:
-        yield from threads.map(partial(_hunt_one, seeds_max=seeds_max), patches)
+        yield from threads.map(partial(_hunt_one, seeds_max=seeds_max, judge=judge), patches)
 
 
-def _hunt_one(patch: Path, seeds_max: int) -> tuple[str, Fate]:
+def _hunt_one(patch: Path, seeds_max: int, judge: Judge) -> tuple[str, Fate]:
     with tempfile.TemporaryDirectory(prefix="konverse-mutant-") as name:
         folder = Path(name)
         build(folder, patch)
-        return patch.stem, hunt(folder, seeds_max)
+        return patch.stem, hunt(folder, seeds_max, judge)
 
 
 def main() -> int:
@@ -111,14 +126,17 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help="of a patch in mutants/ (default: all)")
     parser.add_argument("--seeds", type=int, default=SEEDS_MAX, metavar="N", help=f"at most (default {SEEDS_MAX})")
     parser.add_argument("--jobs", type=int, default=2, metavar="J", help="processes")
+    parser.add_argument("--judge", type=Judge, choices=[*Judge], default=Judge.ALL, help="who may kill them")
     parser.add_argument("--json", action="store_true", help="print JSON")
     arguments = parser.parse_args()
     unknown = {*arguments.names} - {patch.stem for patch in mutants()}
     if unknown:
         parser.error(f"no such mutants: {', '.join(sorted(unknown))}")
-    patches = [patch for patch in mutants() if patch.stem in arguments.names or not arguments.names]
+    spared = unseen() if arguments.judge is Judge.VERIFIER else {}
+    wanted = arguments.names or [patch.stem for patch in mutants() if patch.stem not in spared]
+    patches = [patch for patch in mutants() if patch.stem in wanted]
     console = Console(stderr=arguments.json)
-    hunted = hunt_all(patches, arguments.seeds, arguments.jobs)
+    hunted = hunt_all(patches, arguments.seeds, arguments.jobs, arguments.judge)
     fates = dict(track(hunted, "mutants", len(patches), console=console, transient=True))
     alive = [name for name, fate in fates.items() if fate.seed is None]
     if arguments.json:

@@ -9,10 +9,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, count, islice
 from pathlib import Path
 from typing import Final
 
+from tests.kit.simulator.failure import Judge
 from tests.kit.simulator.run import simulate
 from tests.kit.simulator.sometimes import Sometimes
 
@@ -66,13 +68,14 @@ def regression_seeds() -> list[int]:
     return [int(line.split()[0]) for line in lines if line.strip() and not line.startswith("#")]
 
 
-def run(seeds: Iterable[int], *, stop: bool = False) -> Tally:
+def run(seeds: Iterable[int], *, stop: bool = False, judge: Judge = Judge.ALL) -> Tally:
     """Run seeds here, one after the other; with `stop` until the first that fails."""
     tally = Tally()
     for seed in seeds:
-        result = simulate(seed)
+        result = simulate(seed, judge=judge)
         error = result.error
-        if error is None and seed % TWICE_EVERY == 0 and simulate(seed).trace != result.trace:
+        twice = seed % TWICE_EVERY == 0 and judge is Judge.ALL
+        if error is None and twice and simulate(seed).trace != result.trace:
             error = "determinism: a second run of the same seed left another trace"
         tally.seeds += 1
         tally.choices += len(result.choices)
@@ -85,19 +88,20 @@ def run(seeds: Iterable[int], *, stop: bool = False) -> Tally:
     return tally
 
 
-def run_everywhere(seeds: Iterable[int], jobs: int, seconds: float | None) -> Iterator[Tally]:
+def run_everywhere(seeds: Iterable[int], jobs: int, seconds: float | None, judge: Judge = Judge.ALL) -> Iterator[Tally]:
     """Run seeds in `jobs` processes, a chunk at a time, and tell of each chunk, until they or the seconds run out."""
     deadline = None if seconds is None else time.monotonic() + seconds
     chunks = chunked(seeds)
+    run_chunk = partial(run, judge=judge)
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(jobs, mp_context=context) as pool:
-        running: set[Future[Tally]] = {pool.submit(run, chunk) for chunk in islice(chunks, jobs * 2)}
+        running: set[Future[Tally]] = {pool.submit(run_chunk, chunk) for chunk in islice(chunks, jobs * 2)}
         while running:
             done, running = wait(running, return_when=FIRST_COMPLETED)
             for future in done:
                 yield future.result()
             if deadline is None or time.monotonic() < deadline:
-                running |= {pool.submit(run, chunk) for chunk in islice(chunks, len(done))}
+                running |= {pool.submit(run_chunk, chunk) for chunk in islice(chunks, len(done))}
 
 
 def chunked(seeds: Iterable[int]) -> Iterator[list[int]]:

@@ -1,20 +1,36 @@
 """Each rule of the protocol is there for a reason: without it, the simulator fails within 1,000 seeds.
 
-A sample of the mutants dies here; `make mutants` hunts all of them.
+So does the verifier when it alone judges, save for the mutants that leave nothing wrong in a log. A sample of the
+mutants dies here; `make mutants`, and `python -m tests.simulation.mutation --judge verifier`, hunt all of them.
 """
 
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from tests.simulation.mutation import PATCHES, ROOT, SEEDS_MAX, PatchFailed, build, hunt, main, mutants
+from tests.kit.simulator.failure import Judge
+from tests.simulation.mutation import (
+    PATCHES,
+    ROOT,
+    SEEDS_MAX,
+    UNSEEN,
+    PatchFailed,
+    build,
+    hunt,
+    main,
+    mutants,
+    unseen,
+)
 
 SAMPLE: Final = 5
 """One mutant of so many."""
+SAMPLE_VERIFIED: Final = 15
+"""Of those that the verifier has to find, one of so many."""
 
 
 @pytest.mark.parametrize("patch", mutants()[::SAMPLE], ids=lambda patch: patch.stem)
@@ -22,6 +38,35 @@ def test_a_product_without_the_rule_is_found_out(patch: Path, tmp_path: Path) ->
     build(tmp_path, patch)
     fate = hunt(tmp_path)
     assert fate.seed is not None, f"{patch.stem} lived through {SEEDS_MAX} seeds"
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [patch for patch in mutants() if patch.stem not in unseen()][::SAMPLE_VERIFIED],
+    ids=lambda patch: patch.stem,
+)
+def test_the_verifier_refutes_what_a_product_without_the_rule_leaves_behind(patch: Path, tmp_path: Path) -> None:
+    build(tmp_path, patch)
+    fate = hunt(tmp_path, judge=Judge.VERIFIER)
+    assert fate.seed is not None, f"the verifier found nothing in the logs of {patch.stem}, {SEEDS_MAX} seeds"
+
+
+def test_what_leaves_nothing_in_a_log_is_a_mutant_and_has_one_reason() -> None:
+    groups = tomllib.loads(UNSEEN.read_text(encoding="utf-8"))["unseen"]
+    names = [name for group in groups for name in group["mutants"]]
+    assert sorted(names) == sorted(unseen())
+    assert {*names} <= {patch.stem for patch in mutants()}
+    assert all(group["reason"] for group in groups)
+
+
+def test_what_leaves_nothing_in_a_log_is_not_hunted_by_the_verifier(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    hidden, found = PATCHES / "alarmed_by_garbage.patch", PATCHES / "acknowledgements_not_replayed.patch"
+    monkeypatch.setattr("tests.simulation.mutation.mutants", lambda: [hidden, found])
+    monkeypatch.setattr("sys.argv", ["mutation", "--seeds", "5", "--json", "--judge", "verifier"])
+    assert main() == 0
+    assert list(json.loads(capsys.readouterr().out)) == [found.stem]
 
 
 def test_every_patch_applies(tmp_path: Path) -> None:

@@ -14,12 +14,15 @@ from typing import Final
 import pytest
 
 from tests.kit.simulator.choices import Choices
+from tests.kit.simulator.failure import Judge
 from tests.kit.simulator.run import simulate
 from tests.kit.simulator.shrink import shrink
 from tests.kit.simulator.sometimes import PATHS, RARE, Sometimes
+from tests.kit.simulator.world import World
 from tests.simulation.runner import CHUNK_SEEDS, Tally, chunked, regression_seeds, run, seeds_from
 
 SEEDS: Final = 150
+VERIFIED: Final = 60
 OFTEN: Final = 3
 """Paths that so few seeds may miss; the others are asked for by `--all-paths` in long runs."""
 
@@ -37,6 +40,24 @@ def test_every_invariant_holds_whatever_befalls(first: int) -> None:
     assert not held(tally)
     missing = [path for path in tally.missing if path not in RARE]
     assert len(missing) <= OFTEN, f"hardly a test: {missing} never happened"
+
+
+def test_the_verifier_alone_holds_the_product_to_be_right() -> None:
+    assert not held(run(range(VERIFIED), judge=Judge.VERIFIER))
+
+
+def test_the_verifier_alone_judges_the_logs_that_a_broken_product_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    def breaks(world: World) -> None:
+        for _ in range(200):
+            world._step()
+        world.fail("I1: something")
+        raise KeyError
+
+    monkeypatch.setattr("tests.kit.simulator.world.World.run", breaks)
+    assert simulate(3).error == "I1: something"
+    assert simulate(3, judge=Judge.VERIFIER).error is None
+    monkeypatch.setattr("tests.kit.simulator.run.refuted", lambda world: f"I8: {world.steps}")
+    assert simulate(3, judge=Judge.VERIFIER).error == "I8: 200"
 
 
 def test_no_old_failure_comes_back() -> None:
@@ -95,7 +116,7 @@ def test_a_path_that_was_never_walked_is_named() -> None:
 
 
 def test_a_failing_run_is_made_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails_with_7_before_9(_seed: int, choices: array[int]) -> SimpleNamespace:
+    def fails_with_7_before_9(_seed: int, choices: array[int], **_options: object) -> SimpleNamespace:
         without = [choice for choice in choices if choice in (7, 9)]
         return SimpleNamespace(error="I1: here" if (7, 9) in pairwise(without) else None)
 

@@ -11,7 +11,6 @@ from konverse.dialog.snapshot import digest
 from konverse.dialog.snapshot_search import Found
 from konverse.schemas.snapshot import SnapshotEnd, decode
 
-from .failure import SimulationFailure
 from .kafka import Outcome, Payload, Request
 from .places import Place
 from .truncating import left
@@ -130,7 +129,7 @@ class Snapshots:
         end = decode(effect.records[-1])
         assert isinstance(end, SnapshotEnd)
         if end.sha256 != self._state:
-            raise SimulationFailure(f"I3: {self._place.name}: a snapshot is not the state with which it began")
+            self._place.fail(f"I3: {self._place.name}: a snapshot is not the state with which it began")
         sent, self._sent = self._sent, []
         known = all(request.landed and not lost for request, lost in sent)
         happened("snapshot written" if known else "snapshot lost")

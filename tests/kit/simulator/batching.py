@@ -14,7 +14,6 @@ from konverse.schemas.records import Begin, Decision, Kind
 from konverse.schemas.varint import read_varint
 
 from .executing import COUNTER_AT, Execution, TaskProcess
-from .failure import SimulationFailure
 from .places import Place
 from .producing import IdempotentProducer, LooseProducer, Producer, abandon
 
@@ -112,7 +111,7 @@ class Query:
             attempts = place.shadow.state.pending.attempts
             batches = {batch for (query, _), batch, _ in attempts if query == self.id}
             if len(batches) > BATCHES_WAITING_MAX:
-                raise SimulationFailure(f"I15: {place.name}: rows of batches {batches} of one query wait")
+                place.fail(f"I15: {place.name}: rows of batches {batches} of one query wait")
 
     def settle_down(self) -> None:
         """Without faults: everything goes on."""
@@ -267,7 +266,7 @@ class DriverProcess:
         for begins, places in ((True, query.homes), (False, query.targets)):
             for place in places if before >= 0 else ():
                 if (query.id, before, begins) not in decisions(place):
-                    raise SimulationFailure(f"I15: batch {before + 1} is put before {place.name} was told of {before}")
+                    place.fail(f"I15: batch {before + 1} is put before {place.name} was told of {before}")
 
     def _believe(self, effect: Decided) -> None:
         """The driver goes on: the batch must be decided in the logs themselves, and by whom it says."""
@@ -275,9 +274,10 @@ class DriverProcess:
         query.judge.follow(query.judge.journal.end)
         judgement = query.judge.shadow.state.judgements.get(query.id)
         if judgement is None or judgement.decided < effect.batch:
-            raise SimulationFailure(f"I19: a driver goes on from batch {effect.batch}, which is not decided")
+            self.query.world.fail(f"I19: a driver goes on from batch {effect.batch}, which is not decided")
+            return
         if effect.ours and judgement.decided == effect.batch and judgement.by != self.driver.run:
-            raise SimulationFailure(f"I19: a driver takes batch {effect.batch} of another one for its own")
+            self.query.world.fail(f"I19: a driver takes batch {effect.batch} of another one for its own")
         happened("batch decided")
         happened("batch decided by another", not effect.ours)
 

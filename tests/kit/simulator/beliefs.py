@@ -13,7 +13,6 @@ from konverse.dialog.owner import Owner
 from konverse.dialog.snapshot import digest
 from konverse.dialog.view import Show, field_of, pack
 
-from .failure import SimulationFailure
 from .places import Place
 
 if TYPE_CHECKING:
@@ -32,7 +31,7 @@ class Flight:
 def leads(world: World, place: Place, owner: Owner) -> None:
     """The owner says that the partition is its own."""
     if owner.claim_id not in place.judge.claims:
-        raise SimulationFailure(f"I2: {place.name}: an owner leads without a CLAIM that counts")
+        place.fail(f"I2: {place.name}: an owner leads without a CLAIM that counts")
     outbox = any(stream.waiting for stream in owner.fold.state.streams.values())
     world.sometimes.happened("outbox recovered", outbox)
     world.sometimes.happened("recovered from a snapshot", bool(owner.snapshots.kept))
@@ -43,7 +42,8 @@ def committed(world: World, place: Place, owner: Owner, flight: Flight) -> None:
     """The owner reports a commit."""
     counted = place.judge.commits.get(flight.number)
     if counted is None or counted[1] != owner.claim_id:
-        raise SimulationFailure(f"I2: {place.name}: an owner reports commit {flight.number}, which does not count")
+        place.fail(f"I2: {place.name}: an owner reports commit {flight.number}, which does not count")
+        return
     world.sometimes.happened("offset judged, valid", flight.judged)
     if world.choices.chance(250):
         compare(world, place, owner)
@@ -57,22 +57,23 @@ def fenced(world: World, place: Place, owner: Owner, flight: Flight | None) -> N
     world.sometimes.happened("offset judged, invalid")
     counted = place.judge.commits.get(flight.number)
     if counted is not None and counted[1] == owner.claim_id:
-        raise SimulationFailure(f"I2: {place.name}: an owner says that commit {flight.number} does not count; it does")
+        place.fail(f"I2: {place.name}: an owner says that commit {flight.number} does not count; it does")
 
 
 def shows(world: World, place: Place, show: Show) -> None:
     """The view must never show what is not verified: each row is what the fold of the logs has at that offset."""
     if show.journal_offset >= place.journal.end:
-        raise SimulationFailure(f"view: {place.name}: journal offset {show.journal_offset} is shown before it exists")
+        place.fail(f"view: {place.name}: journal offset {show.journal_offset} is shown before it exists")
+        return
     if not world.choices.chance(300) or not place.follow(show.journal_offset):
         return
     live = {field_of(endpoint): pack(endpoint) for endpoint in place.shadow.state.live()}
     for field, value in show.rows:
         if live.get(field) != value:
-            raise SimulationFailure(f"view: {place.name}: a row is shown as {value!r} and is {live.get(field)!r}")
+            place.fail(f"view: {place.name}: a row is shown as {value!r} and is {live.get(field)!r}")
     for field in show.gone:
         if field in live:
-            raise SimulationFailure(f"view: {place.name}: a row is deleted and its endpoint lives")
+            place.fail(f"view: {place.name}: a row is deleted and its endpoint lives")
     world.sometimes.happened("view compared")
 
 
@@ -80,38 +81,38 @@ def emits(place: Place, effect: Emit) -> None:
     """No more is handed over at a time than the window allows (I15)."""
     most = vars(konverse.dialog.emitter)["EMITTER_WINDOW_RECORDS_MAX"]  # as this run has it
     if effect.size > most:
-        raise SimulationFailure(f"I15: {place.name}: {effect.size} outputs are emitted at once, {most} may be")
+        place.fail(f"I15: {place.name}: {effect.size} outputs are emitted at once, {most} may be")
 
 
 def ingests(place: Place, unread: int, unread_bytes: int, count: int) -> None:
     """Nothing more is ingested while as many messages wait as may (I15)."""
     most = vars(konverse.dialog.owner)["LOOK_AHEAD_RECORDS_MAX"]  # as this run has it
     if count and unread >= most:  # `unread` of those that are not suspended
-        raise SimulationFailure(f"I15: {place.name}: {count} records are ingested although {unread} wait; {most} may")
+        place.fail(f"I15: {place.name}: {count} records are ingested although {unread} wait; {most} may")
     most = vars(konverse.dialog.owner)["LOOK_AHEAD_BYTES_MAX"]
     if count and unread_bytes >= most:
-        raise SimulationFailure(f"I15: {place.name}: more is ingested although {unread_bytes} bytes wait; {most} may")
+        place.fail(f"I15: {place.name}: more is ingested although {unread_bytes} bytes wait; {most} may")
 
 
 def keeps(place: Place, owner: Owner) -> None:
     """With each commit what waits for decisions fits, or is not to stay (I15)."""
     most, rows = vars(konverse.dialog.pending)["PENDING_RECORDS_MAX"], owner.fold.state.pending.rows
     if rows > most:
-        raise SimulationFailure(f"I15: {place.name}: {rows} rows of batches wait; {most} may")
+        place.fail(f"I15: {place.name}: {rows} rows of batches wait; {most} may")
 
 
 def attends(place: Place, owner: Owner) -> None:
     """No message is left lying: a free group with messages is among the ready ones (L1, before it is too late)."""
     state = owner.fold.state
     if state.ingest_to > owner._journaled_to and owner._waiting_since is None:
-        raise SimulationFailure(f"L1: {place.name}: nobody thinks of what was ingested to {state.ingest_to}")
+        place.fail(f"L1: {place.name}: nobody thinks of what was ingested to {state.ingest_to}")
     looked_at = [*state.ready, *owner.staging.ready, *owner.trial._window]
     ready = [endpoint for endpoint in looked_at if endpoint.queue or endpoint.error]
     for endpoint in state.live():
         if (endpoint.queue or endpoint.error) and not endpoint.held:
             group = endpoint.group
             if not any(one is endpoint or (group is not None and one.group is group) for one in ready):
-                raise SimulationFailure(f"L1: {place.name}: nobody looks at the messages of {endpoint!r}")
+                place.fail(f"L1: {place.name}: nobody looks at the messages of {endpoint!r}")
 
 
 def compare(world: World, place: Place, owner: Owner) -> None:
@@ -124,9 +125,9 @@ def compare(world: World, place: Place, owner: Owner) -> None:
         shadow.head.epoch, shadow.head.owner, shadow.head.number, shadow.head.hash, shadow.head.claim_offset,
         shadow.head.clean,
     ):  # fmt: skip
-        raise SimulationFailure(f"I3: {place.name}: the owner judges the journal otherwise than a fold of it")
+        place.fail(f"I3: {place.name}: the owner judges the journal otherwise than a fold of it")
     if head.now_ms != shadow.head.now_ms:
-        raise SimulationFailure(f"I3: {place.name}: the partition's time is {head.now_ms}, not {shadow.head.now_ms}")
+        place.fail(f"I3: {place.name}: the partition's time is {head.now_ms}, not {shadow.head.now_ms}")
     if digest(state) != digest(shadow.state):
-        raise SimulationFailure(f"I3: {place.name}: the owner's state is not the fold of the logs")
+        place.fail(f"I3: {place.name}: the owner's state is not the fold of the logs")
     world.sometimes.happened("state compared")

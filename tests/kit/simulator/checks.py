@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from konverse.bridge.verifier.check import Finding, PartitionVerdict, compare, judge
 from konverse.bridge.verifier.second_fold import SecondFold
-from konverse.bridge.verifier.starting import starts
 from konverse.dialog.owner import Owner
 from konverse.dialog.snapshot import digest
 from konverse.dialog.view import unpack
@@ -16,54 +14,29 @@ from konverse.schemas.identifiers import Address
 from konverse.schemas.records import Kind, Role
 
 from .batch_checks import check_batches
-from .failure import SimulationFailure
 from .losses import check_losses, wrong
-from .moves import check_moves, check_place, lives, whole
+from .moves import check_moves, check_place, lives
+from .moves import whole as whole_side
 from .outcomes import outcomes
 from .paths import check_finished, check_half_closed, check_order, check_transactions
 from .places import Place
 from .plans import Plan
 from .poison import compare_attempts
 from .verdicts import every_message
+from .verified import PROBLEMS_MAX, findings, in_part, told, whole, writers_of
 from .world import World
 
 
 def check(world: World) -> None:
-    """Raise SimulationFailure with everything that does not hold."""
-    owners = {place.shadow.state.writer_id for place in world.places}
-    verdicts = [judge(place.verified(), place.journal.records, place.data.records, owners) for place in world.places]
+    """Report everything that does not hold to the world's `fail`."""
+    owners = writers_of(world)
+    verdicts = whole(world, owners)
     references = {verdict.place.address: verdict.fold for verdict in verdicts}
-    folds = references.values()
-    problems = [f"{rule}: {where}: {text}" for rule, where, text in wrong(_findings(verdicts), folds)]
-    problems += _problems(world, references, owners)
-    later = wrong(_since(world, owners), folds)
-    problems += [f"{rule}: since a snapshot: {where}: {text}" for rule, where, text in later]
+    problems = [*told(wrong(findings(verdicts), references.values())), *_problems(world, references, owners)]
+    problems += told(wrong(in_part(world, owners), references.values()))
     if problems:
-        raise SimulationFailure("\n".join(problems[:12]))
+        world.fail("\n".join(problems[:PROBLEMS_MAX]))
     _count(world, references)
-
-
-def _since(world: World, owners: set[bytes]) -> Iterator[Finding]:
-    """What `konverse verify` would say if it began at snapshots."""
-    verdicts = []
-    for place in world.places:
-        verified, journal, data = place.verified(), place.journal.records, place.data.records
-        whole = starts(place.snapshots.records, verified.identity)
-        if whole:
-            start = world.choices.pick(whole)
-            world.sometimes.happened("verified since a snapshot")
-            verified = verified._replace(start=start)
-            journal = [record for record in journal if record.offset > start.end.offset]
-            data = [record for record in data if record.offset >= start.end.ingest_to]
-        verdicts.append(judge(verified, journal, data, owners))
-    yield from _findings(verdicts)
-
-
-def _findings(verdicts: list[PartitionVerdict]) -> Iterator[Finding]:
-    """What `konverse verify` would say."""
-    for verdict in verdicts:
-        yield from verdict.findings
-    yield from compare(verdicts)
 
 
 def _problems(world: World, references: dict[Address, SecondFold], owners: set[bytes]) -> Iterator[str]:
@@ -310,7 +283,7 @@ def _sends(world: World, references: dict[Address, SecondFold]) -> Iterator[str]
             if not session.shut_out:
                 yield from _end_was_last(references, session.session.ids, plan)
                 yield from check_half_closed(references, plan)
-            side = whole(references, plan.dialog.target.address, Role.TARGET, plan.dialog.conversation)
+            side = whole_side(references, plan.dialog.target.address, Role.TARGET, plan.dialog.conversation)
             if side is None:
                 continue
             if not history.skewed.isdisjoint(session.session.ids):

@@ -11,7 +11,6 @@ from konverse.schemas.identifiers import Address
 from konverse.schemas.records import Begin, Role
 from konverse.schemas.varint import read_varint
 
-from .failure import SimulationFailure
 from .producing import IdempotentProducer, LooseProducer, Producer, abandon
 
 if TYPE_CHECKING:
@@ -145,7 +144,7 @@ class TaskProcess:
 
     def _end(self) -> None:
         if not self._try_to_report():
-            raise SimulationFailure("L1: a task whose rows are all acknowledged has nothing to report")
+            self.world.fail("L1: a task whose rows are all acknowledged has nothing to report")
         self.over = True
 
     def _try_to_report(self) -> bool:

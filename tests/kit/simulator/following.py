@@ -10,7 +10,6 @@ from konverse.dialog.fold import Fold
 from konverse.dialog.phase import Phase
 from konverse.dialog.snapshot import digest
 
-from .failure import SimulationFailure
 from .owning import OwnerProcess
 from .places import Place, fold_up_to
 
@@ -102,15 +101,15 @@ class FollowerProcess(OwnerProcess):
         assert self.owner is not None
         state, head, name = self.owner.fold.state, self.owner.fold.head, self.place.name
         if state.ready or state.changed or state.forgotten or any(e.changed for e in state.live()):
-            raise SimulationFailure(f"I15: {name}: a follower keeps what nobody asks it for")
+            self.place.fail(f"I15: {name}: a follower keeps what nobody asks it for")
         reference = self._reference.at(head.offset)
         known = reference.head
         if (head.epoch, head.owner, head.number, head.hash, head.now_ms) != (
             known.epoch, known.owner, known.number, known.hash, known.now_ms,
         ):  # fmt: skip
-            raise SimulationFailure(f"I3: {name}: a follower judges the journal otherwise than a fold of it")
+            self.place.fail(f"I3: {name}: a follower judges the journal otherwise than a fold of it")
         if digest(state) != digest(reference.state):
-            raise SimulationFailure(f"I3: {name}: a follower's state is not the fold of the logs")
+            self.place.fail(f"I3: {name}: a follower's state is not the fold of the logs")
         self.world.sometimes.happened("follower compared")
 
     def catch_up(self) -> None:
@@ -124,7 +123,7 @@ class FollowerProcess(OwnerProcess):
                 self._tell(Follow(self._bounds()))
             else:
                 return
-        raise SimulationFailure(f"L1: {self.place.name}: a follower does not catch up")
+        self.place.fail(f"L1: {self.place.name}: a follower does not catch up")
 
     def _known_end(self) -> int:
         """Behind the last decision of the journal: parts of a commit that are not whole move nobody on."""
@@ -164,7 +163,7 @@ class FollowerProcess(OwnerProcess):
 
     def _truncate(self, effect: Truncate) -> None:
         if self._following:
-            raise SimulationFailure(f"I12: {self.place.name}: a follower deletes what others may need")
+            self.place.fail(f"I12: {self.place.name}: a follower deletes what others may need")
         super()._truncate(effect)
 
 

@@ -1,4 +1,4 @@
-"""Data that somebody deletes before its owner has ingested it (LOST, protocol.md section 7.6).
+"""Data that somebody deletes before its owner has ingested it (LOST, protocol.md section 7.7).
 
 What promises rest on these data is not kept, and what is said about them has to be true. Where the commits behind every
 snapshot rest on them the partition halts, and the run is over.
@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Final
 
 from konverse.bridge.verifier.check import Finding
 from konverse.bridge.verifier.second_fold import SecondFold
+from konverse.dialog.events import Halted
 from konverse.dialog.loss import lost_by
 from konverse.schemas.identifiers import Address
 from konverse.schemas.journal import Commit
 
-from .failure import SimulationFailure
 from .places import Place
 
 if TYPE_CHECKING:
@@ -41,6 +41,9 @@ class Losses:
         """Somebody deletes the beginning of a data log, with something that no commit has ingested."""
         choices = self._world.choices
         place = choices.pick(self._world.places)
+        led = any(process.leading for process in self._world.owners if process.place is place)
+        if not led and choices.chance(900):  # the next owner would have to halt, most likely
+            return
         ingested = max(
             (j.decision.ingest_to for j in place.judge.judged if j.counts and isinstance(j.decision, Commit)), default=0
         )
@@ -54,18 +57,20 @@ class Losses:
         if lost is None:
             return
         if place not in self.struck or lost.end > place.data.start:
-            raise SimulationFailure(f"I17: {place.name}: the records {lost.start} to {lost.end} are called lost")
+            place.fail(f"I17: {place.name}: the records {lost.start} to {lost.end} are called lost")
         happened = self._world.sometimes.happened
         happened("data lost")
         led = [number for number, (_, owner) in place.judge.commits.items() if owner == commit.owner]
         happened("data lost under an owner", len(led) > 1)
 
-    def halted(self, place: Place, reason: str) -> None:
+    def halted(self, place: Place, effect: Halted) -> None:
         """An owner finds its logs contradictory."""
-        if place in self.struck and "which its journal has ingested" in reason:
+        if effect.mistake is not None:
+            raise effect.mistake
+        if place in self.struck and "which its journal has ingested" in effect.reason:
             self._world.sometimes.happened("halted by a loss")
             raise Enough
-        raise SimulationFailure(f"I17: {place.name} halted: {reason}")
+        place.fail(f"I17: {place.name} halted: {effect.reason}")
 
 
 def wrong(findings: Iterable[Finding], folds: Iterable[SecondFold]) -> list[Finding]:

@@ -123,7 +123,7 @@ def whole(references: References, address: Address, role: Role, conversation: by
         last,
         heard=[heard for part in parts for heard in part.heard[part.brought :]],
         consumed=[consumed for part in parts for consumed in part.consumed[part.consumed_before :]],
-        ended_by_session=any(part.ended_by_session for part in parts),
+        ended_by_session=next((part.ended_by_session for part in parts if part.ended_by_session), b""),
     )
 
 

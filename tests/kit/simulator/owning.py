@@ -261,7 +261,8 @@ class OwnerProcess:
         self._position = effect.data_from
 
     def _halted(self, effect: Halted) -> None:
-        self.world.losses.halted(self.place, effect.reason)
+        self.world.losses.halted(self.place, effect)
+        self._drop()
 
     # --------------------------------------------------------------------------------------------------------- reads
 
@@ -313,7 +314,7 @@ class OwnerProcess:
         elif progress is Progress.LEFT:
             world.sometimes.happened("left as it was")
             self.works.remove(work)
-            owner.roll_back(work.transaction)
+            owner.staging.roll_back(work.transaction)
 
     def _commit(self) -> None:
         owner = self.owner

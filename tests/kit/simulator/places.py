@@ -13,6 +13,7 @@ from konverse.schemas.identifiers import Address, incarnation_tag
 from konverse.schemas.snapshot import Chunk, decode
 
 from .choices import Choices
+from .failure import Fail
 from .kafka import Kafka, Log, Record, Slice
 from .redis_view import RedisView
 
@@ -20,7 +21,8 @@ from .redis_view import RedisView
 class Place:
     """One partition of one queue."""
 
-    def __init__(self, kafka: Kafka, queue: int, partition: int) -> None:
+    def __init__(self, kafka: Kafka, queue: int, partition: int, fail: Fail) -> None:
+        self.fail = fail
         topic = f"q{queue}"
         incarnation = (queue + 1).to_bytes(4, "big") + b"incarnation!"
         self.identity = LogIdentity(topic, partition, incarnation, b"data topic id   ", b"journal topic id")

@@ -25,7 +25,6 @@ from konverse.schemas.journal import Claim, Commit, EndOperation
 from konverse.schemas.limits import ATTEMPTS_MAX
 from konverse.schemas.operations import Resume, Skip, Suspend, Try
 
-from .failure import SimulationFailure
 from .kafka import Record, Slice
 from .places import Place, columns
 
@@ -152,16 +151,14 @@ class Poisons:
                 known = max((o.recovery.data_end for o in owners if o.claim_id == decision.owner), default=0)
                 unread = [at for killer, at in self._killers if killer is place and decision.ingest_to <= at < known]
                 if unread:
-                    raise SimulationFailure(
-                        f"attempts: {place.name}: care ends before the killers at {unread} are read"
-                    )
+                    place.fail(f"attempts: {place.name}: care ends before the killers at {unread} are read")
 
     def _judge(self, place: Place, endpoint: Endpoint) -> None:
         """A group is suspended, for what it did."""
         self._world.sometimes.happened("suspended")
         guilt = max(self._guilt[place, member.role, member.conversation] for member in endpoint.members)
         if guilt + self._disturbed(place) < ATTEMPTS_MAX:
-            raise SimulationFailure(f"attempts: {place.name}: {endpoint!r} is suspended, and failed {guilt} times")
+            place.fail(f"attempts: {place.name}: {endpoint!r} is suspended, and failed {guilt} times")
         if guilt < ATTEMPTS_MAX:
             self._world.sometimes.happened("suspended in doubt")
 
@@ -242,7 +239,7 @@ def _are_few(place: Place, state: Partition) -> None:
     tried = _groups([one for index in attempts.trying if (one := table[index]) is not None])
     most = vars(konverse.dialog.trial)["TRY_SUSPECTS_MAX"]
     if suspects and tried > (most if _groups(suspects) > most else 1):
-        raise SimulationFailure(f"attempts: {place.name}: {tried} of {_groups(suspects)} suspects are tried at once")
+        place.fail(f"attempts: {place.name}: {tried} of {_groups(suspects)} suspects are tried at once")
 
 
 def _groups(endpoints: list[Endpoint]) -> int:
@@ -254,24 +251,20 @@ def takes(place: Place, owner: Owner, transaction: Transaction) -> None:
     group = transaction.dialog.members
     worst = max(member.attempts for member in group)
     if worst >= ATTEMPTS_MAX or any(member.suspended for member in group):
-        raise SimulationFailure(
-            f"attempts: {place.name}: {transaction.dialog!r} is handed out, and failed {worst} times"
-        )
+        place.fail(f"attempts: {place.name}: {transaction.dialog!r} is handed out, and failed {worst} times")
     if not place.follow(owner.fold.head.offset) or not place.shadow.state.attempts.careful:
         return
     attempts = place.shadow.state.attempts
     if not any(member.index in attempts.trying for member in group):
-        raise SimulationFailure(
-            f"attempts: {place.name}: {transaction.dialog!r} is handed out and the journal knows nothing"
-        )
+        place.fail(f"attempts: {place.name}: {transaction.dialog!r} is handed out and the journal knows nothing")
     table = place.shadow.state.table
     suspects = [one for index in attempts.suspects if (one := table[index]) is not None and (one.queue or one.error)]
     if suspects and not any(member.index in attempts.suspects for member in group):
-        raise SimulationFailure(f"attempts: {place.name}: {transaction.dialog!r} is handed out beside suspects")
+        place.fail(f"attempts: {place.name}: {transaction.dialog!r} is handed out beside suspects")
     trial = vars(konverse.dialog.trial)
     most = trial["TRY_SUSPECTS_MAX"] if attempts.suspects else trial["TRY_GROUPS_MAX"]
     if owner.staging.out > most:
-        raise SimulationFailure(f"attempts: {place.name}: {owner.staging.out} groups are handed out, {most} may be")
+        place.fail(f"attempts: {place.name}: {owner.staging.out} groups are handed out, {most} may be")
 
 
 def compare_attempts(world: World, place: Place, reference: SecondFold, owners: set[bytes]) -> Iterator[str]:

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 
 from .checks import check
 from .choices import Choices
-from .failure import SimulationFailure
+from .failure import FAIL, Judge, SimulationFailure
 from .losses import Enough
 from .story import tell
 from .swarm import draw
 from .tuning import tuned
+from .verified import refuted
 from .world import World
 
 
@@ -33,21 +34,26 @@ class Result:
     """What happened, a line each; empty unless asked for."""
 
 
-def simulate(seed: int, recorded: Sequence[int] | None = None, *, told: bool = False) -> Result:
+def simulate(
+    seed: int, recorded: Sequence[int] | None = None, *, told: bool = False, judge: Judge = Judge.ALL
+) -> Result:
     """Run a seed, or the recorded choices of one."""
     choices = Choices(seed, recorded)
     swarm = draw(choices)
     error = None
     with tuned(choices, swarm):
-        world = World(choices, swarm)
+        world = World(choices, swarm, FAIL[judge])
         try:
             world.run()
-            check(world)
+            if judge is Judge.ALL:
+                check(world)
         except Enough:
             pass
         except SimulationFailure as failure:
             error = str(failure)
         except Exception:  # noqa: BLE001  # whatever the product raises is a failure of the run
             error = traceback.format_exc(limit=-4)
+        if judge is Judge.VERIFIER:  # a product that broke has left logs too
+            error = refuted(world)
     story = tell(world) if told else []
     return Result(seed, error, world.trace(), choices.taken, world.sometimes.counts, story)

@@ -16,7 +16,6 @@ from konverse.schemas.records import Begin
 from konverse.schemas.system_messages import error_body
 from konverse.schemas.varint import read_varint
 
-from .failure import SimulationFailure
 from .kafka import Payload
 from .mailboxes import Mailboxes
 from .moves import find
@@ -260,11 +259,11 @@ class SessionProcess:
                 if first < 0:
                     first = counter
                 if counter != first + len(payloads):
-                    raise SimulationFailure(f"I4: a session hands over counter {counter} where {first} began a run")
+                    self.world.fail(f"I4: a session hands over counter {counter} where {first} began a run")
                 payload = (header, key, body)
                 writer = header[WRITER_AT : WRITER_AT + 16]
                 if history.handed.setdefault((writer, hand.address, counter), payload) != payload:
-                    raise SimulationFailure(f"I4: counter {counter} of a session was used for two records")
+                    self.world.fail(f"I4: counter {counter} of a session was used for two records")
                 payloads.append(payload)
             self._producer.hand(hand.address, first, payloads)
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterator
 
+from .failure import Judge
 from .run import simulate
 
 
-def shrink(seed: int, choices: array[int], go_on: Callable[[], bool]) -> array[int]:
+def shrink(seed: int, choices: array[int], go_on: Callable[[], bool], judge: Judge = Judge.ALL) -> array[int]:
     """The choices of a failing run with as many zeros and as few choices as `go_on` gives time for."""
-    kind = _kind(seed, choices)
+    kind = _kind(seed, choices, judge)
     best = choices
     size = max(1, len(best) // 2)
     while size:
@@ -18,7 +19,7 @@ def shrink(seed: int, choices: array[int], go_on: Callable[[], bool]) -> array[i
         for candidate in _candidates(best, size):
             if not go_on():
                 return best
-            if _kind(seed, candidate) == kind:
+            if _kind(seed, candidate, judge) == kind:
                 smaller = candidate
                 break
         if smaller is None:
@@ -36,6 +37,6 @@ def _candidates(choices: array[int], size: int) -> Iterator[array[int]]:
             yield choices[:start] + array("H", [0] * len(part)) + choices[start + size :]
 
 
-def _kind(seed: int, choices: array[int]) -> str | None:
-    error = simulate(seed, choices).error
+def _kind(seed: int, choices: array[int], judge: Judge) -> str | None:
+    error = simulate(seed, choices, judge=judge).error
     return error and error.partition(":")[0]

@@ -8,7 +8,6 @@ from konverse.bridge.verifier.starting import starts
 from konverse.dialog.events import Truncate
 from konverse.schemas.snapshot import SnapshotEnd
 
-from .failure import SimulationFailure
 from .places import Place
 
 if TYPE_CHECKING:
@@ -61,7 +60,7 @@ class Truncations:
         place.truncate(effect)
         kept = usable(place)
         if kept + place.rotten < KEPT and place not in self._world.losses.struck:  # one may be spoiled
-            raise SimulationFailure(f"I12: {place.name}: {kept} snapshots are left that one could recover from")
+            place.fail(f"I12: {place.name}: {kept} snapshots are left that one could recover from")
 
 
 def left(place: Place) -> list[SnapshotEnd]:

@@ -17,7 +17,7 @@ from .batching import DriverProcess, Query
 from .calm import is_quiet, settle_down
 from .choices import Choices
 from .executing import TaskProcess
-from .failure import SimulationFailure
+from .failure import Fail, fail
 from .following import FollowerProcess, Followers
 from .history import History
 from .kafka import CLOCK_JITTER_MS, Kafka, Log, Record, Request
@@ -67,7 +67,8 @@ Process = OwnerProcess | SessionProcess | DriverProcess | TaskProcess | Asker
 class World:
     """Everything that one seed decides."""
 
-    def __init__(self, choices: Choices, swarm: Swarm) -> None:
+    def __init__(self, choices: Choices, swarm: Swarm, report: Fail = fail) -> None:
+        self.fail = report
         self.choices = choices
         self.swarm = swarm
         self.sometimes = Sometimes()
@@ -83,7 +84,7 @@ class World:
         self.late_shows: list[tuple[RedisView, Show]] = []
         """Writes to the view by processes that are gone."""
         self.places = [
-            Place(self.kafka, queue, partition)
+            Place(self.kafka, queue, partition, report)
             for queue in range(swarm.queues)
             for partition in range(swarm.partitions)
         ]
@@ -136,7 +137,7 @@ class World:
     # ------------------------------------------------------------------------------------------------------- faults
 
     def run(self) -> None:
-        """Both phases; SimulationFailure when an invariant breaks."""
+        """Both phases. What does not hold is reported to `fail`."""
         for _ in range(self.swarm.steps):
             self._step()
         self._calm_down()
@@ -361,7 +362,7 @@ class World:
             waiting += [f"session {session.session.writer.hex()}" for session in living if not session.closed]
         waiting += ["somebody who asks for an outcome" for asker in self.askers if not asker.done]
         if waiting or not self.losses.struck:
-            raise SimulationFailure(f"L1: after {rounds} calm rounds these still wait: {', '.join(waiting)}")
+            self.fail(f"L1: after {rounds} calm rounds these still wait: {', '.join(waiting)}")
 
     def _grow_old(self) -> None:
         """Where time passes in leaps, it goes on to pass, until nobody remembers the writers."""

@@ -8,12 +8,24 @@ from konverse.dialog.endpoint import Endpoint
 from konverse.dialog.events import Append, DataRead, Recover, Tick
 from konverse.dialog.partition import Partition
 from konverse.dialog.snapshot import Freeze, digest, restore
-from konverse.dialog.trial import PAUSE_FACTOR, PAUSE_MS
-from konverse.schemas.journal import Commit, EndOperation, decode
+from konverse.dialog.staging import OwnerSettings, Staging
+from konverse.dialog.trial import PAUSE_FACTOR, PAUSE_MS, Trial
+from konverse.schemas.journal import Commit, EndOperation, Operations, decode
 from konverse.schemas.limits import ATTEMPTS_MAX, TRY_GROUPS_MAX, TRY_SUSPECTS_MAX
-from konverse.schemas.operations import Attempt, Rare, Resume, Skip, Suspend, Try
+from konverse.schemas.operations import Attempt, Finish, Rare, Resume, Skip, Suspend, Try
 from konverse.schemas.records import Role
-from tests.kit.builders import GROUP, Pair, Scribe, address_of, columns_of, conversations, identifier, log_of, record
+from tests.kit.builders import (
+    GROUP,
+    Pair,
+    Scribe,
+    address_of,
+    anything,
+    columns_of,
+    conversations,
+    identifier,
+    log_of,
+    record,
+)
 from tests.kit.driver import Driver
 
 
@@ -126,7 +138,7 @@ def test_a_group_that_did_nothing_has_not_failed(driver: Driver) -> None:
     driver.arrive(*conversations("a"))
     transaction = driver.owner.take()
     assert transaction is not None
-    driver.owner.roll_back(transaction)
+    driver.owner.staging.roll_back(transaction)
     driver.commit()
     assert said(driver) == []
 
@@ -346,3 +358,36 @@ def test_of_two_orders_for_one_group_the_second_sees_what_became_of_the_first(dr
     assert said(driver) == [Skip(0)]
     driver.commit()
     assert said(driver) == []
+
+
+def test_a_group_that_was_to_be_suspended_is_let_go_when_its_conversation_ended_before() -> None:
+    pair = Pair()
+    one, other = pair.answered("a", "b")
+    for _ in range(ATTEMPTS_MAX):
+        pair.home.state.attempts.count(one)
+    trial = Trial(pair.home.state, Staging(pair.home.state, anything, OwnerSettings()))
+    trial.lead(0)
+    assert (one.held, other.held) == (True, True)
+    pair.end_call(one.conversation)
+    pair.home.deliver(pair.target)
+    pair.target.end(pair.receiver(one.conversation))
+    pair.target.deliver(pair.home)
+    pair.home.state.ready.clear()
+    operations = Operations()
+    trial.fill(operations, 0, releasing=False)
+    assert (operations.rare, other.held, [*pair.home.state.ready]) == ([], False, [other])
+
+
+def test_who_does_nothing_but_finish_is_taken_out_of_the_try(driver: Driver) -> None:
+    driver.arrive(*conversations("a", "b"))
+    driver.commit()
+    after = successor(driver)
+    after.try_groups()
+    transaction = after.owner.take()
+    assert transaction is not None
+    transaction.finish(transaction.dialog)
+    after.owner.finish(transaction)
+    after.commit()
+    assert said(after) == [Finish(0)]
+    assert [*after.state.attempts.trying] == [1]
+    assert [*successor(after, "last").state.attempts.suspects] == [1]

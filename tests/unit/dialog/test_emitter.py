@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from konverse.dialog.emitter import Emit, Emitter
+from konverse.dialog.emitter import REFUSAL_PAUSE_MS, Emit, Emitter
 from konverse.dialog.outbox import Run, Stream
 from konverse.schemas.envelope import decode, encode_suffix
 from konverse.schemas.identifiers import Address
@@ -107,7 +107,7 @@ def test_a_new_producer_gets_everything_that_does_not_count_with_the_same_counte
     allow(emitter)
     (first,) = emitter.pending()
     emitter.windows[HERE].delivered(0, 50)
-    emitter.restart(None)
+    emitter.restart(None, 0)
     (again,) = emitter.pending()
     assert again.first == 1
     assert records_of(again) == records_of(first)[1:]
@@ -118,10 +118,11 @@ def test_who_refused_waits_until_the_pause_is_over(emitter: Emitter, streams: di
     push(streams, THERE, 1)
     allow(emitter)
     emitter.pending()
-    emitter.restart(THERE)
+    emitter.restart(THERE, 0)
     assert bodies(emitter.pending()) == {HERE: [b"0"]}
-    emitter.paused.clear()
-    assert bodies(emitter.pending()) == {THERE: [b"0"]}
+    assert emitter.resume(REFUSAL_PAUSE_MS - 1) == []
+    assert bodies(emitter.resume(REFUSAL_PAUSE_MS)) == {THERE: [b"0"]}
+    assert emitter.resume(2 * REFUSAL_PAUSE_MS) == [], "there is no pause any more"
 
 
 def test_the_journal_is_told_of_acknowledgements_once(emitter: Emitter, streams: dict[Address, Stream]) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from konverse.dialog.states import State
 from konverse.schemas.client_transaction import ClientTransaction, Step, TransactionDialog, encode
-from konverse.schemas.records import FIRST, BounceReason, Kind, Suffix
+from konverse.schemas.identifiers import Address
+from konverse.schemas.limits import KEY_BYTES_MAX, NAME_BYTES_MAX, TOPIC_NAME_LENGTH_MAX
+from konverse.schemas.records import FIRST, PARTITION_MAX, BounceReason, Kind, Suffix
 from tests.kit.builders import Pair, Side, begin_block, identifier
 
 CONVERSATION = identifier("a conversation")
@@ -111,3 +115,36 @@ def test_of_a_transaction_that_cannot_be_sent_nothing_is(pair: Pair, transmissio
 def test_garbage_is_no_transaction(pair: Pair, transmission: Side) -> None:
     written(pair, transmission, [], b"\x07 no transaction")
     assert transmission.state.statistics.malformed == 1
+
+
+@pytest.mark.parametrize(
+    ("changes", "message_type", "sequence"),
+    [
+        ({"target": Address("orders", 2**40, b"tag!")}, "order", 0),
+        ({"home": Address("orders", 2**31, b"tag!")}, "order", 0),
+        ({"target": Address("no topic", 0, b"tag!")}, "order", 0),
+        ({"from_service": "s" * (NAME_BYTES_MAX + 1)}, "order", 0),
+        ({"key": bytes(KEY_BYTES_MAX + 1)}, "order", 0),
+        ({}, "o" * (NAME_BYTES_MAX + 1), 0),
+        ({}, "o" * (NAME_BYTES_MAX + 1), 1),
+    ],
+)
+def test_of_a_transaction_that_no_honest_client_writes_nothing_is_sent(
+    pair: Pair, transmission: Side, changes: dict[str, Any], message_type: str, sequence: int
+) -> None:
+    """Not even what stands before the step that is wrong: an output to no place in Kafka would stop all others."""
+    dialog = TransactionDialog(CONVERSATION, BLOCK._replace(**changes))
+    steps = [Step(0, Kind.MESSAGE, sequence, message_type, b"")]
+    written(pair, transmission, [], encode(ClientTransaction([dialog], [Step(0, Kind.MESSAGE, 1, "order"), *steps])))
+    assert transmission.state.statistics.malformed == 1
+    assert transmission.state.streams == {}
+
+
+def test_names_and_places_up_to_their_bounds_are_sent(pair: Pair, transmission: Side) -> None:
+    block = BLOCK._replace(
+        home=Address("a" * TOPIC_NAME_LENGTH_MAX, PARTITION_MAX, b"tag!"), from_service="s" * NAME_BYTES_MAX
+    )
+    steps = [Step(0, Kind.BEGIN), Step(0, Kind.MESSAGE, 0, "o" * NAME_BYTES_MAX, b"")]
+    written(pair, transmission, [], encode(ClientTransaction([TransactionDialog(CONVERSATION, block)], steps)))
+    assert transmission.state.statistics.malformed == 0
+    assert transmission.state.streams.keys() == {block.home, block.target}

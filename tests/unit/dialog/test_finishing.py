@@ -39,7 +39,7 @@ def test_a_fin_is_answered_with_how_far_each_writer_was_received(pair: Pair) -> 
     (answer,) = pair.target.deliver(pair.home)
     assert (answer.kind, answer.envelope.role) == (Kind.FIN_ANSWER, Role.TARGET)
     assert answer.detail == FinAnswer(((pair.client.id, 2),))
-    assert pair.initiator(conversation).finished == Finished(answer=((pair.client.id, 2),))
+    assert pair.initiator(conversation).finished == Finished(own=True, answer=((pair.client.id, 2),))
 
 
 def test_a_fin_that_meets_nobody_is_answered_with_nothing(pair: Pair) -> None:
@@ -131,3 +131,19 @@ def test_an_answer_to_nobody_is_counted(pair: Pair) -> None:
     wrong = Suffix(detail=End(pair.client.id, pair.home.address))
     pair.home.take(pair.client.write(Kind.FIN_ANSWER, pair.home.address, conversation, role=Role.TARGET, suffix=wrong))
     assert pair.home.state.statistics.undeliverable == 2
+
+
+def test_when_a_session_has_finished_the_handlers_of_its_side_send_no_more(pair: Pair) -> None:
+    conversation = pair.begin(messages=2)
+    initiator = pair.initiator(conversation)
+    pair.target.send(pair.receiver(conversation), b"reply")
+    pair.target.deliver(pair.home)
+    of(pair.home, initiator).send(initiator, "order", b"by a handler")
+    fin(pair, conversation)
+    pair.target.deliver(pair.home)
+    transaction = of(pair.home, initiator)
+    with pytest.raises(InvalidState, match="has finished"):
+        transaction.send(initiator, "order", b"never")
+    transaction.finish(initiator)
+    assert transaction.idle, "the target knows it already"
+    transaction.end(initiator)

@@ -12,7 +12,7 @@ from konverse.dialog.endpoint import Endpoint
 from konverse.dialog.events import Append, Tick
 from konverse.schemas.errors import BadInput, DialogNotFound, InvalidState, KonverseError, QueueFull
 from konverse.schemas.limits import UNCOMMITTED_MS_MAX
-from konverse.schemas.records import Role
+from konverse.schemas.records import End, Kind, Role
 from tests.kit.builders import GROUP, Row, Scribe, address_of, begin_block, conversations, identifier, record
 from tests.kit.driver import Driver
 
@@ -61,7 +61,7 @@ def test_an_endpoint_that_a_transaction_holds_is_not_moved(driver: Driver) -> No
     transaction = driver.owner.take()
     assert transaction is not None
     refused(driver, transaction.dialog, InvalidState, "a transaction holds")
-    driver.owner.roll_back(transaction)
+    driver.owner.staging.roll_back(transaction)
     driver.owner.relocate(transaction.dialog, ELSEWHERE, 0)
 
 
@@ -141,3 +141,28 @@ def test_a_move_waits_no_longer_than_it_may(driver: Driver) -> None:
     driver.now_ms = UNCOMMITTED_MS_MAX
     (append,) = driver.step(Tick())
     assert isinstance(append, Append)
+
+
+def test_a_group_that_who_moves_has_left_behind_is_let_go(driver: Driver) -> None:
+    """Who joined it meanwhile was locked with it."""
+    session = Scribe("one")
+    block = begin_block(home="orders", target="replies", group=GROUP)
+    driver.arrive((session.begin(identifier("one"), block), record()))
+    driver.commit()
+    one = endpoint_of(driver, "one", Role.INITIATOR)
+    driver.owner.relocate(one, ELSEWHERE, 0)
+    owner = Scribe("its target")
+    end = End(session.id, HERE)
+    driver.arrive(
+        begun("two", GROUP),
+        (owner.message(HERE, identifier("two"), role=Role.TARGET), record(b"for two")),
+        (session.write(Kind.END_CALL, HERE, identifier("one")), record()),
+        (owner.end(HERE, identifier("one"), end, role=Role.TARGET), record()),
+    )
+    two = endpoint_of(driver, "two", Role.INITIATOR)
+    assert driver.state.endpoint(Role.INITIATOR, identifier("one")) is None
+    assert two.held
+    driver.commit()
+    assert not two.held
+    assert two in driver.state.ready
+    assert ELSEWHERE not in driver.state.streams

@@ -127,7 +127,7 @@ def test_the_live_state_is_the_fold_of_the_journal_after_every_commit(driver: Dr
         rolled_back = driver.owner.take()
         assert rolled_back is not None
         list(rolled_back)
-        driver.owner.roll_back(rolled_back)
+        driver.owner.staging.roll_back(rolled_back)
         driver.handle(reply)
         driver.commit()
         other = Driver(driver.journal, driver.data, "a reader")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from konverse.dialog.emitter import Emit
+from konverse.dialog.emitter import REFUSAL_PAUSE_MS, Emit
 from konverse.dialog.events import (
     Append,
     DeliveredOne,
@@ -18,7 +18,6 @@ from konverse.dialog.events import (
     Tick,
     ViewLost,
 )
-from konverse.dialog.owner import REFUSAL_PAUSE_MS
 from konverse.dialog.phase import Phase
 from konverse.dialog.view import Show
 from konverse.schemas.identifiers import Address

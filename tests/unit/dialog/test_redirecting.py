@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from konverse.dialog.lane import SessionDialog
+from konverse.dialog.lane import DialogState, SessionDialog
 from konverse.dialog.outbox import Run
 from konverse.dialog.session import Session
 from konverse.dialog.states import State
+from konverse.dialog.transacting import Transaction
 from konverse.dialog.writing import Hand
 from konverse.schemas.envelope import encode, encode_suffix, head
-from konverse.schemas.errors import ConversationEnded
+from konverse.schemas.errors import ConversationEnded, InvalidState
 from konverse.schemas.records import FIRST, NO_SEQUENCE, BounceId, Kind, Role, Suffix
 from tests.kit.builders import Scribe, Side, address_of, identifier, record
 from tests.kit.moving import living, relocate
@@ -194,3 +195,27 @@ def test_a_session_sends_first_itself_when_the_dialog_has_moved_and_nobody_had_o
     session.send(dialog, "order", b"0")
     (envelope,) = envelopes(arrived(session, home, dialog))[TARGET]
     assert envelope.flags == (0 if opened_by_home else FIRST)
+
+
+def test_what_is_held_behind_a_redirect_is_named_also_when_the_peer_has_ended(session: Session, home: Side) -> None:
+    dialog = opened(session)
+    session.redirect(dialog, BOUNCE)
+    session.send(dialog, "order", b"0")
+    session.ended_by_peer(dialog.conversation)
+    assert session.messages_waiting == 1
+    assert [(sent.conversation, sent.sequence) for sent in session.unknown()] == [(dialog.conversation, NO_SEQUENCE)]
+    assert bodies(arrived(session, home, dialog)) == [b"0"]
+
+
+def test_a_transaction_is_refused_when_something_was_redirected_to_its_dialog_meanwhile(session: Session) -> None:
+    session.transmit_to(address_of("transmission"))
+    dialog, other = opened(session), opened(session, "other")
+    transaction = Transaction(session)
+    transaction.send(other, "order", b"0")
+    transaction.send(dialog, "order", b"0")
+    session.redirect(dialog, BOUNCE)
+    with pytest.raises(InvalidState, match="use it outside of transactions"):
+        session.commit(transaction)
+    assert not session.transactions.waiting
+    assert (other.pending, dialog.pending, other.state) == (0, 0, DialogState.OPEN), "nothing of it happens"
+    assert kinds(session.send(other, "order", b"1")) == {TARGET: [Kind.MESSAGE]}

@@ -9,6 +9,7 @@ import pytest
 from konverse.dialog import relocation
 from konverse.dialog.endpoint import FarStamp
 from konverse.dialog.finishing import Finished
+from konverse.dialog.relocation import moved_of
 from konverse.dialog.states import State
 from konverse.schemas import moved as moved_state
 from konverse.schemas.catalog import END_DIALOG, ERROR
@@ -259,7 +260,7 @@ def test_a_fin_follows_and_is_answered_as_the_writers_count_at_the_first_address
     world.target.take(fin(world, conversation))
     world.settle()
     assert after.finished == Finished(peer=True)
-    assert world.initiator(conversation).finished == Finished(answer=((world.client.id, 1),))
+    assert world.initiator(conversation).finished == Finished(own=True, answer=((world.client.id, 1),))
 
 
 def test_the_answer_to_a_fin_follows_whoever_asked_for_it(world: World) -> None:
@@ -267,7 +268,7 @@ def test_the_answer_to_a_fin_follows_whoever_asked_for_it(world: World) -> None:
     after = move(world, world.home, world.initiator(conversation), world.second)
     world.target.take(fin(world, conversation))
     world.settle()
-    assert after.finished == Finished(answer=((world.client.id, 0),))
+    assert after.finished == Finished(own=True, answer=((world.client.id, 0),))
 
 
 def test_a_target_that_has_moved_learns_that_it_has_no_peer(world: World) -> None:
@@ -337,3 +338,16 @@ def test_nothing_is_predicted_where_an_endpoint_has_moved_to(world: World) -> No
     world.settle()
     assert world.second.state.lanes == {}
     assert living(world.second, Role.TARGET, conversation).received == 4
+
+
+@pytest.mark.parametrize("code", [State.STARTED_INBOUND, State.CLOSED])
+def test_a_state_in_which_no_endpoint_stays_is_not_installed(world: World, code: State) -> None:
+    conversation = world.begin()
+    moved = moved_of(world.target.state, world.receiver(conversation))
+    for state, lives in ((code, False), (State.CONVERSING, True)):
+        header = Scribe(state.name).write(
+            Kind.INSTALL, world.second.address, conversation, role=Role.TARGET, suffix=Suffix(fragment=(0, 1))
+        )
+        world.second.take(header, moved_state.encode_moved(moved._replace(state=state)))
+        assert bool(world.second.state.live()) is lives
+    assert world.second.state.statistics.malformed == 1

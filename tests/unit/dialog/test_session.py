@@ -141,10 +141,10 @@ def test_the_key_is_the_users_own_or_else_the_group(session: Session) -> None:
 
 def test_a_begin_that_counts_lets_only_its_own_messages_go(session: Session) -> None:
     """Dialogs of two homes: the acknowledgements come in another order than the begins."""
-    one, two = begun(session, "one"), begun(session, "two", home="other replies")
+    one, two = begun(session, "one"), begun(session, "two", home="other-replies")
     session.send(one, "order", b"one")
     session.send(two, "order", b"two")
-    hands = session.delivered(address_of("other replies"), 0, 5)
+    hands = session.delivered(address_of("other-replies"), 0, 5)
     assert hands is not None
     assert bodies(hands) == [b"two"]
     hands = session.delivered(HOME, 0, 5)
@@ -343,3 +343,40 @@ def test_news_of_a_dialog_that_is_not_ours_change_nothing(session: Session) -> N
     dialog = opened(session)
     session.ended_by_peer(identifier("another"))
     session.send(dialog, "order", b"")
+
+
+def test_the_ends_of_many_dialogs_cost_what_they_are_many(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dialogs are looked at one by one, and not all that wait at each call."""
+    looked = 0
+    may_end = Session._may_end
+
+    def count(dialog: SessionDialog) -> bool:
+        nonlocal looked
+        looked += 1
+        return may_end(dialog)
+
+    dialogs = [opened(session, f"{number}") for number in range(50)]
+    for dialog in dialogs:
+        session.send(dialog, "order", b"")
+    monkeypatch.setattr(Session, "_may_end", staticmethod(count))
+    monkeypatch.setattr(Session, "_release", lambda _: pytest.fail("an end lets nothing else go"))
+    for dialog in dialogs:
+        assert session.end(dialog) == []
+    assert looked == len(dialogs)
+    monkeypatch.undo()
+    assert kinds(session.drained()) == {HOME: [Kind.END_CALL] * len(dialogs)}
+
+
+@pytest.mark.parametrize("peer_ended", [False, True])
+def test_what_waits_for_a_begin_is_named_also_when_the_peer_has_ended(session: Session, peer_ended: bool) -> None:
+    dialog = begun(session)
+    session.send(dialog, "order", b"0")
+    session.send(dialog, "order", b"1")
+    if peer_ended:
+        session.ended_by_peer(dialog.conversation)
+    assert session.messages_waiting == 2
+    assert [(sent.conversation, sent.sequence) for sent in session.unknown()] == [(dialog.conversation, 0)]
+    assert session.unknown(dialog) == session.unknown()
+    assert bodies(session.drained()) == [b"0", b"1"], "and leaves"
+    session.drained()
+    assert (session.messages_waiting, session.unknown()) == (0, [])

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from konverse.dialog.endpoint import NOBODY
-from konverse.dialog.lane import SessionDialog
+from konverse.dialog.lane import SessionDialog, weight_of
 from konverse.dialog.session import Session
 from konverse.dialog.takeover import Unheard, Wanted, concerns, reply
 from konverse.dialog.writing import Hand
 from konverse.schemas.envelope import decode
-from konverse.schemas.errors import KonverseError, OutcomeExpired, SessionTakenOver
+from konverse.schemas.errors import KonverseError, OutcomeExpired, QueueFull, SessionTakenOver
 from konverse.schemas.identifiers import Address, session_writer
+from konverse.schemas.limits import SESSION_WINDOW_BYTES_MAX
 from konverse.schemas.records import HEIR, Envelope, Kind, Notice, NoticeReason, Opened, WriterClosed
 from tests.kit.builders import Side, address_of, begin_block, identifier
 
@@ -237,3 +238,40 @@ def test_only_what_tells_that_nothing_is_heard_any_more_calls_for_another_id(ses
 
 def test_why_a_session_is_over_is_an_error_of_ours() -> None:
     assert issubclass(SessionTakenOver, KonverseError)
+
+
+def test_a_session_that_is_over_ends_no_dialog(session: Session) -> None:
+    ended, dialog = opened(session, "ended"), opened(session)
+    session.end(ended)
+    session.send(dialog, "order", b"0")
+    session.drained()
+    session.send(dialog, "order", b"1")
+    session.change(IDS[1], 0)
+    settle(session, 1, heir=NOBODY[0])
+    with pytest.raises(SessionTakenOver, match="connect again"):
+        session.end(dialog)
+    assert (dialog.waiting_end, session.gated) == (None, False)
+    assert session.end(ended) == [], "a second call changes nothing"
+
+
+@pytest.mark.parametrize("held", [0, 3])
+def test_a_destination_that_refuses_goes_on_to_wait_when_the_answer_comes(session: Session, held: int) -> None:
+    one, later = opened(session), session.begin(identifier("b"), begin_block(group=identifier("b")))[0]
+    session.send(one, "order", b"0")
+    for _ in range(held):
+        session.send(later, "order", b"held")
+    session.change(IDS[1], 0)
+    session.restart(TARGET)
+    lane = session.lanes[TARGET]
+    assert (lane.parked, lane.full) == (True, True)
+    assert to(settle(session, 0), TARGET) == []
+    assert (lane.parked, lane.full) == (True, True), "it is still refused"
+    with pytest.raises(QueueFull):
+        session.send(one, "order", b"1")
+    assert len(to(session.try_again(), TARGET)) == 2
+    assert lane.room == SESSION_WINDOW_BYTES_MAX - held * weight_of(b"held")
+    if held:
+        settle(session, 1, HOME)
+    session.drained()
+    session.drained()
+    assert (lane.room, lane.weight) == (SESSION_WINDOW_BYTES_MAX, 0)

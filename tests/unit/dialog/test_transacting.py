@@ -106,6 +106,19 @@ def test_it_leaves_behind_a_begin_and_what_waits_for_that(session: Session) -> N
     assert [kind for kind, _ in records(session.drained())] == [Kind.TRANSACTION]
 
 
+def test_a_fin_in_a_transaction_stays_behind_its_messages_when_begin_counts(session: Session) -> None:
+    dialog, _ = session.begin(identifier("a"), begin_block(group=identifier("a")))
+    session.send(dialog, "order", b"0")
+    transaction = Transaction(session)
+    transaction.send(dialog, "order", b"1")
+    transaction.finish(dialog)
+    assert session.commit(transaction) == []
+    assert [kind for kind, _ in records(session.drained())] == [Kind.MESSAGE]
+    ((_, said),) = records(session.drained())
+    assert said is not None
+    assert [step.kind for step in said.steps] == [Kind.MESSAGE, Kind.FIN]
+
+
 def test_a_direct_send_waits_until_the_outputs_have_arrived(session: Session, transmission: Side) -> None:
     dialog = opened(session)
     transaction = Transaction(session)

@@ -321,3 +321,34 @@ def test_the_answer_to_the_end_of_a_refused_begin_ends_nothing_either(pair: Pair
     answer = next(sent for sent in pair.target.deliver(pair.home) if sent.kind is Kind.END)
     assert answer.envelope.flags == REFUSED
     assert pair.initiator(identifier("a")).state is State.STARTED_OUTBOUND
+
+
+def test_a_prune_lets_the_tombstones_against_openers_go_that_are_too_old_to_be_heard(pair: Pair) -> None:
+    home, state = Scribe("home"), pair.target.state
+    old, young, owner = session(2, NOW_MS - 1), session(3, NOW_MS), Scribe("an owner")
+    for opener in (old, young, owner):
+        pair.target.take(home.end(pair.target.address, opener.id, End(opener.id, HOME)))
+    prune(pair, NOW_MS - 1)
+    assert [*state.tombstones] == [old.id, young.id, owner.id]
+    prune(pair, NOW_MS)
+    assert [*state.tombstones] == [young.id, owner.id], "an owner is never too old"
+    old.next[pair.target.address] = 0
+    first_of_its_own(pair, old)
+    assert state.live() == [], "it is not heard"
+
+
+def test_a_prune_keeps_the_tombstone_against_an_old_opener_that_is_known(pair: Pair) -> None:
+    opener = session(2, NOW_MS - 1)
+    pair.client = opener
+    pair.begin("another conversation")
+    pair.target.take(Scribe("home").end(pair.target.address, opener.id, End(opener.id, HOME)))
+    prune(pair, NOW_MS)
+    assert [*pair.target.state.tombstones] == [opener.id]
+    first_of_its_own(pair, opener)
+    assert pair.target.state.tombstones == {}
+    assert len(pair.target.state.live()) == 1
+
+
+def first_of_its_own(pair: Pair, opener: Scribe) -> None:
+    """FIRST of the conversation that has the opener's own name."""
+    pair.target.take(opener.first(pair.target.address, opener.id, begin_block(group=opener.id)))

@@ -40,6 +40,7 @@ from konverse.schemas.records import (
     Role,
     Suffix,
 )
+from konverse.schemas.varint import varint
 from tests.kit.builders import identifier
 
 NUMBER_MAX = 2**63 - 1
@@ -73,10 +74,12 @@ def test_the_longest_honest_envelope_has_room(suffix: Suffix) -> None:
 @pytest.mark.parametrize(("too_long", "allowed"), [(0, True), (1, False)])
 def test_the_bound_is_one_of_the_suffix_so_that_it_holds_for_every_number(too_long: int, allowed: bool) -> None:
     """A record that is predicted is never longer or shorter than one that is judged."""
-    empty = len(encode_suffix(Suffix("")))
-    text = "t" * (SUFFIX_BYTES_MAX - empty - 1 + too_long)
+    detail = End(identifier("o"), FAR, ((identifier("w"), 0),) * 216)
+    rest = SUFFIX_BYTES_MAX - len(encode_suffix(Suffix("t" * 64, detail=detail)))
+    suffix = Suffix("t" * (64 + rest + too_long), detail=detail)
+    assert len(encode_suffix(suffix)) == SUFFIX_BYTES_MAX + too_long
     for number in (0, 63, 64, NUMBER_MAX):
-        header = encode_envelope(envelope(Suffix(text))._replace(counter=number, sequence=number))
+        header = encode_envelope(envelope(suffix)._replace(counter=number, sequence=number))
         if allowed:
             assert decode(header).counter == number
             assert len(header) <= HEADER_BYTES_MAX
@@ -189,3 +192,33 @@ def test_an_address_that_is_no_place_in_kafka_is_malformed(nowhere: tuple[str, i
     start = head(Kind.MESSAGE, 0, Role.TARGET, b"tagg", identifier("w")) + identifier("c")
     with pytest.raises(MalformedRecord):
         decode(encode(start, 0, 0, encode_suffix(Suffix("t", home=home))))
+
+
+LONG = "t" * (NAME_BYTES_MAX + 1)
+BEGIN = Begin("shop", "orders", "ordering", FAR, FAR, identifier("group"))
+
+
+@pytest.mark.parametrize(
+    "suffix",
+    [
+        Suffix(LONG),
+        Suffix("\u00e9" * (NAME_BYTES_MAX // 2 + 1)),
+        Suffix("t", begin=BEGIN._replace(from_service=LONG)),
+        Suffix("t", begin=BEGIN._replace(to_service=LONG)),
+        Suffix("t", begin=BEGIN._replace(contract=LONG)),
+        Suffix("t", begin=BEGIN._replace(broker_instance=LONG)),
+        Suffix("t", begin=BEGIN._replace(key=bytes(KEY_BYTES_MAX + 1))),
+        *(Suffix("t", home=Address(topic, 0, b"tag!")) for topic in ("", "a topic", "a\0", "\u00e9", "a" * 250)),
+    ],
+)
+def test_what_no_honest_sender_says_is_malformed(suffix: Suffix) -> None:
+    """Else an answer to it would be too long, or would go to a place that Kafka refuses."""
+    with pytest.raises(MalformedRecord):
+        decode(encode_envelope(envelope(suffix)))
+
+
+def test_a_place_behind_the_last_partition_is_malformed() -> None:
+    honest = encode_envelope(envelope(Suffix("t", detail=End(identifier("o"), Address("far", 2**31 - 1, b"tag!"), ()))))
+    assert isinstance(decode(honest).suffix.detail, End)
+    with pytest.raises(MalformedRecord):
+        decode(honest.replace(varint(2**31 - 1), varint(2**31)))

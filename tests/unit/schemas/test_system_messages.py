@@ -8,7 +8,7 @@ import pytest
 
 from konverse.schemas.errors import InvalidState, MalformedRecord
 from konverse.schemas.limits import ERROR_CODE_MAX, ERROR_DESCRIPTION_CHARACTERS_MAX
-from konverse.schemas.system_messages import ERROR_NAMESPACE, check_error, error_body, read_error
+from konverse.schemas.system_messages import ERROR_NAMESPACE, check_error, error_body, lost_body, read_error
 
 
 def read(body: bytes) -> tuple[int, str]:
@@ -79,9 +79,18 @@ def test_an_end_may_not_carry_this_behaviour_112(code: int, description: str) ->
         error_body(1, "cut")[:-1],
         error_body(1, "x").replace(b"<Code>1", b"<Code>one"),
         error_body(1, "x").replace(b"<Description>x</Description>", b""),
+        b'<?xml version="1.0" encoding="no-such-encoding"?>' + error_body(1, "x").partition(b"?>")[2],
         error_body(1, "x").replace(b"<Error", b'<!DOCTYPE e [<!ENTITY a "aaaa">]><Error').replace(b">x<", b">&a;&a;<"),
     ],
 )
 def test_what_is_no_error_document_is_refused(body: bytes) -> None:
     with pytest.raises(MalformedRecord):
         read_error(body)
+
+
+def test_the_error_of_a_loss_says_what_is_gone_under_a_code_of_service_broker() -> None:
+    code, description = read_error(lost_body(5, 9))
+    assert code == -9719
+    assert "its records 5 to 8 were deleted before they were received" in description
+    assert read(lost_body(5, 9)) == (code, description)
+    assert len(description) <= ERROR_DESCRIPTION_CHARACTERS_MAX

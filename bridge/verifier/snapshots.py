@@ -1,0 +1,121 @@
+"""Snapshots against the second fold: each one is the state that the logs come to where it was made (I3).
+
+Whoever recovers believes a snapshot, so one that says otherwise than the logs would change what happens from then on.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, Final
+
+from konverse.schemas.snapshot import sections
+
+from .journals import JournalJudge
+from .second_fold import SecondFold
+from .second_rows import Waits
+from .second_state import NOT_YET, Said, SecondState, Side
+from .starting import Start, begin_at
+
+DETAIL_CHARACTERS_MAX: Final = 500
+
+
+def differences(start: Start, fold: SecondFold, *, is_whole: bool) -> Iterator[str]:
+    """Where a snapshot differs from the fold, which has come to its offset, `is_whole`: from the very beginning."""
+    end = start.end
+    name = f"the snapshot of journal offset {end.offset}"
+    other = SecondFold(fold.address, fold.writer, fold.brief)
+    begin_at(start, other, JournalJudge((end.incarnation, end.data_topic_id, end.journal_topic_id)))
+    yield from other.problems
+    ours, theirs = _memory(fold), _memory(other)
+    for what, expected in ours.items():
+        if theirs[what] != expected:
+            yield f"I3: {name} says otherwise of {what}: {_which(expected, theirs[what])}"
+    if is_whole:
+        counted, said = _counted(fold), next(sections(start.data))[1]["statistics"]
+        wrong = [
+            what for (what, number), theirs in zip(counted.items(), said, strict=False) if number not in (None, theirs)
+        ]
+        if wrong:
+            yield f"I3: {name} counts otherwise: {', '.join(wrong)}"
+
+
+def _which(ours: Any, theirs: Any) -> str:
+    """What differs, as far as it is short enough to be read."""
+    if isinstance(ours, dict):
+        keys = [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key)]
+        ours, theirs = ({key: known.get(key) for key in keys} for known in (ours, theirs))
+    return f"{theirs} instead of {ours}"[:DETAIL_CHARACTERS_MAX]
+
+
+def _memory(fold: SecondState) -> dict[str, Any]:
+    """What is known at some offset, without what is only history."""
+    past, batches = fold.past, fold.batches
+    known = {writer for writer in fold.accepted if writer not in fold.forgotten}
+    return {
+        "times": (fold.now_ms, fold.floor_ms, fold.journal_ms, fold.ingested_to, fold.clean),
+        "endpoints": {side.key: _side(side) for side in fold.living.values()},
+        "losses": (fold.holes > 0, fold.unsure),
+        "unused": sorted(fold.unused),
+        "writers": {
+            writer: (len(fold.accepted[writer]), fold.closed.get(writer), fold.heirs.get(writer), fold.seen.get(writer))
+            for writer in known
+        },
+        "notices": fold.told,
+        "answers": fold.answers,
+        "tombstones": fold.tombstones,
+        "outputs": {to: _outputs(fold, to, said) for to, said in fold.outputs.items() if said},
+        "mailbox": fold.mailbox,
+        "attempts": (past.failures, {*past.suspended}, {*past.handed}, {*past.accused}, past.wary),
+        "rows": {row[:5]: _row(fold, row) for row in batches.waiting},
+        "batches": (
+            batches.settled,
+            batches.asked,
+            {query: batches.decided(query) for query in batches.judged},
+            batches.excluded,
+        ),
+        "stubs": fold.stubs,
+        "pieces": fold.installing,
+    }
+
+
+def _counted(fold: SecondState) -> dict[str, int | None]:
+    """What a snapshot counts, in its order; None: it is not counted here."""
+    tally, verdicts = fold.tally, Counter(fold.verdicts.values())
+    thrown = sum(len(side.thrown_away) - side.thrown_before for side in fold.sides)
+    return {
+        "accepted": verdicts["accepted"],
+        "duplicates": tally["duplicate"],
+        "gaps": tally["gap"],
+        "malformed": tally["malformed"],
+        "foreign": tally["foreign"],
+        "bounced": sum(count for verdict, count in verdicts.items() if verdict.startswith("bounced")),
+        "discarded": verdicts["discarded"] + thrown,
+        "misnumbered": tally["misnumbered"],
+        "undeliverable": None,
+        "void": tally["row void"],
+        "missing": fold.batches.missing,
+        "strays": tally["no peer"],
+        "strangers": tally["stranger"],
+        "forwarded": verdicts["forwarded"] + verdicts["sent on"] + tally["failed elsewhere by a loss"],
+    }
+
+
+def _side(side: Side) -> tuple[Any, ...]:
+    waiting = [] if side.ended else side.heard[len(side.consumed) :]
+    return (
+        side.index, side.code, side.opener, side.peer_at, side.numbering, len(side.heard), len(side.consumed),
+        [(heard.type, heard.body, heard.timestamp_ms, heard.origin) for heard in waiting],
+        side.error is not None, side.voices, side.group, side.generation, side.previous,
+        side.finished, side.peer_finished, side.answer,
+    )  # fmt: skip
+
+
+def _row(fold: SecondState, row: Waits) -> tuple[Any, ...]:
+    judge = None if row[:4] in fold.batches.asked else row.judge  # nobody asks a second time
+    return judge, row.envelope.conversation, row.record.offset, row.record.body or b""
+
+
+def _outputs(fold: SecondState, to: Any, said: list[Said]) -> tuple[int, int, list[Said]]:
+    acked = fold.acknowledged.get(to, 0)
+    return len(said), acked, [one._replace(order=NOT_YET if one.order == NOT_YET else 0) for one in said[acked:]]

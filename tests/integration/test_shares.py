@@ -1,0 +1,96 @@
+"""A reader's share of a queue: the group is heard while much waits, partitions take turns, a loss is told."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from contextlib import suppress
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from konverse.bridge.reader import Reader
+from konverse.schemas.errors import SteppedDown
+from tests.kit.servers import Servers
+from tests.kit.shop import DEADLINE_S, connected, fill, open_shop, pumped, send_orders
+
+pytestmark = pytest.mark.stack
+
+
+@pytest.mark.parametrize("protocol", ["consumer", "classic"])
+def test_a_reader_with_a_backlog_shares_it_with_one_that_comes_later(
+    servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch, protocol: str
+) -> None:
+    monkeypatch.setattr("konverse.bridge.reader.PLENTY_RECORDS", 10)
+    with connected(servers.bootstrap, database, group_protocol=protocol) as broker:
+        open_shop(broker, partitions=2)
+        send_orders(broker, dialogs=200, messages=200)
+        with broker.reader("Orders", timeout=DEADLINE_S) as first:
+            fill(first, 200)
+            second = broker.reader("Orders")
+            deadline = time.monotonic() + DEADLINE_S
+            with pumped(second):
+                for transaction in first:
+                    assert not first._scarce(), "the backlog was worked off before it was shared"
+                    with transaction:
+                        time.sleep(0.01)  # looked at, and left where it is
+                    if second.partitions:
+                        break
+                    assert time.monotonic() < deadline, "the second reader has got nothing"
+            second.close()
+
+
+def test_partitions_take_turns_although_handlers_are_slow(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker, partitions=2)
+        send_orders(broker, dialogs=80, messages=80)
+        with broker.reader("Orders", timeout=DEADLINE_S) as reader:
+            fill(reader, 80)
+            served: Counter[int] = Counter()
+            for transaction in reader:
+                with transaction:
+                    list(transaction)
+                    time.sleep(0.01)
+                served[_partition(transaction)] += 1
+                if served.total() == 20:
+                    break
+    assert min(served[0], served[1]) >= 5, served
+
+
+def test_a_partition_whose_handlers_fail_does_not_keep_the_others_waiting(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker, partitions=2)
+        send_orders(broker, dialogs=80, messages=80)
+        with broker.reader("Orders", timeout=DEADLINE_S) as reader:
+            fill(reader, 80)
+            served: Counter[int] = Counter()
+            for transaction in reader:
+                served[_partition(transaction)] += 1
+                with suppress(LookupError), transaction:
+                    raise LookupError
+                if served.total() == 10:
+                    break
+    assert min(served[0], served[1]) >= 4, served
+
+
+def _partition(transaction: object) -> int:
+    return transaction._scope.partition  # type: ignore[attr-defined, no-any-return]
+
+
+def _finish_one(reader: Reader) -> None:
+    with next(reader) as transaction:
+        list(transaction)
+
+
+def test_a_partition_that_the_group_took_away_is_told_to_whoever_settles(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        send_orders(broker, dialogs=2, messages=2)
+        with broker.reader("Orders", timeout=DEADLINE_S) as reader:
+            fill(reader, 2)
+            _finish_one(reader)
+            with reader._pumping:  # as the group does while the reader polls
+                reader._share._on_lost(reader._share.consumer, [TopicPartition(reader.queue.topic, 0)])
+            with pytest.raises(SteppedDown, match="was lost"):
+                reader.settle(DEADLINE_S)
+            reader.settle(DEADLINE_S)  # it is said once

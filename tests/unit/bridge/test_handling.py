@@ -1,0 +1,41 @@
+"""A handler that fails is logged with what it failed on, and the work goes on."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, Self
+from uuid import UUID
+
+import pytest
+
+from konverse.bridge.handling import Handling
+
+
+class Emptied:
+    """A transaction whose only message, an Error, was taken away while its handler ran."""
+
+    dialog = SimpleNamespace(id=UUID(int=7))
+
+    def __init__(self) -> None:
+        self.rolled_back = False
+
+    def __iter__(self) -> Any:
+        return iter(())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self.rolled_back = kind is not None
+
+
+def fail(_transaction: object) -> None:
+    raise LookupError("no such order")
+
+
+def test_a_failure_on_messages_that_were_taken_away_meanwhile_stops_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    transactions: list[Any] = [Emptied(), Emptied()]
+    Handling("Orders", fail).work(transactions)
+    assert [transaction.rolled_back for transaction in transactions] == [True, True]
+    (record,) = caplog.records
+    assert f"failure 1 of conversation {UUID(int=7)}" in record.getMessage()

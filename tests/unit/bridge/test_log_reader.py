@@ -1,0 +1,52 @@
+"""Reading logs: a client that failed once is not used again."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError
+
+from konverse.bridge.kafka import LogReader
+from konverse.schemas.errors import KafkaUnavailable
+
+
+class Client:
+    """Says for as long as it lives that it knows no such partition."""
+
+    closed = False
+
+    def poll(self, _timeout_s: float) -> Any:
+        error = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART)
+        return SimpleNamespace(error=lambda: error, topic=lambda: "topic", offset=lambda: None)
+
+    def consume(self, *_: Any) -> list[Any]:
+        return []
+
+    def close(self) -> None:
+        self.closed = True
+
+    def list_topics(self, *_: Any) -> None: ...
+
+    def assign(self, _places: Any) -> None: ...
+
+    def unassign(self) -> None: ...
+
+    def get_watermark_offsets(self, *_: Any, **__: Any) -> tuple[int, int]:
+        return 0, 9
+
+
+def test_a_client_that_refuses_to_read_is_replaced() -> None:
+    clients: list[Client] = []
+
+    def consumer(**_: Any) -> Client:
+        clients.append(Client())
+        return clients[-1]
+
+    kafka: Any = SimpleNamespace(settings=SimpleNamespace(connect_timeout_s=1.0), consumer=consumer)
+    reader = LogReader(kafka)
+    with pytest.raises(KafkaUnavailable, match="refuses to serve"):
+        list(reader.read("topic", 0, 0, 9))
+    assert reader.ends("topic", 0) == (0, 9)
+    assert [client.closed for client in clients] == [True, False]

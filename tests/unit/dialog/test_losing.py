@@ -1,0 +1,368 @@
+"""An owner that hears that data was deleted says so in its journal, and goes on (protocol.md section 7.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from unittest.mock import patch
+
+import pytest
+
+from konverse.dialog import snapshotting
+from konverse.dialog.events import (
+    Append,
+    DataGone,
+    DataRead,
+    Effect,
+    Feed,
+    Follow,
+    Halted,
+    Leading,
+    ReadData,
+    Recover,
+    SnapshotWritten,
+    Stopped,
+)
+from konverse.dialog.fold import Fold
+from konverse.dialog.journal_feed import JournalRecord
+from konverse.dialog.partition import Partition
+from konverse.dialog.phase import Phase
+from konverse.dialog.snapshot import digest
+from konverse.schemas.journal import Commit, decode
+from konverse.schemas.limits import SNAPSHOT_RETRY_MS, TIME_LAG_MS_MAX
+from konverse.schemas.operations import Attempt, Lost
+from konverse.schemas.records import Kind, Role
+from konverse.schemas.snapshot import SnapshotEnd
+from konverse.schemas.snapshot import decode as decode_snapshot
+from tests.kit.builders import (
+    Row,
+    Scribe,
+    address_of,
+    begin_block,
+    columns_of,
+    conversations,
+    identifier,
+    log_of,
+    record,
+)
+from tests.kit.driver import Driver
+
+GONE: Row = (None, record(b"deleted"))
+
+
+@pytest.fixture(autouse=True)
+def _small() -> Iterator[None]:
+    with patch.object(snapshotting, "SNAPSHOT_CHUNK_BYTES_MAX", 200):
+        yield
+
+
+@pytest.fixture
+def driver() -> Driver:
+    """Leads, with a conversation of two messages that is committed."""
+    driver = Driver()
+    driver.lead()
+    driver.arrive(*conversations("a", messages=2))
+    driver.commit()
+    return driver
+
+
+def delete(driver: Driver, count: int = 3) -> int:
+    """So many records reach the data log and are deleted before anybody reads them; where the log begins then."""
+    driver.data += [GONE] * count
+    return len(driver.data)
+
+
+def commit_of(effect: Effect) -> Commit:
+    assert isinstance(effect, Append)
+    said = decode(effect.records[0])
+    assert isinstance(said, Commit)
+    return said
+
+
+def said(effects: list[Effect]) -> tuple[list[Lost], int]:
+    """What a commit says is gone, and how far it ingests; its owner asks to be fed from there on."""
+    feed, append = [effect for effect in effects if isinstance(effect, Feed | Append)]
+    commit = commit_of(append)
+    assert feed == Feed(commit.ingest_to)
+    return [operation for operation in commit.operations.rare if isinstance(operation, Lost)], commit.ingest_to
+
+
+def lose(driver: Driver, count: int = 3) -> list[Effect]:
+    """Something is deleted, and the owner has said so."""
+    _, append = driver.step(DataGone(delete(driver, count)))
+    return driver.acknowledge(append)
+
+
+def reader_of(driver: Driver, claim: str = "a reader") -> Driver:
+    reader = Driver(driver.journal, driver.data, claim)
+    reader.snapshots = driver.snapshots
+    return reader
+
+
+def bounds(driver: Driver, data_start: int) -> Recover:
+    return Recover(0, len(driver.journal), data_start, 0, len(driver.snapshots), len(driver.data))
+
+
+def state_of(driver: Driver, name: str = "a") -> str:
+    endpoint = driver.state.endpoint(Role.TARGET, identifier(name))
+    return "gone" if endpoint is None else endpoint.state.code
+
+
+# ------------------------------------------------------------------------------------------------------- who leads
+
+
+def test_an_owner_says_what_is_gone_and_goes_on_behind_it(driver: Driver) -> None:
+    effects = driver.step(DataGone(delete(driver)))
+    assert said(effects) == ([Lost(2, 5)], 5)
+    driver.acknowledge(effects[-1])
+    assert state_of(driver) == "ER"
+    driver.arrive(*conversations("b", client=Scribe("b")))
+    driver.commit()
+    assert state_of(driver, "b") == "CO"
+    assert driver.owner.fold.state.ingest_to == 6
+
+
+def test_an_operator_learns_what_is_gone(driver: Driver) -> None:
+    driver.step(DataGone(delete(driver)))
+    (alarm,) = driver.owner.fold.journal.alarms
+    assert "LOST: the records 2 to 4 of orders/0 were deleted" in alarm
+
+
+def test_what_was_read_before_is_ingested_first(driver: Driver) -> None:
+    client = Scribe("b")
+    rows = conversations("b", messages=2, client=client)
+    driver.data += rows
+    driver.step(DataRead(columns_of(rows, 2)))
+    assert driver.owner.fold.state.ingest_to == 2
+    assert said(driver.step(DataGone(delete(driver)))) == ([Lost(4, 7)], 7)
+    endpoint = driver.state.endpoint(Role.TARGET, identifier("b"))
+    assert endpoint is not None
+    assert ([entry[2] for entry in endpoint.queue], endpoint.state.code) == ([b"0", b"1"], "ER")
+
+
+def test_a_commit_on_its_way_comes_before_it(driver: Driver) -> None:
+    driver.handle(b"an answer")
+    (append,) = driver.owner.commit(0)
+    assert driver.step(DataGone(delete(driver))) == []
+    effects = driver.acknowledge(append)
+    assert said(effects) == ([Lost(2, 5)], 5)
+
+
+def test_a_commit_that_was_judged_by_the_journal_comes_before_it_too(driver: Driver) -> None:
+    driver.handle(b"an answer")
+    (append,) = driver.owner.commit(0)
+    driver.step(DataGone(delete(driver)))
+    driver.write(b"garbage")
+    assert said(driver.acknowledge(append)) == ([Lost(2, 5)], 5)
+
+
+def test_an_owner_whose_commit_on_its_way_does_not_count_says_nothing(driver: Driver) -> None:
+    driver.handle(b"an answer")
+    (append,) = driver.owner.commit(0)
+    driver.step(DataGone(delete(driver)))
+    reader_of(driver).lead()
+    (stopped,) = driver.acknowledge(append)
+    assert isinstance(stopped, Stopped)
+
+
+def test_an_owner_that_slept_lets_time_come_first(driver: Driver) -> None:
+    """What it ingests then is judged by the partition's time, which must not be old."""
+    driver.now_ms = 10 * TIME_LAG_MS_MAX
+    effects = driver.step(DataGone(delete(driver)))
+    while not any(isinstance(effect, Feed) for effect in effects):
+        (append,) = [effect for effect in effects if isinstance(effect, Append)]
+        assert (commit_of(append).ingest_to, driver.owner.fold.state.ingest_to) == (2, 2)
+        effects = driver.acknowledge(append)
+    assert said(effects) == ([Lost(2, 5)], 5)
+    assert not driver.owner.upkeep.late(driver.now_ms)
+
+
+@pytest.mark.parametrize("data_start", [0, 1, 2])
+def test_where_nothing_of_it_is_gone_only_the_reader_is_at_the_wrong_place(driver: Driver, data_start: int) -> None:
+    assert driver.step(DataGone(data_start)) == [Feed(2)]
+    assert driver.owner.commit(0) == []
+    assert not driver.owner.fold.journal.alarms
+
+
+def test_it_is_said_once(driver: Driver) -> None:
+    lose(driver)
+    assert driver.step(DataGone(5)) == [Feed(5)]
+    assert driver.owner.commit(0) == []
+
+
+def test_who_does_not_lead_yet_says_nothing(driver: Driver) -> None:
+    reader = reader_of(driver)
+    reader.recover()
+    assert reader.owner.phase is Phase.CLAIMING
+    assert reader.owner.step(DataGone(5), 0) == []
+
+
+def test_what_else_is_said_of_whom_a_loss_forgets_stands_before_it(driver: Driver) -> None:
+    """Who has ended and waits for the end of its peer is forgotten, and its handler may just have failed."""
+    client, here = Scribe("b"), address_of()
+    block = begin_block(home="orders", target="replies", group=identifier("b"))
+    reply = Scribe("its target").message(here, identifier("b"), role=Role.TARGET)
+    driver.arrive((client.begin(identifier("b"), block), record()), (reply, record(b"reply")))
+    driver.handle()
+    transaction = driver.owner.take()
+    assert transaction is not None
+    index = transaction.dialog.index
+    driver.owner.trial.fail(transaction)
+    driver.arrive((client.write(Kind.END_CALL, here, identifier("b")), record()))
+    effects = driver.step(DataGone(delete(driver)))
+    assert said(effects) == ([Lost(5, 8)], 8)
+    assert commit_of(effects[-1]).operations.rare == [Attempt([index]), Lost(5, 8)]
+    assert driver.state.endpoint(Role.INITIATOR, identifier("b")) is None
+    assert digest(folded(driver, effects[-1])) == digest(driver.state)
+
+
+def folded(driver: Driver, effect: Effect) -> Partition:
+    """What a reader comes to with this commit."""
+    driver.acknowledge(effect)
+    reader = reader_of(driver)
+    reader.step(Follow(bounds(driver, 0)))
+    return reader.state
+
+
+# ----------------------------------------------------------------------------------------------------- who recovers
+
+
+def snapshot(driver: Driver) -> SnapshotEnd:
+    """The last one in the topic."""
+    end = decode_snapshot(driver.snapshots[-1])
+    assert isinstance(end, SnapshotEnd)
+    return end
+
+
+def with_snapshot(driver: Driver) -> SnapshotEnd:
+    """A snapshot of what the next commit comes to."""
+    with patch.multiple(snapshotting, SNAPSHOT_EVERY_RECORDS=0, RECORDS_PER_ENDPOINT=0):
+        driver.handle(b"an answer")
+        driver.commit()
+    driver.make_snapshot()
+    return snapshot(driver)
+
+
+def recover(driver: Driver, data_start: int) -> tuple[Driver, list[Effect]]:
+    """Another owner recovers from logs of which that is gone."""
+    reader = reader_of(driver)
+    return reader, reader.step(bounds(driver, data_start))
+
+
+def test_an_owner_says_what_was_deleted_before_there_was_any() -> None:
+    driver = Driver()
+    reader, (claim,) = recover(driver, delete(driver))
+    assert said(reader.acknowledge(claim)[1:]) == ([Lost(0, 3)], 3)
+
+
+def test_a_snapshot_whose_data_are_gone_is_enough_where_no_commit_behind_it_needs_them(driver: Driver) -> None:
+    assert with_snapshot(driver).ingest_to == 2
+    reader, (claim,) = recover(driver, delete(driver))
+    effects = reader.acknowledge(claim)
+    assert effects[0] == Leading(2)
+    append = next(effect for effect in effects if isinstance(effect, Append))
+    assert said([effect for effect in effects if isinstance(effect, Feed | Append)]) == ([Lost(2, 5)], 5)
+    reader.acknowledge(append)
+    assert state_of(reader) == "ER"
+
+
+def test_where_a_commit_behind_every_snapshot_needs_what_is_gone_nobody_goes_on(driver: Driver) -> None:
+    with_snapshot(driver)
+    driver.arrive(*conversations("b", client=Scribe("b")))
+    driver.commit()
+    reader, (halted,) = recover(driver, delete(driver))
+    assert isinstance(halted, Halted)
+    assert "does not hold offset 2 any more, which its journal has ingested" in halted.reason
+    assert reader.owner.phase is Phase.HALTED
+
+
+def test_the_commit_that_says_it_begins_a_snapshot(driver: Driver) -> None:
+    """Nobody can recover from what stands before it."""
+    assert not driver.owner.snapshots.busy
+    lose(driver)
+    at = len(driver.journal) - 1
+    driver.make_snapshot()
+    assert (snapshot(driver).offset, snapshot(driver).ingest_to) == (at, 5)
+    driver.arrive(*conversations("b", client=Scribe("b")))
+    driver.commit()
+    assert not driver.owner.snapshots.busy, "one is enough"
+    reader, (claim,) = recover(driver, 5)
+    assert isinstance(claim, Append)
+    assert digest(reader.state) == digest(driver.state)
+
+
+def test_a_snapshot_that_could_not_be_written_is_made_again(driver: Driver) -> None:
+    lose(driver)
+    driver.step(SnapshotWritten(None))
+    assert not driver.owner.snapshots.busy
+    driver.now_ms = SNAPSHOT_RETRY_MS
+    driver.arrive(*conversations("b", client=Scribe("b")))
+    driver.commit()
+    driver.make_snapshot()
+    assert snapshot(driver).ingest_to == 6
+
+
+# ------------------------------------------------------------------------------------------------------- who reads
+
+
+def test_who_follows_comes_to_the_same_state(driver: Driver) -> None:
+    reader = reader_of(driver)
+    reader.step(Follow(bounds(driver, 0)))
+    lose(driver)
+    driver.arrive(*conversations("b", client=Scribe("b")))
+    driver.commit()
+    reader.step(Follow(bounds(driver, 0)))
+    assert digest(reader.state) == digest(driver.state)
+
+
+def test_who_has_read_what_is_gone_now_ingests_none_of_it(driver: Driver) -> None:
+    client = Scribe("b")
+    rows = conversations("b", messages=3, client=client)
+    fold = Fold(log_of())
+    fold.feed_data(columns_of([*driver.data, *rows[:2]]))
+    fold.feed_data(columns_of([*rows[2:], *conversations("c", client=Scribe("c"))], 4))
+    driver.data += rows
+    driver.step(DataRead(columns_of(rows[:1], 2)))
+    _, append = driver.step(DataGone(5))
+    driver.acknowledge(append)
+    driver.arrive(*conversations("c", client=Scribe("c")))
+    driver.commit()
+    fold.feed_journal([JournalRecord(offset, data, offset) for offset, data in enumerate(driver.journal)])
+    assert fold.advance() is None
+    assert fold.state.statistics.lost == 2
+    assert digest(fold.state) == digest(driver.state)
+
+
+def test_no_data_are_asked_for_across_a_hole(driver: Driver) -> None:
+    rows = conversations("b", messages=2, client=Scribe("b"))
+    driver.data += rows
+    driver.step(DataRead(columns_of(rows, 2)))
+    _, append = driver.step(DataGone(delete(driver)))
+    driver.acknowledge(append)
+    driver.arrive(*conversations("c", client=Scribe("c")))
+    driver.commit()
+    owner = reader_of(driver).owner
+    owner.step(Recover(0, len(driver.journal)), 0)
+    assert owner.step(driver.journal_read(0, len(driver.journal)), 0) == [ReadData(0, 4)]
+    assert owner.step(DataRead(columns_of(driver.data[:4])), 0) == [ReadData(7, 8)]
+    (claim,) = owner.step(DataRead(columns_of(driver.data[7:], 7)), 0)
+    assert isinstance(claim, Append)
+    assert digest(owner.fold.state) == digest(driver.state)
+
+
+def test_what_a_zombie_calls_lost_is_not(driver: Driver) -> None:
+    """It sees its data truncated by the owner that came after it."""
+    after = reader_of(driver, "after")
+    after.lead()
+    after.try_groups()
+    after.arrive(*conversations("b", messages=3, client=Scribe("b")))
+    after.handle(b"an answer")
+    after.commit()
+    effects = driver.step(DataGone(5))
+    assert said(effects) == ([Lost(2, 5)], 5)
+    (stopped,) = driver.acknowledge(effects[-1])
+    assert isinstance(stopped, Stopped)
+    assert stopped.fenced
+    reader = reader_of(after)
+    reader.step(Follow(bounds(after, 0)))
+    assert digest(reader.state) == digest(after.state)
+    assert (reader.state.statistics.lost, state_of(reader)) == (0, "CO")

@@ -1,0 +1,317 @@
+"""LOST: who fails when data was deleted before it was ingested, and who is heard again (protocol.md section 7.6)."""
+
+from __future__ import annotations
+
+import pytest
+
+from konverse.dialog.endpoint import Endpoint
+from konverse.dialog.loss import lost_by
+from konverse.dialog.snapshot import Freeze, digest, restore
+from konverse.dialog.states import State
+from konverse.schemas.catalog import END_DIALOG, ERROR
+from konverse.schemas.identifiers import session_writer
+from konverse.schemas.journal import GENESIS_HASH, Commit, Operations
+from konverse.schemas.operations import Lost, Prune
+from konverse.schemas.records import Kind, Notice, NoticeReason, Role, Suffix
+from konverse.schemas.system_messages import lost_body, read_error
+from tests.kit.builders import GROUP, Scribe, Side, begin_block, identifier
+from tests.kit.moving import World, living, move, relocate
+
+NOW_MS = 1_800_000_000_000
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def lose(side: Side, count: int = 3) -> Lost:
+    """So many records that come next are gone, and a commit says so."""
+    lost = Lost(side.state.ingest_to, side.state.ingest_to + count)
+    side.state.ingest_to = lost.end
+    side.commit(rare=[lost])
+    return lost
+
+
+def failed_by(endpoint: Endpoint, lost: Lost) -> bool:
+    """Whether an Error waits that says what is gone."""
+    return endpoint.state is State.ERROR and endpoint.error is not None and endpoint.error[2] == lost_body(*lost)
+
+
+# --------------------------------------------------------------------------------------------------------- who fails
+
+
+def test_a_conversation_that_talks_fails_on_both_sides(world: World) -> None:
+    conversation = world.begin(messages=2)
+    lost = lose(world.target)
+    target = world.receiver(conversation)
+    assert failed_by(target, lost)
+    assert target.error is not None
+    assert target.error[0] == lost.start, "it stands where the hole does"
+    (sent,) = world.target.deliver(world.home)
+    assert (sent.kind, sent.body) == (Kind.ERROR, lost_body(*lost))
+    assert sent.detail.received == ((world.client.id, 1),), "the peer learns what was received before"
+    assert failed_by(world.initiator(conversation), lost)
+
+
+def test_what_was_received_before_a_loss_waits_behind_its_error(world: World) -> None:
+    conversation = world.begin(messages=2)
+    lose(world.target)
+    target = world.receiver(conversation)
+    assert target in world.target.state.ready
+    assert world.target.receive(target) == [ERROR, "order", "order"]
+    world.target.end(target)
+    assert world.target.state.live() == []
+
+
+def test_an_error_that_a_loss_brings_wakes_who_has_nothing_to_receive(world: World) -> None:
+    conversation = world.begin()
+    target = world.receiver(conversation)
+    world.target.receive(target)
+    world.target.state.ready.clear()
+    lose(world.target)
+    assert list(world.target.state.ready) == [target]
+
+
+def test_a_conversation_that_a_session_began_fails_although_nothing_was_sent_on_it(world: World) -> None:
+    conversation = world.begin(messages=0)
+    assert world.initiator(conversation).state is State.STARTED_OUTBOUND
+    lost = lose(world.home)
+    assert failed_by(world.initiator(conversation), lost)
+    (sent,) = world.home.outputs(world.target.address)
+    assert sent.kind is Kind.ERROR
+
+
+def test_a_conversation_of_which_nobody_knows_yet_does_not_fail(world: World) -> None:
+    conversation = identifier("begun by a handler")
+    world.home.commit(begins=[(conversation, begin_block(group=conversation))])
+    lose(world.home)
+    initiator = world.initiator(conversation)
+    assert (initiator.state, initiator.error) == (State.STARTED_OUTBOUND, None)
+    assert world.home.outputs(world.target.address) == []
+    world.home.send(initiator, b"first", message_type="order")
+    world.home.deliver(world.target)
+    assert world.target.waiting(world.receiver(conversation)) == ["order"]
+
+
+def test_who_has_heard_the_end_of_its_peer_has_missed_nothing(world: World) -> None:
+    conversation = world.begin()
+    world.end_call(conversation)
+    world.home.deliver(world.target)
+    target = world.receiver(conversation)
+    lose(world.target)
+    assert (target.state, target.error) == (State.DISCONNECTED_INBOUND, None)
+    assert world.target.waiting(target) == ["order", END_DIALOG]
+    assert world.target.outputs(world.home.address) == []
+
+
+def test_who_has_failed_before_keeps_the_error_that_it_has(world: World) -> None:
+    conversation = world.begin()
+    world.end_call(conversation, error=(5, "enough"))
+    world.home.deliver(world.target)
+    lose(world.target)
+    target = world.receiver(conversation)
+    assert target.error is not None
+    assert read_error(target.error[2] or b"") == (5, "enough")
+    assert world.target.outputs(world.home.address) == []
+
+
+def test_who_waits_for_the_end_of_its_peer_waits_no_longer(world: World) -> None:
+    conversation = world.begin()
+    world.end_call(conversation)
+    sent = world.home.deliver(world.target)
+    assert world.initiator(conversation).state is State.DISCONNECTED_OUTBOUND
+    lose(world.home)
+    assert world.home.state.live() == []
+    assert world.home.outputs(world.target.address) == [], f"the peer was told by {sent[-1].kind.name}"
+
+
+def test_every_member_of_a_group_fails(world: World) -> None:
+    members = world.answered("one", "two")
+    lost = lose(world.home)
+    assert [failed_by(member, lost) for member in members] == [True, True]
+    assert {member.group_id for member in members} == {GROUP}
+
+
+# ---------------------------------------------------------------------------------------------------- who has moved
+
+
+@pytest.mark.parametrize("role", Role)
+def test_who_has_moved_away_fails_where_it_is(world: World, role: Role) -> None:
+    conversation = world.begin()
+    side, endpoint = (
+        (world.home, world.initiator(conversation))
+        if role is Role.INITIATOR
+        else (world.target, world.receiver(conversation))
+    )
+    after = move(world, side, endpoint, world.second)
+    lost = lose(side)
+    (sent,) = side.outputs(world.second.address)
+    assert sent.kind is Kind.FORWARD
+    world.settle()
+    assert failed_by(after, lost)
+    assert after.error is not None
+    assert (after.error[1], after.error[3].origin.offset) == (ERROR, lost.start)  # type: ignore[union-attr]
+
+
+def test_an_error_of_a_loss_walks_along_the_whole_chain_of_places(world: World) -> None:
+    conversation = world.begin()
+    second = move(world, world.target, world.receiver(conversation), world.second)
+    third = move(world, world.second, second, world.third)
+    lost = lose(world.target)
+    world.settle()
+    assert failed_by(third, lost)
+
+
+def test_the_error_of_a_loss_to_one_that_is_over_elsewhere_begins_nothing(world: World) -> None:
+    conversation = world.begin()
+    second = move(world, world.target, world.receiver(conversation), world.second)
+    world.end_call(conversation)
+    world.settle()
+    world.second.end(second)  # and CLOSED is on its way
+    lose(world.target)
+    world.settle()
+    for side in (world.home, world.target, world.second):
+        assert side.state.live() == []
+        assert not side.state.moves.stubs
+        assert not side.state.tombstones
+
+
+def test_of_a_state_whose_pieces_may_be_gone_nothing_is_installed(world: World) -> None:
+    sender, conversation = Scribe("an owner"), identifier("moves")
+    world.target.take(_piece(sender, world.target, conversation, 0), b"one half")
+    assert world.target.state.moves.installing
+    lose(world.target)
+    assert not world.target.state.moves.installing
+    world.target.take(_piece(sender, world.target, conversation, 1), b"the other half")
+    assert world.target.state.statistics.malformed == 1
+    assert not world.target.state.moves.installing
+
+
+def _piece(sender: Scribe, to: Side, conversation: bytes, number: int) -> bytes:
+    return sender.write(Kind.INSTALL, to.address, conversation, suffix=Suffix(fragment=(number, 2)))
+
+
+def test_a_state_that_arrives_behind_a_loss_is_installed(world: World) -> None:
+    conversation = world.begin()
+    relocate(world.target, world.receiver(conversation), world.second)
+    lose(world.second)
+    world.settle()
+    assert living(world.second, Role.TARGET, conversation).state is State.CONVERSING
+
+
+# --------------------------------------------------------------------------------------------------- who is heard again
+
+
+def message(side: Side, scribe: Scribe, conversation: bytes, counter: int) -> int:
+    """A record of somebody arrives under this counter; how many records were gaps so far."""
+    side.take(scribe.message(side.address, conversation, counter=counter), b"")
+    return side.state.statistics.gaps
+
+
+def test_an_owner_goes_on_behind_a_hole_once(world: World) -> None:
+    conversation, owner = world.begin(), Scribe("an owner")
+    assert message(world.target, owner, conversation, 0) == 0
+    assert message(world.target, owner, conversation, 4) == 1, "nothing was lost yet"
+    lose(world.target)
+    assert message(world.target, owner, conversation, 5) == 1
+    assert world.target.state.writers[owner.id].next == 6
+    assert message(world.target, owner, conversation, 7) == 2
+    assert message(world.target, owner, conversation, 6) == 2
+    assert world.target.state.writers[owner.id].next == 7
+
+
+def test_an_owner_of_whom_nothing_is_missing_does_not_leave_anything_out_later(world: World) -> None:
+    conversation, owner = world.begin(), Scribe("an owner")
+    message(world.target, owner, conversation, 0)
+    lose(world.target)
+    message(world.target, owner, conversation, 1)
+    assert message(world.target, owner, conversation, 3) == 1
+    assert world.target.state.writers[owner.id].next == 2
+
+
+def test_what_an_owner_said_before_stays_a_duplicate_behind_a_hole(world: World) -> None:
+    conversation, owner = world.begin(), Scribe("an owner")
+    message(world.target, owner, conversation, 0)
+    lose(world.target)
+    message(world.target, owner, conversation, 0)
+    assert world.target.state.statistics.duplicates == 1
+    assert message(world.target, owner, conversation, 9) == 0, "it was not heard again by that"
+
+
+def test_an_owner_whose_first_words_are_gone_is_heard(world: World) -> None:
+    conversation, owner, other = world.begin(), Scribe("an owner"), Scribe("another owner")
+    assert message(world.target, owner, conversation, 7) == 1
+    assert owner.id not in world.target.state.writers
+    lose(world.target)
+    assert message(world.target, owner, conversation, 7) == 1
+    assert world.target.state.writers[owner.id].next == 8
+    assert message(world.target, owner, conversation, 9) == 2, "once"
+    assert message(world.target, other, conversation, 0) == 2
+    assert message(world.target, other, conversation, 2) == 3
+
+
+def test_the_bytes_of_the_next_record_are_predicted_behind_a_hole(world: World) -> None:
+    owner, conversation = Scribe("an owner"), identifier("later")
+    world.target.take(owner.first(world.target.address, identifier("before"), begin_block()))
+    lose(world.target)
+    world.target.take(owner.first(world.target.address, conversation, begin_block(), counter=8_190))
+    for counter in range(8_191, 8_200):
+        world.target.take(owner.message(world.target.address, conversation, counter=counter))
+    assert len(world.receiver(conversation).queue) == 10
+    assert world.target.state.statistics.gaps == 0
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_session_is_told_of_the_gap_and_leaves_nothing_out(world: World, known: bool) -> None:
+    world.target.state.now_ms = world.home.state.now_ms = NOW_MS
+    world.client.id = session_writer(NOW_MS, 1)
+    conversation = world.begin(messages=int(known))
+    lose(world.target)
+    world.send(conversation, counter=4)
+    assert world.target.state.statistics.gaps == 1
+    said = [sent.detail for sent in world.target.outputs(world.home.address) if sent.kind is Kind.NOTICE]
+    assert said == [Notice(world.client.id, int(known), world.target.address, NoticeReason.GAP)]
+    world.send(conversation, counter=int(known))
+    assert world.target.state.writers[world.client.id].next == int(known) + 1
+
+
+# ------------------------------------------------------------------------------------------------------ counted, kept
+
+
+def test_what_is_gone_is_counted(world: World) -> None:
+    lose(world.target, 3)
+    lose(world.target, 4)
+    assert world.target.state.statistics.lost == 7
+    assert world.target.state.lost_to == world.target.state.ingest_to == 7
+
+
+def test_a_commit_names_what_it_says_is_gone() -> None:
+    def commit(*rare: Prune | Lost) -> Commit:
+        return Commit(1, bytes(16), 1, GENESIS_HASH, 9, Operations(rare=[*rare]))
+
+    assert lost_by(commit(Prune(0), Lost(3, 9))) == Lost(3, 9)
+    assert lost_by(commit(Prune(0))) is None
+    assert lost_by(commit()) is None
+
+
+def test_a_snapshot_holds_where_the_last_hole_ends_and_who_was_not_heard_since(world: World) -> None:
+    conversation, owner, other = world.begin(), Scribe("an owner"), Scribe("another owner")
+    message(world.target, owner, conversation, 0)
+    message(world.target, other, conversation, 0)
+    before = digest(world.target.state)
+    lose(world.target)
+    assert digest(world.target.state) != before
+    message(world.target, other, conversation, 5)
+    restored = Side("orders")
+    restore(restored.state, b"".join(Freeze(world.target.state).pieces()))
+    assert digest(restored.state) == digest(world.target.state)
+    assert restored.state.lost_to == world.target.state.lost_to
+    assert restored.state.torn == world.target.state.torn
+    assert other.id not in restored.state.torn
+    for side in (restored, world.target):
+        message(side, owner, conversation, 9)
+        message(side, Scribe("a new one"), conversation, 3)
+        assert message(side, other, conversation, 8) == 1
+    assert digest(restored.state) == digest(world.target.state)
+    assert restored.state.writers[owner.id].next == 10
