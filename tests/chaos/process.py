@@ -280,7 +280,7 @@ class Chaotic:
             with broker.transaction() as transaction:
                 for talk, _, body in facts:
                     transaction.send(talk.dialog, ORDER, body)
-        except (ConversationEnded, QueueFull) as error:
+        except (ConversationEnded, InvalidState, QueueFull) as error:  # one has ended, or has redirected messages
             for talk, n, _ in facts:
                 self.scribe.fail("send", conversation=talk.id, n=n, error=type(error).__name__)
             return
