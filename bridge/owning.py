@@ -237,7 +237,7 @@ class Owning:
             exits.callback(self._reading.close)
             exits.callback(self._truncation.close)
             exits.callback(self._snapshots.close)
-            exits.callback(discard, self._output_producer)
+            exits.callback(lambda: discard(self._output_producer))  # as it is then
             for number in self.owners:
                 exits.callback(self.give_back, number)
             if self._standby is not None:
