@@ -20,6 +20,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -41,6 +42,7 @@ from konverse.schemas.errors import (
     KonverseError,
     OutcomeUnknown,
     QueueFull,
+    SteppedDown,
     Unavailable,
 )
 from tests.kit.shop import NOTE, ORDER, RECEIPT, begin
@@ -173,6 +175,8 @@ class Chaotic:
                         self._move(reader)
                     if self.over:
                         break
+            with suppress(SteppedDown):  # told once of the partitions that were lost since the reader began
+                reader.settle(FLUSH_S)
             reader.settle(FLUSH_S)
             for owner in reader.owners:
                 self._tell("state", owner)
