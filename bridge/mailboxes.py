@@ -38,6 +38,9 @@ log: Final = logging.getLogger("konverse.mailboxes")
 
 POLL_S: Final = 0.05
 RETRY_S: Final = 1.0
+REST_S: Final = 30.0
+"""A home that was not asked for so long is not followed any more."""
+
 CLOSE_S: Final = 10.0
 """A broker that is closed waits so long for redirected messages, so that what was sent behind them can leave."""
 
@@ -115,8 +118,10 @@ class Mailboxes:
         self._lock = threading.Lock()
         """Guards the followings, which are asked by one thread at a time."""
         self._followings: dict[Address, Following] = {}
-        self._decided: dict[BounceId, Question] = {}
-        """Bounces that were confirmed or redirected, and what says of a home that it has heard that."""
+        self._decided: dict[Address, dict[BounceId, Question]] = {}
+        """By home: bounces that were confirmed or redirected, and what says of the home that it has heard that."""
+        self._used: dict[Address, float] = {}
+        """When each of the followings was asked last."""
         self._sender: Sender | None = None
         self._thread: threading.Thread | None = None
         self._awaken = threading.Event()
@@ -140,7 +145,8 @@ class Mailboxes:
         def decide(session: Session) -> list[Hand]:
             hands = session.confirm(dialog, bounce)
             lane, counter = dialog.home, dialog.home.next - 1
-            self._decided[bounce] = lambda home: heard(home, lane, counter) or refused(home, lane, counter)
+            decided = self._decided.setdefault(dialog.begin.home, {})
+            decided[bounce] = lambda home: heard(home, lane, counter) or refused(home, lane, counter)
             return hands
 
         sender.decide(decide)
@@ -152,7 +158,7 @@ class Mailboxes:
 
         def decide(session: Session) -> list[Hand]:
             hands = session.redirect(to, bounce)
-            self._decided[bounce] = lambda _home: _is_settled(to, bounce)
+            self._decided.setdefault(to.begin.home, {})[bounce] = lambda _home: _is_settled(to, bounce)
             return hands
 
         sender.decide(decide)
@@ -161,13 +167,17 @@ class Mailboxes:
 
     def _of(self, dialog: SessionDialog, ids: list[bytes], home: Partition) -> list[Bounced]:
         found = []
+        entries, known = home.mailbox.entries, self._decided.get(dialog.begin.home, {})
+        for bounce, was_heard in list(known.items()):
+            if bounce not in entries and was_heard(home):
+                known.pop(bounce, None)
         for bounced in home.mailbox.entries.values():
             writer = home.writers.get(bounced.session)
             inherited = writer is not None and writer.closed_at is not None
             if bounced.conversation == dialog.conversation and (bounced.session in ids or inherited):
-                decided = self._decided.get(bounced.id)
+                decided = known.get(bounced.id)
                 if decided is None or decided(home):  # decided, heard, and still there: it was in vain
-                    self._decided.pop(bounced.id, None)
+                    known.pop(bounced.id, None)
                     found.append(bounced)
         return found
 
@@ -188,22 +198,36 @@ class Mailboxes:
             if following is None:
                 queue = self._catalog.get(Queue, self._catalog.get(Service, dialog.begin.from_service).queue)
                 following = self._followings[home] = Following(self._kafka, queue, home.partition)
+                self._start()  # which closes it when it has rested for long
+            self._used[home] = time.monotonic()
             return question(following.catch_up())
 
     # -------------------------------------------------------------------------------------------------------- news
 
     def _listen(self) -> None:
         with self._lock:
-            if self._thread is None and not self._closed:
-                self._thread = in_background("konverse-mailboxes", self._run)
+            self._start()
         self._awaken.set()
+
+    def _start(self) -> None:
+        if self._thread is None and not self._closed:
+            self._thread = in_background("konverse-mailboxes", self._run)
+
+    def _close_rested(self) -> None:
+        """Let go of homes that nobody has asked for a while: each has clients, and a partition in memory."""
+        with self._lock:
+            for home, used_at in list(self._used.items()):
+                if time.monotonic() - used_at >= REST_S:
+                    del self._used[home]
+                    self._followings.pop(home).close()
 
     def _run(self) -> None:
         """Ask homes while something that was redirected has not arrived."""
         while not self._closed:
             awaited = self._awaited()
+            self._close_rested()
             if not awaited:
-                self._awaken.wait()
+                self._awaken.wait(REST_S)
                 self._awaken.clear()
                 continue
             wait_s = POLL_S

@@ -109,6 +109,7 @@ def test_a_home_in_this_process_is_asked_and_what_was_decided_is_not_given_again
             assert dialog.bounced() == []
             (owner,) = home.owners
             until(lambda: not len(owner.fold.state.mailbox), "the mailbox is empty")
+            until(lambda: dialog.bounced() == [] and not _remembered(session), "what was decided is forgotten")
             (target,) = orders.owners
             until(lambda: target.fold.state.sides[Role.TARGET], "the message is at its target")
         assert bodies(shop) == [b"two"]
@@ -168,3 +169,20 @@ def test_a_redirect_that_cannot_be_is_refused(servers: Servers, database: str) -
             assert repr(late) == f"<BouncedMessage {ORDER} of {dialog.id}: NO_ENDPOINT>"
             late.confirm()
             until(lambda: not dialog.bounced(), "the message is confirmed")
+
+
+def _remembered(broker: Broker) -> int:
+    return sum(map(len, broker._mailboxes._decided.values()))
+
+
+def test_a_home_that_nobody_asks_is_not_followed_for_ever(
+    servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("konverse.bridge.mailboxes.REST_S", 0.2)
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        dialog = begin(broker)
+        dialog.flush()
+        for _ in range(2):
+            assert dialog.bounced() == []
+            until(lambda: not broker._mailboxes._followings, "nobody is followed")

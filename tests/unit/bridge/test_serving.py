@@ -33,7 +33,7 @@ def test_a_failure_counts_although_another_thread_begins_a_dialog_meanwhile() ->
     serving._pausing = serving._behind = serving._closed = False
     message = SimpleNamespace(topic=lambda: "topic", partition=lambda: 0)
     serving._on_failure(KafkaError(KafkaError._MSG_TIMED_OUT), message)
-    assert "topic/0" in serving._failure
+    assert "topic/0" in str(serving._failure)
     assert serving._refused == "failing"
     lanes["first"] = SimpleNamespace(place=("topic", 0))
     serving._on_failure(KafkaError(KafkaError._MSG_TIMED_OUT), message)
