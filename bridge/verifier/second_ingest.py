@@ -86,7 +86,7 @@ def _begin(state: SecondState, envelope: Envelope, _record: LogRecord) -> None:
     begin = envelope.suffix.begin
     key = (int(Role.INITIATOR), envelope.conversation)
     if begin is not None and key not in state.living:
-        if envelope.conversation in state.strays:
+        if envelope.conversation in state.strays and not state.holes:  # else its first BEGIN may be gone
             state.problem(f"I20: {envelope.conversation.hex()} begins when its target was heard already")
         state.create(key, opened_by(envelope), begin.target, -1, begin.group)
 

@@ -125,7 +125,9 @@ def line_of(state: SecondState, writer: bytes) -> list[bytes]:
 
 
 def is_one_session(state: SecondState, speakers: Collection[bytes]) -> bool:
-    """Whether they are the ids of one session, of which nothing was refused."""
+    """Whether they are the ids of one session, of which nothing was refused or lost."""
+    if state.holes and len(speakers) > 1:
+        return False
     open_ones = [writer for writer in speakers if writer not in state.closed]
     return len(open_ones) == 1 and all(
         goes_on(state, writer) and open_ones[0] in line_of(state, writer)
