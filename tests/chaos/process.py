@@ -17,6 +17,7 @@ import signal
 import sys
 import threading
 import time
+import traceback
 import uuid
 from collections import deque
 from collections.abc import Callable
@@ -153,6 +154,8 @@ class Chaotic:
         """Note what ends the process; returns its exit code."""
         expected = isinstance(error, Unavailable | OutcomeUnknown)
         self.scribe.info("gave up" if expected else "stopped", reason=f"{type(error).__name__}: {error}")
+        if not expected:
+            traceback.print_exception(error)
         return GAVE_UP if expected else 1
 
     def _move_clocks(self) -> None:
