@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 
 from konverse.dialog.events import Truncate
 from konverse.schemas.catalog import KEEP_FOR_EVER, Queue
@@ -84,9 +84,13 @@ class Truncation:
             raise error
         positions: dict[str, list[int]] = {topic: [] for topic in topics}
         for group in (group.group_id for group in listed.valid if group.group_id.startswith(prefix)):
-            wanted = [ConsumerGroupTopicPartitions(group, [TopicPartition(topic, partition) for topic in topics])]
-            asked = admin.list_consumer_group_offsets(wanted, request_timeout=self._timeout_s)
-            for found in asked[group].result().topic_partitions:
+            # not the administrator's client: in librdkafka 2.16 it aborts the process when its connection breaks
+            member = self._kafka.consumer(**{"group.id": group})
+            try:
+                known = member.committed([TopicPartition(topic, partition) for topic in topics], self._timeout_s)
+            finally:
+                member.close()
+            for found in known:
                 if found.error is not None:
                     raise KafkaException(found.error)
                 if found.offset >= 0 or found.topic == queue.topic:

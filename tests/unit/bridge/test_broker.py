@@ -63,7 +63,7 @@ def test_owners_are_closed_to_the_end_although_one_partition_cannot_be_given_bac
 
     owning.give_back = give_back
     owning._standby = None
-    owning._close_output_producer = lambda: closed.append("producer")
+    owning._output_producer = SimpleNamespace(purge=lambda: closed.append("producer"), flush=lambda _: 0)
     for name in ("_snapshots", "_truncation", "_reading", "_view"):
         setattr(owning, name, SimpleNamespace(close=lambda name=name: closed.append(name)))
     with pytest.raises(RuntimeError):

@@ -33,13 +33,16 @@ class Admin:
     def list_consumer_groups(self, **_: Any) -> Future[Any]:
         return answered(SimpleNamespace(valid=[SimpleNamespace(group_id=READER)], errors=self.broker))
 
-    def list_consumer_group_offsets(self, wanted: Any, **_: Any) -> dict[str, Future[Any]]:
+    def consumer(self, **options: Any) -> Any:
+        """A client that may ask for the positions of the group and is no member of it."""
+        assert options == {"group.id": READER}
         found = SimpleNamespace(topic=QUEUE.topic, offset=5, error=self.partition)
-        return {READER: answered(SimpleNamespace(topic_partitions=[found]))}
+        return SimpleNamespace(committed=lambda _places, _timeout_s: [found], close=lambda: None)
 
 
 def positions(admin: Admin) -> list[list[int]]:
-    kafka: Any = SimpleNamespace(admin=admin, settings=SimpleNamespace(connect_timeout_s=1.0))
+    settings = SimpleNamespace(connect_timeout_s=1.0)
+    kafka: Any = SimpleNamespace(admin=admin, settings=settings, consumer=admin.consumer)
     truncation = Truncation(kafka, QUEUE)
     try:
         return truncation._registered(0, [QUEUE.topic])
