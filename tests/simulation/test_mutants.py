@@ -29,8 +29,13 @@ from tests.simulation.mutation import (
 
 SAMPLE: Final = 5
 """One mutant of so many."""
-SAMPLE_VERIFIED: Final = 15
-"""Of those that the verifier has to find, one of so many."""
+SAMPLE_VERIFIED: Final = (
+    "acknowledgements_not_replayed", "answers_not_kept", "any_epoch_claims", "attempts_used_again",
+    "end_without_its_opener", "ends_of_targets_name_no_place", "no_care_after_a_crash", "no_stub",
+    "outputs_not_numbered_on", "recovered_outputs_not_emitted", "rows_accepted_on_arrival", "snapshot_without_outputs",
+    "voices_left_behind", "winners_in_any_order",
+)  # fmt: skip
+"""Of those that the verifier has to find some that die soon, of every part of the protocol."""
 
 
 @pytest.mark.parametrize("patch", mutants()[::SAMPLE], ids=lambda patch: patch.stem)
@@ -40,15 +45,12 @@ def test_a_product_without_the_rule_is_found_out(patch: Path, tmp_path: Path) ->
     assert fate.seed is not None, f"{patch.stem} lived through {SEEDS_MAX} seeds"
 
 
-@pytest.mark.parametrize(
-    "patch",
-    [patch for patch in mutants() if patch.stem not in unseen()][::SAMPLE_VERIFIED],
-    ids=lambda patch: patch.stem,
-)
-def test_the_verifier_refutes_what_a_product_without_the_rule_leaves_behind(patch: Path, tmp_path: Path) -> None:
-    build(tmp_path, patch)
+@pytest.mark.parametrize("name", SAMPLE_VERIFIED)
+def test_the_verifier_refutes_what_a_product_without_the_rule_leaves_behind(name: str, tmp_path: Path) -> None:
+    assert name not in unseen()
+    build(tmp_path, PATCHES / f"{name}.patch")
     fate = hunt(tmp_path, judge=Judge.VERIFIER)
-    assert fate.seed is not None, f"the verifier found nothing in the logs of {patch.stem}, {SEEDS_MAX} seeds"
+    assert fate.seed is not None, f"the verifier found nothing in the logs of {name}, {SEEDS_MAX} seeds"
 
 
 def test_what_leaves_nothing_in_a_log_is_a_mutant_and_has_one_reason() -> None:
