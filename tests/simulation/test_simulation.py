@@ -17,11 +17,15 @@ from tests.kit.simulator.choices import Choices
 from tests.kit.simulator.failure import Judge
 from tests.kit.simulator.run import simulate
 from tests.kit.simulator.shrink import shrink
-from tests.kit.simulator.sometimes import PATHS, RARE, Sometimes
+from tests.kit.simulator.sometimes import LOSSES, PATHS, RARE, Sometimes
+from tests.kit.simulator.swarm import draw
 from tests.kit.simulator.world import World
 from tests.simulation.runner import CHUNK_SEEDS, Tally, chunked, regression_seeds, run, seeds_from
 
 SEEDS: Final = 150
+LOSSY: Final = 3_000
+"""Among so many seeds are some two hundred in which data is lost; they are short."""
+
 VERIFIED: Final = 60
 OFTEN: Final = 3
 """Paths that so few seeds may miss; the others are asked for by `--all-paths` in long runs."""
@@ -38,8 +42,14 @@ def held(tally: Tally) -> str:
 def test_every_invariant_holds_whatever_befalls(first: int) -> None:
     tally = run(range(first, first + SEEDS))
     assert not held(tally)
-    missing = [path for path in tally.missing if path not in RARE]
+    missing = [path for path in tally.missing if path not in RARE | LOSSES]
     assert len(missing) <= OFTEN, f"hardly a test: {missing} never happened"
+
+
+def test_every_invariant_that_is_kept_holds_when_data_is_lost() -> None:
+    tally = run([seed for seed in range(LOSSY) if draw(Choices(seed)).losses])
+    assert not held(tally)
+    assert not LOSSES.intersection(tally.missing)
 
 
 def test_the_verifier_alone_holds_the_product_to_be_right() -> None:
