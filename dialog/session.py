@@ -301,7 +301,7 @@ class Session(Writing):
             if dialog.state is DialogState.BEGINNING:
                 dialog.state = DialogState.OPEN
             self._go_on(dialog, touched)
-            if dialog.finished and dialog.sent and not self.transactions.finish(dialog):
+            if dialog.finished and dialog.sent and not self.transactions.finishes(dialog):
                 self._fin(dialog)
                 dialog.last = dialog.target.next - 1
                 touched[dialog.target.address] = dialog.target

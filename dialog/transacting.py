@@ -108,7 +108,7 @@ class Transaction:
                 raise InvalidState("the dialog was ended or finished in this transaction already")
         if dialog not in self.begun:
             self._session.check_open(dialog, ends=ends)
-            _check_path(dialog)
+            _refuse_redirected(dialog)
 
     def _add(self, step: _Staged) -> None:
         size = _STEP_BYTES + 4 * len(step.message_type) + len(step.body or b"")
@@ -124,7 +124,7 @@ class Transaction:
         self.steps.append(step)
 
 
-def _check_path(dialog: SessionDialog) -> None:
+def _refuse_redirected(dialog: SessionDialog) -> None:
     """Messages that were redirected to a dialog go by its home: a transaction would overtake them, or FIRST."""
     if dialog.redirects is not None:
         raise InvalidState("messages were redirected to the dialog: use it outside of transactions")
@@ -156,7 +156,7 @@ class Transactions:
         for step in transaction.steps:
             if step.dialog not in transaction.begun:
                 session.check_open(step.dialog, ends=step.kind is Kind.END_CALL)
-                _check_path(step.dialog)
+                _refuse_redirected(step.dialog)
         transaction.over = True
         for dialog in transaction.begun:
             session.dialogs[dialog.conversation] = dialog
@@ -172,7 +172,7 @@ class Transactions:
         if transaction.steps:
             self.waiting.append(transaction)
 
-    def finish(self, dialog: SessionDialog) -> bool:
+    def finishes(self, dialog: SessionDialog) -> bool:
         """Whether one that waits says FIN on the dialog, behind what it sends."""
         steps = (step for transaction in self.waiting for step in transaction.steps)
         return any(step.dialog is dialog and step.kind is Kind.FIN for step in steps)

@@ -129,7 +129,7 @@ def begin_at(start: Start, fold: SecondFold, judge: JournalJudge) -> dict[bytes,
 def _begin_base(fold: SecondFold, base: dict[str, Any]) -> list[bytes]:
     fold.ingested_to = base["ingest_to"]
     fold.now_ms, fold.floor_ms = base["now_ms"], base["floor_ms"]
-    fold.holes = base["lost_to"] > 0
+    fold.holes = int(base["lost_to"] > 0)
     fold.unsure = {item["writer"]: item["next"] for item in base["torn"]}
     writers = identifiers(base["writers"])
     for writer, count, since_ms in zip(writers, unpack("q", base["noted"]), unpack("Q", base["noted_ms"]), strict=True):

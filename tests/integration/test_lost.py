@@ -12,10 +12,8 @@ from konverse.bridge.broker import Broker
 from konverse.bridge.reader import Reader
 from konverse.dialog.transaction import Message
 from konverse.schemas.catalog import ERROR
-from konverse.schemas.identifiers import snapshot_topic
-from konverse.schemas.snapshot import SnapshotEnd, decode
 from konverse.schemas.system_messages import read_error
-from tests.kit.oracle import read_raw, verify
+from tests.kit.oracle import snapshots_of, verify
 from tests.kit.servers import Servers
 from tests.kit.shop import (
     DEADLINE_S,
@@ -40,11 +38,6 @@ def cut(servers: Servers, broker: Broker, offset: int) -> None:
     place = TopicPartition(queue_of(broker, "Orders").topic, 0, offset)
     admin = AdminClient({"bootstrap.servers": servers.bootstrap})
     admin.delete_records([place])[place].result(DEADLINE_S)
-
-
-def snapshots(servers: Servers, broker: Broker) -> list[SnapshotEnd]:
-    records = read_raw(servers.bootstrap, snapshot_topic(queue_of(broker, "Orders").topic), 0)
-    return [end for record in records if isinstance(end := decode(record.value), SnapshotEnd)]
 
 
 def taken(reader: Reader) -> list[Message]:
@@ -111,5 +104,8 @@ def test_who_may_have_missed_something_gets_an_error_on_both_sides_and_the_next_
         (told,) = receive(broker, "Shop", 1)
         assert (told.type, told.dialog.id.bytes) == (ERROR, dialog)
         assert read_error(told.body) == (code, text)
-        until(lambda: snapshots(servers, broker), "a snapshot that does not need what is gone")
+        until(
+            lambda: snapshots_of(servers.bootstrap, queue_of(broker, "Orders")),
+            "a snapshot that does not need what is gone",
+        )
         assert received_from_another(servers, database) == [b"new"]

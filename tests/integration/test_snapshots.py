@@ -7,15 +7,13 @@ from datetime import timedelta
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from konverse.bridge.broker import Broker
 from konverse.bridge.reader import Reader
 from konverse.dialog import snapshotting
 from konverse.dialog.fold import Fold
 from konverse.dialog.snapshot import digest
 from konverse.schemas.errors import AlreadyExists, InvalidSettings
 from konverse.schemas.identifiers import consumer_group, journal_topic, snapshot_topic
-from konverse.schemas.snapshot import SnapshotEnd, decode
-from tests.kit.oracle import prove_exactly_once, read_raw, verify
+from tests.kit.oracle import prove_exactly_once, snapshots_of, verify
 from tests.kit.servers import Servers
 from tests.kit.shop import ORDER, answer_once, begin, connected, drain, open_shop, queue_of, send_orders, until, work
 
@@ -27,12 +25,6 @@ EVERY = 60
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshotting, "SNAPSHOT_EVERY_RECORDS", EVERY)
-
-
-def ends(servers: Servers, broker: Broker) -> list[SnapshotEnd]:
-    """The snapshots of queue Orders that are whole."""
-    records = read_raw(servers.bootstrap, snapshot_topic(queue_of(broker, "Orders").topic), 0)
-    return [end for record in records if isinstance(end := decode(record.value), SnapshotEnd)]
 
 
 def log_start(servers: Servers, topic: str, number: int = 0) -> int:
@@ -67,7 +59,7 @@ def test_an_owner_recovers_from_the_newest_snapshot_and_what_stands_behind_it(
         with broker.reader("Orders", batch=5, max_messages=2, timeout=1) as reader:
             assert answer_once(reader) == 400
             before = idle_fold(reader)
-        written = ends(servers, broker)
+        written = snapshots_of(servers.bootstrap, queue_of(broker, "Orders"))
         assert written
         fed: list[int] = []
         feed = Fold.feed_data

@@ -25,9 +25,11 @@ from konverse.bridge.verifier.records import Record
 from konverse.schemas.catalog import Queue
 from konverse.schemas.envelope import HEADER, decode
 from konverse.schemas.errors import MalformedRecord
-from konverse.schemas.identifiers import incarnation_tag, journal_topic, owner_writer
+from konverse.schemas.identifiers import incarnation_tag, journal_topic, owner_writer, snapshot_topic
 from konverse.schemas.journal import SYSTEM_BITS, Claim, Commit
 from konverse.schemas.records import FIRST, Envelope, Kind, Role
+from konverse.schemas.snapshot import SnapshotEnd
+from konverse.schemas.snapshot import decode as decode_snapshot
 
 READ_DEADLINE_S: Final = 60.0
 
@@ -55,6 +57,12 @@ def read_raw(bootstrap: str, topic: str, partition: int) -> list[RawRecord]:
         return list(_read(consumer, topic, partition))
     finally:
         consumer.close()
+
+
+def snapshots_of(bootstrap: str, queue: Queue, partition: int = 0) -> list[SnapshotEnd]:
+    """The ENDs in the snapshot topic: each says that a snapshot was written to its end."""
+    records = read_raw(bootstrap, snapshot_topic(queue.topic, queue.subscription), partition)
+    return [end for record in records if isinstance(end := decode_snapshot(record.value), SnapshotEnd)]
 
 
 def _read(consumer: Consumer, topic: str, partition: int) -> Iterator[RawRecord]:
