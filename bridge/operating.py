@@ -49,8 +49,11 @@ class Operating:
 
     @checked
     def skip(self, conversation: UUID) -> None:
-        """Drop the first message that waits on a suspended conversation, and resume it. Raises as `resume`."""
-        self._order(conversation, lambda endpoint: Skip(endpoint.index))
+        """Drop the first message that waits on a suspended conversation, and resume it.
+
+        Raises as `resume`, and InvalidState when what waits first tells that the conversation is over.
+        """
+        self._order(conversation, _skip)
 
     @checked
     def end(self, conversation: UUID, *, error: int = 0, description: str = "") -> None:
@@ -107,3 +110,12 @@ class Operating:
                 raise InvalidState(f"conversation {conversation} is not suspended; its messages are handed out anyway")
             for owner, endpoint in suspended:
                 owner.trial.order(endpoint, order(endpoint))
+
+
+def _skip(endpoint: Endpoint) -> Skip:
+    if endpoint.ends_next:
+        raise InvalidState(
+            f"what waits first on conversation {endpoint.id} tells that it is over, and is not skipped; end it, or "
+            "mend its handler and resume it"
+        )
+    return Skip(endpoint.index)

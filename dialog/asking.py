@@ -136,10 +136,11 @@ class _Trail:
             return self._look_up(state)
         self.number += len(there)
         rest = self.counters[len(there) :]
-        if not rest or heir is NOBODY:
+        heir_id, at = heir
+        if not rest or at < 0:
             self.over = True
         else:
-            self.writer, at = heir
+            self.writer = heir_id
             self.counters = [at + 1 + counter - closed_at for counter in rest]
         return False
 

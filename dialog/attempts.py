@@ -188,12 +188,10 @@ def resume(state: Partition, operation: Resume) -> None:
 
 
 def skip(state: Partition, operation: Skip) -> None:
-    """SKIP: what would be received next is dropped."""
+    """SKIP: what would be received next is dropped, unless it tells of the end, which may have come since."""
     endpoint = _suspended(state, operation.endpoint)
     state.touch(endpoint)
-    if endpoint.error is not None:
-        endpoint.error = None
-    elif endpoint.queue:
+    if endpoint.queue and not endpoint.ends_next:
         state.unread_bytes -= bytes_of(endpoint.queue[:1])
         endpoint.queue = endpoint.queue[1:] or NOTHING
         endpoint.consumed += 1

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
+from konverse.schemas.catalog import END_DIALOG
 from konverse.schemas.records import NO_SEQUENCE, Origin, Role
 from konverse.schemas.varint import LOW_MASK, SMALL, high_part, low_table, varint
 
@@ -50,7 +51,10 @@ def bytes_of(entries: Iterable[Entry]) -> int:
 
 
 Heir = tuple[bytes, int]
-"""Who sends again what a closed writer sent in vain, and the counter of its CLOSE_WRITER, behind which that stands."""
+"""Who sends again what a closed writer sent in vain, and the counter of its CLOSE_WRITER, behind which that stands.
+
+-1 where it does not come again: the heir goes on, and believes that it was received.
+"""
 
 NOBODY: Final[Heir] = (bytes(16), -1)
 """Nobody ever will: the writer said goodbye, or somebody has asked what was received."""
@@ -266,6 +270,11 @@ class Endpoint:
     def suspended(self) -> bool:
         """Whether its group failed too often: its messages wait until an operator resumes, skips or ends it."""
         return self.trouble is not None and self.trouble.suspended
+
+    @property
+    def ends_next(self) -> bool:
+        """What is received next tells that the conversation is over: an Error, or EndDialog."""
+        return self.error is not None or (bool(self.queue) and self.queue[0][1] == END_DIALOG)
 
     @property
     def members(self) -> list[Endpoint]:

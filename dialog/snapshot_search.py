@@ -103,13 +103,12 @@ class SnapshotSearch:
         self._chunks.clear()
 
     def _want(self) -> None:
-        """Look for the chunks of the newest snapshot that is known; they stand before its END."""
+        """Look for the chunks of the newest snapshot that is known; a late one may stand behind its END."""
         newest = next(self._usable(), None)
         if newest is not None:
-            offset, end = newest
-            self._wanted = end.snapshot
-            if offset >= self._window_end or offset < self._seen_from:
-                self._go_to(offset)
+            self._wanted = newest[1].snapshot
+            if self._window_end < self._bounds.snapshots_end:
+                self._go_to(self._bounds.snapshots_end)
 
     def _is_hopeless(self, snapshot: bytes) -> bool:
         """All of its chunks are there, and it is not intact; or nothing is left to be read."""

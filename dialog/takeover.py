@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from konverse.schemas.envelope import decode_suffix, encode_suffix, head
 from konverse.schemas.identifiers import Address, time_of_writer
-from konverse.schemas.records import FIRST, HEIR, Kind, NoticeReason, Opened, Role, Suffix, WriterClosed
+from konverse.schemas.records import FIRST, HEIR, NO_SEQUENCE, Kind, NoticeReason, Opened, Role, Suffix, WriterClosed
 
 from .endpoint import NOBODY
 from .lane import Lane, SessionDialog, Single
@@ -122,7 +122,7 @@ class TakeOver:
                 self.behind.setdefault(address, []).append(old)
                 self.ask(new)
             else:
-                _close(old.writer, new, None)
+                _close(old.writer, new, None, old.next)
                 move(old, new, old.next)
         return present
 
@@ -130,7 +130,7 @@ class TakeOver:
         """Put the question about the newest of the lanes behind into this one."""
         asked = self.behind[lane.address][-1].writer
         self._asked[lane.address] = Wanted(lane.address, asked, lane.writer, lane.next)
-        _close(asked, lane, self.home)
+        _close(asked, lane, self.home, NO_SEQUENCE)
 
     def answered(self, said: WriterClosed, lane: Lane) -> list[bytes]:
         """The newest of the lanes behind was closed, for us: go on. Conversations whose BEGIN is sent again."""
@@ -146,10 +146,14 @@ class TakeOver:
         return []
 
 
-def _close(asked: bytes, lane: Lane, home: Address | None) -> None:
-    """Put a CLOSE_WRITER into a lane; it is answered to `home`."""
+def _close(asked: bytes, lane: Lane, home: Address | None, known: int) -> None:
+    """Put a CLOSE_WRITER into a lane; it is answered to `home`.
+
+    So many of the other's records are `known` to be there. If they are not (its clock was ahead of time, or they were
+    deleted), they come from nobody.
+    """
     prefix = head(Kind.CLOSE_WRITER, HEIR, Role.INITIATOR, lane.address.tag, lane.writer) + asked
-    lane.put(Single(prefix, -1, lane.writer), encode_suffix(Suffix(home=home)), None)
+    lane.put(Single(prefix, known, lane.writer), encode_suffix(Suffix(home=home)), None)
 
 
 def move(old: Lane, new: Lane, first: int) -> list[bytes]:

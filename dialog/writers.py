@@ -76,7 +76,7 @@ def hear_close_writer(state: Partition, _offset: int, _header: bytes, envelope: 
     writer.close()
     inherits = envelope.flags & HEIR and envelope.writer != identifier
     if writer.heir is None:
-        writer.heir = (envelope.writer, envelope.counter) if inherits else NOBODY
+        writer.heir = (envelope.writer, _goes_on_at(envelope, writer)) if inherits else NOBODY
     elif inherits and not is_behind(state, writer, envelope.writer):
         late = state.writers[envelope.writer]  # somebody was told that nothing more is received
         late.close()
@@ -84,6 +84,12 @@ def hear_close_writer(state: Partition, _offset: int, _header: bytes, envelope: 
     _drop_tombstones(state)
     if home is not None:
         answer(state, home, Kind.WRITER_CLOSED, closing_of(state, writer))
+
+
+def _goes_on_at(envelope: Envelope, writer: Writer) -> int:
+    """Behind which counter of the heir the rest comes again. Nothing does that the heir believes to be here."""
+    assert writer.closed_at is not None
+    return envelope.counter if envelope.sequence <= writer.closed_at else NOBODY[1]
 
 
 def closing_of(state: Partition, writer: Writer) -> WriterClosed:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from konverse.schemas.catalog import END_DIALOG
 from konverse.schemas.journal import Commit
 from konverse.schemas.limits import ATTEMPTS_MAX, TRY_SUSPECTS_MAX
 from konverse.schemas.operations import Attempt, Finish, Resume, Skip, Suspend, Try
@@ -110,15 +111,20 @@ def _resume(state: SecondState, operation: Resume | Skip) -> None:
     for side in _sides(state, [operation.endpoint]):
         if side.key not in state.past.suspended:
             state.problem(f"I7: {side.key[1].hex()} is resumed, and was not suspended")
-        if isinstance(operation, Skip) and side.error is not None:
-            side.error = None
-        elif isinstance(operation, Skip) and side.has_something:
-            dropped = side.heard[len(side.consumed)]
-            side.consumed.append((-1, dropped))
-            side.skipped.append(dropped.offset)
+        if isinstance(operation, Skip):
+            _pass_over(side)
         for mate in state.mates(side):
             state.past.failures.pop(mate.key, None)
             state.past.suspended.pop(mate.key, None)
+
+
+def _pass_over(side: Side) -> None:
+    """Its next message is dropped; what tells of the end is not."""
+    if side.has_something and side.error is None:
+        dropped = side.heard[len(side.consumed)]
+        if dropped.type != END_DIALOG:
+            side.consumed.append((-1, dropped))
+            side.skipped.append(dropped.offset)
 
 
 def _failures(state: SecondState, side: Side) -> int:

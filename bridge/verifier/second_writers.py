@@ -78,7 +78,9 @@ def close(state: SecondState, envelope: Envelope) -> None:
         state.seen.pop(writer, None)
     wanted = bool(envelope.flags & HEIR) and envelope.writer != writer
     if writer not in state.heirs:
-        state.heirs[writer] = (envelope.writer, envelope.counter) if wanted else (bytes(16), -1)
+        comes_again = envelope.sequence <= state.closed[writer]
+        at = envelope.counter if comes_again else -1
+        state.heirs[writer] = (envelope.writer, at) if wanted else (bytes(16), -1)
     elif wanted and envelope.writer not in line_of(state, writer):
         state.closed[envelope.writer] = len(state.accepted[envelope.writer])
         state.heirs[envelope.writer] = (bytes(16), -1)

@@ -39,7 +39,7 @@ class Asker:
     @staticmethod
     def _sent_on(session: SessionProcess, sent: Sent) -> tuple[int, list[bytes]]:
         """Number of the first of the messages, and their bodies."""
-        plan = next(plan for plan in session.plans if plan.dialog.conversation == sent.conversation)
+        plan = next(plan for plan in session.all_plans if plan.dialog.conversation == sent.conversation)
         return sent.sequence, plan.sent[sent.sequence :][: len(sent.counters) or 1]
 
     def step(self) -> bool:

@@ -31,6 +31,12 @@ STILL: Final = 700
 TO_MOVED: Final = 800
 """Rate of redirecting to a dialog that has moved when there is one."""
 
+RENEWED: Final = 500
+"""Rate of taking another id before such a dialog is used."""
+
+RESERVED: Final = 150
+"""Rate of a dialog that is begun for what came back, and used for nothing else before."""
+
 STRANGE: Final = 100
 """Rate of laying hands on the bounces of others."""
 
@@ -41,6 +47,8 @@ class Mailboxes:
     def __init__(self, process: SessionProcess) -> None:
         self._process = process
         self._asked: set[BounceId] = set()
+        self.reserved: Plan | None = None
+        """A dialog that was begun for what came back; the process does nothing else with it."""
 
     @property
     def homes(self) -> list[Place]:
@@ -50,16 +58,21 @@ class Mailboxes:
     def look(self) -> bool:
         """Decide about some of the messages in a mailbox; False when there is nothing to decide."""
         process, world = self._process, self._process.world
+        if self.reserved is not None and self._use(self.reserved):
+            return True
         if not self.homes:
             return False
         place = world.choices.pick(self.homes)
         state = self._state(place)
-        mine = [bounced for bounced in state.mailbox.entries.values() if self._may(state, bounced)]
-        new = [bounced for bounced in mine if bounced.id not in self._asked]
+        mine = self._mine(state)
+        new = self._new(mine)
         busy = [plan for plan in process.plans if plan.home is place and not plan.over and plan.dialog.sent]
         wanted = world.swarm.redirecting // (2 if busy else 1)
         if new and len(process.plans) < DIALOGS_MAX and world.choices.chance(wanted):
             process._begin(place)
+            if world.lively and self.reserved is None and world.choices.chance(RESERVED):
+                self.reserved = process.plans.pop() if process.plans else None
+                return True
         if mine and world.lively and world.choices.chance(TWICE):
             new = mine
         fresh = world.choices.chance(400)
@@ -73,7 +86,8 @@ class Mailboxes:
                 elif busy and not fresh:
                     open_plans = busy
                 open_plans = self._moved(state, open_plans) or open_plans
-                if open_plans and world.lively and world.choices.chance(world.swarm.redirecting):
+                late = bounced.id.writer == state.writer_id  # it was redirected, and came back once more
+                if open_plans and (world.lively or late) and world.choices.chance(world.swarm.redirecting):
                     self._redirect(open_plans[-1] if fresh else world.choices.pick(open_plans), bounced)
                 else:
                     world.history.asked.setdefault(bounced.id, []).append(None)
@@ -82,6 +96,31 @@ class Mailboxes:
                 break
             self._asked.add(bounced.id)
         return bool(new)
+
+    def _use(self, plan: Plan) -> bool:
+        """The first message on a dialog is one that came back, and the session may have another id by then."""
+        process, world = self._process, self._process.world
+        if plan.dialog.state is DialogState.BEGINNING and world.lively:
+            return False
+        self.reserved = None
+        process.plans.append(plan)
+        new = self._new(self._mine(self._state(plan.home)))
+        if not (new and world.lively):
+            return False
+        if world.choices.chance(RENEWED):
+            process.renewal.change_early()
+        try:
+            self._redirect(plan, world.choices.pick(new))
+        except (QueueFull, ConversationEnded):
+            return False
+        return True
+
+    def _mine(self, state: Partition) -> list[Bounced]:
+        """What it may decide about, and sometimes more."""
+        return [bounced for bounced in state.mailbox.entries.values() if self._may(state, bounced)]
+
+    def _new(self, mine: list[Bounced]) -> list[Bounced]:
+        return [bounced for bounced in mine if bounced.id not in self._asked]
 
     def _moved(self, state: Partition, plans: list[Plan]) -> list[Plan]:
         """Those whose dialogs have moved away, now and then."""

@@ -81,6 +81,12 @@ class Poisons:
         self._guilt: Counter[Key] = Counter()
         """How often a conversation was with a handler that failed."""
 
+    @property
+    def patience(self) -> int:
+        """Calm rounds that are needed besides: who raises rests, and what comes for it is counted commit by commit."""
+        curses = sum(curse is not Curse.NONE for curse in self._curses.values())
+        return ATTEMPTS_MAX * curses + sum(place.data.end for place in self._world.places if curses)
+
     # ------------------------------------------------------------------------------------------------- what happens
 
     def handle(self, message: Message) -> None:
@@ -181,8 +187,7 @@ class Poisons:
         self._anew[place] += 1
         happened = self._world.sometimes.happened
         which = self._world.choices.choose(4)
-        ends = not endpoint.queue or endpoint.queue[0][1] == END_DIALOG
-        if which == 1 and endpoint.error is None and not ends:
+        if which == 1:  # what waited when the operator looked: an Error may have come since
             happened("skipped")
             owner.trial.order(endpoint, Skip(endpoint.index))
         elif which == 2:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from konverse.dialog.ageing import Age
+from konverse.dialog.lane import DialogState
 from konverse.dialog.takeover import Unheard, Wanted, concerns, reply
 from konverse.schemas.identifiers import Address
 from konverse.schemas.records import BounceReason, Notice, NoticeReason, WriterClosed
 
 if TYPE_CHECKING:
+    from konverse.dialog.lane import SessionDialog
     from konverse.dialog.partition import Partition
     from konverse.schemas.identifiers import Address
     from konverse.schemas.token import Sent
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
 
 DAY_MS: Final = 86_400_000
 TOKENS_MAX: Final = 3
+
+DOZING: Final = 250
+"""Rate of falling asleep with messages that wait for a BEGIN."""
 
 
 class Renewal:
@@ -44,6 +49,22 @@ class Renewal:
         sent = self._process.session.unknown()
         if sent:
             self.tokens = [*self.tokens[-TOKENS_MAX + 1 :], sent]
+
+    def doze(self, dialog: SessionDialog) -> None:
+        """Its home refuses a BEGIN, somebody asks about what waits for that, and the process sleeps for long."""
+        process, world, target = self._process, self._world, dialog.target
+        waits = dialog.state is DialogState.BEGINNING and dialog.held and target.window.acked == target.next
+        if world.lively and waits and world.swarm.jumps and world.swarm.askers and world.choices.chance(DOZING):
+            process._replace(dialog.begin.home)
+            world.ask_about(process)
+            process.asleep_until = world.steps + (200, 400, 40)[world.choices.choose(3)]
+
+    def change_early(self) -> None:
+        """The clock of this machine jumps, and its session takes a new id at once."""
+        self.jump()
+        due = self.due
+        if due is not Age.FRESH:
+            self.change("doubtful" if due is Age.DOUBTFUL else "old")
 
     @property
     def due(self) -> Age:

@@ -193,6 +193,7 @@ class SessionProcess:
             plan.left -= 1
             plan.sent.append(body)
             self.hand(hands)
+        self.renewal.doze(plan.dialog)
 
     def _end(self) -> None:
         world = self.world
@@ -375,7 +376,13 @@ class SessionProcess:
     @property
     def open_dialogs(self) -> list[bytes]:
         """Conversations that nobody has ended yet, as far as this process knows."""
-        return [plan.dialog.conversation for plan in self.plans if plan.dialog.state is not DialogState.ENDED]
+        return [plan.dialog.conversation for plan in self.all_plans if plan.dialog.state is not DialogState.ENDED]
+
+    @property
+    def all_plans(self) -> list[Plan]:
+        """With the one that is kept for what came back."""
+        reserved = self.mailboxes.reserved
+        return self.plans if reserved is None else [*self.plans, reserved]
 
     @property
     def addresses(self) -> list[Address]:

@@ -156,7 +156,7 @@ class World:
         if choices.chance(swarm.closers):
             self._succeed(choices.pick(self.sessions))
         if choices.chance(swarm.askers):
-            self._ask_about(choices.pick(self.sessions))
+            self.ask_about(choices.pick(self.sessions))
         if choices.chance(swarm.garbage):
             self._litter()
         if choices.chance(swarm.lone_firsts):
@@ -240,7 +240,7 @@ class World:
                 self._write(address, Kind.CLOSE_WRITER, writer, session.session.writer, counter)
                 counters[address] = choices.choose(2)
 
-    def _ask_about(self, session: SessionProcess) -> None:
+    def ask_about(self, session: SessionProcess) -> None:
         """Somebody takes a session for dead and asks for the outcome of what it did not know, lately or before."""
         if session.closed:
             return
@@ -327,8 +327,8 @@ class World:
                     rival.crash()
                     self.owners.remove(rival)
         living = [session for session in self.sessions if not session.dead]
-        rounds = CALM_ROUNDS_MAX + patience(self)
-        for turn in range(rounds):
+        rounds, turn = CALM_ROUNDS_MAX + patience(self), -1
+        while (turn := turn + 1) < rounds + self.poisons.patience:
             kafka.now_ms += ROUND_MS
             self.steps += ROUND_STEPS
             self.lively = turn < LIVELY_ROUNDS
@@ -362,7 +362,7 @@ class World:
             waiting += [f"session {session.session.writer.hex()}" for session in living if not session.closed]
         waiting += ["somebody who asks for an outcome" for asker in self.askers if not asker.done]
         if waiting or not self.losses.struck:
-            self.fail(f"L1: after {rounds} calm rounds these still wait: {', '.join(waiting)}")
+            self.fail(f"L1: after {turn} calm rounds these still wait: {', '.join(waiting)}")
 
     def _grow_old(self) -> None:
         """Where time passes in leaps, it goes on to pass, until nobody remembers the writers."""

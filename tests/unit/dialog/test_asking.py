@@ -104,6 +104,17 @@ def test_messages_are_followed_to_the_id_under_which_they_were_sent_again(side: 
     assert missing(asking) == {UUID(bytes=CONVERSATION): 3}
 
 
+def test_what_an_heir_believes_to_be_received_and_is_not_comes_from_nobody(side: Side) -> None:
+    client, heir = writer(1), writer(2)
+    send(side, client, 2)
+    side.take(heir.write(Kind.CLOSE_WRITER, side.address, client.id, flags=HEIR, sequence=4))
+    side.take(heir.first(side.address, identifier("b"), begin_block()))
+    asking = Asking([sent(side, client, 0, 1, 2, 3)])
+    ask(asking, side)
+    asking.read(side.state)
+    assert missing(asking) == {UUID(bytes=CONVERSATION): 2}
+
+
 def test_held_messages_were_not_received_when_nothing_behind_them_was(side: Side) -> None:
     client = writer()
     send(side, client, 1)

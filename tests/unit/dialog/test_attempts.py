@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from konverse.dialog.endpoint import Endpoint
-from konverse.dialog.events import Append, DataRead, Recover, Tick
-from konverse.dialog.partition import Partition
-from konverse.dialog.snapshot import Freeze, digest, restore
+from konverse.dialog.events import Append, DataRead, Tick
 from konverse.dialog.staging import OwnerSettings, Staging
 from konverse.dialog.trial import PAUSE_FACTOR, PAUSE_MS, Trial
-from konverse.schemas.journal import Commit, EndOperation, Operations, decode
+from konverse.schemas.journal import Operations, decode
 from konverse.schemas.limits import ATTEMPTS_MAX, TRY_GROUPS_MAX, TRY_SUSPECTS_MAX
-from konverse.schemas.operations import Attempt, Finish, Rare, Resume, Skip, Suspend, Try
-from konverse.schemas.records import Role
+from konverse.schemas.operations import Attempt, Finish, Suspend, Try
 from tests.kit.builders import (
-    GROUP,
     Pair,
     Scribe,
     address_of,
@@ -23,10 +18,10 @@ from tests.kit.builders import (
     columns_of,
     conversations,
     identifier,
-    log_of,
     record,
 )
 from tests.kit.driver import Driver
+from tests.kit.trials import endpoint, fail, said, successor, suspended, taken
 
 
 @pytest.fixture
@@ -34,53 +29,6 @@ def driver() -> Driver:
     driver = Driver()
     driver.lead()
     return driver
-
-
-def successor(before: Driver, claim: str = "next") -> Driver:
-    """Another process leads, after the one before has died."""
-    after = Driver(before.journal, before.data, claim)
-    (append,) = after.step(Recover(0, len(before.journal), data_end=len(before.data)))
-    after.acknowledge(append)
-    return after
-
-
-def said(driver: Driver) -> list[Rare]:
-    """The rare operations of the last commit."""
-    commit = decode(driver.journal[-1])
-    assert isinstance(commit, Commit)
-    return commit.operations.rare
-
-
-def endpoint(driver: Driver, name: str) -> Endpoint:
-    found = driver.state.endpoint(Role.TARGET, identifier(name))
-    assert found is not None
-    return found
-
-
-def fail(driver: Driver) -> None:
-    """The next group fails, and rests."""
-    transaction = driver.owner.take()
-    assert transaction is not None
-    driver.owner.trial.fail(transaction)
-    driver.commit()
-    driver.now_ms += PAUSE_MS * PAUSE_FACTOR**ATTEMPTS_MAX
-    driver.step(Tick())
-
-
-def taken(driver: Driver) -> list[bytes]:
-    """Conversations that can be taken now; they stay with their handlers."""
-    found = []
-    while (transaction := driver.owner.take()) is not None:
-        found.append(transaction.dialog.conversation)
-    return found
-
-
-def suspended(driver: Driver) -> Endpoint:
-    """A conversation with three messages that was suspended."""
-    driver.arrive(*conversations("a", messages=3))
-    for _ in range(ATTEMPTS_MAX):
-        fail(driver)
-    return endpoint(driver, "a")
 
 
 # ------------------------------------------------------------------------------------------------- handlers that fail
@@ -272,92 +220,6 @@ def test_what_a_dead_owner_had_handed_out_first_is_tried_first(driver: Driver) -
     after = successor(driver)
     after.try_groups()
     assert taken(after) == [identifier("b"), identifier("a")]
-
-
-# ------------------------------------------------------------------------------------------------------------ suspended
-
-
-def test_what_is_suspended_stays_so_for_the_next_owner_and_its_messages_wait_in_order(driver: Driver) -> None:
-    suspended(driver)
-    after = successor(driver)
-    after.try_groups()
-    assert said(after) == [Try([])]
-    assert taken(after) == []
-    assert [entry[2] for entry in endpoint(after, "a").queue] == [b"0", b"1", b"2"]
-
-
-def test_a_snapshot_holds_who_failed_and_who_is_suspended(driver: Driver) -> None:
-    suspended(driver)
-    driver.arrive(*conversations("b", client=Scribe("another")))
-    fail(driver)
-    restored = Partition(log_of())
-    restore(restored, b"".join(Freeze(driver.state).pieces()))
-    assert digest(restored) == digest(driver.state)
-    one, other = restored.live()
-    assert (one.suspended, one.held, other.attempts, restored.attempts.failing) == (True, True, 1, 1)
-
-
-def test_messages_of_suspended_groups_take_no_room_from_the_others(
-    driver: Driver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    suspended(driver)
-    monkeypatch.setattr("konverse.dialog.owner.LOOK_AHEAD_RECORDS_MAX", 3)
-    assert driver.owner.has_room
-    driver.arrive(*conversations("b", messages=3, client=Scribe("another")))
-    assert not driver.owner.has_room
-
-
-def test_who_joins_a_suspended_group_is_suspended_with_it() -> None:
-    pair = Pair()
-    (one,) = pair.answered("a")
-    pair.home.commit(rare=[Suspend(one.index)])
-    (other,) = pair.answered("b")
-    assert (other.group_id, other.suspended, other.held) == (GROUP, True, True)
-    pair.home.commit(rare=[Resume(other.index)])
-    assert [(member.suspended, member.held) for member in (one, other)] == [(False, False)] * 2
-
-
-def test_what_is_forgotten_leaves_nothing_to_the_next_one_in_its_place(driver: Driver) -> None:
-    suspended(driver)
-    driver.state.forget(endpoint(driver, "a"))
-    driver.arrive(*conversations("b", client=Scribe("another")))
-    assert endpoint(driver, "b").index == 0
-    assert not endpoint(driver, "b").suspended
-    assert driver.state.attempts.troubled == {}
-
-
-def test_an_operator_resumes_and_everything_begins_anew(driver: Driver) -> None:
-    one = suspended(driver)
-    driver.owner.trial.order(one, Resume(one.index))
-    driver.commit()
-    assert said(driver) == [Resume(0)]
-    assert (one.attempts, one.suspended) == (0, False)
-    assert [message.body for message in driver.handle()] == [b"0", b"1", b"2"]
-
-
-def test_an_operator_skips_the_first_message(driver: Driver) -> None:
-    one = suspended(driver)
-    driver.owner.trial.order(one, Skip(one.index))
-    driver.commit()
-    assert [(message.body, message.sequence) for message in driver.handle()] == [(b"1", 1), (b"2", 2)]
-    assert (driver.state.unread, driver.state.unread_bytes) == (2, 2)
-
-
-def test_an_operator_ends_the_conversation(driver: Driver) -> None:
-    one = suspended(driver)
-    driver.owner.trial.order(one, EndOperation(one.index, 4711, "poison"))
-    driver.commit()
-    assert (one.state.code, driver.state.unread) == ("DO", 0)
-
-
-def test_of_two_orders_for_one_group_the_second_sees_what_became_of_the_first(driver: Driver) -> None:
-    one = suspended(driver)
-    driver.owner.trial.order(one, Skip(one.index))
-    driver.owner.trial.order(one, Resume(one.index))
-    driver.commit()
-    assert said(driver) == [Skip(0)]
-    driver.commit()
-    assert said(driver) == []
 
 
 def test_a_group_that_was_to_be_suspended_is_let_go_when_its_conversation_ended_before() -> None:

@@ -173,6 +173,15 @@ def test_a_chunk_that_came_again_behind_its_end_does_no_harm() -> None:
     assert done.first_offset == 0, "deleting begins before all that belongs to it"
 
 
+@pytest.mark.parametrize("chunks", [2, LARGE])
+def test_a_chunk_that_comes_first_behind_its_end_is_found(chunks: int) -> None:
+    late = snapshot(8, chunks)
+    late = [*late[:-2], late[-1], late[-2]]
+    assert searched([*snapshot(1), *late]).offset == 8
+    assert searched([*snapshot(1), *late, *spoil(snapshot(9, chunks))]).offset == 8
+    assert searched([*snapshot(1), *late, *snapshot(9)[:-1]]).offset == 8
+
+
 @pytest.mark.parametrize("piece", [1, 3, 1_000])
 def test_it_does_not_matter_in_which_pieces_the_topic_is_read(piece: int) -> None:
     assert searched([*snapshot(1), *snapshot(2), *spoil(snapshot(3))], piece).offset == 2

@@ -13,7 +13,7 @@ from konverse.schemas.envelope import decode
 from konverse.schemas.errors import KonverseError, OutcomeExpired, QueueFull, SessionTakenOver
 from konverse.schemas.identifiers import Address, session_writer
 from konverse.schemas.limits import SESSION_WINDOW_BYTES_MAX
-from konverse.schemas.records import HEIR, Envelope, Kind, Notice, NoticeReason, Opened, WriterClosed
+from konverse.schemas.records import HEIR, NO_SEQUENCE, Envelope, Kind, Notice, NoticeReason, Opened, WriterClosed
 from tests.kit.builders import Side, address_of, begin_block, identifier
 
 HOME, TARGET = address_of("replies"), address_of("orders")
@@ -54,6 +54,7 @@ def test_where_everything_counts_a_session_goes_on_at_once(session: Session) -> 
     hands = session.change(IDS[1], 0)
     (close, _) = to(hands, TARGET)[0]
     assert (close.kind, close.flags, close.writer, close.conversation) == (Kind.CLOSE_WRITER, HEIR, IDS[1], IDS[0])
+    assert close.sequence == 1, "it believes that this many are there"
     ((message, body),) = to(session.send(dialog, "order", b"1"), TARGET)
     assert (message.writer, message.counter, message.sequence, body) == (IDS[1], 1, 1, b"1")
 
@@ -63,7 +64,8 @@ def test_nothing_leaves_before_the_answer_and_then_what_was_not_received_in_orde
     for number in range(4):
         session.send(dialog, "order", b"%d" % number)
     hands = session.change(IDS[1], 0)
-    assert kinds(hands, TARGET) == [Kind.CLOSE_WRITER]
+    ((question, _),) = to(hands, TARGET)
+    assert (question.kind, question.sequence) == (Kind.CLOSE_WRITER, NO_SEQUENCE)
     assert session.send(dialog, "order", b"4") == []
     assert not session.idle
     again = to(settle(session, 2), TARGET)

@@ -1,0 +1,63 @@
+"""Groups that fail, and what a journal says of them."""
+
+from __future__ import annotations
+
+from konverse.dialog.endpoint import Endpoint
+from konverse.dialog.events import Recover, Tick
+from konverse.dialog.trial import PAUSE_FACTOR, PAUSE_MS
+from konverse.schemas.journal import Commit, decode
+from konverse.schemas.limits import ATTEMPTS_MAX
+from konverse.schemas.operations import Rare
+from konverse.schemas.records import Role
+from tests.kit.builders import (
+    conversations,
+    identifier,
+)
+from tests.kit.driver import Driver
+
+
+def successor(before: Driver, claim: str = "next") -> Driver:
+    """Another process leads, after the one before has died."""
+    after = Driver(before.journal, before.data, claim)
+    (append,) = after.step(Recover(0, len(before.journal), data_end=len(before.data)))
+    after.acknowledge(append)
+    return after
+
+
+def said(driver: Driver) -> list[Rare]:
+    """The rare operations of the last commit."""
+    commit = decode(driver.journal[-1])
+    assert isinstance(commit, Commit)
+    return commit.operations.rare
+
+
+def endpoint(driver: Driver, name: str) -> Endpoint:
+    found = driver.state.endpoint(Role.TARGET, identifier(name))
+    assert found is not None
+    return found
+
+
+def fail(driver: Driver) -> None:
+    """The next group fails, and rests."""
+    transaction = driver.owner.take()
+    assert transaction is not None
+    driver.owner.trial.fail(transaction)
+    driver.commit()
+    driver.now_ms += PAUSE_MS * PAUSE_FACTOR**ATTEMPTS_MAX
+    driver.step(Tick())
+
+
+def taken(driver: Driver) -> list[bytes]:
+    """Conversations that can be taken now; they stay with their handlers."""
+    found = []
+    while (transaction := driver.owner.take()) is not None:
+        found.append(transaction.dialog.conversation)
+    return found
+
+
+def suspended(driver: Driver) -> Endpoint:
+    """A conversation with three messages that was suspended."""
+    driver.arrive(*conversations("a", messages=3))
+    for _ in range(ATTEMPTS_MAX):
+        fail(driver)
+    return endpoint(driver, "a")

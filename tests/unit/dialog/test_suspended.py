@@ -1,0 +1,145 @@
+"""Groups that are suspended, and what operators do about them."""
+
+from __future__ import annotations
+
+import pytest
+
+from konverse.dialog.partition import Partition
+from konverse.dialog.snapshot import Freeze, digest, restore
+from konverse.schemas.catalog import END_DIALOG, ERROR
+from konverse.schemas.journal import EndOperation
+from konverse.schemas.limits import ATTEMPTS_MAX
+from konverse.schemas.operations import Resume, Skip, Suspend, Try
+from konverse.schemas.records import End, Kind, Suffix
+from tests.kit.builders import (
+    GROUP,
+    Pair,
+    Scribe,
+    address_of,
+    conversations,
+    identifier,
+    log_of,
+    record,
+)
+from tests.kit.driver import Driver
+from tests.kit.trials import endpoint, fail, said, successor, suspended, taken
+
+
+@pytest.fixture
+def driver() -> Driver:
+    driver = Driver()
+    driver.lead()
+    return driver
+
+
+def test_what_is_suspended_stays_so_for_the_next_owner_and_its_messages_wait_in_order(driver: Driver) -> None:
+    suspended(driver)
+    after = successor(driver)
+    after.try_groups()
+    assert said(after) == [Try([])]
+    assert taken(after) == []
+    assert [entry[2] for entry in endpoint(after, "a").queue] == [b"0", b"1", b"2"]
+
+
+def test_a_snapshot_holds_who_failed_and_who_is_suspended(driver: Driver) -> None:
+    suspended(driver)
+    driver.arrive(*conversations("b", client=Scribe("another")))
+    fail(driver)
+    restored = Partition(log_of())
+    restore(restored, b"".join(Freeze(driver.state).pieces()))
+    assert digest(restored) == digest(driver.state)
+    one, other = restored.live()
+    assert (one.suspended, one.held, other.attempts, restored.attempts.failing) == (True, True, 1, 1)
+
+
+def test_messages_of_suspended_groups_take_no_room_from_the_others(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suspended(driver)
+    monkeypatch.setattr("konverse.dialog.owner.LOOK_AHEAD_RECORDS_MAX", 3)
+    assert driver.owner.has_room
+    driver.arrive(*conversations("b", messages=3, client=Scribe("another")))
+    assert not driver.owner.has_room
+
+
+def test_who_joins_a_suspended_group_is_suspended_with_it() -> None:
+    pair = Pair()
+    (one,) = pair.answered("a")
+    pair.home.commit(rare=[Suspend(one.index)])
+    (other,) = pair.answered("b")
+    assert (other.group_id, other.suspended, other.held) == (GROUP, True, True)
+    pair.home.commit(rare=[Resume(other.index)])
+    assert [(member.suspended, member.held) for member in (one, other)] == [(False, False)] * 2
+
+
+def test_what_is_forgotten_leaves_nothing_to_the_next_one_in_its_place(driver: Driver) -> None:
+    suspended(driver)
+    driver.state.forget(endpoint(driver, "a"))
+    driver.arrive(*conversations("b", client=Scribe("another")))
+    assert endpoint(driver, "b").index == 0
+    assert not endpoint(driver, "b").suspended
+    assert driver.state.attempts.troubled == {}
+
+
+def test_an_operator_resumes_and_everything_begins_anew(driver: Driver) -> None:
+    one = suspended(driver)
+    driver.owner.trial.order(one, Resume(one.index))
+    driver.commit()
+    assert said(driver) == [Resume(0)]
+    assert (one.attempts, one.suspended) == (0, False)
+    assert [message.body for message in driver.handle()] == [b"0", b"1", b"2"]
+
+
+def test_an_operator_skips_the_first_message(driver: Driver) -> None:
+    one = suspended(driver)
+    driver.owner.trial.order(one, Skip(one.index))
+    driver.commit()
+    assert [(message.body, message.sequence) for message in driver.handle()] == [(b"1", 1), (b"2", 2)]
+    assert (driver.state.unread, driver.state.unread_bytes) == (2, 2)
+
+
+def over(driver: Driver, kind: Kind) -> None:
+    """The peer says that conversation `a` is over."""
+    detail = End(identifier("client"), address_of("replies"))
+    suffix = Suffix(ERROR if kind is Kind.ERROR else END_DIALOG, detail=detail)
+    driver.arrive((Scribe("home").end(address_of(), identifier("a"), detail, kind, suffix=suffix), record(b"why")))
+
+
+def test_an_error_that_came_since_is_not_skipped(driver: Driver) -> None:
+    one = suspended(driver)
+    driver.owner.trial.order(one, Skip(one.index))
+    over(driver, Kind.ERROR)
+    driver.commit()
+    assert said(driver) == [Skip(0)]
+    assert [message.body for message in driver.handle()] == [b"why", b"0", b"1", b"2"]
+
+
+def test_an_end_is_not_skipped(driver: Driver) -> None:
+    one = suspended(driver)
+    over(driver, Kind.END)
+    for _ in range(3):
+        driver.owner.trial.order(one, Skip(one.index))
+        driver.commit()
+        for _ in range(ATTEMPTS_MAX):
+            fail(driver)
+    driver.owner.trial.order(one, Skip(one.index))
+    driver.commit()
+    assert (driver.state.unread, one.suspended) == (1, False)
+    assert [message.type for message in driver.handle()] == [END_DIALOG]
+
+
+def test_an_operator_ends_the_conversation(driver: Driver) -> None:
+    one = suspended(driver)
+    driver.owner.trial.order(one, EndOperation(one.index, 4711, "poison"))
+    driver.commit()
+    assert (one.state.code, driver.state.unread) == ("DO", 0)
+
+
+def test_of_two_orders_for_one_group_the_second_sees_what_became_of_the_first(driver: Driver) -> None:
+    one = suspended(driver)
+    driver.owner.trial.order(one, Skip(one.index))
+    driver.owner.trial.order(one, Resume(one.index))
+    driver.commit()
+    assert said(driver) == [Skip(0)]
+    driver.commit()
+    assert said(driver) == []
