@@ -146,6 +146,23 @@ def test_a_handler_that_raises_five_times_suspends_its_conversation_alone_behavi
             assert reader.suspended == []
 
 
+def test_what_tells_of_the_end_is_not_skipped(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        dialog = begin(broker)
+        dialog.send(ORDER, b"poison")
+        broker.flush()
+        with reader_of(broker) as reader, broker.reader("Shop", timeout=0.5) as home:
+            shop = Shop(b"poison")
+            reader.run(shop)
+            (endpoint,) = reader.suspended
+            dialog.end(error=17, description="enough")
+            broker.flush()
+            until(lambda: home.run(shop) is reader.run(shop) and endpoint.ends_next, "the Error of the session")
+            with pytest.raises(InvalidState, match="tells that it is over, and is not skipped"):
+                reader.skip(endpoint.id)
+
+
 def test_an_operator_skips_a_message_or_ends_its_conversation(servers: Servers, database: str) -> None:
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
