@@ -167,12 +167,14 @@ class Reader(Operating):
         deadline = time.monotonic() + timeout_s
         say_at = time.monotonic() + SILENT_S
         while not self._closed:
-            with self._pumping, self._lock:
-                self._commit_finished(acknowledgements=True)
-                if not self._owning.busy and not any(owner.staging.waiting for owner in self.owners):
-                    break
-                self._owning.pump(0.01)
-                self._share.see_stopped()
+            with self._pumping:
+                with self._lock:
+                    self._commit_finished(acknowledgements=True)
+                    if not self._owning.busy and not any(owner.staging.waiting for owner in self.owners):
+                        break
+                    self._owning.pump(0.01)
+                    self._share.see_stopped()
+                self._share.hear()
             if time.monotonic() > say_at:
                 say_at = deadline + 1
                 log.warning("waiting for Kafka to acknowledge what was finished on queue %r", self.queue.name)
@@ -191,7 +193,7 @@ class Reader(Operating):
         """Whether everything that was finished counts and nothing is left to be received again here."""
         lost = self._share.lost
         self._work_off(SETTLE_S)
-        return self._share.lost == lost and not self._share.waiting
+        return self._share.lost == lost and not self._share.waiting and not self._ready_owners()
 
     @property
     def closed(self) -> bool:

@@ -22,7 +22,7 @@ from konverse.schemas.records import Begin
 
 from .exits import leave_at_exit
 from .health import SILENT_S
-from .kafka import Kafka
+from .kafka import Kafka, discard
 from .leaving import leave, no_room
 from .pace import SERVE_MASK
 from .renewing import Renewing
@@ -177,8 +177,7 @@ class Sender(Serving):
                 self._changed.notify_all()
             self._thread.join()
             self._renewing.close()
-            self._producer.purge()
-            self._producer.flush(0)
+            discard(self._producer)
 
     def leave(self, timeout_s: float) -> None:
         """The program ends without `close`: deliver what waits, or say how much of it is given up."""

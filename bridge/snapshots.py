@@ -39,11 +39,14 @@ class SnapshotTopic:
         self.topic = topic
         self._kafka = kafka
         self._producer: Producer | None = None
+        self._broken = False
         self._flights: dict[Owner, _Flight] = {}
         self._outcomes: deque[tuple[Owner, SnapshotWritten]] = deque()
 
     def append(self, owner: Owner, effect: AppendSnapshot) -> None:
         """Hand records over; with the last ones the owner will be told."""
+        if self._broken:  # one that failed may take nothing more, for good
+            self.close()
         if self._producer is None:
             self._producer = self._kafka.journal_producer(TIMEOUT_S)
         flight = self._flights.setdefault(owner, _Flight())
@@ -54,7 +57,7 @@ class SnapshotTopic:
                 flight.waiting += 1
         except (BufferError, KafkaException) as error:
             log.warning("a snapshot of %s is given up: %s", self.topic, error)
-            flight.failed = True
+            flight.failed = self._broken = True
         flight.complete = effect.last
         self._look(owner, flight)
 
@@ -70,14 +73,16 @@ class SnapshotTopic:
 
     def close(self) -> None:
         """Give up what is under way."""
-        if self._producer is not None:
-            discard(self._producer)
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            discard(producer)
+        self._broken = False
 
     def _reported(self, owner: Owner, flight: _Flight, error: Any, message: Message) -> None:
         flight.waiting -= 1
         if error is not None:
             log.warning("a snapshot of %s is not written: %s", self.topic, error.str())
-            flight.failed = True
+            flight.failed = self._broken = True
         else:
             offset = message.offset() or 0
             flight.first = offset if flight.first is None else min(flight.first, offset)

@@ -30,7 +30,7 @@ from .checker import BROKEN, Anomaly
 from .crew import Crew
 from .disk import SmallDisk
 from .history import Scribe
-from .judging import Verdict, drained, judge
+from .judging import DRAIN_S, Verdict, drained, judge
 from .nemeses import (
     CLOCKS,
     DISK,
@@ -193,6 +193,8 @@ class Campaign:
                 say("quiet; waiting until nothing is left to be done")
                 crew.hush()
                 drain_s = drained(direct, queues, self._folder, archive=archive)
+                if drain_s > DRAIN_S:
+                    crew.ask_what_they_do()
                 failed = crew.finish()
             finally:
                 crew.end()

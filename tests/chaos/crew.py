@@ -130,6 +130,12 @@ class Crew:
         with suppress(AssertionError):  # who cannot says so in the end
             until(lambda: all(member.lines("flush") or not member.alive for member in clients), "a flush", FLUSH_S)
 
+    def ask_what_they_do(self) -> None:
+        """Something waits for too long: let every process say what its threads are at."""
+        for member in self.members.values():
+            if member.alive:
+                member.send(signal.SIGQUIT)
+
     def finish(self) -> list[str]:
         """Let everybody finish and tell what the own folds hold; returns who did not end well, and how."""
         followers = [self.members[place] for place, part in self.parts.items() if part.work == "follower"]

@@ -5,12 +5,15 @@ them, ends them, and reads the answers from Shop in a thread of its own. Each wo
 
     SIGUSR2   a client sends nothing more, and goes on reading
     SIGTERM   finish, tell what the own folds hold, end
+    SIGQUIT   say in <process>.stderr what every thread is at
     SIGUSR1   let clocks be wrong by what the file <place>.clocks says, which holds for later processes of the place too
 """
 
 from __future__ import annotations
 
+import faulthandler
 import json
+import logging
 import os
 import random
 import signal
@@ -341,6 +344,8 @@ class _Talk:
 def main() -> int:
     """Do the part that the command line holds."""
     process = Chaotic(Part(**json.loads(sys.argv[1])))
+    logging.basicConfig(level=logging.INFO, format="%(relativeCreated)d ms %(levelname)s %(message)s")
+    faulthandler.register(signal.SIGQUIT)
     try:
         process.run()
     except KonverseError as error:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pytest
 from confluent_kafka import TopicPartition
 
+from konverse.bridge.owning import Owning
 from konverse.bridge.reader import Reader
 from konverse.schemas.errors import SteppedDown
 from tests.kit.servers import Servers
@@ -38,6 +40,23 @@ def test_a_reader_with_a_backlog_shares_it_with_one_that_comes_later(
                         break
                     assert time.monotonic() < deadline, "the second reader has got nothing"
             second.close()
+
+
+def test_whoever_waits_for_kafka_to_acknowledge_its_work_still_hears_the_group(
+    servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker, partitions=2)
+        with broker.reader("Orders") as first, ThreadPoolExecutor(1) as pool:
+            first.wait_for_partitions(2)
+            silent = first._owning
+            monkeypatch.setattr(Owning, "busy", property(lambda owning: owning is silent))
+            settling = pool.submit(first.settle, DEADLINE_S)
+            with broker.reader("Orders") as second:
+                second.wait_for_partitions(1, DEADLINE_S / 2)
+                assert not settling.done(), "it had nothing to wait for"
+                monkeypatch.undo()
+            settling.result(DEADLINE_S)
 
 
 def test_partitions_take_turns_although_handlers_are_slow(servers: Servers, database: str) -> None:

@@ -1,0 +1,74 @@
+"""Snapshots on their way into their topic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from confluent_kafka import KafkaError
+
+from konverse.bridge.snapshots import SnapshotTopic
+from konverse.dialog.events import AppendSnapshot, SnapshotWritten
+from konverse.dialog.owner import Owner
+from konverse.dialog.staging import OwnerSettings
+from tests.kit.builders import anything, identifier, log_of
+
+
+class Record:
+    """What Kafka says of a record."""
+
+    def __init__(self, offset: int) -> None:
+        self._offset = offset
+
+    def offset(self) -> int:
+        return self._offset
+
+
+class Producers:
+    """Makes producers whose records wait for their fate; purging one is the end of what it has."""
+
+    def __init__(self) -> None:
+        self.made: list[Producers.Producer] = []
+
+    def journal_producer(self, _timeout_s: float) -> Producers.Producer:
+        self.made.append(Producers.Producer())
+        return self.made[-1]
+
+    class Producer:
+        def __init__(self) -> None:
+            self.reports: list[Callable[[Any, Any], None]] = []
+
+        def produce(self, _topic: str, _record: bytes, _key: None, _partition: int, report: Any) -> None:
+            self.reports.append(report)
+
+        def purge(self) -> None:
+            while self.reports:
+                self.reports.pop(0)(KafkaError(KafkaError._PURGE_QUEUE), None)
+
+        def flush(self, _timeout_s: float) -> int:
+            return 0
+
+        def poll(self, _timeout_s: float) -> int:
+            return 0
+
+
+def owner(number: int) -> Owner:
+    return Owner(log_of(partition=number), identifier(f"owner {number}"), anything, OwnerSettings())
+
+
+def test_after_a_failure_the_next_snapshot_has_a_producer_of_its_own() -> None:
+    producers = Producers()
+    topic = SnapshotTopic(producers, "snapshots")  # type: ignore[arg-type]
+    one, other = owner(0), owner(1)
+    topic.append(one, AppendSnapshot([b"chunk", b"end"], last=True))
+    topic.append(other, AppendSnapshot([b"chunk"], last=False))
+    (failed,) = producers.made
+    failed.reports.pop(0)(KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER), None)
+    topic.append(other, AppendSnapshot([b"end"], last=True))
+    assert failed.reports == [], "nothing of it is waited for"
+    assert list(topic.poll()) == [(one, SnapshotWritten(None)), (other, SnapshotWritten(None))]
+    topic.poll().clear()
+    topic.append(one, AppendSnapshot([b"end"], last=True))
+    _, fresh = producers.made
+    fresh.reports.pop(0)(None, Record(8))
+    assert list(topic.poll()) == [(one, SnapshotWritten(8))]
