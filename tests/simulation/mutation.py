@@ -87,15 +87,18 @@ def hunt(folder: Path, seeds_max: int = SEEDS_MAX, judge: Judge = Judge.ALL) -> 
     """Run seeds with the package in `folder` until one fails."""
     path = os.pathsep.join((str(folder), str(ROOT)))
     command = ["--seeds", str(seeds_max), "--stop", "--skip-regressions", "--json", "--judge", judge]
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.simulation", *command],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=TIMEOUT_S,
-        check=False,
-    )
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.simulation", *command],
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return Fate(None, 0, f"the simulator did not end within {TIMEOUT_S:.0f} s")
     if done.returncode not in (0, 1) or not done.stdout:
         raise RuntimeError(f"the simulator did not run: {done.stderr}")
     result = json.loads(done.stdout)

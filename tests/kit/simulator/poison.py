@@ -38,6 +38,9 @@ KILLS_MAX: Final = 9
 KILLS_IN_VAIN_MAX: Final = 3
 """An owner that is lost for another reason lets the search begin anew."""
 
+PATIENCE_MAX: Final = 300
+"""Calm rounds that poison may cost."""
+
 ORDERS: Final = 20
 """Per thousand: how often an operator acts who could."""
 
@@ -85,7 +88,8 @@ class Poisons:
     def patience(self) -> int:
         """Calm rounds that are needed besides: who raises rests, and what comes for it is counted commit by commit."""
         curses = sum(curse is not Curse.NONE for curse in self._curses.values())
-        return ATTEMPTS_MAX * curses + sum(place.data.end for place in self._world.places if curses)
+        records = sum(place.data.end for place in self._world.places if curses)
+        return min(ATTEMPTS_MAX * curses + records, PATIENCE_MAX)
 
     # ------------------------------------------------------------------------------------------------- what happens
 
