@@ -56,6 +56,7 @@ from .appending import Appending
 from .clock import now_ms
 from .columns import columns_of
 from .kafka import Headers, Kafka, discard
+from .late import Late
 from .log_reading import LogReading, Question
 from .seldom import Seldom
 from .snapshots import SnapshotTopic
@@ -106,6 +107,7 @@ class Owning:
         """Partitions whose data have to be read from this offset on."""
         self._ticked_at = 0
         self._standby: Standby | None = None
+        self.late = Late()
         self.on_done: Callable[[Owner, Transaction, bool], None] | None = None
         """Told of each transaction whose `with` block ends: with True to commit, False to roll back."""
 
@@ -156,7 +158,8 @@ class Owning:
         if owner is not None:
             self._snapshots.forget(owner)
             self.turns = [other for other in self.turns if other is not owner]
-            owner.staging.scope.done = None  # whoever still holds a transaction of it need not keep the reader alive
+            if self.on_done is not None:  # whoever still holds a transaction of it need not keep the reader alive
+                owner.staging.scope.done = self.late.ended
         if self._standby is not None:
             self._standby.leave(number)
         if self._view is not None:

@@ -152,15 +152,16 @@ class Reader(Operating):
     def settle(self, timeout_s: float = SETTLE_S) -> None:
         """Commit what is finished and wait until it counts and its outputs are delivered and acknowledged.
 
-        Raises SteppedDown when a partition was lost since this was called last: what was not committed is received
-        again, here or by whoever has it now. Raises OutcomeUnknown when Kafka stays silent for `timeout_s`.
+        Raises SteppedDown when, since this was called last, a partition was lost, or a `with` block ended after its
+        partition had gone to another process: what was not committed is received again, here or there. Raises
+        OutcomeUnknown when Kafka stays silent for `timeout_s`.
         """
         self._work_off(timeout_s)
         told, self._lost_told = self._lost_told, self._share.lost
         if self._lost_told > told:
             raise SteppedDown(
-                f"a partition of queue {self.queue.name!r} was lost while its work was committed; "
-                "what was not committed is received again by whoever has it now"
+                f"a partition of queue {self.queue.name!r} went to another process before everything that was finished "
+                "was committed; what was not is received again by whoever has it now"
             )
 
     def _work_off(self, timeout_s: float) -> None:

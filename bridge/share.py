@@ -59,7 +59,7 @@ class Share:
         """The reader is not idle before this: the group has not given us anything yet, or Kafka no record."""
         self.failure: KonverseError | None = None
         """What ends the reader."""
-        self.lost = 0
+        self._lost = 0
         """Partitions that were lost without being given back, so far."""
         self._hear_at = 0.0
         self.consumer = self._subscribe(kafka)
@@ -67,6 +67,11 @@ class Share:
     @property
     def _topic(self) -> str:
         return self._owning.queue.topic
+
+    @property
+    def lost(self) -> int:
+        """Losses of work that was finished here, or may have been, so far."""
+        return self._lost + self._owning.late.count
 
     @property
     def waiting(self) -> bool:
@@ -155,7 +160,7 @@ class Share:
     def _on_lost(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         with self._lock:
             for place in partitions:
-                self.lost += place.partition in self._owning.owners
+                self._lost += place.partition in self._owning.owners
                 self._owning.drop(place.partition)
                 self._let_go(place.partition)
 
@@ -180,7 +185,7 @@ class Share:
         """Lost partitions: claimed again while the group suggests them, a failure when the caller named them."""
         for number, effect in self._owning.stopped():
             self._owning.drop(number)
-            self.lost += 1
+            self._lost += 1
             if isinstance(effect, Halted):
                 self.failure = PartitionHalted(effect.reason)
             elif effect.fenced and self._options.partitions is not None:

@@ -14,7 +14,7 @@ from konverse.bridge.owning import Owning
 from konverse.bridge.reader import Reader
 from konverse.schemas.errors import SteppedDown
 from tests.kit.servers import Servers
-from tests.kit.shop import DEADLINE_S, connected, fill, open_shop, pumped, send_orders
+from tests.kit.shop import DEADLINE_S, connected, drain, fill, open_shop, pumped, send_orders
 
 pytestmark = pytest.mark.stack
 
@@ -110,6 +110,27 @@ def test_a_partition_that_the_group_took_away_is_told_to_whoever_settles(servers
             _finish_one(reader)
             with reader._pumping:  # as the group does while the reader polls
                 reader._share._on_lost(reader._share.consumer, [TopicPartition(reader.queue.topic, 0)])
-            with pytest.raises(SteppedDown, match="was lost"):
+            with pytest.raises(SteppedDown, match="went to another process"):
                 reader.settle(DEADLINE_S)
             reader.settle(DEADLINE_S)  # it is said once
+
+
+@pytest.mark.parametrize("commit", [True, False])
+def test_what_ends_after_its_partition_was_given_back_is_told_to_whoever_settles(
+    servers: Servers, database: str, commit: bool
+) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        send_orders(broker, dialogs=1, messages=1)
+        with broker.reader("Orders", timeout=DEADLINE_S) as reader:
+            with suppress(LookupError), next(reader) as transaction:
+                list(transaction)
+                with reader._pumping:  # as the group does while the reader polls
+                    reader._share._on_revoke(reader._share.consumer, [TopicPartition(reader.queue.topic, 0)])
+                if not commit:
+                    raise LookupError
+            if commit:
+                with pytest.raises(SteppedDown, match="went to another process"):
+                    reader.settle(DEADLINE_S)
+            reader.settle(DEADLINE_S)
+        assert len(drain(broker, "Orders")) == 1, "it is received again"
