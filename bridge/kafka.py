@@ -45,6 +45,10 @@ class LogTruncated(Exception):
     """What was asked for is no longer in the log."""
 
 
+class ConsumerFailed(KafkaUnavailable):
+    """A client reads nothing any more, and another one does, for instance because Kafka has lost its group."""
+
+
 class Kafka:
     """Makes clients for one cluster."""
 
@@ -242,7 +246,9 @@ def check_event(message: Message) -> None:
     assert error is not None
     if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):  # noqa: SLF001
         raise LogTruncated(error.str())
-    if error.fatal() or error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED):
+    if error.fatal() or error.code() == KafkaError._FATAL:  # noqa: SLF001
+        raise ConsumerFailed(f"Kafka's client has failed for good: {error.str()}")
+    if error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED):
         raise KafkaUnavailable(f"Kafka refuses to serve {message.topic()}: {error.str()}")
 
 

@@ -18,7 +18,7 @@ from konverse.schemas.errors import KonverseError, PartitionHalted, SteppedDown,
 from konverse.schemas.identifiers import consumer_group
 
 from .collector import without_collector
-from .kafka import FETCH_RECORDS, Kafka, LogTruncated, check_event
+from .kafka import FETCH_RECORDS, ConsumerFailed, Kafka, LogTruncated, check_event
 from .owning import Owning
 from .seldom import Seldom
 from .settings import ReaderOptions
@@ -62,7 +62,8 @@ class Share:
         self._lost = 0
         """Partitions that were lost without being given back, so far."""
         self._hear_at = 0.0
-        self.consumer = self._subscribe(kafka)
+        self._kafka = kafka
+        self.consumer = self._subscribe()
 
     @property
     def _topic(self) -> str:
@@ -99,6 +100,9 @@ class Share:
                     check_event(event)
                 except LogTruncated:
                     self._owning.truncated(event.partition() or 0)
+                except ConsumerFailed as failure:
+                    self._begin_with_another(failure)
+                    break
             return self._owning.ingest() > 0
 
     def _fetch_behind(self, first: Message | None) -> list[Message]:
@@ -126,8 +130,8 @@ class Share:
                 self.consumer.resume(place)
                 self._paused.discard(number)
 
-    def _subscribe(self, kafka: Kafka) -> Consumer:
-        topic, partitions = self._topic, self._options.partitions
+    def _subscribe(self) -> Consumer:
+        kafka, topic, partitions = self._kafka, self._topic, self._options.partitions
         if partitions is None:
             consumer = kafka.group_consumer(consumer_group(topic, self._owning.queue.subscription))
             consumer.subscribe([topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
@@ -138,6 +142,15 @@ class Share:
         consumer.assign(places)
         consumer.pause([place for place in places if place.offset == OFFSET_END])  # not ours yet
         return consumer
+
+    def _begin_with_another(self, failure: ConsumerFailed) -> None:
+        """The consumer takes part in nothing any more, for instance because Kafka has lost its group: begin anew."""
+        log.warning("queue %r is read by another consumer from now on: %s", self._owning.queue.name, failure)
+        for number in [*self._assigned, *self._owning.owners]:
+            self._owning.give_back(number)
+            self._let_go(number)
+        self.consumer.close()
+        self.consumer = self._subscribe()
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         if self._closed:  # the group gave us something while we left it

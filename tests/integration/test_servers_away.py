@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +13,7 @@ import pytest
 
 from konverse.deploy.stack import LocalStack
 from konverse.schemas.errors import OutcomeUnknown
-from tests.kit.shop import ORDER, begin, connected, open_shop, pumped, receive, until
+from tests.kit.shop import ORDER, answer_once, begin, connected, open_shop, pumped, receive, until
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.timeout(200)]
 
@@ -56,3 +57,24 @@ def test_a_reader_that_waits_for_kafka_says_so_and_so_does_close(
         assert len(said("Kafka has not acknowledged some records yet; waiting 2 s more")) == 1
         own_stack.restart("kafka")
         assert [message.body for message in receive(broker, "Orders", 1)] == [b"x"]
+
+
+def test_a_reader_whose_group_kafka_has_lost_goes_on_with_another_consumer(
+    own_stack: LocalStack, caplog: pytest.LogCaptureFixture
+) -> None:
+    with connected(own_stack.bootstrap, "groupless") as broker:
+        open_shop(broker)
+        with broker.reader("Orders", timeout=1) as reader:
+            reader.wait_for_partitions(1)
+            assert answer_once(reader) == 0
+            own_stack.kill("kafka")
+            groups = [*own_stack.directory.rglob("__consumer_offsets-*")]
+            assert groups
+            for folder in groups:
+                shutil.rmtree(folder)
+            own_stack.restart("kafka")
+            begin(broker).send(ORDER, b"x")
+            until(lambda: answer_once(reader) == 1, "a message that is received although the group is gone")
+        failed = [record.message for record in caplog.records if "another consumer" in record.message]
+        assert len(failed) == 1
+        assert "The group id does not exist" in failed[0]
