@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from contextlib import closing
 from typing import Any, Final
@@ -34,6 +35,9 @@ log: Final = logging.getLogger("konverse.log_reading")
 READ_BYTES_MAX: Final = 64 * 1024 * 1024
 """Of a log that is folded, about so much is in memory at a time."""
 
+ASKED_AGAIN: Final = 4
+ASKED_EVERY_S: Final = 0.5
+
 Question = ReadJournal | ReadData | ReadSnapshots
 
 
@@ -64,7 +68,7 @@ class LogReading:
         """The event: the data log does not hold the offset at which its owner would go on."""
         topic = self._topics[ReadData]
         try:
-            start, end = self._reader.ends(topic, partition)
+            start, end = self._ends_around(topic, partition, offset)
         except KafkaUnavailable as error:
             return _let_go(topic, partition, error)
         return DataGone(start) if offset <= end else OutOfRange(beginning=False)
@@ -80,26 +84,43 @@ class LogReading:
                     size += sum(len(message) for message in chunk)
                     if size >= READ_BYTES_MAX:
                         break
-        except LogTruncated:
-            return self._gone(topic, partition, at)
+        except LogTruncated as error:
+            return self._gone(topic, partition, at, error)
         except KafkaUnavailable as error:
             return _let_go(topic, partition, error)
         return _EVENTS[type(question)](messages, at)
 
-    def _gone(self, topic: str, partition: int, offset: int) -> OutOfRange | Appended:
-        """Which end of the log is missing, when Kafka can be asked."""
+    def _gone(self, topic: str, partition: int, offset: int, why: LogTruncated) -> OutOfRange | Appended:
+        """Which end of the log is missing, when Kafka can be asked. It may be none: a restart makes clients doubt."""
         try:
-            return OutOfRange(beginning=offset < self._reader.ends(topic, partition)[0])
+            start, end = self._ends_around(topic, partition, offset)
         except KafkaUnavailable as error:
             return _let_go(topic, partition, error)
+        if start <= offset <= end:
+            return _let_go(topic, partition, why)
+        return OutOfRange(beginning=offset < start)
+
+    def _ends_around(self, topic: str, partition: int, offset: int) -> tuple[int, int]:
+        """First offset and end of a log that should reach so far.
+
+        That it does not is believed when it is said again and again: a broker that has just started may not know yet
+        how much it has, and an answer may have been on its way for long.
+        """
+        start, end = self._reader.ends(topic, partition)
+        for _ in range(ASKED_AGAIN):
+            if offset <= end:
+                break
+            time.sleep(ASKED_EVERY_S)
+            start, end = self._reader.ends(topic, partition)
+        return start, end
 
     def close(self) -> None:
         """Close the client."""
         self._reader.close()
 
 
-def _let_go(topic: str, partition: int, error: KafkaUnavailable) -> Appended:
-    """Kafka is away: whoever owned the partition starts again."""
+def _let_go(topic: str, partition: int, error: KafkaUnavailable | LogTruncated) -> Appended:
+    """Kafka is away, or does not give what it has: whoever owned the partition starts again."""
     log.warning("%s/%d is let go: %s", topic, partition, error)
     return Appended(None)
 

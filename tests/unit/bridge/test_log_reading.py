@@ -1,0 +1,76 @@
+"""What the reading of logs makes of what Kafka says about their ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from konverse.bridge import log_reading
+from konverse.bridge.kafka import LogTruncated
+from konverse.bridge.log_reading import LogReading
+from konverse.dialog.events import Appended, DataGone, OutOfRange, ReadJournal
+from konverse.schemas.catalog import Queue
+from konverse.schemas.errors import KafkaUnavailable
+from tests.kit.builders import identifier
+
+
+class Reader:
+    """Logs whose ends are as said, answer by answer, the last one for ever; none of them can be read."""
+
+    ends_said: list[tuple[int, int] | None]
+
+    def __init__(self, _kafka: Any) -> None:
+        pass
+
+    def ends(self, _topic: str, _partition: int) -> tuple[int, int]:
+        said = self.ends_said.pop(0) if len(self.ends_said) > 1 else self.ends_said[0]
+        if said is None:
+            raise KafkaUnavailable("away")
+        return said
+
+    def read(self, *_: Any) -> Iterator[Any]:
+        raise LogTruncated("the client thinks that it is truncated")
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _reader(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_reading, "LogReader", Reader)
+    monkeypatch.setattr(log_reading, "ASKED_EVERY_S", 0)
+
+
+def reading(*ends: tuple[int, int] | None) -> LogReading:
+    Reader.ends_said = [*ends]
+    queue = Queue("Orders", "orders", "queue", 1, identifier("incarnation"), identifier("data"), identifier("journal"))
+    return LogReading(None, queue)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("ends", "event"),
+    [
+        ([(8, 20)], OutOfRange(beginning=True)),
+        ([(0, 5)], OutOfRange(beginning=False)),
+        ([(0, 5), (0, 5), (0, 20)], Appended(None)),
+        ([(0, 7)], Appended(None)),
+        ([(7, 20)], Appended(None)),
+        ([None], Appended(None)),
+        ([(0, 5), None], Appended(None)),
+    ],
+)
+def test_an_end_is_missing_when_kafka_says_so_again_and_again(ends: list[Any], event: Any) -> None:
+    assert reading(*ends).answer(0, ReadJournal(7, 9)) == event
+
+
+@pytest.mark.parametrize(
+    ("ends", "event"),
+    [
+        ([(9, 20)], DataGone(9)),
+        ([(0, 5)], OutOfRange(beginning=False)),
+        ([(0, 5), (0, 20)], DataGone(0)),
+        ([None], Appended(None)),
+    ],
+)
+def test_data_are_gone_in_front_or_behind(ends: list[Any], event: Any) -> None:
+    assert reading(*ends).data_gone(0, 7) == event
