@@ -6,14 +6,17 @@ from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from functools import wraps
 from inspect import signature
-from typing import Final, ParamSpec, TypeVar
+from typing import Annotated, Final, ParamSpec, TypeVar
 
-from pydantic import ConfigDict, ValidationError, validate_call
+from pydantic import ConfigDict, Field, ValidationError, validate_call
 
 from konverse.schemas.errors import BadInput
 
 Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
+
+Seconds = Annotated[float, Field(ge=0)]
+"""How long a call of the public API may wait, at most."""
 
 _STRICT: Final = ConfigDict(strict=True, arbitrary_types_allowed=True, allow_inf_nan=False)
 _SHOWN_CHARACTERS: Final = 60

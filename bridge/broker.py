@@ -24,7 +24,7 @@ from konverse.schemas.errors import (
 from konverse.schemas.identifiers import check_name, data_topic
 from konverse.schemas.limits import QUEUE_PARTITIONS_MAX
 
-from .arguments import checked
+from .arguments import Seconds, checked
 from .beginning import Wanted, begin_block, check_same
 from .catalog import Catalog, Object, differences, kind_of
 from .dialog import Dialog
@@ -279,13 +279,13 @@ class Broker:
         return Verification(self._kafka, queues, since_ms)
 
     @checked
-    def flush(self, timeout: float | None = None) -> None:
+    def flush(self, timeout: Seconds | None = None) -> None:
         """Return when Kafka has everything that was begun, sent and ended here; OutcomeUnknown when it stays silent."""
         if self._sender is not None:
             self._sender.flush(timeout)
 
     @checked
-    def outcome(self, token: bytes, *, timeout: float | None = None) -> Outcome:
+    def outcome(self, token: bytes, *, timeout: Seconds | None = None) -> Outcome:
         """What became of the messages of an OutcomeUnknown, by its `token`, when whoever sent them is gone.
 
         What is `missing` will never be received, so it may be sent again; a sender that lives is stopped. Raises

@@ -11,7 +11,7 @@ from konverse.schemas.errors import BadInput
 from konverse.schemas.records import Begin, Role
 from konverse.schemas.system_messages import check_error, error_body
 
-from .arguments import checked
+from .arguments import Seconds, checked
 from .mailboxes import BouncedMessage, Mailboxes
 from .sending import Sender
 
@@ -65,7 +65,7 @@ class Dialog:
         return self._sender.send(staged, message_type, body)
 
     @checked
-    def flush(self, timeout_s: float | None = None) -> None:
+    def flush(self, timeout_s: Seconds | None = None) -> None:
         """Return when Kafka has everything that was sent so far.
 
         Raises OutcomeUnknown when Kafka stays silent for `timeout_s` (without it: the setting `send_timeout_s`).
@@ -82,7 +82,8 @@ class Dialog:
         session, staged = self._sender.session, self._staged
         self._sender.decide_with_care(staged, lambda: session.finish(staged))
 
-    def bounced(self, timeout: float = 0.0) -> list[BouncedMessage]:
+    @checked
+    def bounced(self, timeout: Seconds = 0.0) -> list[BouncedMessage]:
         """Messages of this dialog that were not received and came back, in the order in which they came back.
 
         They wait at the dialog's home until they are confirmed or redirected. With `timeout` (seconds) it waits for

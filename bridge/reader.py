@@ -21,7 +21,7 @@ from konverse.dialog.transaction import Transaction
 from konverse.schemas.errors import BrokerClosed, InvalidSettings, OutcomeUnknown, SteppedDown
 from konverse.schemas.records import Role
 
-from .arguments import checked
+from .arguments import Seconds, checked
 from .collector import freeze_once
 from .handling import Handling
 from .health import SILENT_S
@@ -149,7 +149,7 @@ class Reader(Operating):
             future.result()
 
     @checked
-    def settle(self, timeout_s: float = SETTLE_S) -> None:
+    def settle(self, timeout_s: Seconds = SETTLE_S) -> None:
         """Commit what is finished and wait until it counts and its outputs are delivered and acknowledged.
 
         Raises SteppedDown when, since this was called last, a partition was lost, or a `with` block ended after its
@@ -160,8 +160,8 @@ class Reader(Operating):
         told, self._lost_told = self._lost_told, self._share.lost
         if self._lost_told > told:
             raise SteppedDown(
-                f"a partition of queue {self.queue.name!r} went to another process before everything that was finished "
-                "was committed; what was not is received again by whoever has it now"
+                f"a partition of queue {self.queue.name!r} was lost or given back before everything that was finished "
+                "was committed; what was not is received again, here or by whoever has it now"
             )
 
     def _work_off(self, timeout_s: float) -> None:
@@ -230,8 +230,13 @@ class Reader(Operating):
         self._advance(keep_up=True)
 
     @checked
-    def wait_for_partitions(self, count: int, timeout_s: float = 30.0) -> None:
-        """Return when at least `count` partitions are ours; SteppedDown when that does not happen."""
+    def wait_for_partitions(self, count: int, timeout_s: Seconds = 30.0) -> None:
+        """Return when at least `count` partitions are ours; SteppedDown when that does not happen in time.
+
+        Raises BadInput when the queue has fewer.
+        """
+        if count > self.queue.partitions:
+            raise BadInput(f"queue {self.queue.name!r} has {self.queue.partitions} partitions; {count} cannot be ours")
         deadline = time.monotonic() + timeout_s
         while len(self.partitions) < count:
             if self._share.failure is not None:

@@ -31,6 +31,14 @@ PREFIX: Final = "KONVERSE_"
 FILE: Final = "konverse.toml"
 
 
+OWN_PROPERTIES: Final = frozenset({
+    "acks", "auto.offset.reset", "bootstrap.servers", "delivery.report.only.error", "enable.auto.commit",
+    "enable.auto.offset.store", "enable.idempotence", "enable.partition.eof", "group.id", "group.protocol",
+    "isolation.level", "message.timeout.ms", "request.required.acks", "transactional.id",
+})  # fmt: skip
+"""Properties of librdkafka with which a guarantee stands or falls."""
+
+
 class Settings(BaseSettings):
     """Where the servers are and how patient we are with them. The file is `konverse.toml` in the working folder."""
 
@@ -69,6 +77,14 @@ class Settings(BaseSettings):
             one = urlsplit(f"kafka://{broker}")
             if not one.hostname or one.port == 0:  # a port that is no number, or too large, raises ValueError, too
                 raise ValueError("must name a host and a port of each broker, like kafka://host:port,host:port")
+        return value
+
+    @field_validator("client")
+    @classmethod
+    def _client_properties(cls, value: dict[str, str]) -> dict[str, str]:
+        own = OWN_PROPERTIES.intersection(value)
+        if own:
+            raise ValueError(f"{min(own)} decides what konverse promises, and is konverse's own to set")
         return value
 
     @field_validator("redis")

@@ -162,6 +162,7 @@ class Share:
                 self.joined_at = time.monotonic() + FIRST_FETCH_S
         consumer.incremental_assign(places)
         consumer.pause([place for place in places if place.offset == OFFSET_END])  # not ours yet
+        consumer.resume([place for place in places if place.offset != OFFSET_END])  # it may have been paused here before
 
     def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Handlers that are not done yet lose their work; the next owner receives the messages again."""
@@ -247,6 +248,7 @@ class Share:
         """Go on elsewhere; a consumer whose offset was out of range does not read the partition any more."""
         self.consumer.incremental_unassign([TopicPartition(place.topic, place.partition)])
         self.consumer.incremental_assign([place])
+        self.consumer.resume([place])
         self._paused.discard(place.partition)
 
     def _claim_again(self, numbers: list[int]) -> None:

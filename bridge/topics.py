@@ -11,7 +11,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType, TopicDescription
 
 from konverse.schemas.catalog import Queue
-from konverse.schemas.errors import TopicMismatch
+from konverse.schemas.errors import InvalidSettings, TopicMismatch
 from konverse.schemas.identifiers import NATIVE_SUBSCRIPTION, journal_topic, snapshot_topic
 
 from .kafka import Kafka, unavailable
@@ -51,6 +51,8 @@ class Topics:
         try:
             self._kafka.admin.create_topics([topic], operation_timeout=10)[name].result()
         except KafkaException as error:
+            if error.args[0].code() == KafkaError.INVALID_REPLICATION_FACTOR:
+                raise InvalidSettings(f"setting 'replication_factor': {error.args[0].str()}") from None
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise unavailable(f"topic {name} cannot be created", error) from None
             self._wait_until_visible(name)

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Self
 
 from konverse.dialog.transacting import Transaction
 from konverse.schemas.catalog import DEFAULT
-from konverse.schemas.errors import InvalidState
+from konverse.schemas.errors import BadInput, InvalidState
 from konverse.schemas.records import Role
 from konverse.schemas.system_messages import check_error, error_body
 
+from .arguments import checked
 from .beginning import Wanted, check_same
 from .catalog import Catalog
 from .dialog import Dialog, as_bytes, check_type
@@ -21,6 +22,7 @@ from .sending import Sender
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from konverse.dialog.lane import SessionDialog
     from konverse.schemas.records import Begin
 
 BeginBlock = Callable[[Wanted], tuple[bytes, "Begin"]]
@@ -42,6 +44,7 @@ class ClientTransaction:
         self._transaction = Transaction(sender.session)
         self._entered = False
 
+    @checked
     def begin(  # noqa: PLR0913  # the clauses of BEGIN DIALOG
         self,
         from_service: str,
@@ -66,19 +69,20 @@ class ClientTransaction:
         """
         self._check_entered()
         check_type(message_type)
-        self._catalog.check_send(dialog.begin.contract, Role.INITIATOR, message_type)
-        self._transaction.send(dialog.staged, message_type, as_bytes(body))
+        staged = _staged(dialog)
+        self._catalog.check_send(staged.begin.contract, Role.INITIATOR, message_type)
+        self._transaction.send(staged, message_type, as_bytes(body))
 
     def finish(self, dialog: Dialog) -> None:
         """Say that nothing more comes on the dialog, as `dialog.finish`."""
         self._check_entered()
-        self._transaction.finish(dialog.staged)
+        self._transaction.finish(_staged(dialog))
 
     def end(self, dialog: Dialog, *, error: int = 0, description: str = "") -> None:
         """End this side of a dialog, as `dialog.end`: the peer gets everything that was sent before."""
         self._check_entered()
         check_error(error, description)
-        self._transaction.end(dialog.staged, error_body(error, description) if error else b"")
+        self._transaction.end(_staged(dialog), error_body(error, description) if error else b"")
 
     def __enter__(self) -> Self:
         self._entered = True
@@ -101,3 +105,10 @@ class ClientTransaction:
     def _check_entered(self) -> None:
         if not self._entered:
             raise InvalidState("the transaction has not begun: write `with broker.transaction() as t:`")
+
+
+def _staged(dialog: object) -> SessionDialog:
+    """What the session knows of a dialog; BadInput for what is none."""
+    if not isinstance(dialog, Dialog):
+        raise BadInput(f"{dialog!r} is no dialog; give what begin_dialog or this transaction's begin has returned")
+    return dialog.staged

@@ -14,7 +14,7 @@ from konverse.bridge.owning import Owning
 from konverse.bridge.reader import Reader
 from konverse.schemas.errors import SteppedDown
 from tests.kit.servers import Servers
-from tests.kit.shop import DEADLINE_S, connected, drain, fill, open_shop, pumped, send_orders
+from tests.kit.shop import DEADLINE_S, connected, drain, fill, open_shop, pumped, send_orders, until, work
 
 pytestmark = pytest.mark.stack
 
@@ -134,3 +134,26 @@ def test_what_ends_after_its_partition_was_given_back_is_told_to_whoever_settles
                     reader.settle(DEADLINE_S)
             reader.settle(DEADLINE_S)
         assert len(drain(broker, "Orders")) == 1, "it is received again"
+
+
+@pytest.mark.parametrize("claimed", [True, False])
+def test_a_partition_that_was_paused_when_it_was_given_back_is_read_when_it_comes_again(
+    servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch, claimed: bool
+) -> None:
+    with connected(servers.bootstrap, database) as broker, monkeypatch.context() as patched:
+        open_shop(broker)
+        if not claimed:  # it is paused as long as it cannot be recovered
+            patched.setattr(Owning, "take_over", lambda *_: None)
+        with broker.reader("Orders", timeout=DEADLINE_S) as reader:
+            share, place = reader._share, [TopicPartition(reader.queue.topic, 0)]
+            until(lambda: work(reader) is None and bool(share._assigned), "the group gives us the partition")
+            with reader._pumping:
+                if claimed:  # too much waits
+                    share.consumer.pause(place)
+                    share._paused.add(0)
+                share._on_revoke(share.consumer, place)
+                share.consumer.incremental_unassign(place)
+                patched.undo()
+                share._on_assign(share.consumer, place)
+            send_orders(broker, dialogs=1, messages=1)
+            fill(reader, 1)
