@@ -18,7 +18,7 @@ from konverse.dialog.owner import Owner
 from konverse.dialog.phase import LEADING
 from konverse.dialog.states import State
 from konverse.dialog.transaction import Transaction
-from konverse.schemas.errors import BrokerClosed, InvalidSettings, OutcomeUnknown, SteppedDown
+from konverse.schemas.errors import BadInput, BrokerClosed, InvalidSettings, OutcomeUnknown, SteppedDown
 from konverse.schemas.records import Role
 
 from .arguments import Seconds, checked

@@ -162,7 +162,7 @@ class Share:
                 self.joined_at = time.monotonic() + FIRST_FETCH_S
         consumer.incremental_assign(places)
         consumer.pause([place for place in places if place.offset == OFFSET_END])  # not ours yet
-        consumer.resume([place for place in places if place.offset != OFFSET_END])  # it may have been paused here before
+        consumer.resume([place for place in places if place.offset != OFFSET_END])  # the client does not forget a pause
 
     def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Handlers that are not done yet lose their work; the next owner receives the messages again."""

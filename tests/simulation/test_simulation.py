@@ -23,7 +23,7 @@ from tests.kit.simulator.world import World
 from tests.simulation.runner import CHUNK_SEEDS, Tally, chunked, regression_seeds, run, seeds_from
 
 SEEDS: Final = 150
-LOSSY: Final = 3_000
+LOSSY: Final = 1_500
 """Among so many seeds are some two hundred in which data is lost; they are short."""
 
 VERIFIED: Final = 60

@@ -100,11 +100,13 @@ class Mailboxes:
     def _use(self, plan: Plan) -> bool:
         """The first message on a dialog is one that came back, and the session may have another id by then."""
         process, world = self._process, self._process.world
-        if plan.dialog.state is DialogState.BEGINNING and world.lively:
+        state = self._state(plan.home)
+        stays = world.swarm.moves and not self._moved(state, [plan]) and world.choices.chance(TO_MOVED)
+        if world.lively and (plan.dialog.state is DialogState.BEGINNING or stays):
             return False
         self.reserved = None
         process.plans.append(plan)
-        new = self._new(self._mine(self._state(plan.home)))
+        new = self._new(self._mine(state))
         if not (new and world.lively):
             return False
         if world.choices.chance(RENEWED):

@@ -191,7 +191,7 @@ LOSSES: Final = frozenset({
     "data lost", "data lost under an owner", "halted by a loss", "owner went on behind a loss", "failed by a loss",
     "failed elsewhere by a loss", "freed by a loss",
 })  # fmt: skip
-"""Paths of the one run in fourteen in which data is lost; they are asked for by themselves."""
+"""Paths of the one run in seven in which data is lost; they are asked for by themselves."""
 
 RARE: Final = frozenset({
     "asked again", "fenced and silent", "FIN behind a move", "redirected first, opened by another",

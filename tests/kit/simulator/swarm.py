@@ -215,7 +215,7 @@ def draw(choices: Choices) -> Swarm:
 
 def _areas(choices: Choices) -> frozenset[str]:
     """What a run has beside plain conversations: all there is in every second one, else two areas that get further."""
-    if choices.chance(70):
+    if choices.chance(140):
         return LOSSY
     some = frozenset(AREAS[choices.choose(len(AREAS))] for _ in range(2))
     return frozenset(AREAS) if choices.choose(2) else some

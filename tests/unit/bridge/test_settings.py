@@ -40,6 +40,7 @@ def test_settings_come_from_arguments_then_the_environment_then_the_file(
         ({"colour": "blue"}, r"^there is no setting 'colour' \("),
         ({"databse": "sales"}, "there is no setting 'databse'; did you mean 'database'"),
         ({"client": {"a": 1}}, r"setting 'client.a'.*string"),
+        ({"client": {"acks": "0", "linger.ms": "1"}}, r"setting 'client'.*acks decides what konverse promises"),
     ],
 )
 def test_a_setting_that_cannot_be_is_named(given: dict[str, object], words: str) -> None:
