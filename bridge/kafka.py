@@ -17,10 +17,12 @@ from confluent_kafka.admin import AdminClient
 from konverse.schemas.errors import InvalidSettings, KafkaUnavailable
 
 from .health import Health
+from .seldom import Repeated
 from .settings import Settings
 
 log: Final = logging.getLogger("konverse.kafka")
 log.addHandler(logging.NullHandler())
+log.addFilter(Repeated())
 
 FETCH_RECORDS: Final = 1_000
 """Records taken from a consumer at a time; more of them leave the caches before they are folded."""

@@ -1,0 +1,25 @@
+"""What goes on and on is said seldom."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from konverse.bridge import seldom
+from konverse.bridge.seldom import Repeated
+
+
+def test_lines_that_differ_in_numbers_alone_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(seldom.time, "monotonic", lambda: now[0])
+    lines = Repeated()
+
+    def said(text: str, *arguments: object) -> bool:
+        return lines.filter(logging.LogRecord("kafka", logging.ERROR, "", 0, text, arguments, None))
+
+    assert said("%s: connection to port %d refused", "FAIL", 9092)
+    assert not said("%s: connection to port %d refused", "FAIL", 9093)
+    assert said("another trouble")
+    now[0] += seldom.AGAIN_S
+    assert said("%s: connection to port %d refused", "FAIL", 9092)
