@@ -12,7 +12,6 @@ import pytest
 
 import konverse
 from konverse.bridge.broker import Broker
-from konverse.bridge.transactions import ClientTransaction
 from konverse.dialog.endpoint import Endpoint
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.errors import (
@@ -68,12 +67,6 @@ def shop(servers: Servers) -> Iterator[Broker]:
     with connected(servers.bootstrap, f"bad{time.time_ns()}") as broker:
         open_shop(broker)
         yield broker
-
-
-def in_transaction(broker: Broker, call: Callable[[ClientTransaction], object]) -> None:
-    """Do something in a transaction of a client."""
-    with broker.transaction() as transaction:
-        call(transaction)
 
 
 REFUSED: Final[dict[str, tuple[Callable[[Broker], object], type[KonverseError], int | None, str]]] = {
@@ -248,27 +241,6 @@ REFUSED: Final[dict[str, tuple[Callable[[Broker], object], type[KonverseError], 
         InvalidSettings,
         None,
         "one thread",
-    ),
-    "a wait that never ends": (lambda b: begin(b).bounced(math.nan), BadInput, None, "argument 'timeout'"),
-    "a negative wait": (lambda b: begin(b).flush(-1), BadInput, None, "argument 'timeout_s'"),
-    "more partitions than there are": (
-        lambda b: b.reader("Orders").wait_for_partitions(99),
-        BadInput,
-        None,
-        "99 cannot be ours",
-    ),
-    "a transaction on no dialog": (lambda b: in_transaction(b, lambda t: t.end(NOTHING)), BadInput, None, "no dialog"),
-    "a transaction that sends on no dialog": (
-        lambda b: in_transaction(b, lambda t: t.send(NOT_BYTES)),
-        BadInput,
-        None,
-        "no dialog",
-    ),
-    "a transaction that begins nothing": (
-        lambda b: in_transaction(b, lambda t: t.begin(NOTHING, NOTHING)),
-        BadInput,
-        None,
-        "argument 'from_service'",
     ),
     "a view without Redis": (lambda b: b.view("Orders"), InvalidSettings, None, "no Redis was named"),
 }

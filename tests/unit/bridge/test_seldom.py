@@ -12,7 +12,7 @@ from konverse.bridge.seldom import Repeated
 
 def test_lines_that_differ_in_numbers_alone_are_one(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [0.0]
-    monkeypatch.setattr(seldom.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
     lines = Repeated()
 
     def said(text: str, *arguments: object) -> bool:
