@@ -16,7 +16,7 @@ from konverse.bridge.broker import Broker
 from konverse.bridge.dialog import Dialog
 from konverse.bridge.reader import Reader
 from konverse.dialog.transaction import Transaction
-from konverse.schemas.errors import BrokerClosed
+from konverse.schemas.errors import BrokerClosed, SteppedDown
 from tests.kit.oracle import prove_exactly_once
 from tests.kit.servers import Servers
 from tests.kit.shop import (
@@ -220,6 +220,8 @@ def test_work_on_a_partition_that_is_taken_away_meanwhile_is_done_by_the_next_ow
                         for message in transaction:
                             transaction.send(message.dialog, RECEIPT, uuid.uuid4().bytes)
                 assert answer_with_nonces(second) == sum(len(t) for t in held if t._scope.partition == lost)
+            with pytest.raises(SteppedDown, match="was lost or given back"):
+                first.settle()
             first.settle()
         prove_exactly_once(servers.bootstrap, queue_of(broker, "Orders"), queue_of(broker, "Shop"), sent)
 

@@ -58,6 +58,12 @@ class Losses:
             return
         if place not in self.struck or lost.end > place.data.start:
             place.fail(f"I17: {place.name}: the records {lost.start} to {lost.end} are called lost")
+        makers = [process.owner for process in self._world.owners if process.owner is not None]
+        if any(maker.claim_id == commit.owner and not maker.snapshots.urgent for maker in makers):
+            place.fail(f"I12: {place.name}: data are lost, and nobody makes a snapshot that does not need them")
+        place.follow(place.journal.end)
+        if place.shadow.state.moves.installing and place.shadow.state.ingest_to == lost.end:
+            place.fail(f"I5: {place.name}: pieces are kept of something whose other pieces may be lost")
         happened = self._world.sometimes.happened
         happened("data lost")
         led = [number for number, (_, owner) in place.judge.commits.items() if owner == commit.owner]

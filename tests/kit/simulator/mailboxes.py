@@ -8,11 +8,13 @@ from konverse.dialog.lane import DialogState, Single
 from konverse.dialog.mailbox import Bounced
 from konverse.dialog.partition import Partition
 from konverse.dialog.phase import Phase
+from konverse.dialog.states import State
 from konverse.schemas.envelope import encode_suffix, head
 from konverse.schemas.errors import ConversationEnded, QueueFull
 from konverse.schemas.identifiers import Address
 from konverse.schemas.records import BounceId, Kind, Role, Suffix
 
+from .moves import find
 from .places import Place
 
 if TYPE_CHECKING:
@@ -163,7 +165,14 @@ class Mailboxes:
         """What a follower of the homes, or an owner in this process, says of redirected messages."""
         process = self._process
         dialog = process.world.choices.pick(process.session.redirecting)
-        process.hand(process.session.home_says(self._state(self._place(dialog.begin.home))))
+        home = self._place(dialog.begin.home)
+        unsent = [one for one in process.session.redirecting if one.begin.home == home.address and not one.sent]
+        process.hand(process.session.home_says(self._state(home)))
+        for one in unsent:
+            endpoint = find(process.world, home, one.conversation)[1]
+            opened = one.redirects is not None and one.redirects.opened
+            if opened and endpoint is not None and endpoint.state is State.STARTED_OUTBOUND:
+                process.world.fail(f"I20: {one.conversation!r} is taken for opened, and nobody has sent FIRST")
 
     def inherit(self, other: SessionProcess) -> None:
         """Take over from a session that is dead or seems to be: first of all its writer is closed everywhere."""
