@@ -41,13 +41,25 @@ class Sender(Serving):
     # ------------------------------------------------------------------------------------------------------- calls
 
     def begin(self, conversation: bytes, begin: Begin) -> SessionDialog:
-        """Begin a dialog; returns at once, the first messages leave when its home has it."""
+        """Begin a dialog; returns at once, the first messages leave when its home has it.
+
+        Waits only when too much is on its way to that home, then QueueFull.
+        """
         self.wait_for_id()
-        with self._lock:
-            self._check_open()
-            dialog, hands = self.session.begin(conversation, begin)
-            self._hand(hands)
-            return dialog
+        deadline = time.monotonic() + self._timeout_s
+
+        def has_room() -> bool:
+            lane = self.session.lanes.get(begin.home)
+            return lane is None or not lane.full or conversation in self.session.dialogs
+
+        while True:
+            with self._lock:
+                self._check_open()
+                if has_room() or time.monotonic() > deadline:
+                    dialog, hands = self.session.begin(conversation, begin)
+                    self._hand(hands)
+                    return dialog
+            self._serve_until(has_room, deadline - time.monotonic())
 
     def send(self, dialog: SessionDialog, message_type: str, body: bytes) -> int:
         """Send a message; returns its sequence number at once. Waits only when too much is on its way, then QueueFull.

@@ -1,0 +1,34 @@
+"""Whoever begins more than Kafka takes at once waits for room, as whoever sends does."""
+
+from __future__ import annotations
+
+import pytest
+
+from konverse.schemas.errors import QueueFull
+from konverse.schemas.limits import SESSION_RECORD_BYTES, SESSION_WINDOW_BYTES_MAX
+from tests.kit.servers import Servers
+from tests.kit.shop import begin, connected, open_shop
+
+pytestmark = pytest.mark.stack
+
+ROOM_BYTES = 3 * SESSION_RECORD_BYTES
+
+
+def test_begin_dialog_waits_for_room_and_says_when_there_is_none(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database, send_timeout_s=2) as broker:
+        open_shop(broker)
+        begin(broker)
+        sender = broker._sender
+        assert sender is not None
+        for lane in sender.session.lanes.values():
+            lane.room = ROOM_BYTES
+        dialogs = {begin(broker).id for _ in range(100)}
+        assert len(dialogs) == 100
+        broker.flush()
+        for lane in sender.session.lanes.values():
+            lane.room = 0
+        with pytest.raises(QueueFull, match="wait for Kafka"):
+            begin(broker)
+        for lane in sender.session.lanes.values():
+            lane.room = SESSION_WINDOW_BYTES_MAX
+        begin(broker)
