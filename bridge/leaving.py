@@ -23,12 +23,12 @@ def no_room(dialog: SessionDialog | None, lane: Lane | None, timeout_s: float, f
     if dialog is not None and dialog.blocked:
         return QueueFull(
             f"a transaction with this dialog has not arrived for {timeout_s} s; is the transmission queue served "
-            "(`konverse transmit`)? This message was not taken, send it again later"
+            "(`konverse transmit`)? This was not taken, try again later"
         )
     assert lane is not None
     return QueueFull(
         f"{len(lane.origins)} records to {lane.address.topic} have waited {timeout_s} s for Kafka (last failure: "
-        f"{failure}); this message was not taken, send it again later"
+        f"{failure}); this was not taken, try again later"
     )
 
 

@@ -37,6 +37,7 @@ READ_BYTES_MAX: Final = 64 * 1024 * 1024
 
 ASKED_AGAIN: Final = 4
 ASKED_EVERY_S: Final = 0.5
+"""A log whose end is missing is asked about so often, and after so long each time: to halt is for ever."""
 
 Question = ReadJournal | ReadData | ReadSnapshots
 

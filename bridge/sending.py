@@ -46,20 +46,19 @@ class Sender(Serving):
         Waits only when too much is on its way to that home, then QueueFull.
         """
         self.wait_for_id()
-        deadline = time.monotonic() + self._timeout_s
+        begun: list[SessionDialog] = []
 
         def has_room() -> bool:
             lane = self.session.lanes.get(begin.home)
             return lane is None or not lane.full or conversation in self.session.dialogs
 
-        while True:
-            with self._lock:
-                self._check_open()
-                if has_room() or time.monotonic() > deadline:
-                    dialog, hands = self.session.begin(conversation, begin)
-                    self._hand(hands)
-                    return dialog
-            self._serve_until(has_room, deadline - time.monotonic())
+        def call() -> list[Hand]:
+            dialog, hands = self.session.begin(conversation, begin)
+            begun.append(dialog)
+            return hands
+
+        self._decide_when(has_room, call, lambda: (None, self.session.lanes[begin.home]))
+        return begun[0]
 
     def send(self, dialog: SessionDialog, message_type: str, body: bytes) -> int:
         """Send a message; returns its sequence number at once. Waits only when too much is on its way, then QueueFull.
@@ -219,15 +218,24 @@ class Sender(Serving):
 
     def decide_with_care(self, dialog: SessionDialog | None, call: Callable[[], list[Hand]]) -> None:
         """The same when there is room for what is sent, on a dialog or (None) in a transaction; else QueueFull."""
+        self._decide_when(lambda: self._has_room(dialog), call, lambda: (dialog, self._lane_of(dialog)))
+
+    def _decide_when(
+        self,
+        has_room: Callable[[], bool],
+        call: Callable[[], list[Hand]],
+        full: Callable[[], tuple[SessionDialog | None, Lane | None]],
+    ) -> None:
+        """Decide as soon as there is room; a session that is over says so itself. QueueFull names what is `full`."""
         deadline = time.monotonic() + self._timeout_s
         while True:
             with self._lock:
                 self._check_open()
-                if self._has_room(dialog):
+                if has_room() or self.session.over is not None:
                     self._hand(call())
                     return
-            if not self._serve_until(lambda: self._has_room(dialog), deadline - time.monotonic()):
-                raise no_room(dialog, self._lane_of(dialog), self._timeout_s, self._last_failure)
+            if not self._serve_until(has_room, deadline - time.monotonic()):
+                raise no_room(*full(), self._timeout_s, self._last_failure)
 
     def _has_room(self, dialog: SessionDialog | None) -> bool:
         lane = self._lane_of(dialog)

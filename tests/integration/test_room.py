@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from konverse.schemas.errors import QueueFull
+from konverse.schemas.errors import QueueFull, SessionTakenOver
 from konverse.schemas.limits import SESSION_RECORD_BYTES, SESSION_WINDOW_BYTES_MAX
 from tests.kit.servers import Servers
-from tests.kit.shop import begin, connected, open_shop
+from tests.kit.shop import ORDER, begin, connected, open_shop
 
 pytestmark = pytest.mark.stack
 
@@ -27,8 +27,24 @@ def test_begin_dialog_waits_for_room_and_says_when_there_is_none(servers: Server
         broker.flush()
         for lane in sender.session.lanes.values():
             lane.room = 0
-        with pytest.raises(QueueFull, match="wait for Kafka"):
+        with pytest.raises(QueueFull, match=r"have waited 2\.0 s for Kafka.*this was not taken"):
             begin(broker)
         for lane in sender.session.lanes.values():
             lane.room = SESSION_WINDOW_BYTES_MAX
         begin(broker)
+
+
+def test_who_waits_for_room_in_a_session_that_is_over_is_told(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database, send_timeout_s=2) as broker:
+        open_shop(broker)
+        dialog = begin(broker)
+        broker.flush()
+        sender = broker._sender
+        assert sender is not None
+        for lane in sender.session.lanes.values():
+            lane.room = 0
+        sender.session.over = SessionTakenOver("somebody has asked for its outcome")
+        with pytest.raises(SessionTakenOver):
+            begin(broker)
+        with pytest.raises(SessionTakenOver):
+            dialog.send(ORDER, b"x")
