@@ -196,12 +196,18 @@ class LogReader:
         consumer.assign([TopicPartition(topic, partition, start)])
         try:
             at = start
+            deadline = time.monotonic() + self._timeout_s
             while at < end:
-                message = consumer.poll(self._timeout_s)
-                if message is None:
+                message = consumer.poll(max(0.0, deadline - time.monotonic()))
+                before, found = at, [message, *consumer.consume(FETCH_RECORDS, 0)] if message is not None else []
+                messages, at = self._usable(found, at)
+                if at > before:
+                    deadline = time.monotonic() + self._timeout_s
+                elif message is None or time.monotonic() > deadline:  # whatever else the client says
                     self._failed = True
-                    raise KafkaUnavailable(f"{topic}/{partition} gave nothing at {at} of {end} for {self._timeout_s} s")
-                messages, at = self._usable([message, *consumer.consume(FETCH_RECORDS, 0)], at)
+                    raise KafkaUnavailable(
+                        f"{topic}/{partition} gave nothing at {at} of {end} for {self._timeout_s} s{_said(message)}"
+                    )
                 yield [m for m in messages if (m.offset() or 0) < end], min(at, end)
         finally:
             consumer.unassign()
@@ -225,6 +231,11 @@ class LogReader:
     def close(self) -> None:
         """Close the client."""
         self._consumer.close()
+
+
+def _said(event: Message | None) -> str:
+    error = event.error() if event is not None else None
+    return f": {error.str()}" if error is not None else ""
 
 
 def _usable(messages: list[Message], at: int) -> tuple[list[Message], int]:

@@ -1,8 +1,7 @@
 """The owners of a reader's partitions: effects become calls, outcomes become events (protocol.md section 4).
 
 Everything here happens in whichever thread pumps the reader, one at a time. Each partition has one `Owner`; all share
-a producer for journals, one for outputs and a reader of logs. The producer of outputs is filled, left to run empty and
-filled again: an empty queue without a reported failure is what proves delivery.
+a producer for journals, one for outputs and a reader of logs.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from functools import partial
 from itertools import groupby
 from typing import Any, Final
 
-from confluent_kafka import KafkaException, Message
+from confluent_kafka import Message
 
 from konverse.dialog.emitter import Emit
 from konverse.dialog.events import (
@@ -26,12 +25,10 @@ from konverse.dialog.events import (
     AppendSnapshot,
     DataEnd,
     DataRead,
-    Drained,
     Effect,
     Feed,
     Halted,
     Leading,
-    ProducerReplaced,
     ReadData,
     ReadDataEnd,
     ReadJournal,
@@ -49,16 +46,15 @@ from konverse.dialog.staging import OwnerSettings
 from konverse.dialog.transaction import Rule, Transaction
 from konverse.dialog.view import Show
 from konverse.schemas.catalog import Queue
-from konverse.schemas.envelope import HEADER
-from konverse.schemas.identifiers import Address, journal_topic, snapshot_topic
+from konverse.schemas.identifiers import journal_topic, snapshot_topic
 
 from .appending import Appending
 from .clock import now_ms
 from .columns import columns_of
-from .kafka import Headers, Kafka, discard
+from .kafka import Kafka
 from .late import Late
 from .log_reading import LogReading, Question
-from .seldom import Seldom
+from .outputs import Outputs
 from .snapshots import SnapshotTopic
 from .standby import Standby
 from .truncation import Truncation
@@ -66,14 +62,8 @@ from .view import ViewWriter
 
 log: Final = logging.getLogger("konverse.owning")
 
-OUTPUT_LINGER_MS: Final = 0
-"""Outputs come a window at a time; waiting for more would only delay them."""
-
 URGENT_S: Final = 10.0
 """A partition that nobody could recover is not given back before its snapshot is written, for so long."""
-
-ROOM_S: Final = 5.0
-"""How long outputs wait for room in the producer's buffer before their destination is left alone for a while."""
 
 
 class Owning:
@@ -95,14 +85,8 @@ class Owning:
         self._appending = Appending(kafka, self._journal)
         self._snapshots = SnapshotTopic(kafka, snapshot_topic(queue.topic, queue.subscription))
         self._truncation = Truncation(kafka, queue)
-        self._output_producer = kafka.data_producer(linger_ms=OUTPUT_LINGER_MS)
-        self._emits: deque[tuple[Owner, Emit]] = deque()
-        """Outputs that wait until the producer has run empty."""
-        self._handed: list[tuple[Owner, Address]] = []
-        """Outputs that the producer has."""
-        self._refusal: tuple[str, int] | None = None
-        self._refusals = Seldom()
-        self._stopped: deque[tuple[int, Stopped | Halted]] = deque()
+        self._outputs = Outputs(kafka, self.owners, self._do)
+        self._stopped: deque[tuple[int, Owner, Stopped | Halted]] = deque()
         self.misplaced: deque[tuple[int, int]] = deque()
         """Partitions whose data have to be read from this offset on."""
         self._ticked_at = 0
@@ -121,7 +105,7 @@ class Owning:
             owner.staging.scope.done = partial(self.on_done, owner)
         self.owners[number] = owner
         self.take_turns(owner)
-        self._do(number, owner, owner.step(bounds, now_ms()))
+        self._do(owner, owner.step(bounds, now_ms()))
         self._raise_alarms(owner)
         while owner.phase is not Phase.LEADING:
             if owner.phase in (Phase.STOPPED, Phase.HALTED):
@@ -148,7 +132,7 @@ class Owning:
             self.pump(0.05)
         while owner.phase is Phase.LEADING:
             if not owner.committing:
-                self._do(number, owner, owner.release(now_ms()))
+                self._do(owner, owner.release(now_ms()))
             self._take_outcomes(0.05)
         self.drop(number)
 
@@ -169,11 +153,11 @@ class Owning:
         """The data log does not hold what comes next."""
         owner = self.owners.get(number)
         if owner is not None:
-            self._do(number, owner, owner.step(self._reading.data_gone(number, owner.fold.data_to), now_ms()))
+            self._do(owner, owner.step(self._reading.data_gone(number, owner.fold.data_to), now_ms()))
             self._raise_alarms(owner)
 
-    def stopped(self) -> list[tuple[int, Stopped | Halted]]:
-        """Partitions that were lost since the last call, and why."""
+    def stopped(self) -> list[tuple[int, Owner, Stopped | Halted]]:
+        """Owners that were lost since the last call, of which partitions, and why; another may be there by now."""
         out = list(self._stopped)
         self._stopped.clear()
         return out
@@ -188,7 +172,7 @@ class Owning:
             events += between
             owner = self.owners.get(number or 0)
             if owner is not None:
-                owner.step(DataRead(columns), 0)
+                self._do(owner, owner.step(DataRead(columns), 0))
         return events
 
     def ingest(self) -> int:
@@ -199,7 +183,7 @@ class Owning:
     def commit(self, owner: Owner) -> None:
         """Commit what the owner has, when nothing of it is on its way; the others have their turn then."""
         self.take_turns(owner)
-        self._do(owner.identity.partition, owner, owner.commit(now_ms()))
+        self._do(owner, owner.commit(now_ms()))
 
     def take_turns(self, owner: Owner) -> None:
         """The owner was served, or is new; the others come before it now."""
@@ -213,13 +197,13 @@ class Owning:
         fates = self._snapshots.poll()
         while fates:
             owner, fate = fates.popleft()
-            self._do(owner.identity.partition, owner, owner.step(fate, now_ms()))
-        self._pump_outputs()
+            self._do(owner, owner.step(fate, now_ms()))
         now = now_ms()
         if now != self._ticked_at:
             self._ticked_at = now
-            for number, owner in list(self.owners.items()):
-                self._do(number, owner, owner.step(Tick(), now))
+            for owner in list(self.owners.values()):
+                self._do(owner, owner.step(Tick(), now))
+        self._outputs.pump()
         if self._view is not None:
             while self._view.lost:
                 self._lost_view(self._view.lost.popleft(), now)
@@ -240,7 +224,7 @@ class Owning:
             exits.callback(self._reading.close)
             exits.callback(self._truncation.close)
             exits.callback(self._snapshots.close)
-            exits.callback(lambda: discard(self._output_producer))  # as it is then
+            exits.callback(self._outputs.close)
             for number in self.owners:
                 exits.callback(self.give_back, number)
             if self._standby is not None:
@@ -248,9 +232,9 @@ class Owning:
 
     # ------------------------------------------------------------------------------------------------------ effects
 
-    def _do(self, number: int, owner: Owner, effects: list[Effect]) -> None:
+    def _do(self, owner: Owner, effects: list[Effect]) -> None:
         """Turn effects into calls; what is read leads to further effects, which come first."""
-        todo = deque(effects)
+        number, todo = owner.identity.partition, deque(effects)
         while todo:
             effect = todo.popleft()
             todo.extendleft(reversed(_EFFECTS[type(effect)](self, number, owner, effect) or ()))
@@ -262,7 +246,7 @@ class Owning:
         outcomes = self._appending.poll(wait_s)
         while outcomes:
             owner, outcome = outcomes.popleft()
-            self._do(owner.identity.partition, owner, owner.step(outcome, now_ms()))
+            self._do(owner, owner.step(outcome, now_ms()))
             self._raise_alarms(owner)
 
     @staticmethod
@@ -284,8 +268,7 @@ class Owning:
         self._truncation.truncate(number, effect)
 
     def _emit(self, _number: int, owner: Owner, effect: Emit) -> None:
-        self._emits.append((owner, effect))
-        self._pump_outputs()
+        self._outputs.add(owner, effect)
 
     def _show(self, number: int, _owner: Owner, effect: Show) -> None:
         if self._view is not None:
@@ -301,85 +284,15 @@ class Owning:
         level, mistake = (logging.ERROR, effect.mistake) if isinstance(effect, Halted) else (logging.INFO, None)
         log.log(level, "%s/%d: %s", self.queue.topic, number, effect.reason, exc_info=mistake)
         if self.owners.get(number) is owner and not (isinstance(effect, Stopped) and effect.clean):
-            self._stopped.append((number, effect))
+            self._stopped.append((number, owner, effect))
 
     def _replace(self, _number: int, _owner: Owner, _effect: ReplaceProducer) -> None:
-        self._replace_output_producer(None)
+        self._outputs.replace_producer()
 
     def _lost_view(self, number: int, now: int) -> None:
         owner = self.owners.get(number)
         if owner is not None:
-            self._do(number, owner, owner.step(ViewLost(), now))
-
-    # ------------------------------------------------------------------------------------------------------ outputs
-
-    def _pump_outputs(self) -> None:
-        producer = self._output_producer
-        if self._handed:
-            producer.poll(0)
-            if self._refusal is not None:
-                self._replace_output_producer(self._refusal)
-            if self._handed and len(producer) == 0:
-                handed, self._handed = self._handed, []
-                for address in {address for _, address in handed}:
-                    if self._refusals.over((address.topic, address.partition)):
-                        log.warning("outputs to %s/%d are delivered again", address.topic, address.partition)
-                for owner, run in groupby(handed, lambda pair: pair[0]):
-                    effects = owner.step(Drained([address for _, address in run]), now_ms())
-                    self._emits.extend((owner, e) for e in effects if isinstance(e, Emit))
-        if self._emits and not self._handed:
-            while self._emits:
-                self._hand_over(*self._emits.popleft())
-
-    def _hand_over(self, owner: Owner, effect: Emit) -> None:
-        address = effect.address
-        topic, number = address.topic, address.partition
-        produce, refused = self._output_producer.produce, self._on_refusal
-        carrier: Headers = {HEADER: b""}
-        self._handed.append((owner, address))
-        for key, headers, bodies in effect.batches():
-            for header, body in zip(headers, bodies, strict=True):
-                carrier[HEADER] = header
-                try:
-                    produce(topic, body, key, number, refused, None, 0, carrier)
-                except (BufferError, KafkaException) as error:
-                    if not self._taken_later(error, topic, body, key, number, refused, None, 0, carrier):
-                        self._refusal = (topic, number)
-                        return
-
-    def _taken_later(self, error: Exception, *record: Any) -> bool:
-        """Try again with a record that was not taken, as long as the producer's buffer may make room."""
-        deadline = time.monotonic() + ROOM_S
-        while isinstance(error, BufferError) and time.monotonic() < deadline:
-            self._output_producer.poll(0.05)
-            try:
-                self._output_producer.produce(*record)
-                return True
-            except (BufferError, KafkaException) as again:
-                error = again
-        self._say_refused((record[0], record[3]), "taken", str(error))
-        return False
-
-    def _on_refusal(self, error: Any, message: Message) -> None:
-        """An output was not delivered (successes are not reported)."""
-        self._refusal = (message.topic() or "", message.partition() or 0)
-        self._say_refused(self._refusal, "delivered", error.str())
-
-    def _say_refused(self, place: tuple[str, int], what: str, why: str) -> None:
-        if self._refusals.due(place):
-            log.warning("outputs to %s/%d are not %s: %s", *place, what, why)
-
-    def _replace_output_producer(self, refusal: tuple[str, int] | None) -> None:
-        """A new producer, and all outputs that do not count again; who refused waits a while."""
-        discard(self._output_producer)
-        self._output_producer = self._kafka.data_producer(linger_ms=OUTPUT_LINGER_MS)
-        self._refusal = None
-        self._emits.clear()
-        handed, self._handed = self._handed, []
-        refused = next((a for _, a in handed if (a.topic, a.partition) == refusal), None)
-        for owner in self.owners.values():
-            effects = owner.step(ProducerReplaced(refused), now_ms())
-            self._emits.extend((owner, effect) for effect in effects if isinstance(effect, Emit))
+            self._do(owner, owner.step(ViewLost(), now))
 
 
 _EFFECTS: Final[dict[type, Callable[[Owning, int, Owner, Any], list[Effect] | None]]] = {

@@ -22,7 +22,7 @@ from konverse.schemas.errors import BadInput, BrokerClosed, InvalidSettings, Out
 from konverse.schemas.records import Role
 
 from .arguments import Seconds, checked
-from .collector import freeze_once
+from .collector import prepare_collector
 from .handling import Handling
 from .health import SILENT_S
 from .kafka import FETCH_RECORDS, Kafka
@@ -78,7 +78,7 @@ class Reader(Operating):
         self._advance_at = 0.0
         """When Kafka must be looked after again, however much there is to hand out."""
         owning.on_done = self._done
-        freeze_once()
+        prepare_collector()
         try:
             self._share = Share(kafka, owning, options, self._lock)
         except BaseException:

@@ -17,7 +17,6 @@ from konverse.dialog.events import Halted
 from konverse.schemas.errors import KonverseError, PartitionHalted, SteppedDown, TopicMismatch
 from konverse.schemas.identifiers import consumer_group
 
-from .collector import without_collector
 from .kafka import FETCH_RECORDS, ConsumerFailed, Kafka, LogTruncated, check_event
 from .owning import Owning
 from .seldom import Seldom
@@ -54,6 +53,7 @@ class Share:
         self._topics = Topics(kafka)
         self._health = kafka.health
         self._away = Seldom()
+        self._events = Seldom()
         self._watch = TopicWatch(kafka, owning.queue)
         self.joined_at = time.monotonic() + (JOIN_S if options.partitions is None else FIRST_FETCH_S)
         """The reader is not idle before this: the group has not given us anything yet, or Kafka no record."""
@@ -88,12 +88,10 @@ class Share:
         """Take new data from Kafka, waiting for the first record only; callbacks of the group run in here."""
         self._hear_at = time.monotonic() + wait_s + HEAR_EVERY_S
         first = self.consumer.poll(wait_s) if wait_s else None
-        with without_collector():  # a thousand messages come to live for a millisecond
-            messages = self._fetch_behind(first) if wait_s else self.consumer.consume(records, 0)
-            with self._lock:
-                events = self._owning.feed(messages)
-            del messages, first
+        messages = self._fetch_behind(first) if wait_s else self.consumer.consume(records, 0)
         with self._lock:
+            events = self._owning.feed(messages)
+            del messages, first  # before what comes of them is made
             self._flow()
             for event in events:  # after the records that came with them, which do not come again
                 try:
@@ -103,6 +101,8 @@ class Share:
                 except ConsumerFailed as failure:
                     self._begin_with_another(failure)
                     break
+                else:
+                    self._say_event(event)
             return self._owning.ingest() > 0
 
     def _fetch_behind(self, first: Message | None) -> list[Message]:
@@ -197,9 +197,10 @@ class Share:
 
     def see_stopped(self) -> None:
         """Lost partitions: claimed again while the group suggests them, a failure when the caller named them."""
-        for number, effect in self._owning.stopped():
-            self._owning.drop(number)
-            self._lost += 1
+        for number, owner, effect in self._owning.stopped():
+            if self._owning.owners.get(number) is owner:
+                self._owning.drop(number)
+            self._lost += owner.counters.claims  # what never led had nothing to lose
             if isinstance(effect, Halted):
                 self.failure = PartitionHalted(effect.reason)
             elif effect.fenced and self._options.partitions is not None:
@@ -207,7 +208,7 @@ class Share:
                     f"partition {number} of queue {self._owning.queue.name!r} was claimed by another process; "
                     "what was not committed is received there. Give each process partitions of its own"
                 )
-            elif number in self._assigned:
+            elif number in self._assigned and number not in self._owning.owners:
                 self._claim_again_at.setdefault(number, time.monotonic() + CLAIM_AGAIN_S)
         try:
             self._watch.look()
@@ -231,6 +232,12 @@ class Share:
                 )
         elif silent_s == 0.0 and self._away.over():
             log.warning("Kafka answers again; queue %r goes on", name)
+
+    def _say_event(self, event: Message) -> None:
+        """What the client says and goes on after, as far as anybody knows."""
+        error = event.error()
+        if error is not None and self._events.due((event.partition(), error.code())):
+            log.warning("queue %r, partition %s: %s", self._owning.queue.name, event.partition(), error.str())
 
     def _read_from(self, place: TopicPartition) -> None:
         """Go on where a claim has recovered to; when the client cannot, the partition is claimed again later."""

@@ -27,6 +27,8 @@ class Flight:
 class Counters:
     """What an owner did, for people and benchmarks."""
 
+    claims: int = 0
+    """That counted: 0 or 1."""
     commits: int = 0
     transactions: int = 0
     journal_bytes: int = 0

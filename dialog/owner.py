@@ -68,6 +68,7 @@ from .transaction import Rule, Transaction
 from .trial import Trial
 from .upkeep import Upkeep
 from .view import ViewFeed
+from .window import allow
 
 
 class Owner:
@@ -87,7 +88,7 @@ class Owner:
         self.snapshots = Snapshotting(self.fold)
         self.counters = Counters()
         self.losing = Losing(self.fold, self.snapshots)
-        self.upkeep = Upkeep(self.fold)
+        self.upkeep = Upkeep(self.fold, self.snapshots)
         self.duties: list[Rare] = []
         """What this owner itself has to say in the next commit."""
         self.congested = False
@@ -163,11 +164,11 @@ class Owner:
         state = self.fold.state
         self.losing.heard(self.recovery.data_start)
         self.phase = Phase.LEADING
+        self.counters.claims += 1
         self.congested = self.emitter.waiting >= OUTBOX_RECORDS_MAX
         self._journaled_to = state.ingest_to
         self.trial.lead(self.recovery.data_end)
-        for window, limit in self.emitter.limits():
-            window.limit = limit
+        allow(self.emitter.limits())
         return [Leading(self.fold.data_to), *self.emitter.pending(), *self._say_lost(now_ms), *self._show(now_ms)]
 
     def _data_gone(self, event: DataGone, now_ms: int) -> list[Effect]:
@@ -253,18 +254,18 @@ class Owner:
             head.epoch, self.claim_id, head.number + 1, head.hash, state.ingest_to, operations, acks, release=release
         )
         data = encode_commit(commit)
-        records = cut(commit, data)
         self.fold.apply(commit)
         self.congested = self.emitter.waiting >= OUTBOX_RECORDS_MAX
         self._journaled_to = state.ingest_to
         self._waiting_since = None
         self.trial.release(transactions)
         show = self.view.due(now_ms, last=release)
-        if self.snapshots.due(self.counters.journal_bytes, now_ms):
+        if not release and self.snapshots.due(self.counters.journal_bytes, now_ms):
             self.snapshots.begin(self.counters.journal_bytes)
-        self._in_flight = Flight(commit, data, len(records), self.emitter.limits(), show)
+        append = Append(cut(commit, data))
+        self._in_flight = Flight(commit, data, len(append.records), self.emitter.limits(), show)
         self.counters.journal_bytes += len(data)
-        return [Append(records)]
+        return [append]
 
     def _appended(self, event: Appended, now_ms: int) -> list[Effect]:
         head = self.fold.head
@@ -311,8 +312,7 @@ class Owner:
         self.snapshots.confirm()
         self.fold.journal.alarms += self.trial.counted()
         self.counters.commits += 1
-        for window, limit in flight.limits:
-            window.limit = limit
+        allow(flight.limits)
         effects: list[Effect] = [*self.emitter.pending()]
         if flight.show is not None:
             effects.append(flight.show._replace(journal_offset=offset))

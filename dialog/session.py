@@ -303,7 +303,6 @@ class Session(Writing):
             self._go_on(dialog, touched)
             if dialog.finished and dialog.sent and not self.transactions.finishes(dialog):
                 self._fin(dialog)
-                dialog.last = dialog.target.next - 1
                 touched[dialog.target.address] = dialog.target
         for dialog in list(self._redirecting.values()):
             self._go_on(dialog, touched)
@@ -376,6 +375,7 @@ class Session(Writing):
         lane = dialog.target
         prefix = head(Kind.FIN, 0, Role.INITIATOR, lane.address.tag, lane.writer) + dialog.conversation
         lane.put(Single(prefix, NO_SEQUENCE, dialog.key), fin_suffix(dialog.begin.home), None)
+        dialog.last = lane.next - 1
 
 
 def _take_while(queue: deque[SessionDialog], ready: Callable[[SessionDialog], bool]) -> Iterable[SessionDialog]:

@@ -180,6 +180,10 @@ class Snapshotting:
         self._making = None
         self._fold.state.on_touch = None
 
+    def overdue(self, now_ms: int) -> bool:
+        """One should begin, whether there is anything else to commit or not."""
+        return self.urgent and not self.busy and now_ms >= self._retry_at
+
     def due(self, journal_bytes: int, now_ms: int) -> bool:
         """Whether one should begin with this commit; `journal_bytes` were written by this process so far."""
         if self.busy or now_ms < self._retry_at:

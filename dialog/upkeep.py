@@ -13,13 +13,15 @@ from konverse.schemas.operations import Prune
 
 from .events import DataEnd, Effect, ReadDataEnd
 from .fold import Fold
+from .snapshotting import Snapshotting
 
 
 class Upkeep:
     """The clock of one owner."""
 
-    def __init__(self, fold: Fold) -> None:
+    def __init__(self, fold: Fold, snapshots: Snapshotting) -> None:
         self._fold = fold
+        self._snapshots = snapshots
         self._made_ms = 0
         """When the last record of the journal was made, by this process's clock."""
         self._as_of_ms = 0
@@ -42,8 +44,8 @@ class Upkeep:
         return now_ms - self._as_of_ms > TIME_LAG_MS_MAX
 
     def due(self, now_ms: int) -> bool:
-        """It is time for a commit, whether there is something to say or not."""
-        return now_ms - self._as_of_ms > TIME_LAG_MS_MAX // 2
+        """It is time for a commit, whether there is something to say or not; a snapshot begins with one."""
+        return now_ms - self._as_of_ms > TIME_LAG_MS_MAX // 2 or self._snapshots.overdue(now_ms)
 
     def commits(self, operations: Operations, now_ms: int) -> None:
         """A commit is made: with it a PRUNE, if one may be (rule 4)."""

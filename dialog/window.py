@@ -9,6 +9,8 @@ record that does not count is handed over again with the same counters; the dest
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class Window:
     """Counters of one writer at one destination: acked <= sent <= limit."""
@@ -52,3 +54,9 @@ class Window:
     def outstanding(self) -> int:
         """Records handed over that do not count yet."""
         return self.sent - self.acked
+
+
+def allow(limits: Iterable[tuple[Window, int]]) -> None:
+    """What stands below these counters may be handed over."""
+    for window, limit in limits:
+        window.limit = limit

@@ -57,28 +57,33 @@ def encode_envelope(envelope: Envelope) -> bytes:
 
 # ---------------------------------------------------------------------------------------------------------- decode
 
-_KINDS: Final = tuple(Kind)
+_KINDS: Final = {kind << 1: kind for kind in Kind if kind is not Kind.LATER}
 _ROLES: Final = tuple(Role)
 _FORWARD: Final = bytes((Kind.FORWARD << 1,))
+_KIND_BYTE_MAX: Final = 0x7E
+"""Larger ones begin a number of several bytes."""
 
 
 def decode(header: bytes) -> Envelope:
-    """The envelope in `header`; MalformedRecord for anything else, whatever the bytes are."""
+    """The envelope in `header`; MalformedRecord for anything else, whatever the bytes are.
+
+    One of a kind that a later version has is read as far as all kinds are alike: its end is left alone.
+    """
     more = FORWARD_BYTES_MAX if header[:1] == _FORWARD else 0  # it holds another envelope
     if len(header) > HEADER_BYTES_MAX + more:
         raise MalformedRecord(f"an envelope of {len(header)} bytes; at most {HEADER_BYTES_MAX + more} are allowed")
     try:
         kind_byte, flags, role_byte = header[0], header[1], header[2]
-        if kind_byte & 1 or role_byte & 1 or role_byte > 2:
-            raise MalformedRecord("an envelope of unknown kind or role")
-        kind = _KINDS[kind_byte >> 1]
+        if kind_byte & 1 or kind_byte > _KIND_BYTE_MAX or role_byte & 1 or role_byte > 2:
+            raise MalformedRecord("an envelope that names no kind or role")
+        kind = _KINDS.get(kind_byte, Kind.LATER)
         counter, at = read_varint(header, PREFIX_BYTES)
         sequence, at = read_varint(header, at)
         # not of the whole: a prediction must hold when a number gets longer
         if len(header) - at > SUFFIX_BYTES_MAX + more:
             raise MalformedRecord(f"an envelope whose end has {len(header) - at} bytes")
     except (IndexError, ValueError) as error:
-        raise MalformedRecord("an envelope that is cut or of unknown kind") from error
+        raise MalformedRecord("an envelope that is cut") from error
     return Envelope(
         kind,
         flags,
@@ -88,7 +93,7 @@ def decode(header: bytes) -> Envelope:
         header[23:39],
         counter,
         sequence,
-        decode_suffix(header[at:]),
+        Suffix() if kind is Kind.LATER else decode_suffix(header[at:]),
     )
 
 

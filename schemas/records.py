@@ -56,6 +56,9 @@ class Kind(IntEnum):
     VETO = 22
     FORWARD = 23
 
+    LATER = 24
+    """The first number that is not given yet, for all of them: nobody here knows what a later version means by one."""
+
 
 class Role(IntEnum):
     """A side of a conversation."""

@@ -135,5 +135,6 @@ def _second_opinion(frame: Frame, headers: Sequence[bytes | None]) -> Frame:
         types = types or frame.message_type.to_pylist()
         types[row] = found.suffix.message_type
         frame.sound[row] = True
+        frame.kind[row] = found.kind  # one of a later version has no number here
         frame.counter[row], frame.sequence[row] = found.counter, found.sequence
     return frame if types is None else frame._replace(message_type=pa.array(types, pa.string()))

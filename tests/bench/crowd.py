@@ -15,14 +15,19 @@ from tests.bench.model import Case, Figures, Load, Place, Row, Run
 
 SEED: Final = 1
 
+OPENING: Final = 2
+"""Messages of each conversation before the clock starts. The first two are judged in full: one begins the conversation,
+and one is the first that does not. Those behind them are what an open conversation costs, be it one of few or of many.
+"""
+
 
 def filled(place: Place, load: Load) -> Figures:
-    """A message in each conversation, then `load.messages` in conversations that are drawn."""
+    """OPENING messages in each conversation, then `load.messages` in conversations that are drawn."""
     drawn = random.Random(SEED)
     with conversations.connect(place) as broker:
         conversations.create(broker)
         dialogs = conversations.dialogs(broker, load.conversations)
-        conversations.send_in_turn(dialogs, load.conversations, load.body_bytes)
+        conversations.send_in_turn(dialogs, OPENING * load.conversations, load.body_bytes)
         for dialog in drawn.choices(dialogs, k=load.messages):
             dialog.send(conversations.MESSAGE, bytes(load.body_bytes))
         broker.flush()
@@ -35,9 +40,10 @@ def among(place: Place, load: Load) -> Figures:
         conversations.connect(place) as broker,
         broker.reader(conversations.QUEUE, batch=load.batch, max_messages=1) as reader,
     ):
-        done = reply_to(reader, load.conversations)
+        opening = OPENING * load.conversations
+        done = reply_to(reader, opening)
         with Meter() as meter:
-            measured = reply_to(reader, load.conversations + load.messages - done)
+            measured = reply_to(reader, opening + load.messages - done)
         live = reader.conversations
     if live != load.conversations:
         raise RuntimeError(f"{live} conversations are open, not {load.conversations}")

@@ -86,7 +86,7 @@ def test_a_producer_of_outputs_that_breaks_is_replaced_and_all_outputs_arrive(
         sent = send_orders(broker, dialogs=6, messages=12)
         with broker.reader("Orders", timeout=2, batch=2) as reader:
             fill(reader, 12)
-            owning_of(reader)._output_producer = Broken(healthy)  # type: ignore[assignment]
+            owning_of(reader)._outputs._producer = Broken(healthy)  # type: ignore[assignment]
             assert answer_once(reader) == 12
         proof = prove_exactly_once(servers.bootstrap, queue_of(broker, "Orders"), queue_of(broker, "Shop"), sent)
     assert proof.replies == 12

@@ -27,7 +27,8 @@ from konverse.bridge.appending import Appending
 from konverse.bridge.broker import Broker
 from konverse.bridge.dialog import Dialog
 from konverse.bridge.kafka import Kafka
-from konverse.bridge.owning import OUTPUT_LINGER_MS, Owning
+from konverse.bridge.outputs import LINGER_MS
+from konverse.bridge.owning import Owning
 from konverse.bridge.reader import Reader
 from konverse.bridge.snapshots import SnapshotTopic
 from konverse.bridge.view import ViewWriter
@@ -182,7 +183,7 @@ def _within_emission(death: Death, *, delivered: bool) -> None:
 
     def wrapped(kafka: Kafka, *, linger_ms: int) -> Any:
         producer = original(kafka, linger_ms=linger_ms)
-        return _CountingProducer(producer, death, delivered=delivered) if linger_ms == OUTPUT_LINGER_MS else producer
+        return _CountingProducer(producer, death, delivered=delivered) if linger_ms == LINGER_MS else producer
 
     Kafka.data_producer = wrapped  # type: ignore[assignment, method-assign]
 

@@ -37,15 +37,31 @@ class Client:
         return 0, 9
 
 
-def test_a_client_that_refuses_to_read_is_replaced() -> None:
-    clients: list[Client] = []
+class Grumbler(Client):
+    """Says again and again that what it fetched is damaged."""
 
+    def poll(self, _timeout_s: float) -> Any:
+        error = KafkaError(KafkaError._BAD_MSG)
+        return SimpleNamespace(error=lambda: error, topic=lambda: "topic", offset=lambda: None)
+
+
+def reader_with(kind: type[Client], timeout_s: float, clients: list[Client]) -> LogReader:
     def consumer(**_: Any) -> Client:
-        clients.append(Client())
+        clients.append(kind())
         return clients[-1]
 
-    kafka: Any = SimpleNamespace(settings=SimpleNamespace(connect_timeout_s=1.0), consumer=consumer)
-    reader = LogReader(kafka)
+    kafka: Any = SimpleNamespace(settings=SimpleNamespace(connect_timeout_s=timeout_s), consumer=consumer)
+    return LogReader(kafka)
+
+
+def test_a_client_that_goes_on_and_on_without_a_record_is_given_up() -> None:
+    with pytest.raises(KafkaUnavailable, match=r"gave nothing at 0 of 9 for 0\.1 s: .*message format"):
+        list(reader_with(Grumbler, 0.1, []).read("topic", 0, 0, 9))
+
+
+def test_a_client_that_refuses_to_read_is_replaced() -> None:
+    clients: list[Client] = []
+    reader = reader_with(Client, 1.0, clients)
     with pytest.raises(KafkaUnavailable, match="refuses to serve"):
         list(reader.read("topic", 0, 0, 9))
     assert reader.ends("topic", 0) == (0, 9)

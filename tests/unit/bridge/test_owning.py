@@ -1,22 +1,79 @@
-"""Outputs that a destination refuses."""
+"""What the owners of a reader say, and outputs that a destination refuses."""
 
 from __future__ import annotations
 
+from collections import deque
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, Message
 
+from konverse.bridge.outputs import Outputs
 from konverse.bridge.owning import Owning
 from konverse.bridge.seldom import Seldom
+from konverse.dialog.events import Halted
+from konverse.schemas.identifiers import Address
+from tests.kit.driver import Driver
 
 
 def test_many_refused_outputs_are_one_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    owning: Any = Owning.__new__(Owning)
-    owning._refusals = Seldom()
+    outputs: Any = Outputs.__new__(Outputs)
+    outputs._refusals = Seldom()
     for number in range(1_000):
         message = SimpleNamespace(topic=lambda: "gone", partition=lambda number=number: number % 2)
-        owning._on_refusal(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), message)
+        outputs._on_refusal(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), message)
     assert [record.getMessage()[:16] for record in caplog.records] == ["outputs to gone/", "outputs to gone/"]
-    assert owning._refusal == ("gone", 1)
+    assert outputs._refusal == ("gone", 1)
+
+
+@pytest.fixture
+def owning() -> Any:
+    """Without Kafka: one owner that leads, and in which something was a mistake while it ingested."""
+    driver = Driver()
+    driver.lead()
+    owning: Any = Owning.__new__(Owning)
+    owning.queue = SimpleNamespace(topic="orders")
+    owning.owners, owning._stopped = {0: driver.owner}, deque()
+    owning._outputs = Outputs(cast("Any", Clients()), owning.owners, owning._do)
+    driver.owner._unsaid.append(driver.owner._halt(ZeroDivisionError("a mistake of ours")))
+    return owning
+
+
+class Clients(SimpleNamespace):
+    """Producers that deliver at once."""
+
+    def data_producer(self, **_: Any) -> Any:
+        class Producer:
+            def poll(self, _wait_s: float) -> int:
+                return 0
+
+            def purge(self) -> None: ...
+
+            def flush(self, _wait_s: float) -> int:
+                return 0
+
+            def __len__(self) -> int:
+                return 0
+
+        return Producer()
+
+
+def stopped(owning: Any) -> list[tuple[int, str]]:
+    return [(number, effect.reason) for number, _, effect in owning.stopped() if isinstance(effect, Halted)]
+
+
+def test_a_mistake_is_not_lost_when_data_come_before_the_next_tick(owning: Any) -> None:
+    owning.feed([Message(topic="orders", partition=0, offset=0, value=b"", timestamp=(1, 0))])
+    assert stopped(owning) == [(0, "a mistake of ours")]
+
+
+def test_a_mistake_is_not_lost_when_outputs_are_delivered_before_the_next_tick(owning: Any) -> None:
+    owning._outputs._handed.append((owning.owners[0], Address("replies", 0, bytes(4))))
+    owning._outputs.pump()
+    assert stopped(owning) == [(0, "a mistake of ours")]
+
+
+def test_a_mistake_is_not_lost_when_the_producer_of_outputs_is_replaced(owning: Any) -> None:
+    owning._outputs.replace_producer()
+    assert stopped(owning) == [(0, "a mistake of ours")]

@@ -103,7 +103,7 @@ def test_a_damaged_end_of_a_header_that_was_predicted_is_malformed(pair: Pair) -
     assert counted(pair.target, header) == {"accepted": 1}
 
 
-@pytest.mark.parametrize("kind", [Kind.OPEN, Kind.SET_TIMER], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("kind", [Kind.OPEN, Kind.SET_TIMER, Kind.LATER], ids=lambda kind: kind.name)
 def test_a_kind_that_this_version_does_not_know_takes_its_counter_and_has_no_effect(pair: Pair, kind: Kind) -> None:
     conversation = pair.begin()
     assert counted(pair.target, pair.client.write(kind, pair.target.address, conversation)) == {"undeliverable": 1}

@@ -21,6 +21,7 @@ from konverse.dialog.events import (
     Recover,
     SnapshotWritten,
     Stopped,
+    Tick,
 )
 from konverse.dialog.fold import Fold
 from konverse.dialog.journal_feed import JournalRecord
@@ -295,10 +296,29 @@ def test_a_snapshot_that_could_not_be_written_is_made_again(driver: Driver) -> N
     driver.step(SnapshotWritten(None))
     assert not driver.owner.snapshots.busy
     driver.now_ms = SNAPSHOT_RETRY_MS
-    driver.arrive(*conversations("b", client=Scribe("b")))
-    driver.commit()
+    idle(driver)
     driver.make_snapshot()
-    assert snapshot(driver).ingest_to == 6
+    assert snapshot(driver).ingest_to == 5
+
+
+def test_one_that_was_under_way_is_followed_by_another_although_nothing_happens(driver: Driver) -> None:
+    """The older one stands before the loss: whoever recovers from it needs what is gone."""
+    with patch.multiple(snapshotting, SNAPSHOT_EVERY_RECORDS=0, RECORDS_PER_ENDPOINT=0):
+        driver.handle(b"an answer")
+        driver.commit()
+    lose(driver)
+    driver.make_snapshot()
+    assert snapshot(driver).ingest_to == 2
+    idle(driver)
+    driver.make_snapshot()
+    assert snapshot(driver).ingest_to == 5
+    assert driver.step(Tick()) == []
+
+
+def idle(driver: Driver) -> None:
+    """Time passes, and something has to be said because of that."""
+    (append,) = driver.step(Tick())
+    driver.acknowledge(append)
 
 
 # ------------------------------------------------------------------------------------------------------- who reads

@@ -126,6 +126,22 @@ def test_a_session_sends_first_itself_when_no_redirect_has_opened_the_dialog(
     assert (second.flags, second.sequence) == (0, NO_SEQUENCE)
 
 
+def test_the_end_of_a_dialog_that_a_redirect_opened_waits_for_its_fin(session: Session, home: Side) -> None:
+    dialog, hands = session.begin(identifier("a"), block())
+    hear(home, hands)
+    session.drained()
+    hear(home, session.redirect(dialog, BOUNCE))
+    session.drained()
+    assert arrived(session, home, dialog) == []
+    assert not session.redirecting
+    assert dialog.redirects is not None
+    dialog.redirects.opened = True
+    assert kinds(session.finish(dialog)) == {TARGET: [Kind.FIN]}
+    assert not session.acknowledged(dialog)()
+    assert session.end(dialog) == [], "END is not the first to arrive"
+    assert kinds(session.drained()) == {HOME: [Kind.END_CALL]}
+
+
 def test_messages_and_redirects_leave_in_the_order_of_the_calls(session: Session, home: Side) -> None:
     dialog = opened(session)
     session.send(dialog, "order", b"0")

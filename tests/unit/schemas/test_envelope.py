@@ -100,11 +100,19 @@ def test_bytes_behind_an_envelope_are_malformed() -> None:
         decode(encode_envelope(envelope()) + b"\x00")
 
 
-@pytest.mark.parametrize("byte", [1, 3, len(Kind) << 1, 0x80, 0xFE, 0xFF])
-def test_a_kind_that_does_not_exist_is_malformed(byte: int) -> None:
+@pytest.mark.parametrize("byte", [1, 3, 0x7F, 0x80, 0xFE, 0xFF])
+def test_what_is_no_kind_is_malformed(byte: int) -> None:
     header = encode_envelope(envelope())
     with pytest.raises(MalformedRecord):
         decode(bytes([byte]) + header[1:])
+
+
+@pytest.mark.parametrize("byte", [Kind.LATER << 1, 0x7E])
+def test_of_a_kind_of_a_later_version_all_is_read_but_its_end(byte: int) -> None:
+    known = envelope()
+    end = len(encode_suffix(known.suffix))
+    header = bytes([byte]) + encode_envelope(known)[1:-end] + b"whatever it means"
+    assert decode(header) == known._replace(kind=Kind.LATER, suffix=Suffix())
 
 
 @pytest.mark.parametrize("byte", [1, 3, 4, 0x80, 0xFF])

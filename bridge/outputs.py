@@ -1,0 +1,126 @@
+"""What owners send, into the destinations' topics: the producer is filled, left to run empty, and filled again.
+
+An empty queue without a reported failure is what proves delivery (protocol.md section 4).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from itertools import groupby
+from typing import Any, Final
+
+from confluent_kafka import KafkaException, Message
+
+from konverse.dialog.emitter import Emit
+from konverse.dialog.events import Drained, Effect, ProducerReplaced
+from konverse.dialog.owner import Owner
+from konverse.schemas.envelope import HEADER
+from konverse.schemas.identifiers import Address
+
+from .clock import now_ms
+from .kafka import Headers, Kafka, discard
+from .seldom import Seldom
+
+log: Final = logging.getLogger("konverse.owning")
+
+LINGER_MS: Final = 0
+"""Outputs come a window at a time; waiting for more would only delay them."""
+
+ROOM_S: Final = 5.0
+"""How long outputs wait for room in the producer's buffer before their destination is left alone for a while."""
+
+
+class Outputs:
+    """The outputs of all owners of a reader, and the producer that they share."""
+
+    def __init__(self, kafka: Kafka, owners: Mapping[int, Owner], do: Callable[[Owner, list[Effect]], None]) -> None:
+        self._kafka = kafka
+        self._owners = owners
+        self._do = do
+        self._producer = kafka.data_producer(linger_ms=LINGER_MS)
+        self._emits: deque[tuple[Owner, Emit]] = deque()
+        """What waits until the producer has run empty."""
+        self._handed: list[tuple[Owner, Address]] = []
+        """What the producer has."""
+        self._refusal: tuple[str, int] | None = None
+        self._refusals = Seldom()
+
+    def add(self, owner: Owner, effect: Emit) -> None:
+        """Outputs that leave with the next `pump` that finds the producer empty."""
+        self._emits.append((owner, effect))
+
+    def pump(self) -> None:
+        """Learn what was delivered, and hand over what waits."""
+        if self._handed:
+            self._producer.poll(0)
+            if self._refusal is not None:
+                self.replace_producer(self._refusal)
+            if self._handed and len(self._producer) == 0:
+                self._delivered()
+        if self._emits and not self._handed:
+            while self._emits:
+                self._hand_over(*self._emits.popleft())
+
+    def replace_producer(self, refusal: tuple[str, int] | None = None) -> None:
+        """A new producer, and all outputs that do not count again; who refused waits a while."""
+        discard(self._producer)
+        self._producer = self._kafka.data_producer(linger_ms=LINGER_MS)
+        self._refusal = None
+        self._emits.clear()
+        handed, self._handed = self._handed, []
+        refused = next((a for _, a in handed if (a.topic, a.partition) == refusal), None)
+        for owner in list(self._owners.values()):
+            self._do(owner, owner.step(ProducerReplaced(refused), now_ms()))
+
+    def close(self) -> None:
+        """What was not delivered is delivered by whoever owns the partitions next."""
+        discard(self._producer)
+
+    def _delivered(self) -> None:
+        handed, self._handed = self._handed, []
+        for address in {address for _, address in handed}:
+            if self._refusals.over((address.topic, address.partition)):
+                log.warning("outputs to %s/%d are delivered again", address.topic, address.partition)
+        for owner, run in groupby(handed, lambda pair: pair[0]):
+            self._do(owner, owner.step(Drained([address for _, address in run]), now_ms()))
+
+    def _hand_over(self, owner: Owner, effect: Emit) -> None:
+        address = effect.address
+        topic, number = address.topic, address.partition
+        produce, refused = self._producer.produce, self._on_refusal
+        carrier: Headers = {HEADER: b""}
+        self._handed.append((owner, address))
+        for key, headers, bodies in effect.batches():
+            for header, body in zip(headers, bodies, strict=True):
+                carrier[HEADER] = header
+                try:
+                    produce(topic, body, key, number, refused, None, 0, carrier)
+                except (BufferError, KafkaException) as error:
+                    if not self._taken_later(error, topic, body, key, number, refused, None, 0, carrier):
+                        self._refusal = (topic, number)
+                        return
+
+    def _taken_later(self, error: Exception, *record: Any) -> bool:
+        """Try again with a record that was not taken, as long as the producer's buffer may make room."""
+        deadline = time.monotonic() + ROOM_S
+        while isinstance(error, BufferError) and time.monotonic() < deadline:
+            self._producer.poll(0.05)
+            try:
+                self._producer.produce(*record)
+                return True
+            except (BufferError, KafkaException) as again:
+                error = again
+        self._say_refused((record[0], record[3]), "taken", str(error))
+        return False
+
+    def _on_refusal(self, error: Any, message: Message) -> None:
+        """An output was not delivered (successes are not reported)."""
+        self._refusal = (message.topic() or "", message.partition() or 0)
+        self._say_refused(self._refusal, "delivered", error.str())
+
+    def _say_refused(self, place: tuple[str, int], what: str, why: str) -> None:
+        if self._refusals.due(place):
+            log.warning("outputs to %s/%d are not %s: %s", *place, what, why)
