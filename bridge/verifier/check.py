@@ -18,6 +18,7 @@ from .bounces import astray
 from .journals import JournalJudge
 from .records import LogRecord
 from .second_fold import SecondFold, as_said
+from .second_luggage import Luggage
 from .second_state import NOT_YET, Facts, Key
 from .snapshots import differences
 from .starting import UNKNOWN, Start, begin_at
@@ -257,12 +258,16 @@ def compare(verdicts: Sequence[PartitionVerdict]) -> Iterator[Finding]:
 
 def _moved(verdicts: Sequence[PartitionVerdict]) -> Iterator[Finding]:
     """What arrives when a conversation moves is what left."""
-    left = {move: luggage for verdict in verdicts for move, luggage in verdict.fold.left.items()}
+    left: dict[tuple[Key, int], list[Luggage]] = {}
     for verdict in verdicts:
-        for move, luggage in verdict.fold.arrived.items():
-            if left.get(move, luggage) != luggage:
-                text = f"{move[0][1].hex()} arrived as {luggage}, and left as {left[move]}"
-                yield Finding("I3", verdict.place.name, text)
+        for move, packed in verdict.fold.left.items():
+            left.setdefault(move, []).extend(packed)
+    for verdict in verdicts:
+        for move, unpacked in verdict.fold.arrived.items():
+            for luggage in unpacked:
+                if luggage not in left.get(move, [luggage]):
+                    text = f"{move[0][1].hex()} arrived as {luggage}, and left as {left[move]}"
+                    yield Finding("I3", verdict.place.name, text)
 
 
 def _overtaken(verdicts: Sequence[PartitionVerdict]) -> Iterator[Finding]:

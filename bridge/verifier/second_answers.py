@@ -28,7 +28,7 @@ def bounce(state: SecondState, envelope: Envelope, record: LogRecord, reason: Bo
 def stray(state: SecondState, envelope: Envelope) -> str:
     """A target's record for an initiator that does not live: NO_PEER."""
     state.tally["no peer"] += 1
-    if (int(Role.INITIATOR), envelope.conversation) not in state.refused_for_ever:
+    if (int(Role.INITIATOR), envelope.conversation) not in state.over:
         state.strays.add(envelope.conversation)
     to = envelope.suffix.home
     if to is not None:

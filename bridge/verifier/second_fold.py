@@ -79,7 +79,9 @@ class SecondFold(SecondState):
         if self.past.busy or commit.release:
             acquitted(self, commit)
         for conversation, begin in operations.begins:
-            self.create((int(Role.INITIATOR), conversation), self.writer, begin.target, 0, begin.group)
+            key = (int(Role.INITIATOR), conversation)
+            self.may_live(key, self.writer, self.writer)
+            self.create(key, self.writer, begin.target, 0, begin.group)
         for index, position in zip(operations.receive_endpoints, operations.receive_positions, strict=True):
             side = self._at(index, commit)
             if side is not None:

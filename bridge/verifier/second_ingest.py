@@ -88,7 +88,9 @@ def _begin(state: SecondState, envelope: Envelope, _record: LogRecord) -> None:
     if begin is not None and key not in state.living:
         if envelope.conversation in state.strays and not state.holes:  # else its first BEGIN may be gone
             state.problem(f"I20: {envelope.conversation.hex()} begins when its target was heard already")
-        state.create(key, opened_by(envelope), begin.target, -1, begin.group)
+        opener = opened_by(envelope)
+        state.may_live(key, opener, envelope.writer)
+        state.create(key, opener, begin.target, -1, begin.group)
 
 
 def _end_call(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
@@ -122,7 +124,7 @@ def _message(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
         if role is Role.INITIATOR:
             return stray(state, envelope)
         if not envelope.flags & 1 or begin is None:
-            _late(state, envelope, ended=key in state.refused_for_ever)
+            _late(state, envelope, ended=key in state.over)
             return bounce(state, envelope, record, BounceReason.NO_ENDPOINT)
         opener = opened_by(envelope)
         if not may_come(state, opener):
@@ -130,6 +132,7 @@ def _message(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
         if state.tombstones.get(envelope.conversation) == opener:
             del state.tombstones[envelope.conversation]
             return bounce(state, envelope, record, BounceReason.ENDED, "tombstone")
+        state.may_live(key, opener, envelope.writer)
         state.create(key, opener, begin.home, 0)
     side = state.living[key]
     if side.ended:
@@ -175,7 +178,7 @@ def _peer_end(state: SecondState, envelope: Envelope, record: LogRecord) -> None
     if side is None:
         if role is Role.TARGET:
             if not envelope.flags & REFUSED:  # else somebody else may begin it
-                state.refused_for_ever.add((int(role), envelope.conversation))
+                state.over_before_it_began((int(role), envelope.conversation), detail.opener)
             if may_come(state, detail.opener):
                 state.tombstones[envelope.conversation] = detail.opener
             answer_end(state, envelope, detail)

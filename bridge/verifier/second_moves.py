@@ -50,7 +50,7 @@ def relocate(state: SecondState, operation: Relocate) -> None:
     if len(state.mates(side)) > 1:
         state.problem(f"I7: {key[1].hex()} moves away from its group")
     generation = side.generation + 1
-    state.left[side.key, generation] = _pack(state, side)
+    state.left.setdefault((side.key, generation), []).append(_pack(state, side))
     state.hold(operation.to, behind=side.peer_at)
     for _ in range(operation.pieces):
         state.say(operation.to, Said(state.order, Kind.INSTALL, side.key[0], side.key[1], -1, "", b"", None))
@@ -112,12 +112,14 @@ def install(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
         return "control"
     side = _arrive(state, key, moved, record)
     state.tally["moved back"] += key in state.stubs
-    state.arrived[key, moved.generation] = _unpack(state, moved, side)
+    state.arrived.setdefault((key, moved.generation), []).append(_unpack(state, moved, side))
     return "control"
 
 
 def _arrive(state: SecondState, key: Key, moved: Moved, record: LogRecord) -> Side:
-    side = state.create(key, state.writer if moved.begin else moved.opener, moved.peer, moved.sent, moved.group or b"")
+    opener = state.writer if moved.begin else moved.opener
+    state.may_live(key, opener, b"")
+    side = state.create(key, opener, moved.peer, moved.sent, moved.group or b"")
     code = CODES[moved.state]
     side.generation, side.previous = moved.generation, moved.previous
     side.talked, side.ended = code != "SO", code == "DO"

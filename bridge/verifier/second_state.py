@@ -253,7 +253,10 @@ class SecondState:
         self.tombstones: dict[bytes, bytes] = {}
         self.strays: set[bytes] = set()
         """Conversations of which a target was heard where no initiator lived."""
-        self.refused_for_ever: set[Key] = set()
+        self.over: dict[Key, bytes] = {}
+        """Sides that lived here, or would have, with their last opener."""
+        self.never_lived: set[Key] = set()
+        """Those whose end came first."""
         self.sent_back: list[tuple[Bounce, bytes]] = []
         """What went back to a mailbox, and the session whose it is."""
         self.batches = SecondBatches()
@@ -267,9 +270,9 @@ class SecondState:
         self.stubs: dict[Key, dict[int, SecondStub]] = {}
         """By side, then by the generation that left."""
         self.installing: dict[bytes, list[bytes]] = {}
-        self.left: dict[tuple[Key, int], Luggage] = {}
-        """What left, by its generation from then on."""
-        self.arrived: dict[tuple[Key, int], Luggage] = {}
+        self.left: dict[tuple[Key, int], list[Luggage]] = {}
+        """What left, by its generation from then on; of several conversations when an id was used again."""
+        self.arrived: dict[tuple[Key, int], list[Luggage]] = {}
         self.far_verdicts: dict[tuple[bytes, Address, int], str] = {}
         """Of records that were written elsewhere: writer, place and counter."""
         self.tally: dict[str, int] = dict.fromkeys(TALLIED, 0)
@@ -312,9 +315,16 @@ class SecondState:
         """A side of which both have ended is known no more."""
         if side.gone:
             self.take_away(side)
-            self.refused_for_ever.add(side.key)
+            self.over[side.key] = side.opener
+            self.never_lived.discard(side.key)
             if side.previous is not None:
                 self.say_closed(side.key, side.previous, side.generation - 1)
+
+    def over_before_it_began(self, key: Key, opener: bytes) -> None:
+        """A side may not come that its opener has ended already."""
+        if self.over.get(key) != opener:
+            self.over[key] = opener
+            self.never_lived.add(key)
 
     def take_away(self, side: Side) -> None:
         """A side does not live here any more."""
@@ -359,10 +369,13 @@ class SecondState:
                 if said[at].order == NOT_YET:
                     said[at] = said[at]._replace(order=self.order)
 
+    def may_live(self, key: Key, opener: bytes, said_by: bytes) -> None:
+        """An id that is over is used again by another opener, or when the opener itself says so once more."""
+        if self.over.get(key) == opener and (key in self.never_lived or said_by != opener):
+            self.problem(f"I9: the {Role(key[0]).name.lower()} of {key[1].hex()} lives again")
+
     def create(self, key: Key, opener: bytes, peer_at: Address, numbering: int, group: bytes = b"") -> Side:
         """A side lives from here on."""
-        if key in self.refused_for_ever:
-            self.problem(f"I9: the {Role(key[0]).name.lower()} of {key[1].hex()} lives again")
         index = self.unused.pop() if self.unused else len(self.table)
         side = Side(key, index, opener, peer_at, numbering, group=group)
         self.sides.append(side)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -15,12 +16,25 @@ from konverse.bridge.broker import Broker
 from konverse.bridge.cli.main import app
 from konverse.bridge.reader import Reader
 from konverse.bridge.view import ViewStore
+from konverse.schemas.catalog import END_DIALOG
 from konverse.schemas.envelope import HEADER, encode_suffix, head
 from konverse.schemas.identifiers import owner_writer, view_key
 from konverse.schemas.records import NO_SEQUENCE, Kind, Role, Suffix
 from konverse.schemas.varint import varint
 from tests.kit.servers import Servers
-from tests.kit.shop import DEADLINE_S, answer, connected, open_shop, pumped, queue_of, send_orders, until, work
+from tests.kit.shop import (
+    DEADLINE_S,
+    ORDER,
+    answer,
+    begin,
+    connected,
+    open_shop,
+    pumped,
+    queue_of,
+    send_orders,
+    until,
+    work,
+)
 
 pytestmark = pytest.mark.stack
 
@@ -71,6 +85,36 @@ def test_a_system_that_works_is_verified_while_it_works(servers: Servers, databa
     assert sum(facts["accepted"] for facts in orders) == 100
     assert sum(facts["consumed"] for facts in orders) >= 40
     assert sum(facts["outputs"] for facts in orders) >= 40
+
+
+def test_a_conversation_id_that_was_used_again_is_no_violation(servers: Servers, database: str, verify: Verify) -> None:
+    """As whoever derives it from an order's number does when the order is changed: the same process, and another."""
+    identifier = uuid.uuid4()
+    for process in range(2):
+        with connected(servers.bootstrap, database) as broker:
+            if not process:
+                open_shop(broker)
+            for _ in range(2):
+                dialog = begin(broker, conversation_id=identifier)
+                dialog.send(ORDER, b"an order")
+                dialog.end()
+                broker.flush()
+                with broker.reader("Orders") as orders, broker.reader("Shop") as shop, pumped(shop):
+                    for transaction in orders:
+                        with transaction:
+                            ended = END_DIALOG in [message.type for message in transaction]
+                            if ended:
+                                transaction.end(transaction.dialog)
+                        if ended:
+                            break
+                    orders.settle()
+                    until(lambda: shop.conversations == 0, "the end")
+                    assert orders.conversations == 0
+    code, said = verify()
+    assert (code, said["findings"]) == (0, [])
+    assert sum(facts["accepted"] for name, facts in said["partitions"].items() if ".Orders/" in name) == 8, (
+        "an order and an end each"
+    )
 
 
 def test_an_output_that_no_commit_made_is_found_and_its_offset_named(
