@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
+from konverse.bridge.collector import prepare_collector
 from konverse.bridge.reader import Reader
 from konverse.dialog.events import AppendSnapshot, Effect
 from konverse.dialog.fold import Fold
@@ -54,6 +55,7 @@ def _first(reader: Reader) -> None:
 
 def pause(place: Place, load: Load) -> Figures:
     """The longest time for which making a snapshot of one partition keeps its owner from work, in milliseconds."""
+    prepare_collector()  # as every reader does
     identity = LogIdentity(place.name, 0, bytes(16), bytes(16), bytes(16))
     fold = Fold(identity)
     fold.state = open_conversations(identity, load.conversations)
