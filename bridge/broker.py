@@ -31,7 +31,7 @@ from .dialog import Dialog
 from .forks import closed_in_children
 from .kafka import Kafka
 from .mailboxes import Mailboxes
-from .outcomes import Sessions
+from .outcomes import Sessions, opened
 from .owning import Owning
 from .reader import Reader
 from .sending import Sender
@@ -200,13 +200,7 @@ class Broker:
         The first one creates the transmission queue of the instance if there is none. What a transaction sends leaves
         by the owner of that queue: this process, unless the setting `transmit` says otherwise.
         """
-        self._check_open()
-        sender = self._open_sender()
-        with self._lock:
-            self._check_open()
-            if self._transmission is None:
-                queue = ensure_queue(self._kafka, self.settings.instance)
-                self._transmission = Transmission(self._kafka, queue, sender, own=self.settings.transmit)
+        sender = self._open_transmission()
         return ClientTransaction(sender, self.catalog, self._mailboxes, partial(begin_block, self.catalog, self._owned))
 
     def transmission_queue(self) -> Queue | None:
@@ -292,6 +286,8 @@ class Broker:
         OutcomeUnknown when no worker answers in time (without `timeout`: `send_timeout_s`), OutcomeExpired.
         """
         self._check_open()
+        if opened(token).transmission is not None and self.settings.transmit:
+            self._open_transmission()  # whoever did it may be gone too
         return self._sessions.outcome(token, self._sender.session if self._sender else None, timeout)
 
     def close(self) -> None:
@@ -372,6 +368,16 @@ class Broker:
             reader.close()
             self._check_open()
         return reader
+
+    def _open_transmission(self) -> Sender:
+        """The sender, and what takes its transactions to their destinations."""
+        sender = self._open_sender()
+        with self._lock:
+            self._check_open()
+            if self._transmission is None:
+                queue = ensure_queue(self._kafka, self.settings.instance)
+                self._transmission = Transmission(self._kafka, queue, sender, own=self.settings.transmit)
+        return sender
 
     def _open_sender(self) -> Sender:
         with self._lock:

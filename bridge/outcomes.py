@@ -25,7 +25,7 @@ from konverse.schemas.errors import (
     QueueNotFound,
 )
 from konverse.schemas.identifiers import Address, transmission_topic
-from konverse.schemas.token import Sent
+from konverse.schemas.token import Token
 
 from .catalog import Catalog
 from .following import Following
@@ -51,7 +51,7 @@ def queue_at(kafka: Kafka, catalog: Catalog, address: Address) -> Queue:
     raise QueueNotFound(f"there is no queue on topic {address.topic} any more that these messages were sent to")
 
 
-def sent_in(token: bytes) -> tuple[Sent, ...]:
+def opened(token: bytes) -> Token:
     """What a token is about; BadInput when it is none."""
     try:
         return tokens.decode(token)
@@ -73,7 +73,7 @@ class Sessions:
 
     def outcome(self, token: bytes, own: Session | None, timeout_s: float | None) -> Outcome:
         """See `broker.outcome`; `own` is the session of this connection."""
-        if own is not None and any(one.writer in own.ids for one in sent_in(token)):
+        if own is not None and any(one.writer in own.ids for one in opened(token).sent):
             raise BadInput("these messages are this broker's own, which sends them again by itself: flush once more")
         timeout_s = self._kafka.settings.send_timeout_s if timeout_s is None else timeout_s
         return Inquiry(self._kafka, self.ids, self._catalog).run(token, timeout_s)
@@ -98,7 +98,7 @@ class Inquiry:
     def run(self, token: bytes, timeout_s: float) -> Outcome:
         """Ask, wait until it was heard, and read the answer."""
         deadline = time.monotonic() + timeout_s
-        asking = Asking(sent_in(token))
+        asking = Asking(self._there(opened(token)))
         with self._exits:
             writer, _ = self._ids.new(max(ASK_S_MIN, timeout_s))
             while True:
@@ -123,6 +123,15 @@ class Inquiry:
                 "it was forgotten. Ask the receiver before you send them again"
             )
         return outcome
+
+    def _there(self, token: Token) -> Token:
+        """A token without a transmission queue that is gone: nothing comes from there any more."""
+        if token.transmission is not None:
+            try:
+                queue_at(self._kafka, self._catalog, token.transmission)
+            except QueueNotFound:
+                return token._replace(transmission=None)
+        return token
 
     def _follow(self, address: Address, deadline: float) -> Following:
         following = self._following.get(address)

@@ -19,6 +19,7 @@ from konverse.schemas.envelope import HEADER
 from konverse.schemas.errors import BrokerClosed, KafkaUnavailable, OutcomeUnknown
 from konverse.schemas.limits import BODY_BYTES_MAX
 from konverse.schemas.records import Begin
+from konverse.schemas.token import Token
 
 from .exits import leave_at_exit
 from .health import SILENT_S
@@ -254,4 +255,4 @@ class Sender(Serving):
         """What is not known, to be asked for later."""
         with self._lock:
             sent = self.session.unknown(dialog)
-            return tokens.encode(sent) if sent else b""
+            return tokens.encode(Token(tuple(sent), self.session.transactions.address)) if sent else b""

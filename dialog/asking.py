@@ -2,18 +2,20 @@
 
 The first answer holds for ever: records below it were received, the others never will be. Where the sender itself had
 closed its id, to go on under another one, that one is asked about as well, and the place that the record got under it.
+
+A session that makes transactions is closed where they are first, and asked about when what they send has arrived:
+they happened, and a destination that has closed their session takes nothing from them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final, NamedTuple
 from uuid import UUID
 
 from konverse.schemas.envelope import encode_suffix, head
 from konverse.schemas.identifiers import Address
 from konverse.schemas.records import NO_SEQUENCE, Kind, Role, Suffix
-from konverse.schemas.token import Sent
+from konverse.schemas.token import Sent, Token
 from konverse.schemas.varint import varint
 
 from .endpoint import NOBODY, Heir
@@ -40,8 +42,13 @@ class Outcome(NamedTuple):
 class Asking:
     """Questions about the writers of some messages, under one id. Of no use to anybody who goes on under theirs."""
 
-    def __init__(self, sent: Iterable[Sent]) -> None:
-        self._trails = [_Trail(one) for one in sent]
+    def __init__(self, token: Token) -> None:
+        self._trails = [_Trail(one) for one in token.sent]
+        self._transmission = token.transmission
+        self._awaited: dict[bytes, tuple[Partition, dict[Address, int]]] = {}
+        """Writer that was closed there -> the fold that says so, and how much it sends to whom."""
+        self._arrived: set[bytes] = set()
+        """Writers whose transactions have arrived."""
         self._wanted: dict[tuple[Address, bytes], Wanted] = {}
         self._next: dict[Address, int] = {}
         self._closed: dict[tuple[Address, bytes], tuple[int, Heir]] = {}
@@ -55,8 +62,8 @@ class Asking:
             self._next.clear()
         out: list[tuple[Address, Handed]] = []
         for trail in self._trails:
-            key = (trail.sent.address, trail.writer)
-            if trail.over or key in self._wanted:
+            key = (self._asked_at(trail), trail.writer)
+            if trail.over or key in self._wanted or (key[0] != trail.sent.address and key[1] in self._awaited):
                 continue
             counter = self._next.get(key[0], 0)
             self._next[key[0]] = counter + 1
@@ -64,6 +71,11 @@ class Asking:
             prefix = head(Kind.CLOSE_WRITER, 0, Role.INITIATOR, key[0].tag, asker) + trail.writer
             out.append((key[0], (prefix + varint(counter) + varint(-1) + _NOTHING, asker, None)))
         return out
+
+    def _asked_at(self, trail: _Trail) -> Address:
+        """Where its writer has to be closed next."""
+        through = self._transmission
+        return trail.sent.address if through is None or trail.writer in self._arrived else through
 
     def read(self, state: Partition) -> Unheard | None:
         """Take the answers in the state of a destination; ANOTHER when they have to be asked for under another id."""
@@ -75,22 +87,35 @@ class Asking:
                 return said
             if said is Unheard.LATER:
                 del self._wanted[key]
-            elif said is Unheard.EXPIRED:
+                continue
+            if state.address == self._transmission:
+                self._awaited[wanted.asked] = (state, _sent_by(state))
+            if said is Unheard.EXPIRED:
                 self._expire(key)
             else:
                 writer = state.writers[wanted.asked]
                 assert writer.closed_at is not None
                 self._closed[key] = (writer.closed_at, writer.heir or NOBODY)
+        if state.address == self._transmission:
+            self._look_what_arrived(state)
         for trail in self._trails:
             if trail.sent.address == state.address:
                 self._follow(trail, state)
         return None
 
+    def _look_what_arrived(self, state: Partition) -> None:
+        """The numbers of one fold are compared with that fold's: another may have given others."""
+        asked = {trail.sent.address for trail in self._trails}
+        for writer, (source, sent) in self._awaited.items():
+            if source is not state:
+                self._awaited[writer] = (state, sent := _sent_by(state))
+            if all(state.streams[to].acked >= number for to, number in sent.items() if to in asked):
+                self._arrived.add(writer)
+
     def _expire(self, key: tuple[Address, bytes]) -> None:
-        self.expired = True
         for trail in self._trails:
             if (trail.sent.address, trail.writer) == key:
-                trail.over = True
+                self.expired = trail.over = True
 
     def _follow(self, trail: _Trail, state: Partition) -> None:
         while not trail.over:
@@ -102,7 +127,7 @@ class Asking:
     @property
     def addresses(self) -> list[Address]:
         """Destinations whose state has to be read on."""
-        return list(dict.fromkeys(trail.sent.address for trail in self._trails if not trail.over))
+        return list(dict.fromkeys(self._asked_at(trail) for trail in self._trails if not trail.over))
 
     @property
     def outcome(self) -> Outcome | None:
@@ -152,6 +177,10 @@ class _Trail:
             return True  # one that moved away and back does not know yet what still walks behind it
         self.number = min(max(self.number, endpoint.received), self.end)
         return False
+
+
+def _sent_by(state: Partition) -> dict[Address, int]:
+    return {to: stream.next for to, stream in state.streams.items()}
 
 
 _NOTHING: Final = encode_suffix(Suffix())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from importlib.resources import files
 from io import BytesIO
 from itertools import accumulate
@@ -13,7 +12,7 @@ from fastavro import parse_schema, schemaless_reader, schemaless_writer
 
 from .errors import MalformedRecord
 from .identifiers import Address
-from .records import NO_SEQUENCE
+from .records import NO_SEQUENCE, address_from_avro, address_to_avro
 from .varint import read_varint, varint
 
 VERSION: Final = b"\x01"
@@ -33,29 +32,39 @@ class Sent(NamedTuple):
     """They wait for a BEGIN, and would get this counter or a later one."""
 
 
-def encode(sent: Iterable[Sent]) -> bytes:
+class Token(NamedTuple):
+    """What a token says."""
+
+    sent: tuple[Sent, ...]
+    transmission: Address | None = None
+    """Where the transactions of the session are, if it made any."""
+
+
+def encode(token: Token) -> bytes:
     """The bytes of a token."""
     out = BytesIO()
-    schemaless_writer(out, _SCHEMA, {"sent": [_to_avro(one) for one in sent]}, strict=True)
+    place = address_to_avro(token.transmission)
+    schemaless_writer(out, _SCHEMA, {"sent": list(map(_to_avro, token.sent)), "transmission": place}, strict=True)
     return VERSION + out.getvalue()
 
 
-def decode(token: bytes) -> tuple[Sent, ...]:
+def decode(token: bytes) -> Token:
     """What a token is about; MalformedRecord for any other bytes."""
     source = BytesIO(token)
     try:
         if source.read(1) != VERSION:
             raise MalformedRecord("no token of an unknown outcome")
         value = cast("dict[str, Any]", schemaless_reader(source, _SCHEMA, None))
-        sent = tuple(_from_avro(one) for one in value["sent"])
-        whole = source.tell() == len(token) and encode(sent) == token
+        place = value["transmission"]
+        found = Token(tuple(map(_from_avro, value["sent"])), None if place is None else address_from_avro(place))
+        whole = source.tell() == len(token) and encode(found) == token
     except MalformedRecord:
         raise
     except Exception as error:  # fastavro raises a dozen types for broken input; they all mean this
         raise MalformedRecord("a token of an unknown outcome that is not Avro") from error
-    if not sent or not whole:
+    if not found.sent or not whole:
         raise MalformedRecord("a token of an unknown outcome that was changed")
-    return sent
+    return found
 
 
 def _to_avro(sent: Sent) -> dict[str, Any]:

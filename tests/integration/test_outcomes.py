@@ -23,12 +23,26 @@ from konverse.schemas import token
 from konverse.schemas.errors import BadInput, KafkaUnavailable, OutcomeUnknown, StackError
 from konverse.schemas.identifiers import session_writer
 from konverse.schemas.limits import SESSION_IDLE_MS_MAX
-from konverse.schemas.token import Sent
+from konverse.schemas.token import Sent, Token
 from tests.chaos.proxy import Action, Trap
 from tests.chaos.rig import Rig, rig
 from tests.kit.oracle import prove_exactly_once
 from tests.kit.servers import Servers, missing
-from tests.kit.shop import DEADLINE_S, ORDER, answer_once, begin, connected, open_shop, pumped, queue_of, until
+from tests.kit.shop import (
+    DEADLINE_S,
+    ORDER,
+    ORDER_SERVICE,
+    ORDERING,
+    SHOP_SERVICE,
+    answer_once,
+    begin,
+    connected,
+    open_shop,
+    pumped,
+    queue_of,
+    receive,
+    until,
+)
 
 PATIENCE_S = 60.0
 
@@ -111,8 +125,8 @@ def test_a_message_that_arrived_is_said_to_be_received(servers: Servers, databas
             sent = sent_as_if_nobody_knew(sender, dialog)
             dialog.flush()
             with pytest.raises(BadInput, match="this broker's own"):
-                client.outcome(token.encode(sent))
-        assert asked_while_somebody_works(broker, token.encode(sent)).received
+                client.outcome(token.encode(Token(tuple(sent))))
+        assert asked_while_somebody_works(broker, token.encode(Token(tuple(sent)))).received
 
 
 def sent_as_if_nobody_knew(sender: Sender, dialog: Dialog) -> list[Sent]:
@@ -121,11 +135,36 @@ def sent_as_if_nobody_knew(sender: Sender, dialog: Dialog) -> list[Sent]:
 
 
 @pytest.mark.stack
+def test_what_a_transaction_sends_arrives_although_somebody_asks_about_its_session(
+    servers: Servers, database: str
+) -> None:
+    """It was committed, so it happens; nobody has transmitted it yet, and whoever asks does that too."""
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        with connected(servers.bootstrap, database, transmit=False, send_timeout_s=3.0) as client:
+            dialog = begin(client)
+            dialog.send(ORDER, b"0")
+            dialog.send(ORDER, b"1")
+            dialog.flush()
+            with client.transaction() as transaction:
+                other = transaction.begin(SHOP_SERVICE, ORDER_SERVICE, ORDERING)
+                transaction.send(other, ORDER, b"of a transaction")
+            client.flush()
+            sender = client._sender
+            assert sender is not None
+            sent = tuple(sent_as_if_nobody_knew(sender, dialog))
+            asked = token.encode(Token(sent, sender.session.transactions.address))
+            assert asked_while_somebody_works(broker, asked).received
+            bodies = {message.body for message in receive(broker, "Orders", 3)}
+        assert bodies == {b"0", b"1", b"of a transaction"}
+
+
+@pytest.mark.stack
 def test_nobody_answers_where_nobody_works(servers: Servers, database: str) -> None:
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
         address = queue_of(broker, "Orders").address(0)
-        asked = token.encode([Sent(session_writer(0, 1), address, bytes(16), 0, (0,))])
+        asked = token.encode(Token((Sent(session_writer(0, 1), address, bytes(16), 0, (0,)),)))
         with pytest.raises(OutcomeUnknown, match="workers may be away") as unknown:
             broker.outcome(asked, timeout=0.5)
         assert unknown.value.token == asked
@@ -200,7 +239,9 @@ def test_only_who_needs_a_new_id_waits_for_it(servers: Servers, database: str, m
 def test_who_asks_for_an_outcome_gives_up_in_time(servers: Servers, database: str) -> None:
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
-        asked = token.encode([Sent(session_writer(0, 1), queue_of(broker, "Orders").address(0), bytes(16), 0, (0,))])
+        asked = token.encode(
+            Token((Sent(session_writer(0, 1), queue_of(broker, "Orders").address(0), bytes(16), 0, (0,)),))
+        )
         broker._sessions.ids._topic = "no.topic.of.this.name"
         began = time.monotonic()
         with pytest.raises(KafkaUnavailable, match="takes no record"):
@@ -221,7 +262,7 @@ def test_what_the_readme_says_of_unknown_outcomes_works(servers: Servers, databa
 
         class Silent:
             def flush(self) -> None:
-                raise OutcomeUnknown("silent for the test", token.encode([sent]))
+                raise OutcomeUnknown("silent for the test", token.encode(Token((sent,))))
 
         names = {"dialog": Silent(), "broker": broker, "notes": tmp_path / "notes"}
         exec(kept.removeprefix("python"), names)

@@ -9,7 +9,7 @@ from konverse.dialog.takeover import Unheard
 from konverse.schemas import token
 from konverse.schemas.identifiers import Address
 from konverse.schemas.records import NO_SEQUENCE
-from konverse.schemas.token import Sent
+from konverse.schemas.token import Sent, Token
 
 from .history import Told
 from .kafka import Outcome, Request
@@ -30,7 +30,8 @@ class Asker:
         self.world = world
         self.asleep_until = 0
         self.done = False
-        self._asking = Asking(token.decode(token.encode(sent)))
+        said = Token(tuple(sent), session.session.transactions.address)
+        self._asking = Asking(token.decode(token.encode(said)))
         self._bodies = [(one.conversation, *self._sent_on(session, one)) for one in sent if one.sequence >= 0]
         self._changed = {one.conversation for one in sent if one.writer != session.session.writer}
         self._writer = world.open_id()

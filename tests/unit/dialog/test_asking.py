@@ -7,12 +7,13 @@ from uuid import UUID
 import pytest
 
 from konverse.dialog.asking import Asking
+from konverse.dialog.outbox import Run
 from konverse.dialog.takeover import Unheard
 from konverse.schemas.envelope import decode
 from konverse.schemas.identifiers import session_writer
 from konverse.schemas.limits import WRITER_AHEAD_MS_MAX
 from konverse.schemas.records import HEIR, Kind, Role
-from konverse.schemas.token import Sent
+from konverse.schemas.token import Sent, Token
 from tests.kit.builders import Scribe, Side, begin_block, identifier
 from tests.kit.moving import living, relocate
 
@@ -59,7 +60,7 @@ def missing(asking: Asking) -> dict[UUID, int] | None:
 def test_what_stands_below_the_place_where_its_writer_was_closed_was_received(side: Side) -> None:
     client = writer()
     send(side, client, 3)
-    asking = Asking([sent(side, client, 1, 2, 4, sequence=7)])
+    asking = Asking(Token((sent(side, client, 1, 2, 4, sequence=7),)))
     assert asking.outcome is None
     assert ask(asking, side) == [client.id]
     assert asking.ask(ASKER) == [], "it was asked already"
@@ -69,10 +70,43 @@ def test_what_stands_below_the_place_where_its_writer_was_closed_was_received(si
     assert not asking.outcome.received
 
 
+def test_a_session_with_transactions_is_closed_where_they_are_first(side: Side) -> None:
+    """What they send has arrived when it is closed elsewhere: a FIRST of theirs would be refused then."""
+    client, through = writer(), Side("transmission")
+    through.state.now_ms = NOW_MS
+    send(side, client, 1)
+    asking = Asking(Token((sent(side, client, 0),), through.address))
+    assert asking.addresses == [through.address]
+    through.take(client.write(Kind.OPEN, through.address, client.id))
+    stream = through.state.stream_to(side.address)
+    stream.push(Run(b"p" * 39, b"k", 0, b"s", [b"of a transaction"]))
+    assert ask(asking, through) == [client.id]
+    asking.read(through.state)
+    assert asking.addresses == [through.address], "it has not arrived"
+    assert asking.ask(ASKER) == []
+    asking.read(side.state)
+    stream.acknowledge(1)
+    asking.read(through.state)
+    assert asking.addresses == [side.address]
+    assert ask(asking, side) == [client.id]
+    asking.read(side.state)
+    assert missing(asking) == {}
+    assert through.state.writers[client.id].closed_at is not None
+
+
+def test_a_session_that_is_forgotten_where_its_transactions_were_is_asked_about_elsewhere(side: Side) -> None:
+    old, through = writer(time_ms=NOW_MS - 1), Side("transmission")
+    through.state.now_ms = through.state.floor_ms = NOW_MS
+    asking = Asking(Token((sent(side, old, 0),), through.address))
+    ask(asking, through)
+    asking.read(through.state)
+    assert (asking.addresses, asking.expired) == ([side.address], False)
+
+
 def test_all_of_it_may_have_been_received(side: Side) -> None:
     client = writer()
     send(side, client, 3)
-    asking = Asking([sent(side, client, 1, 2)])
+    asking = Asking(Token((sent(side, client, 1, 2),)))
     ask(asking, side)
     asking.read(side.state)
     assert asking.outcome is not None
@@ -82,7 +116,7 @@ def test_all_of_it_may_have_been_received(side: Side) -> None:
 def test_there_is_no_answer_before_the_question_was_heard(side: Side) -> None:
     client = writer()
     send(side, client, 1)
-    asking = Asking([sent(side, client, 0)])
+    asking = Asking(Token((sent(side, client, 0),)))
     asking.ask(ASKER)
     asking.read(side.state)
     assert asking.outcome is None
@@ -95,7 +129,7 @@ def test_messages_are_followed_to_the_id_under_which_they_were_sent_again(side: 
     side.take(heir.message(side.address, identifier("of another conversation")))
     side.take(heir.write(Kind.CLOSE_WRITER, side.address, client.id, flags=HEIR))
     side.take(heir.message(side.address, CONVERSATION))
-    asking = Asking([sent(side, client, 0, 1, 2, 3)])
+    asking = Asking(Token((sent(side, client, 0, 1, 2, 3),)))
     assert ask(asking, side) == [client.id]
     asking.read(side.state)
     assert asking.outcome is None
@@ -109,7 +143,7 @@ def test_what_an_heir_believes_to_be_received_and_is_not_comes_from_nobody(side:
     send(side, client, 2)
     side.take(heir.write(Kind.CLOSE_WRITER, side.address, client.id, flags=HEIR, sequence=4))
     side.take(heir.first(side.address, identifier("b"), begin_block()))
-    asking = Asking([sent(side, client, 0, 1, 2, 3)])
+    asking = Asking(Token((sent(side, client, 0, 1, 2, 3),)))
     ask(asking, side)
     asking.read(side.state)
     assert missing(asking) == {UUID(bytes=CONVERSATION): 2}
@@ -118,7 +152,7 @@ def test_what_an_heir_believes_to_be_received_and_is_not_comes_from_nobody(side:
 def test_held_messages_were_not_received_when_nothing_behind_them_was(side: Side) -> None:
     client = writer()
     send(side, client, 1)
-    asking = Asking([sent(side, client, sequence=0, held=1)])
+    asking = Asking(Token((sent(side, client, sequence=0, held=1),)))
     ask(asking, side)
     asking.read(side.state)
     assert missing(asking) == {UUID(bytes=CONVERSATION): 0}
@@ -127,12 +161,12 @@ def test_held_messages_were_not_received_when_nothing_behind_them_was(side: Side
 def test_held_messages_are_looked_up_in_their_conversation(side: Side) -> None:
     client = writer()
     send(side, client, 2)
-    asking = Asking([sent(side, client, sequence=0, held=0)])
+    asking = Asking(Token((sent(side, client, sequence=0, held=0),)))
     ask(asking, side)
     asking.read(side.state)
     assert asking.outcome is not None
     assert asking.outcome.received
-    gone = Asking([sent(side, client, held=0)._replace(conversation=identifier("over"))])
+    gone = Asking(Token((sent(side, client, held=0)._replace(conversation=identifier("over")),)))
     ask(gone, side, session_writer(NOW_MS, 98))
     gone.read(side.state)
     assert gone.expired
@@ -144,7 +178,7 @@ def test_held_messages_are_not_looked_up_in_a_conversation_that_moved_away_and_b
     for here, there in ((side, second), (second, side)):
         relocate(here, living(here, Role.TARGET, CONVERSATION), there)
         here.deliver(there)
-    asking = Asking([sent(side, client, sequence=0, held=0)])
+    asking = Asking(Token((sent(side, client, sequence=0, held=0),)))
     ask(asking, side)
     asking.read(side.state)
     assert asking.expired, "more may be on its way behind it"
@@ -152,7 +186,7 @@ def test_held_messages_are_not_looked_up_in_a_conversation_that_moved_away_and_b
 
 def test_who_was_forgotten_cannot_be_asked_about(side: Side) -> None:
     side.state.floor_ms = NOW_MS
-    asking = Asking([sent(side, writer(time_ms=NOW_MS - 1), 0)])
+    asking = Asking(Token((sent(side, writer(time_ms=NOW_MS - 1), 0),)))
     ask(asking, side)
     asking.read(side.state)
     assert asking.expired
@@ -160,7 +194,7 @@ def test_who_was_forgotten_cannot_be_asked_about(side: Side) -> None:
 
 def test_who_is_ahead_of_time_is_asked_about_again(side: Side) -> None:
     client = writer(time_ms=NOW_MS + WRITER_AHEAD_MS_MAX + 1)
-    asking = Asking([sent(side, client, 0)])
+    asking = Asking(Token((sent(side, client, 0),)))
     ask(asking, side)
     assert asking.read(side.state) is None
     side.state.now_ms += 1
@@ -171,7 +205,7 @@ def test_who_is_ahead_of_time_is_asked_about_again(side: Side) -> None:
 
 def test_who_is_not_heard_asks_under_another_id(side: Side) -> None:
     client = writer()
-    asking = Asking([sent(side, client, 0)])
+    asking = Asking(Token((sent(side, client, 0),)))
     late = session_writer(NOW_MS + WRITER_AHEAD_MS_MAX + 1, 5)
     ask(asking, side, late)
     assert asking.read(side.state) is Unheard.ANOTHER
