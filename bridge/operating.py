@@ -68,8 +68,9 @@ class Operating:
     def relocate(self, conversation: UUID, partition: int) -> None:
         """Move our side of a conversation to another partition of this queue, with all that waits for it.
 
-        Where both sides live in this queue both go there, or neither. Whoever sends to it goes on as before; from then
-        on the owner of that partition receives its messages.
+        Where both sides live in partitions of this reader both are asked to go there, or neither. Whoever sends to it
+        goes on as before; from then on the owner of that partition receives its messages. What is locked or ends
+        before the next commit stays where it is.
         Raises DialogNotFound when it does not live in a partition that is ours, BadInput for a partition that it cannot
         go to, InvalidState while a transaction holds it or its handler fails, when it shares its group with others or
         has moved too often, QueueFull when too many conversations have moved away from where it is.

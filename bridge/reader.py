@@ -107,8 +107,7 @@ class Reader(Operating):
             if time.monotonic() >= self._advance_at:
                 self._advance(keep_up=True)
             with self._lock:
-                if self._share.failure is not None:
-                    raise self._share.failure
+                self._share.check()
                 if self._closed or self._stopping:
                     raise StopIteration
                 transaction = self._take()
@@ -239,8 +238,7 @@ class Reader(Operating):
             raise BadInput(f"queue {self.queue.name!r} has {self.queue.partitions} partitions; {count} cannot be ours")
         deadline = time.monotonic() + timeout_s
         while len(self.partitions) < count:
-            if self._share.failure is not None:
-                raise self._share.failure
+            self._share.check()
             if self._closed:
                 raise self._no_more()
             if time.monotonic() > deadline:

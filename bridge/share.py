@@ -79,6 +79,11 @@ class Share:
         """Partitions are ours to take and not taken yet."""
         return bool(self._claim_again_at)
 
+    def check(self) -> None:
+        """Raise what has ended the reader, each time anew: several threads may ask."""
+        if self.failure is not None:
+            raise type(self.failure)(*self.failure.args)
+
     def close(self) -> None:
         """Leave the group."""
         self._closed = True

@@ -169,6 +169,7 @@ def fold_again(broker: Broker, queue: Queue) -> dict[str, dict[SideKey, Facts]]:
 
         def ingested() -> bool:
             work(reader)
+            assert len(reader.owners) == queue.partitions, f"a partition of {queue.topic} was lost while it was folded"
             return all(owner._journaled_to >= ends[owner.identity.partition] for owner in reader.owners)
 
         until(ingested, f"everything in {queue.topic} is ingested")

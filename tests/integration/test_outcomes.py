@@ -21,7 +21,7 @@ from konverse.dialog.ageing import Age, Ageing
 from konverse.dialog.asking import Outcome
 from konverse.schemas import token
 from konverse.schemas.errors import BadInput, KafkaUnavailable, OutcomeUnknown, StackError
-from konverse.schemas.identifiers import session_writer
+from konverse.schemas.identifiers import session_writer, time_of_writer
 from konverse.schemas.limits import SESSION_IDLE_MS_MAX
 from konverse.schemas.token import Sent, Token
 from tests.chaos.proxy import Action, Trap
@@ -45,6 +45,7 @@ from tests.kit.shop import (
 )
 
 PATIENCE_S = 60.0
+DAY_S = 86_400.0
 
 
 @pytest.fixture(scope="module")
@@ -157,6 +158,21 @@ def test_what_a_transaction_sends_arrives_although_somebody_asks_about_its_sessi
             assert asked_while_somebody_works(broker, asked).received
             bodies = {message.body for message in receive(broker, "Orders", 3)}
         assert bodies == {b"0", b"1", b"of a transaction"}
+
+
+@pytest.mark.stack
+def test_the_time_of_a_session_is_the_brokers(servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A day off, as a client's clock may be: every partition judges a session's age by its id."""
+    clock = time.time
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        for name, unit in (("time", 1), ("time_ns", 10**9)):
+            monkeypatch.setattr(time, name, lambda unit=unit: int((clock() + DAY_S) * unit))
+        writer, _ = broker._sessions.ids.new()
+        monkeypatch.undo()
+    made_ms = time_of_writer(writer)
+    assert made_ms is not None
+    assert abs(made_ms / 1000 - clock()) < PATIENCE_S
 
 
 @pytest.mark.stack

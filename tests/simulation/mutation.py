@@ -36,6 +36,8 @@ UNSEEN: Final = PATCHES / "unseen_in_logs.toml"
 FOLDERS: Final = ("schemas", "dialog", "routing", "bridge")
 SEEDS_MAX: Final = 1_000
 TIMEOUT_S: Final = 600.0
+STALE: Final = ("NameError", "UnboundLocalError", "AttributeError", "TypeError", "ImportError", "SyntaxError")
+"""What a mutant dies of whose patch still fits, on sources that have moved on."""
 
 
 class PatchFailed(Exception):
@@ -105,7 +107,10 @@ def hunt(folder: Path, seeds_max: int = SEEDS_MAX, judge: Judge = Judge.ALL) -> 
     assert Path(result["konverse"]).is_relative_to(folder), "it ran with another package than the mutant"
     if not result["failures"]:
         return Fate(None, result["seeds"], "")
-    return Fate(result["failures"][0]["seed"], result["seeds"], result["failures"][0]["error"])
+    fate = Fate(result["failures"][0]["seed"], result["seeds"], result["failures"][0]["error"])
+    if fate.error.strip().rpartition("\n")[2].startswith(STALE):
+        raise PatchFailed(f"the mutant does not run, which says nothing of its rule: {fate.error}")
+    return fate
 
 
 def hunt_all(

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain, count, islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Final
 
@@ -114,8 +114,3 @@ def chunked(seeds: Iterable[int]) -> Iterator[list[int]]:
 def seeds_from(first: int, number: int | None) -> Iterable[int]:
     """`number` seeds from `first` on, or all of them."""
     return count(first) if number is None else range(first, first + number)
-
-
-def with_regressions(seeds: Iterable[int]) -> Iterable[int]:
-    """The old failures before the others."""
-    return chain(regression_seeds(), seeds)

@@ -201,8 +201,3 @@ class Followers:
         for follower in self.all:
             follower.catch_up()
             follower.compare()
-
-
-def is_follower(process: object) -> bool:
-    """Whether it follows and is not appointed."""
-    return isinstance(process, FollowerProcess) and not process.appointed
