@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
@@ -254,6 +254,28 @@ def compare(verdicts: Sequence[PartitionVerdict]) -> Iterator[Finding]:
                 yield Finding("lost", there.place.name, text)
     yield from _moved(verdicts)
     yield from _overtaken(verdicts)
+    yield from _lives_again(verdicts, by_address)
+
+
+def _lives_again(
+    verdicts: Sequence[PartitionVerdict], by_address: Mapping[Address, PartitionVerdict]
+) -> Iterator[Finding]:
+    """Where the target of an id that was over lives again somebody has begun the conversation again."""
+    begun = {
+        (side.key[1], side.opener)
+        for verdict in verdicts
+        for side in verdict.fold.sides
+        if side.key[0] == Role.INITIATOR
+    }
+    for verdict in verdicts:
+        for conversation, opener, home in verdict.fold.again:
+            there = by_address.get(home)
+            if there is None or there.place.start is not None or there.fold.holes:
+                continue  # it may have begun before what was read
+            behind = there.fold.ingested_to < there.place.data_end
+            if not behind and (conversation, opener) not in begun:
+                text = f"the target of {conversation.hex()} lives again, and nobody has begun it again"
+                yield Finding("I9", verdict.place.name, text)
 
 
 def _moved(verdicts: Sequence[PartitionVerdict]) -> Iterator[Finding]:

@@ -134,6 +134,8 @@ def _message(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
             return bounce(state, envelope, record, BounceReason.ENDED, "tombstone")
         state.may_live(key, opener, envelope.writer)
         state.create(key, opener, begin.home, 0)
+        if key in state.over:
+            state.again.append((envelope.conversation, opener, begin.home))
     side = state.living[key]
     if side.ended:
         return "discarded"

@@ -257,6 +257,8 @@ class SecondState:
         """Sides that lived here, or would have, with their last opener."""
         self.never_lived: set[Key] = set()
         """Those whose end came first."""
+        self.again: list[tuple[bytes, bytes, Address]] = []
+        """Conversations whose target was over and lives again: opener and home of the new one."""
         self.sent_back: list[tuple[Bounce, bytes]] = []
         """What went back to a mailbox, and the session whose it is."""
         self.batches = SecondBatches()
