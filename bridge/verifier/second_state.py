@@ -253,10 +253,8 @@ class SecondState:
         self.tombstones: dict[bytes, bytes] = {}
         self.strays: set[bytes] = set()
         """Conversations of which a target was heard where no initiator lived."""
-        self.over: dict[Key, bytes] = {}
-        """Sides that lived here, or would have, with their last opener."""
-        self.never_lived: set[Key] = set()
-        """Those whose end came first."""
+        self.over: dict[Key, tuple[bytes, bool]] = {}
+        """Sides that are over: their last opener, and whether they lived at all; the end of some came first."""
         self.again: list[tuple[bytes, bytes, Address]] = []
         """Conversations whose target was over and lives again: opener and home of the new one."""
         self.sent_back: list[tuple[Bounce, bytes]] = []
@@ -317,16 +315,14 @@ class SecondState:
         """A side of which both have ended is known no more."""
         if side.gone:
             self.take_away(side)
-            self.over[side.key] = side.opener
-            self.never_lived.discard(side.key)
+            self.over[side.key] = side.opener, True
             if side.previous is not None:
                 self.say_closed(side.key, side.previous, side.generation - 1)
 
     def over_before_it_began(self, key: Key, opener: bytes) -> None:
         """A side may not come that its opener has ended already."""
-        if self.over.get(key) != opener:
-            self.over[key] = opener
-            self.never_lived.add(key)
+        if key not in self.over or self.over[key][0] != opener:
+            self.over[key] = opener, False
 
     def take_away(self, side: Side) -> None:
         """A side does not live here any more."""
@@ -373,7 +369,8 @@ class SecondState:
 
     def may_live(self, key: Key, opener: bytes, said_by: bytes) -> None:
         """An id that is over is used again by another opener, or when the opener itself says so once more."""
-        if self.over.get(key) == opener and (key in self.never_lived or said_by != opener):
+        last, lived = self.over.get(key, (b"", False))
+        if last == opener and not (lived and said_by == opener):
             self.problem(f"I9: the {Role(key[0]).name.lower()} of {key[1].hex()} lives again")
 
     def create(self, key: Key, opener: bytes, peer_at: Address, numbering: int, group: bytes = b"") -> Side:
