@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
 
 from konverse.deploy.settings import StackSettings
 from konverse.deploy.stack import LocalStack
 from konverse.schemas.errors import StackError
+from konverse.schemas.identifiers import escape
 from tests.kit.servers import Servers, missing, needs_local_servers, prepare, provide
 
 NewStack = Callable[[StackSettings], LocalStack]
@@ -64,9 +67,19 @@ def own_stack(new_stack: NewStack) -> LocalStack:
 
 
 @pytest.fixture
-def database() -> str:
-    """A database name that no other test has, so that its topics and keys are its own."""
-    return f"t{uuid.uuid4().hex[:12]}"
+def database(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A database name that no other test has; its topics go afterwards, as a small broker holds a thousand or so."""
+    servers: Servers | None = request.getfixturevalue("servers") if "servers" in request.fixturenames else None
+    name = f"t{uuid.uuid4().hex[:12]}"
+    yield name
+    if servers is None:
+        return
+    admin = AdminClient({"bootstrap.servers": servers.bootstrap})
+    with suppress(KafkaException):
+        names = [topic for topic in admin.list_topics(timeout=10).topics if f".{escape(name)}." in topic]
+        for deleted in (admin.delete_topics(names) if names else {}).values():
+            with suppress(KafkaException):
+                deleted.result(10)
 
 
 def _folder_of_all_workers(factory: pytest.TempPathFactory) -> Path | None:

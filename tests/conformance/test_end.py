@@ -1,0 +1,226 @@
+"""Behaviours 105 to 131: END, the life of a conversation, and system messages."""
+
+from __future__ import annotations
+
+import pytest
+
+from konverse.bridge.broker import Broker
+from konverse.bridge.dialog import Dialog
+from konverse.bridge.reader import Reader
+from konverse.dialog.transaction import Message
+from konverse.schemas.catalog import DIALOG_TIMER, END_DIALOG, ERROR
+from konverse.schemas.errors import InvalidState
+from konverse.schemas.records import Role
+from konverse.schemas.system_messages import read_error
+from tests.kit.shop import NOTE, ORDER, RECEIPT, begin, drain, fill, pumped, receive, until
+
+pytestmark = pytest.mark.stack
+
+
+def sent(broker: Broker, *bodies: bytes) -> Dialog:
+    """A dialog with these messages, which Kafka has."""
+    dialog = begin(broker)
+    for body in bodies:
+        dialog.send(ORDER, body)
+    dialog.flush()
+    return dialog
+
+
+def end_at_target(broker: Broker, error: int = 0) -> None:
+    """The target takes what is there and ends."""
+    with broker.reader("Orders") as reader:
+        with next(iter(reader)) as transaction:
+            list(transaction)
+            transaction.end(transaction.dialog, error=error, description="no more" if error else "")
+        reader.settle()
+
+
+def state_of(reader: Reader, role: Role, dialog: Dialog) -> str:
+    """The state of a side in the partitions of a reader; empty when it is not there."""
+    found = [
+        reader.ask(owner.identity.partition, lambda state: state.endpoint(role, dialog.id.bytes))
+        for owner in reader.owners
+    ]
+    return next((endpoint.state.code for endpoint in found if endpoint is not None), "")
+
+
+def types(messages: list[Message]) -> list[str]:
+    return [message.type for message in messages]
+
+
+def test_105_an_end_is_told_to_the_peer_which_is_disconnected_inbound_then(broker: Broker) -> None:
+    dialog = sent(broker, b"0")
+    end_at_target(broker)
+    with broker.reader("Orders", timeout=1) as orders:
+        list(orders)
+        assert state_of(orders, Role.TARGET, dialog) == "DO"
+    with broker.reader("Shop") as shop, next(iter(shop)) as transaction:
+        assert types(list(transaction)) == [END_DIALOG]
+        assert transaction.dialog.state.code == "DI"
+
+
+def test_106_the_end_comes_after_all_earlier_messages(broker: Broker) -> None:
+    dialog = sent(broker, *(b"%d" % number for number in range(20)))
+    dialog.end()
+    broker.flush()
+    with broker.reader("Shop") as shop, pumped(shop):
+        taken = receive(broker, "Orders", 21)
+    assert types(taken) == [ORDER] * 20 + [END_DIALOG]
+
+
+def test_107_what_remains_can_be_received_although_the_peer_has_ended(broker: Broker) -> None:
+    """And 108: the end of the side that was disconnected sends nothing, and closes."""
+    dialog = sent(broker, b"0", b"1", b"2")
+    dialog.end()
+    broker.flush()
+    with broker.reader("Shop") as shop, pumped(shop), broker.reader("Orders", max_messages=1) as orders:
+        fill(orders, 4)
+        assert state_of(orders, Role.TARGET, dialog) == "DI"
+        bodies = []
+        for transaction in orders:
+            with transaction:
+                (message,) = transaction
+                if message.type == END_DIALOG:
+                    transaction.end(message.dialog)
+                    break
+                bodies.append(message.body)
+        orders.settle()
+        assert bodies == [b"0", b"1", b"2"]
+        assert state_of(orders, Role.TARGET, dialog) == ""
+        until(lambda: shop.conversations == 0, "the initiator is gone")
+    assert drain(broker, "Shop") == []
+
+
+def test_109_an_end_removes_what_that_side_has_not_read(broker: Broker) -> None:
+    sent(broker, b"0", b"1", b"2")
+    with broker.reader("Orders", max_messages=1) as reader:
+        fill(reader, 3)
+        with next(iter(reader)) as transaction:
+            list(transaction)
+            transaction.end(transaction.dialog)
+        reader.settle()
+    assert drain(broker, "Orders") == []
+
+
+def test_110_what_comes_for_a_side_that_has_ended_is_discarded_silently(broker: Broker) -> None:
+    dialog = sent(broker, b"0")
+    end_at_target(broker)
+    dialog.send(ORDER, b"late")
+    dialog.flush()
+    assert drain(broker, "Orders") == []
+    assert dialog.bounced() == []
+
+
+@pytest.mark.parametrize(
+    ("code", "description"), [(0, "a description alone"), (-1, "negative"), (1, ""), (1, "x" * 3_001), (2**31, "large")]
+)
+def test_112_an_error_has_a_positive_code_and_a_description_of_3000_characters_at_most(
+    broker: Broker, code: int, description: str
+) -> None:
+    dialog = sent(broker, b"0")
+    with pytest.raises(InvalidState):
+        dialog.end(error=code, description=description)
+    dialog.send(ORDER)
+    dialog.end(error=1, description="x" * 3_000)
+
+
+def test_113_the_peer_receives_code_and_description_and_is_in_error(broker: Broker) -> None:
+    sent(broker, b"0")
+    end_at_target(broker, error=4711)
+    with broker.reader("Shop") as shop, next(iter(shop)) as transaction:
+        (message,) = transaction
+        assert (message.type, read_error(message.body)) == (ERROR, (4711, "no more"))
+        assert transaction.dialog.state.code == "ER"
+
+
+def test_114_an_error_after_the_peer_has_ended_is_told_to_nobody(broker: Broker) -> None:
+    sent(broker, b"0")
+    end_at_target(broker)
+    with broker.reader("Shop") as shop:
+        with next(iter(shop)) as transaction:
+            list(transaction)
+            transaction.end(transaction.dialog, error=1, description="too late")
+        shop.settle()
+    assert drain(broker, "Orders") == []
+
+
+def test_115_an_error_is_received_before_messages_that_were_sent_earlier(broker: Broker) -> None:
+    """And 116: those can still be received."""
+    dialog = sent(broker, b"0", b"1")
+    dialog.end(error=1, description="never mind")
+    broker.flush()
+    with broker.reader("Shop") as shop, pumped(shop), broker.reader("Orders") as orders:
+        until(lambda: fill(orders, 2) or state_of(orders, Role.TARGET, dialog) == "ER", "the error")
+        with next(iter(orders)) as transaction:
+            assert types(list(transaction)) == [ERROR, ORDER, ORDER]
+
+
+def test_117_an_end_in_error_sends_nothing_and_removes_the_endpoint(broker: Broker) -> None:
+    sent(broker, b"0")
+    end_at_target(broker, error=1)
+    with broker.reader("Shop") as shop:
+        with next(iter(shop)) as transaction:
+            list(transaction)
+            transaction.end(transaction.dialog)
+        shop.settle()
+        assert shop.conversations == 0
+    assert drain(broker, "Orders") == []
+
+
+def test_118_a_second_end_fails(broker: Broker) -> None:
+    sent(broker, b"0")
+    with broker.reader("Orders") as reader, next(iter(reader)) as transaction:
+        list(transaction)
+        transaction.end(transaction.dialog)
+        with pytest.raises(InvalidState, match="ended in this transaction"):
+            transaction.end(transaction.dialog)
+
+
+def test_119_an_end_that_is_rolled_back_leaves_everything_in_its_place(broker: Broker) -> None:
+    dialog = sent(broker, b"0")
+    with broker.reader("Orders", timeout=3) as reader:
+        with pytest.raises(ZeroDivisionError), next(iter(reader)) as transaction:  # noqa: PT012
+            list(transaction)
+            transaction.end(transaction.dialog)
+            raise ZeroDivisionError
+        with next(iter(reader)) as again:
+            assert [message.body for message in again] == [b"0"]
+            again.send(again.dialog, RECEIPT)
+        reader.settle()
+        assert state_of(reader, Role.TARGET, dialog) == "CO"
+
+
+def test_122_a_conversation_stays_in_error_until_it_is_ended(broker: Broker) -> None:
+    dialog = sent(broker, b"0")
+    end_at_target(broker, error=1)
+    assert types(receive(broker, "Shop", 1)) == [ERROR]
+    with broker.reader("Shop", timeout=1) as shop:
+        list(shop)
+        assert state_of(shop, Role.INITIATOR, dialog) == "ER"
+
+
+def test_128_an_error_for_a_side_that_has_ended_is_dropped(broker: Broker) -> None:
+    dialog = sent(broker, b"0")
+    dialog.end()
+    broker.flush()
+    end_at_target(broker, error=1)
+    assert drain(broker, "Shop") == []
+
+
+def test_129_system_messages_have_the_names_of_the_original() -> None:
+    namespace = "http://schemas.microsoft.com/SQL/ServiceBroker/"
+    assert [namespace + name for name in ("Error", "EndDialog", "DialogTimer")] == [ERROR, END_DIALOG, DIALOG_TIMER]
+
+
+def test_130_the_body_of_an_end_is_empty_and_that_of_an_error_has_code_and_description(broker: Broker) -> None:
+    """And 131: an application's code is positive."""
+    one, other = sent(broker, b"0"), sent(broker, b"0")
+    one.end()
+    other.end(error=5, description="<five> & more")
+    broker.flush()
+    with broker.reader("Shop") as shop, pumped(shop):
+        bodies = {message.type: message.body for message in receive(broker, "Orders", 4)}
+    assert bodies[END_DIALOG] == b""
+    assert read_error(bodies[ERROR]) == (5, "<five> & more")
+    assert b"<Code>5</Code>" in bodies[ERROR]
+    assert NOTE not in bodies
