@@ -63,11 +63,11 @@ def test_041_both_sides_know_the_conversation_by_one_id_and_are_told_apart_by_th
     dialog = begin(broker)
     dialog.send(NOTE)
     broker.flush()
-    with broker.reader("Orders", timeout=1) as reader:
-        for transaction in reader:
-            with transaction:
-                (message,) = transaction
-                transaction.send(message.dialog, NOTE)
+    with broker.reader("Orders") as reader:
+        with next(iter(reader)) as transaction:
+            (message,) = transaction
+            transaction.send(message.dialog, NOTE)
+        reader.settle()
     (reply,) = receive(broker, "Shop", 1)
     assert message.dialog.id == reply.dialog.id == dialog.id
     assert (message.dialog.role, reply.dialog.role) == (Role.TARGET, Role.INITIATOR)

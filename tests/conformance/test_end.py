@@ -12,7 +12,7 @@ from konverse.schemas.catalog import DIALOG_TIMER, END_DIALOG, ERROR
 from konverse.schemas.errors import InvalidState
 from konverse.schemas.records import Role
 from konverse.schemas.system_messages import read_error
-from tests.kit.shop import NOTE, ORDER, RECEIPT, begin, drain, fill, pumped, receive, until
+from tests.kit.shop import NOTE, ORDER, RECEIPT, begin, drain, fill, pumped, receive, until, work
 
 pytestmark = pytest.mark.stack
 
@@ -150,7 +150,13 @@ def test_115_an_error_is_received_before_messages_that_were_sent_earlier(broker:
     dialog.end(error=1, description="never mind")
     broker.flush()
     with broker.reader("Shop") as shop, pumped(shop), broker.reader("Orders") as orders:
-        until(lambda: fill(orders, 2) or state_of(orders, Role.TARGET, dialog) == "ER", "the error")
+        fill(orders, 2)
+
+        def in_error() -> bool:
+            work(orders)
+            return state_of(orders, Role.TARGET, dialog) == "ER"
+
+        until(in_error, "the error")
         with next(iter(orders)) as transaction:
             assert types(list(transaction)) == [ERROR, ORDER, ORDER]
 
