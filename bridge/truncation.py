@@ -81,7 +81,7 @@ class Truncation:
         prefix = consumer_group(queue.topic, queue.subscription) + "."
         listed = admin.list_consumer_groups(request_timeout=self._timeout_s).result()
         for error in listed.errors:  # a broker that has not answered may know a reader
-            raise error
+            raise KafkaException(error)  # KafkaError, whatever the client's documentation says
         positions: dict[str, list[int]] = {topic: [] for topic in topics}
         for group in (group.group_id for group in listed.valid if group.group_id.startswith(prefix)):
             # not the administrator's client: in librdkafka 2.16 it aborts the process when its connection breaks

@@ -27,7 +27,7 @@ class Admin:
     """One group is registered; a broker or a partition may give no answer."""
 
     def __init__(self, *, broker: KafkaError | None = None, partition: KafkaError | None = None) -> None:
-        self.broker = [KafkaException(broker)] if broker else []
+        self.broker = [broker] if broker else []
         self.partition = partition
 
     def list_consumer_groups(self, **_: Any) -> Future[Any]:
