@@ -27,6 +27,7 @@ from konverse.schemas.limits import QUEUE_PARTITIONS_MAX
 from .arguments import Seconds, checked
 from .beginning import Wanted, begin_block, check_same
 from .catalog import Catalog, Object, differences, kind_of
+from .collector import prepare_collector
 from .dialog import Dialog
 from .forks import closed_in_children
 from .kafka import Kafka
@@ -54,6 +55,7 @@ def connect(
     names. Raises InvalidSettings, or KafkaUnavailable when no broker answers. Redis is not needed: without it nobody
     can look at the state of conversations, and nothing else changes.
     """
+    prepare_collector()  # before there is anything of ours that it would not see any more
     return Broker(Settings.load(kafka=kafka, redis=redis, database=database, **settings))
 
 

@@ -19,7 +19,7 @@ seem to stay bring on a look at everything: among 300,000 conversations that too
 
 @cache
 def prepare_collector() -> None:
-    """Keep Python's collector from looking at what is no garbage: once in a process, before its work.
+    """Keep Python's collector from looking at what is no garbage: once in a process, before it connects.
 
     What is alive now, modules above all, is taken out of its sight. Thresholds that the program has set are its own.
     """

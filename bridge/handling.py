@@ -1,10 +1,12 @@
-"""Handlers that `Reader.run` calls: a failure rolls back and is logged, and the work goes on."""
+"""Handlers that `Reader.run` calls, and their threads: a failure rolls back and is logged, and the work goes on."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from queue import SimpleQueue
 from typing import Final
 
 from konverse.dialog.transaction import Transaction
@@ -52,3 +54,66 @@ class Handling:
                 f" and {len(ids) - IDS_SHOWN} more" if len(ids) > IDS_SHOWN else "",
                 exc_info=error,
             )
+
+
+class Crew:
+    """The threads in which the handlers of one reader run. None of them keeps the program from ending."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._present: set[int] = set()
+        """Identifiers of the threads, and of those that wait for them in `work`."""
+
+    @property
+    def busy(self) -> bool:
+        """Somebody works."""
+        return bool(self._present)
+
+    def work(self, work: Callable[[], None], threads: int, stop: Callable[[], None]) -> None:
+        """Do it in so many threads until all are done, or one raises, which is raised here; `stop` ends the others."""
+        ends: SimpleQueue[BaseException | None] = SimpleQueue()
+
+        def member() -> None:
+            with self._here():
+                try:
+                    work()
+                except BaseException as error:  # noqa: BLE001  # whatever it is, raised where somebody waits for it
+                    ends.put(error)
+                else:
+                    ends.put(None)
+
+        failure = None
+        crew: list[threading.Thread] = []
+        with self._here():
+            try:
+                for number in range(threads):
+                    thread = threading.Thread(target=member, name=f"konverse-handler_{number}", daemon=True)
+                    thread.start()
+                    crew.append(thread)
+                for _ in crew:
+                    failure = ends.get()
+                    if failure is not None:
+                        break
+            finally:
+                stop()  # also when the one who waits is interrupted
+                for thread in crew:
+                    thread.join()
+        if failure is not None:
+            raise failure
+
+    def wait(self, timeout_s: float) -> None:
+        """Return when nobody works any more, or the time is over; at once for whoever works here."""
+        with self._changed:
+            if threading.get_ident() not in self._present:
+                self._changed.wait_for(lambda: not self._present, timeout_s)
+
+    @contextmanager
+    def _here(self) -> Iterator[None]:
+        with self._changed:
+            self._present.add(threading.get_ident())
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._present.discard(threading.get_ident())
+                self._changed.notify_all()

@@ -20,7 +20,7 @@ from konverse.dialog.session import Session
 from konverse.dialog.takeover import heard, refused
 from konverse.dialog.writing import Hand
 from konverse.schemas.catalog import Queue, Service
-from konverse.schemas.errors import BrokerClosed, InvalidState
+from konverse.schemas.errors import BadInput, BrokerClosed, InvalidState
 from konverse.schemas.identifiers import Address
 from konverse.schemas.records import NO_SEQUENCE, BounceId, BounceReason, Role
 
@@ -80,9 +80,10 @@ class BouncedMessage:
         return self._bounced.bounce.reason
 
     def confirm(self) -> None:
-        """Let it go: the application knows of it. Returns at once; a second time changes nothing.
+        """Let it go: the application knows of it. Returns at once.
 
-        Raises QueueFull when Kafka takes nothing for a while.
+        What is called first counts: after a `redirect` this changes nothing, as a second time does not. Raises
+        QueueFull when Kafka takes nothing for a while.
         """
         self._mailboxes.confirm(self._sender, self._staged, self._bounced.id)
 
@@ -91,12 +92,18 @@ class BouncedMessage:
 
         Home moves it in one step: it is received once, whatever crashes and whoever asks again. Several leave in the
         order of the calls. Later messages of the new dialog wait until home says that it has arrived. When the new
-        dialog has ended meanwhile it stays, and `bounced` gives it again.
+        dialog has ended meanwhile it stays, and `bounced` gives it again; until then a further `redirect`, or one after
+        a `confirm`, changes nothing.
 
-        Raises InvalidState when the dialogs have different homes: begin the new one with `related_to`. Raises
-        NotInContract or WrongDirection for its type, ConversationEnded when the new dialog was ended, QueueFull.
+        Raises BadInput for what is no other dialog, InvalidState when the dialogs have different homes: begin the new
+        one with `related_to`. Raises NotInContract or WrongDirection for its type, ConversationEnded when the new
+        dialog was ended, QueueFull.
         """
-        staged = to_dialog._staged  # noqa: SLF001  # two handles of one session
+        staged = getattr(to_dialog, "_staged", None)
+        if staged is None or staged is self._staged:
+            raise BadInput(
+                f"a message that came back is redirected to another dialog of this broker, not to {to_dialog!r}"
+            )
         if self._sender is not to_dialog._sender or self._staged.begin.home != staged.begin.home:  # noqa: SLF001
             raise InvalidState(
                 f"a message that came back to {_place(self._staged)} cannot be redirected to a dialog whose home is "
@@ -143,9 +150,11 @@ class Mailboxes:
         """CONFIRM."""
 
         def decide(session: Session) -> list[Hand]:
+            decided = self._decided.setdefault(dialog.begin.home, {})
+            if bounce in decided:  # a REDIRECT may have to wait, and this would come before it
+                return []
             hands = session.confirm(dialog, bounce)
             lane, counter = dialog.home, dialog.home.next - 1
-            decided = self._decided.setdefault(dialog.begin.home, {})
             decided[bounce] = lambda home: heard(home, lane, counter) or refused(home, lane, counter)
             return hands
 
@@ -157,8 +166,11 @@ class Mailboxes:
         self._catalog.check_send(to.begin.contract, Role.INITIATOR, bounced.message_type)
 
         def decide(session: Session) -> list[Hand]:
+            decided = self._decided.setdefault(to.begin.home, {})
+            if bounce in decided:
+                return []
             hands = session.redirect(to, bounce)
-            self._decided.setdefault(to.begin.home, {})[bounce] = lambda _home: _is_settled(to, bounce)
+            decided[bounce] = lambda _home: _is_settled(to, bounce)
             return hands
 
         sender.decide(decide)

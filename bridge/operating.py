@@ -10,6 +10,7 @@ from uuid import UUID
 from konverse.dialog.endpoint import Endpoint
 from konverse.dialog.owner import Owner
 from konverse.dialog.phase import LEADING
+from konverse.dialog.states import State
 from konverse.dialog.trial import Order
 from konverse.schemas.errors import BadInput, DialogNotFound, InvalidState
 from konverse.schemas.journal import EndOperation
@@ -27,16 +28,21 @@ class Operating:
     _owning: Owning
     _lock: threading.RLock
 
+    def _check_open(self) -> None:
+        """Raise BrokerClosed when nobody can do anything here any more."""
+        raise NotImplementedError
+
     @property
     def suspended(self) -> list[Endpoint]:
         """Conversations of our partitions that failed five times: their messages wait for an operator."""
         with self._lock:
+            self._check_open()
             return [
                 endpoint
                 for owner in self._owning.owners.values()
                 if owner.phase is LEADING
                 for index in owner.fold.state.attempts.troubled
-                if (endpoint := owner.fold.state.table[index]) is not None and endpoint.suspended
+                if (endpoint := owner.fold.state.table[index]) is not None and _waits(endpoint)
             ]
 
     @checked
@@ -91,6 +97,7 @@ class Operating:
 
     def _find(self, conversation: UUID) -> list[tuple[Owner, Endpoint]]:
         """Our sides of a conversation: two, when both live here."""
+        self._check_open()
         known = [
             (owner, endpoint)
             for owner in self._owning.owners.values()
@@ -106,11 +113,16 @@ class Operating:
 
     def _order(self, conversation: UUID, order: Callable[[Endpoint], Order]) -> None:
         with self._lock:
-            suspended = [(owner, endpoint) for owner, endpoint in self._find(conversation) if endpoint.suspended]
+            suspended = [(owner, endpoint) for owner, endpoint in self._find(conversation) if _waits(endpoint)]
             if not suspended:
                 raise InvalidState(f"conversation {conversation} is not suspended; its messages are handed out anyway")
             for owner, endpoint in suspended:
                 owner.trial.order(endpoint, order(endpoint))
+
+
+def _waits(endpoint: Endpoint) -> bool:
+    """Its messages wait for an operator: it is suspended, and was not ended since."""
+    return endpoint.suspended and endpoint.state is not State.DISCONNECTED_OUTBOUND
 
 
 def _skip(endpoint: Endpoint) -> Skip:

@@ -11,7 +11,6 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from konverse.dialog.owner import Owner
@@ -19,11 +18,12 @@ from konverse.dialog.phase import LEADING
 from konverse.dialog.states import State
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.errors import BadInput, BrokerClosed, InvalidSettings, OutcomeUnknown, SteppedDown
+from konverse.schemas.limits import HANDLER_THREADS_MAX
 from konverse.schemas.records import Role
 
 from .arguments import Seconds, checked
-from .collector import prepare_collector
-from .handling import Handling
+from .exits import leave_at_exit
+from .handling import Crew, Handling
 from .health import SILENT_S
 from .kafka import FETCH_RECORDS, Kafka
 from .operating import Operating
@@ -73,12 +73,13 @@ class Reader(Operating):
         """`run` was interrupted: nothing further is handed out there."""
         self._again: deque[tuple[float, Owner, Transaction]] = deque()
         """Transactions that changed nothing, and when their groups are handed out again."""
+        self._crew = Crew()
         self._lost_told = 0
         """Partitions that were lost, so far as a caller of `settle` was told."""
         self._advance_at = 0.0
         """When Kafka must be looked after again, however much there is to hand out."""
         owning.on_done = self._done
-        prepare_collector()
+        leave_at_exit(self)
         try:
             self._share = Share(kafka, owning, options, self._lock)
         except BaseException:
@@ -90,8 +91,7 @@ class Reader(Operating):
     # --------------------------------------------------------------------------------------------------- iteration
 
     def __iter__(self) -> Iterator[Transaction]:
-        if self._closed:
-            raise self._no_more()
+        self._check_open()
         return self
 
     def __next__(self) -> Transaction:
@@ -131,21 +131,17 @@ class Reader(Operating):
         `Exception` (KeyboardInterrupt, SystemExit) ends the other threads after their handlers and is raised here, and
         so is what iterating over the reader raises.
         """
-        if threads < 1:
-            raise InvalidSettings(f"a handler needs at least one thread, not {threads}")
+        if not 1 <= threads <= HANDLER_THREADS_MAX:
+            raise InvalidSettings(f"a handler runs in 1 to {HANDLER_THREADS_MAX} threads, not in {threads}")
 
         handling = Handling(self.queue.name, handler)
         try:
-            with ThreadPoolExecutor(threads, thread_name_prefix="konverse-handler") as pool:
-                try:
-                    works = [pool.submit(handling.work, self) for _ in range(threads)]
-                    done, _ = wait(works, return_when=FIRST_EXCEPTION)
-                finally:
-                    self._stopping = True  # ends the other threads, also when this one is interrupted
+            self._crew.work(lambda: handling.work(self), threads, self._stop_handing_out)
         finally:
             self._stopping = False
-        for future in done:
-            future.result()
+
+    def _stop_handing_out(self) -> None:
+        self._stopping = True
 
     @checked
     def settle(self, timeout_s: Seconds = SETTLE_S) -> None:
@@ -239,14 +235,21 @@ class Reader(Operating):
         deadline = time.monotonic() + timeout_s
         while len(self.partitions) < count:
             self._share.check()
-            if self._closed:
-                raise self._no_more()
+            self._check_open()
             if time.monotonic() > deadline:
                 raise SteppedDown(f"{len(self.partitions)} of {count} partitions of {self.queue.name!r} are ours")
             self._advance()
 
-    def _no_more(self) -> BrokerClosed:
-        return BrokerClosed(f"the reader of queue {self.queue.name!r} was closed; make another with broker.reader")
+    def _check_open(self) -> None:
+        if self._closed:
+            raise BrokerClosed(f"the reader of queue {self.queue.name!r} was closed; make another with broker.reader")
+
+    def leave(self, timeout_s: float) -> None:
+        """The program ends, and so does `run`, behind the handlers that are at work; close, as that is no crash."""
+        if self._crew.busy:
+            self._stop_handing_out()
+            self._crew.wait(timeout_s)
+            self.close()
 
     def close(self) -> None:
         """Commit what is finished, deliver its outputs, give the partitions back, leave the group. Safe to call twice.
@@ -266,6 +269,7 @@ class Reader(Operating):
                     finally:
                         self._share.close()
                         self._again.clear()
+            self._crew.wait(CLOSE_S)
 
     def forked(self) -> None:
         """In a forked child: closed, see `bridge.forks`."""
@@ -273,6 +277,7 @@ class Reader(Operating):
         self._lock = threading.RLock()
         self._returned = threading.Condition(self._lock)
         self._pumping = threading.Lock()
+        self._crew = Crew()
 
     def __enter__(self) -> Self:
         return self

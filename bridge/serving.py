@@ -26,7 +26,6 @@ from konverse.schemas.errors import BrokerClosed, KafkaUnavailable, TopicMismatc
 from konverse.schemas.identifiers import Address
 
 from .background import FORESEEN, in_background
-from .collector import prepare_collector
 from .health import Health
 from .kafka import Headers, Kafka, discard
 from .pace import (
@@ -49,7 +48,6 @@ class Serving:
     """One session, one producer, and whoever has time serves it."""
 
     def __init__(self, kafka: Kafka, renewing: Renewing) -> None:
-        prepare_collector()
         self.session = renewing.session
         self._renewing = renewing
         self._kafka = kafka

@@ -47,12 +47,13 @@ def verify(
     given, that is said and the logs are verified. Exit code 1: refuted.
     """
     with connected(kafka, redis=redis_url, database=database) as broker:
-        chosen = [broker.catalog.get(Queue, name) for name in queues] if queues else broker.catalog.all(Queue)
+        named = [broker.catalog.get(Queue, name) for name in dict.fromkeys(queues or ())]
+        chosen = named or broker.catalog.all(Queue)
         if not chosen:
             raise QueueNotFound(no_queue(broker))
         chosen += [queue for queue in [broker.transmission_queue()] if queue is not None and not queues]
         views = _views(broker.settings.redis, chosen, required=redis_url is not None)
-        since_ms = None if since is None else round(since.timestamp() * 1_000)
+        since_ms = None if since is None else _milliseconds(since)
         verification = broker.verification(chosen, since_ms)
         verdicts, findings = _run(verification, views or {}, quiet=as_json)
     if as_json:
@@ -61,6 +62,13 @@ def verify(
         _print(chosen, verdicts, findings)
     if findings:
         raise typer.Exit(1)
+
+
+def _milliseconds(since: datetime) -> int:
+    try:
+        return round(since.timestamp() * 1_000)
+    except (ValueError, OverflowError):
+        raise typer.BadParameter(f"{since:%Y-%m-%d} is no time of a log", param_hint="--since") from None
 
 
 def _run(verification: Verification, views: Views, *, quiet: bool) -> tuple[list[PartitionVerdict], list[Finding]]:
@@ -94,11 +102,20 @@ def _views(url: str | None, queues: list[Queue], *, required: bool) -> Views | N
 def _as_dict(verdicts: list[PartitionVerdict], findings: list[Finding]) -> dict[str, Any]:
     return {
         "holds": not findings,
-        "partitions": {v.place.name: {name: getattr(v, name) for name in (*COUNTED, *RARE)} for v in verdicts},
+        "partitions": {
+            v.place.name: {name: getattr(v, name) for name in (*COUNTED, *RARE)} | {"begins_at": _begins_at(v)}
+            for v in verdicts
+        },
         "findings": [
             {"rule": f.rule, "kind": KINDS[f.rule], "partition": f.partition, "text": f.text} for f in findings
         ],
     }
+
+
+def _begins_at(verdict: PartitionVerdict) -> int:
+    """The first record of the data log that was verified."""
+    start = verdict.place.start
+    return 0 if start is None else start.end.ingest_to
 
 
 def _print(queues: list[Queue], verdicts: list[PartitionVerdict], findings: list[Finding]) -> None:
@@ -107,6 +124,8 @@ def _print(queues: list[Queue], verdicts: list[PartitionVerdict], findings: list
     rows = [(f"{names[v.place.topic]}/{v.place.partition}", *(getattr(v, name) for name in COUNTED)) for v in verdicts]
     print_table("What the logs say", dict.fromkeys(("partition", *COUNTED)), rows)
     for (name, *_), verdict in zip(rows, verdicts, strict=True):
+        if verdict.place.start is not None:
+            typer.echo(f"{name}: what came before record {_begins_at(verdict):,} is taken from a snapshot as it is")
         for rare in RARE:
             if getattr(verdict, rare):
                 typer.echo(f"{name}: {getattr(verdict, rare):,} {rare} journal records")

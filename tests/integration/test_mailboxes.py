@@ -9,13 +9,15 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
+from typing import Any, cast
 
 import pytest
 
 from konverse.bridge.broker import Broker
 from konverse.bridge.dialog import Dialog
 from konverse.bridge.mailboxes import BouncedMessage
-from konverse.schemas.errors import ConversationEnded, InvalidState
+from konverse.dialog.transaction import Message, Transaction
+from konverse.schemas.errors import BadInput, ConversationEnded, InvalidState
 from konverse.schemas.records import BounceReason, Role
 from tests.kit.oracle import verify
 from tests.kit.servers import Servers
@@ -116,6 +118,35 @@ def test_a_home_in_this_process_is_asked_and_what_was_decided_is_not_given_again
         assert verify(servers.bootstrap, [queue_of(shop, "Orders"), queue_of(shop, "Shop")]) == []
 
 
+def test_what_is_called_first_counts(servers: Servers, database: str) -> None:
+    """The new dialog is not begun yet, so a REDIRECT waits; the CONFIRM behind it would not."""
+    with over(servers, database) as (shop, session, dialog):
+        with shop.reader("Shop") as home, shop.reader("Orders") as orders, pumped(home, orders):
+            for body in LATE:
+                dialog.send(ORDER, body)
+            dialog.flush()
+            *redirected, confirmed = came_back(dialog, len(LATE))
+            following, other = (begin(session, related_to=dialog) for _ in range(2))
+            for late in redirected:
+                late.redirect(following)
+                late.confirm()
+                late.redirect(other)
+            confirmed.confirm()
+            confirmed.redirect(following)
+            following.send(ORDER, b"behind")
+            until(
+                lambda: sum(owner.fold.state.unread for owner in orders.owners) == len(LATE), "all are at their target"
+            )
+        with shop.reader("Orders", timeout=1) as reader:
+            received = [(m.dialog.id, m.body) for transaction in reader for m in _taken(transaction)]
+        assert received == [(following.id, body) for body in (*LATE[:-1], b"behind")]
+
+
+def _taken(transaction: Transaction) -> list[Message]:
+    with transaction:
+        return list(transaction)
+
+
 def test_a_message_stays_when_the_new_dialog_has_ended_meanwhile(servers: Servers, database: str) -> None:
     with over(servers, database) as (shop, session, dialog):
         dialog.send(ORDER, b"late")
@@ -162,6 +193,9 @@ def test_a_redirect_that_cannot_be_is_refused(servers: Servers, database: str) -
             (late,) = came_back(dialog, 1)
             with pytest.raises(InvalidState, match="begin one with `related_to`"):
                 late.redirect(begin(shop))
+            for nothing in (None, "a dialog", dialog):
+                with pytest.raises(BadInput, match="to another dialog"):
+                    late.redirect(cast("Any", nothing))
             over_already = begin(session)
             over_already.end()
             with pytest.raises(ConversationEnded):

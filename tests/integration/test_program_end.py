@@ -30,6 +30,14 @@ if child:
     assert os.waitpid(child, 0)[1] == 0
 """
 
+READING = """
+import threading, konverse
+broker = konverse.connect("kafka://{bootstrap}", database="{database}")
+reader = broker.reader("Orders")
+threading.Thread(target=reader.run, args=(list,), kwargs=dict(threads=3), daemon=True).start()
+reader.wait_for_partitions(1)
+"""
+
 WITHOUT_KAFKA = """
 import uuid
 from konverse.bridge import exits
@@ -68,6 +76,19 @@ def test_what_was_sent_arrives_although_nobody_flushes(servers: Servers, databas
         done = run(PROGRAM.format(bootstrap=servers.bootstrap, database=database) + more)
         assert (done.returncode, done.stderr) == (0, "")
         assert [message.body for message in receive(broker, "Orders", 3)] == [b"0", b"1", b"2"]
+
+
+@pytest.mark.stack
+@pytest.mark.parametrize("more", ["", "reader.close()", "broker.close()"])
+def test_handlers_in_the_background_do_not_keep_a_program_from_ending_nor_break_its_end(
+    servers: Servers, database: str, more: str
+) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        begin(broker).send(ORDER, b"handled")
+        broker.flush()
+        done = run(READING.format(bootstrap=servers.bootstrap, database=database) + more)
+        assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_what_kafka_does_not_take_is_given_up_aloud_and_soon() -> None:

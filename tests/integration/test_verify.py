@@ -200,4 +200,13 @@ def test_a_verification_may_begin_at_the_last_snapshot_before_a_time(
         assert code == 1, "what is forged stands behind the snapshot"
         assert [finding["rule"] for finding in said["findings"]] == ["I8"]
         assert sum(facts["conversations"] for facts in said["partitions"].values()) == whole
+        assert any(facts["begins_at"] for facts in said["partitions"].values())
         assert verify("--since", "2001-01-01")[1]["findings"] == said["findings"], "no snapshot is so old"
+
+
+def test_a_time_before_all_times_is_no_time_of_a_log(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+    options = ["--kafka", f"kafka://{servers.bootstrap}", "--database", database]
+    result = CliRunner().invoke(app, ["verify", "Orders", "--since", "0001-01-01", *options])
+    assert (result.exit_code, "is no time of a log" in result.stderr) == (2, True)
