@@ -6,10 +6,15 @@ from typing import Final
 from xml.parsers.expat import ExpatError, ParserCreate
 from xml.sax.saxutils import escape
 
-from .errors import InvalidState, MalformedRecord
+from .errors import BadInput, InvalidState, MalformedRecord
 from .limits import ERROR_CODE_MAX, ERROR_DESCRIPTION_CHARACTERS_MAX
 
 ERROR_NAMESPACE: Final = "http://schemas.microsoft.com/SQL/ServiceBroker/Error"
+
+_UNDERSTOOD: Final = {
+    f"{scheme}://schemas.microsoft.com/SQL/ServiceBroker{end}" for scheme in ("http", "https") for end in ("/Error", "")
+}
+"""Namespaces of an Error that is read: ours, and those that the original's documentation prints."""
 
 _INVALID: Final = {code: "\ufffd" for code in range(0x20) if code not in (0x09, 0x0A, 0x0D)} | {
     0xFFFE: "\ufffd",
@@ -63,15 +68,19 @@ def lost_body(start: int, end: int) -> bytes:
 def read_error(body: bytes) -> tuple[int, str]:
     """Code and description of a received Error; MalformedRecord when the body is not such a document.
 
-    Codes above 0 are the application's, those below 0 Service Broker's own: the negated number of its error (131).
+    Also of one in a namespace that the original's documentation prints, https among them. Codes above 0 are the
+    application's, those below 0 Service Broker's own: the negated number of its error (131).
     """
+    if not isinstance(body, bytes | bytearray | memoryview):
+        raise BadInput(f"the body of an Error is bytes, not {type(body).__name__}: give `message.body`")
     found: dict[str, str] = {}
     path: list[str] = []
 
     def begin(name: str, _attributes: object) -> None:
-        path.append(name)
+        namespace, _, local = name.rpartition(" ")
+        path.append(local if namespace in _UNDERSTOOD else "")
         if len(path) == 2:
-            found.setdefault(name, "")
+            found.setdefault(path[1], "")
 
     def text(data: str) -> None:
         if len(path) == 2:
@@ -85,7 +94,7 @@ def read_error(body: bytes) -> tuple[int, str]:
     parser.EndElementHandler = lambda _: path.pop()
     parser.StartDoctypeDeclHandler = refuse
     try:
-        parser.Parse(body, True)  # noqa: FBT003  # this is all of it
-        return int(found[f"{ERROR_NAMESPACE} Code"]), found[f"{ERROR_NAMESPACE} Description"]
+        parser.Parse(bytes(body), True)  # noqa: FBT003  # this is all of it
+        return int(found["Code"]), found["Description"]
     except (ExpatError, LookupError, ValueError) as error:  # a LookupError also for an encoding that nobody knows
         raise MalformedRecord(f"the body of an Error is no Error document: {error}") from None

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from typing import cast
 from xml.etree import ElementTree as ET
 
 import pytest
 
-from konverse.schemas.errors import InvalidState, MalformedRecord
+from konverse.schemas.errors import BadInput, InvalidState, MalformedRecord
 from konverse.schemas.limits import ERROR_CODE_MAX, ERROR_DESCRIPTION_CHARACTERS_MAX
 from konverse.schemas.system_messages import ERROR_NAMESPACE, check_error, error_body, lost_body, read_error
 
@@ -36,6 +37,39 @@ def read(body: bytes) -> tuple[int, str]:
 def test_a_description_is_read_back(description: str) -> None:
     assert read(error_body(4711, description)) == (4711, description)
     assert read_error(error_body(-8462, description)) == (-8462, description)
+
+
+PRINTED = b"""<?xml version="1.0"?>
+<Error xmlns="https://schemas.microsoft.com/SQL/ServiceBroker">
+  <Code>12</Code>
+  <Description>
+    Unknown cost center "127-1000". Please check the cost center list
+    and resubmit the report.
+  </Description>
+</Error>"""
+"""The sample of the original's page about system messages."""
+
+
+@pytest.mark.parametrize("scheme", [b"http", b"https"])
+@pytest.mark.parametrize("end", [b"", b"/Error"])
+def test_the_sample_that_the_original_prints_is_read_behaviour_130(scheme: bytes, end: bytes) -> None:
+    document = PRINTED.replace(b"https", scheme).replace(b'ServiceBroker"', b"ServiceBroker" + end + b'"')
+    code, description = read_error(document)
+    assert (code, " ".join(description.split())) == (
+        12,
+        'Unknown cost center "127-1000". Please check the cost center list and resubmit the report.',
+    )
+    assert read_error(error_body(code, description)) == (code, description)
+
+
+def test_an_error_in_another_namespace_is_none() -> None:
+    with pytest.raises(MalformedRecord):
+        read_error(PRINTED.replace(b"microsoft.com", b"microsoft.example"))
+
+
+def test_what_is_no_body_is_refused() -> None:
+    with pytest.raises(BadInput, match=r"message\.body"):
+        read_error(cast("bytes", None))
 
 
 @pytest.mark.parametrize("character", ["\x00", "\x08", "\x0b", "\x1f", "\ufffe", "\uffff"])
