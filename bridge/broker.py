@@ -18,7 +18,6 @@ from konverse.schemas.catalog import DEFAULT, KEEP_FOR_EVER, Contract, MessageTy
 from konverse.schemas.errors import (
     AlreadyExists,
     BrokerClosed,
-    InvalidContract,
     InvalidSettings,
 )
 from konverse.schemas.identifiers import check_name, data_topic
@@ -103,15 +102,7 @@ class Broker:
         Raises InvalidContract (8492) when the initiator may send nothing, MessageTypeNotFound, AlreadyExists.
         Behaviours 11, 17.
         """
-        check_name("contract", name)
-        try:
-            value = Contract(name, {kind: SentBy(side) for kind, side in sent_by.items()})
-        except ValueError as error:
-            raise InvalidContract(f"contract {name!r}: {error}; use INITIATOR, TARGET or ANY") from None
-        if not any(side is not SentBy.TARGET for side in value.sent_by.values()):
-            raise InvalidContract(
-                f"contract {name!r} gives the initiator nothing to send; let INITIATOR or ANY send at least one type"
-            )
+        value = Contract.of(name, sent_by)
 
         def check() -> None:
             for kind in value.sent_by:
@@ -153,12 +144,9 @@ class Broker:
         """CREATE SERVICE on a queue; `contracts` are those for which it may be a target (behaviours 16, 17).
 
         "DEFAULT" is one of them only when it is named; without any the service can begin dialogs and nothing else.
-        Raises QueueNotFound, ContractNotFound, InvalidContract for a contract named twice (8404), AlreadyExists.
+        Raises QueueNotFound, ContractNotFound, ContractTwice (8404), AlreadyExists.
         """
-        check_name("service", name)
-        if len(set(contracts)) != len(contracts):
-            raise InvalidContract(f"service {name!r} names a contract twice; name each once")
-        value = Service(name, queue, tuple(contracts))
+        value = Service.of(name, queue, contracts)
 
         def check() -> None:
             self.catalog.get(Queue, queue)

@@ -132,7 +132,9 @@ class Reader(Operating):
         so is what iterating over the reader raises.
         """
         if not 1 <= threads <= HANDLER_THREADS_MAX:
-            raise InvalidSettings(f"a handler runs in 1 to {HANDLER_THREADS_MAX} threads, not in {threads}")
+            raise InvalidSettings(
+                f"a handler needs at least one thread, and {HANDLER_THREADS_MAX} are the most, not {threads}"
+            )
 
         handling = Handling(self.queue.name, handler)
         try:

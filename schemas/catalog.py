@@ -6,7 +6,7 @@ Folds never read the catalog; it is for sessions, readers and administrators.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 from importlib.resources import files
@@ -15,8 +15,8 @@ from typing import Any, Final, cast
 
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
 
-from .errors import MalformedRecord
-from .identifiers import Address, incarnation_tag
+from .errors import ContractTwice, InvalidContract, MalformedRecord
+from .identifiers import Address, check_name, incarnation_tag
 from .records import Role
 
 KEEP_FOR_EVER: Final = -1
@@ -58,6 +58,20 @@ class Contract:
     name: str
     sent_by: Mapping[str, SentBy] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, name: str, sent_by: Mapping[str, str | SentBy]) -> Contract:
+        """The contract of that name; InvalidContract for one that cannot be (behaviour 11)."""
+        check_name("contract", name)
+        try:
+            value = cls(name, {kind: SentBy(side) for kind, side in sent_by.items()})
+        except ValueError as error:
+            raise InvalidContract(f"contract {name!r}: {error}; use INITIATOR, TARGET or ANY") from None
+        if not any(side is not SentBy.TARGET for side in value.sent_by.values()):
+            raise InvalidContract(
+                f"contract {name!r} gives the initiator nothing to send; let INITIATOR or ANY send at least one type"
+            )
+        return value
+
 
 @dataclass(frozen=True, slots=True)
 class Queue:
@@ -85,6 +99,14 @@ class Service:
     name: str
     queue: str
     contracts: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, name: str, queue: str, contracts: Iterable[str]) -> Service:
+        """The service of that name; ContractTwice for a contract that is named twice (behaviour 18)."""
+        value = cls(check_name("service", name), queue, tuple(contracts))
+        if len(set(value.contracts)) != len(value.contracts):
+            raise ContractTwice(f"service {name!r} names a contract twice; name each once")
+        return value
 
 
 CatalogObject = MessageType | Contract | Queue | Service

@@ -6,9 +6,9 @@
     │   ├── UnknownObject            ├── AlreadyExists        ├── WrongDirection
     │   │   ├── ServiceNotFound      ├── InvalidContract      ├── BodyTooLarge
     │   │   ├── ContractNotFound     ├── NotInContract        ├── TransactionTooLarge
-    │   │   ├── MessageTypeNotFound  └── InvalidState         └── InvalidSettings
+    │   │   ├── MessageTypeNotFound  ├── InvalidState         └── InvalidSettings
     │   │   ├── QueueNotFound
-    │   │   └── DialogNotFound
+    │   │   └── DialogNotFound       └── ContractTwice
     ├── ConversationEnded            the peer ended; nothing was written
     ├── Unavailable                  a server cannot be reached
     │   ├── KafkaUnavailable         └── RedisUnavailable
@@ -97,9 +97,15 @@ class AlreadyExists(BadInput):
 
 
 class InvalidContract(BadInput):
-    """A contract without a type for the initiator, with a type twice, or with an unknown direction."""
+    """A contract without a type for the initiator, or with an unknown direction."""
 
     number = 8492
+
+
+class ContractTwice(BadInput):
+    """A service names a contract twice."""
+
+    number = 8404
 
 
 class NotInContract(BadInput):

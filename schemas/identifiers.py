@@ -33,12 +33,14 @@ class Address:
 
 
 def check_name(kind: str, name: str) -> str:
-    """Return `name` when it may name a `kind`, else raise InvalidName with the reason and the remedy."""
+    """Return `name` when it may name a `kind`, else raise InvalidName with the reason and the remedy (behaviour 27)."""
     if not name:
         raise InvalidName(f"the {kind} name is empty; give it at least one character")
     size = len(name.encode("utf-8", "surrogatepass"))
     if size > NAME_BYTES_MAX:
         raise InvalidName(f"the {kind} name {name[:40]!r}… has {size} bytes; at most {NAME_BYTES_MAX} are allowed")
+    if kind == "queue" and name.startswith("#"):
+        raise InvalidName(f"the queue name {name!r} begins with #, as a temporary object's does; none is temporary")
     for character in name:
         if unicodedata.category(character) in {"Cc", "Cs"}:
             raise InvalidName(f"the {kind} name {name!r} holds the control character {character!r}; remove it")

@@ -103,6 +103,7 @@ def test_109_an_end_removes_what_that_side_has_not_read(broker: Broker) -> None:
 
 
 def test_110_what_comes_for_a_side_that_has_ended_is_discarded_silently(broker: Broker) -> None:
+    """In part: a sender whose peer is gone gets its messages back, and no Error."""
     dialog = sent(broker, b"0")
     end_at_target(broker)
     dialog.send(ORDER, b"late")
@@ -197,6 +198,7 @@ def test_119_an_end_that_is_rolled_back_leaves_everything_in_its_place(broker: B
 
 
 def test_122_a_conversation_stays_in_error_until_it_is_ended(broker: Broker) -> None:
+    """In part: there are no lifetimes yet."""
     dialog = sent(broker, b"0")
     end_at_target(broker, error=1)
     assert types(receive(broker, "Shop", 1)) == [ERROR]

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.stack
 
 
 def test_001_names_are_compared_byte_by_byte(broker: Broker) -> None:
+    """In part: there are no routes and priorities yet."""
     with pytest.raises(ServiceNotFound, match="byte by byte"):
         broker.begin_dialog(SHOP_SERVICE.lower(), ORDER_SERVICE, ORDERING)
     with pytest.raises(ServiceNotFound):
@@ -31,6 +32,7 @@ def test_002_a_type_without_validation_takes_any_body_and_none(broker: Broker, b
 
 
 def test_008_a_database_is_born_with_the_type_and_the_contract_default(broker: Broker) -> None:
+    """In part: the catalog does not list the system types."""
     assert broker.catalog.get(MessageType, DEFAULT).validation == "NONE"
     assert {name: side.value for name, side in broker.catalog.get(Contract, DEFAULT).sent_by.items()} == {
         DEFAULT: "ANY"
@@ -44,6 +46,7 @@ def test_008_a_database_is_born_with_the_type_and_the_contract_default(broker: B
 
 
 def test_009_system_messages_arrive_under_every_contract(broker: Broker) -> None:
+    """In part: there are no dialog timers yet."""
     assert not {END_DIALOG, ERROR} & set(broker.catalog.get(Contract, ORDERING).sent_by)
     for error in (0, 1):
         dialog = begin(broker)

@@ -19,6 +19,7 @@ from konverse.schemas.errors import (
     BadInput,
     BodyTooLarge,
     ContractNotFound,
+    ContractTwice,
     DialogNotFound,
     InvalidContract,
     InvalidName,
@@ -146,8 +147,8 @@ REFUSED: Final[dict[str, tuple[Callable[[Broker], object], type[KonverseError], 
     ),
     "a contract twice in a service": (
         lambda b: b.create_service("new", queue="Orders", contracts=[ORDERING] * 2),
-        InvalidContract,
-        8492,
+        ContractTwice,
+        8404,
         "twice",
     ),
     "a queue without partitions": (

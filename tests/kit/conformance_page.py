@@ -3,7 +3,7 @@
 python -m tests.kit.conformance_page > docs/conformance.md
 
 A test under tests/conformance has the number of its behaviour in its name, `test_071_…`; "And 72" in its docstring
-names a further one, and "Deviates: …" says what happens instead.
+names a further one, "Deviates: …" says what happens instead, and "In part: …" what of it is not there yet.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Shown(NamedTuple):
 
     module: str
     name: str
-    deviates: str
-    """What happens instead; empty when it is kept."""
+    note: str
+    """What happens instead, or is not there yet; empty when it is kept."""
 
 
 def behaviours() -> list[Behaviour]:
@@ -62,8 +62,8 @@ def shown_by_number() -> dict[int, list[Shown]]:
         for node in ast.parse(path.read_text("utf-8")).body:
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_"):
                 said = " ".join((ast.get_docstring(node) or "").split())
-                deviates = re.search(r"Deviates: (.+)", said)
-                shown = Shown(path.name, node.name, deviates[1] if deviates else "")
+                note = re.search(r"(Deviates|In part): .+", said)
+                shown = Shown(path.name, node.name, note[0] if note else "")
                 for number in numbers_of(node.name, said):
                     found.setdefault(number, []).append(shown)
     return found
@@ -81,8 +81,8 @@ def numbers_of(name: str, docstring: str) -> Iterator[int]:
 def page() -> str:
     """The whole page."""
     known, shown = behaviours(), shown_by_number()
-    kept = sum(behaviour.number in shown for behaviour in known)
-    parts = [HEAD, f"{kept} of {len(known)} behaviours have tests.\n"]
+    whole = sum(any(not each.note for each in shown.get(behaviour.number, [])) for behaviour in known)
+    parts = [HEAD, f"{whole} of {len(known)} behaviours are kept, {len(shown) - whole} in part or otherwise.\n"]
     area = ""
     for behaviour in known:
         if behaviour.area != area:
@@ -99,7 +99,7 @@ def _cell(found: list[Shown]) -> str:
     for shown in found:
         words = shown.name.removeprefix("test_")[4:].replace("_", " ")
         link = f"[{words}](../tests/conformance/{shown.module}#{shown.name})"
-        links.append(f"{link}: instead {shown.deviates}" if shown.deviates else link)
+        links.append(f"{link} ({shown.note})" if shown.note else link)
     return "; ".join(links)
 
 
