@@ -195,20 +195,19 @@ class LogReader:
         self._make_known(topic)
         consumer.assign([TopicPartition(topic, partition, start)])
         try:
-            at = start
-            deadline = time.monotonic() + self._timeout_s
+            at, progress = start, time.monotonic()
             while at < end:
-                message = consumer.poll(max(0.0, deadline - time.monotonic()))
+                message = consumer.poll(max(0.0, progress + self._timeout_s - time.monotonic()))
                 before, found = at, [message, *consumer.consume(FETCH_RECORDS, 0)] if message is not None else []
                 messages, at = self._usable(found, at)
                 if at > before:
-                    deadline = time.monotonic() + self._timeout_s
-                elif message is None or time.monotonic() > deadline:  # whatever else the client says
+                    yield [m for m in messages if (m.offset() or 0) < end], min(at, end)
+                    progress = time.monotonic()  # whoever reads may have taken long with it
+                elif message is None or time.monotonic() > progress + self._timeout_s:  # whatever else the client says
                     self._failed = True
                     raise KafkaUnavailable(
                         f"{topic}/{partition} gave nothing at {at} of {end} for {self._timeout_s} s{_said(message)}"
                     )
-                yield [m for m in messages if (m.offset() or 0) < end], min(at, end)
         finally:
             consumer.unassign()
 

@@ -27,10 +27,7 @@ class Operating:
 
     _owning: Owning
     _lock: threading.RLock
-
-    def _check_open(self) -> None:
-        """Raise BrokerClosed when nobody can do anything here any more."""
-        raise NotImplementedError
+    _check_open: Callable[[], None]
 
     @property
     def suspended(self) -> list[Endpoint]:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, Message
 
 from konverse.bridge.kafka import LogReader
 from konverse.schemas.errors import KafkaUnavailable
@@ -57,6 +58,27 @@ def reader_with(kind: type[Client], timeout_s: float, clients: list[Client]) -> 
 def test_a_client_that_goes_on_and_on_without_a_record_is_given_up() -> None:
     with pytest.raises(KafkaUnavailable, match=r"gave nothing at 0 of 9 for 0\.1 s: .*message format"):
         list(reader_with(Grumbler, 0.1, []).read("topic", 0, 0, 9))
+
+
+class Slow(Client):
+    """Has a record for whoever waits a moment, and none for who does not."""
+
+    def __init__(self) -> None:
+        self.at = 0
+
+    def poll(self, timeout_s: float) -> Any:
+        if timeout_s <= 0:
+            return None
+        self.at += 1
+        return Message(topic="topic", partition=0, offset=self.at - 1, value=b"")
+
+
+def test_whoever_takes_long_with_what_was_read_reads_on() -> None:
+    read = []
+    for messages, _ in reader_with(Slow, 0.05, []).read("topic", 0, 0, 3):
+        read += [message.offset() for message in messages]
+        time.sleep(0.1)
+    assert read == [0, 1, 2]
 
 
 def test_a_client_that_refuses_to_read_is_replaced() -> None:
