@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from konverse.bridge.broker import Broker
+from konverse.dialog.transaction import Message, Transaction
 from konverse.schemas.catalog import DEFAULT
 from konverse.schemas.errors import ContractNotFound, ServiceNotFound
 from konverse.schemas.records import Role
-from tests.kit.shop import NOTE, ORDER, ORDER_SERVICE, ORDERING, SHOP_SERVICE, begin, drain, receive
+from tests.kit.shop import NOTE, ORDER, ORDER_SERVICE, ORDERING, SHOP_SERVICE, begin, drain, handle, receive
 
 pytestmark = pytest.mark.stack
 
@@ -63,11 +64,13 @@ def test_041_both_sides_know_the_conversation_by_one_id_and_are_told_apart_by_th
     dialog = begin(broker)
     dialog.send(NOTE)
     broker.flush()
-    with broker.reader("Orders") as reader:
-        with next(iter(reader)) as transaction:
-            (message,) = transaction
-            transaction.send(message.dialog, NOTE)
-        reader.settle()
+
+    def answer(transaction: Transaction) -> Message:
+        (message,) = transaction
+        transaction.send(message.dialog, NOTE)
+        return message
+
+    message = handle(broker, "Orders", answer)
     (reply,) = receive(broker, "Shop", 1)
     assert message.dialog.id == reply.dialog.id == dialog.id
     assert (message.dialog.role, reply.dialog.role) == (Role.TARGET, Role.INITIATOR)

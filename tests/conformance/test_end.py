@@ -12,7 +12,7 @@ from konverse.schemas.catalog import DIALOG_TIMER, END_DIALOG, ERROR
 from konverse.schemas.errors import InvalidState
 from konverse.schemas.records import Role
 from konverse.schemas.system_messages import read_error
-from tests.kit.shop import NOTE, ORDER, RECEIPT, begin, drain, fill, pumped, receive, until, work
+from tests.kit.shop import NOTE, ORDER, RECEIPT, begin, drain, end_at_target, fill, pumped, receive, until, work
 
 pytestmark = pytest.mark.stack
 
@@ -24,15 +24,6 @@ def sent(broker: Broker, *bodies: bytes) -> Dialog:
         dialog.send(ORDER, body)
     dialog.flush()
     return dialog
-
-
-def end_at_target(broker: Broker, error: int = 0) -> None:
-    """The target takes what is there and ends."""
-    with broker.reader("Orders") as reader:
-        with next(iter(reader)) as transaction:
-            list(transaction)
-            transaction.end(transaction.dialog, error=error, description="no more" if error else "")
-        reader.settle()
 
 
 def state_of(reader: Reader, role: Role, dialog: Dialog) -> str:

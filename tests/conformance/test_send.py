@@ -7,6 +7,7 @@ from typing import Any, cast
 import pytest
 
 from konverse.bridge.broker import Broker
+from konverse.dialog.transaction import Transaction
 from konverse.schemas.catalog import DEFAULT
 from konverse.schemas.errors import (
     BadInput,
@@ -17,7 +18,7 @@ from konverse.schemas.errors import (
     NotInContract,
     WrongDirection,
 )
-from tests.kit.shop import NOTE, ORDER, RECEIPT, SHOP_SERVICE, begin, drain, pumped, receive
+from tests.kit.shop import NOTE, ORDER, RECEIPT, SHOP_SERVICE, begin, drain, end_at_target, handle, pumped, receive
 
 pytestmark = pytest.mark.stack
 
@@ -70,11 +71,7 @@ def test_050_nothing_is_sent_on_a_dialog_whose_peer_has_ended_it(broker: Broker,
     dialog = begin(broker)
     dialog.send(ORDER)
     broker.flush()
-    with broker.reader("Orders") as reader:
-        with next(iter(reader)) as transaction:
-            list(transaction)
-            transaction.end(transaction.dialog, error=error, description="no more" if error else "")
-        reader.settle()
+    end_at_target(broker, error)
     with broker.reader("Shop") as reader, next(iter(reader)) as transaction:
         list(transaction)
         assert transaction.dialog.state.code == ("ER" if error else "DI")
@@ -160,12 +157,13 @@ def test_062_both_sides_send_whenever_and_however_much_they_like(broker: Broker)
     dialog = begin(broker)
     dialog.send(ORDER)
     broker.flush()
-    with broker.reader("Orders") as reader:
-        with next(iter(reader)) as transaction:
-            list(transaction)
-            for kind in (RECEIPT, NOTE, NOTE, RECEIPT):
-                transaction.send(transaction.dialog, kind)
-        reader.settle()
+
+    def answer(transaction: Transaction) -> None:
+        list(transaction)
+        for kind in (RECEIPT, NOTE, NOTE, RECEIPT):
+            transaction.send(transaction.dialog, kind)
+
+    handle(broker, "Orders", answer)
     for kind in (NOTE, ORDER, ORDER):
         dialog.send(kind)
     broker.flush()

@@ -15,7 +15,7 @@ import konverse
 from konverse.bridge.broker import Broker
 from konverse.bridge.dialog import Dialog
 from konverse.bridge.reader import Reader
-from konverse.dialog.transaction import Message
+from konverse.dialog.transaction import Message, Transaction
 from konverse.schemas.catalog import END_DIALOG, ERROR, Queue
 
 ORDER: Final = "//sales/Order"
@@ -95,6 +95,25 @@ def receive(broker: Broker, queue: str, count: int, **options: Any) -> list[Mess
                 break
     assert len(taken) == count, f"{len(taken)} messages of {count}: {taken}"
     return taken
+
+
+def handle(broker: Broker, queue: str, handler: Callable[[Transaction], Value]) -> Value:
+    """Handle the first transaction of a queue, committed and settled; what the handler returns."""
+    with broker.reader(queue) as reader:
+        with next(iter(reader)) as transaction:
+            value = handler(transaction)
+        reader.settle()
+    return value
+
+
+def end_at_target(broker: Broker, error: int = 0) -> None:
+    """The order service takes what is there and ends."""
+
+    def end(transaction: Transaction) -> None:
+        list(transaction)
+        transaction.end(transaction.dialog, error=error, description="no more" if error else "")
+
+    handle(broker, "Orders", end)
 
 
 def work(reader: Reader) -> None:
