@@ -30,7 +30,7 @@ demo: $(READY)  ## Run the tour; INPUT=file gives it other messages
 
 test: lint  ## Lint, all tests, and 1,500 seeds of the simulator
 	$(BIN)/python -m pytest tests --numprocesses $(JOBS) --dist loadgroup
-	$(BIN)/python -m tests.simulation --seeds 1500
+	$(BIN)/python -m tests.simulation --seeds 1500 --all-paths
 
 lint: $(READY)  ## Style, format, types and layers
 	$(BIN)/ruff check

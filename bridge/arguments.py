@@ -18,6 +18,9 @@ Result = TypeVar("Result")
 Seconds = Annotated[float, Field(ge=0)]
 """How long a call of the public API may wait, at most."""
 
+Count = Annotated[int, Field(ge=1)]
+"""How many, at least one."""
+
 _STRICT: Final = ConfigDict(strict=True, arbitrary_types_allowed=True, allow_inf_nan=False)
 _SHOWN_CHARACTERS: Final = 60
 

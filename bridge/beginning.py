@@ -7,11 +7,14 @@ from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
+from konverse.dialog.received import Clauses
 from konverse.routing.partitioning import choose_home, choose_partition
 from konverse.schemas.catalog import Contract, Queue, Service
-from konverse.schemas.errors import BadInput, ContractNotFound, InvalidSettings
+from konverse.schemas.errors import BadInput, ForeignGroup, InvalidSettings
+from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import KEY_BYTES_MAX
-from konverse.schemas.records import Begin
+from konverse.schemas.records import FOR_EVER, Begin
+from konverse.schemas.timeouts import milliseconds
 
 from .catalog import Catalog
 from .dialog import Dialog
@@ -24,49 +27,72 @@ class Wanted(NamedTuple):
     to_service: str
     contract: str
     related_to: Dialog | None = None
+    group: uuid.UUID | None = None
     key: bytes | None = None
     conversation_id: uuid.UUID | None = None
+    lifetime: float | None = None
+    """Seconds."""
 
 
 def begin_block(catalog: Catalog, owned: Callable[[Queue], AbstractSet[int]], wanted: Wanted) -> tuple[bytes, Begin]:
     """Conversation id and addresses; `owned` are the partitions of a queue to which replies should come.
 
-    Raises ServiceNotFound (8423), ContractNotFound (8425), InvalidSettings.
+    Raises ServiceNotFound (8423), ContractNotFound (8425), ForeignGroup (9610), InvalidSettings.
     """
-    from_service, to_service, contract, related_to, key, conversation_id = wanted
-    source, target = catalog.get(Service, from_service), catalog.get(Service, to_service)
-    catalog.get(Contract, contract)
-    if contract not in target.contracts:
-        raise ContractNotFound(
-            f"service {to_service!r} does not accept contract {contract!r}; it accepts "
-            f"{', '.join(map(repr, target.contracts)) or 'none'}. Name one of these, or create the service with "
-            f"contracts=[{contract!r}]"
-        )
-    if key is not None and len(key) > KEY_BYTES_MAX:
-        raise InvalidSettings(f"the key has {len(key)} bytes; at most {KEY_BYTES_MAX} are allowed")
+    from_service, to_service, contract, related_to, wanted_group, key, conversation_id, lifetime = wanted
+    lifetime_ms = FOR_EVER if lifetime is None else milliseconds(lifetime, "a lifetime")
+    if related_to is not None and wanted_group is not None:
+        raise InvalidSettings("a dialog is related to another dialog, or put into a group by its id, not both")
+    home, far = _queues(catalog, from_service, to_service, contract)
     conversation = (conversation_id or uuid.uuid4()).bytes
-    home, far = catalog.get(Queue, source.queue), catalog.get(Queue, target.queue)
     if related_to is not None:
         group, home_address = related_to.begin.group, related_to.begin.home
-        if home_address.topic != home.topic:
-            raise InvalidSettings(
-                f"the related dialog belongs to service {related_to.begin.from_service!r} on another queue; "
-                "a conversation group belongs to one queue"
+        if related_to.begin.from_service != from_service:
+            raise ForeignGroup(
+                f"the related dialog is one of service {related_to.begin.from_service!r}, not of {from_service!r}: "
+                "a conversation group belongs to one service"
             )
     else:
-        group = conversation
-        near = owned(home) if conversation_id is None else frozenset[int]()
-        home_address = home.address(choose_home(conversation, home.partitions, frozenset(near)))
-    begin = Begin(
-        from_service,
-        to_service,
-        contract,
-        home_address,
-        far.address(choose_partition(key or group, far.partitions)),
-        group,
-        key,
-    )
-    return conversation, begin
+        group = conversation if wanted_group is None else wanted_group.bytes
+        anywhere = conversation_id is None and wanted_group is None
+        near = owned(home) if anywhere else frozenset[int]()
+        home_address = home.address(choose_home(group, home.partitions, frozenset(near)))
+    begin = _begin(from_service, to_service, contract, home_address, far, group, key)
+    return conversation, begin._replace(lifetime_ms=lifetime_ms)
+
+
+def begin_here(catalog: Catalog, queue: Queue, partition: int, clauses: Clauses) -> tuple[bytes, Begin]:
+    """The same for a handler: its dialogs have their home where it reads.
+
+    Raises InvalidSettings also when the service is on another queue, whose partitions this process may not own.
+    """
+    from_service, to_service, contract, group, key, lifetime_ms = clauses
+    home, far = _queues(catalog, from_service, to_service, contract)
+    if home.topic != queue.topic:
+        raise InvalidSettings(
+            f"service {from_service!r} is on queue {home.name!r}, and this handler reads queue {queue.name!r}: the "
+            "answers come to the queue of the service. Begin from a service of this queue, or use `broker.begin_dialog`"
+        )
+    conversation = uuid.uuid4().bytes
+    address = home.address(partition)
+    begin = _begin(from_service, to_service, contract, address, far, group or conversation, key)
+    return conversation, begin._replace(lifetime_ms=lifetime_ms)
+
+
+def _queues(catalog: Catalog, from_service: str, to_service: str, contract: str) -> tuple[Queue, Queue]:
+    """Of the initiator and of the target."""
+    source, target = catalog.get(Service, from_service), catalog.get(Service, to_service)
+    catalog.get(Contract, contract)
+    return catalog.get(Queue, source.queue), catalog.get(Queue, target.queue)
+
+
+def _begin(  # noqa: PLR0913, PLR0917  # what a BEGIN names
+    from_service: str, to_service: str, contract: str, home: Address, far: Queue, group: bytes, key: bytes | None
+) -> Begin:
+    if key is not None and len(key) > KEY_BYTES_MAX:
+        raise InvalidSettings(f"the key has {len(key)} bytes; at most {KEY_BYTES_MAX} are allowed")
+    target = far.address(choose_partition(key or group, far.partitions))
+    return Begin(from_service, to_service, contract, home, target, group, key)
 
 
 def check_same(dialog: Dialog, wanted: Wanted) -> Dialog:

@@ -5,32 +5,35 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
-from datetime import timedelta
 from functools import partial
 from typing import Any, Final, Self
 
 from konverse.dialog.asking import Outcome
 from konverse.dialog.staging import OwnerSettings
-from konverse.schemas.catalog import DEFAULT, KEEP_FOR_EVER, Contract, MessageType, Queue, SentBy, Service
+from konverse.schemas.catalog import DEFAULT, Queue
 from konverse.schemas.errors import (
-    AlreadyExists,
+    BadInput,
     BrokerClosed,
     InvalidSettings,
 )
-from konverse.schemas.identifiers import check_name, data_topic
-from konverse.schemas.limits import QUEUE_PARTITIONS_MAX
+from konverse.schemas.identifiers import check_name
 
+from .activation import Activating
+from .administration import Administration
 from .arguments import Seconds, checked
-from .beginning import Wanted, begin_block, check_same
-from .catalog import Catalog, Object, differences, kind_of
+from .beginning import Wanted, begin_block, begin_here, check_same
+from .catalog import Catalog
 from .collector import prepare_collector
 from .dialog import Dialog
+from .draining import Draining
 from .forks import closed_in_children
+from .instructing import Instructing
+from .judging import CatalogJudge, Rules
 from .kafka import Kafka
 from .mailboxes import Mailboxes
+from .obeying import Obeying
 from .outcomes import Sessions, opened
 from .owning import Owning
 from .reader import Reader
@@ -39,8 +42,11 @@ from .settings import ReaderOptions, Settings
 from .topics import Topics
 from .transactions import ClientTransaction
 from .transmission import Transmission, ensure_queue, find_queue, transmitter
+from .validating.validator import Validator
 from .verifier.reading import Verification
 from .view import ViewStore, ViewWriter, connect_redis
+from .views.door import Views
+from .why import Standing, explain
 
 log: Final = logging.getLogger("konverse.broker")
 
@@ -58,14 +64,11 @@ def connect(
     return Broker(Settings.load(kafka=kafka, redis=redis, database=database, **settings))
 
 
-KEEP: Final = timedelta(days=7)
-"""How long what was received stays for others to read, unless a queue says otherwise: as long as in Kafka itself."""
-
-
-class Broker:
+class Broker(Activating, Administration, Instructing):
     """Catalog, dialogs and readers of one database. Thread-safe; close it, or use it as a context manager."""
 
     def __init__(self, settings: Settings) -> None:
+        super().__init__()
         self.settings = settings
         self.database = check_name("database", settings.database)
         check_name("instance", settings.instance)
@@ -74,6 +77,7 @@ class Broker:
         self._topics = Topics(self._kafka)
         self.catalog = Catalog(self._kafka, settings.instance, settings.database)
         self._sessions = Sessions(self._kafka, self._topics, self.catalog, settings.instance)
+        self._validator = Validator()
         self._lock = threading.Lock()
         self._sender: Sender | None = None
         self._transmission: Transmission | None = None
@@ -81,79 +85,6 @@ class Broker:
         self._mailboxes = Mailboxes(self._kafka, self.catalog, lambda: self._readers)
         self._closed = False
         closed_in_children(self)
-
-    # ----------------------------------------------------------------------------------------------------- catalog
-
-    @checked
-    def create_message_type(self, name: str, *, if_not_exists: bool = False) -> MessageType:
-        """CREATE MESSAGE TYPE … VALIDATION = NONE: bodies may be anything (behaviour 2).
-
-        Raises AlreadyExists. With `if_not_exists` (here and for what follows) an object of the same definition that is
-        there already is returned instead, and AlreadyExists says what differs.
-        """
-        return self._create(MessageType(check_name("message type", name)), lambda: None, if_not_exists=if_not_exists)
-
-    @checked
-    def create_contract(
-        self, name: str, sent_by: Mapping[str, str | SentBy], *, if_not_exists: bool = False
-    ) -> Contract:
-        """CREATE CONTRACT: message type -> "INITIATOR", "TARGET" or "ANY".
-
-        Raises InvalidContract (8492) when the initiator may send nothing, MessageTypeNotFound, AlreadyExists.
-        Behaviours 11, 17.
-        """
-        value = Contract.of(name, sent_by)
-
-        def check() -> None:
-            for kind in value.sent_by:
-                self.catalog.get(MessageType, kind)
-
-        return self._create(value, check, if_not_exists=if_not_exists)
-
-    @checked
-    def create_queue(
-        self, name: str, *, partitions: int = 1, keep: timedelta | None = KEEP, if_not_exists: bool = False
-    ) -> Queue:
-        """CREATE QUEUE: its topics, and an incarnation of its own. Partitions are fixed from here on.
-
-        What was received stays in the topics for others to read: at least as long as `keep` (None: for ever).
-        Raises InvalidSettings for the number, TopicMismatch when an administrator's topics do not fit, AlreadyExists.
-        """
-        self._check_open()
-        check_name("queue", name)
-        if not 1 <= partitions <= QUEUE_PARTITIONS_MAX:
-            raise InvalidSettings(
-                f"queue {name!r} cannot have {partitions} partitions; 1 to {QUEUE_PARTITIONS_MAX} can be"
-            )
-        if keep is not None and keep < timedelta():
-            raise InvalidSettings(f"queue {name!r} cannot keep what was received for {keep}; give 0 or more")
-        keep_ms = KEEP_FOR_EVER if keep is None else keep // timedelta(milliseconds=1)
-        topic = data_topic(self.settings.instance, self.database, name)
-        known = self.catalog.find(Queue, name)
-        if known is not None:
-            wanted = replace(known, topic=topic, partitions=partitions, keep_ms=keep_ms)
-            return self._existing(wanted, if_not_exists=if_not_exists)
-        self._sessions.ids.prepare()
-        value = self._topics.make_queue(name, topic, partitions, keep_ms)
-        return self._create(value, lambda: None, if_not_exists=if_not_exists)
-
-    @checked
-    def create_service(
-        self, name: str, *, queue: str, contracts: list[str] | tuple[str, ...] = (), if_not_exists: bool = False
-    ) -> Service:
-        """CREATE SERVICE on a queue; `contracts` are those for which it may be a target (behaviours 16, 17).
-
-        "DEFAULT" is one of them only when it is named; without any the service can begin dialogs and nothing else.
-        Raises QueueNotFound, ContractNotFound, ContractTwice (8404), AlreadyExists.
-        """
-        value = Service.of(name, queue, contracts)
-
-        def check() -> None:
-            self.catalog.get(Queue, queue)
-            for contract in contracts:
-                self.catalog.get(Contract, contract)
-
-        return self._create(value, check, if_not_exists=if_not_exists)
 
     # ----------------------------------------------------------------------------------------------- conversations
 
@@ -165,23 +96,40 @@ class Broker:
         contract: str = DEFAULT,
         *,
         related_to: Dialog | None = None,
+        group: uuid.UUID | None = None,
         key: bytes | None = None,
         conversation_id: uuid.UUID | None = None,
+        lifetime: float | None = None,
     ) -> Dialog:
         """BEGIN DIALOG. Returns at once; nothing reaches the target before the first message (behaviour 31).
 
         Without `contract` it is "DEFAULT" (33), which the target must list like any other.
-        `related_to` puts the dialog into that dialog's conversation group (35); `key` is the Kafka key of its records.
+        `related_to` puts the dialog into that dialog's conversation group (35), `group` into the one with that id,
+        which is made when there is none (36): its home follows from the id. `key` is the Kafka key of its records.
         `conversation_id` makes a repeated begin of a living conversation harmless: its home follows from the id alone,
-        and a dialog that this process began is given again. Raises ServiceNotFound (8423),
-        ContractNotFound (8425), also when the target service does not accept the contract.
+        and a dialog that this process began is given again. `lifetime` counts in seconds: after it each side that is
+        open gets an Error (-8489; 123). Raises ServiceNotFound (8423), ContractNotFound (8425), ForeignGroup (9610),
+        InvalidTimeout (8411). Whether the target service accepts the contract is its receiver's to say, with an Error
+        (-8408; 16).
         """
         self._check_open()
-        wanted = Wanted(from_service, to_service, contract, related_to, key, conversation_id)
+        wanted = Wanted(from_service, to_service, contract, related_to, group, key, conversation_id, lifetime)
         sender = self._open_sender()
         conversation, begin = begin_block(self.catalog, self._owned, wanted)
         dialog = Dialog(sender, sender.begin(conversation, begin), self.catalog, self._mailboxes)
         return check_same(dialog, wanted)
+
+    @checked
+    def send(self, dialogs: list[Dialog], message_type: str = DEFAULT, body: bytes = b"") -> None:
+        """SEND ON CONVERSATION (a, b, …): the same message on each of these dialogs, all of them or none (59, 60).
+
+        A transaction. Raises BadInput for none, or for a dialog that is named twice (61), and what its `send` does.
+        """
+        if not dialogs or len({dialog.id for dialog in dialogs}) < len(dialogs):
+            raise BadInput("send takes one dialog or more, and each of them once")
+        with self.transaction() as transaction:
+            for dialog in dialogs:
+                transaction.send(dialog, message_type, body)
 
     @checked
     def transaction(self) -> ClientTransaction:
@@ -212,7 +160,7 @@ class Broker:
         batch: int = 100,
         max_messages: int | None = None,
         timeout: float | None = None,
-        partitions: tuple[int, ...] | None = None,
+        partitions: Sequence[int] | None = None,
         standby: bool = False,
     ) -> Reader:
         """Read a queue: iterate over the result for transactions. Readers of several processes share its partitions.
@@ -224,17 +172,20 @@ class Broker:
         """
         self._check_open()
         known = self.catalog.get(Queue, queue)
-        options = ReaderOptions(batch, max_messages, timeout, partitions, standby)
+        options = ReaderOptions(batch, max_messages, timeout, None if partitions is None else (*partitions,), standby)
         options.check(known)
         self._topics.check_queue(known)
         redis = self.settings.redis
         owning = Owning(
             self._kafka,
             known,
-            self.catalog.check_send,
+            Rules(
+                self.catalog.check_send, CatalogJudge(self.catalog, self._validator), partial(begin_here, self.catalog)
+            ),
             OwnerSettings(batch, max_messages),
             ViewWriter(redis, known) if redis else None,
         )
+        self.catalog.keep_fresh()
         reader = self._keep(Reader(self._kafka, owning, options, self._ended_by_peer))
         beside = sum(other.queue.topic == known.topic for other in self._readers)
         if partitions is None and beside > known.partitions:
@@ -256,6 +207,32 @@ class Broker:
                 "no Redis was named: connect with redis='redis://host:port' (--redis, KONVERSE_REDIS) to see the view"
             )
         return ViewStore(connect_redis(self.settings.redis), self.catalog.get(Queue, queue))
+
+    @property
+    def views(self) -> Views:
+        """Service Broker's views: `conversation_endpoints`, `transmission_queue`, `services` …, queues' contents."""
+        self._check_open()
+        return Views(self._kafka, self.catalog, self._validator, self._present_sender, self.transmission_queue)
+
+    @checked
+    def why(self, conversation: uuid.UUID) -> Iterator[list[Standing]]:
+        """Where the sides of a conversation stand and what they wait for, in words: a list for each partition.
+
+        Mostly an empty one. Raises DialogNotFound at the end when no partition had it.
+        """
+        self._check_open()
+        return explain(self._kafka, self.catalog.all(Queue), conversation)
+
+    def draining(self, queues: Sequence[str]) -> Draining:
+        """Asks whether nothing of these queues waits any more, but in those that are OFF; close it."""
+        self._check_open()
+        known = [self.catalog.get(Queue, name) for name in queues]
+        return Draining(self._kafka, [queue for queue in known if queue.status])
+
+    def obey(self, readers: Callable[[], Sequence[Reader]]) -> Obeying:
+        """Let these readers do what operators of other processes want; close it."""
+        self._check_open()
+        return Obeying(self._kafka, self.database, readers)
 
     def verification(self, queues: Sequence[Queue], since_ms: int | None = None) -> Verification:
         """The logs of these queues as they end now, to be verified: `run` it, then close it."""
@@ -288,6 +265,7 @@ class Broker:
             self._closed = True
         with ExitStack() as exits:  # the last first, and all of them whatever fails
             exits.callback(self.catalog.close)
+            exits.callback(self._validator.close)
             if self._transmission is not None:
                 exits.callback(self._transmission.close)
             if self._sender is not None:
@@ -303,6 +281,7 @@ class Broker:
         self._closed = True
         self._lock = threading.Lock()
         self._mailboxes.forked()
+        self._validator.forked()
         for reader in self._readers:
             reader.forked()
         if self._sender is not None:
@@ -317,32 +296,6 @@ class Broker:
         self.close()
 
     # ------------------------------------------------------------------------------------------------------ inside
-
-    def _create(self, value: Object, check: Callable[[], None], *, if_not_exists: bool) -> Object:
-        self._check_open()
-        kind = type(value)
-
-        def decide() -> Object:
-            if self.catalog.find(kind, value.name) is not None:
-                raise AlreadyExists
-            check()
-            return value
-
-        try:
-            self.catalog.change(value.name, decide, kind)
-        except AlreadyExists:
-            return self._existing(value, if_not_exists=if_not_exists)
-        return value
-
-    def _existing(self, wanted: Object, *, if_not_exists: bool) -> Object:
-        """What is there already, when that is what was wanted; else AlreadyExists."""
-        kind = type(wanted)
-        found = self.catalog.get(kind, wanted.name)
-        differs = differences(found, wanted)
-        if if_not_exists and not differs:
-            return found
-        how = f", with {differs}" if differs else ""
-        raise AlreadyExists(f"there is a {kind_of(kind)} {wanted.name!r} in database {self.database!r} already{how}")
 
     def _owned(self, queue: Queue) -> frozenset[int]:
         """Partitions of a queue that readers of this process own: replies come back here."""
@@ -368,6 +321,10 @@ class Broker:
                 queue = ensure_queue(self._kafka, self.settings.instance)
                 self._transmission = Transmission(self._kafka, queue, sender, own=self.settings.transmit)
         return sender
+
+    def _present_sender(self) -> Sender | None:
+        self._check_open()
+        return self._sender
 
     def _open_sender(self) -> Sender:
         with self._lock:

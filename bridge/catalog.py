@@ -1,4 +1,4 @@
-"""The catalog of an instance: message types, contracts, queues and services, kept in a journal of its own.
+"""The catalog of an instance: message types, contracts, queues, services and so on, kept in a journal of its own.
 
 A change carries the offset that it expects to get and is valid iff it got it (protocol.md section 2.1). Two
 administrators at once therefore never lose a change: the later one reads, checks again and appends again.
@@ -6,8 +6,9 @@ administrators at once therefore never lose a change: the later one reads, check
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
@@ -22,83 +23,42 @@ from konverse.schemas.catalog import (
     Change,
     Contract,
     MessageType,
-    Queue,
-    SentBy,
-    Service,
     decode_change,
     encode_change,
 )
 from konverse.schemas.errors import (
-    ContractNotFound,
     MalformedRecord,
-    MessageTypeNotFound,
     NotInContract,
     OutcomeUnknown,
-    QueueNotFound,
-    ServiceNotFound,
     TopicMismatch,
-    UnknownObject,
     WrongDirection,
 )
 from konverse.schemas.identifiers import catalog_topic
 from konverse.schemas.records import Role
+from konverse.schemas.routes import AUTO_CREATED_LOCAL
 
+from .background import FORESEEN, in_background
 from .kafka import Kafka, LogReader, LogTruncated, unavailable
+from .objects import BORN_WITH, MISSING, SYSTEM_TYPES, creator_of, kind_of
 from .topics import JOURNAL_CONFIG, Topics
+
+log: Final = logging.getLogger("konverse.catalog")
+
+FRESH_EVERY_S: Final = 2.0
 
 Object = TypeVar("Object", bound=CatalogObject)
 
-_MISSING: Final[dict[type, type[UnknownObject]]] = {
-    MessageType: MessageTypeNotFound,
-    Contract: ContractNotFound,
-    Queue: QueueNotFound,
-    Service: ServiceNotFound,
+FIRST_USER_ID: Final = 65_536
+"""Numbers below it are those of objects that every database is born with."""
+
+_BORN_IDS: Final[dict[tuple[str, str], int]] = {
+    ("message type", ERROR): 1,
+    ("message type", END_DIALOG): 2,
+    ("message type", DIALOG_TIMER): 3,
+    ("message type", DEFAULT): 14,
+    ("contract", DEFAULT): 1,
+    ("route", AUTO_CREATED_LOCAL): 1,
 }
-
-_KINDS: Final[dict[type[object], str]] = {
-    MessageType: "message type",
-    Contract: "contract",
-    Queue: "queue",
-    Service: "service",
-}
-
-_DEFINITION: Final[dict[type[object], tuple[str, ...]]] = {
-    MessageType: ("validation",),
-    Contract: ("sent_by",),
-    Queue: ("partitions", "keep_ms"),
-    Service: ("queue", "contracts"),
-}
-"""What whoever creates an object has said of it."""
-
-SYSTEM_TYPES: Final = frozenset({END_DIALOG, ERROR, DIALOG_TIMER})
-
-_BORN_WITH: Final[dict[tuple[str, str], CatalogObject]] = {
-    ("message type", DEFAULT): MessageType(DEFAULT),
-    ("contract", DEFAULT): Contract(DEFAULT, {DEFAULT: SentBy.ANY}),
-}
-
-
-def kind_of(value: type[object]) -> str:
-    """The word for an object's class: `message type`, `contract`, `queue` or `service`."""
-    return _KINDS[value]
-
-
-def differences(found: CatalogObject, wanted: CatalogObject) -> str:
-    """In which part of its definition an object is another than the one that was wanted; empty when in none."""
-    words = []
-    for name in _DEFINITION[type(found)]:
-        is_, should_be = getattr(found, name), getattr(wanted, name)
-        if isinstance(is_, tuple):  # contracts: their order means nothing
-            is_, should_be = sorted(is_), sorted(should_be)
-        if is_ != should_be:
-            words.append(f"{name} {_said(is_)}, not {_said(should_be)}")
-    return "; ".join(words)
-
-
-def _said(value: object) -> str:
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{name!r}: {side.value!r}" for name, side in sorted(value.items())) + "}"
-    return repr(value)
 
 
 class Catalog:
@@ -111,10 +71,15 @@ class Catalog:
         self._topic = catalog_topic(instance)
         self._topics = Topics(kafka)
         self._lock = threading.RLock()
-        self._objects: dict[str, dict[tuple[str, str], CatalogObject]] = {}
+        self._objects: dict[str, dict[tuple[str, str], CatalogObject | None]] = {}
+        """Of each database; None for what it was born with and that was dropped."""
+        self._ids: dict[tuple[str, str, str], int] = {}
+        """Database, kind and name -> number."""
         self._position = 0
         self._topic_id = b""
         self._reader: LogReader | None = None
+        self._keeper: threading.Thread | None = None
+        self._closing = threading.Event()
         self._allowed: dict[tuple[str, Role, str], bool] = {}
 
     # ------------------------------------------------------------------------------------------------------- read
@@ -131,10 +96,9 @@ class Catalog:
         """The object of that name, or the error that says it does not exist."""
         found = self.find(kind, name)
         if found is None:
-            word = kind_of(kind)
-            raise _MISSING[kind](
-                f"there is no {word} {name!r} in database {self.database!r}; names are compared byte by byte. "
-                f"Create it with broker.create_{word.replace(' ', '_')}(…)"
+            raise MISSING[kind](
+                f"there is no {kind_of(kind)} {name!r} in database {self.database!r}; names are compared byte by byte. "
+                f"Create it with broker.{creator_of(kind)}(…)"
             )
         return found
 
@@ -142,8 +106,21 @@ class Catalog:
         """All objects of a kind, by name."""
         self.refresh()
         with self._lock:
-            objects = {**_BORN_WITH, **self._objects.get(self.database, {})}
+            objects = {**BORN_WITH, **self._objects.get(self.database, {})}
         return sorted((o for o in objects.values() if isinstance(o, kind)), key=lambda o: o.name)
+
+    def id_of(self, kind: type[Object], name: str) -> int | None:
+        """The number of an object, the same for everybody: FIRST_USER_ID and where its CREATE stands in the journal.
+
+        An ALTER leaves it, a DROP and a CREATE give another one; no other object ever gets it. None: not known here.
+        """
+        key = (kind_of(kind), name)
+        return _BORN_IDS.get(key, self._ids.get((self.database, *key)))
+
+    @property
+    def version(self) -> int:
+        """Rises with each change that is known here."""
+        return self._position
 
     def databases(self) -> list[str]:
         """Names of the databases of this instance that something was created in."""
@@ -170,6 +147,19 @@ class Catalog:
                 f"and this side is the {role.name.lower()}"
             )
         self._allowed[contract, role, message_type] = True
+
+    def keep_fresh(self) -> None:
+        """Read what others change, every few seconds from here on."""
+        with self._lock:
+            if self._keeper is None:
+                self._keeper = in_background("konverse-catalog", self._run)
+
+    def _run(self) -> None:
+        while not self._closing.wait(FRESH_EVERY_S):
+            try:
+                self.refresh()
+            except FORESEEN as error:  # whoever needs something of it is told
+                log.debug("the catalog is not read: %s", error)
 
     def refresh(self) -> None:
         """Read what was added to the journal since. Raises TopicMismatch when it is another one, or not whole."""
@@ -224,7 +214,7 @@ class Catalog:
 
     def _known(self, kind: type[Object], name: str) -> Object | None:
         key = (kind_of(kind), name)
-        found = self._objects.get(self.database, {}).get(key, _BORN_WITH.get(key))
+        found = self._objects.get(self.database, {}).get(key, BORN_WITH.get(key))
         return found if isinstance(found, kind) else None
 
     def _fold(self, offset: int, data: bytes) -> None:
@@ -235,10 +225,15 @@ class Catalog:
         if change.expected_offset != offset:
             return  # somebody else was first; its author appends again
         objects = self._objects.setdefault(change.database, {})
+        key = change.kind, change.name
         if change.value is None:
-            objects.pop((change.kind, change.name), None)
+            self._ids.pop((change.database, *key), None)
         else:
-            objects[change.kind, change.name] = change.value
+            self._ids.setdefault((change.database, *key), FIRST_USER_ID + offset)
+        if change.value is None and key not in BORN_WITH:
+            objects.pop(key, None)
+        else:
+            objects[key] = change.value
         self._allowed.clear()
 
     def _open(self) -> LogReader:
@@ -256,6 +251,7 @@ class Catalog:
 
     def close(self) -> None:
         """Close the client."""
+        self._closing.set()
         with self._lock:
             if self._reader is not None:
                 self._reader.close()

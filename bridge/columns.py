@@ -16,8 +16,11 @@ from konverse.dialog.ingest import Columns
 from konverse.schemas.envelope import HEADER
 
 
-def columns_of(messages: list[Message], next_offset: int | None = None) -> tuple[Columns, list[Message]]:
-    """A run of one partition as columns, and the events of the client that stood between its records."""
+def columns_of(messages: list[Message], span: tuple[int, int] | None = None) -> tuple[Columns, list[Message]]:
+    """A run of one partition as columns, and the events of the client that stood between its records.
+
+    `span` are the first offset and the end of what was read. Without it nobody knows what stands around the records.
+    """
     events: list[Message] = []
     try:
         headers, bodies, stamps = _usual(messages)
@@ -26,11 +29,13 @@ def columns_of(messages: list[Message], next_offset: int | None = None) -> tuple
         messages = [message for message in messages if message.error() is None]
         headers, bodies, stamps = _unusual(messages)
     if not messages:
-        return Columns((), (), (), (), next_offset or 0), events
+        start, end = span or (0, 0)
+        return Columns((), (), (), (), end, start), events
     first, last = messages[0].offset() or 0, messages[-1].offset() or 0
     contiguous = last - first + 1 == len(messages)
     offsets: Sequence[int] = range(first, last + 1) if contiguous else [m.offset() or 0 for m in messages]
-    return Columns(offsets, headers, bodies, stamps, next_offset if next_offset is not None else last + 1), events
+    start, end = span or (first, last + 1)
+    return Columns(offsets, headers, bodies, stamps, end, start), events
 
 
 _Columns = tuple[list[bytes | None], list[bytes | None], list[Stamp]]

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING
 from uuid import UUID
 
 from konverse.dialog.lane import SessionDialog
+from konverse.schemas.bodies import as_bytes
 from konverse.schemas.catalog import DEFAULT
 from konverse.schemas.errors import BadInput
-from konverse.schemas.records import Begin, Role
+from konverse.schemas.records import FOR_EVER, Begin, Role
 from konverse.schemas.system_messages import check_error, error_body
+from konverse.schemas.timeouts import check_timer, milliseconds
 
 from .arguments import Seconds, checked
 from .mailboxes import BouncedMessage, Mailboxes
@@ -83,6 +85,15 @@ class Dialog:
         self._sender.decide_with_care(staged, lambda: session.finish(staged))
 
     @checked
+    def set_timer(self, timeout: float) -> None:
+        """Have a DialogTimer received on this side, once, `timeout` seconds after Kafka has taken this call.
+
+        In place of the timer that is set; the end of this side cancels it, the far side never sees it (96 to 104).
+        Raises InvalidTimeout (8411), TimerBeyondLifetime (8410), TimerRefused after an end (8458), QueueFull as `send`.
+        """
+        self._sender.set_timer(self._staged, timer_ms(self._staged, timeout))
+
+    @checked
     def bounced(self, timeout: Seconds = 0.0) -> list[BouncedMessage]:
         """Messages of this dialog that were not received and came back, in the order in which they came back.
 
@@ -105,6 +116,14 @@ class Dialog:
         return f"<Dialog {self.id} {begin.from_service} -> {begin.to_service}, {self._staged.state.value}>"
 
 
+def timer_ms(dialog: SessionDialog, timeout: float) -> int:
+    """Milliseconds of a timer; raises InvalidTimeout and TimerBeyondLifetime."""
+    timeout_ms = milliseconds(timeout, "the timeout of a timer")
+    if dialog.begin.lifetime_ms != FOR_EVER:
+        check_timer(timeout_ms, dialog.begin.lifetime_ms, UUID(bytes=dialog.conversation))
+    return timeout_ms
+
+
 def check_type(message_type: object) -> None:
     """Raise BadInput for a message type that is no text."""
     if not isinstance(message_type, str):
@@ -112,10 +131,3 @@ def check_type(message_type: object) -> None:
             f"a message type is named by a text, not by {type(message_type).__name__}: it is the first argument of "
             "`send`, the body is the second, or `body=`"
         )
-
-
-def as_bytes(body: object) -> bytes:
-    """A body as bytes; BadInput for what is none."""
-    if isinstance(body, bytes | bytearray | memoryview):
-        return bytes(body)
-    raise BadInput(f"a message body is bytes, not {type(body).__name__}; encode it first")

@@ -6,16 +6,18 @@ The state is the fold of what the journal says: what its owner has ingested and 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Self
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
-from konverse.dialog.events import DataRead, JournalRead, OutOfRange, SnapshotsRead
+from konverse.dialog.events import DataRead, JournalRead, OutOfRange, ReadData, SnapshotsRead
 from konverse.dialog.fold import Fold
 from konverse.dialog.head import JournalHead, LogIdentity
 from konverse.dialog.partition import Partition
 from konverse.dialog.recovery import Overtaken, Recovery
 from konverse.schemas.catalog import Queue
 from konverse.schemas.errors import KafkaUnavailable
+from konverse.schemas.identifiers import Address
+from konverse.schemas.limits import VIEW_AHEAD_BYTES_MAX, VIEW_AHEAD_RECORDS_MAX
 
 from .kafka import Kafka
 from .log_reading import LogReading
@@ -23,7 +25,26 @@ from .log_reading import LogReading
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from konverse.dialog.rejecting import Judge
+
 CATCH_UP_S: Final = 30.0
+
+
+class Ahead(NamedTuple):
+    """A partition as whoever led it now would find it."""
+
+    state: Partition
+    head: JournalHead
+    """The place in the journal behind which nobody has committed anything."""
+    committed: dict[Address, int]
+    """Counter of each stream of outputs from which on they are not in the journal yet."""
+    unseen: int
+    """Offsets of the data log behind what was read of it: there is more than VIEW_AHEAD_… allows, or it is gone."""
+
+
+def partitions_of(queues: Iterable[Queue]) -> Iterator[tuple[Queue, int]]:
+    """Each partition of these queues: whoever does not know where something lives looks into one after the other."""
+    return ((queue, number) for queue in queues for number in range(queue.partitions))
 
 
 class Following:
@@ -85,6 +106,40 @@ class Following:
         if time.monotonic() > deadline:
             raise KafkaUnavailable(f"the logs of {where} were not read to their end in time; give it more")
         return told(recovery, event)
+
+    def look_ahead(self, judge: Judge, timeout_s: float = CATCH_UP_S) -> Ahead:
+        """Catch up, and fold the data that no commit has ingested yet as an owner would that began now.
+
+        `judge` says what of it is rejected. It is a guess at what that owner decides, so it is given away: the next
+        `catch_up` begins anew. Raises what `catch_up` raises.
+        """
+        state = self.catch_up(timeout_s)
+        fold, number = self._fold, self._identity.partition
+        self._begin_anew()
+        committed = {address: stream.next for address, stream in state.streams.items()}
+        end = self._reading.data_end(number)
+        if end is None:
+            raise KafkaUnavailable(f"Kafka does not say where the data log of {fold.head.where} ends; try again")
+        state.now_ms = max(state.now_ms, round(time.time() * 1000))  # the time of the CLAIM that an owner begins with
+        state.rejected = {}
+        state.judged_by(judge)
+        records, size = 0, 0
+        while fold.data_to < end and records < VIEW_AHEAD_RECORDS_MAX and size < VIEW_AHEAD_BYTES_MAX:
+            span = ReadData(fold.data_to, min(end, fold.data_to + VIEW_AHEAD_RECORDS_MAX - records))
+            read = self._reading.answer(number, span)
+            if not isinstance(read, DataRead) or fold.feed_data(read.columns):
+                break
+            records += len(read.columns.offsets)
+            size += sum(len(body) for body in read.columns.bodies if body)
+            fold.ingest_to(fold.data_to)
+        return Ahead(state, fold.head, committed, end - state.ingest_to)
+
+    def behind(self) -> int:
+        """Offsets of the data log, as it ends now, that the journal has not ingested. Raises KafkaUnavailable."""
+        end = self._reading.data_end(self._identity.partition)
+        if end is None:
+            raise KafkaUnavailable(f"Kafka does not say where the data log of {self.head.where} ends; try again")
+        return max(0, end - self.state.ingest_to)
 
     def close(self) -> None:
         """Close the clients."""

@@ -10,12 +10,13 @@ from queue import SimpleQueue
 from typing import Final
 
 from konverse.dialog.transaction import Transaction
+from konverse.schemas.limits import ATTEMPTS_MAX
 
-from .seldom import Seldom
+from .logs import FIELDS
 
 log: Final = logging.getLogger("konverse.reader")
 
-IDS_SHOWN: Final = 5
+MESSAGES_SHOWN: Final = 5
 """Of the messages of a handler that failed."""
 
 
@@ -24,12 +25,11 @@ class _Failed(Exception):
 
 
 class Handling:
-    """Calls a handler, and remembers which messages it fails on."""
+    """Calls a handler, and says which messages it fails on."""
 
     def __init__(self, queue: str, handler: Callable[[Transaction], object]) -> None:
         self._queue = queue
         self._handler = handler
-        self._failures = Seldom()
 
     def work(self, transactions: Iterable[Transaction]) -> None:
         """Handle them all. May run in several threads at once."""
@@ -42,18 +42,34 @@ class Handling:
                     raise _Failed from error
 
     def _say(self, transaction: Transaction, error: Exception) -> None:
-        """Log the exception, unless it is the same messages' again and again."""
-        ids = [message.id for message in transaction] or [f"conversation {transaction.dialog.id}"]  # taken away by now
-        times = self._failures.due(ids[0])
-        if times:
-            log.error(
-                "a handler of queue %r failed (failure %d of %s%s); its messages come again after the others",
-                self._queue,
-                times,
-                ", ".join(ids[:IDS_SHOWN]),
-                f" and {len(ids) - IDS_SHOWN} more" if len(ids) > IDS_SHOWN else "",
-                exc_info=error,
-            )
+        """Log each attempt: its exception in a line, with the traceback of the first and of the last one."""
+        messages = list(transaction)  # none: what was received was taken away meanwhile
+        attempt = 1 + max(member.attempts for member in (transaction.dialog, *transaction.members))
+        conversation = transaction.dialog.id
+        shown = ", ".join(f"{message.id} (#{message.sequence})" for message in messages[:MESSAGES_SHOWN])
+        more = f" and {len(messages) - MESSAGES_SHOWN} more" if len(messages) > MESSAGES_SHOWN else ""
+        log.error(
+            "a handler of queue %r failed (attempt %d of %d at conversation %s, message %s%s): %s: %s; %s",
+            self._queue,
+            attempt,
+            ATTEMPTS_MAX,
+            conversation,
+            shown or "-",
+            more,
+            type(error).__name__,
+            error,
+            "they come again" if attempt < ATTEMPTS_MAX else "konverse suspended lists it from now on",
+            exc_info=error if attempt in (1, ATTEMPTS_MAX) else None,
+            extra={
+                FIELDS: {
+                    "queue": self._queue,
+                    "conversation": conversation,
+                    "messages": [message.id for message in messages],
+                    "sequences": [message.sequence for message in messages],
+                    "attempt": attempt,
+                }
+            },
+        )
 
 
 class Crew:

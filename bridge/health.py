@@ -22,6 +22,11 @@ class Health:
         if error.code() != KafkaError._ALL_BROKERS_DOWN or self._trouble is None:  # noqa: SLF001  # says less than it
             self._trouble = (error.str(), time.monotonic())
 
+    @property
+    def troubled(self) -> bool:
+        """Whether there was any."""
+        return self._trouble is not None
+
     def __str__(self) -> str:
         """The last trouble and its age."""
         if self._trouble is None:

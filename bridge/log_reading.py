@@ -89,7 +89,7 @@ class LogReading:
             return self._gone(topic, partition, at, error)
         except KafkaUnavailable as error:
             return _let_go(topic, partition, error)
-        return _EVENTS[type(question)](messages, at)
+        return _EVENTS[type(question)](messages, question.start, at)
 
     def _gone(self, topic: str, partition: int, offset: int, why: LogTruncated) -> OutOfRange | Appended:
         """Which end of the log is missing, when Kafka can be asked. It may be none: a restart makes clients doubt."""
@@ -126,20 +126,20 @@ def _let_go(topic: str, partition: int, error: KafkaUnavailable | LogTruncated) 
     return Appended(None)
 
 
-def _journal_read(messages: list[Message], next_offset: int) -> JournalRead:
+def _journal_read(messages: list[Message], _start: int, next_offset: int) -> JournalRead:
     records = [JournalRecord(m.offset() or 0, m.value() or b"", m.timestamp()[1]) for m in messages]
     return JournalRead(records, next_offset)
 
 
-def _data_read(messages: list[Message], next_offset: int) -> DataRead:
-    return DataRead(columns_of(messages, next_offset)[0])
+def _data_read(messages: list[Message], start: int, next_offset: int) -> DataRead:
+    return DataRead(columns_of(messages, (start, next_offset))[0])
 
 
-def _snapshots_read(messages: list[Message], next_offset: int) -> SnapshotsRead:
+def _snapshots_read(messages: list[Message], _start: int, next_offset: int) -> SnapshotsRead:
     return SnapshotsRead([(m.offset() or 0, m.value() or b"") for m in messages], next_offset)
 
 
-_EVENTS: Final[dict[type, Callable[[list[Message], int], Any]]] = {
+_EVENTS: Final[dict[type, Callable[[list[Message], int, int], Any]]] = {
     ReadJournal: _journal_read,
     ReadData: _data_read,
     ReadSnapshots: _snapshots_read,

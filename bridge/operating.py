@@ -39,7 +39,7 @@ class Operating:
                 for owner in self._owning.owners.values()
                 if owner.phase is LEADING
                 for index in owner.fold.state.attempts.troubled
-                if (endpoint := owner.fold.state.table[index]) is not None and _waits(endpoint)
+                if (endpoint := owner.fold.state.table[index]) is not None and waits(endpoint)
             ]
 
     @checked
@@ -110,22 +110,32 @@ class Operating:
 
     def _order(self, conversation: UUID, order: Callable[[Endpoint], Order]) -> None:
         with self._lock:
-            suspended = [(owner, endpoint) for owner, endpoint in self._find(conversation) if _waits(endpoint)]
+            suspended = [(owner, endpoint) for owner, endpoint in self._find(conversation) if waits(endpoint)]
             if not suspended:
-                raise InvalidState(f"conversation {conversation} is not suspended; its messages are handed out anyway")
+                raise not_suspended(conversation)
             for owner, endpoint in suspended:
                 owner.trial.order(endpoint, order(endpoint))
 
 
-def _waits(endpoint: Endpoint) -> bool:
+def waits(endpoint: Endpoint) -> bool:
     """Its messages wait for an operator: it is suspended, and was not ended since."""
     return endpoint.suspended and endpoint.state is not State.DISCONNECTED_OUTBOUND
 
 
-def _skip(endpoint: Endpoint) -> Skip:
+def check_skip(endpoint: Endpoint) -> None:
+    """Raise InvalidState for what is not skipped: what tells of the end."""
     if endpoint.ends_next:
         raise InvalidState(
             f"what waits first on conversation {endpoint.id} tells that it is over, and is not skipped; end it, or "
             "mend its handler and resume it"
         )
+
+
+def not_suspended(conversation: UUID) -> InvalidState:
+    """The error for a conversation that needs no operator."""
+    return InvalidState(f"conversation {conversation} is not suspended; its messages are handed out anyway")
+
+
+def _skip(endpoint: Endpoint) -> Skip:
+    check_skip(endpoint)
     return Skip(endpoint.index)

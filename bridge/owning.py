@@ -7,6 +7,7 @@ a producer for journals, one for outputs and a reader of logs.
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 import time
 from collections import deque
@@ -43,17 +44,20 @@ from konverse.dialog.head import LogIdentity
 from konverse.dialog.owner import Owner
 from konverse.dialog.phase import Phase
 from konverse.dialog.staging import OwnerSettings
-from konverse.dialog.transaction import Rule, Transaction
+from konverse.dialog.transaction import Transaction
 from konverse.dialog.view import Show
 from konverse.schemas.catalog import Queue
+from konverse.schemas.errors import QueueDisabled, TopicMismatch, Unavailable
 from konverse.schemas.identifiers import journal_topic, snapshot_topic
 
 from .appending import Appending
 from .clock import now_ms
 from .columns import columns_of
+from .judging import CatalogJudge, Rules
 from .kafka import Kafka
 from .late import Late
 from .log_reading import LogReading, Question
+from .orphans import SIGNS_OF_LIFE
 from .outputs import Outputs
 from .snapshots import SnapshotTopic
 from .standby import Standby
@@ -61,6 +65,10 @@ from .truncation import Truncation
 from .view import ViewWriter
 
 log: Final = logging.getLogger("konverse.owning")
+
+SWEEP_EVERY_S: Final = 2.0
+SWEEP_FOR_S: Final = 60.0
+"""For so long after a change of the catalog, or a take-over, conversations of what was dropped are looked for."""
 
 URGENT_S: Final = 10.0
 """A partition that nobody could recover is not given back before its snapshot is written, for so long."""
@@ -70,15 +78,17 @@ class Owning:
     """Owners of some partitions of one queue, and the clients that they share."""
 
     def __init__(
-        self, kafka: Kafka, queue: Queue, rule: Rule, settings: OwnerSettings, view: ViewWriter | None
+        self, kafka: Kafka, queue: Queue, rules: Rules, settings: OwnerSettings, view: ViewWriter | None
     ) -> None:
         self.queue = queue
         self.owners: dict[int, Owner] = {}
         self.turns: list[Owner] = []
         """The same; whoever has waited longest comes first."""
         self._kafka = kafka
-        self._rule = rule
-        self._settings = settings if view is not None else replace(settings, view_interval_ms=None)
+        self._rules = rules
+        alive_every_ms = round(kafka.settings.silence_timeout_s * 1000 / SIGNS_OF_LIFE)
+        interval_ms = None if view is None else settings.view_interval_ms
+        self._settings = replace(settings, alive_every_ms=alive_every_ms, view_interval_ms=interval_ms)
         self._view = view
         self._journal = journal_topic(queue.topic, queue.subscription)
         self._reading = LogReading(kafka, queue)
@@ -87,8 +97,16 @@ class Owning:
         self._truncation = Truncation(kafka, queue)
         self._outputs = Outputs(kafka, self.owners, self._do)
         self._stopped: deque[tuple[int, Owner, Stopped | Halted]] = deque()
-        self.misplaced: deque[tuple[int, int]] = deque()
-        """Partitions whose data have to be read from this offset on."""
+        self.misplaced: set[int] = set()
+        """Partitions whose data have to be read from elsewhere: from where their owner stands."""
+        self.dropped = False
+        """The queue is not in the catalog any more."""
+        self._enabled = rules.judge is None or rules.judge.receives(queue)
+        """Its STATUS is ON."""
+        self._sweep_at = math.inf
+        """When it is looked next what was dropped."""
+        self._sweep_until = 0.0
+        """Before that it is looked again and again, for what comes late."""
         self._ticked_at = 0
         self._standby: Standby | None = None
         self.late = Late()
@@ -101,8 +119,13 @@ class Owning:
         """Recover and claim a partition; the data offset to read from, or None when another process was first."""
         bounds = self._reading.bounds(number)
         owner = (self._standby and self._standby.take(number)) or self._fresh(number)
+        owner.staging.judge = judge = self._rules.judge
+        if judge is not None:
+            owner.staging.scope.validation = judge.letter
         if self.on_done is not None:
             owner.staging.scope.done = partial(self.on_done, owner)
+        if self._rules.begin is not None:
+            owner.staging.scope.begin = partial(self._rules.begin, self.queue, number)
         self.owners[number] = owner
         self.take_turns(owner)
         self._do(owner, owner.step(bounds, now_ms()))
@@ -116,7 +139,7 @@ class Owning:
     def _fresh(self, number: int) -> Owner:
         queue = self.queue
         identity = LogIdentity(queue.topic, number, queue.incarnation, queue.data_topic_id, queue.journal_topic_id)
-        return Owner(identity, secrets.token_bytes(16), self._rule, self._settings)
+        return Owner(identity, secrets.token_bytes(16), self._rules.send, self._settings)
 
     def stand_by(self) -> None:
         """Follow the partitions that are not ours."""
@@ -201,12 +224,58 @@ class Owning:
         now = now_ms()
         if now != self._ticked_at:
             self._ticked_at = now
+            self._see_catalog()
             for owner in list(self.owners.values()):
                 self._do(owner, owner.step(Tick(), now))
         self._outputs.pump()
         if self._view is not None:
             while self._view.lost:
                 self._lost_view(self._view.lost.popleft(), now)
+
+    def _see_catalog(self) -> None:
+        """What was predicted of messages is judged anew when somebody has changed the catalog."""
+        judge = self._rules.judge
+        if judge is None:
+            return
+        if judge.changed():
+            self._sweep_soon()
+            for owner in self.owners.values():
+                if owner.phase is Phase.LEADING:
+                    owner.fold.state.judged_by(judge)
+        if time.monotonic() >= self._sweep_at:
+            self._sweep(judge)
+
+    def _sweep_soon(self) -> None:
+        self._sweep_at = time.monotonic()
+        self._sweep_until = self._sweep_at + SWEEP_FOR_S
+
+    def _sweep(self, judge: CatalogJudge) -> None:
+        """Look what was dropped; again after a while, as conversations of it may be on their way still."""
+        self._sweep_at = time.monotonic() + SWEEP_EVERY_S
+        is_here = partial(judge.has, self.queue)
+        try:
+            self.dropped = not judge.keeps(self.queue)
+            self._enabled = judge.receives(self.queue)
+            leading = [owner for owner in self.owners.values() if owner.phase is Phase.LEADING]
+            gone = [owner for owner in leading if owner.staging.dropping.look(is_here)]
+        except (Unavailable, TopicMismatch) as error:
+            log.debug("what was dropped cannot be known now: %s", error)
+            return
+        if not gone or self._sweep_at > self._sweep_until:
+            self._sweep_at = math.inf
+
+    def check_enabled(self) -> None:
+        """Raise QueueDisabled (9617) while the STATUS of the queue is OFF (behaviours 77, 78)."""
+        if not self._enabled:
+            raise QueueDisabled(
+                f"nobody receives from queue {self.queue.name!r}, whose STATUS is OFF; what is in it comes after "
+                f"broker.alter_queue({self.queue.name!r}, status=True)"
+            )
+
+    def check_service(self, name: str) -> None:
+        """Raise ServiceNotFound when a service of conversations that lived here was dropped."""
+        if self._rules.judge is not None:
+            self._rules.judge.check_service(name)
 
     @property
     def busy(self) -> bool:
@@ -276,9 +345,10 @@ class Owning:
 
     def _leading(self, number: int, _owner: Owner, _effect: Leading) -> None:
         log.info("%s/%d is ours", self.queue.topic, number)
+        self._sweep_soon()
 
-    def _feed(self, number: int, _owner: Owner, effect: Feed) -> None:
-        self.misplaced.append((number, effect.data_from))
+    def _feed(self, number: int, _owner: Owner, _effect: Feed) -> None:
+        self.misplaced.add(number)
 
     def _stop(self, number: int, owner: Owner, effect: Stopped | Halted) -> None:
         level, mistake = (logging.ERROR, effect.mistake) if isinstance(effect, Halted) else (logging.INFO, None)

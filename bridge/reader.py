@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Self
 
+from konverse.dialog.endpoint import Endpoint
 from konverse.dialog.owner import Owner
 from konverse.dialog.phase import LEADING
 from konverse.dialog.states import State
@@ -28,6 +29,7 @@ from .health import SILENT_S
 from .kafka import FETCH_RECORDS, Kafka
 from .operating import Operating
 from .owning import Owning
+from .receiving import Receiving
 from .settings import ReaderOptions
 from .share import Share
 
@@ -54,7 +56,7 @@ SETTLE_S: Final = 30.0
 CLOSE_S: Final = 10.0
 
 
-class Reader(Operating):
+class Reader(Operating, Receiving):
     """Iterate over it for transactions; use it as a context manager, or close it."""
 
     def __init__(self, kafka: Kafka, owning: Owning, options: ReaderOptions, on_ended: Callable[[bytes], None]) -> None:
@@ -75,7 +77,7 @@ class Reader(Operating):
         """Transactions that changed nothing, and when their groups are handed out again."""
         self._crew = Crew()
         self._lost_told = 0
-        """Partitions that were lost, so far as a caller of `settle` was told."""
+        """Partitions that were lost, as far as `settle` has told."""
         self._advance_at = 0.0
         """When Kafka must be looked after again, however much there is to hand out."""
         owning.on_done = self._done
@@ -98,9 +100,9 @@ class Reader(Operating):
         """The ready messages of the next conversation group. Use it in a `with` block: its end commits or rolls back.
 
         Leaving the block hands the work to the next commit, which up to `batch` groups share; nothing is lost when the
-        process dies before, the messages are received again. Raises PartitionHalted when Kafka contradicts itself,
-        SteppedDown when another process claims a partition that this reader was told to take, and OutcomeUnknown when
-        Kafka stays silent to what was finished before the reader's `timeout` ended the iteration.
+        process dies before, the messages are received again. Raises QueueDisabled while the queue's STATUS is OFF (77),
+        PartitionHalted when Kafka contradicts itself, SteppedDown when another process claims a partition that we were
+        told to take, OutcomeUnknown when Kafka stays silent to what was finished before `timeout` ended the iteration.
         """
         idle_since = 0.0
         while True:
@@ -110,6 +112,7 @@ class Reader(Operating):
                 self._share.check()
                 if self._closed or self._stopping:
                     raise StopIteration
+                self._owning.check_enabled()
                 transaction = self._take()
             if transaction is not None:
                 return transaction
@@ -127,22 +130,21 @@ class Reader(Operating):
 
         A handler that raises rolls its transaction back and stops nothing: the exception is logged with the ids of its
         messages, and they come again after the others. After five attempts in a row its conversation group is
-        suspended, which is logged too; `resume`, `skip` or `end` it. Only what is no
-        `Exception` (KeyboardInterrupt, SystemExit) ends the other threads after their handlers and is raised here, and
-        so is what iterating over the reader raises.
+        suspended, which is logged too; `resume`, `skip` or `end` it. Only what is no `Exception` (KeyboardInterrupt,
+        SystemExit) ends the other threads after their handlers and is raised here; so is what iterating raises.
         """
         if not 1 <= threads <= HANDLER_THREADS_MAX:
             raise InvalidSettings(
                 f"a handler needs at least one thread, and {HANDLER_THREADS_MAX} are the most, not {threads}"
             )
-
         handling = Handling(self.queue.name, handler)
         try:
-            self._crew.work(lambda: handling.work(self), threads, self._stop_handing_out)
+            self._crew.work(lambda: handling.work(self), threads, self.stop)
         finally:
             self._stopping = False
 
-    def _stop_handing_out(self) -> None:
+    def stop(self) -> None:
+        """Let `run` return behind the handlers that are at work. A signal handler may call it."""
         self._stopping = True
 
     @checked
@@ -249,7 +251,7 @@ class Reader(Operating):
     def leave(self, timeout_s: float) -> None:
         """The program ends, and so does `run`, behind the handlers that are at work; close, as that is no crash."""
         if self._crew.busy:
-            self._stop_handing_out()
+            self.stop()
             self._crew.wait(timeout_s)
             self.close()
 
@@ -293,23 +295,25 @@ class Reader(Operating):
 
     def _take(self) -> Transaction | None:
         for owner in self._owning.turns:
-            staging = owner.staging
-            if staging.full:
-                if owner.committing:
-                    continue
-                self._owning.commit(owner)
-            if not staging.ready:
-                continue
-            transaction = owner.take()
+            transaction = self._hand_out(owner)
             if transaction is not None:
-                if transaction.dialog.role is INITIATOR:
-                    self._tell_ends(transaction)
                 return transaction
         return None
 
+    def _hand_out(self, owner: Owner, wanted: Endpoint | None = None, *, whole: bool = True) -> Transaction | None:
+        staging = owner.staging
+        if staging.full:
+            if owner.committing:
+                return None
+            self._owning.commit(owner)
+        transaction = owner.take(wanted, whole=whole) if wanted is not None or staging.ready else None
+        if transaction is not None and transaction.dialog.role is INITIATOR:
+            self._tell_ends(transaction)
+        return transaction
+
     def _tell_ends(self, transaction: Transaction) -> None:
         for endpoint in transaction.members:
-            if endpoint.state is not State.CONVERSING:
+            if endpoint.state in (State.DISCONNECTED_INBOUND, State.ERROR):
                 self._on_ended(endpoint.conversation)
 
     def _done(self, owner: Owner, transaction: Transaction, commit: bool) -> None:  # noqa: FBT001  # a callback's shape

@@ -22,12 +22,14 @@ from konverse.schemas.records import Begin
 from konverse.schemas.token import Token
 
 from .exits import leave_at_exit
-from .health import SILENT_S
+from .health import SILENT_S, Health
 from .kafka import Kafka, discard
 from .leaving import leave, no_room
 from .pace import SERVE_MASK
 from .renewing import Renewing
 from .serving import Serving
+from .views.outgoing import Outgoing
+from .views.unsent import unsent
 
 log: Final = logging.getLogger("konverse.sending")
 
@@ -88,6 +90,15 @@ class Sender(Serving):
         """End a dialog; its home tells the peer when everything that was sent before counts."""
         self.decide(lambda session: session.end(dialog, error_body))
 
+    def set_timer(self, dialog: SessionDialog, timeout_ms: int) -> None:
+        """Set the timer of a dialog at its home. Waits only when too much is on its way there, then QueueFull."""
+        self.wait_for_id()
+        self._decide_when(
+            lambda: not (dialog.home.full or dialog.blocked),
+            lambda: self.session.set_timer(dialog, timeout_ms),
+            lambda: (dialog, dialog.home),
+        )
+
     def decide(self, call: Callable[[Session], list[Hand]]) -> None:
         """Let the session do what is seldom done, and hand over what comes of it."""
         self.wait_for_id()
@@ -111,6 +122,13 @@ class Sender(Serving):
         """Dialogs to which something was redirected that has not arrived yet."""
         with self._lock:
             return [] if self._closed else list(self.session.redirecting)
+
+    def undelivered(self) -> list[Outgoing]:
+        """What Kafka is not known to have, or its home not, with what failed last."""
+        failure = self._last_failure
+        with self._lock:
+            status = str(failure) if not isinstance(failure, Health) or failure.troubled else ""
+            return [] if self._closed else unsent(self.session, status)
 
     def wait_for(self, reached: Callable[[], bool], timeout_s: float) -> bool:
         """Serve the client until something is so; False when that takes too long."""

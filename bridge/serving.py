@@ -148,7 +148,9 @@ class Serving:
                 self._producer.poll(wait_s)
             except KafkaException as error:
                 self._fail(error.args[0].str())
-            if self._renewing.look():
+            with self._lock:  # lifetimes may be over
+                due = self._renewing.look()
+            if due:
                 self._look()
             if self._renewing.age is Age.DOUBTFUL:
                 self._fail("what is on its way is too old to count")

@@ -60,6 +60,9 @@ class Settings(BaseSettings):
     """An append to a journal without an answer for so long has an unknown outcome."""
     send_timeout_s: float = Field(default=60.0, gt=0)
     """How long `send` waits for room before QueueFull, and `flush` for acknowledgements before OutcomeUnknown."""
+    silence_timeout_s: float = Field(default=600.0, ge=1, allow_inf_nan=False)
+    """A partition whose journal stood still for so long has lost its owner, whatever the consumer group says: a reader
+    claims it. The same for all processes, and more than the longest handler of a reader with one thread."""
     group_protocol: Literal["consumer", "classic"] = "consumer"
     """`consumer` is KIP-848 (Kafka 4.0 and newer), `classic` works everywhere."""
     transmit: bool = True

@@ -9,15 +9,17 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Sequence
 from typing import Final
 
-from confluent_kafka import OFFSET_END, Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from konverse.dialog.events import Halted
-from konverse.schemas.errors import KonverseError, PartitionHalted, SteppedDown, TopicMismatch
+from konverse.schemas.errors import KonverseError, PartitionHalted, QueueNotFound, SteppedDown, TopicMismatch
 from konverse.schemas.identifiers import consumer_group
 
 from .kafka import FETCH_RECORDS, ConsumerFailed, Kafka, LogTruncated, check_event
+from .orphans import Orphans
 from .owning import Owning
 from .seldom import Seldom
 from .settings import ReaderOptions
@@ -38,6 +40,12 @@ AWAY_S: Final = 5.0
 JOIN_S: Final = 10.0
 """A reader that its group has given nothing yet is not idle for so long: joining takes a second or more."""
 
+NOTHING_S: Final = 15.0
+"""A reader that has had no partition for so long says so."""
+
+ORPHANED_WAIT_S: Final = 0.02
+"""How long the group's consumer may be waited for while another one reads, too."""
+
 
 class Share:
     """The consumer of a reader, and which partitions it takes."""
@@ -54,6 +62,8 @@ class Share:
         self._health = kafka.health
         self._away = Seldom()
         self._events = Seldom()
+        self._nothing = Seldom()
+        self._nothing_since = time.monotonic()
         self._watch = TopicWatch(kafka, owning.queue)
         self.joined_at = time.monotonic() + (JOIN_S if options.partitions is None else FIRST_FETCH_S)
         """The reader is not idle before this: the group has not given us anything yet, or Kafka no record."""
@@ -63,6 +73,7 @@ class Share:
         """Partitions that were lost without being given back, so far."""
         self._hear_at = 0.0
         self._kafka = kafka
+        self._orphans = Orphans(kafka, owning.queue)
         self.consumer = self._subscribe()
 
     @property
@@ -87,17 +98,22 @@ class Share:
     def close(self) -> None:
         """Leave the group."""
         self._closed = True
+        self._orphans.close()
         self.consumer.close()
 
     def fetch(self, wait_s: float, records: int = FETCH_RECORDS) -> bool:
         """Take new data from Kafka, waiting for the first record only; callbacks of the group run in here."""
         self._hear_at = time.monotonic() + wait_s + HEAR_EVERY_S
+        if self._orphans.numbers:
+            wait_s = min(wait_s, ORPHANED_WAIT_S)
         first = self.consumer.poll(wait_s) if wait_s else None
         messages = self._fetch_behind(first) if wait_s else self.consumer.consume(records, 0)
+        messages += self._orphans.fetch(records)
         with self._lock:
             events = self._owning.feed(messages)
             del messages, first  # before what comes of them is made
             self._flow()
+            self._say_nothing()
             for event in events:  # after the records that came with them, which do not come again
                 try:
                     check_event(event)
@@ -129,11 +145,26 @@ class Share:
             full = len(owner.fold.data) > 0 and not owner.has_room
             place = [TopicPartition(self._topic, number)]
             if full and number not in self._paused:
-                self.consumer.pause(place)
+                self._consumer_of(number).pause(place)
                 self._paused.add(number)
             elif not full and number in self._paused:
-                self.consumer.resume(place)
+                self._consumer_of(number).resume(place)
                 self._paused.discard(number)
+
+    def _say_nothing(self) -> None:
+        """More readers than partitions: some have none, and would wait in silence."""
+        if self._assigned or self._orphans.numbers or self._options.standby:
+            self._nothing_since = time.monotonic()
+            self._nothing.over()
+        elif time.monotonic() - self._nothing_since > NOTHING_S and self._nothing.due():
+            queue = self._owning.queue
+            log.warning(
+                "this reader of queue %r has no partition: other readers have all %d, or Kafka's group has not come to "
+                "rest yet. It goes on when one of them leaves. One reader serves several threads (`reader.run`); a "
+                "queue with more partitions serves more readers",
+                queue.name,
+                queue.partitions,
+            )
 
     def _subscribe(self) -> Consumer:
         kafka, topic, partitions = self._kafka, self._topic, self._options.partitions
@@ -142,15 +173,16 @@ class Share:
             consumer.subscribe([topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
             return consumer
         self._assigned.update(partitions)
-        places = [self._claim(number) for number in partitions]
+        places, waiting = self._places(partitions)
         consumer = kafka.consumer()
         consumer.assign(places)
-        consumer.pause([place for place in places if place.offset == OFFSET_END])  # not ours yet
+        consumer.pause(waiting)
         return consumer
 
     def _begin_with_another(self, failure: ConsumerFailed) -> None:
         """The consumer takes part in nothing any more, for instance because Kafka has lost its group: begin anew."""
         log.warning("queue %r is read by another consumer from now on: %s", self._owning.queue.name, failure)
+        self._orphans.close()  # it may be the one that failed
         for number in [*self._assigned, *self._owning.owners]:
             self._owning.give_back(number)
             self._let_go(number)
@@ -161,13 +193,16 @@ class Share:
         if self._closed:  # the group gave us something while we left it
             return
         with self._lock:
+            for number in self._orphans.numbers.intersection(place.partition for place in partitions):
+                self._owning.give_back(number)  # to ourselves: the group's consumer reads it from now on
+                self._let_go(number)
             self._assigned.update(place.partition for place in partitions)
-            places = [self._claim(place.partition) for place in partitions]
+            places, waiting = self._places([place.partition for place in partitions])
             if places:
                 self.joined_at = time.monotonic() + FIRST_FETCH_S
         consumer.incremental_assign(places)
-        consumer.pause([place for place in places if place.offset == OFFSET_END])  # not ours yet
-        consumer.resume([place for place in places if place.offset != OFFSET_END])  # the client does not forget a pause
+        consumer.pause(waiting)
+        consumer.resume([place for place in places if place not in waiting])  # the client does not forget a pause
 
     def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Handlers that are not done yet lose their work; the next owner receives the messages again."""
@@ -184,12 +219,23 @@ class Share:
                 self._let_go(place.partition)
 
     def _let_go(self, number: int) -> None:
+        self._orphans.leave(number)
         self._assigned.discard(number)
         self._paused.discard(number)
         self._claim_again_at.pop(number, None)
 
-    def _claim(self, number: int) -> TopicPartition:
-        """Take a partition over; when that fails its place is the end, paused, until it is tried again."""
+    def _places(self, numbers: Sequence[int]) -> tuple[list[TopicPartition], list[TopicPartition]]:
+        """Claim partitions: where each is read from, and which of these places are not ours yet and wait, paused.
+
+        They wait at the log's beginning, not at its end: that the client would ask Kafka for, and take the answer for
+        its position even when it was told another one meanwhile.
+        """
+        claimed = {number: self._claim(number) for number in numbers}
+        places = {number: TopicPartition(self._topic, number, offset or 0) for number, offset in claimed.items()}
+        return [*places.values()], [places[number] for number, offset in claimed.items() if offset is None]
+
+    def _claim(self, number: int) -> int | None:
+        """Take a partition over; from where to read it, or None when that failed: it is tried again."""
         try:
             offset = self._owning.take_over(number)
         except (KonverseError, KafkaException) as error:
@@ -197,14 +243,14 @@ class Share:
             offset = None
         if offset is None:
             self._claim_again_at[number] = time.monotonic() + CLAIM_AGAIN_S
-            return TopicPartition(self._topic, number, OFFSET_END)
-        return TopicPartition(self._topic, number, offset)
+        return offset
 
     def see_stopped(self) -> None:
         """Lost partitions: claimed again while the group suggests them, a failure when the caller named them."""
         for number, owner, effect in self._owning.stopped():
             if self._owning.owners.get(number) is owner:
                 self._owning.drop(number)
+                self._orphans.leave(number)  # claimed by somebody with better right, or found again by its silence
             self._lost += owner.counters.claims  # what never led had nothing to lose
             if isinstance(effect, Halted):
                 self.failure = PartitionHalted(effect.reason)
@@ -219,14 +265,43 @@ class Share:
             self._watch.look()
         except TopicMismatch as error:
             self.failure = error
+        if self._owning.dropped:
+            self.failure = QueueNotFound(f"queue {self._owning.queue.name!r} was dropped while it was read")
         self._say_how_kafka_is()
         while self._owning.misplaced:
-            number, offset = self._owning.misplaced.popleft()
-            if number in self._owning.owners:
-                self._begin_anew(TopicPartition(self._topic, number, offset))
+            number = self._owning.misplaced.pop()
+            current = self._owning.owners.get(number)
+            if current is not None:  # maybe another one than said so
+                self._read_from(number, current.fold.data_to)
         due = [number for number, at in self._claim_again_at.items() if at <= time.monotonic()]
         if due:
             self._claim_again(due)
+        if self._options.partitions is None:
+            for number in self._orphans.look({*self._assigned, *self._owning.owners}):
+                self._adopt(number)
+
+    def _adopt(self, number: int) -> None:
+        """Claim a partition that nobody looks after, whomever the group has given it to."""
+        queue = self._owning.queue
+        log.warning(
+            "nobody has looked after partition %d of queue %r for %.0f s (silence_timeout_s); this reader claims it, "
+            "until the reader does to which Kafka's group %s has given it",
+            number,
+            queue.name,
+            self._orphans.timeout_s,
+            consumer_group(queue.topic, queue.subscription),
+        )
+        try:
+            offset = self._owning.take_over(number)
+            if offset is not None:
+                self._orphans.adopt(number, offset)
+                self.joined_at = time.monotonic() + FIRST_FETCH_S
+        except (KonverseError, KafkaException) as error:
+            log.warning("partition %d of queue %r cannot be recovered yet: %s", number, queue.name, error)
+            self._owning.drop(number)
+
+    def _consumer_of(self, number: int) -> Consumer:
+        return self._orphans.consumer_of(number) or self.consumer
 
     def _say_how_kafka_is(self) -> None:
         name, silent_s = self._owning.queue.name, self._watch.silent_s
@@ -244,24 +319,26 @@ class Share:
         if error is not None and self._events.due((event.partition(), error.code())):
             log.warning("queue %r, partition %s: %s", self._owning.queue.name, event.partition(), error.str())
 
-    def _read_from(self, place: TopicPartition) -> None:
-        """Go on where a claim has recovered to; when the client cannot, the partition is claimed again later."""
-        try:
-            self.consumer.resume([TopicPartition(place.topic, place.partition)])
-            self.consumer.seek(place)
-        except KafkaException as error:
-            log.warning("partition %d cannot be read from %d yet: %s", place.partition, place.offset, error)
-            self._owning.give_back(place.partition)
-            self._claim_again_at[place.partition] = time.monotonic() + CLAIM_AGAIN_S
-        else:
-            self._paused.discard(place.partition)
+    def _read_from(self, number: int, offset: int) -> None:
+        """Go on elsewhere; when the client cannot, the partition is claimed again later.
 
-    def _begin_anew(self, place: TopicPartition) -> None:
-        """Go on elsewhere; a consumer whose offset was out of range does not read the partition any more."""
-        self.consumer.incremental_unassign([TopicPartition(place.topic, place.partition)])
-        self.consumer.incremental_assign([place])
-        self.consumer.resume([place])
-        self._paused.discard(place.partition)
+        It is assigned anew, as a consumer whose offset was out of range does not read the partition any more.
+        """
+        place = [TopicPartition(self._topic, number, offset)]
+        try:
+            consumer = self._consumer_of(number)
+            consumer.incremental_unassign(place)
+            consumer.incremental_assign(place)
+            consumer.resume(place)
+        except KafkaException as error:
+            log.warning("%s/%d cannot be read from %d yet: %s", self._topic, number, offset, error)
+            self._owning.give_back(number)
+            if number in self._assigned:
+                self._claim_again_at[number] = time.monotonic() + CLAIM_AGAIN_S
+            else:
+                self._orphans.leave(number)
+        else:
+            self._paused.discard(number)
 
     def _claim_again(self, numbers: list[int]) -> None:
         try:
@@ -275,6 +352,6 @@ class Share:
             return
         for number in numbers:
             del self._claim_again_at[number]
-            place = self._claim(number)
-            if place.offset != OFFSET_END:
-                self._read_from(place)
+            offset = self._claim(number)
+            if offset is not None:
+                self._read_from(number, offset)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any, Final
 from uuid import UUID, uuid4
@@ -66,6 +67,17 @@ class Topics:
             self.ensure(each, partitions, config)
         ids = self.topic_id(topic), self.topic_id(journal_topic(topic))
         return Queue(name, topic, NATIVE_SUBSCRIPTION, partitions, uuid4().bytes, *ids, keep_ms)
+
+    def delete(self, queue: Queue) -> None:
+        """Delete the topics of a queue that was dropped."""
+        for name, gone in self._kafka.admin.delete_topics([*_topics_of(queue.topic, queue.subscription)]).items():
+            try:
+                gone.result()
+            except KafkaException as error:
+                if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    raise unavailable(f"topic {name} of a queue that was dropped cannot be deleted", error) from None
+            if not _soon(lambda name=name: self._leaders(name) is None):  # type: ignore[misc]
+                raise TopicMismatch(f"topic {name} was deleted and is still served after {_VISIBLE_WITHIN_S} s")
 
     def check_queue(self, queue: Queue) -> None:
         """Raise TopicMismatch unless the topics of the queue fit and are those that the catalog means."""
@@ -136,11 +148,18 @@ class Topics:
 
     def _wait_until_visible(self, name: str) -> None:
         """Creation is asynchronous: return when the broker that we ask knows the topic and all leaders."""
-        deadline = time.monotonic() + _VISIBLE_WITHIN_S
-        while min(self._leaders(name) or [-1]) < 0:
-            if time.monotonic() > deadline:
-                raise TopicMismatch(f"topic {name} was created and is still not served after {_VISIBLE_WITHIN_S} s")
-            time.sleep(0.02)
+        if not _soon(lambda: min(self._leaders(name) or [-1]) >= 0):
+            raise TopicMismatch(f"topic {name} was created and is still not served after {_VISIBLE_WITHIN_S} s")
+
+
+def _soon(condition: Callable[[], bool]) -> bool:
+    """Wait until the broker that we ask has heard of a change; False when it takes too long."""
+    deadline = time.monotonic() + _VISIBLE_WITHIN_S
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.02)
+    return True
 
 
 class TopicWatch:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Self
 
 from konverse.dialog.transacting import Transaction
+from konverse.schemas.bodies import as_bytes
 from konverse.schemas.catalog import DEFAULT
 from konverse.schemas.errors import BadInput, InvalidState
 from konverse.schemas.records import Role
@@ -15,7 +16,7 @@ from konverse.schemas.system_messages import check_error, error_body
 from .arguments import checked
 from .beginning import Wanted, check_same
 from .catalog import Catalog
-from .dialog import Dialog, as_bytes, check_type
+from .dialog import Dialog, check_type, timer_ms
 from .mailboxes import Mailboxes
 from .sending import Sender
 
@@ -52,12 +53,14 @@ class ClientTransaction:
         contract: str = DEFAULT,
         *,
         related_to: Dialog | None = None,
+        group: uuid.UUID | None = None,
         key: bytes | None = None,
         conversation_id: uuid.UUID | None = None,
+        lifetime: float | None = None,
     ) -> Dialog:
         """BEGIN DIALOG as `broker.begin_dialog`; the dialog is used by this transaction until the block has ended."""
         self._check_entered()
-        wanted = Wanted(from_service, to_service, contract, related_to, key, conversation_id)
+        wanted = Wanted(from_service, to_service, contract, related_to, group, key, conversation_id, lifetime)
         staged = self._transaction.begin(*self._begin_block(wanted))
         return check_same(Dialog(self._sender, staged, self._catalog, self._mailboxes), wanted)
 
@@ -77,6 +80,12 @@ class ClientTransaction:
         """Say that nothing more comes on the dialog, as `dialog.finish`."""
         self._check_entered()
         self._transaction.finish(_staged(dialog))
+
+    def set_timer(self, dialog: Dialog, timeout: float) -> None:
+        """Set the timer of a dialog, as `dialog.set_timer`; a transaction that is dropped sets none (103)."""
+        self._check_entered()
+        staged = _staged(dialog)
+        self._transaction.set_timer(staged, timer_ms(staged, timeout))
 
     def end(self, dialog: Dialog, *, error: int = 0, description: str = "") -> None:
         """End this side of a dialog, as `dialog.end`: the peer gets everything that was sent before."""

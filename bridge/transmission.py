@@ -22,6 +22,7 @@ from konverse.schemas.identifiers import transmission_topic
 from .background import AGAIN_S, FORESEEN, in_background, passes
 from .catalog import Catalog
 from .following import Following
+from .judging import Rules
 from .kafka import Kafka
 from .owning import Owning
 from .reader import Reader
@@ -82,7 +83,7 @@ def ensure_queue(kafka: Kafka, instance: str) -> Queue:
 
 def transmitter(kafka: Kafka, queue: Queue) -> Reader:
     """An owner of a share of the transmission queue: iterate over it; nothing comes, and transactions leave."""
-    owning = Owning(kafka, queue, lambda *_: None, OwnerSettings(), None)
+    owning = Owning(kafka, queue, Rules(lambda *_: None), OwnerSettings(), None)
     return Reader(kafka, owning, ReaderOptions(), lambda _: None)
 
 

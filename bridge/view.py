@@ -13,6 +13,7 @@ import logging
 import threading
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.resources import files
@@ -54,6 +55,20 @@ class Header:
     unread: int
     open: int
     complete: bool
+
+
+def _header(values: Any) -> Header | None:
+    try:
+        return Header(
+            int(values[b"journal"]),
+            int(values[b"claim"]),
+            values[b"owner"].hex(),
+            int(values[b"unread"]),
+            int(values[b"open"]),
+            values[b"complete"] == b"1",
+        )
+    except (KeyError, TypeError, ValueError):
+        return None
 
 
 def connect_redis(url: str) -> redis.Redis:
@@ -98,23 +113,22 @@ class ViewStore:
     def header(self, partition: int) -> Header | None:
         """The header; None means unknown, never `nothing is there`."""
         (values,) = self._read([("HGETALL", self._key(partition, "header"))])
-        try:
-            return Header(
-                int(values[b"journal"]),
-                int(values[b"claim"]),
-                values[b"owner"].hex(),
-                int(values[b"unread"]),
-                int(values[b"open"]),
-                values[b"complete"] == b"1",
-            )
-        except (KeyError, TypeError, ValueError):
+        return _header(values)
+
+    def whole(self, partition: int) -> tuple[Header, list[Row]] | None:
+        """Header and all rows as they stood at one moment; None when they are not all there, or of a dropped queue."""
+        buckets = [("HGETALL", self._bucket(partition, number)) for number in range(VIEW_BUCKETS)]
+        values, *found = self._read([("HGETALL", self._key(partition, "header")), *buckets], together=True)
+        header = _header(values)
+        if header is None or not header.complete or values.get(b"incarnation") != self._queue.incarnation:
             return None
+        rows = self._rows(partition, found)
+        return (header, rows) if len(rows) == header.open else None
 
     def rows(self, partition: int) -> list[Row]:
         """All endpoints that the view shows; what is not a row is left out."""
         buckets = self._read([("HGETALL", self._bucket(partition, number)) for number in range(VIEW_BUCKETS)])
-        shown = [self._row(partition, field, value) for bucket in buckets for field, value in (bucket or {}).items()]
-        return [row for row in shown if row is not None]
+        return self._rows(partition, buckets)
 
     def find(self, conversation: bytes) -> list[tuple[int, Row]]:
         """The sides of a conversation that live in this queue, with their partitions."""
@@ -133,9 +147,12 @@ class ViewStore:
             keys = [self._bucket(partition, number) for number in range(VIEW_BUCKETS)]
             self._client.unlink(self._key(partition, "header"), *keys)
 
-    def _read(self, commands: list[tuple[str | bytes, ...]]) -> list[Any]:
-        """The replies, in one round trip; None also for a key that holds something else than a view does."""
-        pipeline = self._client.pipeline(transaction=False)
+    def _read(self, commands: Sequence[tuple[str | bytes, ...]], *, together: bool = False) -> list[Any]:
+        """The replies, in one round trip; None also for a key that holds something else than a view does.
+
+        `together`: nobody writes between them.
+        """
+        pipeline = self._client.pipeline(transaction=together)
         for command in commands:
             pipeline.execute_command(*command)  # type: ignore[no-untyped-call]
         replies = pipeline.execute(raise_on_error=False)
@@ -143,6 +160,10 @@ class ViewStore:
             if isinstance(reply, Exception) and not str(reply).startswith("WRONGTYPE"):
                 raise reply
         return [None if isinstance(reply, Exception) else reply for reply in replies]
+
+    def _rows(self, partition: int, buckets: list[Any]) -> list[Row]:
+        shown = [self._row(partition, field, value) for bucket in buckets for field, value in (bucket or {}).items()]
+        return [row for row in shown if row is not None]
 
     def _row(self, partition: int, field: bytes, value: bytes) -> Row | None:
         try:
@@ -271,6 +292,17 @@ class ViewWriter:
             self._waiting.clear()
             if not self._closed:
                 self._wake.wait(CHECK_EVERY_S)
+
+
+def forget_view(url: str, queue: Queue) -> None:
+    """Delete what Redis shows of a queue that was dropped; it stays when Redis is away."""
+    client = connect_redis(url)
+    try:
+        ViewStore(client, queue).clear()
+    except redis.RedisError as error:
+        log.warning("what Redis shows of queue %r stays there: %s", queue.name, error)
+    finally:
+        client.close()
 
 
 def reading(error: redis.RedisError, url: str) -> RedisUnavailable:

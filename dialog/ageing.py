@@ -10,12 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
+from heapq import heapify, heappop, heappush
 from typing import Final
 
 from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import SESSION_ANSWER_MS_MAX, SESSION_IDLE_MS_MAX, SESSION_LOOK_MS_MAX
+from konverse.schemas.records import FOR_EVER
 
-from .lane import Lane
+from .lane import DialogState, Lane, SessionDialog
 
 LOOK_EVERY_MS: Final = 60_000
 """Looking more often than this finds nothing new."""
@@ -86,3 +88,41 @@ class Ageing:
         if doubtful:
             return Age.DOUBTFUL
         return Age.OLD if now_ms - seen.last_ms > SESSION_IDLE_MS_MAX - SESSION_LOOK_MS_MAX else Age.FRESH
+
+
+_ENDED_ENTRIES_MAX: Final = 1_000
+"""Kept beside as many as live."""
+
+
+class Lifetimes:
+    """Dialogs of a session that were begun for a while: it sends nothing on them when that is over, whatever it hears.
+
+    Home and target count by the log; this clock is the session's own, and counts from when it was looked at first.
+    """
+
+    def __init__(self) -> None:
+        self._new: list[SessionDialog] = []
+        self._heap: list[tuple[int, int, SessionDialog]] = []
+        """When each is over, and a number that no two have."""
+        self._counted = 0
+        self._room = _ENDED_ENTRIES_MAX
+
+    def begun(self, dialog: SessionDialog) -> None:
+        """Count from now on."""
+        if dialog.begin.lifetime_ms != FOR_EVER:
+            self._new.append(dialog)
+
+    def over(self, now_ms: int) -> list[SessionDialog]:
+        """Those whose lifetime is over; what was ended before is forgotten."""
+        new, self._new = self._new, []
+        for dialog in new:
+            self._counted += 1
+            heappush(self._heap, (now_ms + dialog.begin.lifetime_ms, self._counted, dialog))
+        if len(self._heap) > self._room:
+            self._heap = [entry for entry in self._heap if entry[2].state is not DialogState.ENDED]
+            heapify(self._heap)
+            self._room = 2 * len(self._heap) + _ENDED_ENTRIES_MAX
+        found = []
+        while self._heap and self._heap[0][0] <= now_ms:
+            found.append(heappop(self._heap)[2])
+        return found

@@ -1,7 +1,8 @@
 """Commits into state: what handlers decided (protocol.md section 3, `apply`).
 
-The order inside a commit is fixed: acknowledgements, begins, receives, sends, ends. A live owner stages what handlers
-do and changes nothing; it applies its own commit by the very function that replays everybody's.
+The order inside a commit is fixed: acknowledgements, begins, receives, sends, ends, what is rare, what time brings. A
+live owner stages what handlers do and changes nothing; it applies its own commit by the very function that replays
+everybody's.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any, Final
 
 from konverse.schemas.envelope import encode_suffix
 from konverse.schemas.errors import PartitionHalted
-from konverse.schemas.journal import SYSTEM_BITS, TOOK_ERROR, Commit, Operations
+from konverse.schemas.journal import SYSTEM_BITS, TOOK_SYSTEM, TOOK_TIMER, Commit, Operations
 from konverse.schemas.operations import (
     Abandon,
     Attempt,
@@ -21,6 +22,7 @@ from konverse.schemas.operations import (
     Prune,
     Relocate,
     Resume,
+    SetTimer,
     Skip,
     Suspend,
     Try,
@@ -30,7 +32,7 @@ from konverse.schemas.system_messages import error_body
 
 from .attempts import came_back, count_attempt, resume, skip, suspend, try_groups
 from .endings import end_endpoint
-from .endpoint import NOTHING, Endpoint, bytes_of
+from .endpoint import NOTHING, Endpoint, bytes_of, system_bit
 from .finishing import finish
 from .judging import abandon
 from .loss import lose
@@ -40,6 +42,7 @@ from .partition import Partition
 from .pending import exclude
 from .relocation import relocate
 from .states import Event, State, next_state
+from .timers import begin_lifetime, fire, set_timer, settle
 from .writers import prune
 
 _STARTED: Final = State.STARTED_OUTBOUND
@@ -53,6 +56,7 @@ def apply(state: Partition, commit: Commit) -> None:
             f"commit {commit.number} of {state.identity.data_topic}/{state.identity.partition} ingests to "
             f"{commit.ingest_to}, and {state.ingest_to} was ingested: the journal was changed. Compare it with a backup"
         )
+    settle(state, state.now_ms)
     for address, counter in commit.output_acks:
         state.stream_to(address).acknowledge(counter)
     if state.gated:
@@ -62,6 +66,7 @@ def apply(state: Partition, commit: Commit) -> None:
         came_back(state, commit)
     for conversation, begin in operations.begins:
         endpoint = create_initiator(state, conversation, begin, state.writer_id)
+        begin_lifetime(state, endpoint, begin.lifetime_ms, None)
         state.beginning[endpoint.index] = begin
     _receive(state, operations)
     _send(state, operations)
@@ -70,6 +75,8 @@ def apply(state: Partition, commit: Commit) -> None:
         end_endpoint(state, _known(state, end.endpoint), body)
     for operation in operations.rare:
         _RARE[type(operation)](state, operation)
+    fire(state)
+    state.rejected = {}
 
 
 def _receive(state: Partition, operations: Operations) -> None:
@@ -93,8 +100,10 @@ def _receive(state: Partition, operations: Operations) -> None:
             raise _halted(state, index)
         endpoint.consumed = up_to
         state.unread -= count
-        if position & TOOK_ERROR:
-            endpoint.error = None
+        if position & TOOK_SYSTEM:
+            endpoint.urgent = tuple(entry for entry in endpoint.urgent if not system_bit(entry) & position)
+            if position & TOOK_TIMER:
+                state.clocks.expect(endpoint)
 
 
 def _send(state: Partition, operations: Operations) -> None:
@@ -163,4 +172,5 @@ _RARE: Final[dict[type, Callable[[Partition, Any], None]]] = {
     Finish: finish,
     Relocate: relocate,
     Lost: lose,
+    SetTimer: set_timer,
 }

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from konverse.schemas.columns import pack, unpack
 from konverse.schemas.errors import PartitionHalted
 from konverse.schemas.journal import Commit
-from konverse.schemas.operations import Attempt, Finish, Resume, Skip, Suspend, Try
+from konverse.schemas.operations import Attempt, Finish, Resume, SetTimer, Skip, Suspend, Try
 
 from .endpoint import NOTHING, Endpoint, Trouble, bytes_of
 
@@ -118,7 +118,7 @@ def claimed(state: Partition, *, clean: bool) -> None:
         return
     attempts.careful = True
     known = [state.table[index] for index in attempts.trying]
-    suspects = [endpoint for endpoint in known if endpoint is not None and (endpoint.queue or endpoint.error)]
+    suspects = [endpoint for endpoint in known if endpoint is not None and endpoint.waits]
     attempts.trying.clear()
     if not suspects:
         return
@@ -136,7 +136,7 @@ def came_back(state: Partition, commit: Commit) -> None:
         *operations.receive_endpoints,
         *(index for index, _, _ in operations.sends),
         *(end.endpoint for end in operations.ends),
-        *(operation.endpoint for operation in operations.rare if isinstance(operation, Finish)),
+        *(operation.endpoint for operation in operations.rare if isinstance(operation, Finish | SetTimer)),
     ]
     for index in touched:
         endpoint = table[index] if index < len(table) else None
@@ -191,7 +191,9 @@ def skip(state: Partition, operation: Skip) -> None:
     """SKIP: what would be received next is dropped, unless it tells of the end, which may have come since."""
     endpoint = _suspended(state, operation.endpoint)
     state.touch(endpoint)
-    if endpoint.queue and not endpoint.ends_next:
+    if endpoint.rings:
+        endpoint.urgent = endpoint.urgent[1:]
+    elif endpoint.queue and not endpoint.ends_next:
         state.unread_bytes -= bytes_of(endpoint.queue[:1])
         endpoint.queue = endpoint.queue[1:] or NOTHING
         endpoint.consumed += 1
@@ -204,7 +206,8 @@ def _resume(state: Partition, endpoint: Endpoint) -> None:
         state.touch(member)
         state.attempts.heal(member)
         member.held = False
-        if member.queue or member.error:
+        state.clocks.expect(member)  # what came due meanwhile
+        if member.waits:
             state.ready.append(member)
 
 

@@ -10,7 +10,6 @@ from konverse.schemas.records import NO_SEQUENCE, REFUSED, End, Envelope, Kind, 
 
 from .answers import answer_no_peer, other
 from .endpoint import NOTHING, Endpoint, Entry, Record, bytes_of
-from .messages import enqueue
 from .outbox import Run
 from .partition import Partition
 from .states import Event, State, next_state
@@ -32,7 +31,8 @@ def end_endpoint(state: Partition, endpoint: Endpoint, error_body: bytes | None)
     state.unread_bytes -= bytes_of(endpoint.queue)
     state.endings += 1
     endpoint.queue = NOTHING
-    endpoint.error = None
+    endpoint.urgent = ()
+    endpoint.clock = None
     state.shut(endpoint)
     push_end(state.address, endpoint, error_body)
     endpoint.state = next_state(endpoint.state, Event.END)
@@ -59,6 +59,12 @@ def push_end(here: Address, endpoint: Endpoint, error_body: bytes | None) -> Non
     )
 
 
+def fail(state: Partition, endpoint: Endpoint, offset: int, body: bytes) -> None:
+    """The broker gives a conversation up: both sides get an Error; what was accepted before can be received."""
+    push_end(state.address, endpoint, body)
+    peer_ends(state, endpoint, (offset, ERROR, body, state.now_ms), failed=True)
+
+
 def hear_end(state: Partition, offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
     """END or ERROR of the peer: judged by its place in this log alone (invariant I9)."""
     role = other(envelope.role)
@@ -73,7 +79,8 @@ def hear_end(state: Partition, offset: int, _header: bytes, envelope: Envelope, 
     if envelope.flags & REFUSED and endpoint.opener != detail.opener:
         return  # somebody else opened it, and was not refused
     failed = envelope.kind is Kind.ERROR
-    peer_ends(state, endpoint, (offset, envelope.suffix.message_type, *record), failed=failed)
+    message_type = ERROR if failed else envelope.suffix.message_type
+    peer_ends(state, endpoint, (offset, message_type, *record), failed=failed)
 
 
 def hear_no_peer(state: Partition, offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
@@ -82,7 +89,7 @@ def hear_no_peer(state: Partition, offset: int, _header: bytes, envelope: Envelo
     if endpoint is None or envelope.role is not Role.INITIATOR:
         state.statistics.undeliverable += 1
         return
-    peer_ends(state, endpoint, (offset, envelope.suffix.message_type, *record), failed=True)
+    peer_ends(state, endpoint, (offset, ERROR, *record), failed=True)
 
 
 def peer_ends(state: Partition, endpoint: Endpoint, entry: Entry, *, failed: bool) -> None:
@@ -97,12 +104,12 @@ def peer_ends(state: Partition, endpoint: Endpoint, entry: Entry, *, failed: boo
         state.forget(endpoint)
         return
     if failed:
-        endpoint.error = entry  # overtakes what is unread (behaviour 115)
+        endpoint.urgent = (*endpoint.urgent, entry)  # overtakes what is unread (behaviour 115)
         if not endpoint.queue:
             state.ready.append(endpoint)
     else:
         endpoint.received += 1
-        enqueue(state, endpoint, entry)
+        state.enqueue(endpoint, entry)
 
 
 def _end_of_unknown(state: Partition, role: Role, envelope: Envelope, detail: End) -> None:

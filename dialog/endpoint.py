@@ -9,7 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
-from konverse.schemas.catalog import END_DIALOG
+from konverse.schemas.catalog import DIALOG_TIMER, END_DIALOG
+from konverse.schemas.groups import own_group
+from konverse.schemas.journal import TOOK_ERROR, TOOK_TIMER
 from konverse.schemas.records import NO_SEQUENCE, Origin, Role
 from konverse.schemas.varint import LOW_MASK, SMALL, high_part, low_table, varint
 
@@ -18,6 +20,7 @@ from .states import State
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from .clock import Clock
     from .finishing import Finished
     from .outbox import Stream
 
@@ -48,6 +51,16 @@ _UNNUMBERED: Final = [varint(NO_SEQUENCE)] * (LOW_MASK + 1)
 def bytes_of(entries: Iterable[Entry]) -> int:
     """Bytes of the bodies."""
     return sum([len(entry[2]) for entry in entries if entry[2]])  # a list is faster than a generator here
+
+
+def system_bit(entry: Entry) -> int:
+    """What a receive position says when this message that overtakes was consumed."""
+    return TOOK_TIMER if entry[1] == DIALOG_TIMER else TOOK_ERROR
+
+
+def timestamp_ms(stamp: Stamp) -> int:
+    """Log-append time."""
+    return stamp if isinstance(stamp, int) else stamp[0]
 
 
 Heir = tuple[bytes, int]
@@ -185,9 +198,9 @@ class Endpoint:
 
     __slots__ = (
         "changed",
+        "clock",
         "consumed",
         "conversation",
-        "error",
         "finished",
         "group",
         "held",
@@ -203,6 +216,7 @@ class Endpoint:
         "stream",
         "terms",
         "trouble",
+        "urgent",
     )
 
     def __init__(self, conversation: bytes, role: Role, state: State, terms: Terms, stream: Stream) -> None:
@@ -221,7 +235,10 @@ class Endpoint:
         self.sent = 0
         """Sequence number of the next message of this side, or -1 where a session numbers them."""
         self.queue: list[Entry] = NOTHING
-        self.error: Entry | None = None
+        self.urgent: tuple[Entry, ...] = ()
+        """What overtakes the queue: the DialogTimer, then the Error; each of them waits once at most."""
+        self.clock: Clock | None = None
+        """Its timer and its lifetime; None for nearly all."""
         self.lane: Lane | None = None
         self.finished: Finished | None = None
         """What FIN has finished; None for nearly all."""
@@ -258,8 +275,8 @@ class Endpoint:
 
     @property
     def group_id(self) -> bytes:
-        """Conversation group; an unrelated conversation is a group of its own with its own id."""
-        return self.group.id if self.group else self.conversation
+        """Conversation group; an unrelated conversation is a group of its own."""
+        return self.group.id if self.group else own_group(self.role, self.conversation)
 
     @property
     def attempts(self) -> int:
@@ -272,9 +289,31 @@ class Endpoint:
         return self.trouble is not None and self.trouble.suspended
 
     @property
+    def waits(self) -> bool:
+        """Something can be received."""
+        return bool(self.queue or self.urgent)
+
+    @property
+    def first(self) -> Entry | None:
+        """What is received next."""
+        return self.urgent[0] if self.urgent else self.queue[0] if self.queue else None
+
+    @property
+    def rings(self) -> bool:
+        """A DialogTimer waits to be received."""
+        return bool(self.urgent) and self.urgent[0][1] == DIALOG_TIMER
+
+    @property
+    def error(self) -> Entry | None:
+        """The Error that waits to be received."""
+        return self.urgent[-1] if self.urgent and self.urgent[-1][1] != DIALOG_TIMER else None
+
+    @property
     def ends_next(self) -> bool:
         """What is received next tells that the conversation is over: an Error, or EndDialog."""
-        return self.error is not None or (bool(self.queue) and self.queue[0][1] == END_DIALOG)
+        if self.urgent:
+            return not self.rings
+        return bool(self.queue) and self.queue[0][1] == END_DIALOG
 
     @property
     def members(self) -> list[Endpoint]:

@@ -56,7 +56,7 @@ class JournalRead(NamedTuple):
 
 
 class DataRead(NamedTuple):
-    """Event: records of the data log."""
+    """Event: records of the data log, as asked for, or as a consumer hands them out."""
 
     columns: Columns
 
@@ -174,9 +174,7 @@ class Leading(NamedTuple):
 
 
 class Feed(NamedTuple):
-    """Effect: feed data from here on, whatever was fed before."""
-
-    data_from: int
+    """Effect: feed data from the fold's `data_to` on, whatever was fed before."""
 
 
 class Stopped(NamedTuple):

@@ -13,7 +13,7 @@ from konverse.schemas.client_transaction import Step, TransactionDialog, decode
 from konverse.schemas.envelope import decode_suffix, encode_suffix
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.limits import SUFFIX_BYTES_MAX
-from konverse.schemas.records import FIRST, Envelope, Kind, Role, Suffix
+from konverse.schemas.records import FIRST, Envelope, Kind, Role, Suffix, Timer
 
 from .endpoint import Record
 from .outbox import Run
@@ -59,6 +59,8 @@ def _steps(data: bytes, session: bytes) -> Iterator[tuple[TransactionDialog, Ste
 def _suffix(dialog: TransactionDialog, step: Step, session: bytes) -> Suffix:
     if step.kind is Kind.END_CALL:
         return Suffix(END_DIALOG, origin=session)
+    if step.kind is Kind.SET_TIMER:
+        return Suffix(origin=session, detail=Timer(step.timeout_ms))
     if step.kind is Kind.BEGIN or step.is_first:
         return Suffix(step.message_type, begin=dialog.begin, origin=session)
     return Suffix(step.message_type, home=dialog.begin.home, origin=session)

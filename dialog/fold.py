@@ -18,6 +18,7 @@ from .ingest import Columns, ingest
 from .journal_feed import Decided, JournalFeed, JournalRecord
 from .loss import lost_by
 from .partition import Partition
+from .timers import settle
 
 
 class Fold:
@@ -30,6 +31,8 @@ class Fold:
         self.waiting: deque[Decided] = deque()
         self.data: deque[Columns] = deque()
         """Data that was read and not yet ingested."""
+        self._missed_to = 0
+        """Data offset below which something was passed over, unless it was read since."""
 
     @property
     def data_to(self) -> int:
@@ -40,10 +43,17 @@ class Fold:
         """Records of the journal, in offset order, each once."""
         self.waiting += self.journal.decisions(records)
 
-    def feed_data(self, columns: Columns) -> None:
-        """Records of the data log from `data_to` on; what stands before is dropped."""
-        if columns.next_offset > self.data_to:
+    def feed_data(self, columns: Columns) -> list[tuple[int, int]]:
+        """Records of the data log from `data_to` on; what stands before is dropped.
+
+        Returns which span has to be read instead, if any: that is so where something may be missing before them, and
+        as long as a shorter answer has not brought all of it.
+        """
+        if columns.start > self.data_to:
+            self._missed_to = max(self._missed_to, columns.next_offset)
+        elif columns.next_offset > self.data_to:
             self.data.append(columns.before(self.data_to)[1])
+        return [(self.data_to, self._missed_to)] if self.data_to < self._missed_to else []
 
     def advance(self) -> int | None:
         """Fold what can be folded. None when the journal fed so far is folded, else the data offset that it needs."""
@@ -57,11 +67,13 @@ class Fold:
                     needed = decision.ingest_to if lost is None else lost.start
                     if needed > self.data_to:
                         return self._needed()
+                    self.state.rejected = dict(decision.rejected)
                     self.ingest_to(needed)
                     if lost is not None:
                         self.pass_over(lost.end)
                     self.apply(decision)
                 else:
+                    settle(self.state, self.head.now_ms)
                     claimed(self.state, clean=self.head.clean)
                 self.head.take(decision, record.data, record.offset, record.timestamp_ms)
                 if isinstance(decision, Claim):

@@ -26,6 +26,7 @@ from .messages import hear_begin, hear_message
 from .partition import Partition
 from .pending import hear_decision, hear_pending
 from .relocation import forwarded, hear_closed, hear_install, unwrap
+from .timers import hear_set_timer
 from .writers import admit, closing_of, hear_close_writer, hear_gap
 
 
@@ -38,21 +39,24 @@ class Columns(NamedTuple):
     stamps: Sequence[Stamp]
     next_offset: int
     """Where the log goes on: behind the last record, and behind transaction markers."""
+    start: int
+    """From this offset on none is missing."""
 
     def before(self, offset: int) -> tuple[Columns, Columns]:
         """Cut in two: what stands before `offset`, and the rest."""
         cut = 0
         while cut < len(self.offsets) and self.offsets[cut] < offset:
             cut += 1
-        return self._part(slice(0, cut), min(offset, self.next_offset)), self._part(slice(cut, None), self.next_offset)
+        before = self._part(slice(0, cut), min(offset, self.next_offset), self.start)
+        return before, self._part(slice(cut, None), self.next_offset, max(offset, self.start))
 
-    def _part(self, rows: slice, next_offset: int) -> Columns:
-        return Columns(self.offsets[rows], self.headers[rows], self.bodies[rows], self.stamps[rows], next_offset)
+    def _part(self, rows: slice, next_offset: int, start: int) -> Columns:
+        return Columns(self.offsets[rows], self.headers[rows], self.bodies[rows], self.stamps[rows], next_offset, start)
 
 
 def ingest(state: Partition, columns: Columns) -> None:
     """Take records in log order, each writer's counters once and in order (invariants I4, I5)."""
-    lanes = state.lanes
+    lanes = {} if state.rejected else state.lanes  # what is rejected may look like what is predicted
     accepted = judged_bytes = 0
     rows: Iterable[tuple[int, bytes | None, bytes | None, Stamp]] = zip(*columns[:4], strict=True)
     for offset, header, body, stamp in rows:
@@ -163,6 +167,7 @@ _HANDLERS: Final[dict[Kind, _Handler]] = {
     Kind.INSTALL: hear_install,
     Kind.FORWARD: _hear_forward,
     Kind.CLOSED: hear_closed,
+    Kind.SET_TIMER: hear_set_timer,
 }
 
 assert CONVERSATION_AT + 16 == PREFIX_BYTES

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Iterable
 from enum import Enum
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from konverse.schemas.envelope import CONVERSATION_AT, encode_suffix, head
+from konverse.schemas.errors import ConversationEnded, InvalidState, QueueFull, TimerRefused
 from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import SESSION_RECORD_BYTES, SESSION_WINDOW_BYTES_MAX
 from konverse.schemas.records import NO_SEQUENCE, Begin, BounceId, Kind, Role, Suffix
@@ -263,6 +265,26 @@ class SessionDialog:
         sending = self.state in (DialogState.BEGINNING, DialogState.OPEN)
         return self.pending > 0 and sending and self.waiting_end is None and not self.finished
 
+    def check_open(self, *, ends: bool = False) -> None:
+        """Raise ConversationEnded when nothing may be sent on it, or it may not be ended (again)."""
+        if self.state is DialogState.STAGED:
+            raise InvalidState("the dialog was begun in a transaction that has not been committed; use it inside of it")
+        if self.waiting_end is not None or (self.state is DialogState.ENDED and not ends):
+            raise ConversationEnded(f"the dialog was ended; begin a new one to send to {self.begin.to_service}")
+        if self.finished and not ends:
+            raise ConversationEnded(f"the dialog was finished; begin a new one to send to {self.begin.to_service}")
+
+    def check_timer(self) -> None:
+        """Raise TimerRefused when no timer of it may be set any more."""
+        if self.waiting_end is not None:
+            raise TimerRefused("the dialog was ended, which has cancelled its timer")
+        self.check_open(ends=True)
+
+    def check_path(self) -> None:
+        """Raise QueueFull while what was sent on it in a transaction has not arrived."""
+        if self.blocked:
+            raise QueueFull("a transaction with this dialog has not arrived yet; try again")
+
     def go_along(self) -> None:
         """Go on with the lanes that its lanes have become."""
         if self.home.moved is not None:
@@ -331,3 +353,15 @@ def sent_of(lane: Lane) -> list[Sent]:
 def weight_of(body: bytes | None) -> int:
     """What a record counts in the window of its lane, in bytes."""
     return (len(body) if body else 0) + SESSION_RECORD_BYTES
+
+
+def take_while(queue: deque[SessionDialog], ready: Callable[[SessionDialog], bool]) -> Iterable[SessionDialog]:
+    """Take from the front what is ready; dialogs of different homes may stand in any order."""
+    rest = []
+    while queue:
+        dialog = queue.popleft()
+        if ready(dialog):
+            yield dialog
+        else:
+            rest.append(dialog)
+    queue.extend(rest)

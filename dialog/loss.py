@@ -16,7 +16,7 @@ from konverse.schemas.records import NO_SEQUENCE, End, Envelope, Kind, Role, Suf
 from konverse.schemas.system_messages import lost_body
 
 from .answers import other
-from .endings import peer_ends, push_end
+from .endings import fail, peer_ends
 from .endpoint import Endpoint, Writer
 from .partition import Partition
 from .relocation import forwarded
@@ -46,10 +46,9 @@ def _fail(state: Partition, endpoint: Endpoint, lost: Lost, body: bytes) -> None
     if endpoint.index in state.beginning:
         return  # nobody knows of it yet
     if endpoint.state in RECEIVING:
-        push_end(state.address, endpoint, body)
-    elif endpoint.state is not State.DISCONNECTED_OUTBOUND:
-        return  # it has heard the last of its peer
-    peer_ends(state, endpoint, (lost.start, ERROR, body, state.now_ms), failed=True)
+        fail(state, endpoint, lost.start, body)
+    elif endpoint.state is State.DISCONNECTED_OUTBOUND:  # the others have heard the last of their peer
+        peer_ends(state, endpoint, (lost.start, ERROR, body, state.now_ms), failed=True)
 
 
 def _fail_elsewhere(state: Partition, role: Role, conversation: bytes, lost: Lost, body: bytes) -> None:

@@ -7,9 +7,11 @@ from konverse.schemas.records import FIRST, NO_SEQUENCE, Begin, BounceReason, En
 from konverse.schemas.varint import LOW_MASK
 
 from .answers import answer_no_peer, bounce, opener_of, other
-from .endpoint import Endpoint, Entry, Lane, Record, far_lane
+from .endpoint import Endpoint, Lane, Record, far_lane
 from .partition import Partition
+from .rejecting import reject
 from .states import RECEIVING, Event, State, next_state
+from .timers import begin_lifetime
 from .writers import may_open
 
 
@@ -34,6 +36,7 @@ def hear_message(state: Partition, offset: int, header: bytes, envelope: Envelop
             bounce(state, envelope, record, BounceReason.ENDED)
             return
         endpoint = _create_target(state, envelope, begin)
+        begin_lifetime(state, endpoint, begin.lifetime_ms, record[1])
     if endpoint.state not in RECEIVING:
         if endpoint.state is State.DISCONNECTED_OUTBOUND:
             state.statistics.discarded += 1
@@ -43,8 +46,19 @@ def hear_message(state: Partition, offset: int, header: bytes, envelope: Envelop
     if endpoint.finished is not None and endpoint.finished.peer:
         bounce(state, envelope, record, BounceReason.FINISHED)
         return
+    reason = _rejected(state, endpoint, offset, envelope.suffix.message_type, record[0])
+    if reason:
+        reject(state, endpoint, offset, envelope.suffix.message_type, reason)
+        return
     _accept(state, endpoint, header, envelope)
-    enqueue(state, endpoint, (offset, envelope.suffix.message_type, *record))
+    state.enqueue(endpoint, (offset, envelope.suffix.message_type, *record))
+
+
+def _rejected(state: Partition, endpoint: Endpoint, offset: int, message_type: str, body: bytes | None) -> int:
+    """Why a message may not be received; 0 when it may. Nobody is asked but the owner, once."""
+    if state.judge is None:
+        return state.rejected.get(offset, 0)
+    return state.judge.verdict(endpoint.terms, endpoint.role, message_type, body)
 
 
 def _create_target(state: Partition, envelope: Envelope, begin: Begin) -> Endpoint:
@@ -77,6 +91,8 @@ def _accept(state: Partition, endpoint: Endpoint, header: bytes, envelope: Envel
     if lane is not None:
         suffix = shared(header[len(header) - _suffix_length(header) :])
         lane.expect(envelope.suffix.message_type, suffix, numbered=numbered)
+        if state.judge is not None and state.judge.examines(envelope.suffix.message_type):
+            state.lanes.pop(lane.prefix, None)
 
 
 def _lane_of(state: Partition, endpoint: Endpoint, header: bytes, envelope: Envelope) -> Lane:
@@ -103,24 +119,14 @@ def _suffix_length(header: bytes) -> int:
     return len(header) - at
 
 
-def enqueue(state: Partition, endpoint: Endpoint, entry: Entry) -> None:
-    """Put a message behind those that wait."""
-    if endpoint.queue:
-        endpoint.queue.append(entry)
-    else:
-        endpoint.queue = [entry]
-        state.ready.append(endpoint)
-    state.unread += 1
-    state.unread_bytes += len(entry[2] or b"")
-
-
-def hear_begin(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:
+def hear_begin(state: Partition, _offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
     """BEGIN of a session at the dialog's home: the initiator's endpoint."""
     begin = envelope.suffix.begin
     if begin is None or state.endpoint(Role.INITIATOR, envelope.conversation) is not None:
         return  # a second BEGIN of a living conversation changes nothing
     endpoint = create_initiator(state, envelope.conversation, begin, opener_of(envelope))
     endpoint.sent = NO_SEQUENCE
+    begin_lifetime(state, endpoint, begin.lifetime_ms, record[1])
 
 
 def create_initiator(state: Partition, conversation: bytes, begin: Begin, opener: bytes) -> Endpoint:

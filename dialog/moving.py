@@ -55,8 +55,11 @@ class Moving:
 
     def operations(self) -> list[Relocate]:
         """What is moved by the commit that is made now; what cannot be moved any more is let go."""
-        state, found = self._state, []
+        state, found, later = self._state, [], []
         for endpoint, to in self._asked:
+            if endpoint.clock is not None and endpoint.clock.unsettled:  # what leaves knows its times
+                later.append((endpoint, to))
+                continue
             if state.table[endpoint.index] is not endpoint:  # it is over; who joined its group meanwhile is locked yet
                 self._let_go(endpoint)
                 continue
@@ -66,7 +69,7 @@ class Moving:
                 continue
             generation = state.moves.generation_of(endpoint.index)
             found.append(Relocate(endpoint.index, to, generation, len(pieces_of(data))))
-        self._asked.clear()
+        self._asked = later
         return found
 
 

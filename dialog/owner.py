@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from konverse.schemas.errors import PartitionHalted
+from konverse.schemas.errors import PartitionHalted, Unavailable
 from konverse.schemas.identifiers import Address
 from konverse.schemas.journal import Commit, cut, encode_commit
 from konverse.schemas.limits import (
@@ -46,6 +46,7 @@ from .events import (
     Leading,
     OutOfRange,
     ProducerReplaced,
+    ReadData,
     ReadJournal,
     Recover,
     ReplaceProducer,
@@ -61,10 +62,11 @@ from .head import LogIdentity
 from .losing import Losing
 from .pending import overflowing
 from .phase import LEADING, Phase
+from .received import Rule
 from .recovery import Overtaken, Recovery
 from .snapshotting import Snapshotting
 from .staging import OwnerSettings, Staging
-from .transaction import Rule, Transaction
+from .transaction import Transaction
 from .trial import Trial
 from .upkeep import Upkeep
 from .view import ViewFeed
@@ -88,7 +90,7 @@ class Owner:
         self.snapshots = Snapshotting(self.fold)
         self.counters = Counters()
         self.losing = Losing(self.fold, self.snapshots)
-        self.upkeep = Upkeep(self.fold, self.snapshots)
+        self.upkeep = Upkeep(self.fold, self.snapshots, settings.alive_every_ms)
         self.duties: list[Rare] = []
         """What this owner itself has to say in the next commit."""
         self.congested = False
@@ -109,13 +111,13 @@ class Owner:
             return unsaid
         try:
             return _STEPS[type(event)](self, event, now_ms)
-        except Overtaken as error:
-            return self._stop(f"{error}; recover again")
         except Exception as error:  # noqa: BLE001  # whatever it is
             return [self._halt(error)]
 
-    def _halt(self, error: Exception) -> Halted:
+    def _halt(self, error: Exception) -> Halted | Stopped:
         """Something was done in part, so the state may be no fold of the journal any more: nothing is built on it."""
+        if isinstance(error, Overtaken | Unavailable):  # whoever judges messages could not ask
+            return self._stop(f"{error}; recover again")
         self.phase = Phase.HALTED
         return Halted(str(error) or repr(error), None if isinstance(error, PartitionHalted) else error)
 
@@ -141,8 +143,7 @@ class Owner:
 
     def _data_read(self, event: DataRead, now_ms: int) -> list[Effect]:
         if self.phase is Phase.LEADING:
-            self.fold.feed_data(event.columns)
-            return []
+            return [ReadData(*span) for span in self.fold.feed_data(event.columns)]
         return self.recovery.data_read(event) or self._journal_folded(now_ms)
 
     def _out_of_range(self, event: OutOfRange, _now_ms: int) -> list[Effect]:
@@ -157,23 +158,23 @@ class Owner:
             self.phase = Phase.CLAIMING
             return [Append([self.upkeep.claim(self.claim_id, now_ms)])]
         if head.owner != self.claim_id:
-            return self._stop("another process claimed the partition first", fenced=True)
+            return [self._stop("another process claimed the partition first", fenced=True)]
         return self._lead(now_ms)
 
     def _lead(self, now_ms: int) -> list[Effect]:
-        state = self.fold.state
         self.losing.heard(self.recovery.data_start)
         self.phase = Phase.LEADING
         self.counters.claims += 1
         self.congested = self.emitter.waiting >= OUTBOX_RECORDS_MAX
-        self._journaled_to = state.ingest_to
+        self._journaled_to = self.fold.state.ingest_to
+        self.fold.state.judged_by(self.staging.judge)
         self.trial.lead(self.recovery.data_end)
         allow(self.emitter.limits())
         return [Leading(self.fold.data_to), *self.emitter.pending(), *self._say_lost(now_ms), *self._show(now_ms)]
 
     def _data_gone(self, event: DataGone, now_ms: int) -> list[Effect]:
         self.losing.heard(event.data_start)
-        return self._say_lost(now_ms) if self.losing.gone else [Feed(self.fold.data_to)]
+        return self._say_lost(now_ms) if self.losing.gone else [Feed()]
 
     def _say_lost(self, now_ms: int) -> list[Effect]:
         """Data that come next are gone: say so when nothing else is on its way, and go on behind them."""
@@ -182,15 +183,15 @@ class Owner:
         if self.upkeep.late(now_ms):
             return self.commit(now_ms)
         self.duties.append(self.losing.lose())
-        return [Feed(self.fold.data_to), *self.commit(now_ms)]
+        return [Feed(), *self.commit(now_ms)]
 
     # ------------------------------------------------------------------------------------------------ transactions
 
-    def take(self) -> Transaction | None:
-        """The ready messages of the next free conversation group, locked; None when there is none."""
+    def take(self, wanted: Endpoint | None = None, *, whole: bool = True) -> Transaction | None:
+        """The ready messages of the next free group, locked, or of a wanted one, or of its conversation alone."""
         if self._releasing or self.congested or self.phase is not LEADING:
             return None
-        return self.staging.take()
+        return self.staging.take() if wanted is None else self.staging.take_from(wanted, whole=whole)
 
     def finish(self, transaction: Transaction) -> None:
         """The handler is done: what it did joins the next commit."""
@@ -250,9 +251,8 @@ class Owner:
         operations.rare += self.duties  # behind the others: LOST forgets endpoints of which they may speak
         self.duties = []
         release = self._releasing and not staging.finished
-        commit = Commit(
-            head.epoch, self.claim_id, head.number + 1, head.hash, state.ingest_to, operations, acks, release=release
-        )
+        place = head.epoch, self.claim_id, head.number + 1, head.hash, state.ingest_to
+        commit = Commit(*place, operations, acks, [*state.rejected.items()], release=release)
         data = encode_commit(commit)
         self.fold.apply(commit)
         self.congested = self.emitter.waiting >= OUTBOX_RECORDS_MAX
@@ -270,7 +270,7 @@ class Owner:
     def _appended(self, event: Appended, now_ms: int) -> list[Effect]:
         head = self.fold.head
         if event.offset is None:
-            return self._stop("the outcome of an append to the journal is unknown")
+            return [self._stop("the outcome of an append to the journal is unknown")]
         if event.offset <= head.offset:
             raise PartitionHalted(
                 f"the journal of {head.where} acknowledged offset {event.offset} although {head.offset} was read: "
@@ -294,7 +294,7 @@ class Owner:
         for record, decision in self.fold.journal.decisions(event.records):
             if self._in_flight is None or record.data != flight.data:
                 if head.accepts(decision):
-                    return self._stop("another process has claimed the partition", fenced=True)
+                    return [self._stop("another process has claimed the partition", fenced=True)]
                 head.skip(record.offset)
             elif head.accepts(flight.commit):
                 effects += self._committed(record.offset, record.timestamp_ms)
@@ -303,7 +303,7 @@ class Owner:
             return effects
         if event.next_offset < self._journal_end:  # a short read: ours may stand behind it
             return [ReadJournal(event.next_offset, self._journal_end)]
-        return self._stop("a commit does not count", fenced=True)
+        return [self._stop("a commit does not count", fenced=True)]
 
     def _committed(self, offset: int, timestamp_ms: int) -> list[Effect]:
         flight, self._in_flight = self._in_flight, None
@@ -317,7 +317,7 @@ class Owner:
         if flight.show is not None:
             effects.append(flight.show._replace(journal_offset=offset))
         if flight.commit.release:
-            effects += self._stop("released", clean=True)
+            effects.append(self._stop("released", clean=True))
         return effects
 
     # --------------------------------------------------------------------------------------------------- emission
@@ -346,9 +346,9 @@ class Owner:
         if self.phase is not Phase.LEADING:
             return self.snapshots.go_on() if self.phase is Phase.FOLLOWING else []
         effects: list[Effect] = self.upkeep.go_on()
-        since = self._waiting_since if self._in_flight is None else None  # else it waits on, for the next commit
-        late = since is not None and now_ms - since >= UNCOMMITTED_MS_MAX
-        if late or (self._in_flight is None and (self.upkeep.due(now_ms) or self.trial.tick(now_ms))):
+        late = self._waiting_since is not None and now_ms - self._waiting_since >= UNCOMMITTED_MS_MAX
+        due = late or self.upkeep.due(now_ms) or self.staging.dropping or self.staging.moving
+        if self._in_flight is None and (self.trial.tick(now_ms) or due):  # else it waits on, for the next commit
             self._waiting_since = None
             effects += self.commit(now_ms)
         return [*effects, *self.emitter.resume(now_ms), *self.snapshots.go_on(), *self._show(now_ms)]
@@ -374,9 +374,9 @@ class Owner:
         show = self.view.due(now_ms)
         return [] if show is None else [show]
 
-    def _stop(self, reason: str, *, clean: bool = False, fenced: bool = False) -> list[Effect]:
+    def _stop(self, reason: str, *, clean: bool = False, fenced: bool = False) -> Stopped:
         self.phase = Phase.STOPPED
-        return [Stopped(reason, clean, fenced)]
+        return Stopped(reason, clean, fenced)
 
 
 _Step = Callable[[Owner, Any, int], list[Effect]]

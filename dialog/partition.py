@@ -9,19 +9,25 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from konverse.schemas.groups import founders, own_group
 from konverse.schemas.identifiers import Address, incarnation_tag, owner_writer
 from konverse.schemas.limits import ANSWER_ENTRIES_MAX, TOMBSTONES_MAX
 from konverse.schemas.records import Begin, Notice, NoticeReason, Role, WriterClosed
 
 from .attempts import Attempts
 from .batches import Judgement, PendingRows
-from .endpoint import Endpoint, Group, Lane, Terms, Writer
+from .clock import Clocks
+from .endpoint import Endpoint, Entry, Group, Lane, Terms, Writer
 from .head import LogIdentity
 from .mailbox import Mailbox
 from .moves import Moves, tell_closed
 from .outbox import Gate, Stream
 from .suffixes import Suffixes
+
+if TYPE_CHECKING:
+    from .rejecting import Judge
 
 
 @dataclass(slots=True)
@@ -88,6 +94,8 @@ class Partition:
         """Streams whose outputs wait for another destination."""
         self.tombstones: dict[bytes, bytes] = {}
         """Conversations that ended before their FIRST came, with their opener (protocol.md section 3, END)."""
+        self.clocks = Clocks()
+        """Timers and lifetimes of the endpoints."""
         self.attempts = Attempts()
         """Which groups failed, and which may have killed their process."""
         self.pending = PendingRows()
@@ -117,6 +125,10 @@ class Partition:
         """Endpoints that the view has to learn. Not state."""
         self.forgotten: list[Endpoint] = []
         """Endpoints that the view has to delete. Not state."""
+        self.rejected: dict[int, int] = {}
+        """Offsets of messages that are rejected, and why: those that the commit being folded names, or the next one."""
+        self.judge: Judge | None = None
+        """Asked about messages while this process owns the partition. Not state."""
         self.on_touch: Callable[[Endpoint], None] | None = None
         """Told of each endpoint before it changes, while a snapshot is made."""
 
@@ -162,7 +174,9 @@ class Partition:
             endpoint.index = len(self.table)
             self.table.append(endpoint)
         self.sides[endpoint.role][endpoint.conversation] = endpoint
-        if group is not None and (group != endpoint.conversation or group in self.groups):
+        own = own_group(endpoint.role, endpoint.conversation)
+        group = group or own
+        if group != own or group in self.groups:
             self._join(endpoint, group)
         self.touch(endpoint)
 
@@ -171,10 +185,11 @@ class Partition:
         shared = self.groups.get(group)
         if shared is None:
             shared = self.groups[group] = Group(group)
-            founder = self.sides[endpoint.role].get(group)
-            if founder is not None:
-                founder.group = shared
-                shared.members.append(founder)
+            for role, conversation in founders(group):
+                founder = self.sides[role].get(conversation)
+                if founder is not None and founder is not endpoint and founder.group is None:
+                    founder.group = shared
+                    shared.members.append(founder)
         endpoint.group = shared
         if any(member.suspended for member in shared.members):
             self.attempts.suspend(endpoint)
@@ -188,6 +203,7 @@ class Partition:
         self.free.append(endpoint.index)
         self.beginning.pop(endpoint.index, None)
         self.shut(endpoint)
+        endpoint.clock = None
         self.attempts.forget(endpoint)
         for lane in endpoint.lanes():
             lane.writer.lanes -= 1
@@ -201,6 +217,16 @@ class Partition:
             stream = self.stream_to(arrival.previous)
             tell_closed(stream, endpoint.role, endpoint.conversation, arrival.generation - 1)
 
+    def enqueue(self, endpoint: Endpoint, entry: Entry) -> None:
+        """Put a message behind those that wait."""
+        if endpoint.queue:
+            endpoint.queue.append(entry)
+        else:
+            endpoint.queue = [entry]
+            self.ready.append(endpoint)
+        self.unread += 1
+        self.unread_bytes += len(entry[2] or b"")
+
     def shut(self, endpoint: Endpoint) -> None:
         """Predict nothing for an endpoint: every further record is judged in full."""
         for lane in endpoint.lanes():
@@ -213,6 +239,11 @@ class Partition:
             self.changed.append(endpoint)
             if self.on_touch is not None:
                 self.on_touch(endpoint)
+
+    def judged_by(self, judge: Judge | None) -> None:
+        """From here on this process decides which messages are rejected, and nothing is predicted unasked."""
+        self.judge = judge
+        self.lanes.clear()
 
     def look_away(self) -> None:
         """Nobody has to be told of what changed so far, and nobody receives: what follows is news again."""

@@ -28,6 +28,7 @@ from konverse.schemas.records import (
 )
 
 from .answers import answer_no_peer, bounce, other, refuse_begin
+from .clock import NOTHING_EXPECTED, Clock
 from .endings import answer_end
 from .endpoint import Endpoint, Entry, FarStamp, Record, Stamp, bytes_of, far_lane
 from .finishing import Finished, answer_fin
@@ -102,8 +103,9 @@ def moved_of(state: Partition, endpoint: Endpoint) -> Moved:
         endpoint.sent,
         [(lane.writer.id, lane.last) for lane in endpoint.lanes()],
         [_moved_message(state, entry) for entry in endpoint.queue],
-        None if endpoint.error is None else _moved_message(state, endpoint.error),
+        [_moved_message(state, entry) for entry in endpoint.urgent],
         None if endpoint.finished is None else MovedFinish(*endpoint.finished),
+        *(endpoint.clock or NOTHING_EXPECTED)[:2],
     )
 
 
@@ -169,9 +171,9 @@ def _install(state: Partition, offset: int, envelope: Envelope, moved: Moved, co
         endpoint.queue = [_entry(offset, message) for message in moved.waiting]
         state.unread += len(endpoint.queue)
         state.unread_bytes += bytes_of(endpoint.queue)
-    if moved.error is not None:
-        endpoint.error = _entry(offset, moved.error)
-    if endpoint.queue or endpoint.error:
+    endpoint.urgent = tuple(_entry(offset, message) for message in moved.urgent)
+    state.clocks.set(endpoint, Clock(moved.timer_ms, moved.expires_ms))
+    if endpoint.waits:
         state.ready.append(endpoint)
 
 

@@ -15,19 +15,20 @@ Drivers: `bridge.sending`, and the simulator. Sends are the hot path: `stage` ma
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 
 from konverse.schemas.catalog import END_DIALOG
 from konverse.schemas.envelope import encode_suffix, head
-from konverse.schemas.errors import BodyTooLarge, ConversationEnded, InvalidState, QueueFull
+from konverse.schemas.errors import BodyTooLarge, QueueFull
 from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import BODY_BYTES_MAX
-from konverse.schemas.records import FIRST, NO_SEQUENCE, Begin, BounceId, Kind, Opened, Role, Suffix
+from konverse.schemas.records import FIRST, NO_SEQUENCE, Begin, BounceId, Kind, Opened, Role, Suffix, Timer
 from konverse.schemas.token import Sent
 
+from .ageing import Age, Lifetimes
 from .finishing import fin_suffix
-from .lane import DialogState, Lane, SessionDialog, Single, sent_of, weight_of
+from .lane import DialogState, Lane, SessionDialog, Single, sent_of, take_while, weight_of
 from .partition import Partition
 from .redirecting import Redirects, confirmation
 from .transacting import Transaction, Transactions
@@ -44,6 +45,7 @@ class Session(Writing):
         self._ending: deque[SessionDialog] = deque()
         self._redirecting: dict[bytes, SessionDialog] = {}
         """Dialogs with REDIRECTs that have not arrived, or with something that waits for that."""
+        self._lifetimes = Lifetimes()
         self.transactions = Transactions(self)
 
     # ------------------------------------------------------------------------------------------------------- calls
@@ -58,8 +60,7 @@ class Session(Writing):
             return known, []
         self.check_over()
         home = self.lane_to(begin.home)
-        if home.full:
-            raise QueueFull(f"{len(home.origins)} records to {home.address.topic} wait for Kafka; try again")
+        _check_room(home)
         dialog = self.propose(conversation, begin)
         self.dialogs[conversation] = dialog
         dialog.begun_at = home.next
@@ -71,7 +72,9 @@ class Session(Writing):
     def propose(self, conversation: bytes, begin: Begin) -> SessionDialog:
         """A dialog of which nothing was written."""
         self.takeover.home = begin.home
-        return SessionDialog(conversation, begin, self.lane_to(begin.home), self.lane_to(begin.target))
+        dialog = SessionDialog(conversation, begin, self.lane_to(begin.home), self.lane_to(begin.target))
+        self._lifetimes.begun(dialog)
+        return dialog
 
     def send(self, dialog: SessionDialog, message_type: str, body: bytes) -> list[Hand]:
         """SEND: one record for the target (the driver's hot path does this inline).
@@ -90,37 +93,22 @@ class Session(Writing):
     def check(self, dialog: SessionDialog, body: bytes) -> None:
         """Raise what forbids a send: ConversationEnded, BodyTooLarge, QueueFull; nothing was written then."""
         self.check_over()
-        self.check_open(dialog)
+        dialog.check_open()
         if len(body) > BODY_BYTES_MAX:
             raise BodyTooLarge(f"the body has {len(body)} bytes; at most {BODY_BYTES_MAX} fit into one message")
         if dialog.target.full:
             waiting = len(dialog.target.origins) + len(dialog.held)
             raise QueueFull(f"{waiting} records to {dialog.target.address.topic} wait for Kafka; try again")
-        self._check_path(dialog)
-
-    @staticmethod
-    def check_open(dialog: SessionDialog, *, ends: bool = False) -> None:
-        """Raise ConversationEnded when nothing may be sent on the dialog, or it may not be ended (again)."""
-        if dialog.state is DialogState.STAGED:
-            raise InvalidState("the dialog was begun in a transaction that has not been committed; use it inside of it")
-        if dialog.waiting_end is not None or (dialog.state is DialogState.ENDED and not ends):
-            raise ConversationEnded(f"the dialog was ended; begin a new one to send to {dialog.begin.to_service}")
-        if dialog.finished and not ends:
-            raise ConversationEnded(f"the dialog was finished; begin a new one to send to {dialog.begin.to_service}")
-
-    @staticmethod
-    def _check_path(dialog: SessionDialog) -> None:
-        if dialog.blocked:
-            raise QueueFull("a transaction with this dialog has not arrived yet; try again")
+        dialog.check_path()
 
     def finish(self, dialog: SessionDialog) -> list[Hand]:
         """FIN behind what was sent: nothing more is; a second one changes nothing. QueueFull as for a send."""
         if dialog.finished:
             return []
         self.check_over()
-        self.check_open(dialog)
+        dialog.check_open()
         dialog.go_along()
-        self._check_path(dialog)
+        dialog.check_path()
         if dialog.conversation in self._redirecting:
             raise QueueFull("messages that were redirected to this dialog have not arrived yet; try again")
         dialog.finished, dialog.open = True, False
@@ -151,7 +139,7 @@ class Session(Writing):
             return []
         self.check_over()
         if dialog.state is DialogState.STAGED:
-            self.check_open(dialog)
+            dialog.check_open()
         dialog.go_along()
         dialog.waiting_end = error_body
         dialog.open = False
@@ -168,8 +156,7 @@ class Session(Writing):
         """REDIRECT: the dialog's home shall send this bounced message on it, behind what was sent on it before."""
         self.check(dialog, b"")
         dialog.go_along()
-        if dialog.home.full:
-            raise QueueFull(f"{len(dialog.home.origins)} records to {dialog.home.address.topic} wait for Kafka")
+        _check_room(dialog.home)
         if dialog.redirects is None:
             dialog.redirects = Redirects()
             dialog.open = False
@@ -183,9 +170,20 @@ class Session(Writing):
         self.check_over()
         dialog.go_along()
         home = dialog.home
-        if home.full:
-            raise QueueFull(f"{len(home.origins)} records to {home.address.topic} wait for Kafka; try again")
+        _check_room(home)
         home.put(*confirmation(home, dialog.conversation, bounce), None)
+        return self._hand(home)
+
+    def set_timer(self, dialog: SessionDialog, timeout_ms: int) -> list[Hand]:
+        """BEGIN CONVERSATION TIMER: home has the timer. Behind BEGIN, in the same log; QueueFull as for a send."""
+        self.check_over()
+        dialog.check_timer()
+        dialog.go_along()
+        dialog.check_path()
+        home = dialog.home
+        _check_room(home)
+        prefix = head(Kind.SET_TIMER, 0, Role.INITIATOR, home.address.tag, home.writer) + dialog.conversation
+        home.put(Single(prefix, NO_SEQUENCE, dialog.key), encode_suffix(Suffix(detail=Timer(timeout_ms))), None)
         return self._hand(home)
 
     def home_says(self, home: Partition) -> list[Hand]:
@@ -199,6 +197,13 @@ class Session(Writing):
     def redirecting(self) -> list[SessionDialog]:
         """Dialogs for which news of their homes is awaited."""
         return list(self._redirecting.values())
+
+    def look(self, now_ms: int) -> Age:
+        """As `Writing.look`; also which dialogs were to last no longer."""
+        for dialog in self._lifetimes.over(now_ms):
+            if self.dialogs.get(dialog.conversation) is dialog:  # its id may have been used again
+                self.ended_by_peer(dialog.conversation)
+        return super().look(now_ms)
 
     def ended_by_peer(self, conversation: bytes) -> None:
         """News from home: the peer ended, so sends are refused early. END is still to be called."""
@@ -296,7 +301,7 @@ class Session(Writing):
     def _release(self) -> list[Hand]:
         """Let go what waited: messages whose BEGIN counts, ENDs whose messages count."""
         touched: dict[Address, Lane] = {}
-        for dialog in _take_while(self._beginning, lambda d: d.begun_at < d.home.window.acked):
+        for dialog in take_while(self._beginning, lambda d: d.begun_at < d.home.window.acked):
             dialog.go_along()
             if dialog.state is DialogState.BEGINNING:
                 dialog.state = DialogState.OPEN
@@ -306,7 +311,7 @@ class Session(Writing):
                 touched[dialog.target.address] = dialog.target
         for dialog in list(self._redirecting.values()):
             self._go_on(dialog, touched)
-        for dialog in _take_while(self._ending, self._may_end):
+        for dialog in take_while(self._ending, self._may_end):
             self._end(dialog)
             touched[dialog.home.address] = dialog.home
         transmission = self.transactions.release()
@@ -378,16 +383,9 @@ class Session(Writing):
         dialog.last = lane.next - 1
 
 
-def _take_while(queue: deque[SessionDialog], ready: Callable[[SessionDialog], bool]) -> Iterable[SessionDialog]:
-    """Take from the front what is ready; dialogs of different homes may stand in any order."""
-    rest = []
-    while queue:
-        dialog = queue.popleft()
-        if ready(dialog):
-            yield dialog
-        else:
-            rest.append(dialog)
-    queue.extend(rest)
+def _check_room(lane: Lane) -> None:
+    if lane.full:
+        raise QueueFull(f"{len(lane.origins)} records to {lane.address.topic} wait for Kafka; try again")
 
 
 _EMPTY: Final = encode_suffix(Suffix())

@@ -28,6 +28,7 @@ from konverse.schemas.records import (
 from konverse.schemas.snapshot import BASE, ENDPOINTS, MAILBOX, OUTPUTS, PENDING, WAITING, encode_section, sections
 
 from .batches_snapshot import base_of, pending_rows, restore_batches, restore_rows
+from .clock import Clock
 from .endpoint import NOTHING, Endpoint, Entry, FarStamp, Group, Lane, Stamp, Terms, Writer
 from .finishing import Finished
 from .mailbox import Bounced
@@ -60,8 +61,9 @@ class _Row(NamedTuple):
     sent: int
     lanes: list[tuple[int, int]]
     queue: list[Entry]
-    error: Entry | None
+    urgent: tuple[Entry, ...]
     finished: Finished | None
+    clock: Clock | None
 
 
 class Freeze:
@@ -111,8 +113,9 @@ class Freeze:
             endpoint.sent,
             [(self._place_of(lane.writer), lane.last) for lane in endpoint.lanes()],
             endpoint.queue.copy() if endpoint.queue else NOTHING,
-            endpoint.error,
+            endpoint.urgent,
             endpoint.finished,
+            endpoint.clock,
         )
 
     def _place_of(self, writer: Writer) -> int:
@@ -146,7 +149,7 @@ class Freeze:
         return rows
 
     def _look_at(self, row: _Row) -> None:
-        waiting = [entry[0] for entry in (*row.queue, row.error) if entry is not None]
+        waiting = [entry[0] for entry in (*row.queue, *row.urgent)]
         if waiting:
             known = self.oldest_waiting
             self.oldest_waiting = min(waiting) if known is None else min(known, *waiting)
@@ -222,6 +225,7 @@ def _endpoints(rows: Sequence[_Row]) -> bytes:
         "lane_writers": pack("I", [writer for writer, _ in joined]),
         "lane_lasts": pack("q", [last for _, last in joined]),
         "finished": [_finished(row.place, row.finished) for row in rows if row.finished is not None],
+        "clocks": [{"place": row.place, **row.clock._asdict()} for row in rows if row.clock is not None],
     })  # fmt: skip
 
 
@@ -232,14 +236,12 @@ def _finished(place: int, finished: Finished) -> dict[str, Any]:
 
 
 def _waiting(row: _Row) -> Iterator[dict[str, Any]]:
-    entries = [(False, entry) for entry in row.queue]
-    if row.error is not None:
-        entries.append((True, row.error))
-    for is_error, (offset, name, body, stamp) in entries:
+    entries = [(False, entry) for entry in row.queue] + [(True, entry) for entry in row.urgent]
+    for overtakes, (offset, name, body, stamp) in entries:
         timestamp_ms, headers = (stamp, []) if isinstance(stamp, int) else stamp[:2]
         yield {
             "endpoint": row.place,
-            "is_error": is_error,
+            "overtakes": overtakes,
             "offset": offset,
             "type": name,
             "body": body,
@@ -349,6 +351,10 @@ def _restore_endpoints(
         received = item["answer"]
         answer = None if received is None else tuple((one["writer"], one["counter"]) for one in received)
         finished.finished = Finished(item["own"], item["peer"], answer)
+    for item in value["clocks"]:
+        expecting = state.table[item.pop("place")]
+        assert expecting is not None
+        state.clocks.set(expecting, Clock(**item))
 
 
 def _restore_mailbox(state: Partition, entries: list[dict[str, Any]]) -> None:
@@ -369,12 +375,12 @@ def _restore_waiting(state: Partition, entries: list[dict[str, Any]]) -> None:
         if item["origin"] is not None:
             stamp = FarStamp(item["timestamp_ms"], headers, Origin(**item["origin"]))
         entry = (item["offset"], item["type"], item["body"], stamp)
-        if item["is_error"]:
-            endpoint.error = entry
+        if item["overtakes"]:
+            endpoint.urgent = (*endpoint.urgent, entry)
         elif endpoint.queue:
             endpoint.queue.append(entry)
         else:
             endpoint.queue = [entry]
-        if not item["is_error"]:
+        if not item["overtakes"]:
             state.unread += 1
             state.unread_bytes += len(item["body"] or b"")

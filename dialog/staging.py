@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 from konverse.schemas.journal import Operations
-from konverse.schemas.limits import COMMIT_BYTES_TARGET, COMMIT_GROUPS_MAX
+from konverse.schemas.limits import COMMIT_BYTES_TARGET, COMMIT_GROUPS_MAX, TIME_LAG_MS_MAX
 
+from .begun import indices, place
+from .dropping import Dropping
 from .endpoint import Endpoint
 from .moving import Moving
 from .partition import Partition
+from .received import Rule, Scope
+from .rejecting import Judge
 from .states import State
-from .transaction import NOT_GROUPED, Rule, Scope, Transaction
+from .transaction import NOT_GROUPED, Transaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +29,16 @@ class OwnerSettings:
     """Messages of one conversation that a transaction gets, at most (RECEIVE TOP n)."""
     view_interval_ms: int | None = 100
     """The view is written at most this often; None: there is none."""
+    alive_every_ms: int = TIME_LAG_MS_MAX // 2
+    """The journal never stands still for longer."""
+
+
+def _locked(endpoint: Endpoint) -> list[Endpoint]:
+    """All endpoints of its group, which nobody else gets now."""
+    members = endpoint.members.copy()
+    for member in members:
+        member.held = True
+    return members
 
 
 class Staging:
@@ -32,10 +47,14 @@ class Staging:
     def __init__(self, state: Partition, rule: Rule, settings: OwnerSettings) -> None:
         self.state = state
         self.scope = Scope(state.identity.incarnation, state.identity.partition, rule)
+        self.scope.now_ms = partial(getattr, state, "now_ms")  # whoever copies an owner copies no lambda
         self.settings = settings
         self.batch = min(settings.batch, COMMIT_GROUPS_MAX)
         self.finished: list[Transaction] = []
+        self.judge: Judge | None = None
+        """Who decides which messages are rejected, once the partition is ours; nobody: none is."""
         self.moving = Moving(state, self.free)
+        self.dropping = Dropping(state)
         self.size_bytes = 0
         self.ready = state.ready
         """Where the next group comes from: all that are ready, or those of an open TRY (`dialog.trial`)."""
@@ -47,7 +66,7 @@ class Staging:
     @property
     def waiting(self) -> bool:
         """Something waits for the next commit."""
-        return bool(self.finished or self.moving)
+        return bool(self.finished or self.moving or self.dropping)
 
     @property
     def full(self) -> bool:
@@ -61,20 +80,39 @@ class Staging:
         most = self.settings.max_messages
         while ready:
             endpoint = ready.popleft()
-            if endpoint.held or not (endpoint.queue or endpoint.error) or table[endpoint.index] is not endpoint:
+            if endpoint.held or not (endpoint.queue or endpoint.urgent) or table[endpoint.index] is not endpoint:
                 continue
             if endpoint.group is None:
                 endpoint.held = True
                 locked: list[Endpoint] = NOT_GROUPED
                 members = [(endpoint, endpoint.queue[:most])]
             else:
-                locked = endpoint.group.members.copy()
-                for member in locked:
-                    member.held = True
-                members = [(m, m.queue[:most]) for m in locked if m.queue or m.error]
+                locked = _locked(endpoint)
+                members = [(m, m.queue[:most]) for m in locked if m.waits]
             self.out += 1
             return Transaction(members, locked, state.endings, self.scope)
         return None
+
+    def take_from(self, endpoint: Endpoint, *, whole: bool) -> Transaction | None:
+        """The ready messages of this group, or of this conversation alone; the group is locked (behaviour 75).
+
+        None when there are none, or somebody else has it, or it may not be handed out now.
+        """
+        asked = endpoint.members if whole else [endpoint]
+        most = self.settings.max_messages
+        members = [(member, member.queue[:most]) for member in asked if member.waits]
+        if endpoint.held or not members:
+            return None
+        if self.ready is not self.state.ready:  # under a TRY its groups are handed out once
+            tried = [member for member in endpoint.members if member in self.ready]
+            if not tried:
+                return None
+            for member in tried:
+                self.ready.remove(member)
+        locked = NOT_GROUPED if endpoint.group is None else _locked(endpoint)
+        endpoint.held = True
+        self.out += 1
+        return Transaction(members, locked, self.state.endings, self.scope)
 
     def finish(self, transaction: Transaction) -> None:
         """The handler is done: what it did joins the next commit."""
@@ -97,6 +135,7 @@ class Staging:
         finished = self._next_commit()
         operations = Operations()
         endings = self.state.endings
+        free = indices(self.state)
         for transaction in finished:
             if transaction.endings != endings and self._overtaken(transaction):
                 self.superseded += 1
@@ -104,9 +143,11 @@ class Staging:
             received = transaction.received
             operations.receive_endpoints += received
             operations.receive_positions += received.values()
-            operations.sends += transaction.sends
-            operations.ends += transaction.ends
-            operations.rare += transaction.finishes
+            does = place(transaction, operations, free) if transaction.begins else transaction
+            operations.sends += does.sends
+            operations.ends += does.ends
+            operations.rare += does.finishes
+            operations.rare += does.timers
         operations.rare += self.moving.operations()
         return operations, finished
 
@@ -132,7 +173,7 @@ class Staging:
         table, ready = self.state.table, self.state.ready
         for member in endpoint.members if endpoint.group is not None else (endpoint,):
             member.held = False
-            if (member.queue or member.error) and table[member.index] is member:
+            if member.waits and table[member.index] is member:
                 ready.append(member)  # each: one of them may be ended before the group is taken
 
     def _overtaken(self, transaction: Transaction) -> bool:
@@ -143,7 +184,9 @@ class Staging:
             *(sends[0] for sends in transaction.sends),
             *(end.endpoint for end in transaction.ends),
             *(finish.endpoint for finish in transaction.finishes),
+            *(timer.endpoint for timer in transaction.timers),
         }
+        touched = {index for index in touched if index >= 0}  # the others are begun by it
         for member in transaction.locked or transaction.members:
             if member.index in touched:
                 if table[member.index] is not member or member.state is State.DISCONNECTED_OUTBOUND:

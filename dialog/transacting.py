@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from konverse.schemas.client_transaction import ClientTransaction, Step, TransactionDialog, encode
 from konverse.schemas.envelope import encode_suffix, head
-from konverse.schemas.errors import BodyTooLarge, InvalidState, QueueFull, TransactionTooLarge
+from konverse.schemas.errors import BodyTooLarge, InvalidState, QueueFull, TimerRefused, TransactionTooLarge
 from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import BODY_BYTES_MAX, TRANSACTION_RECORDS_MAX
-from konverse.schemas.records import NO_SEQUENCE, Begin, Kind, Role, Suffix
+from konverse.schemas.records import FOR_EVER, NO_SEQUENCE, Begin, Kind, Role, Suffix
 
 from .lane import DialogState, Lane, SessionDialog, Single
 from .partition import Partition
@@ -35,6 +35,7 @@ class _Staged(NamedTuple):
     kind: Kind
     message_type: str = ""
     body: bytes | None = None
+    timeout_ms: int = FOR_EVER
 
 
 class Transaction:
@@ -94,6 +95,15 @@ class Transaction:
         self._check(dialog, ends=True)
         self._add(_Staged(dialog, Kind.END_CALL, "", error_body or None))
 
+    def set_timer(self, dialog: SessionDialog, timeout_ms: int) -> None:
+        """BEGIN CONVERSATION TIMER."""
+        if any(step.dialog is dialog and step.kind is Kind.END_CALL for step in self.steps):
+            raise TimerRefused("the dialog was ended in this transaction, which cancels its timer")
+        if dialog not in self.begun:
+            dialog.check_timer()
+        self._check(dialog, ends=True)
+        self._add(_Staged(dialog, Kind.SET_TIMER, timeout_ms=timeout_ms))
+
     def drop(self) -> None:
         """Nothing of it happens."""
         self.over = True
@@ -107,7 +117,7 @@ class Transaction:
             if step.dialog is dialog and (step.kind is Kind.END_CALL or (step.kind is Kind.FIN and not ends)):
                 raise InvalidState("the dialog was ended or finished in this transaction already")
         if dialog not in self.begun:
-            self._session.check_open(dialog, ends=ends)
+            dialog.check_open(ends=ends)
             _refuse_redirected(dialog)
 
     def _add(self, step: _Staged) -> None:
@@ -155,7 +165,10 @@ class Transactions:
             raise QueueFull(f"{len(lane.origins)} records to {lane.address.topic} wait for Kafka; try again")
         for step in transaction.steps:
             if step.dialog not in transaction.begun:
-                session.check_open(step.dialog, ends=step.kind is Kind.END_CALL)
+                if step.kind is Kind.SET_TIMER:
+                    step.dialog.check_timer()
+                else:
+                    step.dialog.check_open(ends=step.kind is Kind.END_CALL)
                 _refuse_redirected(step.dialog)
         transaction.over = True
         for dialog in transaction.begun:
@@ -164,7 +177,7 @@ class Transactions:
         for dialog in transaction.dialogs:
             dialog.pending += 1
             dialog.open = False
-        for dialog, kind, _, body in transaction.steps:
+        for dialog, kind, _, body, _ in transaction.steps:
             if kind is Kind.END_CALL:
                 dialog.waiting_end = body or b""
             elif kind is Kind.FIN:
@@ -202,14 +215,14 @@ class Transactions:
         dialogs = transaction.dialogs
         places = {dialog: place for place, dialog in enumerate(dialogs)}
         steps: list[Step] = []
-        for dialog, kind, message_type, body in transaction.steps:
+        for dialog, kind, message_type, body, timeout_ms in transaction.steps:
             sequence = NO_SEQUENCE
             if kind is Kind.MESSAGE:
                 sequence = dialog.sent
                 dialog.sent += 1
             elif kind is Kind.FIN and not dialog.sent:
                 continue  # there is no target that could be told
-            steps.append(Step(places[dialog], kind, sequence, message_type, body))
+            steps.append(Step(places[dialog], kind, sequence, message_type, body, timeout_ms))
             if kind is Kind.END_CALL:
                 dialog.state = DialogState.ENDED
                 session.dialogs.pop(dialog.conversation, None)

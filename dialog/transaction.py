@@ -7,145 +7,77 @@ wait as before, behaviour 74).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
-from operator import length_hint
-from typing import Any, Final, NamedTuple, NoReturn, Self, cast
-from uuid import UUID
+from typing import Any, Final, NoReturn, Self, cast
 
-from konverse.schemas.errors import BadInput, BodyTooLarge, DialogNotFound, InvalidState, TransactionTooLarge
-from konverse.schemas.journal import SYSTEM_BITS, TOOK_ERROR, EndOperation, Sends
-from konverse.schemas.limits import BODY_BYTES_MAX, TRANSACTION_BYTES_MAX
-from konverse.schemas.operations import Finish
-from konverse.schemas.records import Role
+from konverse.schemas.bodies import as_bytes
+from konverse.schemas.catalog import DEFAULT
+from konverse.schemas.errors import (
+    BadInput,
+    BodyTooLarge,
+    DialogNotFound,
+    ForeignGroup,
+    InvalidState,
+    TimerRefused,
+    TransactionTooLarge,
+)
+from konverse.schemas.journal import EndOperation, Sends
+from konverse.schemas.limits import BODY_BYTES_MAX, TIMEOUT_MS_MAX, TRANSACTION_BYTES_MAX
+from konverse.schemas.operations import Finish, SetTimer
+from konverse.schemas.records import FOR_EVER
 from konverse.schemas.system_messages import check_error
+from konverse.schemas.timeouts import check_timer, milliseconds
 
-from .endpoint import Endpoint, Entry, FarStamp, Stamp
+from .begun import Begun
+from .clock import NO_TIME
+from .endpoint import Endpoint, Entry
+from .received import Clauses, Scope
 from .states import SENDING, State
-
-Rule = Callable[[str, Role, str], None]
-"""`rule(contract, role, message type)` raises when the side may not send the type."""
+from .taken import Taken
 
 _OUTPUT_BYTES: Final = 14
 """What an output takes in a commit beside its body: endpoint, type and size."""
 
 _END_BYTES: Final = 24
-"""What an end takes in a commit beside its description: endpoint, code and a length."""
+"""What an end takes in a commit beside its description, or a timer: endpoint, code and a length."""
 
 _NONE: Final[list[Any]] = []
 """Nothing sent, nothing ended: one empty list for all, never filled."""
 
-_Walk = tuple[Iterator["Message"], int, list[Endpoint]]
-"""An iteration: how far it is says what was handed out; its messages; the endpoints whose Error came with it."""
-
 NOT_GROUPED: Final[list[Endpoint]] = []
 """The locked group of a lone conversation: it is its own."""
 
-NOBODY: Final = cast("Endpoint", object())
-"""No conversation: what nobody can send on, also when somebody sends on None."""
+_SPEAKERS: Final = (Endpoint, Begun)
+"""What can be sent on."""
 
-ERROR_SEQUENCE: Final = -1
-"""Sequence number of an Error message: it overtakes and is not counted."""
+_RELATABLE: Final = (Endpoint, Begun, type(None))
 
-
-class Message(NamedTuple):
-    """A received message. Made for every message of every queue, hence a tuple with names."""
-
-    type: str
-    """Name of the message type."""
-    body: bytes
-    """The sender's bytes, untouched; empty when none were sent."""
-    sequence: int
-    """0, 1, 2 … in its direction of the conversation; -1 for an Error."""
-    dialog: Endpoint
-    """The conversation endpoint that received it: what `send` and `end` of the transaction take."""
-    offset: int
-    """Place in the queue's data log; of a message that came with its conversation, the place of that."""
-    stamp: Stamp
-    """Kafka's timestamp and the sender's headers, raw: `timestamp` and `headers` are made of it."""
-    scope: Scope
-
-    @property
-    def timestamp(self) -> datetime:
-        """Kafka's timestamp of the record, UTC."""
-        return datetime.fromtimestamp((self.stamp if isinstance(self.stamp, int) else self.stamp[0]) / 1000, UTC)
-
-    @property
-    def headers(self) -> list[tuple[str, bytes]]:
-        """The sender's own Kafka headers, without konverse's."""
-        return [] if isinstance(self.stamp, int) else list(self.stamp[1])
-
-    @property
-    def id(self) -> str:
-        """Stable over re-execution, unique for ever: key of effects outside (protocol.md section 5)."""
-        scope, stamp = self.scope, self.stamp
-        if isinstance(stamp, FarStamp):
-            origin = stamp.origin
-            return f"{UUID(bytes=origin.incarnation)}/{origin.partition}/{origin.offset}"
-        return f"{UUID(bytes=scope.incarnation)}/{scope.partition}/{self.offset}"
-
-    def __repr__(self) -> str:
-        return f"<Message {self.type} #{self.sequence} of {self.dialog.id}, {len(self.body)} bytes>"
+NO_DIALOG: Final = cast("Endpoint", object())
+"""What nobody can send on, also when somebody sends on None."""
 
 
-class Scope:
-    """What all transactions of a partition share."""
-
-    __slots__ = ("done", "incarnation", "partition", "rule")
-
-    def __init__(self, incarnation: bytes, partition: int, rule: Rule) -> None:
-        self.incarnation = incarnation
-        self.partition = partition
-        self.rule = rule
-        self.done: Callable[[Transaction, bool], None] | None = None
-        """Called once at the end of a `with` block: with True to commit, False to roll back."""
-
-
-class Transaction:
+class Transaction(Taken):
     """The ready messages of one conversation group, and what is done with them.
 
     One is made for every group that is handed out, so it allocates what it needs when it needs it.
     """
 
     __slots__ = (
-        "_bodies",
-        "_dialog",
-        "_members",
-        "_received",
-        "_scope",
-        "_shut",
-        "_type",
-        "_walks",
-        "dialog",
-        "endings",
-        "ends",
-        "finishes",
-        "locked",
-        "sends",
-        "size_bytes",
-    )
+        "_bodies", "_dialog", "_type", "begins", "endings", "ends", "finishes", "sends", "size_bytes", "timers"
+    )  # fmt: skip
 
     def __init__(
         self, members: list[tuple[Endpoint, list[Entry]]], locked: list[Endpoint], endings: int, scope: Scope
     ) -> None:
-        self._members = members
-        self.dialog = members[0][0]
-        """The first conversation of the group, and of nearly every group the only one; `members` has all of them."""
-        self._scope = scope
-        self._shut = scope.done is not None
-        """Nothing can be done: the `with` block has ended, or somebody waits for its end and it has not begun."""
-        self._received: dict[int, int] | None = None
-        """What was handed out until the block ended: an iterator that is kept longer consumes nothing."""
-        self._walks: list[_Walk] = _NONE
-        self._dialog = NOBODY
+        super().__init__(members, locked, scope)
+        self._dialog: Endpoint | Begun = NO_DIALOG
         """Conversation of the last send, with `_type` and `_bodies`: the next one like it needs no checks."""
-        self.locked = locked
-        """All endpoints of the group when it was locked; none for a lone conversation."""
         self.endings = endings
         """Endings in the partition before this transaction; another number means that it may be overtaken."""
+        self.begins: list[Begun] = _NONE
         self.sends: list[Sends] = _NONE
         self.ends: list[EndOperation] = _NONE
         self.finishes: list[Finish] = _NONE
+        self.timers: list[SetTimer] = _NONE
         self.size_bytes = 0
         """Bytes that the staged outputs and ends take in a commit."""
 
@@ -159,77 +91,59 @@ class Transaction:
         if self._shut:
             return
         self._received = self.received
-        self._shut, self._dialog = True, NOBODY
+        self._shut, self._dialog = True, NO_DIALOG
         done = self._scope.done
         if done is not None:
             done(self, kind is None)
 
-    @property
-    def members(self) -> list[Endpoint]:
-        """The conversations of the group whose messages are here; several when dialogs were begun as related."""
-        return [endpoint for endpoint, _ in self._members]
+    def begin(  # noqa: PLR0913  # the clauses of BEGIN DIALOG
+        self,
+        from_service: str,
+        to_service: str,
+        contract: str = DEFAULT,
+        *,
+        related_to: Endpoint | Begun | None = None,
+        key: bytes | None = None,
+        lifetime: float | None = None,
+    ) -> Begun:
+        """BEGIN DIALOG when the transaction commits; what is sent on it inside of the transaction goes with it.
 
-    def __len__(self) -> int:
-        """Messages that can be taken."""
-        return sum(len(entries) + (endpoint.error is not None) for endpoint, entries in self._members)
-
-    def __iter__(self) -> Iterator[Message]:
-        """The messages, one conversation after the other, Error first, then by sequence (behaviours 66, 67, 115).
-
-        What was handed out is consumed when the transaction is finished; a loop left early leaves the rest in place.
+        `from_service` is one of this queue. `related_to` puts it into the conversation group of this transaction, or of
+        another dialog that it begins (behaviour 35), so that answers are received with that group; without it the
+        dialog is a group of its own. `lifetime` counts in seconds. Raises what `broker.begin_dialog` raises,
+        DialogNotFound when `related_to` is of another group, TransactionTooLarge.
         """
-        if self._shut:
-            self._refuse_use(self.dialog)
-        scope, make = self._scope, tuple.__new__  # a call of Message() itself takes three times as long
-        messages: list[Message] = []
-        failed: list[Endpoint] = _NONE
-        for endpoint, entries in self._members:
-            if endpoint.error is not None:
-                offset, kind, body, stamp = endpoint.error
-                messages.append(make(Message, (kind, body or b"", ERROR_SEQUENCE, endpoint, offset, stamp, scope)))
-                failed = [*failed, endpoint]
-            sequence = endpoint.consumed
-            for offset, kind, body, stamp in entries:
-                messages.append(make(Message, (kind, body or b"", sequence, endpoint, offset, stamp, scope)))
-                sequence += 1
-        walk = iter(messages)
-        if self._walks is _NONE:
-            self._walks = [(walk, len(messages), failed)]
-        else:
-            self._walks.append((walk, len(messages), failed))
-        return walk
+        if self._shut or related_to.__class__ not in _RELATABLE:
+            self._refuse_use(related_to)
+        if self._scope.begin is None:
+            raise InvalidState("this reader begins no dialogs: use `broker.begin_dialog`")
+        if related_to is not None:
+            self._check_member(related_to)
+            if related_to.terms.service != from_service:
+                raise ForeignGroup(
+                    f"conversation {related_to.id} is one of service {related_to.terms.service!r}, not of "
+                    f"{from_service!r}: a conversation group belongs to one service"
+                )
+        group = None if related_to is None else related_to.group_id
+        lifetime_ms = FOR_EVER if lifetime is None else milliseconds(lifetime, "a lifetime")
+        clauses = Clauses(from_service, to_service, contract, group, key, lifetime_ms)
+        conversation, begin = self._scope.begin(clauses)
+        begun = Begun(conversation, begin, len(self.begins))
+        total = self.size_bytes + begun.size_bytes
+        if total > TRANSACTION_BYTES_MAX:
+            _refuse_size(0, total)
+        self.size_bytes = total
+        self.begins = [*self.begins, begun]
+        return begun
 
-    @property
-    def received(self) -> dict[int, int]:
-        """Endpoint index -> receive position (journal.avsc), for what was handed out."""
-        if self._received is not None:
-            return self._received
-        walks, only = self._walks, self.dialog
-        if len(walks) == 1 and not self.locked and not walks[0][2]:  # the usual transaction, in short
-            took = walks[0][1] - length_hint(walks[0][0])
-            return {only.index: (only.consumed + took) << SYSTEM_BITS} if took else {}
-        received: dict[int, int] = {}
-        for walk, count, failed in walks:
-            left = count - length_hint(walk)
-            for endpoint, entries in self._members:
-                if not left:
-                    break
-                error = TOOK_ERROR if failed and endpoint in failed else 0
-                took = min(left, len(entries) + error)
-                left -= took
-                position = (endpoint.consumed + took - error) << SYSTEM_BITS | error
-                known = received.get(endpoint.index, 0)
-                received[endpoint.index] = max(position, known) | (position | known) & TOOK_ERROR
-        return received
-
-    def send(self, dialog: Endpoint, message_type: str, body: bytes = b"") -> None:
-        """Send on a conversation of this group when the transaction commits.
+    def send(self, dialog: Endpoint | Begun, message_type: str, body: bytes = b"") -> None:
+        """Send on a conversation of this group, or one that this transaction begins, when the transaction commits.
 
         Raises InvalidState when this side may not send any more, NotInContract, WrongDirection or MessageTypeNotFound
         for the type, BodyTooLarge and TransactionTooLarge for the size (behaviours 46, 47, 50 to 52).
         """
         if body.__class__ is not bytes:
-            body = _as_bytes(body)
+            body = as_bytes(body)
         size = len(body)
         total = self.size_bytes + size + _OUTPUT_BYTES
         if (
@@ -242,9 +156,9 @@ class Transaction:
         self.size_bytes = total
         self._bodies.append(body)
 
-    def _begin_run(self, dialog: Endpoint, message_type: str, size: int, total: int) -> None:
+    def _begin_run(self, dialog: Endpoint | Begun, message_type: str, size: int, total: int) -> None:
         """Everything that forbids a send; then what follows is of this conversation and type."""
-        if self._shut or dialog.__class__ is not Endpoint:
+        if self._shut or dialog.__class__ not in _SPEAKERS:
             self._refuse_use(dialog)
         if not isinstance(message_type, str):
             raise BadInput(f"a message type is named by a text, not by {type(message_type).__name__}")
@@ -258,20 +172,19 @@ class Transaction:
         if total > TRANSACTION_BYTES_MAX or size > BODY_BYTES_MAX:
             _refuse_size(size, total)
         self._dialog, self._type = dialog, message_type
-        self._bodies: list[bytes] = []
-        run = (dialog.index, message_type, self._bodies)
-        if self.sends is _NONE:
-            self.sends = [run]
-        else:
-            self.sends.append(run)
+        if not self.sends:
+            self.sends = []
+        if not self.sends or self.sends[-1][:2] != (dialog.index, message_type):  # a fold sees one run, and so do we
+            self.sends.append((dialog.index, message_type, []))
+        self._bodies = self.sends[-1][2]
 
-    def end(self, dialog: Endpoint, *, error: int = 0, description: str = "") -> None:
+    def end(self, dialog: Endpoint | Begun, *, error: int = 0, description: str = "") -> None:
         """End this side of a conversation when the transaction commits; with `error` > 0 as WITH ERROR.
 
         Raises InvalidState for a conversation that was ended already (behaviour 118) or a code below 0 (112).
         """
         check_error(error, description)
-        if self._shut or dialog.__class__ is not Endpoint:
+        if self._shut or dialog.__class__ not in _SPEAKERS:
             self._refuse_use(dialog)
         if dialog.state.code in {"DO", "CD"} or self.ends:
             self._refuse_ended(dialog, "end")
@@ -282,56 +195,89 @@ class Transaction:
         if total > TRANSACTION_BYTES_MAX:
             _refuse_size(0, total)
         self.size_bytes = total
-        self._dialog = NOBODY
+        self._dialog = NO_DIALOG
         if self.finishes:  # the end says it too
             self.finishes = [finish for finish in self.finishes if finish.endpoint != dialog.index]
+        if self.timers:
+            self.timers = [timer for timer in self.timers if timer.endpoint != dialog.index]
         if self.ends is _NONE:
             self.ends = []
         self.ends.append(EndOperation(dialog.index, error, text.decode()))
 
-    def finish(self, dialog: Endpoint) -> None:
+    def finish(self, dialog: Endpoint | Begun) -> None:
         """Say when the transaction commits that nothing more comes from this side; it goes on to receive.
 
         Messages that others send later on this side come back to them. A second call changes nothing.
         Raises InvalidState for a conversation that was ended, or on which nothing was sent or received yet.
         """
-        if self._shut or dialog.__class__ is not Endpoint:
+        if self._shut or dialog.__class__ not in _SPEAKERS:
             self._refuse_use(dialog)
         if dialog.state not in SENDING or self.ends:
             self._refuse_ended(dialog, "finish")
         if dialog is not self.dialog:
             self._check_member(dialog)
-        if dialog.state is State.STARTED_OUTBOUND:
+        if dialog.state is State.STARTED_OUTBOUND and all(sends[0] != dialog.index for sends in self.sends):
             raise InvalidState(f"cannot finish conversation {dialog.id}: nothing was sent or received on it yet")
         operation = Finish(dialog.index)
         if (dialog.finished is not None and dialog.finished.own) or operation in self.finishes:
             return
-        self._dialog = NOBODY
+        self._dialog = NO_DIALOG
         self.size_bytes += _END_BYTES
         self.finishes = [*self.finishes, operation]
 
+    def set_timer(self, dialog: Endpoint | Begun, timeout: float) -> None:
+        """Have a DialogTimer received on this side, once, `timeout` seconds after the transaction commits.
+
+        In place of the timer that is set. The end of this side cancels it (behaviours 96 to 104). Raises InvalidTimeout
+        (8411), TimerBeyondLifetime (8410), TimerRefused when this side was ended (8458), TransactionTooLarge.
+        """
+        timeout_ms = milliseconds(timeout, "the timeout of a timer")
+        if self._shut or dialog.__class__ not in _SPEAKERS:
+            self._refuse_use(dialog)
+        if dialog.state.code in {"DO", "CD"} or any(end.endpoint == dialog.index for end in self.ends):
+            raise TimerRefused(f"cannot set a timer of conversation {dialog.id}: this side has ended it")
+        if dialog is not self.dialog:
+            self._check_member(dialog)
+        check_timer(timeout_ms, self._left_ms(dialog), dialog.id)
+        timers = [timer for timer in self.timers if timer.endpoint != dialog.index]
+        total = self.size_bytes + _END_BYTES * (len(timers) == len(self.timers))
+        if total > TRANSACTION_BYTES_MAX:
+            _refuse_size(0, total)
+        self.size_bytes = total
+        self.timers = [*timers, SetTimer(dialog.index, timeout_ms)]
+
+    def _left_ms(self, dialog: Endpoint | Begun) -> int:
+        """Of its lifetime."""
+        if isinstance(dialog, Begun):
+            lifetime_ms = dialog.begin.lifetime_ms
+            return TIMEOUT_MS_MAX if lifetime_ms == FOR_EVER else lifetime_ms
+        clock = dialog.clock
+        if clock is None:
+            return TIMEOUT_MS_MAX
+        if clock.expires_after_ms != NO_TIME:
+            return clock.expires_after_ms
+        return TIMEOUT_MS_MAX if clock.expires_ms == NO_TIME else clock.expires_ms - self._scope.now_ms()
+
     def clear(self) -> None:
         """Forget what was staged; the messages can be taken again."""
-        self._walks = self.sends = self.ends = self.finishes = _NONE
-        self._received = None
-        self._dialog = NOBODY
+        self.put_back()
+        self.begins = self.sends = self.ends = self.finishes = self.timers = _NONE
+        self._dialog = NO_DIALOG
         self.size_bytes = 0
 
     @property
     def idle(self) -> bool:
-        """Nothing was taken, sent, finished or ended: the messages wait as before."""
-        return not (self.sends or self.ends or self.finishes or self.received)
+        """Nothing was taken, begun, sent, set, finished or ended: the messages wait as before."""
+        return not (self.begins or self.sends or self.ends or self.finishes or self.timers or self.received)
 
     def _refuse_use(self, dialog: object) -> NoReturn:
         if self._shut:
-            raise InvalidState(
-                "the transaction is over: its `with` block has ended. Receive, send and end inside of it"
-                if self._received is not None
-                else "the transaction has not begun: write `with transaction:`, then receive, send and end inside of it"
-            )
-        raise BadInput(f"a transaction works on `message.dialog`, not on {type(dialog).__name__}")
+            self.refuse_shut()
+        raise BadInput(
+            f"a transaction works on `message.dialog`, or on what its `begin` returns, not on {type(dialog).__name__}"
+        )
 
-    def _refuse_ended(self, dialog: Endpoint, verb: str) -> None:
+    def _refuse_ended(self, dialog: Endpoint | Begun, verb: str) -> None:
         ended = any(end.endpoint == dialog.index for end in self.ends)
         if ended or dialog.state not in SENDING:
             if verb == "end" and not ended and dialog.state.code in {"DI", "ER"}:
@@ -339,15 +285,22 @@ class Transaction:
             state = "ended in this transaction" if ended else dialog.state.name
             raise InvalidState(f"cannot {verb} conversation {dialog.id}: it is {state}. Begin a new dialog instead")
 
-    def _refuse_finished(self, dialog: Endpoint) -> None:
+    def _refuse_finished(self, dialog: Endpoint | Begun) -> None:
         known = dialog.finished
         if (known is not None and known.own) or Finish(dialog.index) in self.finishes:
             raise InvalidState(
                 f"cannot send on conversation {dialog.id}: this side has finished. Begin a new dialog instead"
             )
 
-    def _check_member(self, dialog: Endpoint) -> None:
-        if dialog.group is not None and dialog.group is self.dialog.group:
+    def _check_member(self, dialog: Endpoint | Begun) -> None:
+        if isinstance(dialog, Begun):
+            if any(dialog is begun for begun in self.begins):
+                return
+            raise DialogNotFound(
+                f"conversation {dialog.id} was begun by another transaction: what comes on it has it in "
+                "`message.dialog`, and `transaction.find(dialog.id)` has it in those of its group"
+            )
+        if dialog is self.dialog or (dialog.group is not None and dialog.group is self.dialog.group):
             return
         raise DialogNotFound(
             f"conversation {dialog.id} does not belong to the group of this transaction; "
@@ -362,9 +315,3 @@ def _refuse_size(body_bytes: int, transaction_bytes: int) -> None:
         f"the transaction sends {transaction_bytes} bytes; at most {TRANSACTION_BYTES_MAX} fit into one commit. "
         "Receive fewer messages at a time (max_messages) or send smaller ones"
     )
-
-
-def _as_bytes(body: object) -> bytes:
-    if isinstance(body, bytes | bytearray | memoryview):
-        return bytes(body)
-    raise BadInput(f"a message body is bytes, not {type(body).__name__}; encode it first")

@@ -107,7 +107,7 @@ class Trial:
     def lead(self, data_end: int) -> None:
         """The partition is ours; `data_end` is where the data log ended when that began."""
         state = self._state
-        waiting = [endpoint for endpoint in state.live() if endpoint.queue or endpoint.error]
+        waiting = [endpoint for endpoint in state.live() if endpoint.waits]
         for index, trouble in state.attempts.troubled.items():
             endpoint = state.table[index]
             if endpoint is not None and not trouble.suspended and trouble.attempts >= ATTEMPTS_MAX:
@@ -156,8 +156,9 @@ class Trial:
         self._obey(operations)
         if self.careful and not releasing and self._may_choose():
             chosen = self._chosen = self._choose()
-            self._window = [m for endpoint in chosen for m in endpoint.members if m.queue or m.error]
+            self._window = [m for endpoint in chosen for m in endpoint.members if m.waits]
             rare.append(Try([member.index for member in self._window]))
+        self._staging.dropping.fill(operations)  # of whom nothing else is said
 
     def release(self, transactions: list[Transaction]) -> None:
         """The commit was applied: the groups of these transactions may be taken again."""
@@ -201,8 +202,8 @@ class Trial:
         identity = self._state.identity
         self._news.append(
             f"conversation {endpoint.id} of {identity.data_topic}/{identity.partition} is suspended after {attempts} "
-            "attempts that failed; what comes for it waits. Mend its handler and resume it, or skip its first message, "
-            "or end it"
+            f"attempts that failed; what comes for it waits. Mend its handler and `konverse resume {endpoint.id}`, or "
+            "skip its first message (`konverse skip`), or end it (`konverse end`)"
         )
         return Suspend(endpoint.index)
 
@@ -275,7 +276,7 @@ class Trial:
         return self._state.ready.popleft()
 
     def _ready(self, endpoint: Endpoint) -> bool:
-        return self._lives(endpoint) and not endpoint.held and bool(endpoint.queue or endpoint.error)
+        return self._lives(endpoint) and not endpoint.held and endpoint.waits
 
     def _lives(self, endpoint: Endpoint) -> bool:
         return self._state.table[endpoint.index] is endpoint
@@ -283,4 +284,4 @@ class Trial:
 
 def _oldest(endpoint: Endpoint) -> int:
     """Where what it waits with stands in the data log."""
-    return endpoint.queue[0][0] if endpoint.queue else endpoint.error[0] if endpoint.error else 0
+    return endpoint.queue[0][0] if endpoint.queue else endpoint.urgent[0][0] if endpoint.urgent else 0

@@ -1,11 +1,14 @@
 """What an owner does because time passes: keep the partition's time, have writers pruned (protocol.md section 5).
 
 Data is judged by the partition's time, and that is the time of the journal. So it must not be old: an owner with
-nothing to say commits now and then, and one that slept ingests nothing before it has done so. The clock that is asked
-here is the owner's own; it decides when to write, never what is true.
+nothing to say commits now and then, and one that slept ingests nothing before it has done so. It commits more often
+than that, for who sees a journal stand still takes its owner for dead. The clock that is asked here is the owner's own;
+it decides when to write, never what is true.
 """
 
 from __future__ import annotations
+
+from typing import Final
 
 from konverse.schemas.journal import FOLD_VERSION, Claim, Operations, encode_claim
 from konverse.schemas.limits import PRUNE_EVERY_MS, TIME_LAG_MS_MAX, WRITER_HORIZON_MS
@@ -15,11 +18,15 @@ from .events import DataEnd, Effect, ReadDataEnd
 from .fold import Fold
 from .snapshotting import Snapshotting
 
+TIMER_PAUSE_MS: Final = 50
+"""Commits that only tell the time follow each other no faster: brokers' clocks may disagree with ours."""
+
 
 class Upkeep:
     """The clock of one owner."""
 
-    def __init__(self, fold: Fold, snapshots: Snapshotting) -> None:
+    def __init__(self, fold: Fold, snapshots: Snapshotting, alive_every_ms: int) -> None:
+        self._alive_every_ms = alive_every_ms
         self._fold = fold
         self._snapshots = snapshots
         self._made_ms = 0
@@ -45,7 +52,17 @@ class Upkeep:
 
     def due(self, now_ms: int) -> bool:
         """It is time for a commit, whether there is something to say or not; a snapshot begins with one."""
-        return now_ms - self._as_of_ms > TIME_LAG_MS_MAX // 2 or self._snapshots.overdue(now_ms)
+        silent_ms = now_ms - self._made_ms
+        late = silent_ms > self._alive_every_ms or now_ms - self._as_of_ms > TIME_LAG_MS_MAX // 2
+        return late or self._snapshots.overdue(now_ms) or self._rings(silent_ms)
+
+    def _rings(self, silent_ms: int) -> bool:
+        """A timer or a lifetime is due. The first commit tells the time, the one after it fires."""
+        time_ms = self._fold.head.now_ms
+        next_ms = self._fold.state.clocks.next_ms(time_ms)
+        if next_ms is None or next_ms <= time_ms:
+            return next_ms is not None
+        return next_ms <= time_ms + silent_ms and silent_ms >= TIMER_PAUSE_MS
 
     def commits(self, operations: Operations, now_ms: int) -> None:
         """A commit is made: with it a PRUNE, if one may be (rule 4)."""

@@ -16,6 +16,7 @@ from konverse.schemas.limits import VIEW_BUCKETS, VIEW_VALUE_BYTES_MAX
 from konverse.schemas.records import Role
 from konverse.schemas.varint import read_varint, varint
 
+from .clock import NO_TIME
 from .endpoint import Endpoint
 from .fold import Fold
 from .states import State
@@ -41,7 +42,7 @@ class Row(NamedTuple):
     writer_counter: int
     """Highest counter of the peer's last writer that was accepted; -1 for none."""
     timer_due_ms: int
-    """-1: no timer."""
+    """By the partition's time; -1: no timer. One that was set just now is shown when it is known when."""
     attempts: int
     """Attempts of handlers in a row that failed."""
     suspended: bool
@@ -85,7 +86,7 @@ def pack(endpoint: Endpoint) -> bytes:
         len(endpoint.queue),
         endpoint.error is not None,
         lane.last if lane else -1,
-        -1,
+        NO_TIME if endpoint.clock is None else endpoint.clock.timer_ms,
         endpoint.attempts << 1 | endpoint.suspended,
     )
     return bytes((endpoint.state,)) + b"".join(map(varint, numbers))

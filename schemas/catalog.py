@@ -6,18 +6,21 @@ Folds never read the catalog; it is for sessions, readers and administrators.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from enum import Enum
+from enum import Enum, StrEnum
 from importlib.resources import files
 from io import BytesIO
 from typing import Any, Final, cast
 
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
 
-from .errors import ContractTwice, InvalidContract, MalformedRecord
+from .errors import ContractTwice, InvalidContract, InvalidValidation, MalformedRecord, TypeTwice
 from .identifiers import Address, check_name, incarnation_tag
+from .priorities import BrokerPriority
 from .records import Role
+from .routes import Route
+from .schema_collections import XmlSchemaCollection, check_schema_size
 
 KEEP_FOR_EVER: Final = -1
 """A queue whose topics are never truncated."""
@@ -43,12 +46,82 @@ class SentBy(Enum):
         return self is SentBy.ANY or self.value == role.name
 
 
+SentByClause = Mapping[str, str | SentBy] | Sequence[tuple[str, str | SentBy]]
+"""Message types of a contract, and which side may send each."""
+
+
+class Validation(StrEnum):
+    """What the receiver of a message looks for in its body."""
+
+    NONE = "NONE"
+    """Bodies may be anything."""
+    EMPTY = "EMPTY"
+    """There is none."""
+    WELL_FORMED_XML = "WELL_FORMED_XML"
+    """An XML document."""
+    VALID_XML = "VALID_XML"
+    """An XML document, valid by the schemas of a collection."""
+    JSON_SCHEMA = "JSON_SCHEMA"
+    """A JSON document in UTF-8, valid by a JSON Schema. Ours, as is the next one."""
+    AVRO = "AVRO"
+    """One datum in Avro's binary encoding, by an Avro schema."""
+
+    @property
+    def letter(self) -> str:
+        """E, N or X, as RECEIVE shows it; J and A for ours."""
+        return _LETTERS[self]
+
+    @property
+    def takes_schema(self) -> bool:
+        """Whether a message type brings a schema of its own for it."""
+        return self in (Validation.JSON_SCHEMA, Validation.AVRO)
+
+    @property
+    def is_xml(self) -> bool:
+        """Whether it is about XML documents."""
+        return self in (Validation.WELL_FORMED_XML, Validation.VALID_XML)
+
+
+_LETTERS: Final = {
+    Validation.NONE: "N",
+    Validation.EMPTY: "E",
+    Validation.WELL_FORMED_XML: "X",
+    Validation.VALID_XML: "X",
+    Validation.JSON_SCHEMA: "J",
+    Validation.AVRO: "A",
+}
+
+
 @dataclass(frozen=True, slots=True)
 class MessageType:
-    """A message type; bodies of validation NONE may be anything."""
+    """A message type, and what its bodies have to be."""
 
     name: str
-    validation: str = "NONE"
+    validation: Validation = Validation.NONE
+    schema_collection: str = ""
+    """Of VALID_XML: the name of the collection."""
+    schema: str = ""
+    """Of JSON_SCHEMA and AVRO: the schema itself, a JSON document."""
+
+    @classmethod
+    def of(cls, name: str, validation: str | Validation, schema_collection: str = "", schema: str = "") -> MessageType:
+        """The message type of that name; InvalidValidation for a word that means none, or without what it needs."""
+        check_name("message type", name)
+        try:
+            value = cls(name, Validation(validation), schema_collection, schema)
+        except ValueError:
+            known = ", ".join(each.value for each in Validation)
+            raise InvalidValidation(f"message type {name!r}: {validation!r} is no validation; use {known}") from None
+        for what, given, needed in (
+            ("schema_collection", schema_collection, value.validation is Validation.VALID_XML),
+            ("schema", schema, value.validation.takes_schema),
+        ):
+            if bool(given) != needed:
+                raise InvalidValidation(
+                    f"message type {name!r}: {value.validation} {'needs' if needed else 'has no'} {what}"
+                )
+        check_schema_size(f"message type {name!r}", [schema])
+        return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,11 +132,14 @@ class Contract:
     sent_by: Mapping[str, SentBy] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, name: str, sent_by: Mapping[str, str | SentBy]) -> Contract:
-        """The contract of that name; InvalidContract for one that cannot be (behaviour 11)."""
+    def of(cls, name: str, sent_by: SentByClause) -> Contract:
+        """The contract of that name; InvalidContract for one that cannot be (11), TypeTwice (12)."""
         check_name("contract", name)
+        pairs = [*(sent_by.items() if isinstance(sent_by, Mapping) else sent_by)]
+        if len({kind for kind, _ in pairs}) < len(pairs):
+            raise TypeTwice(f"contract {name!r} names a message type twice; name each once")
         try:
-            value = cls(name, {kind: SentBy(side) for kind, side in sent_by.items()})
+            value = cls(name, {kind: SentBy(side) for kind, side in pairs})
         except ValueError as error:
             raise InvalidContract(f"contract {name!r}: {error}; use INITIATOR, TARGET or ANY") from None
         if not any(side is not SentBy.TARGET for side in value.sent_by.values()):
@@ -86,6 +162,12 @@ class Queue:
     journal_topic_id: bytes
     keep_ms: int = KEEP_FOR_EVER
     """How long what was received stays in the topics for others to read; -1: for ever."""
+    status: bool = True
+    """STATUS. Off: nobody receives from it."""
+    retention: bool = False
+    """RETENTION."""
+    poison_message_handling: bool = True
+    """POISON_MESSAGE_HANDLING."""
 
     def address(self, partition: int) -> Address:
         """Where records for an endpoint in `partition` go."""
@@ -109,7 +191,7 @@ class Service:
         return value
 
 
-CatalogObject = MessageType | Contract | Queue | Service
+CatalogObject = MessageType | XmlSchemaCollection | Contract | Queue | Service | Route | BrokerPriority
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,20 +244,29 @@ def _to_avro(value: CatalogObject | None) -> tuple[str, dict[str, Any]] | None:
     fields = asdict(value)
     if isinstance(value, Contract):
         fields["sent_by"] = {name: sent_by.value for name, sent_by in value.sent_by.items()}
-    if isinstance(value, Service):
+    elif isinstance(value, Service):
         fields["contracts"] = list(value.contracts)
+    elif isinstance(value, MessageType):
+        fields["validation"] = value.validation.value
+    elif isinstance(value, XmlSchemaCollection):
+        fields["documents"] = list(value.documents)
     return f"konverse.{type(value).__name__}", fields
 
 
 def _from_avro(value: tuple[str, dict[str, Any]] | None) -> CatalogObject | None:
-    if value is None:
-        return None
-    name, fields = value
-    if name == "konverse.Contract":
-        return Contract(fields["name"], {key: SentBy(sent_by) for key, sent_by in fields["sent_by"].items()})
-    if name == "konverse.Service":
-        return Service(fields["name"], fields["queue"], tuple(fields["contracts"]))
-    return MessageType(**fields) if name == "konverse.MessageType" else Queue(**fields)
+    return None if value is None else _MADE_OF[value[0]](value[1])
 
+
+_MADE_OF: Final[dict[str, Callable[[dict[str, Any]], CatalogObject]]] = {
+    "konverse.MessageType": lambda fields: MessageType(**{**fields, "validation": Validation(fields["validation"])}),
+    "konverse.XmlSchemaCollection": lambda fields: XmlSchemaCollection(fields["name"], tuple(fields["documents"])),
+    "konverse.Contract": lambda fields: Contract(
+        fields["name"], {key: SentBy(sent_by) for key, sent_by in fields["sent_by"].items()}
+    ),
+    "konverse.Queue": lambda fields: Queue(**fields),
+    "konverse.Service": lambda fields: Service(fields["name"], fields["queue"], tuple(fields["contracts"])),
+    "konverse.Route": lambda fields: Route(**fields),
+    "konverse.BrokerPriority": lambda fields: BrokerPriority(**fields),
+}
 
 CATALOG_SCHEMA = parse_schema(json.loads(files("konverse.schemas").joinpath("catalog.avsc").read_text("utf-8")))

@@ -14,7 +14,7 @@ from fastavro import parse_schema, schemaless_reader, schemaless_writer
 
 from .errors import MalformedRecord
 from .limits import BODY_BYTES_MAX, TRANSACTION_RECORDS_MAX
-from .records import NO_SEQUENCE, Begin, Kind, begin_from_avro, begin_to_avro
+from .records import FOR_EVER, NO_SEQUENCE, Begin, Kind, begin_from_avro, begin_to_avro
 
 
 class TransactionDialog(NamedTuple):
@@ -30,7 +30,7 @@ class TransactionDialog(NamedTuple):
 
 
 class Step(NamedTuple):
-    """BEGIN, a message, FIN or END_CALL."""
+    """BEGIN, a message, FIN, END_CALL or SET_TIMER."""
 
     dialog: int
     """Place in the transaction's dialogs."""
@@ -38,6 +38,8 @@ class Step(NamedTuple):
     sequence: int = NO_SEQUENCE
     message_type: str = ""
     body: bytes | None = None
+    timeout_ms: int = FOR_EVER
+    """Of a timer."""
 
     @property
     def is_first(self) -> bool:
@@ -81,6 +83,8 @@ def decode(data: bytes) -> ClientTransaction:
         raise MalformedRecord(f"a transaction of {len(steps)} steps; at most {TRANSACTION_RECORDS_MAX} are allowed")
     if not all(0 <= step.dialog < len(dialogs) and step.sequence >= NO_SEQUENCE for step in steps):
         raise MalformedRecord("a step of a transaction on a dialog that it does not name, or with an absurd number")
+    if any((step.timeout_ms == FOR_EVER) == (step.kind is Kind.SET_TIMER) for step in steps):
+        raise MalformedRecord("a step of a transaction with a timeout that is none, or without the one that it needs")
     return ClientTransaction(dialogs, steps)
 
 

@@ -20,7 +20,8 @@ from fastavro import parse_schema, schemaless_reader, schemaless_writer
 
 from .errors import MalformedRecord
 from .limits import FORWARD_BYTES_MAX, HEADER_BYTES_MAX, SUFFIX_BYTES_MAX, SUFFIX_CACHE_ENTRIES_MAX
-from .records import Envelope, Kind, Pending, Role, Suffix, suffix_from_avro, suffix_to_avro
+from .records import Envelope, Kind, Pending, Role, Suffix
+from .suffix import suffix_from_avro, suffix_to_avro
 from .varint import read_varint, varint
 
 HEADER: Final = "konverse"

@@ -3,15 +3,21 @@
     KonverseError
     ├── BadInput                     the caller asked for something that cannot be
     │   ├── InvalidName
-    │   ├── UnknownObject            ├── AlreadyExists        ├── WrongDirection
-    │   │   ├── ServiceNotFound      ├── InvalidContract      ├── BodyTooLarge
-    │   │   ├── ContractNotFound     ├── NotInContract        ├── TransactionTooLarge
-    │   │   ├── MessageTypeNotFound  ├── InvalidState         └── InvalidSettings
-    │   │   ├── QueueNotFound
-    │   │   └── DialogNotFound       └── ContractTwice
+    │   ├── UnknownObject                ├── AlreadyExists        ├── WrongDirection
+    │   │   ├── ServiceNotFound          ├── InvalidContract      ├── BodyTooLarge
+    │   │   ├── ContractNotFound         ├── NotInContract        ├── TransactionTooLarge
+    │   │   ├── MessageTypeNotFound      ├── InvalidState         ├── InvalidSettings
+    │   │   ├── SchemaCollectionNotFound ├── ContractTwice        ├── InvalidSchema
+    │   │   ├── QueueNotFound            ├── InvalidValidation    ├── InvalidRoute
+    │   │   ├── RouteNotFound            ├── TypeTwice            ├── InvalidPriority
+    │   │   ├── PriorityNotFound         ├── ForeignGroup         ├── PriorityTwice
+    │   │   └── DialogNotFound           ├── NothingChanged       ├── NotSupportedYet
+    │   ├── StillUsed                    ├── SystemObject         ├── InvalidProcedure
+    │   └── TimerRefused                 ├── InvalidTimeout       └── TimerBeyondLifetime
+    ├── QueueDisabled                nobody receives from a queue whose STATUS is OFF
     ├── ConversationEnded            the peer ended; nothing was written
     ├── Unavailable                  a server cannot be reached
-    │   ├── KafkaUnavailable         └── RedisUnavailable
+    │   ├── KafkaUnavailable         ├── RedisUnavailable     └── ValidatorUnavailable
     ├── QueueFull                    back-pressure: nothing was written, try again
     ├── SteppedDown                  another owner has the partition; the work is done again
     ├── OutcomeUnknown               whether it was written cannot be known yet; `token` finds out later
@@ -27,7 +33,8 @@
         ├── NotInstalled             └── ServerDied
 
 `retriable` says whether the same call may succeed later without a change. `number` is the Service Broker error number
-(service-broker numbers are part of the public vocabulary), or None where the original has no counterpart.
+(service-broker numbers are part of the public vocabulary), or None where the original has no counterpart; that of an
+InvalidRoute depends on what is wrong with it.
 """
 
 from __future__ import annotations
@@ -39,7 +46,7 @@ class KonverseError(Exception):
     """Base of all. The text says what was wrong, with which object, and what to do."""
 
     retriable: ClassVar[bool] = False
-    number: ClassVar[int | None] = None
+    number: int | None = None
 
 
 class BadInput(KonverseError):
@@ -78,8 +85,24 @@ class MessageTypeNotFound(UnknownObject):
     number = 8428
 
 
+class SchemaCollectionNotFound(UnknownObject):
+    """No XML schema collection of that name."""
+
+
 class QueueNotFound(UnknownObject):
     """No queue of that name."""
+
+    number = 15151
+
+
+class RouteNotFound(UnknownObject):
+    """No route of that name."""
+
+    number = 15151
+
+
+class PriorityNotFound(UnknownObject):
+    """No broker priority of that name."""
 
     number = 15151
 
@@ -88,6 +111,12 @@ class DialogNotFound(UnknownObject):
     """No conversation with that handle."""
 
     number = 8426
+
+
+class ForeignGroup(BadInput):
+    """A conversation group belongs to one service: another one cannot put a dialog into it."""
+
+    number = 9610
 
 
 class AlreadyExists(BadInput):
@@ -106,6 +135,66 @@ class ContractTwice(BadInput):
     """A service names a contract twice."""
 
     number = 8404
+
+
+class TypeTwice(BadInput):
+    """A contract names a message type twice."""
+
+    number = 8403
+
+
+class NothingChanged(BadInput):
+    """An ALTER leaves everything as it is."""
+
+    number = 8493
+
+
+class InvalidProcedure(BadInput):
+    """What is to answer a queue cannot be called with a transaction alone."""
+
+    number = 9653
+
+
+class StillUsed(BadInput):
+    """An object cannot be dropped as long as others name it."""
+
+
+class InvalidValidation(BadInput):
+    """A message type names a validation that does not exist, or lacks the schema for it."""
+
+
+class InvalidSchema(BadInput):
+    """A schema cannot be read, is too large, or refers to what is not in it: nothing is ever fetched."""
+
+
+class InvalidRoute(BadInput):
+    """Clauses of a route that cannot be, or not together."""
+
+    def __init__(self, text: str, number: int | None = None) -> None:
+        super().__init__(text)
+        self.number = number
+
+
+class InvalidPriority(BadInput):
+    """A broker priority has a level that does not exist."""
+
+    number = 33302
+
+
+class PriorityTwice(BadInput):
+    """Another broker priority has the same contract, local service and remote service."""
+
+    number = 33303
+
+
+class SystemObject(BadInput):
+    """Every database has it as it is: it cannot be changed, and a contract cannot list it."""
+
+    number = 9663
+
+
+class NotSupportedYet(BadInput):
+    """Service Broker can do this, and konverse cannot yet."""
 
 
 class NotInContract(BadInput):
@@ -136,6 +225,24 @@ class InvalidState(BadInput):
     number = 8429
 
 
+class TimerRefused(BadInput):
+    """The conversation endpoint is in a state that does not allow a timer."""
+
+    number = 8458
+
+
+class InvalidTimeout(BadInput):
+    """A timer or a lifetime is not between a millisecond and 2,147,483,647 seconds."""
+
+    number = 8411
+
+
+class TimerBeyondLifetime(BadInput):
+    """A timer would be due after the lifetime of its conversation."""
+
+    number = 8410
+
+
 class ConversationEnded(KonverseError):
     """The conversation was ended; nothing was written."""
 
@@ -154,6 +261,17 @@ class KafkaUnavailable(Unavailable):
 
 class RedisUnavailable(Unavailable):
     """Redis does not answer. Never raised by work on conversations, which goes on without it."""
+
+
+class ValidatorUnavailable(Unavailable):
+    """Bodies cannot be held against their schemas here: a library is missing, or the process for it stands still."""
+
+
+class QueueDisabled(KonverseError):
+    """The STATUS of the queue is OFF: what is in it stays there until it is ON."""
+
+    retriable = True
+    number = 9617
 
 
 class QueueFull(KonverseError):

@@ -111,6 +111,11 @@ def catalog_topic(instance: str) -> str:
     return _checked(f"{escape(instance)}.catalog")
 
 
+def instruction_topic(instance: str) -> str:
+    """Topic in which operators tell the owners of queues what to do with suspended conversations."""
+    return _checked(f"{escape(instance)}.instructions")
+
+
 def transmission_topic(instance: str) -> str:
     """Topic of the queue into which clients write transactions: one for all databases of an instance."""
     return _checked(f"{escape(instance)}.transmission")

@@ -35,6 +35,9 @@ GENESIS_HASH: Final = bytes(32)
 SYSTEM_BITS: Final = 2
 TOOK_ERROR: Final = 1
 """Bit of a receive position: the Error message was consumed too (it overtakes the sequence)."""
+TOOK_TIMER: Final = 2
+"""Likewise the DialogTimer, which overtakes the Error too (behaviour 100)."""
+TOOK_SYSTEM: Final = TOOK_ERROR | TOOK_TIMER
 
 
 class Claim(NamedTuple):

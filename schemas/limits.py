@@ -55,6 +55,9 @@ TRANSACTION_BYTES_MAX: Final = 4_194_304
 HANDLER_THREADS_MAX: Final = 1_000
 """Threads of one reader that call handlers. Python runs one of them at a time; who waits that long needs processes."""
 
+QUEUE_READERS_MAX: Final = 32_767
+"""MAX_QUEUE_READERS: the original's bound (behaviour 24). What a process or a queue can use is less."""
+
 COMMIT_GROUPS_MAX: Final = 10_000
 """Transactions that share one commit, however large `batch` is set: bounds what a crash sends back to the handlers."""
 
@@ -148,11 +151,23 @@ SNAPSHOT_RETRY_MS: Final = 60_000
 VIEW_BUCKETS: Final = 4_096
 """Redis hashes per partition. With 128 entries or fewer a hash stays packed: half a million open conversations."""
 
+VIEW_AHEAD_RECORDS_MAX: Final = 200_000
+"""Data of a partition that nobody has ingested yet and that a view reads all the same: ten times what owners do."""
+
+VIEW_AHEAD_BYTES_MAX: Final = 268_435_456
+"""And the bytes of its bodies: whoever looks at a queue that is never read must not run out of memory."""
+
 VIEW_VALUE_BYTES_MAX: Final = 64
 """A packed endpoint in Redis; one byte more and Redis unpacks the whole hash (ten times the memory)."""
 
 UNCOMMITTED_MS_MAX: Final = 200
 """Ingested data or acknowledgements wait at most this long for a commit (protocol.md section 4, `loop`)."""
+
+TIMEOUT_MS_MAX: Final = 2_147_483_647_000
+"""Of a conversation timer and of a lifetime: the original's int, in seconds."""
+
+TIME_MS_MAX: Final = 253_402_300_799_000
+"""The end of the year 9999: no record was written later, and nothing is due later."""
 
 ATTEMPTS_MAX: Final = 5
 """After so many attempts in a row that failed a conversation group is suspended (behaviour 207)."""
@@ -175,6 +190,51 @@ ERROR_CODE_MAX: Final = 2_147_483_647
 ERROR_DESCRIPTION_CHARACTERS_MAX: Final = 3_000
 """Description of an Error (behaviour 112)."""
 
+INSTRUCTION_BYTES_MAX: Final = 16_384
+"""What an operator tells the owners of a queue: names, and a description of the longest kind."""
+
+INSTRUCTION_MS_MAX: Final = 600_000
+"""So long it counts: time to start a worker, and too short to be forgotten by whoever gave it."""
+
+INSTRUCTION_ENTRIES_MAX: Final = 10_000
+"""Of them that a process keeps in mind, for conversations that are not its own (yet); the oldest goes first."""
+
+XML_DEPTH_ENTRIES_MAX: Final = 128
+"""Elements inside of each other in a body that has to be XML: as many as the original takes."""
+
+JSON_DEPTH_ENTRIES_MAX: Final = 128
+"""Objects and arrays inside of each other in a body that has to be JSON: as deep as XML."""
+
+SCHEMA_BYTES_MAX: Final = 262_144
+"""The schemas of one collection or message type: with room in a catalog record, and read within milliseconds."""
+
+SCHEMA_DOCUMENTS_ENTRIES_MAX: Final = 64
+"""Documents of an XML schema collection; each is one namespace as a rule."""
+
+COMPILED_SCHEMA_ENTRIES_MAX: Final = 256
+"""Schemas that a process holds ready for the bodies of its messages; the one that was not needed longest goes."""
+
+VALIDATION_CPU_MS_MAX: Final = 1_000
+"""Processor time that holding one body against its schema may take; honest ones take far below a millisecond."""
+
+SCHEMA_CPU_MS_MAX: Final = 3_000
+"""And reading a schema. Time that others take on a busy machine is not counted in either."""
+
+VALIDATION_WAIT_MS_MAX: Final = 60_000
+"""Whoever validates has stopped, rather than works, when there was no answer for so long."""
+
+VALIDATION_MEMORY_BYTES_MAX: Final = 536_870_912
+"""Of the process that validates, all of it: far more than the largest honest body needs."""
+
+FAULT_CHARACTERS_MAX: Final = 500
+"""Of what a validator says of a body; it goes into a log, and the body is a stranger's."""
+
+ADDRESS_CHARACTERS_MAX: Final = 256
+"""Address of a route: the original's nvarchar(256)."""
+
+ROUTE_LIFETIME_MS_MAX: Final = 2_147_483_647_000
+"""Lifetime of a route: the original's int, in seconds."""
+
 PENDING_RECORDS_MAX: Final = 500_000
 """Rows of undecided batches that a partition keeps before it vetoes further attempts: some 200 MB of small ones."""
 
@@ -194,3 +254,6 @@ QUERY_ENTRIES_MAX: Final = 100_000
 """Queries whose highest decided batch is remembered: for ever where they are judged. A new checkpoint is a new one."""
 TRANSACTION_RECORDS_MAX: Final = 10_000
 """Begins, sends and ends of one client transaction: one record makes no more outputs than this."""
+
+INBOX_RESULT_BYTES_MAX: Final = BODY_BYTES_MAX
+"""What an inbox keeps of a message's effects: its answer."""

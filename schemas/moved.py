@@ -14,9 +14,10 @@ from typing import Any, Final, NamedTuple, cast
 
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
 
+from .catalog import DIALOG_TIMER, ERROR
 from .errors import MalformedRecord
 from .identifiers import Address
-from .limits import BODY_BYTES_MAX
+from .limits import BODY_BYTES_MAX, TIME_MS_MAX
 from .records import (
     Begin,
     Origin,
@@ -65,8 +66,13 @@ class Moved(NamedTuple):
     sent: int
     voices: list[tuple[bytes, int]]
     waiting: list[MovedMessage]
-    error: MovedMessage | None
+    urgent: list[MovedMessage]
+    """DialogTimer, Error: what overtakes those that wait."""
     finished: MovedFinish | None
+    timer_ms: int
+    """-1: none is set."""
+    expires_ms: int
+    """-1: never."""
 
 
 def encode_moved(moved: Moved) -> bytes:
@@ -79,7 +85,7 @@ def encode_moved(moved: Moved) -> bytes:
         "begin": moved.begin and begin_to_avro(moved.begin),
         "voices": _voices_to_avro(moved.voices),
         "waiting": [_message_to_avro(message) for message in moved.waiting],
-        "error": moved.error and _message_to_avro(moved.error),
+        "urgent": [_message_to_avro(message) for message in moved.urgent],
         "finished": moved.finished and _finish_to_avro(moved.finished),
     }
     schemaless_writer(out, MOVED_SCHEMA, value, strict=True)
@@ -98,14 +104,17 @@ def decode_moved(data: bytes) -> Moved:
             "begin": value["begin"] and begin_from_avro(value["begin"]),
             "voices": _voices_from_avro(value["voices"]),
             "waiting": [_message_from_avro(message) for message in value["waiting"]],
-            "error": value["error"] and _message_from_avro(value["error"]),
+            "urgent": [_message_from_avro(message) for message in value["urgent"]],
             "finished": value["finished"] and _finish_from_avro(value["finished"]),
         })  # fmt: skip
     except Exception as error:  # fastavro raises a dozen types for broken input; they all mean this
         raise MalformedRecord("the state of an endpoint that is not Avro") from error
     if source.tell() != len(data):
         raise MalformedRecord("the state of an endpoint with bytes behind its end")
-    if moved.generation < 1 or not 0 <= moved.consumed <= moved.received - len(moved.waiting):
+    types = [message.type for message in moved.urgent]
+    known = types in ([], [DIALOG_TIMER], [ERROR], [DIALOG_TIMER, ERROR])
+    known &= all(-1 <= time_ms <= TIME_MS_MAX for time_ms in (moved.timer_ms, moved.expires_ms))
+    if moved.generation < 1 or not known or not 0 <= moved.consumed <= moved.received - len(moved.waiting):
         raise MalformedRecord("the state of an endpoint that none can have")
     return moved
 

@@ -94,7 +94,14 @@ class Lost(NamedTuple):
     """Where the data log goes on."""
 
 
-Rare = Prune | Attempt | Try | Suspend | Resume | Skip | Abandon | Exclude | Finish | Relocate | Lost
+class SetTimer(NamedTuple):
+    """BEGIN CONVERSATION TIMER of a handler: it is due so long after the time of its COMMIT (protocol.md section 3)."""
+
+    endpoint: int
+    timeout_ms: int
+
+
+Rare = Prune | Attempt | Try | Suspend | Resume | Skip | Abandon | Exclude | Finish | Relocate | Lost | SetTimer
 
 _KINDS: Final[tuple[type[Rare], ...]] = (
     Prune,
@@ -108,6 +115,7 @@ _KINDS: Final[tuple[type[Rare], ...]] = (
     Finish,
     Relocate,
     Lost,
+    SetTimer,
 )
 _NAMES: Final[dict[type, str]] = {kind: f"konverse.{kind.__name__}" for kind in _KINDS}
 _FROM_AVRO: Final[dict[str, Any]] = {name: lambda value, kind=kind: kind(**value) for kind, name in _NAMES.items()} | {

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from enum import IntEnum
 from typing import Any, Final, NamedTuple
 
 from .identifiers import Address, incarnation_tag
-from .limits import KEY_BYTES_MAX, NAME_BYTES_MAX, TOPIC_NAME_LENGTH_MAX
+from .limits import KEY_BYTES_MAX, NAME_BYTES_MAX, TIME_MS_MAX, TIMEOUT_MS_MAX, TOPIC_NAME_LENGTH_MAX
 
 LEGAL_TOPIC: Final = re.compile(rf"[a-zA-Z0-9._-]{{1,{TOPIC_NAME_LENGTH_MAX}}}")
 """What Kafka takes for a topic. A producer that is given another one refuses everything."""
@@ -23,6 +22,9 @@ HEIR: Final = 2
 
 REFUSED: Final = 2
 """Flag of END: its BEGIN was refused, so it ends nothing but what its opener has opened."""
+
+FOR_EVER: Final = -1
+"""In place of a lifetime."""
 
 NO_SEQUENCE: Final = -1
 """In place of a sequence number where several writers share a direction."""
@@ -101,7 +103,7 @@ class Begin(NamedTuple):
     group: bytes
     key: bytes | None = None
     broker_instance: str | None = None
-    lifetime_ms: int = -1
+    lifetime_ms: int = FOR_EVER
 
 
 class End(NamedTuple):
@@ -227,6 +229,12 @@ class Closed(NamedTuple):
     generation: int
 
 
+class Timer(NamedTuple):
+    """Detail of SET_TIMER: the timer of this side is due so long after the record's log-append time."""
+
+    timeout_ms: int
+
+
 Detail = (
     End
     | Bounce
@@ -240,6 +248,7 @@ Detail = (
     | Opened
     | Forwarded
     | Closed
+    | Timer
     | None
 )
 
@@ -293,6 +302,20 @@ def origin_from_avro(value: dict[str, Any]) -> Origin:
     return Origin(**value)
 
 
+def checked_timeout(timeout_ms: int) -> int:
+    """The time of a timer or a lifetime."""
+    if not 0 < timeout_ms <= TIMEOUT_MS_MAX:
+        raise ValueError(f"{timeout_ms} ms is no time that a timer or a lifetime can have")
+    return timeout_ms
+
+
+def checked_time(time_ms: int) -> int:
+    """Milliseconds since 1970, or -1."""
+    if not -1 <= time_ms <= TIME_MS_MAX:
+        raise ValueError(f"{time_ms} ms since 1970 is no time of this age")
+    return time_ms
+
+
 def begin_to_avro(begin: Begin) -> dict[str, Any]:
     """A Begin block in its Avro form."""
     value = begin._asdict()
@@ -306,89 +329,6 @@ def begin_from_avro(value: dict[str, Any]) -> Begin:
     names = (value["from_service"], value["to_service"], value["contract"], value["broker_instance"] or "")
     if any(len(name.encode()) > NAME_BYTES_MAX for name in names) or len(value["key"] or b"") > KEY_BYTES_MAX:
         raise ValueError("a Begin block with a name or a key that is too long")
+    if value["lifetime_ms"] != FOR_EVER:
+        checked_timeout(value["lifetime_ms"])
     return Begin(**{**value, "home": address_from_avro(value["home"]), "target": address_from_avro(value["target"])})
-
-
-def _detail_to_avro(detail: Detail) -> tuple[str, dict[str, Any]] | None:
-    if detail is None:
-        return None
-    value: dict[str, Any] = {name: _field_to_avro(name, field) for name, field in detail._asdict().items()}
-    return f"konverse.{type(detail).__name__}", value
-
-
-def _field_to_avro(name: str, field: Any) -> Any:
-    if isinstance(field, Address):
-        return address_to_avro(field)
-    if isinstance(field, BounceReason | NoticeReason):
-        return field.name
-    if isinstance(field, Origin):
-        return field._asdict()
-    if name == "headers":
-        return [{"name": header, "value": content} for header, content in field]
-    if isinstance(field, tuple):
-        return [{"writer": writer, "counter": counter} for writer, counter in field]
-    return field
-
-
-def _detail_from_avro(value: tuple[str, dict[str, Any]] | None) -> Detail:
-    if value is None:
-        return None
-    name, fields = value
-    detail: Detail = _DETAILS[name](**{
-        field: _FIELDS[field](item) if field in _FIELDS else item for field, item in fields.items()
-    })  # fmt: skip
-    return detail
-
-
-_FIELDS: Final[dict[str, Callable[[Any], Any]]] = {
-    "home": address_from_avro,
-    "at": address_from_avro,
-    "judge": address_from_avro,
-    "reason": lambda name: (BounceReason if name in BounceReason.__members__ else NoticeReason)[name],
-    "received": lambda items: tuple((item["writer"], item["counter"]) for item in items),
-    "origin": origin_from_avro,
-    "headers": lambda items: tuple((item["name"], item["value"]) for item in items),
-}
-_DETAILS: Final[dict[str, Any]] = {
-    f"konverse.{kind.__name__}": kind
-    for kind in (
-        End,
-        Bounce,
-        Notice,
-        WriterClosed,
-        Pending,
-        Decision,
-        Veto,
-        FinAnswer,
-        BounceId,
-        Opened,
-        Forwarded,
-        Closed,
-    )
-}
-
-
-def suffix_to_avro(suffix: Suffix) -> dict[str, Any]:
-    """A suffix in its Avro form."""
-    return {
-        "message_type": suffix.message_type,
-        "fragment": suffix.fragment and {"index": suffix.fragment[0], "count": suffix.fragment[1]},
-        "home": address_to_avro(suffix.home),
-        "begin": suffix.begin and begin_to_avro(suffix.begin),
-        "origin": suffix.origin,
-        "detail": _detail_to_avro(suffix.detail),
-    }
-
-
-def suffix_from_avro(value: dict[str, Any]) -> Suffix:
-    """A suffix from its Avro form."""
-    if len(value["message_type"].encode()) > NAME_BYTES_MAX:
-        raise ValueError("a message type whose name is too long")  # what is answered to it would not fit
-    return Suffix(
-        value["message_type"],
-        value["fragment"] and (value["fragment"]["index"], value["fragment"]["count"]),
-        value["home"] and address_from_avro(value["home"]),
-        value["begin"] and begin_from_avro(value["begin"]),
-        value["origin"],
-        _detail_from_avro(value["detail"]),
-    )

@@ -53,6 +53,10 @@ NO_PEER_BODY: Final = error_body(
 was sent may be sent again on a new conversation; -8470 would say that a service was dropped (service-broker.md 4)."""
 
 
+LIFETIME_BODY: Final = error_body(-8489, "The dialog has outlived the LIFETIME with which it was begun.")
+"""The Error of each side whose conversation's lifetime has passed (behaviour 123)."""
+
+
 def lost_body(start: int, end: int) -> bytes:
     """The Error of a conversation some of whose messages may have been among data that was deleted.
 
@@ -63,6 +67,27 @@ def lost_body(start: int, end: int) -> bytes:
         f"The log behind this conversation was cut: its records {start} to {end - 1} were deleted before they were "
         "received, and messages of this conversation may be among them.",
     )
+
+
+_REJECTED: Final = {
+    8408: "the target service does not support the contract of this conversation",
+    8425: "the contract of this conversation is not found where the message was received",
+    8428: "this message type is not found where the message was received",
+    8430: "the body is not what this message type asks for",
+    8437: "it came from the target, and the contract lets only the initiator send this message type",
+    8457: "it came from the initiator, and the contract lets only the target send this message type",
+    8470: "the service that should receive it has been dropped",
+    8498: "this message type is not part of the contract where the message was received",
+    9615: "the body failed the XML validation of this message type at the target",
+    9616: "the body failed the XML validation of this message type at the initiator",
+    9704: "to validate the body took more time or memory than is allowed where the message was received",
+}
+
+
+def rejected_body(reason: int, message_type: str) -> bytes:
+    """The Error for a message that its receiver rejects; `reason` is the number of the error, above 0."""
+    why = _REJECTED.get(reason, "the receiver rejects it")
+    return error_body(-reason, f"A message of type {message_type!r} was rejected: {why}.")
 
 
 def read_error(body: bytes) -> tuple[int, str]:

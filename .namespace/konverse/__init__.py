@@ -1,7 +1,7 @@
 """Service Broker conversations on Kafka: exactly once, in order, whatever dies.
 
-`connect` is the one door; everything else is reached from the `Broker` that it returns. The other names are for types,
-and for what a handler receives.
+`connect` is the one door; everything else is reached from the `Broker` that it returns. An `App` holds the handlers
+that `konverse run` starts. The other names are for types, and for what a handler receives.
 """
 
 from __future__ import annotations
@@ -9,12 +9,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from konverse.bridge.app import App
     from konverse.bridge.broker import Broker, connect
     from konverse.bridge.dialog import Dialog
+    from konverse.bridge.inbox import Inbox
+    from konverse.bridge.instructing import Suspended
     from konverse.bridge.mailboxes import BouncedMessage
     from konverse.bridge.reader import Reader
     from konverse.bridge.transactions import ClientTransaction
-    from konverse.dialog.transaction import Message, Transaction
+    from konverse.dialog.begun import Begun
+    from konverse.dialog.received import Message
+    from konverse.dialog.transaction import Transaction
     from konverse.schemas.catalog import DEFAULT, DIALOG_TIMER, END_DIALOG, ERROR
     from konverse.schemas.records import BounceReason
     from konverse.schemas.system_messages import read_error
@@ -24,13 +29,17 @@ __all__ = [
     "DIALOG_TIMER",
     "END_DIALOG",
     "ERROR",
+    "App",
+    "Begun",
     "BounceReason",
     "BouncedMessage",
     "Broker",
     "ClientTransaction",
     "Dialog",
+    "Inbox",
     "Message",
     "Reader",
+    "Suspended",
     "Transaction",
     "connect",
     "read_error",
@@ -38,14 +47,18 @@ __all__ = [
 __version__ = "0.1.0"
 
 _MODULES: Final = {
+    "App": "bridge.app",
+    "Begun": "dialog.begun",
     "Broker": "bridge.broker",
     "ClientTransaction": "bridge.transactions",
     "connect": "bridge.broker",
     "BouncedMessage": "bridge.mailboxes",
     "BounceReason": "schemas.records",
     "Dialog": "bridge.dialog",
+    "Inbox": "bridge.inbox",
     "Reader": "bridge.reader",
-    "Message": "dialog.transaction",
+    "Suspended": "bridge.instructing",
+    "Message": "dialog.received",
     "Transaction": "dialog.transaction",
     "DEFAULT": "schemas.catalog",
     "DIALOG_TIMER": "schemas.catalog",

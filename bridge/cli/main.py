@@ -15,28 +15,24 @@ from typing import Annotated, Any, Final
 import typer
 from typer.core import TyperGroup
 
-from konverse.schemas.errors import BadInput, KafkaUnavailable, KonverseError, RedisUnavailable, StackError, Unavailable
+from konverse.schemas.errors import KafkaUnavailable, KonverseError, RedisUnavailable
 
-from .show import list_catalog, view
+from .codes import BUG, exit_code
+from .operate import end, resume, skip, suspended
+from .run import run
+from .show import list_catalog
 from .transmit import transmit
 from .verify import verify
+from .view import view
+from .why import why
 
 COMMANDS: Final = "konverse.commands"
-_EXIT_CODES: Final[tuple[tuple[type[KonverseError], int], ...]] = (
-    (BadInput, 2),
-    (StackError, 3),
-    (Unavailable, 6),
-    (KonverseError, 7),
-)
 _OPTIONS: Final[dict[type[KonverseError], str]] = {
     KafkaUnavailable: "the address is that of --kafka, else of KONVERSE_KAFKA or konverse.toml",
     RedisUnavailable: "the address is that of --redis, else of KONVERSE_REDIS or konverse.toml",
 }
 _NOBODY_READS: Final = 141
 """As a shell says it of a program that SIGPIPE ended."""
-
-_BUG: Final = 70
-"""EX_SOFTWARE of sysexits.h: what nobody foresaw. 1 is left to `verify`, which has refuted something then."""
 
 
 class KonverseGroup(TyperGroup):
@@ -60,12 +56,7 @@ class KonverseGroup(TyperGroup):
             if hasattr(error, "exit_code") or isinstance(error, typer.Abort):
                 raise  # wrong usage, and other ends that typer knows
             traceback.print_exc()
-            raise typer.Exit(_BUG) from error
-
-
-def exit_code(error: KonverseError) -> int:
-    """Return the exit code of an error; docs/operating.md has the table."""
-    return next(code for kind, code in _EXIT_CODES if isinstance(error, kind))
+            raise typer.Exit(BUG) from error
 
 
 def _remedies(error: KonverseError) -> list[str]:
@@ -85,8 +76,8 @@ app = typer.Typer(
     cls=KonverseGroup,
     no_args_is_help=True,
     epilog="Exit codes: 0 done, 1 (verify) refuted, 2 wrong usage or names, 3 the local stack cannot run, 4 (stack) a "
-    "server is dead, 5 (stack) no such stack, 6 Kafka or Redis does not answer, 7 another failure, 70 a bug, "
-    "130 interrupted, 141 whoever read the output has stopped.",
+    "server is dead, 5 (stack) no such stack, 6 Kafka or Redis does not answer, 7 another failure, 8 (run) handlers "
+    "were cut off, 70 a bug, 130 interrupted, 141 whoever read the output has stopped.",
 )
 
 
@@ -103,7 +94,13 @@ def konverse(
 
 app.command("view")(view)
 app.command("list")(list_catalog)
+app.command("why")(why)
 app.command("verify")(verify)
+app.command("run")(run)
+app.command("suspended")(suspended)
+app.command("resume")(resume)
+app.command("skip")(skip)
+app.command("end")(end)
 app.command("transmit")(transmit)
 
 for _command in entry_points(group=COMMANDS):

@@ -1,21 +1,27 @@
-"""`konverse view`: what Redis shows of a queue or of one conversation. `konverse list`: the catalog."""
+"""`konverse view QUEUE` and `konverse view ID`: what Redis shows of them. `konverse list`: the catalog."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated, Any, Final
+from datetime import UTC, datetime
+from typing import Any, Final
 from uuid import UUID
 
 import redis
 import typer
 
+from konverse.bridge.arguments import did_you_mean
 from konverse.bridge.broker import Broker
 from konverse.bridge.view import Header, ViewStore, reading
+from konverse.bridge.views.door import COLUMNS
 from konverse.dialog.view import Row
 from konverse.schemas.catalog import Contract, MessageType, Queue, Service
-from konverse.schemas.errors import DialogNotFound
+from konverse.schemas.errors import DialogNotFound, QueueNotFound
+from konverse.schemas.priorities import BrokerPriority
+from konverse.schemas.routes import NEVER, Route
+from konverse.schemas.schema_collections import XmlSchemaCollection
 
-from .connection import AsJson, Database, Kafka, RedisUrl, connected
+from .connection import AsJson, Database, Kafka, connected
 from .tables import print_json, print_table
 
 ROWS_SHOWN: Final = 50
@@ -26,26 +32,20 @@ NOT_YET: Final = ("timer_due_ms",)
 Where = tuple[str, int]
 
 
-def view(
-    what: Annotated[str, typer.Argument(help="Name of a queue, or id of a conversation")],
-    kafka: Kafka = None,
-    redis_url: RedisUrl = None,
-    database: Database = None,
-    as_json: AsJson = False,  # a flag of the command line
-) -> None:
-    """Show the state of a queue or conversation as Redis has it.
+def show(broker: Broker, what: str, *, as_json: bool) -> None:
+    """Print what Redis shows of a queue, by its name, or of a conversation, by its id.
 
-    Nothing rests on the view; where it is missing, the owner of the partition writes it again.
+    Nothing rests on it; where it is missing, the owner of the partition writes it again.
     """
-    with connected(kafka, redis=redis_url, database=database) as broker:
-        try:
-            conversation = _conversation(what)
-            if conversation is not None:
-                _show_rows(_find(broker, conversation), as_json=as_json)
-            else:
-                _show_queue(broker.view(what), broker.catalog.get(Queue, what), as_json=as_json)
-        except redis.RedisError as error:
-            raise reading(error, broker.settings.redis or "") from None
+    try:
+        conversation = _conversation(what)
+        if conversation is not None:
+            _show_rows(_find(broker, conversation), as_json=as_json)
+        else:
+            queue = _queue(broker, what)
+            _show_queue(broker.view(what), queue, as_json=as_json)
+    except redis.RedisError as error:
+        raise reading(error, broker.settings.redis or "") from None
 
 
 def list_catalog(
@@ -53,17 +53,25 @@ def list_catalog(
     database: Database = None,
     as_json: AsJson = False,  # a flag of the command line
 ) -> None:
-    """List message types, contracts, queues and services of a database."""
+    """List what was created in a database: message types, contracts, queues, services, routes, priorities."""
     with connected(kafka, database=database) as broker:
         catalog = broker.catalog
         found: dict[str, list[dict[str, Any]]] = {
-            "message_types": [asdict(m) for m in catalog.all(MessageType)],
+            "message_types": [_message_type(m) for m in catalog.all(MessageType)],
+            "xml_schema_collections": [
+                {"name": c.name, "documents": len(c.documents)} for c in catalog.all(XmlSchemaCollection)
+            ],
             "contracts": [
                 {"name": c.name, "sent_by": {name: side.value for name, side in c.sent_by.items()}}
                 for c in catalog.all(Contract)
             ],
-            "queues": [{"name": q.name, "partitions": q.partitions, "topic": q.topic} for q in catalog.all(Queue)],
+            "queues": [
+                {"name": q.name, "partitions": q.partitions, "status": "ON" if q.status else "OFF", "topic": q.topic}
+                for q in catalog.all(Queue)
+            ],
             "services": [asdict(s) for s in catalog.all(Service)],
+            "routes": [_route(r) for r in catalog.all(Route)],
+            "broker_priorities": [asdict(p) for p in catalog.all(BrokerPriority)],
         }
         missing = None if found["queues"] else no_queue(broker)
     if as_json:
@@ -88,6 +96,23 @@ def no_queue(broker: Broker) -> str:
     )
 
 
+def _message_type(value: MessageType) -> dict[str, Any]:
+    by = value.schema_collection or ("a schema of its own" if value.schema else "")
+    return {"name": value.name, "validation": value.validation.value, "schema": by}
+
+
+def _route(value: Route) -> dict[str, Any]:
+    expires = "never" if value.expires_ms == NEVER else datetime.fromtimestamp(value.expires_ms / 1000, UTC).isoformat()
+    return {
+        "name": value.name,
+        "address": value.address,
+        "service_name": value.service_name,
+        "broker_instance": value.broker_instance,
+        "mirror_address": value.mirror_address,
+        "expires": expires,
+    }
+
+
 def _cell(value: Any) -> object:
     if isinstance(value, dict):
         return "\n".join(f"{name}: {side}" for name, side in value.items())
@@ -99,6 +124,14 @@ def _conversation(text: str) -> UUID | None:
         return UUID(text)
     except ValueError:
         return None
+
+
+def _queue(broker: Broker, name: str) -> Queue:
+    queue = broker.catalog.find(Queue, name)
+    if queue is None:
+        like = did_you_mean(name, [*COLUMNS, *(each.name for each in broker.catalog.all(Queue))])
+        raise QueueNotFound(f"there is neither a view nor, in database {broker.database!r}, a queue {name!r}{like}")
+    return queue
 
 
 def _find(broker: Broker, conversation: UUID) -> list[tuple[Where, Row]]:

@@ -16,10 +16,10 @@ from konverse.schemas.records import Envelope, Kind, Role
 
 from .bounces import astray
 from .journals import JournalJudge
-from .records import LogRecord
+from .records import Key, LogRecord
 from .second_fold import SecondFold, as_said
 from .second_luggage import Luggage
-from .second_state import NOT_YET, Facts, Key
+from .second_state import NOT_YET, Facts
 from .snapshots import differences
 from .starting import UNKNOWN, Start, begin_at
 
@@ -30,6 +30,7 @@ KINDS: Final = {
     "I7": "consumed wrongly",
     "I8": "false output",
     "I9": "after the end",
+    "I10": "false timer",
     "I17": "broken journal",
     "I19": "torn batch",
     "lost": "lost",
@@ -282,10 +283,10 @@ def _moved(verdicts: Sequence[PartitionVerdict]) -> Iterator[Finding]:
     """What arrives when a conversation moves is what left."""
     left: dict[tuple[Key, int], list[Luggage]] = {}
     for verdict in verdicts:
-        for move, packed in verdict.fold.left.items():
+        for move, packed in verdict.fold.moves.left.items():
             left.setdefault(move, []).extend(packed)
     for verdict in verdicts:
-        for move, unpacked in verdict.fold.arrived.items():
+        for move, unpacked in verdict.fold.moves.arrived.items():
             for luggage in unpacked:
                 if luggage not in left.get(move, [luggage]):
                     text = f"{move[0][1].hex()} arrived as {luggage}, and left as {left[move]}"
@@ -295,15 +296,17 @@ def _moved(verdicts: Sequence[PartitionVerdict]) -> Iterator[Finding]:
 def _overtaken(verdicts: Sequence[PartitionVerdict]) -> Iterator[Finding]:
     """END of a session leaves when everything that it sent on the dialog is there.
 
-    Where data was lost that says nothing: with a FIRST that is gone all that came behind it belongs nowhere.
+    Not so the Error of a conversation that a partition gave up. Where data was lost that says nothing: with a FIRST
+    that is gone all that came behind it belongs nowhere.
     """
     if any(verdict.fold.holes for verdict in verdicts):
         return
+    given_up = frozenset[bytes]().union(*(verdict.fold.given_up for verdict in verdicts))
     ended = {
         side.key[1]: side.ended_by_session
         for verdict in verdicts
         for side in verdict.fold.sides
-        if side.ended_by_session
+        if side.ended_by_session and side.key[1] not in given_up
     }
     for verdict in verdicts:
         for writer, counter, conversation in verdict.fold.behind_end:

@@ -6,6 +6,9 @@ from typing import NamedTuple, Protocol
 
 from konverse.schemas.records import Origin
 
+Key = tuple[int, bytes]
+"""One side of a conversation: role and conversation."""
+
 
 class LogRecord(Protocol):
     """What the second fold needs to know of a record, of a data log or a journal."""

@@ -12,7 +12,7 @@ from typing import Any, Final
 from konverse.schemas.catalog import END_DIALOG
 from konverse.schemas.journal import Commit
 from konverse.schemas.limits import ATTEMPTS_MAX, TRY_SUSPECTS_MAX
-from konverse.schemas.operations import Attempt, Finish, Resume, Skip, Suspend, Try
+from konverse.schemas.operations import Attempt, Finish, Resume, SetTimer, Skip, Suspend, Try
 
 from .second_state import SecondState, Side
 
@@ -29,7 +29,7 @@ def owner_changed(state: SecondState, *, clean: bool) -> None:
     past.handed = []
     if accused:
         past.accused = [side.key for side in accused]
-        if len({side.circle for side in accused}) == 1:
+        if len({side.group for side in accused}) == 1:
             for side in accused:
                 past.failures[side.key] = past.failures.get(side.key, 0) + 1
 
@@ -41,9 +41,9 @@ def careful(state: SecondState, commit: Commit) -> None:
         return
     sides = [side for index in commit.operations.receive_endpoints if (side := state.table.get(index)) is not None]
     for side in sides:
-        if side.circle not in tried:
+        if side.group not in tried:
             state.problem(f"I7: commit {commit.number} consumes from {side.key[1].hex()}, which no TRY has named")
-    tried.difference_update(side.circle for side in sides)
+    tried.difference_update(side.group for side in sides)
 
 
 def acquitted(state: SecondState, commit: Commit) -> None:
@@ -51,7 +51,7 @@ def acquitted(state: SecondState, commit: Commit) -> None:
     operations, past = commit.operations, state.past
     spoken = {*operations.receive_endpoints, *(sent[0] for sent in operations.sends)}
     spoken |= {end.endpoint for end in operations.ends}
-    spoken |= {operation.endpoint for operation in operations.rare if isinstance(operation, Finish)}
+    spoken |= {operation.endpoint for operation in operations.rare if isinstance(operation, Finish | SetTimer)}
     _acquit(state, (state.table[index] for index in spoken if index in state.table))
     for index in operations.receive_endpoints:
         side = state.table.get(index)
@@ -83,13 +83,13 @@ def _try(state: SecondState, operation: Try) -> None:
     past = state.past
     past.accused = [key for key in past.accused if key not in past.handed]
     sides = _sides(state, operation.endpoints)
-    past.handed, groups = [side.key for side in sides], {side.circle for side in sides}
+    past.handed, groups = [side.key for side in sides], {side.group for side in sides}
     if past.tried is not None:
         past.tried |= groups
     for side in sides:
         _is_bearable(state, side, "tried")
     accused = [state.living[key] for key in past.accused if key in state.living]
-    suspects = {side.circle for side in accused if side.has_something}
+    suspects = {side.group for side in accused if side.has_something}
     if suspects and not groups <= suspects:
         state.problem("I7: a TRY names others beside suspects")
     if suspects and len(groups) > max(1, min(TRY_SUSPECTS_MAX, len(suspects) - 1)):
@@ -120,7 +120,9 @@ def _resume(state: SecondState, operation: Resume | Skip) -> None:
 
 def _pass_over(side: Side) -> None:
     """Its next message is dropped; what tells of the end is not."""
-    if side.has_something and side.error is None:
+    if side.rang is not None:
+        side.rang = None
+    elif side.has_something and side.error is None:
         dropped = side.heard[len(side.consumed)]
         if dropped.type != END_DIALOG:
             side.consumed.append((-1, dropped))

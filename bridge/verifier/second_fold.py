@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from operator import itemgetter
 from typing import Any, Final
 
-from konverse.schemas.journal import SYSTEM_BITS, TOOK_ERROR, Claim, Commit
-from konverse.schemas.operations import Abandon, Exclude, Finish, Lost, Prune, Relocate
-from konverse.schemas.records import Envelope, Forwarded, Kind, Role
+from konverse.schemas.journal import SYSTEM_BITS, TOOK_ERROR, TOOK_TIMER, Claim, Commit
+from konverse.schemas.operations import Abandon, Exclude, Finish, Lost, Prune, Relocate, SetTimer
+from konverse.schemas.records import FIRST, Envelope, Forwarded, Kind, Role
 
 from .journals import Judged
 from .records import LogRecord
@@ -24,6 +24,7 @@ from .second_loss import hole_of, miss
 from .second_moves import relocate
 from .second_paths import second_finish
 from .second_state import Said, SecondState, Side
+from .second_timers import live_until, set_by_handler, strike
 from .second_writers import prune
 
 Stop = tuple[int, Callable[[], None]]
@@ -50,6 +51,7 @@ class SecondFold(SecondState):
             if not counts or not isinstance(decision, Commit):
                 continue
             self.order = record.order
+            self.rejected = dict(decision.rejected)
             hole = hole_of(decision)
             read_to = decision.ingest_to if hole is None else hole.start
             while at < len(data) and data[at].offset < read_to:
@@ -81,19 +83,23 @@ class SecondFold(SecondState):
         for conversation, begin in operations.begins:
             key = (int(Role.INITIATOR), conversation)
             self.may_live(key, self.writer, self.writer)
-            self.create(key, self.writer, begin.target, 0, begin.group)
+            begun = self.create(key, self.writer, begin.target, 0, begin.group)
+            live_until(self, begun, begin, self.journal_ms)
+            mates = self.mates(begun)
+            self.tally["begun in a group"] += len(mates) > 1
+            self.tally["begun in a target's group"] += any(mate.key[0] == Role.TARGET for mate in mates)
         for index, position in zip(operations.receive_endpoints, operations.receive_positions, strict=True):
             side = self._at(index, commit)
             if side is not None:
-                self._consume(commit.number, side, position >> SYSTEM_BITS, error=bool(position & TOOK_ERROR))
+                self._consume(commit.number, side, position)
         for index, name, body in ((index, name, body) for index, name, bodies in operations.sends for body in bodies):
             side = self._at(index, commit)
             if side is None:
                 continue
+            flags = FIRST if side.code == "SO" and side.numbering >= 0 else 0
             side.talked = True
-            self.say(side.peer_at, Said(
-                self.order, Kind.MESSAGE, side.key[0], side.key[1], side.numbering, name, self.brief(body), None
-            ))  # fmt: skip
+            said = self.order, Kind.MESSAGE, *side.key, side.numbering, name, self.brief(body), None, None, flags
+            self.say(side.peer_at, Said(*said))
             if side.numbering >= 0:
                 side.numbering += 1
         for end in operations.ends:
@@ -106,6 +112,7 @@ class SecondFold(SecondState):
             self.end(side, failed=end.code > 0)
         for operation in operations.rare:
             _RARE[type(operation)](self, operation)
+        strike(self)
 
     def _at(self, index: int, commit: Commit) -> Side | None:
         side = self.table.get(index)
@@ -113,11 +120,17 @@ class SecondFold(SecondState):
             self.problem(f"I3: commit {commit.number} speaks of endpoint {index}, where nobody lives")
         return side
 
-    def _consume(self, number: int, side: Side, up_to: int, *, error: bool) -> None:
+    def _consume(self, number: int, side: Side, position: int) -> None:
+        up_to, error, timer = position >> SYSTEM_BITS, bool(position & TOOK_ERROR), bool(position & TOOK_TIMER)
         have = len(side.consumed) + len(side.thrown_away)
-        if side.ended or not have + (not error) <= up_to <= len(side.heard):
+        if side.ended or not have + (not error and not timer) <= up_to <= len(side.heard):
             self.problem(f"I7: commit {number} consumes {up_to} of {len(side.heard)} messages, {have} are gone already")
             return
+        if timer:
+            if side.rang is None:
+                self.problem(f"I10: commit {number} consumes a DialogTimer that does not wait")
+            side.rang = None
+            side.reminded += 1
         if error:
             if side.error is None:
                 self.problem(f"I7: commit {number} consumes an Error that does not wait")
@@ -140,7 +153,7 @@ def as_said(envelope: Envelope, body: bytes, order: int) -> Said:
         envelope.sequence,
         envelope.suffix.message_type,
         b"" if envelope.kind in (Kind.END, Kind.ERROR, Kind.INSTALL) else body,
-        detail or None,  # type: ignore[arg-type]  # owners send these details only
+        detail or None,
         envelope.suffix.origin,
         envelope.flags,
     )
@@ -153,5 +166,6 @@ _RARE: Final[dict[type, Callable[[SecondState, Any], None]]] = {
     Finish: second_finish,
     Relocate: relocate,
     Lost: miss,
+    SetTimer: set_by_handler,
     **DECIDED,
 }

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from konverse.schemas.catalog import ERROR
 from konverse.schemas.envelope import decode, encode_envelope
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.records import REFUSED, BounceReason, End, Envelope, Kind, NoticeReason, Role
+from konverse.schemas.system_messages import rejected_body
 
 from .records import LogRecord, Record, origin_of
 from .second_answers import answer_end, bounce, refuse_begin, stray
@@ -17,6 +19,7 @@ from .second_mailbox import decide, put
 from .second_moves import arrive, closed, follow, install
 from .second_paths import expand, hear_finished
 from .second_state import Heard, SecondState, Side
+from .second_timers import hear_timer, live_until
 from .second_writers import (
     close,
     goes_on,
@@ -72,7 +75,7 @@ def hear(state: SecondState, record: LogRecord) -> None:
 def _judge(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
     if envelope.writer in state.closed:
         return _answer_closed(state, envelope, record)
-    return (follow(state, envelope, record) if state.stubs else None) or _take(state, envelope, record)
+    return (follow(state, envelope, record) if state.moves.stubs else None) or _take(state, envelope, record)
 
 
 def _take(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
@@ -82,7 +85,7 @@ def _take(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
     return heard(state, envelope, record) or "control"
 
 
-def _begin(state: SecondState, envelope: Envelope, _record: LogRecord) -> None:
+def _begin(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
     begin = envelope.suffix.begin
     key = (int(Role.INITIATOR), envelope.conversation)
     if begin is not None and key not in state.living:
@@ -90,7 +93,7 @@ def _begin(state: SecondState, envelope: Envelope, _record: LogRecord) -> None:
             state.problem(f"I20: {envelope.conversation.hex()} begins when its target was heard already")
         opener = opened_by(envelope)
         state.may_live(key, opener, envelope.writer)
-        state.create(key, opener, begin.target, -1, begin.group)
+        live_until(state, state.create(key, opener, begin.target, -1, begin.group), begin, record.timestamp_ms)
 
 
 def _end_call(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
@@ -133,7 +136,7 @@ def _message(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
             del state.tombstones[envelope.conversation]
             return bounce(state, envelope, record, BounceReason.ENDED, "tombstone")
         state.may_live(key, opener, envelope.writer)
-        state.create(key, opener, begin.home, 0)
+        live_until(state, state.create(key, opener, begin.home, 0), begin, record.timestamp_ms)
         if key in state.over:
             state.again.append((envelope.conversation, opener, begin.home))
     side = state.living[key]
@@ -148,6 +151,8 @@ def _message(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
                 f"I20: {envelope.conversation.hex()} goes on at {record.offset}, behind a FIN of the same writer"
             )
         return bounce(state, envelope, record, BounceReason.FINISHED)
+    if record.offset in state.rejected:
+        return _reject(state, side, envelope, record)
     side.talked = True
     misnumbered = envelope.sequence not in (-1, len(side.heard))
     state.tally["misnumbered"] += misnumbered
@@ -161,6 +166,17 @@ def _message(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
               Kind.MESSAGE, record.timestamp_ms, origin_of(record), state.deciding)
     )  # fmt: skip
     return "accepted"
+
+
+def _reject(state: SecondState, side: Side, envelope: Envelope, record: LogRecord) -> str:
+    """The receiver did not want it: the conversation fails."""
+    state.tally["rejected"] += 1
+    if side.key[0] == Role.TARGET and not side.heard:
+        state.tally["rejected at once"] += 1
+        state.end(side, failed=True)
+    else:
+        state.fail(side, record.offset, rejected_body(state.rejected[record.offset], envelope.suffix.message_type))
+    return "rejected"
 
 
 def _late(state: SecondState, envelope: Envelope, *, ended: bool) -> None:
@@ -202,7 +218,7 @@ def _peer_is_over(state: SecondState, side: Side, envelope: Envelope, record: Lo
     if side.peer_ended or side.peer_failed:
         return
     side.peer_failed, side.peer_ended = failed, not failed
-    heard = Heard(record.offset, envelope.suffix.message_type, record.body or b"", envelope.writer,
+    heard = Heard(record.offset, ERROR if failed else envelope.suffix.message_type, record.body or b"", envelope.writer,
                   envelope.counter, envelope.kind, record.timestamp_ms, origin_of(record))  # fmt: skip
     if side.ended:
         state.bury(side)
@@ -233,6 +249,7 @@ _HEARD: Final[dict[Kind, Callable[[SecondState, Envelope, LogRecord], str | None
     Kind.CONFIRM: lambda state, envelope, _: decide(state, envelope),
     Kind.REDIRECT: lambda state, envelope, _: decide(state, envelope),
     Kind.NO_PEER: _no_peer,
+    Kind.SET_TIMER: hear_timer,
     Kind.CLOSE_WRITER: lambda state, envelope, _: close(state, envelope),
     Kind.NOTICE: lambda state, envelope, _: keep(state, envelope.suffix.detail),
     Kind.WRITER_CLOSED: lambda state, envelope, _: keep(state, envelope.suffix.detail),

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from konverse.schemas.catalog import ERROR
 from konverse.schemas.envelope import encode_envelope
-from konverse.schemas.identifiers import Address
 from konverse.schemas.journal import Commit
 from konverse.schemas.operations import Lost
 from konverse.schemas.records import End, Envelope, Kind, Role, Suffix
@@ -15,7 +14,7 @@ from konverse.schemas.system_messages import lost_body
 
 from .records import Record
 from .second_moves import follow
-from .second_state import Heard, Said, SecondState, Side
+from .second_state import SecondState, Side
 from .second_writers import minted_ms
 
 
@@ -33,28 +32,25 @@ def miss(state: SecondState, lost: Lost) -> None:
     )
     state.holes += 1
     state.unsure = {w: len(counters) for w, counters in state.accepted.items() if minted_ms(w) is None}
-    state.installing.clear()
+    state.moves.installing.clear()
     body = lost_body(*lost)
     for index in sorted(state.table):
         side = state.table.get(index)
         if side is not None:
             _fail(state, side, lost, body)
-    for key in [*state.stubs]:
+    for key in [*state.moves.stubs]:
         _fail_elsewhere(state, key[1], Role(1 - key[0]), lost, body)
 
 
 def _fail(state: SecondState, side: Side, lost: Lost, body: bytes) -> None:
     if side.peer_ended or side.peer_failed or (side.code == "SO" and side.numbering >= 0):
         return  # its peer has nothing to say, any more or yet
-    side.peer_failed = True
     state.tally["freed by a loss" if side.ended else "failed by a loss"] += 1
     if side.ended:
+        side.peer_failed = True
         state.bury(side)
-        return
-    home: Address = state.address if side.key[0] == Role.INITIATOR else side.peer_at
-    detail = End(side.opener, home, tuple(reversed(side.voices.items())))
-    state.say(side.peer_at, Said(state.order, Kind.ERROR, *side.key, side.numbering, ERROR, b"", detail))
-    side.error = Heard(lost.start, ERROR, state.brief(body), b"", -1, Kind.ERROR, state.now_ms)
+    else:
+        state.fail(side, lost.start, body)
 
 
 def _fail_elsewhere(state: SecondState, conversation: bytes, role: Role, lost: Lost, body: bytes) -> None:

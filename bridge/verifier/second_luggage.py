@@ -7,6 +7,8 @@ from typing import NamedTuple
 from konverse.schemas.identifiers import Address
 from konverse.schemas.records import Origin
 
+from .records import Key
+
 
 class Luggage(NamedTuple):
     """What a side takes along."""
@@ -24,6 +26,9 @@ class Luggage(NamedTuple):
     error: tuple[str, bytes, int, Origin] | None
     finished: tuple[bool, bool, tuple[tuple[bytes, int], ...] | None]
     """Whether it has said FIN, whether its peer has, and what the peer said of the first."""
+    rang: tuple[str, bytes, int, Origin] | None
+    times: tuple[int | None, int | None]
+    """When its timer is due, and when its lifetime ends."""
 
 
 class SecondStub(NamedTuple):
@@ -34,3 +39,18 @@ class SecondStub(NamedTuple):
     """Where it lived before it came here."""
     opened: bool
     """Something was said on it, in one direction or the other, as far as was known here."""
+
+
+class SecondMoves:
+    """What moved away from one partition, and to it."""
+
+    def __init__(self) -> None:
+        self.stubs: dict[Key, dict[int, SecondStub]] = {}
+        """By side, then by the generation that left."""
+        self.away: dict[Key, bytes] = {}
+        """Openers of the sides that have left stubs, if they left behind the place where the fold begins."""
+        self.installing: dict[bytes, list[bytes]] = {}
+        """Pieces of a side that is arriving, by who sends them."""
+        self.left: dict[tuple[Key, int], list[Luggage]] = {}
+        """What left, by its generation from then on; of several conversations when an id was used again."""
+        self.arrived: dict[tuple[Key, int], list[Luggage]] = {}

@@ -47,7 +47,7 @@ def decide(state: SecondState, envelope: Envelope) -> str:
         state.tally["confirmed"] += 1
         return "control"
     side = state.living.get((int(Role.INITIATOR), envelope.conversation))
-    state.tally["redirected to what has moved"] += (int(Role.INITIATOR), envelope.conversation) in state.stubs
+    state.tally["redirected to what has moved"] += (int(Role.INITIATOR), envelope.conversation) in state.moves.stubs
     if side is None or side.ended or side.peer_ended or side.peer_failed or not letter.type:
         state.tally["redirected in vain"] += 1
         return "control"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from konverse.schemas.catalog import END_DIALOG
+from konverse.schemas.catalog import DIALOG_TIMER, END_DIALOG
 from konverse.schemas.envelope import decode
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Address
@@ -16,11 +16,11 @@ from konverse.schemas.moved import Moved, MovedMessage, decode_moved
 from konverse.schemas.operations import Relocate
 from konverse.schemas.records import BounceReason, Closed, End, Envelope, Forwarded, Kind, Origin, Role
 
-from .records import LogRecord, Travelled
+from .records import Key, LogRecord, Travelled
 from .second_answers import answer_end, bounce, refuse_begin, stray
 from .second_luggage import Luggage, SecondStub
 from .second_paths import say_finished
-from .second_state import CODES, PAST, Heard, Key, Said, SecondState, Side
+from .second_state import CODES, PAST, Heard, Said, SecondState, Side
 
 MINE: Final = (Kind.BEGIN, Kind.END_CALL, Kind.SET_TIMER)
 THEIRS: Final = (Kind.MESSAGE, Kind.END, Kind.ERROR, Kind.NO_PEER, Kind.FIN, Kind.FIN_ANSWER)
@@ -50,15 +50,19 @@ def relocate(state: SecondState, operation: Relocate) -> None:
     if len(state.mates(side)) > 1:
         state.problem(f"I7: {key[1].hex()} moves away from its group")
     generation = side.generation + 1
-    state.left.setdefault((side.key, generation), []).append(_pack(state, side))
+    state.moves.left.setdefault((side.key, generation), []).append(_pack(state, side))
     state.hold(operation.to, behind=side.peer_at)
     for _ in range(operation.pieces):
         state.say(operation.to, Said(state.order, Kind.INSTALL, side.key[0], side.key[1], -1, "", b"", None))
-    state.stubs.setdefault(side.key, {})[side.generation] = SecondStub(operation.to, side.previous, side.code != "SO")
+    state.moves.stubs.setdefault(side.key, {})[side.generation] = SecondStub(
+        operation.to, side.previous, side.code != "SO"
+    )
+    state.moves.away[side.key] = side.opener
     state.tally["moved"] += 1
     state.tally["moved again"] += side.generation > 0
     state.tally["moved with unread"] += not side.ended and len(side.heard) > len(side.consumed)
     state.tally["moved finished"] += side.finished or side.peer_finished
+    state.tally["moved with a timer"] += side.timer_ms is not None or side.rang is not None
     side.left = True
     state.take_away(side)
 
@@ -84,19 +88,21 @@ def _pack(state: SecondState, side: Side) -> Luggage:
         tuple(map(message, waiting)),
         None if side.error is None else message(side.error),
         (side.finished, side.peer_finished, side.answer),
+        None if side.rang is None else message(side.rang),
+        (side.timer_ms, side.expires_ms),
     )
 
 
 def install(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
     """A piece of a side's state; with the last one the side lives here."""
     at, count = envelope.suffix.fragment or (0, 0)
-    pieces = state.installing.pop(envelope.writer, [])
+    pieces = state.moves.installing.pop(envelope.writer, [])
     if at != len(pieces) or at >= count:
         state.tally["malformed"] += 1
         return "control"
     pieces.append(record.body or b"")
     if len(pieces) < count:
-        state.installing[envelope.writer] = pieces
+        state.moves.installing[envelope.writer] = pieces
         state.tally["installed from pieces"] += len(pieces) == 1
         return "control"
     try:
@@ -111,8 +117,8 @@ def install(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
         state.problem(f"I9: {key[1].hex()} moves to where it lives")
         return "control"
     side = _arrive(state, key, moved, record)
-    state.tally["moved back"] += key in state.stubs
-    state.arrived.setdefault((key, moved.generation), []).append(_unpack(state, moved, side))
+    state.tally["moved back"] += key in state.moves.stubs
+    state.moves.arrived.setdefault((key, moved.generation), []).append(_unpack(state, moved, side))
     return "control"
 
 
@@ -133,7 +139,15 @@ def _arrive(state: SecondState, key: Key, moved: Moved, record: LogRecord) -> Si
     side.thrown_before = len(side.thrown_away)
     side.heard += [_heard(state, record, message) for message in moved.waiting]
     side.brought, side.consumed_before = len(side.heard), moved.consumed
-    side.error = None if moved.error is None else _heard(state, record, moved.error)
+    for message in moved.urgent:
+        if message.type == DIALOG_TIMER:
+            side.rang = _heard(state, record, message)
+        else:
+            side.error = _heard(state, record, message)
+    side.timer_ms = None if moved.timer_ms < 0 else moved.timer_ms
+    side.expires_ms = None if moved.expires_ms < 0 else moved.expires_ms
+    state.times.expecting[key] = None
+    state.times.look(side.timer_ms, side.expires_ms)
     return side
 
 
@@ -152,14 +166,16 @@ def _unpack(state: SecondState, moved: Moved, side: Side) -> Luggage:
         side.code,
         moved.peer,
         moved.opener,
-        moved.group or b"",
+        side.group,
         moved.received,
         moved.consumed,
         moved.sent,
         tuple(moved.voices),
         tuple(map(message, moved.waiting)),
-        None if moved.error is None else message(moved.error),
+        next((message(one) for one in moved.urgent if one.type != DIALOG_TIMER), None),
         (side.finished, side.peer_finished, side.answer),
+        next((message(one) for one in moved.urgent if one.type == DIALOG_TIMER), None),
+        (side.timer_ms, side.expires_ms),
     )
 
 
@@ -168,10 +184,13 @@ def closed(state: SecondState, envelope: Envelope) -> str:
     detail = envelope.suffix.detail
     key = (int(envelope.role), envelope.conversation)
     if isinstance(detail, Closed):
-        chain = state.stubs.get(key, {})
+        chain = state.moves.stubs.get(key, {})
         stub = chain.pop(detail.generation, None)
         if not chain:
-            state.stubs.pop(key, None)
+            state.moves.stubs.pop(key, None)
+            opener = state.moves.away.pop(key, None)
+            if opener is not None and key not in state.living:
+                state.over[key] = opener, True
         if stub is not None and stub.previous is not None:
             state.tally["CLOSED walked on"] += 1
             state.say_closed(key, stub.previous, detail.generation - 1)
@@ -184,7 +203,7 @@ def closed(state: SecondState, envelope: Envelope) -> str:
 def follow(state: SecondState, envelope: Envelope, record: LogRecord) -> str | None:
     """A record for a side that has moved away goes after it; None when the side has not."""
     key = meant_for(envelope)
-    chain = None if key is None else state.stubs.get(key)
+    chain = None if key is None else state.moves.stubs.get(key)
     if not chain:
         return None
     generation = min(chain)
@@ -195,6 +214,7 @@ def follow(state: SecondState, envelope: Envelope, record: LogRecord) -> str | N
     state.tally["FIN met a stub"] += envelope.kind is Kind.FIN
     state.tally["FIN answer met a stub"] += envelope.kind is Kind.FIN_ANSWER
     state.tally["no peer met a stub"] += envelope.kind is Kind.NO_PEER
+    state.tally["timer met a stub"] += envelope.kind is Kind.SET_TIMER
     state.tally["row met a stub"] += state.deciding >= 0
     _pass_on(state, chain[generation].to, envelope, detail, record)
     return "forwarded"
@@ -217,7 +237,7 @@ def arrive(state: SecondState, envelope: Envelope, record: LogRecord, judge: Jud
     if original is None or key is None or not isinstance(detail, Forwarded):
         state.tally["malformed"] += 1
         return "control"
-    stub = state.stubs.get(key, {}).get(detail.hop)
+    stub = state.moves.stubs.get(key, {}).get(detail.hop)
     if stub is not None:
         _pass_on(state, stub.to, original, detail._replace(hop=detail.hop + 1, headers=()), record)
         return "sent on"

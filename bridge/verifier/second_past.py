@@ -1,17 +1,29 @@
-"""What the second fold remembers of attempts (protocol.md section 7.1)."""
+"""What the second fold remembers of attempts and of time."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from .second_state import Key
+from .records import Key
+
+
+@dataclass(slots=True)
+class Times:
+    """What the second fold remembers of timers and lifetimes (protocol.md section 7.9)."""
+
+    expecting: dict[Key, None] = field(default_factory=dict)
+    """Sides that may have one."""
+    next_ms: int = -1
+    """Nothing happens before that."""
+
+    def look(self, *times_ms: int | None) -> None:
+        """Something may happen then."""
+        self.next_ms = min([self.next_ms, *(time_ms for time_ms in times_ms if time_ms is not None)])
 
 
 @dataclass(slots=True)
 class Past:
-    """Which sides failed, and which were with an owner that died."""
+    """Which sides failed, and which were with an owner that died (protocol.md section 7.1)."""
 
     failures: dict[Key, int] = field(default_factory=dict)
     """In a row."""

@@ -8,7 +8,7 @@ from konverse.schemas.envelope import decode_suffix, encode_suffix
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.limits import END_WRITERS_MAX, SUFFIX_BYTES_MAX
 from konverse.schemas.operations import Finish
-from konverse.schemas.records import FIRST, Envelope, FinAnswer, Kind, Role, Suffix
+from konverse.schemas.records import FIRST, Envelope, FinAnswer, Kind, Role, Suffix, Timer
 
 from .records import LogRecord
 from .second_state import Said, SecondState
@@ -71,21 +71,22 @@ def expand(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
         return
     session = envelope.writer
     said: list[Said] = []
-    for number, kind, sequence, name, body in transaction.steps:
+    for number, kind, sequence, name, body, timeout_ms in transaction.steps:
         dialog = transaction.dialogs[number]
         opens = kind is Kind.BEGIN or (kind is Kind.MESSAGE and sequence == 0)
         suffix = Suffix(
             END_DIALOG if kind is Kind.END_CALL else name,
-            home=None if opens or kind is Kind.END_CALL else dialog.begin.home,
+            home=None if opens or kind in (Kind.END_CALL, Kind.SET_TIMER) else dialog.begin.home,
             begin=dialog.begin if opens else None,
             origin=session,
+            detail=Timer(timeout_ms) if kind is Kind.SET_TIMER else None,
         )
         if not _can_be_sent(suffix):
             state.tally["malformed"] += 1
             return
         said.append(Said(
             state.order, kind, int(Role.INITIATOR), dialog.conversation, sequence, suffix.message_type,
-            state.brief(body or b""), None, session, FIRST * (opens and kind is Kind.MESSAGE),
+            state.brief(body or b""), suffix.detail, session, FIRST * (opens and kind is Kind.MESSAGE),
         ))  # fmt: skip
     state.tally["transaction"] += 1
     for step, output in zip(transaction.steps, said, strict=True):

@@ -8,31 +8,26 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from konverse.schemas.catalog import END_DIALOG, ERROR
+from konverse.schemas.groups import own_group
 from konverse.schemas.identifiers import Address
 from konverse.schemas.records import (
     Bounce,
     BounceId,
     BounceReason,
     Closed,
-    Decision,
+    Detail,
     End,
-    FinAnswer,
-    Forwarded,
     Kind,
     Notice,
-    Opened,
     Origin,
     Role,
-    Veto,
     WriterClosed,
 )
 
-from .second_luggage import Luggage, SecondStub
-from .second_past import Past
+from .records import Key
+from .second_luggage import SecondMoves
+from .second_past import Past, Times
 from .second_rows import SecondBatches
-
-Key = tuple[int, bytes]
-"""One side of a conversation: role and conversation."""
 
 Facts = tuple[str, int, int, int, int, bool]
 """How a side stands: state, number of its next output, accepted, consumed, unread, whether an Error waits."""
@@ -52,7 +47,10 @@ TALLIED: Final = (
     "END met a stub", "END CONVERSATION met a stub", "FIN met a stub", "FIN answer met a stub", "row met a stub",
     "no peer met a stub", "CLOSED walked on", "bounced behind a move", "FIN behind a move",
     "redirected to what has moved", "owner went on behind a loss", "failed by a loss", "freed by a loss",
-    "failed elsewhere by a loss",
+    "failed elsewhere by a loss", "rejected", "rejected at once",
+    "begun in a group", "begun in a target's group",
+    "timer set", "timer set anew", "timer rang", "timer rang beside an Error", "timer waited", "timer met a stub",
+    "moved with a timer", "lifetime over",
 )  # fmt: skip
 
 
@@ -86,7 +84,7 @@ class Said(NamedTuple):
     sequence: int
     type: str
     body: bytes
-    detail: End | Bounce | Decision | Veto | FinAnswer | Notice | Opened | WriterClosed | Forwarded | Closed | None
+    detail: Detail
     origin: bytes | None = None
     """The session for which it was said, or whose message came back."""
     flags: int = 0
@@ -146,13 +144,19 @@ class Side:
     """With the number of the COMMIT."""
     thrown_away: list[Heard] = field(default_factory=list)
     error: Heard | None = None
+    rang: Heard | None = None
+    """A DialogTimer that waits."""
+    reminded: int = 0
+    """DialogTimers that were consumed here."""
+    timer_ms: int | None = None
+    """When the next one is due."""
+    expires_ms: int | None = None
     voices: dict[bytes, int] = field(default_factory=dict)
     """Writer -> highest counter that was accepted."""
     speakers: set[bytes] = field(default_factory=set)
     """The sessions and owners that were accepted; what an owner sends for a session is the session's."""
     talked: bool = False
     group: bytes = b""
-    """Of an initiator; nobody else shares one."""
     skipped: list[int] = field(default_factory=list)
     """Offsets of messages that an operator dropped; they are among the consumed ones."""
     ended: bool = False
@@ -183,14 +187,10 @@ class Side:
         return self.ended and (self.peer_ended or self.peer_failed)
 
     @property
-    def circle(self) -> bytes | Key:
-        """Its group, or it alone: what is handed out as one."""
-        return self.group or self.key
-
-    @property
     def has_something(self) -> bool:
         """Something can be received."""
-        return not self.ended and (len(self.consumed) < len(self.heard) or self.error is not None)
+        overtakes = self.error is not None or self.rang is not None
+        return not self.ended and (overtakes or len(self.consumed) < len(self.heard))
 
     @property
     def code(self) -> str:
@@ -267,12 +267,10 @@ class SecondState:
         self.fates: dict[BounceId, Fate] = {}
         """Of the messages that were in the mailbox."""
         self.incarnation = b""
-        self.stubs: dict[Key, dict[int, SecondStub]] = {}
-        """By side, then by the generation that left."""
-        self.installing: dict[bytes, list[bytes]] = {}
-        self.left: dict[tuple[Key, int], list[Luggage]] = {}
-        """What left, by its generation from then on; of several conversations when an id was used again."""
-        self.arrived: dict[tuple[Key, int], list[Luggage]] = {}
+        self.moves = SecondMoves()
+        self.rejected: dict[int, int] = {}
+        self.given_up: set[bytes] = set()
+        """Conversations that failed here although nobody had ended them."""
         self.far_verdicts: dict[tuple[bytes, Address, int], str] = {}
         """Of records that were written elsewhere: writer, place and counter."""
         self.tally: dict[str, int] = dict.fromkeys(TALLIED, 0)
@@ -282,8 +280,9 @@ class SecondState:
         self.clean = True
         """The last owner released the partition, or there was none."""
         self.groups: dict[bytes, list[Side]] = {}
-        """Group -> its living initiators."""
+        """Group -> its living sides."""
         self.gates: list[SecondGate] = []
+        self.times = Times()
 
     @property
     def name(self) -> str:
@@ -301,7 +300,7 @@ class SecondState:
     def end(self, side: Side, *, failed: bool) -> None:
         """This side ends: what it did not read is thrown away, the peer is told."""
         side.ended = True
-        side.error = None
+        side.error = side.rang = side.timer_ms = side.expires_ms = None
         side.thrown_away += side.heard[len(side.consumed) :]
         home = self.address if side.key[0] == Role.INITIATOR else side.peer_at
         # the product names the writers latest first
@@ -310,6 +309,15 @@ class SecondState:
         detail = End(side.opener, home, received)
         self.say(side.peer_at, Said(self.order, kind, side.key[0], side.key[1], side.numbering, name, b"", detail))
         self.bury(side)
+
+    def fail(self, side: Side, offset: int, body: bytes) -> None:
+        """Both sides get an Error; what was accepted before can still be consumed."""
+        side.peer_failed = True
+        self.given_up.add(side.key[1])
+        home = self.address if side.key[0] == Role.INITIATOR else side.peer_at
+        told = End(side.opener, home, tuple(reversed(side.voices.items())))
+        self.say(side.peer_at, Said(self.order, Kind.ERROR, *side.key, side.numbering, ERROR, b"", told))
+        side.error = Heard(offset, ERROR, self.brief(body), b"", -1, Kind.ERROR, self.now_ms)
 
     def bury(self, side: Side) -> None:
         """A side of which both have ended is known no more."""
@@ -329,10 +337,9 @@ class SecondState:
         del self.living[side.key]
         del self.table[side.index]
         self.past.forget(side.key)
-        if side.group:
-            self.groups[side.group].remove(side)
-            if not self.groups[side.group]:
-                del self.groups[side.group]
+        self.groups[side.group].remove(side)
+        if not self.groups[side.group]:
+            del self.groups[side.group]
         self.unused.append(side.index)
 
     def say_closed(self, key: Key, address: Address, generation: int) -> None:
@@ -348,7 +355,7 @@ class SecondState:
 
     def mates(self, side: Side) -> list[Side]:
         """All sides of its group."""
-        return self.groups[side.group] if side.group else [side]
+        return self.groups[side.group]
 
     def hold(self, to: Address, behind: Address) -> None:
         """What is said to one address from here on leaves after everything that was said to the other."""
@@ -376,11 +383,11 @@ class SecondState:
     def create(self, key: Key, opener: bytes, peer_at: Address, numbering: int, group: bytes = b"") -> Side:
         """A side lives from here on."""
         index = self.unused.pop() if self.unused else len(self.table)
-        side = Side(key, index, opener, peer_at, numbering, group=group)
+        role, conversation = key
+        side = Side(key, index, opener, peer_at, numbering, group=group or own_group(Role(role), conversation))
         self.sides.append(side)
         self.living[key] = self.table[index] = side
-        if group:
-            self.join(side)
+        self.join(side)
         return side
 
     def join(self, side: Side) -> None:

@@ -13,7 +13,8 @@ from konverse.schemas.limits import VIEW_BUCKETS
 from konverse.schemas.varint import read_varint
 
 from .check import Finding, PartitionVerdict
-from .second_state import CODES, Facts, Key
+from .records import Key
+from .second_state import CODES, Facts
 
 
 class Shown(NamedTuple):

@@ -74,8 +74,8 @@ def _memory(fold: SecondState) -> dict[str, Any]:
             {query: batches.decided(query) for query in batches.judged},
             batches.excluded,
         ),
-        "stubs": fold.stubs,
-        "pieces": fold.installing,
+        "stubs": fold.moves.stubs,
+        "pieces": fold.moves.installing,
     }
 
 
@@ -90,7 +90,7 @@ def _counted(fold: SecondState) -> dict[str, int | None]:
         "malformed": tally["malformed"],
         "foreign": tally["foreign"],
         "bounced": sum(count for verdict, count in verdicts.items() if verdict.startswith("bounced")),
-        "discarded": verdicts["discarded"] + thrown,
+        "discarded": verdicts["discarded"] + thrown + fold.tally["rejected"],
         "misnumbered": tally["misnumbered"],
         "undeliverable": None,
         "void": tally["row void"],
@@ -106,7 +106,8 @@ def _side(side: Side) -> tuple[Any, ...]:
     return (
         side.index, side.code, side.opener, side.peer_at, side.numbering, len(side.heard), len(side.consumed),
         [(heard.type, heard.body, heard.timestamp_ms, heard.origin) for heard in waiting],
-        side.error is not None, side.voices, side.group, side.generation, side.previous,
+        side.error is not None, side.rang is not None, side.timer_ms, side.expires_ms,
+        side.voices, side.group, side.generation, side.previous,
         side.finished, side.peer_finished, side.answer,
     )  # fmt: skip
 

@@ -11,10 +11,11 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
-from konverse.schemas.catalog import END_DIALOG
+from konverse.schemas.catalog import DIALOG_TIMER, END_DIALOG
 from konverse.schemas.columns import identifiers, unpack
 from konverse.schemas.envelope import decode as decode_envelope
 from konverse.schemas.errors import MalformedRecord
+from konverse.schemas.groups import own_group
 from konverse.schemas.records import (
     BounceId,
     BounceReason,
@@ -105,6 +106,8 @@ def begin_at(start: Start, fold: SecondFold, judge: JournalJudge) -> dict[bytes,
                 _place(fold, side, consumed)
                 if side.index in arrivals:
                     side.generation, side.previous = arrivals[side.index]
+            for clock in value["clocks"]:
+                _expect(fold, clock)
         elif name == WAITING:
             for entry in value["entries"]:
                 _wait(fold, entry)
@@ -160,10 +163,10 @@ def _begin_base(fold: SecondFold, base: dict[str, Any]) -> list[bytes]:
     restore_batches(fold, base)
     for item in base["stubs"]:
         previous = item["previous"] and address_from_avro(item["previous"])
-        chain = fold.stubs.setdefault((item["role"], item["conversation"]), {})
+        chain = fold.moves.stubs.setdefault((item["role"], item["conversation"]), {})
         chain[item["generation"]] = SecondStub(address_from_avro(item["to"]), previous, item["opened"])
     for item in base["installing"]:
-        fold.installing[item["writer"]] = list(item["pieces"])
+        fold.moves.installing[item["writer"]] = list(item["pieces"])
     return [*writers, *identifiers(base["far_writers"])]
 
 
@@ -182,9 +185,7 @@ def _begin_groups(fold: SecondFold, base: dict[str, Any]) -> None:
         for side in _known(fold, unpack("Q", group["members"])):
             side.group = group["id"]
     for side in fold.living.values():
-        if side.key[0] == Role.INITIATOR:
-            side.group = side.group or side.key[1]
-            fold.join(side)
+        fold.join(side)
 
 
 def _begin_past(fold: SecondFold, base: dict[str, Any]) -> None:
@@ -209,7 +210,8 @@ def _sides(value: dict[str, Any], writers: list[bytes], streams: list[Any]) -> I
         value["roles"], value["states"], unpack("I", value["streams"]), unpack("Q", value["received"]),
         unpack("Q", value["consumed"]), unpack("q", value["sent"]), unpack("I", value["lanes"]), strict=True,
     ):  # fmt: skip
-        side = Side((role, conversation), place, opener, streams[stream], sent)
+        group = own_group(Role(role), conversation)
+        side = Side((role, conversation), place, opener, streams[stream], sent, group=group)
         state = CODES[code]
         side.talked = state != "SO"
         side.ended, side.peer_ended, side.peer_failed = state == "DO", state == "DI", state == "ER"
@@ -231,6 +233,8 @@ def _place(fold: SecondFold, side: Side, consumed: int) -> None:
         side.thrown_away = side.heard[consumed:]
     else:
         del side.heard[consumed:]  # they come with the section of what waits
+    if side.peer_failed:  # by its peer or by its partition: the snapshot does not say
+        fold.given_up.add(side.key[1])
     fold.sides.append(side)
     fold.living[side.key] = fold.table[side.index] = side
 
@@ -239,13 +243,26 @@ def _wait(fold: SecondFold, entry: dict[str, Any]) -> None:
     side = next(_known(fold, [entry["endpoint"]]), None)
     if side is None:
         return
-    kind = Kind.ERROR if entry["is_error"] else Kind.END if entry["type"] == END_DIALOG else Kind.MESSAGE
+    kind = Kind.ERROR if entry["overtakes"] else Kind.END if entry["type"] == END_DIALOG else Kind.MESSAGE
     body, origin = fold.brief(entry["body"] or b""), entry["origin"] and Origin(**entry["origin"])
     heard = Heard(entry["offset"], entry["type"], body, b"", -1, kind, entry["timestamp_ms"], origin)
-    if entry["is_error"]:
+    if entry["type"] == DIALOG_TIMER and entry["overtakes"]:
+        side.rang = heard._replace(kind=Kind.SET_TIMER)
+    elif entry["overtakes"]:
         side.error = heard
     else:
         side.heard.append(heard)
+
+
+def _expect(fold: SecondFold, clock: dict[str, int]) -> None:
+    """Times that are known, or count from the record at which the snapshot was made."""
+    side = fold.table[clock["place"]]
+    times = [
+        fold.journal_ms + clock[f"{name}_after_ms"] if clock[f"{name}_after_ms"] >= 0 else clock[f"{name}_ms"]
+        for name in ("timer", "expires")
+    ]
+    side.timer_ms, side.expires_ms = (None if time_ms < 0 else time_ms for time_ms in times)
+    fold.times.expecting[side.key] = None
 
 
 def _keep(fold: SecondFold, item: dict[str, Any]) -> None:

@@ -70,6 +70,7 @@ BOUNDS: Final = {
     "transactions-p99": Bound(
         "value", "<=", 25, "From a handler's return to its commit: a person who waits for the reply does not see it."
     ),
+    "timers-late": Bound("value", "<=", 1_000, "Of 100,000 timers: who set one for a second does not wait two."),
     "crowd": Bound(
         "ratio", "<=", 1.25, "A million open conversations are the promise; who talks must not pay for who is silent."
     ),

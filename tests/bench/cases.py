@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from tests.bench import crowd, fold, loop, owner_memory, recovery, redis_memory, send, spark_read, transactions
+from tests.bench import crowd, fold, loop, owner_memory, recovery, redis_memory, send, spark_read, timers, transactions
 from tests.bench.model import Case
 
 CASES: Final[tuple[Case, ...]] = (
     *send.CASES,
     *loop.CASES,
     *transactions.CASES,
+    *timers.CASES,
     *crowd.CASES,
     *fold.CASES,
     *recovery.CASES,

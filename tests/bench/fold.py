@@ -48,7 +48,8 @@ def product(place: Place, load: Load) -> Figures:
     with Meter() as meter:
         for start in range(0, len(headers), load.batch):
             end = min(start + load.batch, len(headers))
-            ingest(state, Columns(range(start, end), headers[start:end], bodies[start:end], stamps[start:end], end))
+            rows = headers[start:end], bodies[start:end], stamps[start:end]
+            ingest(state, Columns(range(start, end), *rows, end, start))
             operations = Operations()
             while state.ready:
                 endpoint = state.ready.popleft()

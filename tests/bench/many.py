@@ -35,7 +35,9 @@ def open_conversations(identity: LogIdentity, count: int) -> Partition:
             )
             counter += 2
         size = len(headers)
-        ingest(state, Columns(range(counter - size, counter), headers, [BODY] * size, [0] * size, counter))
+        ingest(
+            state, Columns(range(counter - size, counter), headers, [BODY] * size, [0] * size, counter, counter - size)
+        )
         operations = Operations()
         while state.ready:
             endpoint = state.ready.popleft()

@@ -67,16 +67,20 @@ def _patched(rule: str | None, folder: Path) -> str | None:
 
 
 def _run(cells: Sequence[Cell], seed: int, folder: Path, console: Console, python_path: str | None) -> list[Outcome]:
+    """Each part with servers of its own: a Kafka whose disk was full may never again have consumer groups."""
     outcomes = []
-    with small_disk(folder / "disk") as disk, rig(PLACES, disk.root / "stack" if disk else None) as servers:
+    with small_disk(folder / "disk") as disk:
         if disk is None:
             console.print("this machine lets nobody mount a small disk: no disk is filled", style="yellow")
         for number, cell in enumerate(cells):
             console.rule(cell.name)
             histories = folder / f"{number}"
             histories.mkdir()
-            campaign = Campaign(Ground(servers, disk, python_path), cell, f"{seed}/{number}", histories)
-            outcomes.append(campaign.run(lambda text: console.print(text, markup=False)))
+            with rig(PLACES, disk.root / f"stack-{number}" if disk else None) as servers:
+                campaign = Campaign(Ground(servers, disk, python_path), cell, f"{seed}/{number}", histories)
+                outcomes.append(campaign.run(lambda text: console.print(text, markup=False)))
+                if outcomes[-1].verdict.anomalies:
+                    shutil.copytree(servers.stack.directory / "logs", histories / "logs")
             _tell(outcomes[-1], console)
     return outcomes
 

@@ -62,6 +62,8 @@ HANDS: Final = 3
 START_S: Final = 60.0
 TIME_OUTS: Final = {"socket.timeout.ms": "6000"}
 APPEND_S: Final = 3.0
+SILENCE_S: Final = 20.0
+"""More than any fault keeps an owner from writing, and much less than what may be needed to drain."""
 
 
 @dataclass(frozen=True)
@@ -199,7 +201,7 @@ class Campaign:
             finally:
                 crew.end()
                 self._scribe.close()
-            with connected(direct, self._database) as broker:
+            with connected(direct, self._database, silence_timeout_s=SILENCE_S) as broker:
                 verdict = judge(broker, queues, self._folder, self._rig.stack.redis_url, archive)
         complaints = [*failed, *_complaints(self._folder)]
         verdict.anomalies += [Anomaly(BROKEN, self._cell.name, text) for text in complaints]
@@ -208,7 +210,12 @@ class Campaign:
         )
 
     def _arena(self, orders: Queue, shop: Queue) -> Arena:
-        settings = {"redis": self._rig.redis_url, "append_timeout_s": APPEND_S, "client": TIME_OUTS}
+        settings = {
+            "redis": self._rig.redis_url,
+            "append_timeout_s": APPEND_S,
+            "silence_timeout_s": SILENCE_S,
+            "client": TIME_OUTS,
+        }
         parts = {
             place: Part(
                 place,

@@ -50,6 +50,7 @@ BY_RULE: Final = {
     "I7": DUPLICATE,
     "I8": PHANTOM,
     "I9": AFTER_END,
+    "I10": DUPLICATE,
     "I17": BROKEN,
     "I19": TORN,
     "lost": LOST,

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Final
 
 from konverse.bridge.broker import Broker
+from konverse.bridge.judging import Rules
 from konverse.bridge.kafka import LogReader
 from konverse.bridge.owning import Owning
 from konverse.dialog.owner import Owner
@@ -22,7 +23,7 @@ POLL_S: Final = 0.1
 
 def follow(broker: Broker, queue: Queue, over: Callable[[], bool], tell: Callable[[Owner], None]) -> None:
     """Stand by for every partition until it is over; then tell of each what its journal comes to."""
-    with closing(Owning(broker._kafka, queue, broker.catalog.check_send, OwnerSettings(), None)) as owning:
+    with closing(Owning(broker._kafka, queue, Rules(broker.catalog.check_send), OwnerSettings(), None)) as owning:
         owning.stand_by()
         while not over():
             time.sleep(POLL_S)

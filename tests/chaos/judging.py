@@ -163,7 +163,7 @@ def fold_again(broker: Broker, queue: Queue) -> dict[str, dict[SideKey, Facts]]:
     own = broker.catalog.find(Queue, queue.name) == queue
     reading = broker.reader(queue.name, partitions=tuple(range(queue.partitions))) if own else broker.transmitter()
     with reading as reader:
-        reader.wait_for_partitions(queue.partitions)
+        reader.wait_for_partitions(queue.partitions, DRAIN_S)  # also without a group: Kafka may have none any more
         with closing(broker.verification([queue])) as verification:
             ends = {extent.place.partition: extent.place.data_end for extent in verification.extents}
 

@@ -35,8 +35,9 @@ from konverse.bridge.broker import Broker
 from konverse.bridge.dialog import Dialog
 from konverse.bridge.reader import Reader
 from konverse.dialog.owner import Owner
+from konverse.dialog.received import Message
 from konverse.dialog.states import SENDING
-from konverse.dialog.transaction import Message, Transaction
+from konverse.dialog.transaction import Transaction
 from konverse.schemas.catalog import END_DIALOG, ERROR, Queue
 from konverse.schemas.errors import (
     BadInput,

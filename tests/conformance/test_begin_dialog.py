@@ -2,14 +2,32 @@
 
 from __future__ import annotations
 
+import uuid
+from contextlib import suppress
+
 import pytest
 
 from konverse.bridge.broker import Broker
-from konverse.dialog.transaction import Message, Transaction
+from konverse.dialog.begun import Begun
+from konverse.dialog.received import Message
+from konverse.dialog.transaction import Transaction
 from konverse.schemas.catalog import DEFAULT
-from konverse.schemas.errors import ContractNotFound, ServiceNotFound
+from konverse.schemas.errors import ContractNotFound, DialogNotFound, ForeignGroup, ServiceNotFound
 from konverse.schemas.records import Role
-from tests.kit.shop import NOTE, ORDER, ORDER_SERVICE, ORDERING, SHOP_SERVICE, begin, drain, handle, receive
+from tests.kit.shop import (
+    NOTE,
+    ORDER,
+    ORDER_SERVICE,
+    ORDERING,
+    RECEIPT,
+    SHOP_SERVICE,
+    answer,
+    begin,
+    drain,
+    fill,
+    handle,
+    receive,
+)
 
 pytestmark = pytest.mark.stack
 
@@ -58,6 +76,90 @@ def test_035_a_related_dialog_joins_the_group_of_the_other(broker: Broker) -> No
                 for message in transaction:
                     transaction.send(message.dialog, NOTE, b"back")
     assert {message.dialog.group_id for message in receive(broker, "Shop", 2)} == {first.begin.group}
+
+
+def test_035_a_handler_gathers_the_answers_to_what_it_asked_in_the_group_of_the_order(broker: Broker) -> None:
+    """Fan-out and fan-in: the order, what was asked for it and the answers are one group, locked as one."""
+    broker.create_service("//sales/Depot", queue="Shop", contracts=[ORDERING])
+    begin(broker).send(ORDER, b"two lamps")
+    broker.flush()
+
+    def ask(transaction: Transaction) -> list[Begun]:
+        (order,) = transaction
+        asked = [transaction.begin(ORDER_SERVICE, "//sales/Depot", ORDERING, related_to=order.dialog) for _ in range(3)]
+        for number, dialog in enumerate(asked):
+            transaction.send(dialog, ORDER, b"%d" % number)
+        return asked
+
+    asked = handle(broker, "Orders", ask)
+    with broker.reader("Shop", timeout=2) as reader:
+        fill(reader, 3)
+        answer(reader)
+    gathered: list[bytes] = []
+    with broker.reader("Orders", timeout=2) as reader:
+        fill(reader, 3)
+        for transaction in reader:
+            with transaction:
+                gathered += [message.body for message in transaction]
+                assert {dialog.id for dialog in asked} < {dialog.id for dialog in transaction.dialogs}
+                order = next(dialog for dialog in transaction.dialogs if not dialog.is_initiator)
+                if len(gathered) == len(asked):
+                    transaction.send(order, RECEIPT, b", ".join(sorted(gathered)))
+        reader.settle()
+    (receipt,) = receive(broker, "Shop", 1)
+    assert receipt.body == b"re 0, re 1, re 2"
+
+
+def test_035_an_unknown_handle_fails(broker: Broker) -> None:
+    begin(broker).send(ORDER)
+    broker.flush()
+
+    def find(transaction: Transaction) -> None:
+        list(transaction)
+        with pytest.raises(DialogNotFound) as unknown:
+            transaction.find(uuid.uuid4())
+        assert unknown.value.number == 8426
+
+    handle(broker, "Orders", find)
+
+
+def test_037_a_dialog_of_another_service_cannot_join_a_group(broker: Broker) -> None:
+    broker.create_service("//sales/Depot", queue="Shop")
+    dialog = begin(broker)
+    with pytest.raises(ForeignGroup) as foreign:
+        broker.begin_dialog("//sales/Depot", ORDER_SERVICE, ORDERING, related_to=dialog)
+    assert foreign.value.number == 9610
+
+
+def test_037_nor_can_one_that_a_handler_begins(broker: Broker) -> None:
+    broker.create_service("//sales/Depot", queue="Orders")
+    begin(broker).send(ORDER)
+    broker.flush()
+
+    def ask(transaction: Transaction) -> None:
+        (order,) = transaction
+        with pytest.raises(ForeignGroup) as foreign:
+            transaction.begin("//sales/Depot", ORDER_SERVICE, ORDERING, related_to=order.dialog)
+        assert foreign.value.number == 9610
+
+    handle(broker, "Orders", ask)
+
+
+def test_040_a_begin_that_is_rolled_back_leaves_nothing(broker: Broker) -> None:
+    begin(broker).send(ORDER)
+    broker.flush()
+    with broker.reader("Orders") as reader:
+        with suppress(ZeroDivisionError), next(iter(reader)) as transaction:
+            (order,) = transaction
+            related = transaction.begin(ORDER_SERVICE, ORDER_SERVICE, ORDERING, related_to=order.dialog)
+            transaction.send(related, ORDER)
+            raise ZeroDivisionError
+        with next(iter(reader)) as transaction:
+            assert [message.body for message in transaction] == [b""]
+            assert transaction.dialogs == [transaction.dialog]
+        reader.settle()
+        assert reader.conversations == 1
+    assert drain(broker, "Orders") == []
 
 
 def test_041_both_sides_know_the_conversation_by_one_id_and_are_told_apart_by_their_role(broker: Broker) -> None:

@@ -2,11 +2,46 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+from typing import Any
+
 import pytest
 
 from konverse.bridge.broker import Broker
-from konverse.schemas.errors import AlreadyExists, ContractTwice, InvalidContract, InvalidName
-from tests.kit.shop import ORDER, ORDER_SERVICE, ORDERING, RECEIPT, SHOP_SERVICE, begin, receive
+from konverse.dialog.received import Message
+from konverse.schemas.catalog import DEFAULT, ERROR
+from konverse.schemas.errors import (
+    AlreadyExists,
+    ContractNotFound,
+    ContractTwice,
+    InvalidContract,
+    InvalidName,
+    MessageTypeNotFound,
+    NothingChanged,
+    NotSupportedYet,
+    QueueNotFound,
+    ServiceNotFound,
+    StillUsed,
+    TypeTwice,
+)
+from konverse.schemas.system_messages import read_error
+from tests.kit.servers import Servers
+from tests.kit.shop import (
+    NOTE,
+    ORDER,
+    ORDER_SERVICE,
+    ORDERING,
+    RECEIPT,
+    SHOP_SERVICE,
+    begin,
+    connected,
+    drain,
+    fill,
+    handle,
+    pumped,
+    receive,
+    until,
+)
 
 pytestmark = pytest.mark.stack
 
@@ -24,6 +59,18 @@ def test_013_types_and_directions_of_a_contract_cannot_be_changed(broker: Broker
     assert not hasattr(broker, "alter_contract")
 
 
+def test_016_a_dialog_to_a_service_that_does_not_list_its_contract_gets_an_error(broker: Broker) -> None:
+    broker.create_service("//sales/Mute", queue="Orders")
+    begin(broker).send(ORDER)
+    broker.begin_dialog("//sales/Mute", ORDER_SERVICE, ORDERING).send(ORDER, b"it can begin dialogs")
+    broker.begin_dialog(SHOP_SERVICE, "//sales/Mute", ORDERING).send(ORDER, b"nobody receives it")
+    broker.flush()
+    with broker.reader("Orders") as orders, pumped(orders):
+        (error,) = receive(broker, "Shop", 1)
+    assert (error.type, read_error(error.body)[0]) == (ERROR, -8408)
+    assert sorted(message.body for message in receive(broker, "Orders", 2)) == [b"", b"it can begin dialogs"]
+
+
 def test_017_an_initiator_may_use_a_contract_that_its_service_does_not_list(broker: Broker) -> None:
     broker.create_service("//sales/Nothing", queue="Shop")
     broker.begin_dialog("//sales/Nothing", ORDER_SERVICE, ORDERING).send(ORDER)
@@ -32,11 +79,160 @@ def test_017_an_initiator_may_use_a_contract_that_its_service_does_not_list(brok
     assert message.dialog.far_service == "//sales/Nothing"
 
 
-def test_018_a_contract_twice_in_a_service_is_refused(broker: Broker) -> None:
-    """In part: there is no ALTER SERVICE yet."""
+def test_012_a_type_twice_in_a_contract_is_refused(broker: Broker) -> None:
+    with pytest.raises(TypeTwice) as refused:
+        broker.create_contract("//sales/Twice", [(ORDER, "INITIATOR"), (NOTE, "ANY"), (ORDER, "TARGET")])
+    assert refused.value.number == 8403
+
+
+def test_014_a_contract_that_a_service_lists_and_a_type_that_a_contract_has_are_not_dropped(broker: Broker) -> None:
+    """And 21: DROP SERVICE is refused while a broker priority names it."""
+    broker.create_broker_priority("first", contract=ORDERING, local_service=ORDER_SERVICE)
+    with pytest.raises(StillUsed, match=ORDER_SERVICE):
+        broker.drop_contract(ORDERING)
+    with pytest.raises(StillUsed, match=ORDERING):
+        broker.drop_message_type(ORDER)
+    with pytest.raises(StillUsed, match="every database"):
+        broker.drop_contract(DEFAULT)
+    broker.alter_service(ORDER_SERVICE, drop=[ORDERING])
+    with pytest.raises(StillUsed, match="'first'"):
+        broker.drop_contract(ORDERING)
+    broker.alter_broker_priority("first", contract="ANY")
+    broker.drop_contract(ORDERING)
+    with pytest.raises(StillUsed, match="'first'"):
+        broker.drop_service(ORDER_SERVICE)
+    broker.drop_broker_priority("first")
+    broker.drop_service(ORDER_SERVICE)
+    broker.drop_message_type(ORDER)
+    for drop, missing in ((broker.drop_contract, ContractNotFound), (broker.drop_message_type, MessageTypeNotFound)):
+        with pytest.raises(missing):
+            drop(ORDER)
+
+
+def test_015_the_conversations_of_a_dropped_contract_fail(servers: Servers, database: str, broker: Broker) -> None:
+    """In part: with the next message that is received, not at once."""
+    with connected(servers.bootstrap, database) as sender:
+        dialog = begin(sender)
+        dialog.send(ORDER)
+        sender.flush()
+        assert len(receive(broker, "Orders", 1)) == 1
+        broker.alter_service(ORDER_SERVICE, drop=[ORDERING])
+        broker.drop_contract(ORDERING)
+        dialog.send(ORDER)
+        sender.flush()
+    with broker.reader("Orders") as orders, pumped(orders):
+        (error,) = receive(broker, "Shop", 1)
+    assert (error.type, read_error(error.body)[0]) == (ERROR, -8425)
+
+
+def test_018_a_contract_twice_in_a_service_is_refused_and_so_is_a_change_that_changes_nothing(broker: Broker) -> None:
     with pytest.raises(ContractTwice) as refused:
         broker.create_service("//sales/Echo", queue="Orders", contracts=[ORDERING, ORDERING])
     assert refused.value.number == 8404
+    with pytest.raises(ContractTwice):
+        broker.alter_service(ORDER_SERVICE, add=[ORDERING])
+    for nothing in ({}, {"add": [ORDERING], "drop": [ORDERING]}, {"drop": [DEFAULT]}):
+        with pytest.raises(NothingChanged) as unchanged:
+            broker.alter_service(ORDER_SERVICE, **nothing)
+        assert unchanged.value.number == 8493
+    assert broker.alter_service(ORDER_SERVICE, add=[DEFAULT]).contracts == (ORDERING, DEFAULT)
+
+
+def test_020_the_conversations_of_a_dropped_service_end_and_the_far_sides_get_an_error(broker: Broker) -> None:
+    broker.create_service("//sales/Other", queue="Orders", contracts=[ORDERING])
+    dialogs = [begin(broker) for _ in range(3)]
+    other = broker.begin_dialog(SHOP_SERVICE, "//sales/Other", ORDERING)
+    for dialog in (*dialogs, other):
+        dialog.send(ORDER, b"waits")
+    broker.flush()
+    with broker.reader("Orders", timeout=1) as orders:
+        fill(orders, 4)
+        held = orders.receive(dialog=dialogs[0].id, timeout=20)
+        assert held is not None
+        errors: list[Message] = []
+        with suppress(LookupError), held:  # it is waited for
+            broker.drop_service(ORDER_SERVICE)
+            with pumped(orders):
+                errors += receive(broker, "Shop", 2)
+            raise LookupError
+        with pumped(orders):
+            errors += receive(broker, "Shop", 1)
+        assert {error.dialog.id for error in errors} == {dialog.id for dialog in dialogs}
+        assert {read_error(error.body) for error in errors} == {(-8470, "The remote service has been dropped.")}
+    (left,) = receive(broker, "Orders", 1)
+    assert left.dialog.id == other.id
+    with pytest.raises(ServiceNotFound):
+        begin(broker)
+    with pytest.raises(ServiceNotFound):
+        broker.drop_service(ORDER_SERVICE)
+
+
+def test_020_what_comes_for_a_service_that_is_gone_gets_the_same_error(broker: Broker) -> None:
+    dialog = begin(broker)
+    broker.drop_service(ORDER_SERVICE)
+    dialog.send(ORDER, b"too late")
+    broker.flush()
+    with broker.reader("Orders") as orders, pumped(orders):
+        (error,) = receive(broker, "Shop", 1)
+    assert (error.type, read_error(error.body)[0]) == (ERROR, -8470)
+    assert drain(broker, "Orders") == []
+
+
+def test_022_what_nobody_has_looked_at_keeps_a_queue(broker: Broker) -> None:
+    begin(broker).send(ORDER, b"nobody has looked")
+    broker.flush()
+    broker.drop_service(ORDER_SERVICE)
+    with pytest.raises(StillUsed, match="that nobody has looked at"):
+        broker.drop_queue("Orders")
+
+
+def test_022_a_queue_is_not_dropped_as_long_as_a_service_uses_it(database: str, broker: Broker) -> None:
+    dialog = begin(broker)
+    dialog.send(ORDER, b"of the first queue")
+    broker.flush()
+    with pytest.raises(StillUsed, match=f"used by service '{ORDER_SERVICE}'"):
+        broker.drop_queue("Orders")
+    assert len(receive(broker, "Orders", 1)) == 1
+    broker.drop_service(ORDER_SERVICE)
+    with pytest.raises(StillUsed, match="has 1 conversations not over on both sides"):
+        broker.drop_queue("Orders")
+    with broker.reader("Orders") as orders, pumped(orders):
+        handle(broker, "Shop", lambda transaction: transaction.end(transaction.dialog))
+        until(lambda: orders.conversations == 0, "it is over on both sides")
+        orders.settle()
+    broker.drop_queue("Orders")
+    dropped = {topic for topic in broker._kafka.admin.list_topics(timeout=10).topics if database in topic}
+    assert not any(".Orders" in topic for topic in dropped), dropped
+    with pytest.raises(QueueNotFound):
+        broker.drop_queue("Orders")
+    with pytest.raises(QueueNotFound):
+        broker.reader("Orders")
+    broker.create_queue("Orders")
+    broker.create_service(ORDER_SERVICE, queue="Orders", contracts=[ORDERING])
+    again = begin(broker)
+    again.send(ORDER, b"of the second queue")
+    broker.flush()
+    assert [message.body for message in receive(broker, "Orders", 1)] == [b"of the second queue"]
+
+
+def test_023_a_queue_is_on_keeps_nothing_and_minds_poison_unless_it_is_said(broker: Broker) -> None:
+    """In part: RETENTION ON and POISON_MESSAGE_HANDLING OFF are refused for now."""
+    made = broker.create_queue("Plain")
+    assert (made.status, made.retention, made.poison_message_handling) == (True, False, True)
+    assert broker.create_queue("Off", status=False).status is False
+    with pytest.raises(AlreadyExists, match="status False, not True"):
+        broker.create_queue("Off", if_not_exists=True)
+    refused: list[dict[str, Any]] = [{"retention": True}, {"poison_message_handling": False}]
+    for unsupported in refused:
+        with pytest.raises(NotSupportedYet):
+            broker.create_queue("Other", **unsupported)
+        with pytest.raises(NotSupportedYet):
+            broker.alter_queue("Plain", **unsupported)
+    assert broker.alter_queue("Plain", retention=False, poison_message_handling=True) == made
+    with pytest.raises(NothingChanged):
+        broker.alter_queue("Plain")
+    with pytest.raises(QueueNotFound):
+        broker.alter_queue("Other", status=True)
 
 
 def test_026_two_services_share_a_queue_and_a_message_tells_which_is_meant(broker: Broker) -> None:

@@ -1,18 +1,20 @@
-"""Behaviours 105 to 131: END, the life of a conversation, and system messages."""
+"""Behaviours 105 to 133: END, the life of a conversation, and system messages."""
 
 from __future__ import annotations
 
 import pytest
 
 from konverse.bridge.broker import Broker
+from konverse.bridge.catalog import Catalog
 from konverse.bridge.dialog import Dialog
 from konverse.bridge.reader import Reader
-from konverse.dialog.transaction import Message
-from konverse.schemas.catalog import DIALOG_TIMER, END_DIALOG, ERROR
+from konverse.dialog.received import Message
+from konverse.dialog.transaction import Transaction
+from konverse.schemas.catalog import DEFAULT, DIALOG_TIMER, END_DIALOG, ERROR
 from konverse.schemas.errors import InvalidState
 from konverse.schemas.records import Role
 from konverse.schemas.system_messages import read_error
-from tests.kit.shop import NOTE, ORDER, RECEIPT, begin, drain, end_at_target, fill, pumped, receive, until, work
+from tests.kit.shop import NOTE, ORDER, RECEIPT, begin, drain, end_at_target, fill, handle, pumped, receive, until, work
 
 pytestmark = pytest.mark.stack
 
@@ -80,6 +82,18 @@ def test_107_what_remains_can_be_received_although_the_peer_has_ended(broker: Br
         assert state_of(orders, Role.TARGET, dialog) == ""
         until(lambda: shop.conversations == 0, "the initiator is gone")
     assert drain(broker, "Shop") == []
+
+
+def test_108_an_end_after_the_peers_sends_nothing_and_closes(broker: Broker) -> None:
+    sent(broker, b"0")
+    end_at_target(broker)
+    with broker.reader("Shop") as shop:
+        with next(iter(shop)) as transaction:
+            list(transaction)
+            transaction.end(transaction.dialog)
+        shop.settle()
+        assert shop.conversations == 0
+    assert drain(broker, "Orders") == []
 
 
 def test_109_an_end_removes_what_that_side_has_not_read(broker: Broker) -> None:
@@ -189,13 +203,14 @@ def test_119_an_end_that_is_rolled_back_leaves_everything_in_its_place(broker: B
 
 
 def test_122_a_conversation_stays_in_error_until_it_is_ended(broker: Broker) -> None:
-    """In part: there are no lifetimes yet."""
+    """In error by its peer, or because its lifetime is over."""
     dialog = sent(broker, b"0")
     end_at_target(broker, error=1)
-    assert types(receive(broker, "Shop", 1)) == [ERROR]
+    old = begin(broker, lifetime=0.01)
+    assert types(receive(broker, "Shop", 2)) == [ERROR, ERROR]
     with broker.reader("Shop", timeout=1) as shop:
         list(shop)
-        assert state_of(shop, Role.INITIATOR, dialog) == "ER"
+        assert [state_of(shop, Role.INITIATOR, each) for each in (dialog, old)] == ["ER", "ER"]
 
 
 def test_128_an_error_for_a_side_that_has_ended_is_dropped(broker: Broker) -> None:
@@ -223,3 +238,59 @@ def test_130_the_body_of_an_end_is_empty_and_that_of_an_error_has_code_and_descr
     assert read_error(bodies[ERROR]) == (5, "<five> & more")
     assert b"<Code>5</Code>" in bodies[ERROR]
     assert NOTE not in bodies
+
+
+# --------------------------------------------------------------------------------------- what the receiver rejects
+
+
+@pytest.fixture
+def lenient(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Broker:
+    """The catalog of its senders lets everything through; that of receivers is the database's."""
+    monkeypatch.setattr(Catalog, "check_send", lambda *_: None)
+    return broker
+
+
+def error_at_home(broker: Broker, message_type: str) -> int:
+    """The code that a sender gets for a message of this type."""
+    begin(broker).send(message_type, b"nobody receives it")
+    broker.flush()
+    with broker.reader("Orders") as orders, pumped(orders):
+        (error,) = receive(broker, "Shop", 1)
+    assert drain(broker, "Orders") == []
+    return read_error(error.body)[0]
+
+
+def test_131_codes_of_the_broker_are_below_0_and_those_of_applications_above(lenient: Broker) -> None:
+    assert error_at_home(lenient, RECEIPT) == -8457
+    sent(lenient, b"0")
+    end_at_target(lenient, error=4711)
+    (error,) = [message for message in drain(lenient, "Shop") if message.type == ERROR]
+    assert read_error(error.body)[0] == 4711
+
+
+def test_132_a_type_that_the_receiver_does_not_have_is_rejected(lenient: Broker) -> None:
+    """For a contract that is missing (-8425) see 15, for one that its service does not list (-8408) see 16."""
+    assert error_at_home(lenient, "nobody has it") == -8428
+
+
+def test_132_a_type_that_is_not_in_the_receivers_contract_is_rejected(lenient: Broker) -> None:
+    """For a contract that is missing (-8425) see 15, for one that its service does not list (-8408) see 16."""
+    assert error_at_home(lenient, DEFAULT) == -8498
+
+
+def test_133_a_type_that_only_the_target_may_send_is_rejected_there(lenient: Broker) -> None:
+    assert error_at_home(lenient, RECEIPT) == -8457
+
+
+def test_133_a_type_that_only_the_initiator_may_send_is_rejected_at_home(lenient: Broker) -> None:
+    begin(lenient).send(ORDER)
+    lenient.flush()
+
+    def answer(transaction: Transaction) -> None:
+        for message in transaction:
+            transaction.send(message.dialog, ORDER, b"nobody receives it")
+
+    handle(lenient, "Orders", answer)
+    (at_home,) = receive(lenient, "Shop", 1)
+    (at_target,) = receive(lenient, "Orders", 1)
+    assert [read_error(each.body)[0] for each in (at_home, at_target)] == [-8437, -8437]

@@ -5,15 +5,38 @@ from __future__ import annotations
 import pytest
 
 from konverse.bridge.broker import Broker
-from konverse.schemas.catalog import DEFAULT, END_DIALOG, ERROR, Contract, MessageType
-from konverse.schemas.errors import MessageTypeNotFound, QueueNotFound, ServiceNotFound
-from tests.kit.shop import NOTE, ORDER, ORDER_SERVICE, ORDERING, SHOP_SERVICE, begin, pumped, receive
+from konverse.dialog.transaction import Transaction
+from konverse.schemas.catalog import DEFAULT, DIALOG_TIMER, END_DIALOG, ERROR, Contract, MessageType, Validation
+from konverse.schemas.errors import MessageTypeNotFound, QueueNotFound, ServiceNotFound, StillUsed, SystemObject
+from konverse.schemas.priorities import BrokerPriority, level_of
+from konverse.schemas.system_messages import read_error
+from tests.kit.shop import (
+    DEADLINE_S,
+    NOTE,
+    ORDER,
+    ORDER_SERVICE,
+    ORDER_XSD,
+    ORDERING,
+    RECEIPT,
+    SHOP_SERVICE,
+    begin,
+    drain,
+    fill,
+    handle,
+    pumped,
+    receive,
+    work,
+)
 
 pytestmark = pytest.mark.stack
 
 
 def test_001_names_are_compared_byte_by_byte(broker: Broker) -> None:
-    """In part: there are no routes and priorities yet."""
+    """In part: there are no routes that are used yet."""
+    broker.create_broker_priority("orders first", remote_service=ORDER_SERVICE, level=9)
+    priorities = broker.catalog.all(BrokerPriority)
+    for name, level in ((ORDER_SERVICE, 9), (ORDER_SERVICE.upper(), 5)):
+        assert level_of(priorities, ORDERING, SHOP_SERVICE, name) == level
     with pytest.raises(ServiceNotFound, match="byte by byte"):
         broker.begin_dialog(SHOP_SERVICE.lower(), ORDER_SERVICE, ORDERING)
     with pytest.raises(ServiceNotFound):
@@ -24,6 +47,19 @@ def test_001_names_are_compared_byte_by_byte(broker: Broker) -> None:
         begin(broker).send(ORDER.lower())
 
 
+def test_010_a_message_shows_what_its_type_says_of_bodies(broker: Broker) -> None:
+    dialog = begin(broker)
+    for name, validation in ((ORDER, "EMPTY"), (NOTE, "WELL_FORMED_XML")):
+        broker.alter_message_type(name, validation)
+    dialog.send(ORDER)
+    dialog.send(NOTE, b"<note/>")
+    dialog.end(error=1, description="no more")
+    broker.flush()
+    with broker.reader("Shop") as shop, pumped(shop):
+        seen = {message.type: message.validation for message in receive(broker, "Orders", 3)}
+    assert seen == {ORDER: "E", NOTE: "X", ERROR: "X"}
+
+
 @pytest.mark.parametrize("body", [b"", b"\x00\xff no text at all", b"<not xml"])
 def test_002_a_type_without_validation_takes_any_body_and_none(broker: Broker, body: bytes) -> None:
     begin(broker).send(ORDER, body)
@@ -32,8 +68,16 @@ def test_002_a_type_without_validation_takes_any_body_and_none(broker: Broker, b
 
 
 def test_008_a_database_is_born_with_the_type_and_the_contract_default(broker: Broker) -> None:
-    """In part: the catalog does not list the system types."""
-    assert broker.catalog.get(MessageType, DEFAULT).validation == "NONE"
+    born_with = {each.name for each in broker.catalog.all(MessageType)} - {ORDER, NOTE, RECEIPT}
+    assert born_with == {DEFAULT, END_DIALOG, ERROR, DIALOG_TIMER}
+    for system in (END_DIALOG, ERROR, DIALOG_TIMER):
+        with pytest.raises(SystemObject):
+            broker.alter_message_type(system, "NONE")
+        with pytest.raises(SystemObject):
+            broker.create_contract("//sales/Ending", {ORDER: "INITIATOR", system: "ANY"})
+        with pytest.raises(StillUsed, match="every database"):
+            broker.drop_message_type(system)
+    assert broker.catalog.get(MessageType, DEFAULT).validation is Validation.NONE
     assert {name: side.value for name, side in broker.catalog.get(Contract, DEFAULT).sent_by.items()} == {
         DEFAULT: "ANY"
     }
@@ -46,8 +90,7 @@ def test_008_a_database_is_born_with_the_type_and_the_contract_default(broker: B
 
 
 def test_009_system_messages_arrive_under_every_contract(broker: Broker) -> None:
-    """In part: there are no dialog timers yet."""
-    assert not {END_DIALOG, ERROR} & set(broker.catalog.get(Contract, ORDERING).sent_by)
+    assert not {END_DIALOG, ERROR, DIALOG_TIMER} & set(broker.catalog.get(Contract, ORDERING).sent_by)
     for error in (0, 1):
         dialog = begin(broker)
         dialog.send(NOTE)
@@ -56,3 +99,105 @@ def test_009_system_messages_arrive_under_every_contract(broker: Broker) -> None
     with broker.reader("Shop") as shop, pumped(shop):
         types = {message.type for message in receive(broker, "Orders", 4)}
     assert types == {NOTE, END_DIALOG, ERROR}
+    begin(broker).set_timer(0.01)
+    assert [message.type for message in receive(broker, "Shop", 1)] == [DIALOG_TIMER]
+
+
+def rejected(broker: Broker, message_type: str, body: bytes, *others: bytes) -> tuple[list[bytes], list[int]]:
+    """What a target receives of these bodies, in this order, and the codes of the Errors at their initiator."""
+    broker.create_contract("checked", {message_type: "INITIATOR"}, if_not_exists=True)
+    broker.create_service("checking", queue="Orders", contracts=["checked"], if_not_exists=True)
+    dialog = broker.begin_dialog(SHOP_SERVICE, "checking", "checked")
+    for each in (body, *others):
+        dialog.send(message_type, each)
+    broker.flush()
+    with broker.reader("Orders") as reader, pumped(reader):
+        (error,) = receive(broker, "Shop", 1)
+    assert (error.type, error.sequence) == (ERROR, -1)
+    return [message.body for message in drain(broker, "Orders") if message.type == message_type], [
+        read_error(error.body)[0]
+    ]
+
+
+def test_003_a_body_of_a_type_that_has_none_is_rejected_at_the_receiver(broker: Broker) -> None:
+    broker.create_message_type("ping", "EMPTY")
+    assert rejected(broker, "ping", b"", b"a body", b"") == ([b""], [-8430])
+
+
+@pytest.mark.parametrize("body", [b"<order", b"", b"<a/><b/>", b"<!DOCTYPE a [<!ENTITY e 'e'>]><a>&e;</a>"])
+def test_004_broken_xml_never_reaches_the_target_and_the_sender_gets_an_error(broker: Broker, body: bytes) -> None:
+    broker.create_message_type("document", "WELL_FORMED_XML")
+    assert rejected(broker, "document", b"<order/>", body) == ([b"<order/>"], [-9615])
+
+
+def test_004_broken_xml_that_comes_first_leaves_nothing_at_the_target(broker: Broker) -> None:
+    broker.create_message_type("document", "WELL_FORMED_XML")
+    assert rejected(broker, "document", b"<order", b"<order/>") == ([], [-9615])
+
+
+def test_004_what_an_initiator_receives_is_validated_there(broker: Broker) -> None:
+    broker.create_message_type("answer", "WELL_FORMED_XML")
+    broker.create_contract("asking", {ORDER: "INITIATOR", "answer": "TARGET"})
+    broker.create_service("answering", queue="Orders", contracts=["asking"])
+    broker.begin_dialog(SHOP_SERVICE, "answering", "asking").send(ORDER, b"a question")
+    broker.flush()
+
+    def reply(transaction: Transaction) -> None:
+        for message in transaction:
+            transaction.send(message.dialog, "answer", b"no document")
+
+    handle(broker, "Orders", reply)
+    (at_home,) = receive(broker, "Shop", 1)
+    (at_target,) = receive(broker, "Orders", 1)
+    assert [read_error(each.body)[0] for each in (at_home, at_target)] == [-9616, -9616]
+
+
+@pytest.mark.parametrize("body", [b"<order><pieces>many</pieces></order>", b"<note/>", b"<order", b""])
+def test_005_xml_that_violates_its_schema_is_rejected_as_broken_xml_is(broker: Broker, body: bytes) -> None:
+    broker.create_xml_schema_collection("//sales/Orders", [ORDER_XSD])
+    broker.create_message_type("document", "VALID_XML", schema_collection="//sales/Orders")
+    good = b"<order><pieces>3</pieces></order>"
+    assert rejected(broker, "document", good, body) == ([good], [-9615])
+
+
+def test_006_the_receiver_alone_validates(broker: Broker) -> None:
+    """Sender and receiver are of one database here: nothing is refused when it is sent."""
+    broker.create_message_type("document", "WELL_FORMED_XML")
+    assert rejected(broker, "document", b"<order/>", b"no document")[1] == [-9615]
+    broker.alter_message_type("document", "NONE")
+    broker.begin_dialog(SHOP_SERVICE, "checking", "checked").send("document", b"no document")
+    broker.flush()
+    assert [message.body for message in receive(broker, "Orders", 1)] == [b"no document"]
+
+
+def test_007_what_is_queued_stays_when_its_type_is_altered(broker: Broker) -> None:
+    dialog = begin(broker)
+    dialog.send(ORDER, b"no document")
+    broker.flush()
+    with broker.reader("Orders") as reader:
+        fill(reader, 1)
+        reader.settle()
+    broker.alter_message_type(ORDER, "WELL_FORMED_XML")
+    dialog.send(ORDER, b"no document either")
+    broker.flush()
+    messages = receive(broker, "Orders", 2)
+    assert [message.body for message in messages if message.type == ORDER] == [b"no document"]
+    assert [message.type for message in messages if message.type != ORDER] == [ERROR]
+
+
+def test_007_a_reader_that_is_at_work_notices_the_alteration(broker: Broker) -> None:
+    dialog = begin(broker)
+    with broker.reader("Orders", timeout=DEADLINE_S) as reader:
+        for _ in range(3):
+            dialog.send(ORDER, b"no document")
+        fill(reader, 3)
+        broker.alter_message_type(ORDER, "WELL_FORMED_XML")
+        work(reader)
+        dialog.send(ORDER, b"no document")
+        broker.flush()
+        with next(reader) as transaction:
+            messages = list(transaction)
+        while not any(message.type == ERROR for message in messages):
+            with next(reader) as transaction:
+                messages += transaction
+    assert [message.type for message in messages].count(ORDER) == 3

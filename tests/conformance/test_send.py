@@ -2,25 +2,60 @@
 
 from __future__ import annotations
 
+import uuid
 from typing import Any, cast
 
 import pytest
 
 from konverse.bridge.broker import Broker
+from konverse.dialog.partition import Partition
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.catalog import DEFAULT
 from konverse.schemas.errors import (
     BadInput,
     ConversationEnded,
+    DialogNotFound,
     InvalidState,
     KonverseError,
     MessageTypeNotFound,
     NotInContract,
     WrongDirection,
 )
-from tests.kit.shop import NOTE, ORDER, RECEIPT, SHOP_SERVICE, begin, drain, end_at_target, handle, pumped, receive
+from konverse.schemas.records import Role
+from tests.kit.shop import (
+    NOTE,
+    ORDER,
+    ORDER_SERVICE,
+    ORDERING,
+    RECEIPT,
+    SHOP_SERVICE,
+    begin,
+    drain,
+    end_at_target,
+    handle,
+    pumped,
+    receive,
+)
 
 pytestmark = pytest.mark.stack
+
+
+def test_044_the_first_send_makes_a_conversation_converse(broker: Broker) -> None:
+    """In part: of what a client sends directly its home learns by the first answer."""
+    begin(broker).send(ORDER)
+    broker.flush()
+    with broker.reader("Orders") as reader:
+        with next(iter(reader)) as transaction:
+            list(transaction)
+            begun = [transaction.begin(ORDER_SERVICE, ORDER_SERVICE, ORDERING) for _ in range(2)]
+            transaction.send(begun[1], ORDER)
+        reader.settle()
+
+        def states(state: Partition) -> list[str]:
+            found = [state.endpoint(Role.INITIATOR, dialog.conversation) for dialog in begun]
+            return [endpoint.state.code for endpoint in found if endpoint is not None]
+
+        assert reader.ask(0, states) == ["SO", "CO"]
 
 
 def test_045_without_a_type_it_is_default_which_the_contract_must_have(broker: Broker) -> None:
@@ -63,6 +98,22 @@ def test_048_a_body_may_be_omitted_or_empty_but_is_never_null(broker: Broker) ->
     dialog.send(ORDER, b"")
     broker.flush()
     assert [message.body for message in receive(broker, "Orders", 2)] == [b"", b""]
+
+
+def test_049_an_unknown_handle_fails(broker: Broker) -> None:
+    """In part: no handle at all is refused as whatever is no dialog, without a number of its own (8418)."""
+    begin(broker).send(ORDER)
+    broker.flush()
+
+    def try_handles(transaction: Transaction) -> None:
+        list(transaction)
+        with pytest.raises(DialogNotFound) as unknown:
+            transaction.send(transaction.find(uuid.uuid4()), RECEIPT)
+        assert unknown.value.number == 8426
+        with pytest.raises(BadInput, match=r"message\.dialog"):
+            transaction.send(cast("Any", None), RECEIPT)
+
+    handle(broker, "Orders", try_handles)
 
 
 @pytest.mark.parametrize("error", [0, 7])
@@ -120,6 +171,24 @@ def test_054_messages_of_several_transactions_are_numbered_from_0_on_without_hol
     assert [(m.sequence, m.body) for m in receive(broker, "Orders", 3)] == [(0, b"0"), (1, b"2"), (2, b"4")]
 
 
+def test_056_transactions_on_one_dialog_come_one_after_the_other(broker: Broker) -> None:
+    one, other = begin(broker), begin(broker)
+    with broker.transaction() as outer:
+        outer.send(one, ORDER, b"outer 0")
+        with broker.transaction() as inner:
+            for dialog, body in ((one, b"inner 0"), (other, b"other"), (one, b"inner 1")):
+                inner.send(dialog, ORDER, body)
+        outer.send(one, ORDER, b"outer 1")
+    broker.flush()
+    taken: dict[uuid.UUID, list[tuple[int, bytes]]] = {one.id: [], other.id: []}
+    for message in receive(broker, "Orders", 5):
+        taken[message.dialog.id].append((message.sequence, message.body))
+    assert taken == {
+        one.id: [*enumerate([b"inner 0", b"inner 1", b"outer 0", b"outer 1"])],
+        other.id: [(0, b"other")],
+    }
+
+
 def test_057_what_was_sent_is_in_the_target_queue_at_once(broker: Broker) -> None:
     dialog = begin(broker)
     dialog.send(ORDER, b"here")
@@ -132,9 +201,7 @@ def test_059_one_message_to_several_dialogs_arrives_once_on_each_under_its_own_n
     for number, dialog in enumerate(dialogs):
         for _ in range(number):
             dialog.send(NOTE, b"before")
-    with broker.transaction() as transaction:
-        for dialog in dialogs:
-            transaction.send(dialog, ORDER, b"to all")
+    broker.send(dialogs, ORDER, b"to all")
     broker.flush()
     copies = {m.dialog.id: m.sequence for m in receive(broker, "Orders", 6) if m.body == b"to all"}
     assert copies == {dialog.id: number for number, dialog in enumerate(dialogs)}
@@ -144,12 +211,20 @@ def test_060_with_one_bad_dialog_nothing_is_sent_to_any(broker: Broker) -> None:
     good, ended = begin(broker), begin(broker)
     ended.send(NOTE)
     ended.end()
-    with pytest.raises(KonverseError), broker.transaction() as transaction:  # noqa: PT012
-        transaction.send(good, ORDER)
-        transaction.send(ended, ORDER)
+    with pytest.raises(KonverseError):
+        broker.send([good, ended], ORDER)
     broker.flush()
     with broker.reader("Shop") as shop, pumped(shop):
         assert ORDER not in {message.type for message in receive(broker, "Orders", 2)}
+    assert drain(broker, "Orders") == []
+
+
+def test_061_a_dialog_that_is_named_twice_is_refused(broker: Broker) -> None:
+    good, twice = begin(broker), begin(broker)
+    for dialogs in ([good, twice, twice], []):
+        with pytest.raises(BadInput, match="each of them once"):
+            broker.send(dialogs, ORDER)
+    broker.flush()
     assert drain(broker, "Orders") == []
 
 

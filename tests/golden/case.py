@@ -92,6 +92,7 @@ class Case(NamedTuple):
                 [record.body for record in self.data],
                 [(r.timestamp_ms, list(r.headers)) if r.headers else r.timestamp_ms for r in self.data],
                 self.data_end,
+                fold.data_to,
             )
         )
 

@@ -44,6 +44,9 @@ PATHS: Final = frozenset({
     "END met a stub", "END CONVERSATION met a stub", "FIN met a stub", "FIN answer met a stub", "row met a stub",
     "no peer met a stub", "CLOSED walked on", "bounced behind a move", "redirected to what has moved",
     "owner went on behind a loss", "failed by a loss", "failed elsewhere by a loss", "freed by a loss",
+    "timer set", "timer set anew", "timer rang", "timer rang beside an Error", "timer waited", "timer met a stub",
+    "moved with a timer", "lifetime over", "rejected", "rejected at once", "begun in a group",
+    "begun in a target's group",
 })  # fmt: skip
 """Those of `tests.kit.simulator.sometimes` that leave their mark in a log."""
 

@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from konverse.bridge.objects import SYSTEM_TYPES
 from konverse.schemas.catalog import MessageType
 from konverse.schemas.errors import (
     AlreadyExists,
@@ -38,6 +39,7 @@ def test_administrators_at_the_same_time_lose_no_change(servers: Servers, databa
         names = {kind.name for kind in broker.catalog.all(MessageType)}
     assert names == {
         "DEFAULT",
+        *SYSTEM_TYPES,
         *(f"{name}/{number}" for name in range(3) for number in range(4)),
         *(f"everybody's {number}" for number in range(4)),
     }

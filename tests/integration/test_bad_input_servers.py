@@ -55,7 +55,7 @@ def test_a_broker_that_was_closed_says_so_whatever_is_asked_of_it(servers: Serve
         open_shop(broker)
         dialog: Dialog = begin(broker)
         dialog.send(ORDER, b"x")
-        reader = broker.reader("Orders")
+        reader, views = broker.reader("Orders"), broker.views
     calls: list[Callable[[], object]] = [
         lambda: broker.create_message_type("late"),
         lambda: broker.create_contract("late", {ORDER: "ANY"}),
@@ -64,6 +64,9 @@ def test_a_broker_that_was_closed_says_so_whatever_is_asked_of_it(servers: Serve
         lambda: begin(broker),
         lambda: broker.reader("Orders"),
         lambda: broker.view("Orders"),
+        lambda: broker.views,
+        views.services,
+        lambda: views.contents("Orders"),
         lambda: dialog.send(ORDER, b"late"),
         dialog.end,
         lambda: reader.wait_for_partitions(1),

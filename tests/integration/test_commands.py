@@ -82,7 +82,17 @@ def test_what_is_printed_fits_into_80_columns_and_json_has_types(servers: Server
     rows: list[dict[str, Any]] = json.loads(as_json[1])["conversations"]
     assert "timer_due_ms" not in rows[0]
     catalog: dict[str, Any] = json.loads(run("list", *common, "--json")[1])
-    assert set(catalog) == {"message_types", "contracts", "queues", "services"}
+    assert set(catalog) == {
+        *("message_types", "xml_schema_collections", "contracts", "queues", "services", "routes", "broker_priorities")
+    }
+    assert catalog["routes"][0] == {
+        "name": "AutoCreatedLocal",
+        "address": "LOCAL",
+        "service_name": "",
+        "broker_instance": "",
+        "mirror_address": "",
+        "expires": "never",
+    }
     assert next(queue["partitions"] for queue in catalog["queues"] if queue["name"] == "Orders") == 2
     assert {
         "name": "//sales/Ordering",

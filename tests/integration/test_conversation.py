@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import uuid
 from contextlib import suppress
 from pathlib import Path
@@ -11,11 +10,12 @@ import pytest
 from confluent_kafka import Producer
 
 import konverse
-from konverse.dialog.transaction import Message
+from konverse.dialog.received import Message
 from konverse.schemas.catalog import DEFAULT, END_DIALOG
 from konverse.schemas.envelope import HEADER, decode, encode_envelope
 from konverse.schemas.limits import BODY_BYTES_MAX
 from tests.kit.oracle import prove_exactly_once, read_raw
+from tests.kit.readme import readme
 from tests.kit.servers import Servers
 from tests.kit.shop import (
     DEADLINE_S,
@@ -39,26 +39,11 @@ from tests.kit.workers import Job, Worker
 pytestmark = pytest.mark.stack
 
 
-def readme(beginning: str, servers: Servers, database: str) -> str:
-    """The README's program that begins so, for these servers and without endless patience."""
-    text = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
-    blocks = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
-    program: str = next(block for block in blocks if block.startswith(f"import konverse\n\n{beginning}"))
-    for printed, real in (
-        ('"kafka://localhost:9092"', repr(f"kafka://{servers.bootstrap}")),
-        ('"redis://localhost:6379"', repr(servers.redis_url)),
-        ('database="sales"', f"database={database!r}"),
-        ('reader("Orders")', 'reader("Orders", timeout=2)'),
-    ):
-        program = program.replace(printed, real)
-    return program
-
-
 def test_the_conversation_of_the_readme_works_as_often_as_it_is_run(
     servers: Servers, database: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for _ in range(2):
-        exec(compile(readme("broker =", servers, database), "README.md", "exec"), {})
+        exec(compile(readme("import konverse\n\nbroker =", servers, database), "README.md", "exec"), {})
         assert capsys.readouterr().out.splitlines() == [
             "//sales/Order 0 b'three coffee cups'",
             f"{RECEIPT} b'accepted'",
@@ -77,7 +62,7 @@ def test_the_worker_of_the_readme_works(servers: Servers, database: str, capsys:
         ended.end()
         broker.flush()
         drain(broker, "Shop")  # passes the ends on
-        exec(compile(readme("\ndef answer", servers, database), "README.md", "exec"), {})
+        exec(compile(readme("import konverse\n\n\ndef answer", servers, database), "README.md", "exec"), {})
         assert capsys.readouterr().out == "ended with error 7 changed <our> minds\n"
         answers = {message.dialog.id: message for message in drain(broker, "Shop")}
     assert (answers[fine.id].type, answers[empty.id].type) == (RECEIPT, konverse.ERROR)

@@ -9,8 +9,8 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from konverse.bridge.broker import Broker
+from konverse.dialog.received import Message
 from konverse.dialog.states import State
-from konverse.dialog.transaction import Message
 from konverse.schemas.catalog import END_DIALOG, ERROR
 from konverse.schemas.errors import ConversationEnded, InvalidState
 from konverse.schemas.system_messages import ERROR_NAMESPACE

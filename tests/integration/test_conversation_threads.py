@@ -102,10 +102,15 @@ def test_a_handler_that_fails_stops_nothing_and_is_logged_with_its_messages(
             sorted(m.body for m in receive(broker, "Shop", 3)) == sorted(done) == [b"order 0", b"order 1", b"order 2"]
         )
     assert len(failing) == 3
-    (said,) = [record for record in caplog.records if "a handler of queue 'Orders' failed" in record.message]
-    assert failing[0] in said.message
-    assert said.exc_info is not None
-    assert isinstance(said.exc_info[1], LookupError)
+    said = [record for record in caplog.records if "a handler of queue 'Orders' failed" in record.message]
+    assert [f"attempt {attempt} of 5" in record.message for attempt, record in enumerate(said, 1)] == [True] * 3
+    for record in said:
+        assert failing[0] in record.message
+        assert "LookupError: no such article" in record.message
+    first, *others = [record.exc_info for record in said]
+    assert first is not None
+    assert isinstance(first[1], LookupError)
+    assert others == [None, None]
 
 
 def test_what_is_no_exception_ends_run_while_the_other_threads_have_nothing_to_do(

@@ -21,7 +21,7 @@ from konverse.deploy.stack import LocalStack
 from konverse.schemas.errors import KafkaUnavailable, OutcomeUnknown, StackError
 from tests.kit.oracle import Proof, prove_exactly_once
 from tests.kit.servers import missing
-from tests.kit.shop import ORDER, begin, connected, open_shop, queue_of, until
+from tests.kit.shop import ORDER, begin, connected, open_shop, queue_of, standing, until
 from tests.kit.workers import Job, Worker
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.xdist_group("own Kafka"), pytest.mark.timeout(300)]
@@ -57,8 +57,8 @@ class Traffic:
         self._taking = self._pool.submit(self._take)
 
     def _take(self) -> None:
-        with self.broker.reader("Shop") as reader:
-            for transaction in reader:
+        with self.broker.reader("Shop") as self.reader:
+            for transaction in self.reader:
                 with transaction:
                     self.answers += len(list(transaction))
                 if self.count and self.answers >= self.count and self.finished:
@@ -86,7 +86,10 @@ class Traffic:
         self.finished = True
         self.send(1)
         self.broker.flush(RECOVERED_WITHIN_S)
-        self._taking.result(RECOVERED_WITHIN_S)
+        try:
+            self._taking.result(RECOVERED_WITHIN_S)
+        except TimeoutError:
+            pytest.fail(f"{self.answers} answers came to {self.count} orders; {standing(self.reader)}")
         self.worker.process.kill()
         return prove_exactly_once(
             self.bootstrap, queue_of(self.broker, "Orders"), queue_of(self.broker, "Shop"), self.sent

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 
 from konverse.bridge.broker import Broker
 from konverse.bridge.reader import Reader
-from konverse.dialog.transaction import Message
+from konverse.dialog.received import Message
 from konverse.schemas.catalog import ERROR
 from konverse.schemas.system_messages import read_error
 from tests.kit.oracle import snapshots_of, verify

@@ -16,7 +16,8 @@ import pytest
 from konverse.bridge.broker import Broker
 from konverse.bridge.dialog import Dialog
 from konverse.bridge.mailboxes import BouncedMessage
-from konverse.dialog.transaction import Message, Transaction
+from konverse.dialog.received import Message
+from konverse.dialog.transaction import Transaction
 from konverse.schemas.errors import BadInput, ConversationEnded, InvalidState
 from konverse.schemas.records import BounceReason, Role
 from tests.kit.oracle import verify

@@ -10,7 +10,8 @@ import pytest
 
 from konverse.bridge.broker import Broker
 from konverse.bridge.reader import Reader
-from konverse.dialog.transaction import Message, Transaction
+from konverse.dialog.received import Message
+from konverse.dialog.transaction import Transaction
 from konverse.dialog.view import Row
 from konverse.schemas.errors import DialogNotFound, InvalidState
 from tests.kit.oracle import executions, prove_exactly_once

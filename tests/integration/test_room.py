@@ -14,7 +14,9 @@ pytestmark = pytest.mark.stack
 ROOM_BYTES = 3 * SESSION_RECORD_BYTES
 
 
-def test_begin_dialog_waits_for_room_and_says_when_there_is_none(servers: Servers, database: str) -> None:
+def test_whoever_begins_a_dialog_or_sets_a_timer_waits_for_room_and_is_told_when_there_is_none(
+    servers: Servers, database: str
+) -> None:
     with connected(servers.bootstrap, database, send_timeout_s=2) as broker:
         open_shop(broker)
         begin(broker)
@@ -22,13 +24,16 @@ def test_begin_dialog_waits_for_room_and_says_when_there_is_none(servers: Server
         assert sender is not None
         for lane in sender.session.lanes.values():
             lane.room = ROOM_BYTES
-        dialogs = {begin(broker).id for _ in range(100)}
-        assert len(dialogs) == 100
+        dialogs = [begin(broker) for _ in range(100)]
+        for dialog in dialogs:
+            dialog.set_timer(3600)
         broker.flush()
         for lane in sender.session.lanes.values():
             lane.room = 0
         with pytest.raises(QueueFull, match=r"have waited 2\.0 s for Kafka.*this was not taken"):
             begin(broker)
+        with pytest.raises(QueueFull, match=r"have waited 2\.0 s for Kafka.*this was not taken"):
+            dialogs[0].set_timer(3600)
         for lane in sender.session.lanes.values():
             lane.room = SESSION_WINDOW_BYTES_MAX
         begin(broker)

@@ -19,6 +19,22 @@ from tests.kit.shop import DEADLINE_S, connected, drain, fill, open_shop, pumped
 pytestmark = pytest.mark.stack
 
 
+def test_a_reader_beyond_the_number_of_partitions_says_so_and_takes_over(
+    servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("konverse.bridge.share.NOTHING_S", 3.0)
+    with connected(servers.bootstrap, database) as one, connected(servers.bootstrap, database) as two:
+        open_shop(one)
+        with one.reader("Orders") as first, pumped(first):
+            until(lambda: first.partitions, "the first reader has the partition")
+            with two.reader("Orders") as second, pumped(second):
+                until(lambda: "has no partition: other readers have all 1" in caplog.text, "it is said")
+                holder, other = (first, second) if first.partitions else (second, first)  # as Kafka's group likes
+                assert not other.partitions
+                holder.close()
+                until(lambda: other.partitions, "the other one has it")
+
+
 @pytest.mark.parametrize("protocol", ["consumer", "classic"])
 def test_a_reader_with_a_backlog_shares_it_with_one_that_comes_later(
     servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch, protocol: str

@@ -10,6 +10,7 @@ from confluent_kafka import Consumer, TopicPartition
 from konverse.bridge.reader import Reader
 from konverse.dialog import snapshotting
 from konverse.dialog.fold import Fold
+from konverse.dialog.ingest import Columns
 from konverse.dialog.snapshot import digest
 from konverse.schemas.errors import AlreadyExists, InvalidSettings
 from konverse.schemas.identifiers import consumer_group, journal_topic, snapshot_topic
@@ -64,9 +65,9 @@ def test_an_owner_recovers_from_the_newest_snapshot_and_what_stands_behind_it(
         fed: list[int] = []
         feed = Fold.feed_data
 
-        def noted(fold: Fold, columns: object) -> None:
-            fed.extend(columns.offsets)  # type: ignore[attr-defined]
-            feed(fold, columns)  # type: ignore[arg-type]
+        def noted(fold: Fold, columns: Columns) -> list[tuple[int, int]]:
+            fed.extend(columns.offsets)
+            return feed(fold, columns)
 
         monkeypatch.setattr(Fold, "feed_data", noted)
         with broker.reader("Orders", partitions=(0,)) as reader:

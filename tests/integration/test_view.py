@@ -18,7 +18,7 @@ from konverse.bridge.reader import Reader
 from konverse.bridge.view import ViewStore
 from konverse.deploy.settings import StackSettings
 from konverse.deploy.stack import LocalStack
-from konverse.dialog.transaction import Message
+from konverse.dialog.received import Message
 from konverse.dialog.view import Row
 from konverse.schemas.records import Role
 from tests.conftest import NewStack

@@ -12,12 +12,14 @@ from collections.abc import Iterator
 from typing import Any, Final, TypeGuard
 
 import konverse
+from konverse.bridge.views.door import Views
+from konverse.bridge.views.listing import Source, View
 from konverse.dialog.endpoint import Endpoint
 from konverse.dialog.states import State
 from konverse.schemas import errors
 
 INTERNAL: Final = {
-    "Broker": {"catalog", "database", "forked", "settings", "transmission_queue", "verification"},
+    "Broker": {"catalog", "database", "draining", "forked", "obey", "settings", "transmission_queue", "verification"},
     "Dialog": {"staged"},
     "Reader": {"forked", "options", "owners", "queue"},
     "Transaction": {"clear", "endings", "ends", "finishes", "idle", "locked", "received", "sends", "size_bytes"},
@@ -46,7 +48,7 @@ def page() -> str:
     parts += ["## konverse\n\n"]
     parts += [_entry(f"konverse.{name}{_signature(thing)}", thing) for name, thing in functions]
     parts += [f"- `konverse.{name}`: `{value!r}`\n" for name, value in values]
-    for name, thing in [*classes, ("Endpoint", Endpoint), ("State", State)]:
+    for name, thing in [*classes, *((each.__name__, each) for each in (Endpoint, State, Views, View, Source))]:
         parts += [f"\n## {name}\n\n{_first_line(thing)}\n\n", *_members(name, thing)]
     parts += ["\n## konverse.schemas.errors\n\n"]
     parts += [_error(thing) for thing in vars(errors).values() if _is_error(thing)]

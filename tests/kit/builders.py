@@ -15,13 +15,14 @@ from typing import Any, Final
 
 from konverse.dialog.apply import apply
 from konverse.dialog.emitter import Emit
-from konverse.dialog.endpoint import Endpoint, Record
+from konverse.dialog.endpoint import Endpoint, Record, system_bit
 from konverse.dialog.head import LogIdentity
 from konverse.dialog.ingest import Columns, ingest
 from konverse.dialog.lane import Handed
 from konverse.dialog.partition import Partition
+from konverse.dialog.received import Rule
 from konverse.dialog.staging import OwnerSettings, Staging
-from konverse.dialog.transaction import Rule, Transaction
+from konverse.dialog.transaction import Transaction
 from konverse.schemas.envelope import decode, encode_envelope
 from konverse.schemas.identifiers import Address, incarnation_tag
 from konverse.schemas.journal import GENESIS_HASH, Commit, EndOperation, Operations
@@ -83,7 +84,7 @@ def columns_of(rows: Iterable[Row], start: int = 0) -> Columns:
     rows = list(rows)
     end = start + len(rows)
     bodies, stamps = [body for _, (body, _) in rows], [stamp for _, (_, stamp) in rows]
-    return Columns(range(start, end), [header for header, _ in rows], bodies, stamps, end)
+    return Columns(range(start, end), [header for header, _ in rows], bodies, stamps, end, start)
 
 
 class Scribe:
@@ -192,9 +193,9 @@ class Side:
         self.commit(ends=[EndOperation(endpoint.index, code, description)])
 
     def receive(self, endpoint: Endpoint) -> list[str]:
-        """A handler takes all that waits, Error first, and commits; the message types."""
-        taken = [endpoint.error[1]] if endpoint.error else []
-        position = (endpoint.consumed + len(endpoint.queue)) << 2 | bool(endpoint.error)
+        """A handler takes all that waits, what overtakes first, and commits; the message types."""
+        taken = [entry[1] for entry in endpoint.urgent]
+        position = (endpoint.consumed + len(endpoint.queue)) << 2 | sum(map(system_bit, endpoint.urgent))
         taken += [entry[1] for entry in endpoint.queue]
         self.commit(receive_endpoints=[endpoint.index], receive_positions=[position])
         return taken

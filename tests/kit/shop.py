@@ -11,11 +11,14 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 
+from confluent_kafka import TopicPartition
+
 import konverse
 from konverse.bridge.broker import Broker
 from konverse.bridge.dialog import Dialog
 from konverse.bridge.reader import Reader
-from konverse.dialog.transaction import Message, Transaction
+from konverse.dialog.received import Message
+from konverse.dialog.transaction import Transaction
 from konverse.schemas.catalog import END_DIALOG, ERROR, Queue
 
 ORDER: Final = "//sales/Order"
@@ -24,6 +27,13 @@ NOTE: Final = "//sales/Note"
 ORDERING: Final = "//sales/Ordering"
 ORDER_SERVICE: Final = "//sales/OrderService"
 SHOP_SERVICE: Final = "//sales/ShopService"
+
+ORDER_XSD: Final = """<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema">
+  <xs:element name="order"><xs:complexType><xs:sequence>
+    <xs:element name="pieces" type="xs:positiveInteger"/>
+  </xs:sequence></xs:complexType></xs:element>
+</xs:schema>"""
+"""What an order is, where it is one in XML."""
 
 DEADLINE_S: Final = 60.0
 """For conditions: the machine may be busy with other things."""
@@ -68,6 +78,16 @@ def open_shop(
 def begin(broker: Broker, **options: Any) -> Dialog:
     """Begin a dialog from the shop to the order service."""
     return broker.begin_dialog(SHOP_SERVICE, ORDER_SERVICE, ORDERING, **options)
+
+
+def begin_and_end_two(broker: Broker) -> Dialog:
+    """Two dialogs of one group, with an order each, ended by the shop; returns the first."""
+    first = begin(broker)
+    for dialog in (first, begin(broker, related_to=first)):
+        dialog.send(ORDER)
+        dialog.end()
+    broker.flush()
+    return first
 
 
 def send_orders(broker: Broker, *, dialogs: int, messages: int, **options: Any) -> dict[bytes, list[bytes]]:
@@ -122,6 +142,12 @@ def work(reader: Reader) -> None:
     with reader._pumping:
         if not reader.closed:
             reader._share.fetch(0.01)
+
+
+def living(reader: Reader) -> int:
+    """Conversations in the reader's partitions, after some work."""
+    reader.keep_up()
+    return reader.conversations
 
 
 def fill(reader: Reader, count: int) -> None:
@@ -180,6 +206,24 @@ def pumped(*readers: Reader) -> Iterator[None]:
             stop.set()
     for future in done:
         future.result()
+
+
+def standing(reader: Reader) -> str:
+    """Where a reader stands, for whoever wonders why nothing comes."""
+    share, topic = reader._share, reader.queue.topic
+    logs = [TopicPartition(topic, number) for number in range(reader.queue.partitions)]
+    ends = [share.consumer.get_watermark_offsets(place, 5.0) for place in logs]
+    places = [(place.partition, place.offset) for place in share.consumer.position(share.consumer.assignment())]
+    owners = [
+        f"{number}: {owner.phase.name}, read to {owner.fold.data_to} and ingested to {owner.fold.state.ingest_to}, "
+        f"{owner.fold.state.unread} unread, committing: {owner.committing}"
+        for number, owner in reader._owning.owners.items()
+    ]
+    claims = [*share._claim_again_at]
+    return (
+        f"the group gave it {share._assigned}, paused {share._paused}, to be claimed {claims}, owners {owners}, "
+        f"its consumer stands at {places}, the logs end at {ends}"
+    )
 
 
 def queue_of(broker: Broker, name: str) -> Queue:

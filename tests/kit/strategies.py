@@ -10,25 +10,40 @@ from typing import Final
 from hypothesis import strategies as st
 
 from konverse.schemas.batches import ABANDONED, Batch
-from konverse.schemas.catalog import CatalogObject, Change, Contract, MessageType, Queue, SentBy, Service
+from konverse.schemas.catalog import (
+    DIALOG_TIMER,
+    ERROR,
+    CatalogObject,
+    Change,
+    Contract,
+    MessageType,
+    Queue,
+    SentBy,
+    Service,
+    Validation,
+)
 from konverse.schemas.identifiers import Address
 from konverse.schemas.journal import Claim, Commit, EndOperation, Operations, Part
-from konverse.schemas.limits import COMMIT_PARTS_MAX
+from konverse.schemas.limits import COMMIT_PARTS_MAX, TIME_MS_MAX, TIMEOUT_MS_MAX
 from konverse.schemas.moved import Moved, MovedFinish, MovedMessage
 from konverse.schemas.operations import (
     Abandon,
     Attempt,
     Exclude,
     Finish,
+    Lost,
     Prune,
     Rare,
     Relocate,
     Resume,
+    SetTimer,
     Skip,
     Suspend,
     Try,
 )
+from konverse.schemas.priorities import BrokerPriority
 from konverse.schemas.records import (
+    FOR_EVER,
     Begin,
     Bounce,
     BounceId,
@@ -48,12 +63,21 @@ from konverse.schemas.records import (
     Pending,
     Role,
     Suffix,
+    Timer,
     Veto,
     WriterClosed,
 )
+from konverse.schemas.routes import Route
+from konverse.schemas.schema_collections import XmlSchemaCollection
 
 INT_MAX: Final = 2**31 - 1
 COUNTER_MAX: Final = 2**62
+
+times: Final = st.integers(-1, TIME_MS_MAX)
+"""Milliseconds since 1970."""
+
+timeouts: Final = st.integers(1, TIMEOUT_MS_MAX)
+"""Of timers and lifetimes, in milliseconds."""
 
 identifiers: Final = st.binary(min_size=16, max_size=16)
 tags: Final = st.binary(min_size=4, max_size=4)
@@ -98,7 +122,7 @@ begins: Final = st.builds(
     group=identifiers,
     key=st.none() | st.binary(max_size=30),
     broker_instance=st.none() | texts,
-    lifetime_ms=st.just(-1) | counters,
+    lifetime_ms=st.just(FOR_EVER) | timeouts,
 )
 
 origins: Final = st.builds(
@@ -127,11 +151,12 @@ details: Final[st.SearchStrategy[Detail]] = st.one_of(
         Forwarded,
         hop=ints,
         origin=origins,
-        timestamp_ms=counters,
+        timestamp_ms=times,
         headers=user_headers.map(tuple),
         header=st.binary(max_size=60),
     ),
     st.builds(Closed, ints),
+    st.builds(Timer, timeouts),
 )
 
 suffixes: Final = st.builds(
@@ -193,6 +218,8 @@ rare: Final[st.SearchStrategy[Rare]] = st.one_of(
     st.builds(Skip, counters),
     st.builds(Finish, counters),
     st.builds(Relocate, endpoint=counters, to=addresses, generation=ints, pieces=ints),
+    st.builds(Lost, counters, counters),
+    st.builds(SetTimer, counters, timeouts),
 )
 
 
@@ -200,7 +227,7 @@ _moved_messages: Final = st.builds(
     MovedMessage,
     type=texts,
     body=st.none() | st.binary(max_size=20),
-    timestamp_ms=counters,
+    timestamp_ms=times,
     headers=user_headers,
     origin=origins,
 )
@@ -235,8 +262,10 @@ def moved_states(draw: st.DrawFn) -> Moved:
         sent=draw(sequences),
         voices=draw(st.lists(st.tuples(identifiers, sequences), max_size=3)),
         waiting=waiting,
-        error=draw(st.none() | _moved_messages),
+        urgent=[draw(_moved_messages)._replace(type=name) for name in (DIALOG_TIMER, ERROR) if draw(st.booleans())],
         finished=draw(st.none() | _finishes),
+        timer_ms=draw(times),
+        expires_ms=draw(times),
     )
 
 
@@ -284,7 +313,10 @@ def batches(draw: st.DrawFn) -> Batch:
 winners: Final = st.lists(st.tuples(identifiers, st.integers(0, 300)), max_size=4).map(tuple)
 
 catalog_objects: Final[st.SearchStrategy[CatalogObject]] = st.one_of(
-    st.builds(MessageType, name=texts, validation=texts),
+    st.builds(MessageType, name=texts, validation=st.sampled_from(Validation), schema_collection=texts, schema=texts),
+    st.builds(XmlSchemaCollection, name=texts, documents=st.lists(texts, max_size=3).map(tuple)),
+    st.builds(Route, name=texts, address=texts, service_name=texts, expires_ms=counters, mirror_address=texts),
+    st.builds(BrokerPriority, name=texts, contract=texts, local_service=texts, remote_service=texts, level=ints),
     st.builds(Contract, name=texts, sent_by=st.dictionaries(texts, st.sampled_from(SentBy), max_size=4)),
     st.builds(
         Queue,
@@ -295,6 +327,9 @@ catalog_objects: Final[st.SearchStrategy[CatalogObject]] = st.one_of(
         incarnation=identifiers,
         data_topic_id=identifiers,
         journal_topic_id=identifiers,
+        status=st.booleans(),
+        retention=st.booleans(),
+        poison_message_handling=st.booleans(),
     ),
     st.builds(Service, name=texts, queue=texts, contracts=st.lists(texts, max_size=4).map(tuple)),
 )

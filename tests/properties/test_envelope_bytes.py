@@ -19,7 +19,8 @@ from konverse.schemas.envelope import (
     encode_suffix,
     head,
 )
-from konverse.schemas.records import Envelope, Kind, Role, Suffix, suffix_from_avro, suffix_to_avro
+from konverse.schemas.records import Envelope, Kind, Role, Suffix
+from konverse.schemas.suffix import suffix_from_avro, suffix_to_avro
 from konverse.schemas.varint import LOW_MASK, high_part, low_table
 from tests.kit.strategies import envelopes, suffixes
 

@@ -71,6 +71,8 @@ def test_an_envelope_or_malformed_record_comes_of_any_bytes(data: bytes) -> None
     value = outcome(decode, data)
     if value is not MalformedRecord:
         assert isinstance(value, Envelope)
+        if value.kind is Kind.LATER:
+            return  # of a version after this one: nobody reads it to its end, or writes it
         assert data[:PREFIX_BYTES] == encode_envelope(value)[:PREFIX_BYTES]
         assert data.endswith(encode_suffix(value.suffix)), "one record in two forms"
 

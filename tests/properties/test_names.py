@@ -17,6 +17,7 @@ from konverse.schemas.identifiers import (
     consumer_group,
     data_topic,
     escape,
+    instruction_topic,
     journal_topic,
     owner_writer,
     snapshot_topic,
@@ -41,7 +42,7 @@ def kafka_sees(topic: str) -> str:
 
 def topics_of(instance: str, database: str, queue: str) -> list[str]:
     data = data_topic(instance, database, queue)
-    return [data, journal_topic(data), snapshot_topic(data), catalog_topic(instance)]
+    return [data, journal_topic(data), snapshot_topic(data), catalog_topic(instance), instruction_topic(instance)]
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))
@@ -147,18 +148,19 @@ def test_the_writer_of_an_owner_belongs_to_one_partition_of_one_incarnation(
 @given(names)
 def test_a_proper_name_is_given_back(name: str) -> None:
     assume(len(name.encode()) <= NAME_BYTES_MAX)
-    assert check_name("queue", name) == name
+    assert check_name("service", name) == name
 
 
 @given(st.text(max_size=300))
-def test_a_name_is_accepted_by_its_length_its_characters_and_its_form_alone(name: str) -> None:
+def test_a_name_is_accepted_by_its_length_its_characters_and_its_form_and_a_queues_by_its_first(name: str) -> None:
     proper = (
         0 < len(name.encode("utf-8", "surrogatepass")) <= NAME_BYTES_MAX
         and not any(unicodedata.category(character) in {"Cc", "Cs"} for character in name)
         and unicodedata.normalize("NFC", name) == name
     )
-    if proper:
-        assert check_name("queue", name) == name
-    else:
-        with pytest.raises(InvalidName, match="queue"):
-            check_name("queue", name)
+    for kind, accepted in (("service", proper), ("queue", proper and not name.startswith("#"))):
+        if accepted:
+            assert check_name(kind, name) == name
+        else:
+            with pytest.raises(InvalidName, match=kind):
+                check_name(kind, name)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from konverse.schemas.client_transaction import ClientTransaction, Step, TransactionDialog, decode, encode
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.limits import BODY_BYTES_MAX
-from konverse.schemas.records import Kind
-from tests.kit.strategies import begins, identifiers, sequences, texts
+from konverse.schemas.records import FOR_EVER, Kind
+from tests.kit.strategies import begins, identifiers, sequences, texts, timeouts
 
 KINDS = [Kind.MESSAGE, Kind.BEGIN, Kind.END_CALL, Kind.FIN]
 
@@ -21,14 +21,9 @@ KINDS = [Kind.MESSAGE, Kind.BEGIN, Kind.END_CALL, Kind.FIN]
 def transactions(draw: st.DrawFn) -> ClientTransaction:
     """Some dialogs, and steps on them."""
     dialogs = draw(st.lists(st.builds(TransactionDialog, identifiers, begins), min_size=1, max_size=3))
-    steps = st.builds(
-        Step,
-        st.integers(0, len(dialogs) - 1),
-        st.sampled_from(KINDS),
-        sequences,
-        texts,
-        st.none() | st.binary(max_size=30),
-    )
+    place, body = st.integers(0, len(dialogs) - 1), st.none() | st.binary(max_size=30)
+    steps = st.builds(Step, place, st.sampled_from(KINDS), sequences, texts, body, st.just(FOR_EVER))
+    steps |= st.builds(Step, place, st.just(Kind.SET_TIMER), sequences, texts, body, timeouts)
     return ClientTransaction(dialogs, draw(st.lists(steps, max_size=5)))
 
 

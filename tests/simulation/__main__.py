@@ -1,4 +1,4 @@
-"""`python -m tests.simulation --seeds N [--first F] [--seconds S] [--jobs 2] [--replay SEED] [--json]`.
+"""`python -m tests.simulation --seeds N [--first F] [--having KIND…] [--seconds S] [--replay SEED] [--json]`.
 
 Runs seeds of the simulator after the seeds of old failures. A failing seed is printed with its error and the command
 that repeats it; the exit code is 1 then. `--replay` runs one seed and tells what happened, append by append.
@@ -22,12 +22,15 @@ import konverse
 from tests.kit.simulator.failure import Judge
 from tests.kit.simulator.run import simulate
 from tests.kit.simulator.shrink import shrink
-from tests.kit.simulator.sometimes import PATHS
+from tests.kit.simulator.sometimes import PATHS, RARE
+from tests.kit.simulator.swarm import Swarm
 from tests.simulation.runner import Failure, Tally, regression_seeds, run, run_everywhere, seeds_from
 
 SEEDS: Final = 300
 FAILURES_SHOWN_MAX: Final = 5
 SHRINK_S: Final = 60.0
+RARE_SEEDS: Final = 50_000
+"""Only runs of so many seeds are asked for the rarest paths."""
 
 
 def main() -> int:
@@ -39,13 +42,13 @@ def main() -> int:
     seconds_before = time.monotonic()
     number = arguments.seeds if arguments.seeds is not None or arguments.seconds is not None else SEEDS
     old = [] if arguments.skip_regressions else regression_seeds()
-    seeds = chain(old, seeds_from(arguments.first, number))
+    seeds = chain(old, seeds_from(arguments.first, number, arguments.having))
     if arguments.stop:
         tally = run(seeds, stop=True, judge=arguments.judge)
     else:
         tally = _run(console, seeds, None if number is None else len(old) + number, arguments)
     seconds = time.monotonic() - seconds_before
-    missing = tally.missing if arguments.all_paths else []
+    missing = _asked_for(tally) if arguments.all_paths else []
     if arguments.json:
         print(json.dumps(_as_json(tally, arguments, seconds), indent=1))
     else:
@@ -53,10 +56,22 @@ def main() -> int:
     return 1 if tally.failures or missing else 0
 
 
+def _asked_for(tally: Tally) -> list[str]:
+    return [path for path in tally.missing if path not in RARE or tally.seeds >= RARE_SEEDS]
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description="Run the seeded simulator.")
     parser.add_argument("--seeds", type=int, metavar="N", help=f"how many (default {SEEDS})")
     parser.add_argument("--first", type=int, default=0, metavar="F", help="the first seed")
+    parser.add_argument(
+        "--having",
+        nargs="+",
+        choices=sorted(Swarm.__dataclass_fields__),
+        default=(),
+        metavar="KIND",
+        help="only seeds whose runs have something of these fields of the swarm, as in --having moves losses",
+    )
     parser.add_argument("--seconds", type=float, metavar="S", help="begin no seed after this long")
     parser.add_argument("--jobs", type=int, default=2, metavar="J", help="processes")
     parser.add_argument("--replay", type=int, metavar="SEED", help="run one seed and tell what happened")
@@ -71,7 +86,7 @@ def _parser() -> argparse.ArgumentParser:
         default=Judge.ALL,
         help="who judges: every check, or the verifier alone",
     )
-    parser.add_argument("--all-paths", action="store_true", help="fail when a rare path was never walked")
+    parser.add_argument("--all-paths", action="store_true", help="fail when a path was never walked")
     return parser
 
 

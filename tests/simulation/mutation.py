@@ -1,7 +1,8 @@
 """Products with one rule switched off: a patch on a copy of the sources, run until the simulator finds it out.
 
-The patches in `mutants/` say in their first line which rule they switch off. A mutant that no seed kills means that the
-simulator does not prove its rule. `python -m tests.simulation.mutation [NAME…] [--jobs 2] [--json]` hunts all of them,
+The patches in `mutants/` say in their first line which rule they switch off, and some of them in a second one the kinds
+of runs that can show it: "Seeds having: moves losses". A mutant that no seed kills means that the simulator does not
+prove its rule. `python -m tests.simulation.mutation [NAME…] [--jobs 2] [--json]` hunts all of them,
 or those that are named; the exit code is 1 when one lives.
 
 With `--judge verifier` only what `konverse verify` finds in the logs kills a mutant. Those of `unseen_in_logs.toml`
@@ -13,19 +14,20 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 import tomllib
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Final
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import track
 
 from tests.kit.simulator.failure import Judge
@@ -65,6 +67,12 @@ def unseen() -> dict[str, str]:
     return {name: group["reason"] for group in groups for name in group["mutants"]}
 
 
+def having(patch: Path) -> list[str]:
+    """Kinds of runs that can show what a patch breaks; none: any can."""
+    found = re.search(r"^Seeds having: (.+)$", patch.read_text(encoding="utf-8"), re.MULTILINE)
+    return found[1].split() if found else []
+
+
 def build(folder: Path, patch: Path | None) -> None:
     """A package `konverse` in `folder`, as it is or with one patch."""
     package = folder / "konverse"
@@ -85,10 +93,11 @@ def build(folder: Path, patch: Path | None) -> None:
         raise PatchFailed(f"{patch.name} does not apply: {done.stderr.strip()}")
 
 
-def hunt(folder: Path, seeds_max: int = SEEDS_MAX, judge: Judge = Judge.ALL) -> Fate:
-    """Run seeds with the package in `folder` until one fails."""
+def hunt(folder: Path, seeds_max: int = SEEDS_MAX, judge: Judge = Judge.ALL, kinds: Sequence[str] = ()) -> Fate:
+    """Run seeds, of runs of these kinds, with the package in `folder` until one fails."""
     path = os.pathsep.join((str(folder), str(ROOT)))
     command = ["--seeds", str(seeds_max), "--stop", "--skip-regressions", "--json", "--judge", judge]
+    command += ["--having", *kinds] if kinds else []
     try:
         done = subprocess.run(
             [sys.executable, "-m", "tests.simulation", *command],
@@ -116,16 +125,17 @@ def hunt(folder: Path, seeds_max: int = SEEDS_MAX, judge: Judge = Judge.ALL) -> 
 def hunt_all(
     patches: Sequence[Path], seeds_max: int, jobs: int, judge: Judge = Judge.ALL
 ) -> Iterator[tuple[str, Fate]]:
-    """Name and fate of each mutant, in the order of `patches`."""
+    """Name and fate of each mutant, as soon as it is known."""
     with ThreadPoolExecutor(jobs) as threads:
-        yield from threads.map(partial(_hunt_one, seeds_max=seeds_max, judge=judge), patches)
+        for done in as_completed([threads.submit(_hunt_one, patch, seeds_max, judge) for patch in patches]):
+            yield done.result()
 
 
 def _hunt_one(patch: Path, seeds_max: int, judge: Judge) -> tuple[str, Fate]:
     with tempfile.TemporaryDirectory(prefix="konverse-mutant-") as name:
         folder = Path(name)
         build(folder, patch)
-        return patch.stem, hunt(folder, seeds_max, judge)
+        return patch.stem, hunt(folder, seeds_max, judge, having(patch))
 
 
 def main() -> int:
@@ -145,10 +155,14 @@ def main() -> int:
     patches = [patch for patch in mutants() if patch.stem in wanted]
     console = Console(stderr=arguments.json)
     hunted = hunt_all(patches, arguments.seeds, arguments.jobs, arguments.judge)
-    fates = dict(track(hunted, "mutants", len(patches), console=console, transient=True))
+    fates: dict[str, Fate] = {}
+    for name, fate in track(hunted, "mutants", len(patches), console=console, transient=True):
+        fates[name] = fate
+        lives = f"[red]lives[/] {escape(fate.error)}"
+        console.print(f"{name}: {lives if fate.seed is None else f'seed {fate.seed}, the {fate.seeds}.'}")
     alive = [name for name, fate in fates.items() if fate.seed is None]
     if arguments.json:
-        print(json.dumps({name: asdict(fate) for name, fate in fates.items()}, indent=1))
+        print(json.dumps({name: asdict(fate) for name, fate in sorted(fates.items())}, indent=1))
     else:
         console.print(f"{len(fates)} mutants, {len(alive)} alive after {arguments.seeds} seeds", *alive)
     return 1 if alive else 0

@@ -6,7 +6,7 @@ import hashlib
 import multiprocessing
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass, field
 from functools import partial
@@ -14,9 +14,11 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Final
 
+from tests.kit.simulator.choices import Choices
 from tests.kit.simulator.failure import Judge
 from tests.kit.simulator.run import simulate
 from tests.kit.simulator.sometimes import Sometimes
+from tests.kit.simulator.swarm import draw
 
 REGRESSIONS: Final = Path(__file__).with_name("regression_seeds.txt")
 CHUNK_SEEDS: Final = 20
@@ -111,6 +113,9 @@ def chunked(seeds: Iterable[int]) -> Iterator[list[int]]:
         yield chunk
 
 
-def seeds_from(first: int, number: int | None) -> Iterable[int]:
-    """`number` seeds from `first` on, or all of them."""
-    return count(first) if number is None else range(first, first + number)
+def seeds_from(first: int, number: int | None, having: Collection[str] = ()) -> Iterable[int]:
+    """`number` seeds from `first` on, or all of them; of runs whose swarm has something of all these kinds."""
+    every: Iterable[int] = count(first)
+    if having:
+        every = (seed for seed in every if all(getattr(draw(Choices(seed)), kind) for kind in having))
+    return every if number is None else islice(every, number)

@@ -33,6 +33,7 @@ DETAILS: Final[list[Detail]] = [
     records.Opened(SOMEBODY),
     records.Forwarded(3, records.Origin("orders", 0, SOMEBODY, 300), 300, (("trace", b"x"),), PREFIX),
     records.Closed(3),
+    records.Timer(60_000),
 ]
 
 

@@ -109,9 +109,9 @@ def attends(place: Place, owner: Owner) -> None:
     if state.ingest_to > owner._journaled_to and owner._waiting_since is None:
         place.fail(f"L1: {place.name}: nobody thinks of what was ingested to {state.ingest_to}")
     looked_at = [*state.ready, *owner.staging.ready, *owner.trial._window]
-    ready = [endpoint for endpoint in looked_at if endpoint.queue or endpoint.error]
+    ready = [endpoint for endpoint in looked_at if endpoint.waits]
     for endpoint in state.live():
-        if (endpoint.queue or endpoint.error) and not endpoint.held:
+        if endpoint.waits and not endpoint.held:
             group = endpoint.group
             if not any(one is endpoint or (group is not None and one.group is group) for one in ready):
                 place.fail(f"L1: {place.name}: nobody looks at the messages of {endpoint!r}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from konverse.bridge.verifier.second_fold import SecondFold
+from konverse.dialog.clock import NO_TIME, NOTHING_EXPECTED
 from konverse.dialog.owner import Owner
 from konverse.dialog.snapshot import digest
 from konverse.dialog.view import unpack
@@ -22,6 +23,7 @@ from .paths import check_finished, check_half_closed, check_order, check_transac
 from .places import Place
 from .plans import Plan
 from .poison import compare_attempts
+from .timing import check_timers
 from .verdicts import every_message
 from .verified import PROBLEMS_MAX, findings, in_part, told, whole, writers_of
 from .world import World
@@ -47,7 +49,6 @@ def _problems(world: World, references: dict[Address, SecondFold], owners: set[b
         yield from _drained(world, place, reference)
         yield from _view(place)
         yield from compare_attempts(world, place, reference, owners)
-    yield from world.poisons.problems()
     if world.losses.struck:
         yield from _handlers(world, references)
         yield from check_losses(world, references)
@@ -59,8 +60,10 @@ def _problems(world: World, references: dict[Address, SecondFold], owners: set[b
     yield from check_batches(world, references)
     yield from check_transactions(world, references)
     yield from every_message(world, references)
+    yield from world.rejections.check(references)
     yield from outcomes(world, references)
     yield from check_moves(world, references)
+    yield from check_timers(world, references)
 
 
 # ----------------------------------------------------------------------------------------------------- I1, I2, I3
@@ -87,11 +90,13 @@ def _folds(world: World, place: Place, reference: SecondFold) -> Iterator[str]:
         if side is None:
             continue
         product = (endpoint.index, endpoint.state.code, endpoint.received, endpoint.consumed, endpoint.sent,
-                   [entry[0] for entry in endpoint.queue], endpoint.error is not None, endpoint.opener)  # fmt: skip
+                   [entry[0] for entry in endpoint.queue], endpoint.error is not None, endpoint.opener,
+                   endpoint.rings, *(endpoint.clock or NOTHING_EXPECTED).settled(head.now_ms)[:2])  # fmt: skip
         consumed = len(side.consumed)
         expected = (side.index, side.code, len(side.heard), consumed, side.numbering,
                     [h.offset for h in side.heard[consumed:]] if not side.ended else [], side.error is not None,
-                    side.opener)  # fmt: skip
+                    side.opener, side.rang is not None, NO_TIME if side.timer_ms is None else side.timer_ms,
+                    NO_TIME if side.expires_ms is None else side.expires_ms)  # fmt: skip
         if product != expected:
             yield f"I3: {place.name}: endpoint {key} is {product}, the reference says {expected}"
     writers = {w.id: (w.next, w.closed_at, w.heir) for w in state.writers.values()}
@@ -125,7 +130,8 @@ def _folds(world: World, place: Place, reference: SecondFold) -> Iterator[str]:
     expected_counts = (
         tally["duplicate"], tally["gap"], tally["foreign"], tally["malformed"], tally["misnumbered"],
         verdicts.count("accepted"), sum(verdict.startswith("bounced") for verdict in verdicts),
-        verdicts.count("discarded") + sum(len(side.thrown_away) - side.thrown_before for side in reference.sides),
+        verdicts.count("discarded") + sum(len(side.thrown_away) - side.thrown_before for side in reference.sides)
+        + tally["rejected"],
         tally["row void"], reference.batches.missing, tally["no peer"], tally["stranger"],
         verdicts.count("forwarded") + verdicts.count("sent on") + tally["failed elsewhere by a loss"],
     )  # fmt: skip
@@ -193,12 +199,13 @@ def _view(place: Place) -> Iterator[str]:
     for e in place.shadow.state.live():
         expected[e.conversation + b"IT"[e.role : e.role + 1]] = (
             e.state, e.sent, e.received, e.consumed, len(e.queue), e.error is not None, e.role, e.attempts, e.suspended,
+            NO_TIME if e.clock is None else e.clock.timer_ms,
         )  # fmt: skip
     shown = {}
     for field, (offset, value) in view.rows.items():
         row = unpack(field, offset.to_bytes(8, "big") + value)
         shown[field] = (row.state, row.send_sequence, row.receive_sequence, row.consumed, row.unread, row.error_waits,
-                        row.role, row.attempts, row.suspended)  # fmt: skip
+                        row.role, row.attempts, row.suspended, row.timer_due_ms)  # fmt: skip
         if offset > place.journal.end:
             yield f"view: {place.name}: a row names journal offset {offset}, which does not exist"
     if shown != expected:
@@ -298,6 +305,8 @@ def _end_was_last(references: dict[Address, SecondFold], writers: list[bytes], p
     conversation = plan.dialog.conversation
     if not any(side.ended_by_session for side in lives(references, Role.INITIATOR, conversation)):
         return
+    if any(conversation in reference.given_up for reference in references.values()):
+        return
     for late_writer, counter, late_conversation in [late for one in references.values() for late in one.too_late]:
         if late_writer in writers and late_conversation == conversation:
             yield f"I20: END of {conversation.hex()} overtook record {counter} of the session that ended it"
@@ -349,4 +358,5 @@ def _count(world: World, references: dict[Address, SecondFold]) -> None:
         for side in reference.sides:
             happened("discarded", len(side.thrown_away))
             happened("several writers", len(side.voices) > 1)
+            happened("begun by a handler", side.key[0] == Role.INITIATOR and side.key[1] in world.history.begun)
         happened("high numbers", sum(len(counters) > 64 for counters in reference.accepted.values()))

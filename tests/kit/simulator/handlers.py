@@ -6,12 +6,17 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from konverse.dialog.begun import Begun
+from konverse.dialog.endpoint import Endpoint
+from konverse.dialog.received import Message
 from konverse.dialog.states import State
-from konverse.dialog.transaction import Message, Transaction
-from konverse.schemas.catalog import END_DIALOG, ERROR
+from konverse.dialog.transaction import Transaction
+from konverse.schemas.catalog import DIALOG_TIMER, END_DIALOG, ERROR
 from konverse.schemas.errors import InvalidState
 
+from .beginnings import begin, speak_first
 from .poison import HandlerRaised, ProcessKilled
+from .timing import set_timers
 
 if TYPE_CHECKING:
     from .world import World
@@ -102,10 +107,10 @@ class Work:
         return Progress.WORKING
 
     def _run(self) -> Iterator[None]:
-        world, transaction = self.world, self.transaction
+        world = self.world
         if world.lively and world.choices.chance(world.swarm.leaving // 3):
             return
-        for message in transaction:
+        for message in self._messages():
             self.looked_at = message
             world.poisons.handle(message)
             dialog = message.dialog
@@ -114,17 +119,33 @@ class Work:
                 Taken(dialog.role, dialog.conversation, number, offset, message.type, message.body, message.id)
             )
             if message.type in (END_DIALOG, ERROR):
-                theirs = dialog.is_initiator and world.swarm.sessions_end
+                session_has_it = dialog.conversation not in world.history.begun
+                theirs = dialog.is_initiator and session_has_it and world.swarm.sessions_end
                 if dialog.conversation not in self.ended and not theirs:
                     self._end(message, 0)
+            elif message.type == DIALOG_TIMER and dialog.state.code != "CO":
+                world.sometimes.happened("timer of a dialog that cannot be answered")
             elif dialog.state.code in ("SO", "CO") and dialog.conversation not in self.ended:
                 yield
                 if (dialog.finished is None or not dialog.finished.own) and dialog.conversation not in self.finished:
                     self._answer(message)
+            if world.lively and world.choices.chance(world.swarm.handlers_begin):
+                begin(self, message)
+            if world.lively:
+                set_timers(self)
+            speak_first(self)
             if world.lively and world.choices.chance(world.swarm.leaving):
                 world.sometimes.happened("partial")
                 return
             yield
+
+    def _messages(self) -> Iterator[Message]:
+        """What is there, and what has come since."""
+        yield from self.transaction
+        while self.world.lively and self.world.choices.chance(self.world.swarm.again):
+            messages = self.transaction.receive(1)
+            self.world.sometimes.happened("received once more", len(messages))
+            yield from messages
 
     def _answer(self, message: Message) -> None:
         choices, swarm, calm = self.world.choices, self.world.swarm, not self.world.lively
@@ -136,8 +157,7 @@ class Work:
         for number in range(count):
             kind = ("r", "s")[0 if calm else choices.choose(2)]
             body = b"%d.%d<%d" % (self.nonce, number, message.offset)
-            self.transaction.send(dialog, kind, body)
-            self.replies.append(Reply(dialog.role, dialog.conversation, kind, body))
+            self.reply(dialog, kind, body)
         if not calm and choices.chance(swarm.failing):
             self._end(message, 17)
         elif not calm and choices.chance(swarm.ending):
@@ -145,6 +165,11 @@ class Work:
         elif not calm and dialog.state is State.CONVERSING and choices.chance(swarm.finishing):
             self.transaction.finish(dialog)
             self.finished.append(dialog.conversation)
+
+    def reply(self, dialog: Endpoint | Begun, kind: str, body: bytes) -> None:
+        """Send, and remember what."""
+        self.transaction.send(dialog, kind, body)
+        self.replies.append(Reply(dialog.role, dialog.conversation, kind, body))
 
     def _end(self, message: Message, code: int) -> None:
         dialog = message.dialog

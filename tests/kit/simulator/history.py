@@ -38,6 +38,8 @@ class History:
     """What somebody was told about messages of a session."""
     skewed: set[bytes] = field(default_factory=set)
     """Writers whose id is so far ahead that their records may be refused."""
+    begun: set[bytes] = field(default_factory=set)
+    """Conversations that handlers began, whether or not it came to count."""
     works: list[Work] = field(default_factory=list)
     """Every execution of a handler; its place is its nonce."""
     committed: dict[tuple[str, bytes, int], list[Work]] = field(default_factory=dict)

@@ -33,11 +33,17 @@ STILL: Final = 700
 TO_MOVED: Final = 800
 """Rate of redirecting to a dialog that has moved when there is one."""
 
+PATIENT: Final = 970
+"""Rate of waiting with such a dialog until it has moved, where dialogs move."""
+
 RENEWED: Final = 500
 """Rate of taking another id before such a dialog is used."""
 
-RESERVED: Final = 150
-"""Rate of a dialog that is begun for what came back, and used for nothing else before."""
+EARLY: Final = 150
+"""Rate of keeping such a dialog ready before anything has come back, where dialogs move."""
+
+RESERVED: Final = (150, 700)
+"""Rate, without moves and with them, of a dialog that is begun for what came back, and used for nothing else before."""
 
 STRANGE: Final = 100
 """Rate of laying hands on the bounces of others."""
@@ -65,16 +71,17 @@ class Mailboxes:
         if not self.homes:
             return False
         place = world.choices.pick(self.homes)
+        if world.lively and self.reserved is None and world.swarm.moves and world.choices.chance(EARLY):
+            return self._reserve(place)
         state = self._state(place)
         mine = self._mine(state)
         new = self._new(mine)
         busy = [plan for plan in process.plans if plan.home is place and not plan.over and plan.dialog.sent]
         wanted = world.swarm.redirecting // (2 if busy else 1)
         if new and len(process.plans) < DIALOGS_MAX and world.choices.chance(wanted):
+            if world.lively and self.reserved is None and world.choices.chance(RESERVED[world.swarm.moves > 0]):
+                return self._reserve(place)
             process._begin(place)
-            if world.lively and self.reserved is None and world.choices.chance(RESERVED):
-                self.reserved = process.plans.pop() if process.plans else None
-                return True
         if mine and world.lively and world.choices.chance(TWICE):
             new = mine
         fresh = world.choices.chance(400)
@@ -99,16 +106,25 @@ class Mailboxes:
             self._asked.add(bounced.id)
         return bool(new)
 
+    def _reserve(self, place: Place) -> bool:
+        """Begin a dialog that is kept for what came back, or will."""
+        process = self._process
+        known = len(process.plans)
+        process._begin(place)
+        if len(process.plans) > known:
+            self.reserved = process.plans.pop()
+        return True
+
     def _use(self, plan: Plan) -> bool:
         """The first message on a dialog is one that came back, and the session may have another id by then."""
         process, world = self._process, self._process.world
         state = self._state(plan.home)
-        stays = world.swarm.moves and not self._moved(state, [plan]) and world.choices.chance(TO_MOVED)
-        if world.lively and (plan.dialog.state is DialogState.BEGINNING or stays):
+        stays = world.swarm.moves and not self._moved(state, [plan]) and world.choices.chance(PATIENT)
+        new = self._new(self._mine(state))
+        if world.lively and (plan.dialog.state is DialogState.BEGINNING or stays or not new):
             return False
         self.reserved = None
         process.plans.append(plan)
-        new = self._new(self._mine(state))
         if not (new and world.lively):
             return False
         if world.choices.chance(RENEWED):

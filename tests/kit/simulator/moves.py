@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from .owning import OwnerProcess
     from .world import World
 
+RESERVED: Final = 700
+"""Rate of moving something when a dialog that a session reserves lives there."""
+
 ROUNDS_PER_STUB: Final = 8
 """Calm rounds that a stub may take: a record goes through it, and so does CLOSED."""
 
@@ -33,8 +36,17 @@ References = Mapping[Address, SecondFold]
 
 def actions(process: OwnerProcess, owner: Owner) -> Iterator[Callable[[], None]]:
     """What an owner could do about moves."""
-    if process.world.choices.chance(process.world.swarm.moves):
+    rate = process.world.swarm.moves
+    if rate and _reserved(process, owner):
+        rate = RESERVED
+    if process.world.choices.chance(rate):
         yield lambda: _move_some(process, owner)
+
+
+def _reserved(process: OwnerProcess, owner: Owner) -> list[Endpoint]:
+    """Dialogs that sessions keep for what comes back: they move before the first message."""
+    kept = {plan.dialog.conversation for session in process.world.sessions if (plan := session.mailboxes.reserved)}
+    return [one for one in owner.fold.state.live() if one.is_initiator and one.conversation in kept] if kept else []
 
 
 def _move_some(process: OwnerProcess, owner: Owner) -> None:
@@ -44,6 +56,7 @@ def _move_some(process: OwnerProcess, owner: Owner) -> None:
     live = state.live()
     if choices.chance(800):
         live = [one for one in live if not one.held and len(one.members) == 1]
+    live = _reserved(process, owner) or live
     promising = ([one for one in live if wanted(state, one)] for wanted in _PROMISING)
     live = choices.pick([live, *filter(None, promising)])
     elsewhere = [other for other in world.places if other is not place]
@@ -145,18 +158,18 @@ def check_place(place: Place, state: Partition, reference: SecondFold) -> Iterat
         }
         for (role, conversation), chain in moves.stubs.items()
     }
-    if stubs != reference.stubs:
-        yield f"I3: {place.name}: the product has stubs {stubs}, the reference {reference.stubs}"
+    if stubs != reference.moves.stubs:
+        yield f"I3: {place.name}: the product has stubs {stubs}, the reference {reference.moves.stubs}"
     generations = {side.index: (side.generation, side.previous) for side in reference.living.values() if side.previous}
     if {index: (one.generation, one.previous) for index, one in moves.arrivals.items()} != generations:
         yield f"I3: {place.name}: the product knows arrivals {moves.arrivals}, the reference {generations}"
-    if moves.installing != reference.installing:
+    if moves.installing != reference.moves.installing:
         yield f"I3: {place.name}: pieces of endpoints differ"
 
 
 def check_moves(world: World, references: References) -> Iterator[str]:
     """A side that has moved is one side: each part begins where the one before stopped, and nothing is left behind."""
-    keys = dict.fromkeys(key for reference in references.values() for key, _ in reference.left)
+    keys = dict.fromkeys(key for reference in references.values() for key, _ in reference.moves.left)
     living = {key for reference in references.values() for key in reference.living}
     for key in keys:
         parts = lives(references, Role(key[0]), key[1])
@@ -169,10 +182,10 @@ def check_moves(world: World, references: References) -> Iterator[str]:
             yield f"I9: {key} lives in two places"
     for place in world.places:
         reference = references[place.address]
-        for key, chain in reference.stubs.items():
+        for key, chain in reference.moves.stubs.items():
             if key not in living:
                 yield f"L1: {place.name}: stubs {list(chain)} of {key} are left, and it is over"
-        if reference.installing:
+        if reference.moves.installing:
             yield f"L1: {place.name}: pieces of an endpoint wait for the others"
     yield from _verdicts(references)
     yield from _consumed_once(world)

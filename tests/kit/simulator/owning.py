@@ -35,6 +35,7 @@ from konverse.dialog.view import Show
 
 from . import beliefs, moves, poison, reads
 from .appends import Appends, Snapshots
+from .beginnings import begin_here
 from .handlers import Progress, Work
 from .outputs import Outputs
 from .places import Place
@@ -163,6 +164,8 @@ class OwnerProcess:
             return found
 
         owner.staging._overtaken = overtaken  # type: ignore[method-assign]
+        owner.staging.scope.begin = partial(begin_here, world, self.place)
+        owner.staging.judge = world.rejections if world.swarm.rejecting else None
         self._snapshots.watch(owner)
 
     def crash(self) -> None:
@@ -257,8 +260,9 @@ class OwnerProcess:
         self._position = effect.data_from
         beliefs.leads(self.world, self.place, self.owner)
 
-    def _feed(self, effect: Feed) -> None:
-        self._position = effect.data_from
+    def _feed(self, _effect: Feed) -> None:
+        assert self.owner is not None
+        self._position = self.owner.fold.data_to
 
     def _halted(self, effect: Halted) -> None:
         self.world.losses.halted(self.place, effect)
@@ -288,11 +292,20 @@ class OwnerProcess:
 
     def _take(self) -> None:
         assert self.owner is not None
-        transaction = self.owner.take()
+        transaction = self._wanted(self.owner) or self.owner.take()
         if transaction is not None:
             poison.takes(self.place, self.owner, transaction)
             self.works.append(Work(self.world, transaction))
             self.world.sometimes.happened("group of several", len(transaction.members) > 1)
+
+    def _wanted(self, owner: Owner) -> Transaction | None:
+        """Somebody asks for a conversation, or for its group; often there is nothing to be had."""
+        choices, live = self.world.choices, owner.fold.state.live()
+        if not live or not choices.chance(self.world.swarm.wanting):
+            return None
+        wanted = owner.take(choices.pick(live), whole=choices.chance(500))
+        self.world.sometimes.happened("received by name", wanted is not None)
+        return wanted
 
     def _work(self) -> None:
         owner, world = self.owner, self.world

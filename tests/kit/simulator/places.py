@@ -93,12 +93,12 @@ def fold_up_to(place: Place, fold: Fold, fed: int, offset: int) -> int:
         fold.feed_journal([JournalRecord(record.offset, record.body or b"", record.timestamp_ms)])
         while (needed := fold.advance()) is not None:
             assert needed > fold.data_to
-            fold.feed_data(columns(Slice(place.data.between(fold.data_to, needed), needed)))
+            fold.feed_data(columns(Slice(place.data.between(fold.data_to, needed), needed), fold.data_to))
         fed += 1
     return fed
 
 
-def columns(read: Slice) -> Columns:
+def columns(read: Slice, start: int) -> Columns:
     """Data records in the form that the product reads."""
     records = read.records
     return Columns(
@@ -107,6 +107,7 @@ def columns(read: Slice) -> Columns:
         [record.body for record in records],
         [record.timestamp_ms for record in records],
         read.next_offset,
+        start,
     )
 
 

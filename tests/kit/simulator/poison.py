@@ -19,11 +19,13 @@ from konverse.dialog.fold import Fold
 from konverse.dialog.journal_feed import JournalRecord
 from konverse.dialog.owner import Owner
 from konverse.dialog.partition import Partition
-from konverse.dialog.transaction import Message, Transaction
-from konverse.schemas.catalog import END_DIALOG, ERROR
+from konverse.dialog.received import Message
+from konverse.dialog.transaction import Transaction
+from konverse.schemas.catalog import DIALOG_TIMER, END_DIALOG, ERROR
 from konverse.schemas.journal import Claim, Commit, EndOperation
 from konverse.schemas.limits import ATTEMPTS_MAX
 from konverse.schemas.operations import Resume, Skip, Suspend, Try
+from konverse.schemas.records import NO_SEQUENCE
 
 from .kafka import Record, Slice
 from .places import Place, columns
@@ -72,8 +74,8 @@ class Poisons:
         self._world = world
         self._restarted = False
         self._curses: dict[str, Curse] = {}
-        self._killers: dict[tuple[Place, int], None] = {}
-        """Place and offset of each message that has killed its owner."""
+        self._killers: dict[tuple[Place, str], int] = {}
+        """Place and id of each message that has killed its owner, and its offset; a DialogTimer stands in no log."""
         self._kills: Counter[Place] = Counter()
         """Processes killed while the partition was their own."""
         self._unclean: Counter[Place] = Counter()
@@ -127,8 +129,10 @@ class Poisons:
         self.failed(place, work)
         if place.judge.owner == owner.claim_id:  # else it had lost the partition already
             self._kills[place] += 1
-            self._killers[place, work.looked_at.offset] = None
+            at = NO_SEQUENCE if work.looked_at.type == DIALOG_TIMER else work.looked_at.offset
+            self._killers[place, work.looked_at.id] = at
             happened("several killers", self._count(place) > 1)
+            self._are_not_too_many(place)
 
     def decided(self, place: Place, decision: Claim | Commit, offset: int) -> None:
         """The journal says something that counts."""
@@ -159,7 +163,8 @@ class Poisons:
                 self._world.sometimes.happened("care ended")
                 owners = [process.owner for process in self._world.owners if process.owner is not None]
                 known = max((o.recovery.data_end for o in owners if o.claim_id == decision.owner), default=0)
-                unread = [at for killer, at in self._killers if killer is place and decision.ingest_to <= at < known]
+                killers = [at for (killer, _), at in self._killers.items() if killer is place]
+                unread = [at for at in killers if decision.ingest_to <= at < known]
                 if unread:
                     place.fail(f"attempts: {place.name}: care ends before the killers at {unread} are read")
 
@@ -171,6 +176,15 @@ class Poisons:
             place.fail(f"attempts: {place.name}: {endpoint!r} is suspended, and failed {guilt} times")
         if guilt < ATTEMPTS_MAX:
             self._world.sometimes.happened("suspended in doubt")
+
+    def _are_not_too_many(self, place: Place) -> None:
+        """At once: a process that dies for ever reads its logs anew each time, and such a run would hardly end."""
+        killers, kills = self._count(place), self._kills[place]
+        others = self._disturbed(place) + 1  # this one's end is not in the journal yet
+        most = KILLS_MAX * (killers + self._anew[place]) + KILLS_IN_VAIN_MAX * others
+        if kills > most:
+            place.fail(f"attempts: {place.name}: {killers} messages have killed {kills} processes; {most} may die")
+            self.mended = True  # whoever judges by the logs alone gets some, too
 
     def _count(self, place: Place) -> int:
         return sum(killer is place for killer, _ in self._killers)
@@ -219,16 +233,6 @@ class Poisons:
                 busy = True
         return busy
 
-    # ---------------------------------------------------------------------------------------------------------- checks
-
-    def problems(self) -> Iterator[str]:
-        """What must not have happened, when a run has drained."""
-        for place, kills in self._kills.items():
-            killers = self._count(place)
-            most = KILLS_MAX * (killers + self._anew[place]) + KILLS_IN_VAIN_MAX * self._disturbed(place)
-            if kills > most:
-                yield f"attempts: {place.name}: {killers} messages have killed {kills} processes; {most} may die"
-
 
 def suspended(owner: Owner) -> list[Endpoint]:
     """One conversation of each group that is suspended."""
@@ -244,7 +248,7 @@ def suspended(owner: Owner) -> list[Endpoint]:
 def _are_few(place: Place, state: Partition) -> None:
     """Of a TRY: suspects are tried few at a time, then alone."""
     attempts, table = state.attempts, state.table
-    suspects = [one for index in attempts.suspects if (one := table[index]) is not None and (one.queue or one.error)]
+    suspects = [one for index in attempts.suspects if (one := table[index]) is not None and one.waits]
     tried = _groups([one for index in attempts.trying if (one := table[index]) is not None])
     most = vars(konverse.dialog.trial)["TRY_SUSPECTS_MAX"]
     if suspects and tried > (most if _groups(suspects) > most else 1):
@@ -267,7 +271,7 @@ def takes(place: Place, owner: Owner, transaction: Transaction) -> None:
     if not any(member.index in attempts.trying for member in group):
         place.fail(f"attempts: {place.name}: {transaction.dialog!r} is handed out and the journal knows nothing")
     table = place.shadow.state.table
-    suspects = [one for index in attempts.suspects if (one := table[index]) is not None and (one.queue or one.error)]
+    suspects = [one for index in attempts.suspects if (one := table[index]) is not None and one.waits]
     if suspects and not any(member.index in attempts.suspects for member in group):
         place.fail(f"attempts: {place.name}: {transaction.dialog!r} is handed out beside suspects")
     trial = vars(konverse.dialog.trial)
@@ -293,7 +297,7 @@ def _folded(place: Place, journal: list[Record]) -> Partition:
     fold.feed_journal([JournalRecord(record.offset, record.body or b"", record.timestamp_ms) for record in journal])
     while (needed := fold.advance()) is not None:
         assert needed > fold.data_to
-        fold.feed_data(columns(Slice(place.data.between(fold.data_to, needed), needed)))
+        fold.feed_data(columns(Slice(place.data.between(fold.data_to, needed), needed), fold.data_to))
     return fold.state
 
 

@@ -32,12 +32,15 @@ def answer(world: World, place: Place, question: Any) -> Any:
     if isinstance(question, ReadJournal):
         return journal_read(read)
     if isinstance(question, ReadData):
-        return DataRead(columns(read))
+        return DataRead(columns(read, question.start))
     return SnapshotsRead([(r.offset, r.body or b"") for r in read.records], read.next_offset)
 
 
 def poll(world: World, place: Place, position: int) -> tuple[DataRead | DataGone, int]:
-    """What a consumer at this position gets, and its position then; now and then it gets something again."""
+    """What a consumer at this position gets, and its position then; now and then it gets something again.
+
+    Or it passes over something. What stands before the first record that it got it cannot know in any case.
+    """
     start, log = position, place.data
     if start < log.start:
         world.sometimes.happened("truncated under a reader")
@@ -45,8 +48,12 @@ def poll(world: World, place: Place, position: int) -> tuple[DataRead | DataGone
     if start and not world.kafka.calm and world.choices.chance(world.swarm.doubled_reads):
         start = max(log.start, start - 1 - world.choices.choose(start))
         world.sometimes.happened("read twice")
+    elif not world.kafka.calm and world.choices.chance(world.swarm.passed_over):
+        start += world.choices.choose(log.end - start)
+        world.sometimes.happened("passed over", bool(log.between(position, start)))
     read = world.kafka.read(log, start, log.end)
-    return DataRead(columns(read)), max(position, read.next_offset)
+    known_from = read.records[0].offset if read.records else start
+    return DataRead(columns(read, known_from)), max(position, read.next_offset)
 
 
 _LOGS: Final[dict[type, Callable[[Place], Log]]] = {

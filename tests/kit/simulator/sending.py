@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from konverse.dialog.ageing import Age
@@ -23,6 +24,7 @@ from .places import Place
 from .plans import Plan
 from .producing import IdempotentProducer, LooseProducer, Producer, abandon
 from .renewing import Renewal
+from .timing import for_a_while, set_timer
 from .transacting import Transacting
 
 if TYPE_CHECKING:
@@ -111,6 +113,8 @@ class SessionProcess:
                 actions.append(self._end)
             if self.world.choices.chance(swarm.finishing):
                 actions.append(self._finish)
+            if self.world.choices.chance(swarm.timing):
+                actions.append(partial(set_timer, self))
         patient = swarm.looking and not self.world.choices.chance(LEAVING)
         if not (self.dialogs_left or sending or patient) and self.session.may_close:
             actions.append(self._close)
@@ -155,13 +159,14 @@ class SessionProcess:
     def choose_dialog(self, home: Place | None = None) -> tuple[bytes, Begin, Place]:
         """Id, partners and home of a dialog to begin."""
         world = self.world
-        target = world.choices.pick(world.places)
+        target, wanted = world.choices.pick(world.places), home is None
         home = home or world.choices.pick(world.places)
         conversation = group = world.identifier(b"conversation")
         if self._club is not None:  # a group lives in one partition
             self._club.group = self._club.group or conversation
             home, group = self._club.home, self._club.group
-        return conversation, Begin("near", "far", "contract", home.address, target.address, group), home
+        begin = Begin("near", "far", "contract", home.address, target.address, group)
+        return conversation, for_a_while(world, begin) if wanted else begin, home
 
     def plan_of(self, dialog: SessionDialog, home: Place) -> Plan:
         """What the application wants with a dialog that it has begun."""

@@ -63,6 +63,8 @@ class Swarm:
     short_reads: int
     stale_ends: int
     doubled_reads: int
+    passed_over: int
+    """Rate at which a consumer goes on behind records that it did not hand out."""
     garbage: int
     # processes
     crashes: int
@@ -131,6 +133,18 @@ class Swarm:
     """Rate at which data is deleted before it was ingested."""
     moves: int
     """Rate of moving an endpoint to another partition."""
+    rejecting: int
+    """Rate of messages that their receivers reject."""
+    handlers_begin: int
+    """Rate of messages whose handlers begin dialogs."""
+    timing: int
+    """Rate of setting a timer, by sessions and handlers."""
+    lifetimes: int
+    """Rate of dialogs that are begun with a lifetime."""
+    wanting: int
+    """Rate of asking for a certain conversation or group instead of the next one."""
+    again: int
+    """Rate of receiving once more when everything was received that was there."""
 
     @property
     def own_bounds(self) -> bool:
@@ -138,7 +152,7 @@ class Swarm:
         return self.small_mailboxes or (self.tiny_windows and self.moves > 0) or (self.short_memory and self.skewed > 0)
 
 
-AREAS: Final = ("poison", "queries", "transactions", "mailboxes", "followers", "ids", "moves")
+AREAS: Final = ("poison", "queries", "transactions", "mailboxes", "followers", "ids", "moves", "timers")
 
 LOSSY: Final = frozenset({"losses", "followers", "moves"})
 """Of runs in which data is lost: what else they promise has to be plain."""
@@ -192,6 +206,7 @@ def draw(choices: Choices) -> Swarm:
         short_reads=fault(600),
         stale_ends=fault(500),
         doubled_reads=fault(200, 500),
+        passed_over=fault(100, 700),
         garbage=fault(5, 800),
         crashes=fault(10),
         pauses=fault(25),
@@ -209,6 +224,10 @@ def draw(choices: Choices) -> Swarm:
         leaving=rate(300),
         answering=rate(400, 600),
         sessions_end=choices.chance(300),
+        rejecting=rate(40, 850),
+        wanting=rate(400, 600),
+        again=rate(600, 600),
+        handlers_begin=rate(400, 100) if areas == LOSSY else rate(120, 600),
         **_drawn_by_area(choices, rate, fault, areas, recycling=recycling),
     )
 
@@ -258,6 +277,7 @@ def _drawn_by_area(
         },
         "followers": {"followers": choose(5)},
         "losses": {"losses": 1 + choose(12)},
+        "timers": {"timing": rate(300, 200), "lifetimes": rate(300, 500)},
         "moves": {"moves": rate(400, 400 if mixed and not recycling else 100)},
     }
     return {

@@ -10,6 +10,8 @@ from konverse.schemas.errors import ConversationEnded, InvalidState, QueueFull
 from konverse.schemas.identifiers import Address
 from konverse.schemas.system_messages import error_body
 
+from .timing import some_timeout
+
 if TYPE_CHECKING:
     from .plans import Plan
     from .sending import SessionProcess
@@ -102,6 +104,8 @@ class Transacting:
                 elif which == 1 and world.choices.chance(world.swarm.finishing):
                     transaction.finish(plan.dialog)
                     finished.append(plan)
+                elif which == 0 and world.choices.chance(world.swarm.timing):
+                    transaction.set_timer(plan.dialog, some_timeout(world.choices))
                 elif plan.left > 0 and not plan.finished and plan not in finished:
                     body = b"m%d" % world.new_message()
                     transaction.send(plan.dialog, "t", body)

@@ -28,6 +28,7 @@ from .places import Place
 from .plans import Club
 from .poison import Poisons
 from .redis_view import RedisView
+from .rejections import Rejections
 from .renewing import DAY_MS
 from .sending import SessionProcess
 from .sometimes import Sometimes
@@ -74,6 +75,7 @@ class World:
         self.sometimes = Sometimes()
         self.history = History()
         self.poisons = Poisons(self)
+        self.rejections = Rejections(self)
         self.kafka = Kafka(choices, swarm, self.sometimes)
         self.kafka.on_append = self._appended
         self.steps = 0

@@ -14,7 +14,8 @@ from konverse.bridge.handling import Handling
 class Emptied:
     """A transaction whose only message, an Error, was taken away while its handler ran."""
 
-    dialog = SimpleNamespace(id=UUID(int=7))
+    dialog = SimpleNamespace(id=UUID(int=7), attempts=3)
+    members = (dialog,)
 
     def __init__(self) -> None:
         self.rolled_back = False
@@ -37,5 +38,7 @@ def test_a_failure_on_messages_that_were_taken_away_meanwhile_stops_nothing(capl
     transactions: list[Any] = [Emptied(), Emptied()]
     Handling("Orders", fail).work(transactions)
     assert [transaction.rolled_back for transaction in transactions] == [True, True]
-    (record,) = caplog.records
-    assert f"failure 1 of conversation {UUID(int=7)}" in record.getMessage()
+    for record in caplog.records:
+        assert f"attempt 4 of 5 at conversation {UUID(int=7)}, message -" in record.getMessage()
+        assert record.exc_info is None, "the traceback stands at the first attempt"
+    assert len(caplog.records) == 2

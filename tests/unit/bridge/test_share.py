@@ -1,13 +1,15 @@
-"""What a reader makes of owners that stopped."""
+"""What a reader makes of owners that stopped, and where its consumer stands."""
 
 from __future__ import annotations
 
-from collections import deque
+from threading import RLock
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import TopicPartition
 
+from konverse.bridge.orphans import Orphans
 from konverse.bridge.seldom import Seldom
 from konverse.bridge.share import Share
 from konverse.dialog.events import Stopped
@@ -21,10 +23,10 @@ class Owners:
     """Stands in for `Owning`: partitions, and what stopped."""
 
     def __init__(self) -> None:
-        self.queue = SimpleNamespace(name="Orders", topic="orders")
+        self.queue = SimpleNamespace(name="Orders", topic="orders", subscription="queue", partitions=0)
         self.owners: dict[int, Owner] = {}
-        self.late = SimpleNamespace(count=0)
-        self.misplaced: deque[tuple[int, int]] = deque()
+        self.late, self.dropped = SimpleNamespace(count=0), False
+        self.misplaced: set[int] = set()
         self.said: list[tuple[int, Owner, Stopped]] = []
 
     def stopped(self) -> list[tuple[int, Owner, Stopped]]:
@@ -34,6 +36,31 @@ class Owners:
     def drop(self, number: int) -> None:
         del self.owners[number]
 
+    def take_over(self, number: int) -> int | None:
+        return self.owners[number].fold.data_to if number in self.owners else None
+
+
+class Places:
+    """Stands in for a consumer: where it stands, and what is paused."""
+
+    def __init__(self) -> None:
+        self.at: dict[int, int] = {}
+        self.paused: set[int] = set()
+
+    def incremental_assign(self, places: list[TopicPartition]) -> None:
+        assert not {place.partition for place in places} & self.at.keys()
+        self.at.update({place.partition: place.offset for place in places})
+
+    def incremental_unassign(self, places: list[TopicPartition]) -> None:
+        for place in places:
+            del self.at[place.partition]
+
+    def pause(self, places: list[TopicPartition]) -> None:
+        self.paused.update(place.partition for place in places)
+
+    def resume(self, places: list[TopicPartition]) -> None:
+        self.paused.difference_update(place.partition for place in places)
+
 
 @pytest.fixture
 def share() -> Any:
@@ -41,6 +68,9 @@ def share() -> Any:
     share._owning, share._options = Owners(), SimpleNamespace(partitions=None)
     share._assigned, share._claim_again_at, share._lost, share.failure = {0}, {}, 0, None
     share._watch, share._away = SimpleNamespace(look=lambda: None, silent_s=0.0), Seldom()
+    share._closed, share._lock, share._paused = False, RLock(), set()
+    share._orphans = Orphans(SimpleNamespace(settings=SimpleNamespace(silence_timeout_s=60)), share._owning.queue)  # type: ignore[arg-type]
+    share._topics, share.consumer = SimpleNamespace(same_queue=lambda _: None), Places()
     return share
 
 
@@ -70,3 +100,28 @@ def test_an_owner_that_came_after_the_one_that_stopped_stays(share: Any) -> None
     share._owning.said.append((0, led(), STOPPED))
     share.see_stopped()
     assert (share.lost, share._owning.owners, share._claim_again_at) == (1, {0: after}, {})
+
+
+def test_a_place_that_waits_is_one_for_which_the_client_asks_nobody(share: Any) -> None:
+    """It asks where the end of a log is, and takes the answer for its position after it was told another one."""
+    share._on_assign(share.consumer, [TopicPartition("orders", 0)])
+    assert (share.consumer.at, share.consumer.paused, list(share._claim_again_at)) == ({0: 0}, {0}, [0])
+
+
+def test_a_partition_is_read_from_where_its_claim_has_recovered_to(share: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("konverse.bridge.share.CLAIM_AGAIN_S", 0.0)
+    share._on_assign(share.consumer, [TopicPartition("orders", 0)])
+    share._owning.owners[0] = owner = led()
+    owner.fold.pass_over(7)
+    share.see_stopped()
+    assert (share.consumer.at, share.consumer.paused) == ({0: 7}, set())
+
+
+def test_who_has_to_be_fed_anew_is_fed_from_where_the_owner_of_now_stands(share: Any) -> None:
+    """Another one may have said so, and have read further than this one has recovered to."""
+    share.consumer.at[0] = 20
+    share._owning.misplaced.add(0)
+    share._owning.owners[0] = owner = led()
+    owner.fold.pass_over(7)
+    share.see_stopped()
+    assert (share.consumer.at, share._owning.misplaced) == ({0: 7}, set())

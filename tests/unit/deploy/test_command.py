@@ -8,7 +8,8 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from konverse.bridge.cli.main import KonverseGroup, app, exit_code
+from konverse.bridge.cli.codes import exit_code
+from konverse.bridge.cli.main import KonverseGroup, app
 from konverse.schemas.errors import InvalidName, KafkaUnavailable, KonverseError, PortTaken, TopicMismatch
 
 

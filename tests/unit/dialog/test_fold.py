@@ -136,7 +136,7 @@ def test_data_that_was_read_already_is_dropped(fold: Fold) -> None:
 def test_a_read_without_records_moves_on(fold: Fold, journal: Journal) -> None:
     journal.commit(3)
     fold.feed_journal(journal.records)
-    fold.feed_data(Columns((), (), (), (), 3))
+    fold.feed_data(Columns((), (), (), (), 3, 0))
     assert fold.advance() is None
     assert fold.state.ingest_to == 3
 

@@ -348,3 +348,39 @@ def test_nothing_is_handed_out_or_committed_before_the_claim_counts(worked: Driv
     assert next_owner.owner.commit(0) == []
     assert next_owner.owner.step(Tick(), 10_000) == []
     assert next_owner.owner.ingest(0) == 0
+
+
+# ------------------------------------------------------------------------------------------------- data while leading
+
+
+def test_data_behind_which_something_may_be_missing_are_read_again_from_where_the_fold_stands(driver: Driver) -> None:
+    driver.lead()
+    step = driver.owner.step
+    rows = conversations("a", "b", messages=2)
+    assert step(DataRead(columns_of(rows[2:], 2)), 0) == [ReadData(0, len(rows))]
+    assert driver.owner.ingest(driver.now_ms) == 0
+    assert step(DataRead(columns_of(rows)), 0) == []
+    assert step(DataRead(columns_of(rows[2:], 2)), 0) == [], "nothing is missing before what it has"
+    assert driver.owner.ingest(driver.now_ms) == len(rows)
+
+
+def test_a_hole_in_the_log_is_believed_when_the_log_was_read_there(driver: Driver) -> None:
+    """Holes are left by markers of transactions."""
+    driver.lead()
+    step = driver.owner.step
+    columns = columns_of(conversations("a"), 3)
+    (question,) = step(DataRead(columns), 0)
+    assert question == ReadData(0, columns.next_offset)
+    assert step(DataRead(columns._replace(start=0)), 0) == []
+    assert driver.owner.ingest(driver.now_ms) == len(columns.offsets)
+
+
+def test_an_answer_that_is_short_is_not_all_of_what_was_passed_over(driver: Driver) -> None:
+    driver.lead()
+    step = driver.owner.step
+    rows = conversations("a", "b", messages=2)
+    assert step(DataRead(columns_of(rows[3:], 3)), 0) == [ReadData(0, 4)]
+    assert step(DataRead(columns_of(rows[:1])), 0) == [ReadData(1, 4)]
+    assert driver.owner.ingest(driver.now_ms) == 1
+    assert step(DataRead(columns_of(rows[1:], 1)), 0) == []
+    assert driver.owner.ingest(driver.now_ms) == 3

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from konverse.dialog.received import Message
 from konverse.dialog.snapshot import digest
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.catalog import ERROR
@@ -271,3 +272,75 @@ def test_a_refused_size_takes_no_room(pair: Pair) -> None:
     assert transaction.size_bytes == before
     transaction.send(receiver, "reply", b"sorry")
     assert bodies(transaction) == [b"before", b"sorry"]
+
+
+# ------------------------------------------------------------------------------------------------------- RECEIVE again
+
+
+def numbers(messages: list[Message]) -> list[tuple[int, bytes]]:
+    return [(message.sequence, message.body) for message in messages]
+
+
+def test_what_comes_meanwhile_is_received_by_the_same_transaction_behaviour_73(pair: Pair) -> None:
+    conversation = pair.begin(messages=2)
+    receiver = pair.receiver(conversation)
+    transaction = of(pair.target, receiver)
+    walk = iter(transaction)
+    assert next(walk).sequence == 0
+    pair.send(conversation, b"2", sequence=2)
+    assert numbers(transaction.receive()) == [(1, b"1"), (2, b"2")]
+    assert [*walk] == [], "an iteration of before is over"
+    assert transaction.receive() == []
+    assert transaction.received == {receiver.index: 3 << 2}
+
+
+def test_top_n_may_be_asked_again_behaviour_65(pair: Pair) -> None:
+    receiver = pair.receiver(pair.begin(messages=3))
+    transaction = of(pair.target, receiver)
+    assert numbers(transaction.receive(2)) == [(0, b"0"), (1, b"1")]
+    assert transaction.received == {receiver.index: 2 << 2}
+    assert numbers(transaction.receive(2)) == [(2, b"2")]
+    assert not transaction.idle
+    with pytest.raises(BadInput, match="not 0"):
+        transaction.receive(0)
+    transaction.clear()
+    assert transaction.idle
+
+
+def test_an_error_that_comes_meanwhile_is_received_first(pair: Pair) -> None:
+    conversation = pair.begin(messages=2)
+    receiver = pair.receiver(conversation)
+    transaction = of(pair.target, receiver)
+    assert numbers(transaction.receive(1)) == [(0, b"0")]
+    pair.end_call(conversation, (4, "no"))
+    pair.home.deliver(pair.target)
+    assert [message.sequence for message in transaction.receive()] == [-1, 1]
+    assert transaction.received == {receiver.index: 2 << 2 | 1}
+
+
+def test_conversations_of_the_group_that_had_nothing_are_received_too(pair: Pair) -> None:
+    one, two = pair.answered("one", "two")
+    pair.home.receive(two)
+    transaction = of(pair.home, one)
+    assert transaction.members == [one]
+    pair.target.send(pair.receiver(two.conversation), b"1")
+    pair.target.deliver(pair.home)
+    assert [message.dialog for message in transaction.receive(1)] == [one]
+    assert [message.dialog for message in transaction.receive(1)] == [two]
+    assert transaction.received == {one.index: 1 << 2, two.index: 2 << 2}
+
+
+def test_what_follows_each_other_on_one_dialog_is_one_run_whatever_names_its_type(pair: Pair) -> None:
+    """As every fold sees it: an owner's state is the fold of its log, byte by byte (I3)."""
+    one, two = pair.answered("one", "two")
+    transaction = of(pair.home, one)
+    transaction.send(one, "order", b"0")
+    transaction.finish(two)
+    transaction.send(one, str(b"order", "ascii"), b"1")
+    transaction.send(one, "note", b"2")
+    transaction.send(one, "order", b"3")
+    assert transaction.sends == [
+        (one.index, "order", [b"0", b"1"]),
+        (one.index, "note", [b"2"]),
+        (one.index, "order", [b"3"]),
+    ]

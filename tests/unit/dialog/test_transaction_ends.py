@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from konverse.dialog.received import Message
 from konverse.dialog.states import State
-from konverse.dialog.transaction import Message
 from konverse.schemas.errors import BadInput, DialogNotFound, InvalidState, TransactionTooLarge
 from konverse.schemas.limits import ERROR_DESCRIPTION_CHARACTERS_MAX
 from tests.kit.builders import GROUP, Pair, of
@@ -222,7 +222,7 @@ def test_what_is_no_conversation_of_a_transaction_is_refused(pair: Pair) -> None
     receiver = pair.receiver(pair.begin())
     transaction = of(pair.target, receiver)
     wrong: Any = receiver.id
-    refusal = r"works on `message\.dialog`, not on UUID"
+    refusal = r"works on `message\.dialog`, or on what its `begin` returns, not on UUID"
     with pytest.raises(BadInput, match=refusal):
         transaction.send(wrong, "reply")
     with pytest.raises(BadInput, match=refusal):

@@ -41,6 +41,16 @@ def test_an_owner_with_nothing_to_say_commits_now_and_then(driver: Driver) -> No
     assert len(appended(driver)) == 1
 
 
+def test_an_owner_gives_signs_of_life() -> None:
+    driver = Driver(alive_every_ms=1_000)
+    driver.lead()
+    for second in range(1, 4):
+        driver.now_ms = second * 1_001 - 1
+        assert appended(driver) == []
+        driver.now_ms += 1
+        assert len(appended(driver)) == 1
+
+
 def test_an_owner_that_slept_ingests_nothing_before_it_has_the_time(driver: Driver) -> None:
     driver.now_ms = TIME_LAG_MS_MAX + 1
     driver.step(DataRead(columns_of(conversations("a"))))

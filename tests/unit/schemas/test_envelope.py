@@ -26,6 +26,7 @@ from konverse.schemas.limits import (
     NAME_BYTES_MAX,
     SUFFIX_BYTES_MAX,
     SUFFIX_CACHE_ENTRIES_MAX,
+    TIMEOUT_MS_MAX,
     TOPIC_NAME_LENGTH_MAX,
 )
 from konverse.schemas.records import (
@@ -46,7 +47,7 @@ from tests.kit.builders import identifier
 NUMBER_MAX = 2**63 - 1
 NAME = "n" * NAME_BYTES_MAX
 FAR = Address("t" * TOPIC_NAME_LENGTH_MAX, 2**31 - 1, b"tagg")
-BEGIN = Begin(NAME, NAME, NAME, FAR, FAR, identifier("g"), b"k" * KEY_BYTES_MAX, NAME, NUMBER_MAX)
+BEGIN = Begin(NAME, NAME, NAME, FAR, FAR, identifier("g"), b"k" * KEY_BYTES_MAX, NAME, TIMEOUT_MS_MAX)
 WRITERS = tuple((identifier(str(number)), NUMBER_MAX) for number in range(END_WRITERS_MAX))
 
 

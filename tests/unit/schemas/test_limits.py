@@ -16,7 +16,7 @@ KAFKA_DEFAULT_RECORD_BYTES = 1_000_000
 
 def test_every_bound_is_a_positive_number_with_its_unit_last() -> None:
     names = r"BYTES|LENGTH|ENTRIES|RECORDS|PART|ALARMS|GROUPS|WRITERS|CHARACTERS|CODE|TOMBSTONES|HOPS|THREADS|MS"
-    units = rf"({names}|ATTEMPTS|SUSPECTS)"
+    units = rf"({names}|ATTEMPTS|READERS|SUSPECTS)"
     bounds = {name: value for name, value in vars(limits).items() if name.isupper()}
     assert len(bounds) > 20
     for name, value in bounds.items():

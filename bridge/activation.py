@@ -1,0 +1,134 @@
+"""Activation: which handler answers which queue, said where the handler stands and done by `konverse run`.
+
+Saying it does no I/O, so a module of handlers can be imported, and tested, without any server.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, TypeVar
+
+from konverse.dialog.transaction import Transaction
+from konverse.schemas.catalog import Queue
+from konverse.schemas.errors import AlreadyExists, InvalidProcedure, InvalidSettings
+from konverse.schemas.identifiers import check_name
+from konverse.schemas.limits import HANDLER_THREADS_MAX, QUEUE_READERS_MAX
+
+from .arguments import Count, checked
+
+Handler = TypeVar("Handler", bound=Callable[[Transaction], object])
+
+_NAMED: Final = (
+    inspect.Parameter.POSITIONAL_ONLY,
+    inspect.Parameter.POSITIONAL_OR_KEYWORD,
+    inspect.Parameter.KEYWORD_ONLY,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Activation:
+    """ACTIVATION of a queue: who answers it, and how many at a time."""
+
+    queue: str
+    handler: Callable[[Transaction], object]
+    max_readers: int
+    batch: int
+    """Conversation groups that share one commit, at most."""
+    max_messages: int | None
+    """Messages of a conversation in one transaction, at most."""
+
+    def check(self, queue: Queue, *, processes: bool) -> None:
+        """Raise InvalidSettings when so many readers cannot work at a time."""
+        if processes and self.max_readers > queue.partitions:
+            raise InvalidSettings(
+                f"queue {self.queue!r} has {queue.partitions} partitions, and each is read by one process: of "
+                f"{self.max_readers} reader processes {self.max_readers - queue.partitions} would have nothing to do. "
+                f"Let max_readers be {queue.partitions} or less, use --readers threads, or create the queue with more "
+                "partitions"
+            )
+        if not processes and self.max_readers > HANDLER_THREADS_MAX:
+            raise InvalidSettings(
+                f"queue {self.queue!r} is activated with max_readers={self.max_readers}, and a process has "
+                f"{HANDLER_THREADS_MAX} handler threads at most; let it be less, or use --readers processes"
+            )
+
+
+class Activating:
+    """The part of an `App` and of a `Broker` that says who answers which queue."""
+
+    def __init__(self) -> None:
+        self._activations: dict[str, Activation] = {}
+
+    @property
+    def activations(self) -> list[Activation]:
+        """What was activated, in that order."""
+        return list(self._activations.values())
+
+    @checked
+    def activate(
+        self,
+        queue: str,
+        *,
+        max_readers: int = 1,
+        batch: Count = 100,
+        max_messages: Count | None = None,
+    ) -> Callable[[Handler], Handler]:
+        """ACTIVATION: let `konverse run` call the decorated function for every transaction of a queue.
+
+        It takes the transaction, the ready messages of one conversation group, which is committed when it returns and
+        rolled back when it raises. Its result is ignored (behaviour 202). At most `max_readers` of them run at a time
+        in one `konverse run` (194); 0 starts nothing (24). `batch` conversation groups at most share a commit;
+        `max_messages` is TOP. Raises InvalidSettings (24), InvalidProcedure for a function that needs something else
+        than a transaction (29), AlreadyExists for a queue that is activated already.
+        """
+        check_name("queue", queue)
+        if not 0 <= max_readers <= QUEUE_READERS_MAX:
+            raise InvalidSettings(
+                f"queue {queue!r}: max_readers is {max_readers}; it is 0, which starts nothing, to {QUEUE_READERS_MAX}"
+            )
+        if queue in self._activations:
+            raise AlreadyExists(
+                f"queue {queue!r} is activated already, by {_name(self._activations[queue].handler)}; one function "
+                "answers a queue: let it look at message.type"
+            )
+
+        def register(handler: Handler) -> Handler:
+            _check_procedure(handler)
+            self._activations[queue] = Activation(queue, handler, max_readers, batch, max_messages)
+            return handler
+
+        return register
+
+
+def _check_procedure(handler: Callable[..., object]) -> None:
+    """Raise InvalidProcedure unless it can be called with a transaction, and works while it is called."""
+    if not callable(handler):
+        raise InvalidProcedure(f"{handler!r} cannot be called; activate a function that takes a transaction")
+    if inspect.iscoroutinefunction(handler) or inspect.isgeneratorfunction(handler):
+        raise InvalidProcedure(
+            f"{_name(handler)} is async or a generator, and calling it does nothing; readers are threads or "
+            "processes: write a plain function"
+        )
+    try:
+        signature = inspect.signature(handler)
+    except ValueError:  # of a built-in function that does not tell
+        return
+    given = handler.keywords if isinstance(handler, partial) else {}
+    taken = [name for name, one in signature.parameters.items() if one.kind in _NAMED and name not in given]
+    try:
+        signature.bind(object())
+    except TypeError:
+        fits = False
+    else:
+        fits = len(taken) <= 1
+    if not fits:
+        raise InvalidProcedure(
+            f"{_name(handler)}{signature} takes other parameters than the transaction; it is called with that alone"
+        )
+
+
+def _name(handler: Callable[..., object]) -> str:
+    return getattr(handler, "__qualname__", None) or repr(handler)

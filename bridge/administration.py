@@ -1,0 +1,230 @@
+"""CREATE, ALTER and DROP: what an administrator does with the objects of a database."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Final
+
+from konverse.dialog.partition import Partition
+from konverse.schemas.catalog import KEEP_FOR_EVER, Contract, MessageType, Queue, SentByClause, Service
+from konverse.schemas.errors import InvalidSettings, NothingChanged, NotSupportedYet, StillUsed, SystemObject
+from konverse.schemas.identifiers import check_name, data_topic
+from konverse.schemas.limits import QUEUE_PARTITIONS_MAX
+from konverse.schemas.priorities import BrokerPriority
+
+from .arguments import checked
+from .defining import Use
+from .following import Following
+from .kafka import Kafka
+from .message_types import MessageTypes
+from .objects import SYSTEM_TYPES
+from .outcomes import Sessions
+from .priorities import Priorities
+from .routes import Routes
+from .settings import Settings
+from .topics import Topics
+from .view import forget_view
+
+KEEP: Final = timedelta(days=7)
+"""How long what was received stays for others to read, unless a queue says otherwise: as long as in Kafka itself."""
+
+
+class Administration(MessageTypes, Routes, Priorities):
+    """The part of a broker that changes the catalog."""
+
+    settings: Settings
+    _kafka: Kafka
+    _topics: Topics
+    _sessions: Sessions
+
+    @checked
+    def create_contract(self, name: str, sent_by: SentByClause, *, if_not_exists: bool = False) -> Contract:
+        """CREATE CONTRACT: message type -> "INITIATOR", "TARGET" or "ANY", as a mapping or as pairs.
+
+        Raises InvalidContract (8492) when the initiator may send nothing, TypeTwice (8403), MessageTypeNotFound,
+        SystemObject for a type that only the broker sends, AlreadyExists. Behaviours 11, 12, 17.
+        """
+        value = Contract.of(name, sent_by)
+
+        def check() -> None:
+            for kind in value.sent_by:
+                if kind in SYSTEM_TYPES:
+                    raise SystemObject(f"contract {name!r}: {kind!r} is a system message, which every contract has")
+                self.catalog.get(MessageType, kind)
+
+        return self._create(value, check, if_not_exists=if_not_exists)
+
+    @checked
+    def drop_contract(self, name: str) -> None:
+        """DROP CONTRACT. Its conversations fail when their next message is received (-8425; behaviour 15).
+
+        Raises ContractNotFound, StillUsed as long as a service lists it or a broker priority names it (14).
+        """
+        self._drop(
+            Contract,
+            name,
+            Use(Service, lambda service: name in service.contracts),
+            Use(BrokerPriority, lambda priority: priority.contract == name),
+        )
+
+    @checked
+    def create_queue(  # noqa: PLR0913  # the clauses of CREATE QUEUE
+        self,
+        name: str,
+        *,
+        partitions: int = 1,
+        keep: timedelta | None = KEEP,
+        status: bool = True,
+        retention: bool = False,
+        poison_message_handling: bool = True,
+        if_not_exists: bool = False,
+    ) -> Queue:
+        """CREATE QUEUE: its topics, and an incarnation of its own. Partitions are fixed from here on.
+
+        What was received stays in the topics for others to read: at least as long as `keep` (None: for ever). With
+        `status=False` nobody receives from it before an `alter_queue` (behaviour 23 gives the defaults).
+        Raises InvalidSettings for the number, TopicMismatch when an administrator's topics do not fit, AlreadyExists,
+        NotSupportedYet for `retention=True` and `poison_message_handling=False`.
+        """
+        self._check_open()
+        _check_supported(name, retention=retention, poison_message_handling=poison_message_handling)
+        check_name("queue", name)
+        if not 1 <= partitions <= QUEUE_PARTITIONS_MAX:
+            raise InvalidSettings(
+                f"queue {name!r} cannot have {partitions} partitions; 1 to {QUEUE_PARTITIONS_MAX} can be"
+            )
+        if keep is not None and keep < timedelta():
+            raise InvalidSettings(f"queue {name!r} cannot keep what was received for {keep}; give 0 or more")
+        keep_ms = KEEP_FOR_EVER if keep is None else keep // timedelta(milliseconds=1)
+        topic = data_topic(self.settings.instance, self.database, name)
+        known = self.catalog.find(Queue, name)
+        if known is not None:
+            wanted = replace(known, topic=topic, partitions=partitions, keep_ms=keep_ms, status=status)
+            return self._existing(wanted, if_not_exists=if_not_exists)
+        self._sessions.ids.prepare()
+        value = replace(self._topics.make_queue(name, topic, partitions, keep_ms), status=status)
+        return self._create(value, lambda: None, if_not_exists=if_not_exists)
+
+    @checked
+    def alter_queue(
+        self,
+        name: str,
+        *,
+        status: bool | None = None,
+        retention: bool | None = None,
+        poison_message_handling: bool | None = None,
+    ) -> Queue:
+        """ALTER QUEUE: what is not named stays. Readers notice within seconds.
+
+        While `status` is off (False) who receives gets QueueDisabled (9617); what comes waits, and is received when it
+        is on again (behaviours 58, 77, 78, 152). Raises QueueNotFound, NothingChanged when nothing is named,
+        NotSupportedYet for `retention=True` and `poison_message_handling=False`.
+        """
+        if status is None and retention is None and poison_message_handling is None:
+            raise NothingChanged(f"ALTER of queue {name!r} names nothing to alter; name one of its attributes")
+        _check_supported(
+            name, retention=retention or False, poison_message_handling=poison_message_handling is not False
+        )
+
+        def altered(known: Queue) -> Queue:
+            return known if status is None else replace(known, status=status)
+
+        return self._alter(Queue, name, altered)
+
+    @checked
+    def create_service(
+        self, name: str, *, queue: str, contracts: list[str] | tuple[str, ...] = (), if_not_exists: bool = False
+    ) -> Service:
+        """CREATE SERVICE on a queue; `contracts` are those for which it may be a target (behaviours 16, 17).
+
+        "DEFAULT" is one of them only when it is named; without any the service can begin dialogs and nothing else.
+        Raises QueueNotFound, ContractNotFound, ContractTwice (8404), AlreadyExists.
+        """
+        value = Service.of(name, queue, contracts)
+
+        def check() -> None:
+            self.catalog.get(Queue, queue)
+            for contract in contracts:
+                self.catalog.get(Contract, contract)
+
+        return self._create(value, check, if_not_exists=if_not_exists)
+
+    @checked
+    def alter_service(
+        self, name: str, *, add: list[str] | tuple[str, ...] = (), drop: list[str] | tuple[str, ...] = ()
+    ) -> Service:
+        """ALTER SERVICE: other contracts, for what is received once receivers have noticed, within seconds.
+
+        Conversations under one that is dropped fail when their next message is received by this service (-8408).
+        Raises ServiceNotFound, ContractNotFound, ContractTwice (8404), NothingChanged (8493; behaviour 18).
+        """
+
+        def altered(known: Service) -> Service:
+            for contract in (*add, *drop):
+                self.catalog.get(Contract, contract)
+            value = Service.of(name, known.queue, (*(one for one in known.contracts if one not in drop), *add))
+            if set(value.contracts) == set(known.contracts):
+                raise NothingChanged(f"service {name!r} has just these contracts; name another one to add or to drop")
+            return value
+
+        return self._alter(Service, name, altered)
+
+    @checked
+    def drop_service(self, name: str) -> None:
+        """DROP SERVICE. Readers of its queue end its conversations within seconds: far sides get Error -8470.
+
+        What waits for it is discarded (behaviour 20). Raises ServiceNotFound, StillUsed as long as a broker priority
+        names it as the local service (21).
+        """
+        self._drop(
+            Service,
+            name,
+            Use(BrokerPriority, lambda priority: priority.local_service == name),
+        )
+
+    @checked
+    def drop_queue(self, name: str) -> None:
+        """DROP QUEUE: its topics too, with all that they hold. Whoever reads it gets QueueNotFound (behaviour 78).
+
+        Raises QueueNotFound, StillUsed as long as a service is on it (22), and as long as its conversations are not
+        over on both sides: a reader of the queue tells them that their service is gone.
+        """
+        self._check_open()
+
+        use = Use(Service, lambda service: service.queue == name)
+        self._check_unused(Queue, name, use)
+        queue = self.catalog.get(Queue, name)
+        for number in range(queue.partitions):
+            with Following(self._kafka, queue, number) as following:
+                _check_over(queue, following.catch_up(), following.behind())
+        self._drop(Queue, name, use)
+        self._topics.delete(queue)
+        if self.settings.redis:
+            forget_view(self.settings.redis, queue)
+
+
+def _check_supported(name: str, *, retention: bool, poison_message_handling: bool) -> None:
+    if retention:
+        raise NotSupportedYet(
+            f"queue {name!r}: RETENTION ON is not supported yet; `keep` keeps what was received readable"
+        )
+    if not poison_message_handling:
+        raise NotSupportedYet(
+            f"queue {name!r}: POISON_MESSAGE_HANDLING OFF is not supported yet; what fails five times is suspended, "
+            "and its queue goes on"
+        )
+
+
+def _check_over(queue: Queue, state: Partition, behind: int) -> None:
+    """Raise StillUsed when something lives in a partition, is on its way out of it, or was not looked at.
+
+    Also what has ended here alone: its far side would answer to a queue that is not there.
+    """
+    living, waiting = len(state.live()), sum(stream.waiting for stream in state.streams.values())
+    if living or waiting or behind:
+        raise StillUsed(
+            f"partition {state.identity.partition} of queue {queue.name!r} has {living} conversations not over on both "
+            f"sides, {waiting} records that have not arrived, and {behind} that nobody has looked at: let "
+            "a reader of the queue run, and the far sides end, until that is done"
+        )

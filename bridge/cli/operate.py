@@ -1,0 +1,94 @@
+"""`konverse suspended`, `resume`, `skip` and `end`: what an operator does about conversations whose handlers failed."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+from uuid import UUID
+
+import typer
+
+from .connection import AsJson, Database, Kafka, connected
+from .tables import print_json, print_table
+
+Conversation = Annotated[UUID, typer.Argument(help="Id of a suspended conversation")]
+QueueName = Annotated[
+    str | None, typer.Option("--queue", help="The queue where it is suspended; else all are searched")
+]
+Timeout = Annotated[float, typer.Option(min=0, help="Seconds to wait for the worker that has it")]
+
+
+def suspended(
+    queue: Annotated[str | None, typer.Argument(help="Name of a queue; none: all of the database")] = None,
+    kafka: Kafka = None,
+    database: Database = None,
+    as_json: AsJson = False,  # a flag of the command line
+) -> None:
+    """List the conversations that wait for an operator, because their handler has failed five times.
+
+    Read from the logs, without disturbing anybody; Redis is not needed.
+    """
+    with connected(kafka, database=database) as broker:
+        found = [one for partition in broker.suspended(queue) for one in partition]
+    if as_json:
+        print_json([asdict(one) | {"conversation": str(one.conversation)} for one in found])
+        return
+    columns: dict[str, int | None] = {"conversation": 36, "service": None, "unread": 6, "next": None, "in": None}
+    print_table(
+        f"{len(found):,} suspended conversation{'' if len(found) == 1 else 's'}",
+        columns,
+        ((one.conversation, one.service, one.unread, one.next_type, f"{one.queue}/{one.partition}") for one in found),
+    )
+    if found:
+        typer.echo("konverse resume, skip or end CONVERSATION lets it go on")
+
+
+def resume(
+    conversation: Conversation,
+    queue: QueueName = None,
+    timeout: Timeout = 15.0,
+    kafka: Kafka = None,
+    database: Database = None,
+) -> None:
+    """Hand the messages of a suspended conversation out again, with five attempts more.
+
+    A worker of `konverse run` does it; this returns when that is committed.
+    """
+    with connected(kafka, database=database) as broker:
+        broker.resume(conversation, queue=queue, timeout=timeout)
+    typer.echo(f"{conversation} is resumed")
+
+
+def skip(
+    conversation: Conversation,
+    queue: QueueName = None,
+    timeout: Timeout = 15.0,
+    kafka: Kafka = None,
+    database: Database = None,
+) -> None:
+    """Drop the first message that waits on a suspended conversation, and resume it.
+
+    A worker of `konverse run` does it; this returns when that is committed.
+    """
+    with connected(kafka, database=database) as broker:
+        broker.skip(conversation, queue=queue, timeout=timeout)
+    typer.echo(f"the first message of {conversation} is dropped, and the others are handed out")
+
+
+def end(
+    conversation: Conversation,
+    error: Annotated[int, typer.Option(min=0, help="Code of END WITH ERROR; 0: without error")] = 0,
+    description: Annotated[str, typer.Option(help="Text of the error")] = "",
+    *,
+    queue: QueueName = None,
+    timeout: Timeout = 15.0,
+    kafka: Kafka = None,
+    database: Database = None,
+) -> None:
+    """End a suspended conversation; with --error the other side receives that.
+
+    A worker of `konverse run` does it; this returns when that is committed.
+    """
+    with connected(kafka, database=database) as broker:
+        broker.end(conversation, error=error, description=description, queue=queue, timeout=timeout)
+    typer.echo(f"{conversation} is ended")

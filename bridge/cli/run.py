@@ -1,0 +1,50 @@
+"""`konverse run`: answers the queues of an application."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+
+class Readers(StrEnum):
+    """What `max_readers` counts."""
+
+    THREADS = "threads"
+    PROCESSES = "processes"
+
+
+def run(
+    app: Annotated[str, typer.Argument(metavar="MODULE:APP", help="Where the application is, like shop:app")],
+    readers: Annotated[
+        Readers, typer.Option(help="What max_readers counts: threads of one process, or processes")
+    ] = Readers.THREADS,
+    exit_when_drained: Annotated[
+        bool, typer.Option("--exit-when-drained", help="End when nothing waits in the queues any more.")
+    ] = False,
+    grace: Annotated[float, typer.Option(min=0, help="Seconds that handlers have to finish when it is stopped")] = 30.0,
+    as_json: Annotated[bool, typer.Option("--json", help="The log as JSON lines")] = False,
+) -> None:
+    """Call the handlers of an application for what its queues receive, until SIGTERM or Ctrl-C.
+
+    The work is done in processes of their own; one that dies is started again. On SIGTERM handlers that are at work
+    finish and commit; a second one cuts them off. A handler that raises five times on the same messages suspends their
+    conversation, which is logged; see `konverse suspended`.
+    """
+    from konverse.bridge.app import load
+    from konverse.bridge.logs import log_to_stderr
+    from konverse.bridge.supervising import Supervisor, jobs
+    from konverse.bridge.working import Job
+    from konverse.schemas.errors import InvalidSettings
+
+    loaded = load(app)
+    log_to_stderr(as_json=as_json)
+    if not loaded.activations:
+        raise InvalidSettings(f"{app} answers no queue; write @{app.partition(':')[2]}.activate(queue) over a handler")
+    job = Job(app, None, exit_when_drained, grace, as_json)
+    found = jobs(loaded, job, processes=readers is Readers.PROCESSES)
+    if not found:
+        typer.echo("konverse: max_readers is 0 everywhere: nothing is started", err=True)
+        return
+    raise typer.Exit(Supervisor(found, grace).run())

@@ -1,0 +1,148 @@
+"""`konverse view NAME`: one of Service Broker's views, as a table or as lines of JSON."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Annotated, Any, Final, NamedTuple
+
+import typer
+
+from konverse.bridge.broker import Broker
+from konverse.bridge.views.door import COLUMNS
+from konverse.bridge.views.listing import View
+
+from .connection import Database, Kafka, RedisUrl, connected
+from .show import show
+from .tables import print_table
+
+ROWS_SHOWN: Final = 50
+OF_A_QUEUE: Final = ("conversation_endpoints", "conversation_groups", "contents")
+"""Views that may be asked for one queue only; `contents` has to be."""
+
+SHORT: Final[dict[str, tuple[str, ...]]] = {
+    "conversation_endpoints": ("conversation_id", "is_initiator", "state", "send_sequence", "receive_sequence"),
+    "contents": ("conversation_handle", "status", "message_sequence_number", "message_type_name"),
+    "transmission_queue": ("conversation_handle", "message_type_name", "transmission_status"),
+}
+"""Columns of a table on a terminal, for views that have more than fit."""
+
+
+class Wanted(NamedTuple):
+    """What of which view."""
+
+    name: str
+    queue: str | None
+    columns: tuple[str, ...]
+    where: dict[str, str]
+
+    def check(self) -> None:
+        """Raise typer.BadParameter for what the view does not have."""
+        if self.queue is not None and self.name not in OF_A_QUEUE:
+            raise typer.BadParameter(f"{self.name} has no queue of its own", param_hint="--queue")
+        if self.queue is None and self.name == "contents":
+            raise typer.BadParameter("contents of which queue?", param_hint="--queue")
+        for column in (*self.columns, *self.where):
+            if column not in COLUMNS[self.name]:
+                known = ", ".join(COLUMNS[self.name])
+                raise typer.BadParameter(f"{self.name} has no column {column}; it has {known}")
+
+    def read(self, broker: Broker) -> View[Any]:
+        """The view, with the columns that are needed."""
+        read = getattr(broker.views, self.name)
+        if self.name == "conversation_endpoints":
+            view: View[Any] = read(self.queue, {*self.columns, *self.where})
+        else:
+            view = read() if self.queue is None else read(self.queue)
+        rows = [row for row in view if all(_text(getattr(row, key)) == text for key, text in self.where.items())]
+        return View(rows, view.sources)
+
+
+def view(
+    what: Annotated[str, typer.Argument(help="Name of a view or queue, or id of a conversation")],
+    *,
+    queue: Annotated[str | None, typer.Option(help="Of this queue only; `contents` needs one")] = None,
+    columns: Annotated[str | None, typer.Option(help="Only these columns, with commas between them")] = None,
+    where: Annotated[list[str] | None, typer.Option(help="COLUMN=VALUE: such rows only; may be repeated")] = None,
+    kafka: Kafka = None,
+    redis_url: RedisUrl = None,
+    database: Database = None,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON; of a view one line for each row")] = False,
+) -> None:
+    """Show one of Service Broker's views, or what Redis shows of a queue or of a conversation.
+
+    The views: conversation_endpoints, conversation_groups, contents (of a queue), transmission_queue, services,
+    service_queues, service_contracts, service_message_types, service_contract_message_usages,
+    service_contract_usages, service_queue_usages, routes, conversation_priorities. They come from Redis where it holds
+    the columns that are shown, else from the logs; which one it was is said below the table, with --json on standard
+    error. Nothing is consumed.
+    """
+    if what not in COLUMNS:
+        if queue or columns or where:
+            raise typer.BadParameter(f"{what} is no view: --queue, --columns and --where are for {', '.join(COLUMNS)}")
+        with connected(kafka, redis=redis_url, database=database) as broker:
+            show(broker, what, as_json=as_json)
+        return
+    chosen = tuple(name.strip() for name in columns.split(",")) if columns else (() if as_json else SHORT.get(what, ()))
+    wanted = Wanted(what, queue, chosen or COLUMNS[what], dict(map(_condition, where or ())))
+    wanted.check()
+    with connected(kafka, redis=redis_url, database=database) as broker:
+        found = wanted.read(broker)
+    if as_json:
+        for row in found:
+            typer.echo(json.dumps({name: _plain(getattr(row, name)) for name in wanted.columns}, ensure_ascii=False))
+    else:
+        _print(wanted, found)
+    for line in _origins(found):
+        typer.echo(line, err=as_json)
+
+
+def _condition(text: str) -> tuple[str, str]:
+    column, equals, value = text.partition("=")
+    if not equals:
+        raise typer.BadParameter(f"{text!r} is no COLUMN=VALUE", param_hint="--where")
+    return column.strip(), {"true": "1", "false": "0"}.get(value.lower(), value)
+
+
+def _print(wanted: Wanted, found: View[Any]) -> None:
+    widths: dict[str, int | None] = {name: 36 if name.startswith("conversation_") else None for name in wanted.columns}
+    cells = ([_text(getattr(row, name)) for name in wanted.columns] for row in found[:ROWS_SHOWN])
+    print_table(f"{wanted.name}: {len(found):,} row{'' if len(found) == 1 else 's'}", widths, cells)
+    if len(found) > ROWS_SHOWN:
+        typer.echo(f"… and {len(found) - ROWS_SHOWN:,} more; --json prints all")
+
+
+def _origins(found: View[Any]) -> Iterable[str]:
+    """Where the rows come from, in words."""
+    redis = sum(source.from_redis for source in found.sources)
+    if redis:
+        yield f"{_partitions(redis)} from Redis"
+    for reason, count in Counter(source.reason for source in found.sources if not source.from_redis).items():
+        yield f"{_partitions(count)} folded from the logs{': ' if reason else ''}{reason}"
+    unseen = sum(source.unseen for source in found.sources)
+    if unseen:
+        yield f"{unseen:,} offsets of data that nobody has ingested were not read"
+
+
+def _partitions(count: int) -> str:
+    return f"{count:,} partition{'' if count == 1 else 's'}"
+
+
+def _plain(value: object) -> object:
+    """As JSON has it: bytes as T-SQL prints them, times as ISO 8601."""
+    if isinstance(value, bool | int | None):
+        return value
+    return _text(value)
+
+
+def _text(value: object) -> str:
+    """As a table has it, and as --where compares it."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, bool):
+        return str(int(value))
+    if isinstance(value, bytes):
+        return f"0x{value.hex().upper()}"
+    return value.isoformat() if isinstance(value, datetime) else str(value)

@@ -1,0 +1,232 @@
+"""An operator in any process: which conversations are suspended, and what their owners are to do with them.
+
+Only the owner of a partition can decide there. It is told through a topic of the instance, to which the processes of
+`konverse run` listen (`bridge.obeying`), and its journal says when it was done.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from confluent_kafka import KafkaException
+
+from konverse.dialog.endpoint import Endpoint, timestamp_ms
+from konverse.schemas.catalog import Queue
+from konverse.schemas.errors import DialogNotFound, OutcomeUnknown
+from konverse.schemas.identifiers import instruction_topic
+from konverse.schemas.instruction import Action, Instruction, encode
+from konverse.schemas.limits import INSTRUCTION_MS_MAX
+from konverse.schemas.system_messages import check_error
+
+from .arguments import Seconds, checked
+from .catalog import Catalog
+from .following import Following, partitions_of
+from .kafka import Kafka, unavailable
+from .operating import check_skip, not_suspended, waits
+from .settings import Settings
+from .topics import Topics
+
+LOOK_EVERY_S: Final = 0.1
+OBEYED_S: Final = 15.0
+"""An operator waits so long for the owner."""
+
+INSTRUCTION_CONFIG: Final = {
+    "cleanup.policy": "delete",
+    "retention.ms": "3600000",  # longer than they count
+    "message.timestamp.type": "LogAppendTime",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Suspended:
+    """A conversation whose handler failed too often: what comes for it waits for an operator."""
+
+    queue: str
+    partition: int
+    conversation: UUID
+    role: str
+    """Of the side that is suspended: "initiator" or "target"."""
+    service: str
+    far_service: str
+    attempts: int
+    unread: int
+    """Messages that wait."""
+    next_type: str
+    """Message type of the first of them; empty when none waits, as may be where another one of its group failed."""
+
+
+class _Wish(NamedTuple):
+    """What is to be done with it."""
+
+    action: Action
+    error: int = 0
+    description: str = ""
+
+
+class Instructing:
+    """The part of a broker that is for operators."""
+
+    settings: Settings
+    database: str
+    catalog: Catalog
+    _kafka: Kafka
+    _topics: Topics
+    _check_open: Callable[[], None]
+
+    def suspended(self, queue: str | None = None) -> Iterator[list[Suspended]]:
+        """Conversations that wait for an operator, in a queue or in all of the database: a list for each partition.
+
+        Read from the logs, without disturbing anybody; Redis is not needed. Raises QueueNotFound.
+        """
+        self._check_open()
+        for each, partition in self._partitions(queue):
+            with Following(self._kafka, each, partition) as following:
+                state = following.catch_up()
+                troubled = [state.table[index] for index in state.attempts.troubled]
+                yield [_shown(each, partition, one) for one in troubled if one is not None and waits(one)]
+
+    @checked
+    def resume(self, conversation: UUID, *, queue: str | None = None, timeout: Seconds = OBEYED_S) -> None:
+        """Have the messages of a suspended conversation handed out again, with five attempts more.
+
+        Returns when its owner, a process of `konverse run`, has committed that. `queue` says where to look, else
+        everywhere. Raises DialogNotFound, InvalidState when it is not suspended, and OutcomeUnknown when no owner has
+        done it within `timeout` seconds: it still counts for ten minutes.
+        """
+        self._instruct(conversation, queue, _Wish(Action.RESUME), timeout)
+
+    @checked
+    def skip(self, conversation: UUID, *, queue: str | None = None, timeout: Seconds = OBEYED_S) -> None:
+        """Have the first message that waits on a suspended conversation dropped, and resume it.
+
+        As `resume`; InvalidState, too, when what waits first tells that the conversation is over.
+        """
+        self._instruct(conversation, queue, _Wish(Action.SKIP), timeout)
+
+    @checked
+    def end(  # the clauses of END CONVERSATION, and where it is
+        self,
+        conversation: UUID,
+        *,
+        error: int = 0,
+        description: str = "",
+        queue: str | None = None,
+        timeout: Seconds = OBEYED_S,
+    ) -> None:
+        """Have a suspended conversation ended, with `error` > 0 as WITH ERROR; as `resume`.
+
+        InvalidState, too, for a code below 0 (behaviour 112). A dialog of this process is ended with `Dialog.end`.
+        """
+        check_error(error, description)
+        self._instruct(conversation, queue, _Wish(Action.END, error, description), timeout)
+
+    def _partitions(self, queue: str | None) -> Iterator[tuple[Queue, int]]:
+        return partitions_of(self.catalog.all(Queue) if queue is None else [self.catalog.get(Queue, queue)])
+
+    def _instruct(self, conversation: UUID, queue: str | None, wish: _Wish, timeout_s: float) -> None:
+        self._check_open()
+        with ExitStack() as exits:
+            waiting: dict[Following, int] = {}
+            known = False
+            for each, partition in self._partitions(queue):
+                with ExitStack() as unneeded:
+                    following = unneeded.enter_context(Following(self._kafka, each, partition))
+                    sides = _sides(following, conversation)
+                    known = known or bool(sides)
+                    for one in filter(waits, sides):
+                        if wish.action is Action.SKIP:
+                            check_skip(one)
+                        waiting[following] = first = first_of(one)
+                        self._tell(Instruction(self.database, each.name, one.conversation, first, *wish))
+                        exits.push(unneeded.pop_all())
+            if known and not waiting:
+                raise not_suspended(conversation)
+            if not known:
+                raise DialogNotFound(
+                    f"no queue of database {self.database!r} has conversation {conversation}: it is over, or belongs "
+                    "to another database"
+                )
+            _wait(waiting, conversation, timeout_s)
+
+    def _tell(self, instruction: Instruction) -> None:
+        topic = instruction_topic(self.settings.instance)
+        ensure_topic(self._topics, topic)
+        producer = self._kafka.journal_producer()
+        failures: list[object] = []
+        try:
+            producer.produce(
+                topic, encode(instruction), None, 0, on_delivery=lambda error, _message: failures.append(error)
+            )
+            with suppress(KafkaException):  # then there is no answer
+                producer.flush(self.settings.append_timeout_s + 1)
+        except KafkaException as error:
+            raise unavailable(f"{topic} takes no record", error) from None
+        if failures != [None]:
+            raise OutcomeUnknown(
+                f"whether the instruction was written to {topic} is unknown: Kafka gave no answer. Give it again; it "
+                "is not followed twice"
+            )
+
+
+def ensure_topic(topics: Topics, name: str) -> None:
+    """Create the topic of instructions, if it does not exist."""
+    if topics.partitions(name) is None:
+        topics.ensure(name, 1, INSTRUCTION_CONFIG)
+
+
+def first_of(endpoint: Endpoint) -> int:
+    """A number of what is received first, which nothing else of its conversation has; 0 when nothing waits."""
+    entry = endpoint.first
+    if entry is None:
+        return 0
+    # a DialogTimer stands in no log: it is known by when it was due
+    return 2 * timestamp_ms(entry[3]) + 1 if endpoint.rings else 2 * (entry[0] + 1)
+
+
+def _sides(following: Following, conversation: UUID) -> list[Endpoint]:
+    sides = following.catch_up().sides
+    return [endpoint for side in sides if (endpoint := side.get(conversation.bytes)) is not None]
+
+
+def _wait(waiting: dict[Following, int], conversation: UUID, timeout_s: float) -> None:
+    """Return when the journals say that nothing is suspended any more as it was."""
+    deadline = time.monotonic() + timeout_s
+    left = dict(waiting)
+    while True:
+        for following, first in list(left.items()):
+            if not any(waits(one) and first_of(one) == first for one in _sides(following, conversation)):
+                del left[following]
+        if not left:
+            return
+        if time.monotonic() > deadline:
+            raise _late(conversation, timeout_s, nobody=all(following.head.clean for following in left))
+        time.sleep(LOOK_EVERY_S)
+
+
+def _late(conversation: UUID, timeout_s: float, *, nobody: bool) -> OutcomeUnknown:
+    why = "no reader of its queue runs" if nobody else "its owner does not listen, or is dead"
+    return OutcomeUnknown(
+        f"conversation {conversation} is suspended as before after {timeout_s:.0f} s: {why}. Start a worker (`konverse "
+        f"run`): the first that has its partition within {INSTRUCTION_MS_MAX // 60_000} minutes does it. A program "
+        "with a reader of its own calls reader.resume, skip or end"
+    )
+
+
+def _shown(queue: Queue, partition: int, endpoint: Endpoint) -> Suspended:
+    entry = endpoint.first
+    return Suspended(
+        queue.name,
+        partition,
+        endpoint.id,
+        endpoint.role.name.lower(),
+        endpoint.service,
+        endpoint.far_service,
+        endpoint.attempts,
+        len(endpoint.queue) + len(endpoint.urgent),
+        entry[1] if entry else "",
+    )

@@ -1,0 +1,184 @@
+"""Whether a message may be received: what the catalog says of its contract, and what its type says of its body.
+
+Source: behaviours 3 to 6, 16, 132, 133. The verdict is the receiver's, by the catalog as this process knows it: a name
+that it has never heard is looked up at once, and what was changed is noticed within seconds.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from konverse.dialog.endpoint import Terms
+from konverse.dialog.received import Clauses, Rule
+from konverse.schemas.catalog import Contract, MessageType, Queue, Service, Validation
+from konverse.schemas.errors import ValidatorUnavailable
+from konverse.schemas.records import Begin, Role
+from konverse.schemas.schema_collections import XmlSchemaCollection
+from konverse.schemas.validation import fault_of
+
+from .catalog import Catalog
+from .seldom import Seldom
+from .validating.rules import Rule as SchemaRule
+from .validating.validator import Finding, Known, Validator
+
+log: Final = logging.getLogger("konverse.judging")
+
+ACCEPTED: Final = 0
+CONTRACT_NOT_SUPPORTED: Final = 8408
+CONTRACT_NOT_FOUND: Final = 8425
+TYPE_NOT_FOUND: Final = 8428
+BODY_NOT_VALID: Final = 8430
+SENT_BY_TARGET: Final = 8437
+SENT_BY_INITIATOR: Final = 8457
+SERVICE_NOT_FOUND: Final = 8470
+TYPE_NOT_IN_CONTRACT: Final = 8498
+NO_XML: Final = (9616, 9615)
+"""Of a message that its initiator, or its target, has received."""
+NOT_EXAMINED: Final = 9704
+"""Its body took more time or memory to validate than is allowed."""
+
+
+class Demand(NamedTuple):
+    """What has to be looked for in bodies."""
+
+    validation: Validation
+    schema: Known | None
+    """Ready for the validator; None: there is no schema."""
+
+
+class Rules(NamedTuple):
+    """What the owners of a reader go by."""
+
+    send: Rule
+    """Raises for what a handler may not send."""
+    judge: CatalogJudge | None = None
+    """Rejects what may not be received; None: everything may."""
+    begin: Callable[[Queue, int, Clauses], tuple[bytes, Begin]] | None = None
+    """Makes a dialog that a handler begins in a partition; None: it may not."""
+
+
+class CatalogJudge:
+    """What the owners of one reader ask (`konverse.dialog.rejecting.Judge`)."""
+
+    def __init__(self, catalog: Catalog, validator: Validator, level: int = logging.WARNING) -> None:
+        """Verdicts are logged at `level`."""
+        self._catalog = catalog
+        self._validator = validator
+        self._level = level
+        self._version = catalog.version
+        self._allowed: dict[tuple[str, str, Role, str], Demand] = {}
+        """What the catalog lets through, and what has to be looked for in its bodies; of names that it has."""
+        self._unavailable = Seldom()
+
+    def changed(self) -> bool:
+        """Whether the catalog has, since this was asked last: then nothing of before holds."""
+        if self._catalog.version == self._version:
+            return False
+        self._version = self._catalog.version
+        self._allowed.clear()
+        return True
+
+    def verdict(self, terms: Terms, role: Role, message_type: str, body: bytes | None) -> int:
+        """0, or the number of the error for which the side `role` may not receive this."""
+        key = terms.service, terms.contract, role, message_type
+        demand = self._allowed.get(key)
+        if demand is None:
+            reason = self._reason(terms, role, message_type)
+            if reason:
+                log.log(
+                    self._level,
+                    "a message of type %r to service %r is rejected: %d",
+                    message_type,
+                    terms.service,
+                    reason,
+                )
+                return reason
+            demand = self._allowed[key] = self._demand(self._catalog.get(MessageType, message_type))
+        fault, examined = self._look(demand, body)
+        if not fault:
+            return ACCEPTED
+        log.log(self._level, "a message of type %r to service %r is rejected: %s", message_type, terms.service, fault)
+        if not examined:
+            return NOT_EXAMINED
+        return NO_XML[role] if demand.validation.is_xml else BODY_NOT_VALID
+
+    def _demand(self, message_type: MessageType) -> Demand:
+        rule = rule_of(self._catalog, message_type)
+        return Demand(message_type.validation, None if rule is None else Known.of(rule))
+
+    def _look(self, demand: Demand, body: bytes | None) -> Finding:
+        if demand.schema is None:
+            return Finding(fault_of(demand.validation, body))
+        try:
+            return self._validator.look(demand.schema, body or b"")
+        except ValidatorUnavailable as error:  # the partition is claimed again, and then it is looked anew
+            if self._unavailable.due():
+                log.error("messages wait, as nobody can validate them here: %s", error)  # noqa: TRY400  # words enough
+            raise
+
+    def examines(self, message_type: str) -> bool:
+        """Whether bodies of this type are looked at."""
+        found = self._catalog.find(MessageType, message_type)
+        return found is None or found.validation is not Validation.NONE
+
+    def has(self, queue: Queue, service: str) -> bool:
+        """Whether there is a service of that name on this queue. Raises Unavailable when nobody can say so now."""
+        found = self._catalog.find(Service, service)
+        return found is not None and found.queue == queue.name
+
+    def check_service(self, name: str) -> None:
+        """Raise ServiceNotFound when there is none of that name."""
+        self._catalog.get(Service, name)
+
+    def keeps(self, queue: Queue) -> bool:
+        """Whether the queue was not dropped, as far as is known here."""
+        known = self._catalog.find(Queue, queue.name)
+        return known is not None and known.incarnation == queue.incarnation
+
+    def receives(self, queue: Queue) -> bool:
+        """Whether the STATUS of the queue is ON, as far as is known here; also of one that was dropped."""
+        known = self._catalog.find(Queue, queue.name)
+        return known is None or known.incarnation != queue.incarnation or known.status
+
+    def letter(self, message_type: str) -> str:
+        """What a message type says of bodies, as a letter."""
+        return letter_of(self._catalog, message_type)
+
+    def _reason(self, terms: Terms, role: Role, message_type: str) -> int:
+        contract = self._catalog.find(Contract, terms.contract)
+        if contract is None:
+            return CONTRACT_NOT_FOUND
+        service = self._catalog.find(Service, terms.service)
+        if service is None:
+            return SERVICE_NOT_FOUND
+        if role is Role.TARGET and terms.contract not in service.contracts:
+            return CONTRACT_NOT_SUPPORTED
+        if self._catalog.find(MessageType, message_type) is None:
+            return TYPE_NOT_FOUND
+        sent_by = contract.sent_by.get(message_type)
+        if sent_by is None:
+            return TYPE_NOT_IN_CONTRACT
+        if sent_by.allows(Role(1 - role)):
+            return ACCEPTED
+        return SENT_BY_INITIATOR if role is Role.TARGET else SENT_BY_TARGET
+
+
+def rule_of(catalog: Catalog, message_type: MessageType) -> SchemaRule | None:
+    """What bodies of a type are held against in another process; None when there is no schema for them.
+
+    Raises SchemaCollectionNotFound.
+    """
+    if message_type.validation is Validation.VALID_XML:
+        documents = catalog.get(XmlSchemaCollection, message_type.schema_collection).documents
+        return SchemaRule(message_type.validation, documents)
+    if message_type.validation.takes_schema:
+        return SchemaRule(message_type.validation, (message_type.schema,))
+    return None
+
+
+def letter_of(catalog: Catalog, message_type: str) -> str:
+    """What a message type says of bodies, as a letter; N for one that was dropped."""
+    found = catalog.find(MessageType, message_type)
+    return "N" if found is None else found.validation.letter

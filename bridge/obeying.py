@@ -1,0 +1,125 @@
+"""Does what operators of other processes want with suspended conversations (`bridge.instructing`)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
+
+from konverse.schemas.errors import DialogNotFound, InvalidState, KonverseError, MalformedRecord
+from konverse.schemas.identifiers import instruction_topic
+from konverse.schemas.instruction import Action, Instruction, decode
+from konverse.schemas.limits import INSTRUCTION_ENTRIES_MAX, INSTRUCTION_MS_MAX
+
+from .background import AGAIN_S, FORESEEN, in_background
+from .instructing import ensure_topic, first_of
+from .kafka import Kafka, LogReader, LogTruncated
+from .seldom import Seldom
+from .topics import Topics
+
+if TYPE_CHECKING:
+    from .reader import Reader
+
+log: Final = logging.getLogger("konverse.operator")
+
+LOOK_EVERY_S: Final = 0.5
+
+
+class Obeying:
+    """Listens in a thread of its own, for the readers of one process.
+
+    An instruction for a conversation that is not suspended here is kept for as long as it counts: its partition may
+    come here. It names the message that waits first, so none is followed when another process has done it already.
+    Only a resumed conversation that was suspended anew on the same message may be resumed twice.
+    """
+
+    def __init__(self, kafka: Kafka, database: str, readers: Callable[[], Sequence[Reader]]) -> None:
+        self._kafka = kafka
+        self._database = database
+        self._readers = readers
+        self._topic = instruction_topic(kafka.settings.instance)
+        self._closed = threading.Event()
+        self._kept: dict[int, tuple[float, Instruction]] = {}
+        """By its place in the topic: when it counts no more (time of Kafka's clock), and what is to be done."""
+        self._position: int | None = None
+        self._away = Seldom()
+        self._thread = in_background("konverse-operator", self._run)
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._closed.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        reader: LogReader | None = None
+        try:
+            while not self._closed.is_set():
+                try:
+                    if reader is None:
+                        ensure_topic(Topics(self._kafka), self._topic)
+                        reader = LogReader(self._kafka)
+                    self._read(reader)
+                    self._away.over()
+                except (*FORESEEN, LogTruncated) as error:
+                    if isinstance(error, LogTruncated):
+                        self._position = None
+                    if self._away.due():
+                        log.warning("operators are not heard for now, it is tried again: %s", error)
+                    self._closed.wait(AGAIN_S)
+                self._obey()
+                self._closed.wait(LOOK_EVERY_S)
+        finally:
+            if reader is not None:
+                reader.close()
+
+    def _read(self, reader: LogReader) -> None:
+        now_ms = time.time() * 1000
+        if self._position is None:
+            self._position = reader.offset_at(self._topic, 0, round(now_ms - INSTRUCTION_MS_MAX))
+        _, end = reader.ends(self._topic, 0)
+        for messages, position in reader.read(self._topic, 0, self._position, end):
+            for message in messages:
+                with suppress(MalformedRecord):  # a stranger has written there
+                    instruction = decode(message.value() or b"")
+                    if instruction.database == self._database:
+                        self._kept[message.offset() or 0] = (message.timestamp()[1] + INSTRUCTION_MS_MAX, instruction)
+            self._position = position
+        while len(self._kept) > INSTRUCTION_ENTRIES_MAX:
+            del self._kept[next(iter(self._kept))]
+
+    def _obey(self) -> None:
+        now_ms = time.time() * 1000
+        for place, (until_ms, instruction) in list(self._kept.items()):
+            done = any(follow(reader, instruction) for reader in self._readers() if not reader.closed)
+            if done or now_ms > until_ms:
+                del self._kept[place]
+
+
+def follow(reader: Reader, instruction: Instruction) -> bool:
+    """Do it when it is meant for a conversation of this reader as it stands; whether it was."""
+    if reader.queue.name != instruction.queue:
+        return False
+    conversation = UUID(bytes=instruction.conversation)
+    try:
+        waiting = [one for one in reader.suspended if one.id == conversation]
+        if not any(first_of(one) == instruction.first for one in waiting):
+            return False
+        match instruction.action:
+            case Action.RESUME:
+                reader.resume(conversation)
+            case Action.SKIP:
+                reader.skip(conversation)
+            case Action.END:
+                reader.end(conversation, error=instruction.error, description=instruction.description)
+    except (InvalidState, DialogNotFound) as error:  # it has changed since
+        log.warning("an operator's %s is not followed: %s", instruction.action, error)
+    except KonverseError as error:  # the reader was closed
+        log.debug("an operator's %s waits: %s", instruction.action, error)
+        return False
+    else:
+        log.info("conversation %s: %s, as an operator wants", conversation, instruction.action)
+    return True

@@ -1,0 +1,109 @@
+"""RECEIVE with a WHERE: the messages of one conversation, or of one conversation group."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Final
+from uuid import UUID
+
+from konverse.dialog.endpoint import Endpoint
+from konverse.dialog.owner import Owner
+from konverse.dialog.partition import Partition
+from konverse.dialog.phase import LEADING
+from konverse.dialog.states import State
+from konverse.dialog.transaction import Transaction
+from konverse.schemas.catalog import Queue
+from konverse.schemas.errors import BadInput, DialogNotFound
+from konverse.schemas.groups import founders
+
+from .arguments import Seconds, checked
+from .owning import Owning
+from .share import Share
+
+PAUSE_S: Final = 0.002
+"""Between two looks, while other groups than the wanted one are ready."""
+
+
+class Receiving:
+    """The part of a reader that looks for certain messages."""
+
+    queue: Queue
+    _owning: Owning
+    _share: Share
+    _lock: threading.RLock
+    _check_open: Callable[[], None]
+    _advance: Callable[..., bool]
+    _hand_out: Callable[..., Transaction | None]
+
+    @checked
+    def receive(
+        self, *, dialog: UUID | None = None, group: UUID | None = None, timeout: Seconds | None = None
+    ) -> Transaction | None:
+        """RECEIVE WHERE: the ready messages of a conversation, or of a conversation group, which is locked either way.
+
+        Waits for them up to `timeout` seconds (without it for ever), and returns None then; also while somebody else
+        has the group. What waits elsewhere in these partitions has to be received too, by whomever: a partition reads
+        ahead so far and no further. Raises BadInput unless one of both is given, DialogNotFound when it was in no
+        partition that is ours, all the time, ServiceNotFound when its service was dropped meanwhile, QueueDisabled
+        (9617) while the queue's STATUS is OFF (behaviours 69, 70, 75 to 79).
+        """
+        if (dialog is None) == (group is None):
+            raise BadInput("receive takes the id of a dialog or that of a group; iterate over the reader for any group")
+        deadline = None if timeout is None else time.monotonic() + timeout
+        service = ""
+        while True:
+            self._advance(keep_up=True)
+            with self._lock:
+                self._share.check()
+                self._check_open()
+                self._owning.check_enabled()
+                found = [*self._sought(dialog, group)]
+                if service and all(endpoint.state is State.DISCONNECTED_OUTBOUND for _, endpoint in found):
+                    self._owning.check_service(service)
+                for owner, endpoint in found:
+                    service = endpoint.service
+                    transaction = self._hand_out(owner, endpoint, whole=dialog is None)
+                    if transaction is not None:
+                        return transaction
+                    _let_others_pass(owner)
+            if deadline is not None and time.monotonic() >= deadline:
+                if service:
+                    return None
+                raise DialogNotFound(
+                    f"{'group' if dialog is None else 'conversation'} {dialog or group} lives in no partition that is "
+                    f"ours of queue {self.queue.name!r}; ask the process that has it"
+                )
+            if self._advance():
+                time.sleep(PAUSE_S)
+
+    def _sought(self, dialog: UUID | None, group: UUID | None) -> Iterator[tuple[Owner, Endpoint]]:
+        """The sides of the conversation that live here, or one of the group."""
+        for owner in self._owning.owners.values():
+            if owner.phase is not LEADING:
+                continue
+            state = owner.fold.state
+            if dialog is not None:
+                found = [side.get(dialog.bytes) for side in state.sides]
+            else:
+                assert group is not None
+                found = [_first_of(state, group.bytes)]
+            yield from ((owner, endpoint) for endpoint in found if endpoint is not None)
+
+
+def _first_of(state: Partition, group: bytes) -> Endpoint | None:
+    """A conversation of the group: one of several, or the only one, which has founded it."""
+    if group in state.groups:
+        return state.groups[group].members[0]
+    found = [state.endpoint(role, conversation) for role, conversation in founders(group)]
+    return next((endpoint for endpoint in found if endpoint is not None and endpoint.group is None), None)
+
+
+def _let_others_pass(owner: Owner) -> None:
+    """After a crash groups have their turn, some at a time: those that nobody receives here are put back."""
+    staging = owner.staging
+    if owner.trial.careful and staging.ready:
+        passed = owner.take()
+        if passed is not None:
+            staging.roll_back(passed)

@@ -1,0 +1,72 @@
+"""JSON against a JSON Schema, by jsonschema-rs. A schema without `$schema` is one of draft 2020-12.
+
+`format` is a remark and refuses nothing, as the standard has it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from konverse.schemas.errors import InvalidSchema
+from konverse.schemas.limits import JSON_DEPTH_ENTRIES_MAX
+
+from .rules import Check, loaded
+
+
+def check_of(documents: Sequence[str]) -> Check:
+    """A check of bodies by this schema; InvalidSchema when it is none, or refers to what is not in it."""
+    from jsonschema_rs import validator_for  # noqa: PLC0415  # it may be absent, and then nobody comes here
+
+    schema: Any = loaded(documents[0])
+    try:
+        validator = validator_for(schema, retriever=_refuse)
+    except ValueError as error:
+        raise InvalidSchema(f"the JSON Schema cannot be used: {_said(error)}") from None
+
+    def fault(body: bytes) -> str:
+        try:
+            value = json.loads(body.decode(), parse_constant=_no_number)
+        except RecursionError:
+            return _too_deep()
+        except ValueError as error:
+            return f"no JSON document: {error}"
+        if body.count(b"[") + body.count(b"{") > JSON_DEPTH_ENTRIES_MAX and _is_too_deep(value):
+            return _too_deep()
+        found = next(validator.iter_errors(value), None)
+        return "" if found is None else _said(found)
+
+    return fault
+
+
+def _refuse(place: str) -> Any:
+    raise ValueError(f"{place!r} is not in the schema, and nothing is fetched")
+
+
+def _said(error: ValueError) -> str:
+    """The library's error has its words, and the place in the document, apart."""
+    path = "".join(f"[{step!r}]" for step in getattr(error, "instance_path", ()))
+    return f"{getattr(error, 'message', error)}{f' (at {path})' if path else ''}"
+
+
+def _is_too_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(JSON_DEPTH_ENTRIES_MAX + 1):
+        level = [
+            inner
+            for outer in level
+            if isinstance(outer, dict | list)
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def _too_deep() -> str:
+    return f"more than {JSON_DEPTH_ENTRIES_MAX} objects and arrays inside of each other"
+
+
+def _no_number(word: str) -> None:
+    raise ValueError(f"{word} is no number in JSON")

@@ -1,0 +1,98 @@
+"""What waits in a queue: the messages that RECEIVE would give, and those that are not complete yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+from uuid import UUID
+
+from konverse.bridge.catalog import Catalog
+from konverse.bridge.judging import letter_of
+from konverse.dialog.answers import other
+from konverse.dialog.batches import Row
+from konverse.dialog.endpoint import Endpoint, Terms
+from konverse.dialog.partition import Partition
+from konverse.dialog.received import SYSTEM_SEQUENCE, Message, Scope
+from konverse.dialog.states import State
+from konverse.schemas.catalog import Contract, MessageType, Service
+from konverse.schemas.envelope import decode_suffix
+from konverse.schemas.records import NO_SEQUENCE
+
+from .rows import PRIORITY, QueueRow
+
+READY: Final = 1
+NOT_COMPLETE: Final = 2
+
+
+class Contents:
+    """Makes rows of the messages of one queue, partition by partition."""
+
+    def __init__(self, catalog: Catalog) -> None:
+        self._catalog = catalog
+        self._types: dict[str, tuple[int | None, str]] = {}
+        """Number and letter of each message type that was met."""
+
+    def rows(self, state: Partition) -> list[QueueRow]:
+        """All messages of a partition, by `queuing_order`."""
+        scope = Scope(state.identity.incarnation, state.identity.partition, lambda *_: None)
+        found = [self._row(READY, message) for message in _ready(state, scope)]
+        found += [self._row(NOT_COMPLETE, message) for message in _undecided(state, scope)]
+        return sorted(found, key=lambda row: row.queuing_order)
+
+    def _row(self, status: int, message: Message) -> QueueRow:
+        dialog, catalog = message.dialog, self._catalog
+        number, letter = self._type(message.type)
+        return QueueRow(
+            status,
+            PRIORITY,
+            message.offset,
+            UUID(bytes=dialog.group_id),
+            dialog.id,
+            message.sequence if status == READY else None,
+            dialog.service or None,
+            catalog.id_of(Service, dialog.service),
+            dialog.contract or None,
+            catalog.id_of(Contract, dialog.contract),
+            message.type,
+            number,
+            letter,
+            message.body,
+            message.id,
+        )
+
+    def _type(self, name: str) -> tuple[int | None, str]:
+        known = self._types.get(name)
+        if known is None:
+            known = self._types[name] = (self._catalog.id_of(MessageType, name), letter_of(self._catalog, name))
+        return known
+
+
+def _ready(state: Partition, scope: Scope) -> Iterator[Message]:
+    """As a transaction hands them out, whoever has their group."""
+    for endpoint in state.live():
+        for offset, kind, body, stamp in endpoint.urgent:
+            yield Message(kind, body or b"", SYSTEM_SEQUENCE, endpoint, offset, stamp, scope)
+        for sequence, (offset, kind, body, stamp) in enumerate(endpoint.queue, endpoint.consumed):
+            yield Message(kind, body or b"", sequence, endpoint, offset, stamp, scope)
+
+
+def _undecided(state: Partition, scope: Scope) -> Iterator[Message]:
+    """Messages of attempts that may still win; of a task that was executed twice, those of both."""
+    pending = state.pending
+    for attempt in pending.live:
+        (_, begins), *_ = attempt
+        for row in () if begins else pending.attempts[attempt].values():
+            kind = decode_suffix(row.suffix).message_type
+            endpoint = _receiver(state, row)
+            yield Message(kind, row.body or b"", NO_SEQUENCE, endpoint, row.offset, row.stamp, scope)
+
+
+def _receiver(state: Partition, row: Row) -> Endpoint:
+    """The endpoint that receives it, as it would come to be with what the row says of it."""
+    role = other(row.role)
+    known = state.endpoint(role, row.conversation)
+    if known is not None:
+        return known
+    begin = decode_suffix(row.suffix).begin
+    terms = Terms("", "", "") if begin is None else Terms(begin.to_service, begin.from_service, begin.contract)
+    return Endpoint(row.conversation, role, State.STARTED_INBOUND, terms, state.stream_to(state.address))

@@ -1,0 +1,73 @@
+"""Conversation endpoints and groups: what the packed rows of Redis hold, and what only the state itself does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Final
+from uuid import UUID
+
+from konverse.bridge.catalog import Catalog
+from konverse.dialog.clock import NO_TIME
+from konverse.dialog.endpoint import Endpoint
+from konverse.dialog.partition import Partition
+from konverse.dialog.view import Row, field_of, pack, unpack
+from konverse.schemas.catalog import Contract, Service
+from konverse.schemas.records import Role
+
+from .rows import PRIORITY, ConversationEndpointRow, ConversationGroupRow
+
+NOT_IN_REDIS: Final = frozenset(
+    ("service_contract_id", "conversation_group_id", "service_id", "lifetime", "far_service", "priority")
+)
+"""Columns of `conversation_endpoints` for which the logs have to be folded."""
+
+_NO_OFFSET: Final = bytes(8)
+
+
+def shown_endpoint(row: Row) -> ConversationEndpointRow:
+    """An endpoint by its packed row; NOT_IN_REDIS is left None, or at what all have."""
+    return ConversationEndpointRow(
+        row.conversation,
+        row.conversation,
+        row.role is Role.INITIATOR,
+        None,
+        None,
+        None,
+        None,
+        row.state.code,
+        row.state.name,
+        None,
+        None,
+        _time(row.timer_due_ms),
+        None if row.send_sequence < 0 else row.send_sequence,
+        row.receive_sequence,
+        is_system=False,
+        priority=PRIORITY,
+    )
+
+
+def endpoints(state: Partition, catalog: Catalog) -> Iterator[ConversationEndpointRow]:
+    """All of a partition, with every column."""
+    for endpoint in state.live():
+        row = unpack(field_of(endpoint), _NO_OFFSET + pack(endpoint))
+        yield shown_endpoint(row)._replace(
+            service_contract_id=catalog.id_of(Contract, endpoint.contract),
+            conversation_group_id=UUID(bytes=endpoint.group_id),
+            service_id=catalog.id_of(Service, endpoint.service),
+            far_service=endpoint.far_service,
+            lifetime=_time(NO_TIME if endpoint.clock is None else endpoint.clock.expires_ms),
+        )
+
+
+def _time(time_ms: int) -> datetime | None:
+    return None if time_ms == NO_TIME else datetime.fromtimestamp(time_ms / 1000, UTC)
+
+
+def groups(state: Partition, catalog: Catalog) -> Iterator[ConversationGroupRow]:
+    """The groups of a partition, each once."""
+    first: dict[bytes, Endpoint] = {}
+    for endpoint in state.live():
+        first.setdefault(endpoint.group_id, endpoint)
+    for group, endpoint in first.items():
+        yield ConversationGroupRow(UUID(bytes=group), catalog.id_of(Service, endpoint.service), is_system=False)

@@ -1,0 +1,72 @@
+"""What stands in the outboxes of partitions: outputs that their destinations are not known to have."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+
+from konverse.dialog.outbox import Run, Stream
+from konverse.dialog.partition import Partition
+from konverse.schemas.envelope import CONVERSATION_AT, decode_suffix
+from konverse.schemas.records import FIRST, NO_SEQUENCE, Kind, Role, Suffix
+
+from .looking import Folded
+from .outgoing import SAID, Names, Outgoing
+
+
+def outputs(folded: Folded, silence_timeout_s: float, topics: Collection[str]) -> Iterator[Outgoing]:
+    """What sides of conversations have said, of those whose home or target is one of `topics`."""
+    state, _, committed, _ = folded.ahead
+    unled = folded.unled(silence_timeout_s)
+    begun = _begun(state)
+    for stream in state.streams.values():
+        counter = stream.acked
+        journaled = committed.get(stream.address, 0)
+        for run in stream.runs:
+            kind, role = Kind(run.prefix[0] >> 1), Role(run.prefix[2] >> 1)
+            suffix = decode_suffix(run.suffix) if kind in SAID else Suffix()
+            if kind in SAID and _is_ours(stream, suffix, topics) and _is_said(state, kind, role, run):
+                names = _names(state, role, run) or begun.get(run.prefix[CONVERSATION_AT:])
+                for place, body in enumerate(run.bodies):
+                    sequence = run.sequence if run.sequence == NO_SEQUENCE else run.sequence + place
+                    status = unled or _status(folded, stream, counter + place, journaled)
+                    conversation = run.prefix[CONVERSATION_AT:]
+                    yield Outgoing(conversation, role, kind, suffix.message_type, sequence, body, names, status)
+            counter += len(run.bodies)
+
+
+def _is_ours(stream: Stream, suffix: Suffix, topics: Collection[str]) -> bool:
+    """Whether it is of this database: the transmission queue serves all of an instance."""
+    home = suffix.begin.home if suffix.begin is not None else suffix.home
+    return stream.address.topic in topics or (home is not None and home.topic in topics)
+
+
+def _is_said(state: Partition, kind: Kind, role: Role, run: Run) -> bool:
+    """Whether an application has said it: the END of a side that is forgotten answers the peer's (behaviour 108)."""
+    return kind in (Kind.MESSAGE, Kind.END_CALL) or state.endpoint(role, run.prefix[CONVERSATION_AT:]) is not None
+
+
+def _begun(state: Partition) -> dict[bytes, Names]:
+    """Conversations whose beginning is on its way, too."""
+    runs = (run for stream in state.streams.values() for run in stream.runs)
+    suffixes = {run.prefix[CONVERSATION_AT:]: decode_suffix(run.suffix) for run in runs if _begins(run)}
+    return {conversation: Names.of(each.begin) for conversation, each in suffixes.items() if each.begin is not None}
+
+
+def _begins(run: Run) -> bool:
+    kind, flags = Kind(run.prefix[0] >> 1), run.prefix[1]
+    return kind is Kind.BEGIN or (kind is Kind.MESSAGE and bool(flags & FIRST))
+
+
+def _names(state: Partition, role: Role, run: Run) -> Names | None:
+    endpoint = state.endpoint(role, run.prefix[CONVERSATION_AT:])
+    return None if endpoint is None else Names.at(endpoint)
+
+
+def _status(folded: Folded, stream: Stream, counter: int, journaled: int) -> str:
+    """What keeps an output of a partition that somebody looks after; empty: nothing."""
+    if counter >= journaled:
+        return f"the owner of {folded.queue.name}/{folded.partition} has not committed it yet"
+    if counter >= stream.open_to:
+        gate = stream.gates[0]
+        return f"it waits for what was sent to {gate.to.topic}/{gate.to.partition} before"
+    return ""

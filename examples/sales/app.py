@@ -1,0 +1,28 @@
+"""The order service as an application: the function is all there is to write, `konverse run` does the rest.
+
+    konverse run examples.sales.app:app                      until Ctrl-C
+    konverse run examples.sales.app:app --readers processes  a process for each reader
+
+Where Kafka is, and which database, say KONVERSE_KAFKA and KONVERSE_DATABASE, or konverse.toml.
+"""
+
+from __future__ import annotations
+
+import json
+
+import konverse
+from examples.sales.services import ORDERS, RECEIPT
+
+app = konverse.App()
+
+
+@app.activate(ORDERS, max_readers=2)
+def on_order(transaction: konverse.Transaction) -> None:
+    """Answer every order with a receipt, and end a conversation when the shop has ended it."""
+    for message in transaction:
+        if message.type in (konverse.END_DIALOG, konverse.ERROR):
+            transaction.end(message.dialog)
+            return
+        receipt = {"number": json.loads(message.body)["number"], "accepted": True}
+        if message.dialog.state.code == "CO":  # else the shop has ended, and wants no receipt
+            transaction.send(message.dialog, RECEIPT, json.dumps(receipt).encode())

@@ -1,0 +1,22 @@
+"""Timeouts as callers give them: seconds in, milliseconds out (behaviours 39 and 102)."""
+
+from __future__ import annotations
+
+from .errors import InvalidTimeout, TimerBeyondLifetime
+from .limits import TIMEOUT_MS_MAX
+
+
+def milliseconds(seconds: object, what: str) -> int:
+    """Milliseconds of a timer or a lifetime; InvalidTimeout (8411) for what is none."""
+    if isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 < seconds * 1000 <= TIMEOUT_MS_MAX:
+        return max(1, round(seconds * 1000))
+    raise InvalidTimeout(f"{what} is a number of seconds above 0, at most {TIMEOUT_MS_MAX // 1000}, not {seconds!r}")
+
+
+def check_timer(timeout_ms: int, lifetime_ms: int, conversation: object) -> None:
+    """TimerBeyondLifetime (8410) when so much of a conversation's lifetime is not left."""
+    if timeout_ms > lifetime_ms:
+        raise TimerBeyondLifetime(
+            f"a timer of {timeout_ms / 1000:g} s would be due after the lifetime of conversation {conversation}, of "
+            f"which {max(0, lifetime_ms) / 1000:g} s are left"
+        )

@@ -1,0 +1,64 @@
+"""Whether a body is what its message type says (behaviours 3, 4, 6). A body may be hostile.
+
+This takes a time that is proportional to the body. What a schema says may take any: see `bridge.validating`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+from xml.parsers.expat import ExpatError, ParserCreate
+
+from .catalog import Validation
+from .limits import XML_DEPTH_ENTRIES_MAX
+
+
+class Refused(Exception):
+    """Well-formed, perhaps, and not taken."""
+
+
+def fault_of(validation: Validation, body: bytes | None) -> str:
+    """What is wrong with a body, in words for a log; empty when nothing is. For validations without a schema."""
+    return _FAULTS[validation](body or b"")
+
+
+def _nothing(_body: bytes) -> str:
+    return ""
+
+
+def _not_empty(body: bytes) -> str:
+    return f"it has a body of {len(body)} bytes" if body else ""
+
+
+def _not_xml(body: bytes) -> str:
+    """A document type is refused: it may bring entities, which grow without bound or name files."""
+    depth = 0
+
+    def deeper(*_: object) -> None:
+        nonlocal depth
+        depth += 1
+        if depth > XML_DEPTH_ENTRIES_MAX:
+            raise Refused(f"more than {XML_DEPTH_ENTRIES_MAX} elements inside of each other")
+
+    def higher(_name: str) -> None:
+        nonlocal depth
+        depth -= 1
+
+    def refuse(*_: object) -> None:
+        raise Refused("a document type of its own")
+
+    parser = ParserCreate()
+    parser.StartElementHandler, parser.EndElementHandler = deeper, higher
+    parser.StartDoctypeDeclHandler = refuse
+    try:
+        parser.Parse(body, True)  # noqa: FBT003  # this is all of it
+    except (ExpatError, Refused, LookupError, ValueError) as error:  # LookupError: an encoding that nobody knows
+        return str(error)
+    return ""
+
+
+_FAULTS: Final[dict[Validation, Callable[[bytes], str]]] = {
+    Validation.NONE: _nothing,
+    Validation.EMPTY: _not_empty,
+    Validation.WELL_FORMED_XML: _not_xml,
+}

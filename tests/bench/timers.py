@@ -1,0 +1,62 @@
+"""Timers: as many as the load has messages, each on a dialog of its own; how late their handlers get them."""
+
+from __future__ import annotations
+
+import time
+from typing import Final
+
+from konverse.schemas.catalog import DIALOG_TIMER
+from tests.bench import conversations
+from tests.bench.clients import PARTITIONS
+from tests.bench.measure import latencies
+from tests.bench.model import Case, Figures, Load, Place, Row, Run
+
+SPREAD_S: Final = 20.0
+"""Over which they are due: what is due at once cannot be received at once."""
+
+
+SET_S: Final = 0.000_3
+"""What beginning a dialog and setting its timer takes, at most."""
+
+SETTLE_S: Final = 10.0
+"""For the reader to be there before the first one is due."""
+
+
+def prepared(place: Place, _load: Load) -> Figures:
+    """The queues, and nothing in them."""
+    with conversations.connect(place) as broker:
+        conversations.create(broker)
+    return {}
+
+
+def rung(place: Place, load: Load) -> Figures:
+    """Set them all, then receive them; each is late by the time from when it was due to when a handler has it."""
+    late: list[float] = []
+    with conversations.connect(place) as broker:
+        opened = conversations.dialogs(broker, load.messages)
+        due = time.time() + len(opened) * SET_S + SETTLE_S
+        for number, dialog in enumerate(opened):
+            dialog.set_timer(due - time.time() + number * SPREAD_S / load.messages)
+        broker.flush()
+        with broker.reader("Shop", timeout=SPREAD_S) as reader:
+            reader.wait_for_partitions(PARTITIONS)
+            for transaction in reader:
+                with transaction:
+                    for message in transaction:
+                        assert message.type == DIALOG_TIMER
+                        late.append(time.time() - message.timestamp.timestamp())
+                        transaction.end(message.dialog)
+                if len(late) == load.messages:
+                    break
+            reader.settle()
+    assert len(late) == load.messages, f"{len(late)} of {load.messages} rang"
+    return latencies("late", late)
+
+
+CASES: Final = (
+    Case(
+        (Row("timers-late", "late_p99_ms", "ms, p99"),),
+        Run(rung, Load(messages=100_000), prepare=prepared),
+        rounds=1,
+    ),
+)

@@ -1,0 +1,254 @@
+"""Behaviours 39, 96 to 104, 123 and 124: conversation timers and lifetimes."""
+
+from __future__ import annotations
+
+import io
+import time
+from contextlib import redirect_stdout, suppress
+
+import pytest
+
+import konverse
+from konverse.bridge.broker import Broker
+from konverse.bridge.reader import Reader
+from konverse.dialog.received import Message
+from konverse.dialog.transaction import Transaction
+from konverse.schemas.catalog import DIALOG_TIMER, ERROR
+from konverse.schemas.errors import (
+    ConversationEnded,
+    InvalidTimeout,
+    KonverseError,
+    TimerBeyondLifetime,
+    TimerRefused,
+)
+from konverse.schemas.records import Role
+from konverse.schemas.system_messages import read_error
+from tests.kit.readme import readme
+from tests.kit.servers import Servers
+from tests.kit.shop import (
+    ORDER,
+    ORDERING,
+    RECEIPT,
+    SHOP_SERVICE,
+    begin,
+    connected,
+    drain,
+    end_at_target,
+    handle,
+    receive,
+    send_orders,
+    until,
+    work,
+)
+
+pytestmark = pytest.mark.stack
+
+
+def types(messages: list[Message]) -> list[str]:
+    return [message.type for message in messages]
+
+
+def codes(messages: list[Message]) -> list[int]:
+    """Of Errors."""
+    return [read_error(message.body)[0] for message in messages]
+
+
+def test_096_a_timer_puts_one_empty_message_on_the_local_queue_when_it_is_due(broker: Broker) -> None:
+    """And 101: a reader that waits gets it as it gets any message."""
+    dialog = begin(broker)
+    with broker.reader("Shop") as shop:
+        shop.wait_for_partitions(1)
+        dialog.set_timer(0.4)
+        before = time.monotonic()
+        with next(iter(shop)) as transaction:
+            (message,) = transaction
+        took_s = time.monotonic() - before
+    assert (message.type, message.body, message.sequence, message.dialog.id) == (DIALOG_TIMER, b"", -1, dialog.id)
+    assert 0.4 <= took_s < 0.4 + 1.0, "within a second of due"
+    assert drain(broker, "Shop") == []
+
+
+def test_096_whoever_was_reminded_sends_on(broker: Broker) -> None:
+    dialog = begin(broker)
+    dialog.send(ORDER, b"0")
+    dialog.flush()
+    dialog.set_timer(0.01)
+    assert types(receive(broker, "Shop", 1)) == [DIALOG_TIMER]
+    assert dialog.send(ORDER, b"1") == 1
+    broker.flush()
+    assert [message.body for message in receive(broker, "Orders", 2)] == [b"0", b"1"]
+
+
+def test_097_the_far_side_never_sees_it(broker: Broker) -> None:
+    send_orders(broker, dialogs=1, messages=1)
+    handle(broker, "Orders", lambda transaction: transaction.set_timer(next(iter(transaction)).dialog, 0.01))
+    assert types(receive(broker, "Orders", 1)) == [DIALOG_TIMER]
+    assert drain(broker, "Shop") == []
+
+
+def test_098_setting_again_before_it_is_due_replaces_the_time_and_one_message_comes(broker: Broker) -> None:
+    dialog = begin(broker)
+    before = time.monotonic()
+    dialog.set_timer(0.2)
+    dialog.set_timer(0.9)
+    (message,) = receive(broker, "Shop", 1)
+    assert message.type == DIALOG_TIMER
+    assert time.monotonic() - before > 0.9
+    assert drain(broker, "Shop") == []
+
+
+def test_099_each_side_has_its_own_timer(broker: Broker) -> None:
+    dialog = begin(broker)
+    dialog.set_timer(0.01)
+    dialog.send(ORDER, b"0")
+    broker.flush()
+
+    def rest(transaction: Transaction) -> None:
+        list(transaction)
+        transaction.set_timer(transaction.dialog, 0.01)
+
+    handle(broker, "Orders", rest)
+    received = [*receive(broker, "Orders", 1), *receive(broker, "Shop", 1)]
+    assert [(message.type, message.dialog.role) for message in received] == [
+        (DIALOG_TIMER, Role.TARGET),
+        (DIALOG_TIMER, Role.INITIATOR),
+    ]
+
+
+def test_100_it_is_received_before_any_other_message_an_error_included(broker: Broker) -> None:
+    dialog = begin(broker)
+    dialog.send(ORDER, b"0")
+    broker.flush()
+    handle(broker, "Orders", lambda transaction: transaction.send(next(iter(transaction)).dialog, RECEIPT, b"1"))
+    dialog.send(ORDER, b"2")
+    dialog.set_timer(0.01)
+    broker.flush()
+    end_at_target(broker, error=5)
+    with broker.reader("Shop") as shop:
+        until(lambda: everything_waits(shop), "the receipt, the Error and the DialogTimer")
+        with next(iter(shop)) as transaction:
+            assert types(list(transaction)) == [DIALOG_TIMER, ERROR, RECEIPT]
+
+
+def everything_waits(shop: Reader) -> bool:
+    """Two messages that overtake, and one that they overtake."""
+    work(shop)
+    endpoints = [endpoint for owner in shop.owners for endpoint in owner.fold.state.live()]
+    return any(endpoint.rings and endpoint.error and endpoint.queue for endpoint in endpoints)
+
+
+def test_102_a_timer_beyond_the_lifetime_or_of_an_ended_dialog_is_refused(broker: Broker) -> None:
+    dialog = begin(broker, lifetime=60)
+    dialog.send(ORDER, b"0")
+    broker.flush()
+    refusals: list[KonverseError] = []
+    with pytest.raises(TimerBeyondLifetime) as refusal:
+        dialog.set_timer(61)
+    refusals.append(refusal.value)
+
+    def rest(transaction: Transaction) -> None:
+        (message,) = transaction
+        transaction.set_timer(message.dialog, 30)
+        with pytest.raises(TimerBeyondLifetime) as refusal:
+            transaction.set_timer(message.dialog, 61)
+        refusals.append(refusal.value)
+        transaction.end(message.dialog)
+        with pytest.raises(TimerRefused) as refused:
+            transaction.set_timer(message.dialog, 30)
+        refusals.append(refused.value)
+
+    handle(broker, "Orders", rest)
+    dialog.end()
+    with pytest.raises(TimerRefused) as refused:
+        dialog.set_timer(30)
+    assert [error.number for error in (*refusals, refused.value)] == [8410, 8410, 8458, 8458]
+
+
+def test_103_a_timer_of_a_transaction_that_is_rolled_back_does_not_fire(broker: Broker) -> None:
+    dialog = begin(broker)
+    dialog.send(ORDER, b"0")
+    with suppress(ZeroDivisionError), broker.transaction() as transaction:
+        transaction.set_timer(dialog, 0.01)
+        raise ZeroDivisionError
+    with broker.transaction() as transaction:
+        transaction.send(dialog, ORDER, b"1")
+        transaction.set_timer(dialog, 0.05)
+    broker.flush()
+    with broker.reader("Orders") as orders, suppress(ZeroDivisionError), next(iter(orders)) as received:
+        received.set_timer(next(iter(received)).dialog, 0.01)
+        raise ZeroDivisionError
+    assert types(drain(broker, "Orders")) == [ORDER, ORDER]
+    assert types(drain(broker, "Shop")) == [DIALOG_TIMER], "that of the transaction which was committed"
+
+
+def test_104_the_end_of_a_conversation_cancels_its_timer(broker: Broker) -> None:
+    dialog = begin(broker)
+    dialog.set_timer(0.3)
+    dialog.end()
+    broker.flush()
+    assert drain(broker, "Shop", quiet_s=1.0) == []
+
+
+def test_096_a_timer_survives_all_processes_and_rings_late_when_nobody_was_there(
+    servers: Servers, broker: Broker, database: str
+) -> None:
+    dialog = begin(broker)
+    dialog.send(ORDER, b"0")
+    dialog.set_timer(0.2)
+    broker.flush()
+
+    def rest(transaction: Transaction) -> None:
+        list(transaction)
+        transaction.set_timer(transaction.dialog, 0.2)
+
+    handle(broker, "Orders", rest)
+    broker.close()
+    with connected(servers.bootstrap, database) as another:
+        assert types(receive(another, "Orders", 1)) == [DIALOG_TIMER]
+        assert types(receive(another, "Shop", 1)) == [DIALOG_TIMER]
+        assert drain(another, "Shop") == []
+
+
+@pytest.mark.parametrize("lifetime", [0, -1, 2**31])
+def test_039_a_lifetime_that_is_none_is_refused(broker: Broker, lifetime: int) -> None:
+    with pytest.raises(InvalidTimeout) as refusal:
+        begin(broker, lifetime=lifetime)
+    assert refusal.value.number == 8411
+
+
+def test_123_each_side_that_is_open_gets_an_error_when_the_lifetime_is_over(broker: Broker) -> None:
+    """And 124: each by itself; sending fails afterwards."""
+    dialog = begin(broker, lifetime=0.8)
+    dialog.send(ORDER, b"0")
+    broker.flush()
+    orders = receive(broker, "Orders", 2)
+    assert types(orders) in ([ORDER, ERROR], [ERROR, ORDER])
+    errors = [message for message in orders if message.type == ERROR] + receive(broker, "Shop", 1)
+    assert codes(errors) == [-8489, -8489]
+    with pytest.raises(ConversationEnded):
+        dialog.send(ORDER, b"late")
+
+
+def test_123_a_handlers_dialog_has_a_lifetime_too(broker: Broker) -> None:
+    send_orders(broker, dialogs=1, messages=1)
+    broker.create_service("//sales/Asking", queue="Orders")
+    broker.alter_service(SHOP_SERVICE, add=[ORDERING])
+
+    def ask(transaction: Transaction) -> None:
+        list(transaction)
+        transaction.begin("//sales/Asking", SHOP_SERVICE, ORDERING, lifetime=0.2)
+
+    handle(broker, "Orders", ask)
+    (error,) = receive(broker, "Orders", 1)
+    assert codes([error]) == [-8489]
+    assert (error.dialog.service, error.dialog.far_service) == ("//sales/Asking", SHOP_SERVICE)
+
+
+def test_096_the_program_of_the_readme_gives_up_waiting(servers: Servers, broker: Broker, database: str) -> None:
+    output = io.StringIO()
+    program = readme("dialog = broker.begin_dialog", servers, database).replace("set_timer(2)", "set_timer(0.05)")
+    with redirect_stdout(output):
+        exec(compile(program, "README.md", "exec"), {"broker": broker, "konverse": konverse})
+    assert "no answer yet:" in output.getvalue()
+    orders = receive(broker, "Orders", 2)
+    assert codes([message for message in orders if message.type == ERROR]) == [1]

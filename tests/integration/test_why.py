@@ -1,0 +1,85 @@
+"""`konverse why`: where a conversation stands, in words."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from konverse.bridge.broker import Broker
+from konverse.schemas.limits import ATTEMPTS_MAX
+from tests.integration.test_commands import run
+from tests.kit.servers import Servers
+from tests.kit.shop import ORDER, begin, connected, fill, handle, living, open_shop, receive, until
+
+pytestmark = pytest.mark.stack
+
+
+def why(broker: Broker, conversation: uuid.UUID) -> dict[str, str]:
+    """What is said of each side."""
+    arguments = ("--kafka", broker.settings.kafka, "--database", broker.database, "--json")
+    code, out, err = run("why", str(conversation), *arguments)
+    assert (code, err) == (0, "")
+    found: list[dict[str, Any]] = json.loads(out)
+    return {side["role"]: " ".join((side["state"], *side["reasons"])) for side in found}
+
+
+def test_each_side_says_what_it_waits_for(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        dialog = begin(broker)
+        for body in (b"cup", b"pot"):
+            dialog.send(ORDER, body)
+        broker.flush()
+        with broker.reader("Orders") as orders:
+            fill(orders, 2)
+            orders.settle()
+        with broker.reader("Shop") as shop:
+            until(lambda: living(shop) == 1, "the dialog is known at home")
+            shop.settle()
+        told = why(broker, dialog.id)
+        assert (
+            "To be received: 2 messages. No handler of service '//sales/OrderService' has committed" in told["target"]
+        )
+        assert "no reader of the queue runs" in told["target"]
+        assert "Nothing waits to be received." in told["initiator"]
+        handle(broker, "Orders", lambda transaction: transaction.end(transaction.dialog))
+        told = why(broker, dialog.id)
+        assert "waits for the other side to end" in told["target"]
+        assert "Not in the journal of its partition yet" in told["initiator"]
+
+
+def test_a_suspended_conversation_says_so(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        dialog = begin(broker)
+        dialog.send(ORDER)
+        broker.flush()
+        with broker.reader("Orders", timeout=10) as orders:
+            for _ in range(ATTEMPTS_MAX):
+                with suppress(LookupError), next(orders):
+                    raise LookupError
+            orders.settle()
+            told = why(broker, dialog.id)
+            assert "To be received: 1 message. An operator has to resume, skip or end" in told["target"]
+            assert "no reader" not in told["target"]
+
+
+def test_people_read_lines(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        dialog = begin(broker)
+        dialog.send(ORDER)
+        broker.flush()
+        receive(broker, "Orders", 1)
+        kafka = f"kafka://{servers.bootstrap}"
+        code, out, _ = run("why", str(dialog.id), "--kafka", kafka, "--database", database)
+        assert code == 0
+        assert "target //sales/OrderService, CO, in Orders/0, talks to //sales/Shop" in out
+        code, out, err = run("why", str(uuid.uuid4()), "--kafka", kafka, "--database", database)
+        assert (code, out) == (2, "")
+        assert "it is over on both sides" in err
+        assert run("why", "nonsense", "--kafka", kafka)[0] == 2

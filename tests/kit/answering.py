@@ -1,0 +1,144 @@
+"""An application for tests of `konverse run`, and `Run`, which runs it: `konverse run tests.kit.answering:app`.
+
+It answers every order with a nonce that this execution alone made, and says in a file of JSON lines what it does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import uuid
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import konverse
+from konverse.schemas.catalog import END_DIALOG, ERROR
+from tests.kit.servers import Servers
+from tests.kit.shop import RECEIPT, until
+from tests.kit.workers import Diary, read_diary
+
+_ROOT: Final = Path(__file__).parents[2]
+
+POISON: Final = b"poison"
+"""Its handler raises until the file `mended` exists."""
+
+HOLD: Final = b"hold"
+"""Its handler waits until the file `released` exists."""
+
+READERS: Final = 2
+
+folder = Path(os.environ.get("ANSWERING_FOLDER", "."))
+app = konverse.App()
+
+
+@app.activate("Orders", max_readers=READERS, max_messages=1)
+def answer(transaction: konverse.Transaction) -> str:
+    """Answer; what is returned means nothing."""
+    diary = Diary(str(folder / "diary"))
+    for message in transaction:
+        if message.type in (END_DIALOG, ERROR):
+            transaction.end(message.dialog)
+            break
+        if message.body == POISON and not (folder / "mended").exists():
+            raise LookupError("no such article")
+        nonce = uuid.uuid4().hex
+        diary.write(
+            "handled",
+            conversation=str(message.dialog.id),
+            sequence=message.sequence,
+            id=message.id,
+            nonce=nonce,
+            body=message.body.decode(),
+            thread=threading.get_ident(),
+        )
+        transaction.send(message.dialog, RECEIPT, nonce.encode())
+        if message.body == HOLD:
+            until((folder / "released").exists, "release of the handler", 120)
+    return "ignored"
+
+
+class Run:
+    """A `konverse run`. Leaving the block ends it."""
+
+    def __init__(
+        self,
+        servers: Servers,
+        database: str,
+        at: Path,
+        *options: str,
+        app: str = "tests.kit.answering:app",
+        cwd: Path = _ROOT,
+    ) -> None:
+        self._log = at / f"{uuid.uuid4().hex[:6]}.log"
+        self._diary = at / "diary"
+        environment = {
+            "KONVERSE_KAFKA": f"kafka://{servers.bootstrap}",
+            "KONVERSE_DATABASE": database,
+            "ANSWERING_FOLDER": str(at),
+        }
+        command = [sys.executable, "-c", "from konverse.bridge.cli.main import app; app()", "run", app, "--json"]
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [*command, *options], cwd=cwd, env=os.environ | environment, stderr=log, start_new_session=True
+            )
+
+    @property
+    def log(self) -> list[dict[str, Any]]:
+        """What it has logged so far."""
+        return [json.loads(line) for line in self.text.splitlines(keepends=True) if line.startswith("{")]
+
+    @property
+    def text(self) -> str:
+        """The same as it stands there, without a line that is not finished yet."""
+        return self._log.read_text("utf-8").rpartition("\n")[0]
+
+    def said(self, words: str) -> list[dict[str, Any]]:
+        """Lines of the log with these words."""
+        return [line for line in self.log if words in line["message"]]
+
+    def wait_for(self, words: str, count: int = 1) -> list[dict[str, Any]]:
+        """Wait until it has said that so often."""
+
+        def reached() -> list[dict[str, Any]]:
+            found = self.said(words)
+            assert len(found) >= count or self.process.poll() is None, f"it ended early:\n{self.text}"
+            return found if len(found) >= count else []
+
+        return until(reached, f"{count} times {words!r}, in\n{self.text}")
+
+    def handled(self, count: int) -> list[dict[str, Any]]:
+        """Wait until all workers of the test have handled so many messages."""
+        return until(lambda: found if len(found := read_diary(self._diary)) >= count else [], f"{count} are handled")
+
+    def wait(self, deadline_s: float = 60.0) -> int:
+        """Wait for its end and return its exit code."""
+        try:
+            return self.process.wait(deadline_s)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"it does not end within {deadline_s} s:\n{self.text}") from None
+
+    def stop(self) -> int:
+        """End it as a supervisor does; returns the exit code."""
+        self.process.send_signal(signal.SIGTERM)
+        return self.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(10)
+            except subprocess.TimeoutExpired:
+                self.process.terminate()  # a second time: at once
+        self.process.wait(30)
+        if error is not None:
+            error.add_note(f"log of konverse run:\n{self.text[-4_000:]}")

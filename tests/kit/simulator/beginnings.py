@@ -1,0 +1,68 @@
+"""Dialogs that handlers begin, and what they say on them: at once, or when something else of the group comes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from konverse.dialog.begun import Begun
+from konverse.dialog.endpoint import Endpoint
+from konverse.dialog.received import Clauses, Message
+from konverse.dialog.states import State
+from konverse.schemas.records import NO_SEQUENCE, Begin, Role
+
+from .places import Place
+from .timing import some_timeout
+
+if TYPE_CHECKING:
+    from .handlers import Work
+    from .world import World
+
+BEGUN_MAX: Final = 12
+"""In one run: handlers may answer each other."""
+
+
+def begin_here(world: World, place: Place, clauses: Clauses) -> tuple[bytes, Begin]:
+    """What a partition's transactions ask when they begin a dialog."""
+    conversation = world.identifier(b"conversation")
+    target = world.choices.pick(world.places)
+    near, far, contract, group, key, lifetime_ms = clauses
+    begin = Begin(near, far, contract, place.address, target.address, group or conversation, key)
+    return conversation, begin._replace(lifetime_ms=lifetime_ms)
+
+
+def begin(work: Work, message: Message) -> None:
+    """A dialog or two, alone, in the group of the message, or one in that of the other; with something said or not."""
+    world, transaction = work.world, work.transaction
+    choices, terms = world.choices, (message.dialog.service, message.dialog.far_service)
+    related: Endpoint | Begun | None = None
+    for _ in range(1 + choices.choose(2)):
+        if len(world.history.begun) >= BEGUN_MAX:
+            return
+        related = choices.pick([None, message.dialog, related or message.dialog])
+        key = b"key" if choices.chance(200) else None
+        lifetime = some_timeout(choices) / 1000 if choices.chance(world.swarm.lifetimes) else None
+        related = dialog = transaction.begin(*terms, "contract", related_to=related, key=key, lifetime=lifetime)
+        world.history.begun.add(dialog.conversation)
+        count = (1, 0, 0, 3)[choices.choose(4)]
+        for number in range(count):
+            work.reply(dialog, ("r", "s")[choices.choose(2)], b"%d:%d>" % (work.nonce, number) + dialog.conversation)
+        if choices.chance(world.swarm.ending):
+            transaction.end(dialog, error=17 * choices.choose(2), description="no more")
+        elif count and choices.chance(world.swarm.finishing):
+            transaction.finish(dialog)
+
+
+def speak_first(work: Work) -> None:
+    """Something on a dialog of the group that a handler has begun, and nobody has said anything on."""
+    silent = [
+        dialog
+        for dialog in work.transaction.dialogs
+        if dialog.role is Role.INITIATOR and dialog.state is State.STARTED_OUTBOUND and dialog.sent != NO_SEQUENCE
+    ]
+    if not silent or not work.world.choices.chance(300):
+        return
+    dialog = work.world.choices.pick(silent)
+    assert work.transaction.find(dialog.id) is dialog
+    if dialog.conversation not in (*work.ended, *work.finished):
+        work.reply(dialog, "r", b"%d:first %d" % (work.nonce, len(work.replies)))
+        work.world.sometimes.happened("handler spoke first")

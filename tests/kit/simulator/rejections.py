@@ -1,0 +1,53 @@
+"""Messages that their receivers reject: by their body, so that every owner that is asked says the same."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+from konverse.bridge.verifier.second_fold import SecondFold
+from konverse.dialog.endpoint import Terms
+from konverse.schemas.identifiers import Address
+from konverse.schemas.journal import Commit
+from konverse.schemas.records import Kind, Role
+
+if TYPE_CHECKING:
+    from .world import World
+
+REASONS: Final = (8498, 9615, 1)
+"""One of them means nothing to anybody."""
+
+
+class Rejections:
+    """What the owners of a run ask (`konverse.dialog.rejecting.Judge`)."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._verdicts: dict[bytes, int] = {}
+
+    def verdict(self, _terms: Terms, _role: Role, _message_type: str, body: bytes | None) -> int:
+        """0, or a reason; the same for the same body."""
+        choices, body = self._world.choices, body or b""
+        if body not in self._verdicts:
+            bad = self._world.lively and choices.chance(self._world.swarm.rejecting)
+            self._verdicts[body] = choices.pick(REASONS) if bad else 0
+        return self._verdicts[body]
+
+    @staticmethod
+    def examines(_message_type: str) -> bool:
+        """Each body is looked at."""
+        return True
+
+    def check(self, references: Mapping[Address, SecondFold]) -> Iterator[str]:
+        """Nobody receives what was rejected, or what nobody asked about; and a rejection is said once."""
+        if not self._world.swarm.rejecting:
+            return
+        for reference in references.values():
+            for heard in (heard for side in reference.sides for heard in side.heard[side.brought :]):
+                if heard.kind is Kind.MESSAGE and self._verdicts.get(heard.body) != 0:
+                    yield f"I3: {reference.name}: {heard.body!r} is received, and its verdict is not that it may be"
+        for place in self._world.places:
+            commits = [one.decision for one in place.judge.judged if one.counts and isinstance(one.decision, Commit)]
+            offsets = [offset for commit in commits for offset, _ in commit.rejected]
+            if len(set(offsets)) < len(offsets):
+                yield f"I3: {place.name}: a message is rejected twice, of those at {offsets}"

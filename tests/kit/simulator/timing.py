@@ -1,0 +1,81 @@
+"""Timers and lifetimes in a world: how long they are, who sets them, and what must have come of them (I10)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+from konverse.bridge.verifier.records import Key
+from konverse.bridge.verifier.second_fold import SecondFold
+from konverse.schemas.catalog import DIALOG_TIMER
+from konverse.schemas.errors import QueueFull
+from konverse.schemas.identifiers import Address
+from konverse.schemas.records import FOR_EVER, Begin
+
+from .choices import Choices
+
+if TYPE_CHECKING:
+    from .handlers import Work
+    from .sending import SessionProcess
+    from .world import World
+
+TIMEOUTS_MS: Final = (20, 400, 5_000, 30_000, 1)
+
+
+def some_timeout(choices: Choices) -> int:
+    """Milliseconds, shorter than the calm at the end of a run."""
+    return choices.pick(TIMEOUTS_MS)
+
+
+def for_a_while(world: World, begin: Begin) -> Begin:
+    """Some dialogs have a lifetime."""
+    lasts = world.choices.chance(world.swarm.lifetimes)
+    return begin._replace(lifetime_ms=some_timeout(world.choices) if lasts else FOR_EVER)
+
+
+def set_timer(process: SessionProcess) -> None:
+    """A session sets the timer of one of its dialogs."""
+    plan = process.world.choices.pick([plan for plan in process.plans if not plan.over])
+    with suppress(QueueFull):
+        process.hand(process.session.set_timer(plan.dialog, some_timeout(process.world.choices)))
+
+
+def set_timers(work: Work) -> None:
+    """A handler sets the timer of a dialog of its group, or sets it anew."""
+    choices = work.world.choices
+    while choices.chance(work.world.swarm.timing):
+        living = [dialog for dialog in work.transaction.dialogs if dialog.conversation not in work.ended]
+        living = [dialog for dialog in living if dialog.state.code not in {"DO", "CD"}]
+        if not living:
+            return
+        dialog = choices.pick(living)
+        timeout_ms = some_timeout(choices)
+        if dialog.clock is None or dialog.clock.expires_ms > work.world.kafka.now_ms + timeout_ms:
+            work.transaction.set_timer(dialog, timeout_ms / 1000)
+
+
+def check_timers(world: World, references: dict[Address, SecondFold]) -> Iterator[str]:
+    """What handlers received in commits that count is what rang, each once; and nothing is left that was due."""
+    for place in world.places:
+        reference = references[place.address]
+        received = Counter(
+            (taken.role, taken.conversation, taken.id)
+            for number, (_, owner) in place.judge.commits.items()
+            for work in world.history.committed.get((place.name, owner, number), ())
+            for taken in work.taken
+            if taken.type == DIALOG_TIMER
+        )
+        for timer, count in received.items():
+            if count > 1:
+                yield f"I10: {place.name}: the DialogTimer {timer} was received {count} times"
+        by_side = Counter((role, conversation) for role, conversation, _ in received.elements())
+        reminded: Counter[Key] = Counter()
+        for side in reference.sides:
+            reminded[side.key] += side.reminded
+        if by_side != +reminded:
+            yield f"I10: {place.name}: handlers received DialogTimers {by_side}, the journal says otherwise"
+        for side in reference.living.values():
+            if side.timer_ms is not None and not side.ended:
+                yield f"L1: {place.name}: a timer of {side.key} has not rung"

@@ -1,0 +1,131 @@
+"""An application says who answers which queue, without any server; what cannot be is refused where it is said."""
+
+from __future__ import annotations
+
+import functools
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import konverse
+from konverse.bridge.app import load
+from konverse.bridge.logs import FIELDS, JsonLines
+from konverse.schemas.catalog import Queue
+from konverse.schemas.errors import AlreadyExists, BadInput, InvalidName, InvalidProcedure, InvalidSettings
+
+QUEUE = Queue("Orders", "orders", "queue", 4, b"i" * 16, b"d" * 16, b"j" * 16)
+
+
+def handle(_transaction: konverse.Transaction) -> None: ...
+
+
+def test_the_decorated_function_stays_what_it_is_and_is_listed_with_its_clauses() -> None:
+    app = konverse.App("kafka://127.0.0.1:1")  # nobody answers there
+    assert app.activate("Orders", max_readers=3, batch=7, max_messages=2)(handle) is handle
+    (activation,) = app.activations
+    assert (activation.queue, activation.handler) == ("Orders", handle)
+    assert (activation.max_readers, activation.batch, activation.max_messages) == (3, 7, 2)
+
+
+def test_a_queue_is_activated_once() -> None:
+    app = konverse.App()
+    app.activate("Orders")(handle)
+    with pytest.raises(AlreadyExists, match=r"activated already, by handle"):
+        app.activate("Orders")
+
+
+@pytest.mark.parametrize(
+    ("queue", "clauses", "error"),
+    [
+        ("", {}, InvalidName),
+        ("Orders", {"batch": 0}, BadInput),
+        ("Orders", {"max_messages": 0}, BadInput),
+        ("Orders", {"max_readers": "4"}, BadInput),
+        ("Orders", {"readers": 4}, BadInput),
+    ],
+)
+def test_clauses_that_cannot_be_are_refused(queue: str, clauses: dict[str, Any], error: type[BadInput]) -> None:
+    with pytest.raises(error):
+        konverse.App().activate(queue, **clauses)
+
+
+class Service:
+    def answer(self, transaction: konverse.Transaction) -> None: ...
+
+    def __call__(self, transaction: konverse.Transaction) -> None: ...
+
+
+def with_connection(transaction: konverse.Transaction, connection: str) -> None: ...
+
+
+print_it = [].append  # type: ignore[var-annotated]
+
+
+def wrapped(*arguments: Any, **options: Any) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [Service().answer, Service(), wrapped, functools.partial(with_connection, connection="orders.db"), print_it],
+    ids=["a method", "an object", "a wrapper", "what else it needs was given", "a built-in"],
+)
+def test_whatever_can_be_called_with_a_transaction_may_answer(handler: Any) -> None:
+    konverse.App().activate("Orders")(handler)
+
+
+async def later(transaction: konverse.Transaction) -> None: ...
+
+
+def in_parts(transaction: konverse.Transaction) -> Any:
+    yield transaction
+
+
+@pytest.mark.parametrize("handler", [later, in_parts, "answer"])
+def test_what_would_do_nothing_when_it_is_called_is_refused(handler: Any) -> None:
+    with pytest.raises(InvalidProcedure):
+        konverse.App().activate("Orders")(handler)
+
+
+def test_processes_are_no_more_than_partitions_and_threads_no_more_than_a_process_can_use() -> None:
+    app = konverse.App()
+    app.activate("Orders", max_readers=4)(handle)
+    app.activate("Many", max_readers=1_001)(handle)
+    orders, many = app.activations
+    orders.check(QUEUE, processes=True)
+    with pytest.raises(InvalidSettings, match=r"4 partitions.*997 would have nothing to do.*--readers threads"):
+        many.check(QUEUE, processes=True)
+    with pytest.raises(InvalidSettings, match=r"1000 handler threads.*--readers processes"):
+        many.check(QUEUE, processes=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("shop", "write module:name"),
+        ("no_such_module:app", "No module named 'no_such_module'.*PYTHONPATH"),
+        ("broken_shop:app", "ZeroDivisionError"),
+        ("good_shop:ap", "did you mean 'app'.*it has app"),
+        ("good_shop:handle", "is no konverse.App"),
+    ],
+)
+def test_an_application_that_is_not_there_is_said_with_what_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, words: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))  # and taken off afterwards
+    (tmp_path / "broken_shop.py").write_text("1 / 0", "utf-8")
+    (tmp_path / "good_shop.py").write_text("import konverse\napp = konverse.App()\ndef handle(t): ...", "utf-8")
+    assert isinstance(load("good_shop:app"), konverse.App)
+    with pytest.raises(InvalidSettings, match=words):
+        load(name)
+
+
+def test_a_line_of_the_log_is_json_with_what_it_is_about() -> None:
+    record = logging.LogRecord("konverse.reader", logging.ERROR, "x.py", 1, "failed %d", (7,), None)
+    setattr(record, FIELDS, {"queue": "Orders", "attempt": 2})
+    line = json.loads(JsonLines().format(record))
+    assert (line["message"], line["level"], line["queue"], line["attempt"]) == ("failed 7", "ERROR", "Orders", 2)
+    assert "exception" not in line

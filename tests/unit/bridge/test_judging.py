@@ -1,0 +1,142 @@
+"""What the catalog lets a side receive (behaviours 16, 132, 133)."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from konverse.bridge.catalog import Catalog
+from konverse.bridge.judging import CatalogJudge
+from konverse.bridge.validating.validator import Finding, Known, Validator
+from konverse.dialog.endpoint import Terms
+from konverse.schemas.catalog import CatalogObject, Contract, MessageType, Service, Validation
+from konverse.schemas.errors import ValidatorUnavailable
+from konverse.schemas.records import Role
+from konverse.schemas.schema_collections import XmlSchemaCollection
+
+INITIATOR, TARGET = Role.INITIATOR, Role.TARGET
+
+
+class Objects:
+    """Stands in for a catalog; counts how often it is asked."""
+
+    def __init__(self, *objects: CatalogObject) -> None:
+        self.objects = {(type(each), each.name): each for each in objects}
+        self.version = 0
+        self.asked = 0
+
+    def find(self, kind: type, name: str) -> Any:
+        self.asked += 1
+        return self.objects.get((kind, name))
+
+    get = find
+
+
+@pytest.fixture
+def catalog() -> Objects:
+    contract = Contract.of("ordering", {"order": "INITIATOR", "receipt": "TARGET", "note": "ANY"})
+    return Objects(
+        contract,
+        Contract.of("other", {"order": "ANY"}),
+        Service.of("orders", "Orders", ["ordering"]),
+        Service.of("shop", "Shop", []),
+        *(MessageType(name) for name in ("order", "receipt", "note", "strange")),
+    )
+
+
+@pytest.fixture
+def judge(catalog: Objects) -> CatalogJudge:
+    return CatalogJudge(cast("Catalog", catalog), Validator())
+
+
+AT_TARGET = Terms("orders", "shop", "ordering")
+AT_HOME = Terms("shop", "orders", "ordering")
+
+
+@pytest.mark.parametrize(
+    ("terms", "role", "message_type", "reason"),
+    [
+        (AT_TARGET, TARGET, "order", 0),
+        (AT_TARGET, TARGET, "note", 0),
+        (AT_HOME, INITIATOR, "receipt", 0),
+        (AT_HOME, INITIATOR, "note", 0),
+        (Terms("orders", "shop", "gone"), TARGET, "order", 8425),
+        (Terms("orders", "shop", "other"), TARGET, "order", 8408),
+        (Terms("shop", "orders", "other"), INITIATOR, "order", 0),
+        (AT_TARGET, TARGET, "gone", 8428),
+        (AT_TARGET, TARGET, "strange", 8498),
+        (AT_TARGET, TARGET, "receipt", 8457),
+        (AT_HOME, INITIATOR, "order", 8437),
+    ],
+)
+def test_the_reason_is_the_number_of_the_originals_error(
+    judge: CatalogJudge, terms: Terms, role: Role, message_type: str, reason: int
+) -> None:
+    assert judge.verdict(terms, role, message_type, b"") == reason
+
+
+def test_a_body_is_looked_at_when_its_type_says_so(catalog: Objects, judge: CatalogJudge) -> None:
+    catalog.objects[MessageType, "note"] = MessageType("note", Validation.WELL_FORMED_XML)
+    catalog.objects[MessageType, "order"] = MessageType("order", Validation.EMPTY)
+    assert [judge.examines(name) for name in ("note", "order", "receipt", "gone")] == [True, True, False, True]
+    assert judge.verdict(AT_TARGET, TARGET, "note", b"<a/>") == 0
+    assert judge.verdict(AT_TARGET, TARGET, "note", b"a") == 9615
+    assert judge.verdict(AT_HOME, INITIATOR, "note", b"a") == 9616
+    assert judge.verdict(AT_TARGET, TARGET, "order", b"a") == 8430
+
+
+def test_the_catalog_is_asked_once_until_it_changes(catalog: Objects, judge: CatalogJudge) -> None:
+    judge.verdict(AT_TARGET, TARGET, "note", b"")
+    asked = catalog.asked
+    judge.verdict(AT_TARGET, TARGET, "note", b"")
+    assert (catalog.asked, judge.changed()) == (asked, False)
+    catalog.objects[MessageType, "note"] = MessageType("note", Validation.EMPTY)
+    catalog.version = 1
+    assert (judge.changed(), judge.changed()) == (True, False)
+    assert judge.verdict(AT_TARGET, TARGET, "note", b"a") == 8430
+
+
+class Findings:
+    """Stands in for a validator."""
+
+    def __init__(self, finding: Finding | None) -> None:
+        self.finding = finding
+        self.seen: list[bytes] = []
+
+    def look(self, _known: Known, body: bytes) -> Finding:
+        self.seen.append(body)
+        if self.finding is None:
+            raise ValidatorUnavailable("lxml is missing")
+        return self.finding
+
+
+@pytest.mark.parametrize(
+    ("validation", "finding", "at_target", "at_home"),
+    [
+        (Validation.VALID_XML, Finding(""), 0, 0),
+        (Validation.VALID_XML, Finding("no order"), 9615, 9616),
+        (Validation.JSON_SCHEMA, Finding("no order"), 8430, 8430),
+        (Validation.AVRO, Finding("too slow", examined=False), 9704, 9704),
+        (Validation.VALID_XML, Finding("too slow", examined=False), 9704, 9704),
+    ],
+)
+def test_what_the_validator_finds_is_said_with_the_originals_number(
+    catalog: Objects, validation: Validation, finding: Finding, at_target: int, at_home: int
+) -> None:
+    catalog.objects[XmlSchemaCollection, "c"] = XmlSchemaCollection("c", ("<a/>",))
+    catalog.objects[MessageType, "note"] = MessageType("note", validation, "c", "{}")
+    validator = Findings(finding)
+    judge = CatalogJudge(cast("Catalog", catalog), cast("Validator", validator))
+    assert judge.verdict(AT_TARGET, TARGET, "note", b"body") == at_target
+    assert judge.verdict(AT_HOME, INITIATOR, "note", None) == at_home
+    assert validator.seen == [b"body", b""]
+
+
+def test_what_nobody_can_validate_here_gets_no_verdict(catalog: Objects, caplog: pytest.LogCaptureFixture) -> None:
+    catalog.objects[MessageType, "note"] = MessageType("note", Validation.AVRO, schema='"long"')
+    judge = CatalogJudge(cast("Catalog", catalog), cast("Validator", Findings(None)))
+    for _ in range(2):
+        with pytest.raises(ValidatorUnavailable):
+            judge.verdict(AT_TARGET, TARGET, "note", b"body")
+    assert caplog.text.count("lxml is missing") == 1

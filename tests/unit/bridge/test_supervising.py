@@ -1,0 +1,98 @@
+"""Processes of `konverse run`: which exit codes end it, which start them again, and when."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from konverse.bridge import supervising
+from konverse.bridge.supervising import BACK_OFF_S, BACK_OFF_S_MAX, Supervisor, back_off_s
+from konverse.bridge.working import DRAINED, IN_VAIN, STOPPED, Job
+from tests.kit.shop import until
+
+JOB = Job("shop:app", None, until_drained=True, grace_s=0.1, as_json=False)
+
+NAMED = "import os, sys, time; open(sys.argv[1] + '/' + str(os.getpid()), 'w'); "
+WAITS = f"sys.stdin.read(); sys.exit({STOPPED})"
+
+
+@pytest.fixture
+def supervise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A supervisor of processes that are these programs, the last one again and again."""
+
+    def make(*programs: str, grace_s: float = 30.0) -> Supervisor:
+        left = list(programs)
+
+        def command(_job: Job) -> list[str]:
+            program = left.pop(0) if len(left) > 1 else left[0]
+            return [sys.executable, "-c", NAMED + program, str(tmp_path)]
+
+        monkeypatch.setattr(supervising, "command", command)
+        return Supervisor([JOB], grace_s)
+
+    return make
+
+
+def signalled(folder: Path, *numbers: signal.Signals, processes: int = 1) -> threading.Thread:
+    """Sends this process these signals as soon as so many children have come up."""
+
+    def send() -> None:
+        until(lambda: len(list(folder.iterdir())) >= processes, "the processes are there")
+        for number in numbers:
+            os.kill(os.getpid(), number)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    return thread
+
+
+def test_a_process_is_started_again_ever_later_and_not_later_than_in_half_a_minute() -> None:
+    assert [back_off_s(deaths) for deaths in (1, 2, 3)] == [BACK_OFF_S, 2 * BACK_OFF_S, 4 * BACK_OFF_S]
+    assert back_off_s(7) == back_off_s(10**9) == BACK_OFF_S_MAX
+
+
+@pytest.mark.parametrize(("code", "expected"), [(DRAINED, 0), (IN_VAIN + 2, 2), (IN_VAIN + 7, 7)])
+def test_what_a_process_says_for_good_ends_it(supervise: Any, code: int, expected: int) -> None:
+    assert supervise(f"sys.exit({code})").run() == expected
+
+
+def test_whatever_else_a_process_ends_with_starts_it_again(
+    supervise: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(supervising, "BACK_OFF_S", 0.01)
+    assert (
+        supervise("os._exit(0)", "os.kill(os.getpid(), 9)", f"sys.exit({STOPPED})", f"sys.exit({DRAINED})").run() == 0
+    )
+    said = [record.getMessage() for record in caplog.records]
+    assert ["with code 0" in said[0], "by signal SIGKILL" in said[1], f"with code {STOPPED}" in said[2]] == [True] * 3
+    assert len(said) == 3
+
+
+def test_a_signal_lets_them_finish_and_what_was_done_with_it_before_is_done_afterwards(
+    supervise: Any, tmp_path: Path
+) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    sending = signalled(tmp_path, signal.SIGTERM)
+    assert supervise(WAITS).run() == 0
+    sending.join()
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+@pytest.mark.parametrize(
+    ("signals", "grace_s"), [((signal.SIGTERM,), 0.1), ((signal.SIGTERM, signal.SIGINT), 600.0)], ids=["time", "signal"]
+)
+def test_who_does_not_finish_is_cut_off(
+    supervise: Any, tmp_path: Path, signals: tuple[signal.Signals, ...], grace_s: float
+) -> None:
+    sending = signalled(tmp_path, *signals)
+    assert supervise("time.sleep(600)", grace_s=grace_s).run() == 8
+    sending.join()
+    (pid,) = tmp_path.iterdir()
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(pid.name), 0)

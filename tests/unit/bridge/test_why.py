@@ -1,0 +1,22 @@
+"""What is said of the partition in which a conversation lives."""
+
+from __future__ import annotations
+
+import time
+
+from konverse.bridge.why import _of_the_partition
+from konverse.dialog.head import JournalHead
+from tests.kit.builders import log_of
+
+
+def test_a_partition_that_nobody_looks_after_says_so() -> None:
+    head = JournalHead(log_of())
+    head.now_ms = round(time.time() * 1000)
+    assert [*_of_the_partition(head, 0, 60.0)] == ["Its partition has no owner: no reader of the queue runs."]
+    head.clean = False
+    assert [*_of_the_partition(head, 0, 60.0)] == []
+    head.now_ms -= 3_600_000
+    (dead,) = _of_the_partition(head, 0, 60.0)
+    assert "has written nothing for 3,600 s, and is dead" in dead
+    (behind, _) = _of_the_partition(head, 1_234, 60.0)
+    assert "1,234 offsets" in behind

@@ -1,0 +1,175 @@
+"""What an owner ends because its service was dropped (behaviour 20)."""
+
+from __future__ import annotations
+
+from unittest.mock import Mock
+
+import pytest
+
+from konverse.dialog import dropping
+from konverse.dialog.emitter import Emit
+from konverse.dialog.endpoint import Endpoint
+from konverse.dialog.phase import Phase
+from konverse.dialog.states import State
+from konverse.schemas.catalog import END_DIALOG
+from konverse.schemas.envelope import decode
+from konverse.schemas.journal import Commit, EndOperation
+from konverse.schemas.journal import decode as decode_journal
+from konverse.schemas.limits import ATTEMPTS_MAX
+from konverse.schemas.operations import Try
+from konverse.schemas.records import End, Kind, Role, Suffix
+from konverse.schemas.system_messages import read_error
+from tests.kit.builders import Scribe, address_of, conversations, identifier, record, records_of
+from tests.kit.driver import Driver
+from tests.kit.trials import fail, said, successor
+
+NAMES = ("first", "second", "third")
+
+
+@pytest.fixture
+def driver() -> Driver:
+    driver = Driver()
+    driver.lead()
+    driver.arrive(*conversations(*NAMES))
+    driver.commit()
+    return driver
+
+
+def endpoint_of(driver: Driver, name: str) -> Endpoint:
+    endpoint = driver.state.endpoint(Role.TARGET, identifier(name))
+    assert endpoint is not None
+    return endpoint
+
+
+def drop(driver: Driver) -> None:
+    driver.owner.staging.dropping.look(lambda _name: False)
+
+
+def test_its_conversations_end_and_the_far_sides_are_told(driver: Driver) -> None:
+    drop(driver)
+    sent = [each for effect in driver.commit() if isinstance(effect, Emit) for each in records_of(effect)]
+    errors = [body or b"" for header, _key, body in sent if decode(header).kind is Kind.ERROR]
+    assert [read_error(body)[0] for body in errors] == [-8470] * 3
+    assert {endpoint_of(driver, name).state for name in NAMES} == {State.DISCONNECTED_OUTBOUND}
+    assert driver.state.unread == 0
+    assert driver.owner.take() is None
+    assert driver.owner.commit(0) == [], "and that was all"
+
+
+def test_conversations_of_services_that_exist_go_on(driver: Driver) -> None:
+    exists = Mock(return_value=True)
+    driver.owner.staging.dropping.look(exists)
+    exists.assert_called_once_with(endpoint_of(driver, "first").service)
+    assert driver.owner.commit(0) == []
+    assert driver.state.unread == 3
+
+
+def test_what_a_handler_has_is_waited_for(driver: Driver) -> None:
+    transaction = driver.owner.take()
+    assert transaction is not None
+    drop(driver)
+    driver.commit()
+    assert transaction.dialog.state.code == "CO"
+    assert not driver.owner.staging.waiting, "nothing can be said before the handler is done"
+    assert [message.body for message in transaction] == [b"0"]
+    driver.owner.finish(transaction)
+    driver.commit()
+    driver.commit()
+    assert transaction.dialog.state is State.DISCONNECTED_OUTBOUND
+
+
+@pytest.mark.parametrize("attempts", [1, ATTEMPTS_MAX])
+def test_what_a_handler_has_failed_at_ends_too(attempts: int) -> None:
+    """Also what is suspended, which nobody gets."""
+    driver = Driver()
+    driver.lead()
+    driver.arrive(*conversations("first"))
+    driver.commit()
+    for attempt in range(1, attempts + 1):
+        transaction = driver.owner.take()
+        assert transaction is not None
+        if attempt == attempts:
+            drop(driver)
+        driver.owner.trial.fail(transaction)
+        driver.commit()
+        driver.now_ms += 60_000
+        driver.owner.trial.tick(driver.now_ms)
+    assert endpoint_of(driver, "first").suspended == (attempts == ATTEMPTS_MAX)
+    driver.commit()
+    assert endpoint_of(driver, "first").state is State.DISCONNECTED_OUTBOUND
+
+
+def test_what_has_ended_by_itself_meanwhile_is_left_alone(driver: Driver) -> None:
+    drop(driver)
+    transaction = driver.owner.take()
+    assert transaction is not None
+    transaction.end(transaction.dialog)
+    driver.owner.finish(transaction)
+    driver.commit()
+    assert {endpoint_of(driver, name).state for name in NAMES} == {State.DISCONNECTED_OUTBOUND}
+    driver.commit()
+    commit = decode_journal(driver.journal[-1])
+    assert isinstance(commit, Commit)
+    assert commit.operations.ends == [], "nothing ends twice"
+    assert driver.owner.commit(0) == []
+    assert driver.owner.phase is Phase.LEADING
+
+
+def over(driver: Driver) -> None:
+    """The peer of the first conversation has ended: whoever ends now is forgotten."""
+    detail = End(identifier("client"), address_of("replies"))
+    suffix = Suffix(END_DIALOG, detail=detail)
+    driver.arrive((Scribe("home").end(address_of(), identifier("first"), detail, suffix=suffix), record()))
+    driver.commit()
+
+
+def test_after_a_crash_what_may_have_been_with_handlers_is_tried_first(driver: Driver) -> None:
+    over(driver)
+    after = successor(driver)
+    drop(after)
+    after.commit()
+    assert after.owner.phase is Phase.LEADING
+    assert said(after) == [Try([0, 1, 2])]
+    for _ in NAMES:
+        after.handle()
+    after.commit()
+    after.commit()
+    assert after.owner.phase is Phase.LEADING
+    assert after.state.endpoint(Role.TARGET, identifier("first")) is None
+    assert endpoint_of(after, "second").state is State.DISCONNECTED_OUTBOUND
+
+
+def test_of_whom_an_operator_says_something_in_the_same_commit_comes_with_the_next_one() -> None:
+    driver = Driver()
+    driver.lead()
+    driver.arrive(*conversations("first"))
+    driver.commit()
+    for _ in range(ATTEMPTS_MAX):
+        fail(driver)
+    first = endpoint_of(driver, "first")
+    assert first.suspended
+    over(driver)
+    drop(driver)
+    driver.owner.trial.order(first, EndOperation(first.index, 4711, "poison"))
+    driver.commit()
+    assert driver.owner.phase is Phase.LEADING
+    assert driver.state.endpoint(Role.TARGET, identifier("first")) is None
+    assert driver.owner.commit(0) == []
+
+
+def test_nothing_ends_while_the_outbox_is_full(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dropping, "OUTBOX_RECORDS_MAX", 0)
+    drop(driver)
+    assert driver.owner.commit(0) == []
+    monkeypatch.undo()
+    driver.commit()
+    assert endpoint_of(driver, "first").state is State.DISCONNECTED_OUTBOUND
+
+
+def test_so_many_end_in_one_commit_and_no_more(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dropping, "COMMIT_GROUPS_MAX", 2)
+    drop(driver)
+    for left in (1, 0):
+        driver.commit()
+        alive = [name for name in NAMES if endpoint_of(driver, name).state is not State.DISCONNECTED_OUTBOUND]
+        assert len(alive) == left

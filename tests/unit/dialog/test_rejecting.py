@@ -1,0 +1,167 @@
+"""Messages that their receiver rejects (behaviours 4, 6, 131): decided once by the owner, said by its COMMIT."""
+
+from __future__ import annotations
+
+import pytest
+
+from konverse.dialog.emitter import Emit
+from konverse.dialog.endpoint import Endpoint, Terms
+from konverse.dialog.events import DataRead, Stopped, Tick
+from konverse.dialog.snapshot import digest
+from konverse.dialog.states import State
+from konverse.schemas.envelope import decode as decode_envelope
+from konverse.schemas.errors import KafkaUnavailable
+from konverse.schemas.journal import Commit, decode
+from konverse.schemas.records import Kind, Role
+from konverse.schemas.system_messages import read_error
+from tests.kit.builders import (
+    Row,
+    Scribe,
+    address_of,
+    begin_block,
+    columns_of,
+    conversations,
+    identifier,
+    record,
+    records_of,
+)
+from tests.kit.driver import Driver
+
+BAD = b"bad"
+XML = 9615
+
+
+class Sceptic:
+    """Rejects the body BAD, and remembers what it was asked."""
+
+    def __init__(self, *, examines: bool) -> None:
+        self.asked: list[bytes | None] = []
+        self._examines = examines
+
+    def verdict(self, terms: Terms, role: Role, message_type: str, body: bytes | None) -> int:
+        assert (terms.contract, role, bool(message_type)) == (begin_block().contract, Role.TARGET, True)
+        self.asked.append(body)
+        return XML if body == BAD else 0
+
+    def examines(self, message_type: str) -> bool:
+        assert message_type
+        return self._examines
+
+
+def owner_that_asks(judge: Sceptic) -> Driver:
+    driver = Driver()
+    driver.owner.staging.judge = judge
+    driver.lead()
+    return driver
+
+
+@pytest.fixture
+def sceptic() -> Sceptic:
+    return Sceptic(examines=True)
+
+
+@pytest.fixture
+def driver(sceptic: Sceptic) -> Driver:
+    return owner_that_asks(sceptic)
+
+
+def messages(*bodies: bytes, name: str = "a") -> list[Row]:
+    """A conversation of these messages."""
+    client, conversation = Scribe("client"), identifier(name)
+    first = client.first(address_of(), conversation, begin_block(group=conversation))
+    others = [client.message(address_of(), conversation, sequence=at) for at in range(1, len(bodies))]
+    return [(header, record(body)) for header, body in zip([first, *others], bodies, strict=True)]
+
+
+def target(driver: Driver) -> Endpoint:
+    found = driver.state.endpoint(Role.TARGET, identifier("a"))
+    assert found is not None
+    return found
+
+
+def committed(driver: Driver) -> tuple[list[tuple[int, int]], list[tuple[Kind, bytes | None]]]:
+    """What the next commit rejects, and what leaves with it: kinds and bodies."""
+    emitted = [effect for effect in driver.commit() if isinstance(effect, Emit)]
+    commit = decode(driver.journal[-1])
+    assert isinstance(commit, Commit)
+    rows = [row for emit in emitted for row in records_of(emit)]
+    return [*commit.rejected], [(decode_envelope(header).kind, body) for header, _, body in rows]
+
+
+def test_both_sides_get_an_error_and_what_was_accepted_before_can_be_received(driver: Driver) -> None:
+    driver.arrive(*messages(b"good", BAD))
+    rejected, told = committed(driver)
+    assert rejected == [(1, XML)]
+    ((kind, body),) = told
+    assert (kind, read_error(body or b"")[0]) == (Kind.ERROR, -XML)
+    assert target(driver).state is State.ERROR
+    assert [read_error(m.body)[0] if m.sequence < 0 else m.body for m in driver.handle()] == [-XML, b"good"]
+
+
+def test_a_target_whose_first_message_is_rejected_learns_nothing_of_it(driver: Driver) -> None:
+    driver.arrive(*messages(BAD, b"good"))
+    rejected, told = committed(driver)
+    assert (rejected, [kind for kind, _ in told]) == ([(0, XML)], [Kind.ERROR])
+    assert (target(driver).state, driver.owner.take()) == (State.DISCONNECTED_OUTBOUND, None)
+    assert driver.state.statistics.discarded == 2
+
+
+def test_what_comes_behind_a_rejected_message_goes_back(driver: Driver) -> None:
+    driver.arrive(*messages(b"good", BAD, b"good too"))
+    assert committed(driver)[0] == [(1, XML)]
+    assert driver.state.statistics.bounced == 1
+
+
+def test_whoever_folds_the_journal_rejects_the_same_and_asks_nobody(driver: Driver, sceptic: Sceptic) -> None:
+    driver.arrive(*messages(b"good", b"good", b"good", BAD), *conversations("b", client=Scribe("other")))
+    driver.commit()
+    driver.arrive(*conversations("c", client=Scribe("another")))
+    assert committed(driver)[0] == [], "it is said once"
+    asked = len(sceptic.asked)
+    after = Driver(driver.journal, driver.data, "next")
+    after.recover()
+    after.state.now_ms = driver.state.now_ms  # of the later CLAIM
+    assert (digest(after.state), len(sceptic.asked)) == (digest(driver.state), asked)
+
+
+@pytest.mark.parametrize(("examines", "asked"), [(True, 5), (False, 2)])
+def test_each_body_is_asked_about_when_the_verdict_depends_on_it(examines: bool, asked: int) -> None:
+    """Else two are: FIRST has a header of its own."""
+    judge = Sceptic(examines=examines)
+    owner_that_asks(judge).arrive(*messages(*[b"good"] * 5))
+    assert len(judge.asked) == asked
+
+
+def test_a_writer_whose_messages_were_predicted_is_asked_about_by_who_comes_next(sceptic: Sceptic) -> None:
+    before = Driver(claim="before")
+    before.lead()
+    before.arrive(*messages(*[b"good"] * 3)[:3])
+    before.commit()
+    after = Driver(before.journal, before.data, "next")
+    after.owner.staging.judge = sceptic
+    after.lead()
+    after.arrive(messages(*[b"good"] * 3, BAD)[3])
+    assert (sceptic.asked, committed(after)[0]) == ([BAD], [(3, XML)])
+
+
+def test_an_owner_stops_when_it_cannot_ask_and_whoever_comes_next_asks_again(
+    sceptic: Sceptic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = owner_that_asks(sceptic)
+
+    def away(*_: object) -> int:
+        raise KafkaUnavailable("no broker answers")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(sceptic, "verdict", away)
+        driver.arrive(*messages(b"good"))
+    (stopped,) = driver.step(Tick())
+    assert isinstance(stopped, Stopped)
+    assert "no broker answers" in stopped.reason
+    assert (stopped.clean, stopped.fenced) == (False, False)
+    after = Driver(driver.journal, driver.data, "next")
+    after.owner.staging.judge = sceptic
+    after.lead()
+    after.step(DataRead(columns_of(driver.data)))
+    assert after.owner.ingest(after.now_ms) == 1
+    assert sceptic.asked == [b"good"]

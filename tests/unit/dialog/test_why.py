@@ -1,0 +1,62 @@
+"""Where a conversation stands, in words."""
+
+from __future__ import annotations
+
+import pytest
+
+from konverse.dialog.states import State
+from konverse.dialog.why import _STATES, standing
+from konverse.schemas.limits import ATTEMPTS_MAX
+from konverse.schemas.records import Role
+from tests.kit.builders import Pair, conversations, identifier
+from tests.kit.driver import Driver
+
+
+@pytest.fixture
+def driver() -> Driver:
+    driver = Driver()
+    driver.lead()
+    return driver
+
+
+def told(driver: Driver, name: str = "a") -> list[str]:
+    endpoint = driver.state.endpoint(Role.TARGET, identifier(name))
+    assert endpoint is not None
+    return [*standing(driver.state, endpoint)]
+
+
+def test_there_are_words_for_every_state_that_lasts() -> None:
+    assert {*_STATES} == {*State} - {State.CLOSED}
+
+
+def test_what_waits_and_what_was_answered(driver: Driver) -> None:
+    driver.arrive(*conversations("a", messages=2))
+    (_, waits) = told(driver)
+    assert waits.startswith("To be received: 2 messages. No handler of service")
+    driver.handle(b"one", b"two")
+    driver.commit()
+    (_, nothing, sent) = told(driver)
+    assert nothing == "Nothing waits to be received."
+    assert sent.endswith(": 2 records.")
+    assert "known to have arrived in replies" in sent
+
+
+def test_attempts_that_failed(driver: Driver) -> None:
+    driver.arrive(*conversations("a"))
+    for attempt in range(1, ATTEMPTS_MAX + 1):
+        transaction = driver.owner.take()
+        assert transaction is not None
+        driver.owner.trial.fail(transaction)
+        driver.commit()
+        driver.now_ms += 60_000
+        driver.owner.trial.tick(driver.now_ms)
+        if attempt == 1:
+            assert told(driver)[1].endswith("after 1 attempt that failed.")
+    assert "is suspended after 5 attempts that failed" in told(driver)[1]
+
+
+def test_a_group_is_handed_out_as_one() -> None:
+    pair = Pair()
+    one, _ = pair.answered("one", "two")
+    (*_, group) = standing(pair.home.state, one)
+    assert group == "It is handed out together with what waits on 1 other conversation of its group."

@@ -1,0 +1,67 @@
+"""What an operator tells the owners of a queue, as it stands in its topic."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from konverse.schemas.errors import MalformedRecord
+from konverse.schemas.instruction import Action, Instruction, decode, encode
+from konverse.schemas.limits import ERROR_DESCRIPTION_CHARACTERS_MAX, INSTRUCTION_BYTES_MAX, NAME_BYTES_MAX
+from tests.kit.strategies import counters, identifiers
+
+texts = st.text(st.characters(codec="utf-8"), min_size=1, max_size=50)
+instructions = st.builds(
+    Instruction,
+    database=texts,
+    queue=texts,
+    conversation=identifiers,
+    first=counters,
+    action=st.sampled_from([Action.RESUME, Action.SKIP, Action.END]),
+    error=st.just(0),
+    description=st.just(""),
+) | st.builds(
+    Instruction,
+    database=texts,
+    queue=texts,
+    conversation=identifiers,
+    first=counters,
+    action=st.just(Action.END),
+    error=st.integers(1, 2**31 - 1),
+    description=texts,
+)
+
+
+@given(instructions)
+def test_an_instruction_says_what_was_put_into_it(said: Instruction) -> None:
+    assert decode(encode(said)) == said
+
+
+@given(instructions, st.data())
+def test_other_bytes_are_malformed(said: Instruction, data: st.DataObject) -> None:
+    there = encode(said)
+    cut = data.draw(st.integers(0, len(there) - 1))
+    for other in (there[:cut], there + b"x", b"\x02" + there[1:], data.draw(st.binary(max_size=40))):
+        with pytest.raises(MalformedRecord):
+            decode(other)
+
+
+@pytest.mark.parametrize(
+    "impossible",
+    [
+        Instruction("sales", "Orders", b"c" * 16, -1, Action.SKIP),
+        Instruction("sales", "Orders", b"c" * 16, 1, Action.END, -1, "x"),
+        Instruction("sales", "Orders", b"c" * 16, 1, Action.END, 1, ""),
+        Instruction("s" * INSTRUCTION_BYTES_MAX, "Orders", b"c" * 16, 1, Action.SKIP),
+    ],
+)
+def test_what_cannot_be_is_malformed(impossible: Instruction) -> None:
+    with pytest.raises(MalformedRecord):
+        decode(encode(impossible))
+
+
+def test_the_longest_one_is_taken() -> None:
+    name, text = "ä" * (NAME_BYTES_MAX // 2), "\N{GRINNING FACE}" * ERROR_DESCRIPTION_CHARACTERS_MAX
+    longest = Instruction(name, name, b"c" * 16, 2**63 - 1, Action.END, 2**31 - 1, text)
+    assert decode(encode(longest)) == longest

@@ -1,0 +1,64 @@
+"""Bodies against what their message types say (behaviours 3 to 6)."""
+
+from __future__ import annotations
+
+import pytest
+
+from konverse.schemas.catalog import MessageType, Validation
+from konverse.schemas.errors import InvalidValidation
+from konverse.schemas.limits import XML_DEPTH_ENTRIES_MAX
+from konverse.schemas.validation import fault_of
+
+XML = Validation.WELL_FORMED_XML
+
+
+@pytest.mark.parametrize("body", [None, b"", b"\x00\xff", b"<not xml"])
+def test_without_validation_a_body_may_be_anything(body: bytes | None) -> None:
+    assert not fault_of(Validation.NONE, body)
+
+
+def test_an_empty_type_has_no_body() -> None:
+    assert not fault_of(Validation.EMPTY, None)
+    assert not fault_of(Validation.EMPTY, b"")
+    assert "4 bytes" in fault_of(Validation.EMPTY, b"text")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"<a/>",
+        b"<?xml version='1.0' encoding='UTF-8'?><a b='c'>\xe2\x82\xac<!-- d --><![CDATA[<]]></a>",
+        "<?xml version='1.0' encoding='UTF-16'?><a>€</a>".encode("utf-16"),
+        b"<?xml version='1.0' encoding='iso-8859-1'?><a>\xe9</a>",
+        b"<a:b xmlns:a='urn:a'/>",
+        b"<a>" * XML_DEPTH_ENTRIES_MAX + b"</a>" * XML_DEPTH_ENTRIES_MAX,
+    ],
+)
+def test_a_document_is_taken(body: bytes) -> None:
+    assert not fault_of(XML, body)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"", "no element"),
+        (b"text", "syntax error"),
+        (b"<a>", "no element"),
+        (b"<a></b>", "mismatched"),
+        (b"<a/><b/>", "junk"),
+        (b"<a>&b;</a>", "undefined entity"),
+        (b"<a>\xff</a>", "invalid token"),
+        (b"<?xml version='1.0' encoding='klingon'?><a/>", "encoding"),
+        (b"<!DOCTYPE a SYSTEM 'file:///etc/passwd'><a/>", "document type"),
+        (b"<!DOCTYPE a [<!ENTITY b 'b'><!ENTITY c '&b;&b;&b;&b;'>]><a>&c;</a>", "document type"),
+        (b"<a>" * (XML_DEPTH_ENTRIES_MAX + 1) + b"</a>" * (XML_DEPTH_ENTRIES_MAX + 1), "more than 128"),
+    ],
+)
+def test_what_is_no_document_or_a_hostile_one_is_not(body: bytes, words: str) -> None:
+    assert words in fault_of(XML, body)
+
+
+def test_a_word_that_means_no_validation_is_refused_with_those_that_do() -> None:
+    assert MessageType.of("order", "EMPTY").validation is Validation.EMPTY
+    with pytest.raises(InvalidValidation, match="'XML' is no validation; use NONE, EMPTY, WELL_FORMED_XML"):
+        MessageType.of("order", "XML")
