@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, Producer
 
 from konverse.schemas.catalog import (
     DEFAULT,
@@ -38,7 +38,7 @@ from konverse.schemas.records import Role
 from konverse.schemas.routes import AUTO_CREATED_LOCAL
 
 from .background import FORESEEN, in_background
-from .kafka import Kafka, LogReader, LogTruncated, unavailable
+from .kafka import Kafka, LogReader, LogTruncated, acquaint, discard, unavailable
 from .objects import BORN_WITH, MISSING, SYSTEM_TYPES, creator_of, kind_of
 from .topics import JOURNAL_CONFIG, Topics
 
@@ -78,6 +78,7 @@ class Catalog:
         self._position = 0
         self._topic_id = b""
         self._reader: LogReader | None = None
+        self._producer: Producer | None = None
         self._keeper: threading.Thread | None = None
         self._closing = threading.Event()
         self._allowed: dict[tuple[str, Role, str], bool] = {}
@@ -186,7 +187,7 @@ class Catalog:
         `decide` looks at the catalog and raises when the change may not be.
         """
         with self._lock:
-            producer = self._kafka.journal_producer()
+            producer = self._writer()
             while True:
                 self.refresh()
                 change = Change(self._position, self.database, kind_of(kind), name, decide())
@@ -200,8 +201,10 @@ class Catalog:
                     with suppress(KafkaException):  # then there is no answer
                         producer.flush(self._kafka.settings.append_timeout_s + 1)
                 except KafkaException as error:
+                    self._discard_writer()
                     raise unavailable(f"{self._topic} takes no record", error) from None
                 if not outcome or outcome[0] is None:
+                    self._discard_writer()
                     raise OutcomeUnknown(
                         f"whether the change of {change.kind} {name!r} was written is unknown: Kafka gave no answer. "
                         "Look whether it is there, then repeat it"
@@ -243,6 +246,18 @@ class Catalog:
             self._reader = LogReader(self._kafka)
         return self._reader
 
+    def _writer(self) -> Producer:
+        if self._producer is None:
+            self._open()  # the topic exists
+            self._producer = self._kafka.journal_producer()
+            acquaint(self._producer, self._topic)
+        return self._producer
+
+    def _discard_writer(self) -> None:
+        if self._producer is not None:
+            discard(self._producer)
+            self._producer = None
+
     def _not_whole(self, what: str) -> TopicMismatch:
         return TopicMismatch(
             f"topic {self._topic}, which holds the catalog, {what}. Restore it from a backup, or connect again to go "
@@ -250,9 +265,10 @@ class Catalog:
         )
 
     def close(self) -> None:
-        """Close the client."""
+        """Close the clients."""
         self._closing.set()
         with self._lock:
+            self._discard_writer()
             if self._reader is not None:
                 self._reader.close()
                 self._reader = None

@@ -156,7 +156,7 @@ class Instructing:
     def _tell(self, instruction: Instruction) -> None:
         topic = instruction_topic(self.settings.instance)
         ensure_topic(self._topics, topic)
-        producer = self._kafka.journal_producer()
+        producer = self._kafka.plain_producer(self.settings.append_timeout_s)
         failures: list[object] = []
         try:
             producer.produce(

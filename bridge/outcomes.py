@@ -149,7 +149,7 @@ class Inquiry:
         while True:
             left_s = min(max(ASK_S_MIN, deadline - time.monotonic()), self._kafka.settings.append_timeout_s)
             if self._producer is None:
-                self._producer = self._kafka.journal_producer(left_s)
+                self._producer = self._kafka.plain_producer(left_s)
             failures: list[Any] = []
             with suppress(KafkaException):
                 self._producer.produce(

@@ -36,6 +36,9 @@ READ_EVERY_S: Final = 0.5
 class Ids(Protocol):
     """Where new ids come from."""
 
+    topic: str
+    """Where they are asked for."""
+
     def new(self, timeout_s: float | None = None) -> tuple[bytes, int]:
         """An id, and what the clock showed before it was asked for."""
 
@@ -45,6 +48,8 @@ class Renewing:
 
     def __init__(self, ids: Ids, follow: Callable[[Address], Following]) -> None:
         self.session = Session(*ids.new())
+        self.topic = ids.topic
+        """It exists, and this client may write to it."""
         self.age = Age.FRESH
         """What is to be done about the present id."""
         self._ids = ids

@@ -27,7 +27,7 @@ from konverse.schemas.identifiers import Address
 
 from .background import FORESEEN, in_background
 from .health import Health
-from .kafka import Headers, Kafka, discard
+from .kafka import Headers, Kafka, acquaint, discard
 from .pace import (
     BUSY_SENDS,
     CATCH_UP_BELOW,
@@ -101,6 +101,7 @@ class Serving:
 
     def _new_producer(self) -> Producer:
         producer = self._kafka.data_producer(linger_ms=LINGER_MS)
+        acquaint(producer, self._renewing.topic)
         self._produce = producer.produce
         return producer
 

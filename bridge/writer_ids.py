@@ -32,13 +32,13 @@ class WriterIds:
     def __init__(self, kafka: Kafka, topics: Topics, instance: str) -> None:
         self._kafka = kafka
         self._topics = topics
-        self._topic = open_topic(instance)
+        self.topic = open_topic(instance)
         self._ready = False
 
     def prepare(self) -> None:
         """Create the topic, if it does not exist."""
-        if not self._ready and self._topics.partitions(self._topic) is None:
-            self._topics.ensure(self._topic, 1, OPEN_CONFIG)
+        if not self._ready and self._topics.partitions(self.topic) is None:
+            self._topics.ensure(self.topic, 1, OPEN_CONFIG)
         self._ready = True
 
     def new(self, timeout_s: float | None = None) -> tuple[bytes, int]:
@@ -56,10 +56,10 @@ class WriterIds:
         answers: list[tuple[Any, Any]] = []
         nobody = bytes(16)
         envelope = Envelope(Kind.OPEN, 0, Role.INITIATOR, bytes(4), nobody, nobody, 0, NO_SEQUENCE, Suffix())
-        producer = self._kafka.journal_producer(timeout_s)
+        producer = self._kafka.plain_producer(timeout_s)
         try:
             producer.produce(
-                self._topic,
+                self.topic,
                 None,
                 partition=0,
                 headers={HEADER: encode_envelope(envelope)},
@@ -67,14 +67,14 @@ class WriterIds:
             )
             producer.flush(timeout_s + 1)
         except KafkaException as error:
-            raise unavailable(f"{self._topic} takes no record", error) from None
+            raise unavailable(f"{self.topic} takes no record", error) from None
         failure, message = answers[0] if answers else ("no answer", None)
         if failure is not None or message is None:
-            raise KafkaUnavailable(f"{self._topic} takes no record: {failure}. A session needs one to begin")
+            raise KafkaUnavailable(f"{self.topic} takes no record: {failure}. A session needs one to begin")
         kind, time_ms = message.timestamp()
         if kind != TIMESTAMP_LOG_APPEND_TIME:
             raise TopicMismatch(
-                f"topic {self._topic} has the senders' time; konverse needs the broker's. Change it with: "
-                f"kafka-configs --alter --topic {self._topic} --add-config message.timestamp.type=LogAppendTime"
+                f"topic {self.topic} has the senders' time; konverse needs the broker's. Change it with: "
+                f"kafka-configs --alter --topic {self.topic} --add-config message.timestamp.type=LogAppendTime"
             )
         return int(time_ms)

@@ -258,7 +258,7 @@ def test_who_asks_for_an_outcome_gives_up_in_time(servers: Servers, database: st
         asked = token.encode(
             Token((Sent(session_writer(0, 1), queue_of(broker, "Orders").address(0), bytes(16), 0, (0,)),))
         )
-        broker._sessions.ids._topic = "no.topic.of.this.name"
+        broker._sessions.ids.topic = "no.topic.of.this.name"
         began = time.monotonic()
         with pytest.raises(KafkaUnavailable, match="takes no record"):
             broker.outcome(asked, timeout=1)

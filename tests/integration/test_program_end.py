@@ -51,6 +51,8 @@ from konverse.schemas.records import Begin
 
 exits.EXIT_S = 0.5
 class Ids:
+    topic = "opened"
+
     def new(self, timeout_s=None):
         return uuid.uuid4().bytes, now_ms()
 
