@@ -12,6 +12,7 @@ from typing import Any, Final, Self
 
 from konverse.dialog.asking import Outcome
 from konverse.dialog.staging import OwnerSettings
+from konverse.dialog.turns import Turns
 from konverse.schemas.catalog import DEFAULT, Queue
 from konverse.schemas.errors import (
     BadInput,
@@ -82,6 +83,7 @@ class Broker(Activating, Administration, Instructing):
         self._sender: Sender | None = None
         self._transmission: Transmission | None = None
         self._readers: list[Reader] = []
+        self._turns = Turns()
         self._mailboxes = Mailboxes(self._kafka, self.catalog, lambda: self._readers)
         self._closed = False
         closed_in_children(self)
@@ -182,7 +184,7 @@ class Broker(Activating, Administration, Instructing):
             Rules(
                 self.catalog.check_send, CatalogJudge(self.catalog, self._validator), partial(begin_here, self.catalog)
             ),
-            OwnerSettings(batch, max_messages),
+            OwnerSettings(batch, max_messages, turns=self._turns),
             ViewWriter(redis, known) if redis else None,
         )
         self.catalog.keep_fresh()

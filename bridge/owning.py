@@ -164,6 +164,7 @@ class Owning:
         owner = self.owners.pop(number, None)
         if owner is not None:
             self._snapshots.forget(owner)
+            owner.trial.leave()
             self.turns = [other for other in self.turns if other is not owner]
             if self.on_done is not None:  # whoever still holds a transaction of it need not keep the reader alive
                 owner.staging.scope.done = self.late.ended
@@ -207,6 +208,11 @@ class Owning:
         """Commit what the owner has, when nothing of it is on its way; the others have their turn then."""
         self.take_turns(owner)
         self._do(owner, owner.commit(now_ms()))
+
+    @property
+    def gated(self) -> bool:
+        """Outputs wait until another destination has what comes before them."""
+        return any(owner.fold.state.gated for owner in self.owners.values())
 
     def take_turns(self, owner: Owner) -> None:
         """The owner was served, or is new; the others come before it now."""

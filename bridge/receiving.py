@@ -15,7 +15,7 @@ from konverse.dialog.phase import LEADING
 from konverse.dialog.states import State
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.catalog import Queue
-from konverse.schemas.errors import BadInput, DialogNotFound
+from konverse.schemas.errors import BadInput, DialogNotFound, NoPartition
 from konverse.schemas.groups import founders
 
 from .arguments import Seconds, checked
@@ -46,8 +46,8 @@ class Receiving:
         Waits for them up to `timeout` seconds (without it for ever), and returns None then; also while somebody else
         has the group. What waits elsewhere in these partitions has to be received too, by whomever: a partition reads
         ahead so far and no further. Raises BadInput unless one of both is given, DialogNotFound when it was in no
-        partition that is ours, all the time, ServiceNotFound when its service was dropped meanwhile, QueueDisabled
-        (9617) while the queue's STATUS is OFF (behaviours 69, 70, 75 to 79).
+        partition that is ours, all the time, NoPartition when none is, ServiceNotFound when its service was dropped
+        meanwhile, QueueDisabled (9617) while the queue's STATUS is OFF (behaviours 69, 70, 75 to 79).
         """
         if (dialog is None) == (group is None):
             raise BadInput("receive takes the id of a dialog or that of a group; iterate over the reader for any group")
@@ -68,7 +68,10 @@ class Receiving:
                     if transaction is not None:
                         return transaction
                     _let_others_pass(owner)
-            if deadline is not None and time.monotonic() >= deadline:
+            now = time.monotonic()
+            if now >= max(self._share.joined_at, deadline or 0.0):
+                self._check_has_partition()
+            if deadline is not None and now >= deadline:
                 if service:
                     return None
                 raise DialogNotFound(
@@ -77,6 +80,14 @@ class Receiving:
                 )
             if self._advance():
                 time.sleep(PAUSE_S)
+
+    def _check_has_partition(self) -> None:
+        if not self._owning.owners and not self._share.waiting:
+            raise NoPartition(
+                f"queue {self.queue.name!r} has {self.queue.partitions} partitions, and other processes read them all: "
+                "nothing can be received here. Create the queue with as many partitions as processes read it, or read "
+                "it with fewer; a dialog that is begun here before the reader has a partition lives in another process"
+            )
 
     def _sought(self, dialog: UUID | None, group: UUID | None) -> Iterator[tuple[Owner, Endpoint]]:
         """The sides of the conversation that live here, or one of the group."""

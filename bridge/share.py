@@ -37,6 +37,9 @@ HEAR_EVERY_S: Final = 0.1
 AWAY_S: Final = 5.0
 """A reader says that Kafka is away when a question to it has had no answer for so long."""
 
+GATED_WAIT_S: Final = 0.005
+"""As long as outputs to one destination wait for those to another, each wait here is one of theirs."""
+
 JOIN_S: Final = 10.0
 """A reader that its group has given nothing yet is not idle for so long: joining takes a second or more."""
 
@@ -106,6 +109,8 @@ class Share:
         self._hear_at = time.monotonic() + wait_s + HEAR_EVERY_S
         if self._orphans.numbers:
             wait_s = min(wait_s, ORPHANED_WAIT_S)
+        if self._owning.gated:
+            wait_s = min(wait_s, GATED_WAIT_S)
         first = self.consumer.poll(wait_s) if wait_s else None
         messages = self._fetch_behind(first) if wait_s else self.consumer.consume(records, 0)
         messages += self._orphans.fetch(records)

@@ -107,6 +107,12 @@ class Emitter:
             if window.acked > self.streams[address].acked
         ]
 
+    def opens(self, gated: Iterable[Stream]) -> bool:
+        """Whether one of those acknowledgements lets outputs leave that wait behind it for another destination."""
+        windows = self.windows
+        first = (stream.gates[0] for stream in gated)
+        return any(gate.to in windows and windows[gate.to].acked >= gate.after for gate in first)
+
     @property
     def idle(self) -> bool:
         """Nothing to hand over and nothing on its way."""

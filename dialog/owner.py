@@ -346,15 +346,13 @@ class Owner:
         if self.phase is not Phase.LEADING:
             return self.snapshots.go_on() if self.phase is Phase.FOLLOWING else []
         effects: list[Effect] = self.upkeep.go_on()
-        late = self._waiting_since is not None and now_ms - self._waiting_since >= UNCOMMITTED_MS_MAX
+        since, gated = self._waiting_since, self.fold.state.gated
+        late = since is not None and (now_ms - since >= UNCOMMITTED_MS_MAX or self.emitter.opens(gated))
         due = late or self.upkeep.due(now_ms) or self.staging.dropping or self.staging.moving
         if self._in_flight is None and (self.trial.tick(now_ms) or due):  # else it waits on, for the next commit
             self._waiting_since = None
             effects += self.commit(now_ms)
         return [*effects, *self.emitter.resume(now_ms), *self.snapshots.go_on(), *self._show(now_ms)]
-
-    def _snapshot_written(self, event: SnapshotWritten, now_ms: int) -> list[Effect]:
-        return self.snapshots.written(event.first_offset, now_ms)
 
     def release(self, now_ms: int) -> list[Effect]:
         """Give the partition back: commit what is finished and say that this was no crash."""
@@ -389,7 +387,7 @@ _STEPS: Final[dict[type, _Step]] = {
     DataGone: Owner._data_gone,  # noqa: SLF001
     SnapshotsRead: Owner._snapshots_read,  # noqa: SLF001
     DataEnd: lambda owner, event, _now_ms: owner.upkeep.data_end(event),
-    SnapshotWritten: Owner._snapshot_written,  # noqa: SLF001
+    SnapshotWritten: lambda owner, event, now_ms: owner.snapshots.written(event.first_offset, now_ms),
     Appended: Owner._appended,  # noqa: SLF001
     Drained: Owner._drained,  # noqa: SLF001
     DeliveredOne: Owner._delivered_one,  # noqa: SLF001

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from konverse.schemas.journal import Operations
@@ -17,6 +17,7 @@ from .received import Rule, Scope
 from .rejecting import Judge
 from .states import State
 from .transaction import NOT_GROUPED, Transaction
+from .turns import Turns
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,8 @@ class OwnerSettings:
     """The view is written at most this often; None: there is none."""
     alive_every_ms: int = TIME_LAG_MS_MAX // 2
     """The journal never stands still for longer."""
+    turns: Turns = field(default_factory=Turns)
+    """Of all owners of the process."""
 
 
 def _locked(endpoint: Endpoint) -> list[Endpoint]:

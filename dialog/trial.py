@@ -2,8 +2,8 @@
 
 After a crash an owner hands out what it has said in a TRY and nothing else: 64 groups at a time, then the suspects 8 at
 a time, then alone. A TRY has to count before its groups are handed out, and all of them have to come back before the
-next one. When everything that the dead owner may have handed out was tried, an empty TRY ends this, and from then on it
-costs nothing.
+next one; partitions of one process take turns (`dialog.turns`). When everything that the dead owner may have handed out
+was tried, an empty TRY ends this, and from then on it costs nothing.
 """
 
 from __future__ import annotations
@@ -72,6 +72,8 @@ class Trial:
         """Groups of the TRY on its way; none of them: the last one."""
         self._window: list[Endpoint] = []
         """The endpoints that it names, until all of its groups came back."""
+        self._turns = staging.settings.turns
+        self._now_ms = 0
         self._data_end = 0
         self._untried: int | None = None
         """So many of those that are ready were so when all data of the owner before had been ingested."""
@@ -89,7 +91,7 @@ class Trial:
     @property
     def due(self) -> bool:
         """There is something to say that others wait for."""
-        return bool(self._failed or self._orders or self._condemned) or (self.careful and self._may_choose())
+        return bool(self._failed or self._orders or self._condemned) or self._may_try()
 
     @property
     def parked(self) -> Parked:
@@ -135,6 +137,7 @@ class Trial:
 
     def tick(self, now_ms: int) -> bool:
         """Hand out again what has rested; whether there is something to say."""
+        self._now_ms = now_ms
         while self._resting and self._resting[0][0] <= now_ms:
             self._staging.let_go(heappop(self._resting)[2])
         return self.due
@@ -154,8 +157,10 @@ class Trial:
             self._count(transaction, operations, now_ms)
         self._failed.clear()
         self._obey(operations)
-        if self.careful and not releasing and self._may_choose():
+        self._now_ms = now_ms
+        if not releasing and self._may_try():
             chosen = self._chosen = self._choose()
+            self._turns.take(self, now_ms)
             self._window = [m for endpoint in chosen for m in endpoint.members if m.waits]
             rare.append(Try([member.index for member in self._window]))
         self._staging.dropping.fill(operations)  # of whom nothing else is said
@@ -181,8 +186,14 @@ class Trial:
             self._staging.ready.extend(chosen)
         elif chosen is not None:
             self._staging.ready = self._state.ready
+        if not (self._staging.ready or self._staging.out or self._failed) or not self.careful:
+            self.leave()
         news, self._news = self._news, []
         return news
+
+    def leave(self) -> None:
+        """It is another partition's turn."""
+        self._turns.give_back(self, self._now_ms)
 
     def _count(self, transaction: Transaction, operations: Operations, now_ms: int) -> None:
         members = [member for member in transaction.members if self._lives(member)]
@@ -225,6 +236,9 @@ class Trial:
         self._orders = later
 
     # -------------------------------------------------------------------------------------------------- what is chosen
+
+    def _may_try(self) -> bool:
+        return self.careful and self._may_choose() and self._turns.may(self, self._now_ms)
 
     def _may_choose(self) -> bool:
         """All groups of the last TRY came back, and there are others, or there is no reason for care any more."""

@@ -14,6 +14,7 @@
     │   │   └── DialogNotFound           ├── NothingChanged       ├── NotSupportedYet
     │   ├── StillUsed                    ├── SystemObject         ├── InvalidProcedure
     │   └── TimerRefused                 ├── InvalidTimeout       └── TimerBeyondLifetime
+    ├── NoPartition                  this process has no partition of the queue: others have them all
     ├── QueueDisabled                nobody receives from a queue whose STATUS is OFF
     ├── ConversationEnded            the peer ended; nothing was written
     ├── Unavailable                  a server cannot be reached
@@ -272,6 +273,12 @@ class QueueDisabled(KonverseError):
 
     retriable = True
     number = 9617
+
+
+class NoPartition(KonverseError):
+    """This process has no partition of the queue, and nothing of it lives here: as many others read as it has any."""
+
+    retriable = True
 
 
 class QueueFull(KonverseError):

@@ -70,6 +70,12 @@ BOUNDS: Final = {
     "transactions-p99": Bound(
         "value", "<=", 25, "From a handler's return to its commit: a person who waits for the reply does not see it."
     ),
+    "per-message": Bound(
+        "value",
+        ">=",
+        5_000,
+        "Four messages each (request, reply, two ends): more than the 18,000 a second that the original's lab published.",
+    ),
     "timers-late": Bound("value", "<=", 1_000, "Of 100,000 timers: who set one for a second does not wait two."),
     "crowd": Bound(
         "ratio", "<=", 1.25, "A million open conversations are the promise; who talks must not pay for who is silent."

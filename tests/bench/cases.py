@@ -5,13 +5,26 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
-from tests.bench import crowd, fold, loop, owner_memory, recovery, redis_memory, send, spark_read, timers, transactions
+from tests.bench import (
+    crowd,
+    fold,
+    loop,
+    owner_memory,
+    per_message,
+    recovery,
+    redis_memory,
+    send,
+    spark_read,
+    timers,
+    transactions,
+)
 from tests.bench.model import Case
 
 CASES: Final[tuple[Case, ...]] = (
     *send.CASES,
     *loop.CASES,
     *transactions.CASES,
+    *per_message.CASES,
     *timers.CASES,
     *crowd.CASES,
     *fold.CASES,

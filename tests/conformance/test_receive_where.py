@@ -18,6 +18,7 @@ from konverse.schemas.errors import (
     BadInput,
     DialogNotFound,
     InvalidSettings,
+    NoPartition,
     QueueDisabled,
     QueueNotFound,
     ServiceNotFound,
@@ -40,9 +41,11 @@ from tests.kit.shop import (
     fill,
     handle,
     living,
+    open_shop,
     pumped,
     receive,
     until,
+    work,
 )
 
 pytestmark = pytest.mark.stack
@@ -68,6 +71,11 @@ def taken(reader: Reader, **where: uuid.UUID) -> Transaction:
     transaction = reader.receive(timeout=20, **where)
     assert transaction is not None, f"nothing came of {where}"
     return transaction
+
+
+def give_receipts(transaction: Transaction) -> None:
+    for message in transaction:
+        transaction.send(message.dialog, RECEIPT)
 
 
 def groups(reader: Reader) -> int:
@@ -162,6 +170,56 @@ def test_075_a_request_waits_for_its_own_answer(broker: Broker) -> None:
         for number, dialog in reversed([*enumerate(dialogs)]):
             assert bodies(taken(shop, dialog=dialog.id)) == [b"re %d" % number]
         working.join(30)
+
+
+def test_075_processes_that_ask_at_once_each_get_their_own_answers(servers: Servers, database: str) -> None:
+    with (
+        connected(servers.bootstrap, database) as first,
+        connected(servers.bootstrap, database) as second,
+        connected(servers.bootstrap, database) as answering,
+    ):
+        open_shop(first, home_partitions=2)
+        with (
+            first.reader("Shop") as shop,
+            second.reader("Shop") as another,
+            answering.reader("Orders", timeout=DEADLINE_S) as orders,
+            ThreadPoolExecutor(3) as pool,
+        ):
+            pool.submit(orders.run, give_receipts)
+
+            def shared() -> bool:
+                for reader in (shop, another):
+                    work(reader)
+                return len(shop.partitions) == len(another.partitions) == 1
+
+            until(shared, "both have a partition")
+
+            def ask(broker: Broker, reader: Reader) -> None:
+                for _ in range(10):
+                    dialog = begin(broker)
+                    dialog.send(ORDER)
+                    assert len(bodies(taken(reader, dialog=dialog.id))) == 1
+
+            for asked in [pool.submit(ask, first, shop), pool.submit(ask, second, another)]:
+                asked.result(DEADLINE_S)
+            orders.close()
+
+
+def test_075_who_has_no_partition_is_told_so(
+    servers: Servers, database: str, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("konverse.bridge.share.JOIN_S", 0.5)
+    with connected(servers.bootstrap, database) as late, broker.reader("Shop") as one, late.reader("Shop") as another:
+        dialog = begin(late)
+        deadline = time.monotonic() + 2
+        while time.monotonic() < deadline:  # the group knows both by then
+            work(one)
+            work(another)
+        having, without = (one, another) if one.partitions else (another, one)
+        with pumped(having):
+            for timeout in (1, None):
+                with pytest.raises(NoPartition, match="'Shop' has 1 partitions, and other processes read them all"):
+                    without.receive(dialog=dialog.id, timeout=timeout)
 
 
 def test_076_an_unknown_dialog_or_group_and_one_of_another_queue_are_errors(broker: Broker) -> None:

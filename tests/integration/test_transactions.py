@@ -194,7 +194,7 @@ def test_a_transaction_happens_as_a_whole_or_not_at_all_whoever_is_killed(
         with running(TRANSMITTER, servers.bootstrap, instance) as transmitter:
             assert transmitter.stdout is not None
             assert transmitter.stdout.readline() == "here\n"
-            until(lambda: delivered(broker), "the outputs of all transactions", 150.0)
+            until(lambda: delivered(broker), "the outputs of all transactions", 60.0)
             bodies = received(broker)
         numbers: dict[int, set[int]] = {}
         for arrived in bodies.values():

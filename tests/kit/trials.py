@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from konverse.dialog.endpoint import Endpoint
 from konverse.dialog.events import Recover, Tick
 from konverse.dialog.trial import PAUSE_FACTOR, PAUSE_MS
@@ -16,9 +18,9 @@ from tests.kit.builders import (
 from tests.kit.driver import Driver
 
 
-def successor(before: Driver, claim: str = "next") -> Driver:
+def successor(before: Driver, claim: str = "next", **settings: Any) -> Driver:
     """Another process leads, after the one before has died."""
-    after = Driver(before.journal, before.data, claim)
+    after = Driver(before.journal, before.data, claim, **settings)
     (append,) = after.step(Recover(0, len(before.journal), data_end=len(before.data)))
     after.acknowledge(append)
     return after

@@ -59,6 +59,22 @@ def test_an_output_waits_until_another_destination_has_what_was_sent_there_befor
     assert state.gated == []
 
 
+def test_an_acknowledgement_that_opens_a_gate_is_known_before_the_journal_says_it(
+    state: Partition, emitter: Emitter
+) -> None:
+    push(state, FIRST)
+    state.hold(state.stream_to(SECOND), behind=state.stream_to(FIRST))
+    push(state, SECOND)
+    assert not emitter.opens(state.gated), "nothing was handed over yet"
+    assert leaving(emitter) == {FIRST: 1}
+    assert not emitter.opens(state.gated)
+    emitter.drained([FIRST])
+    assert emitter.opens(state.gated)
+    state.stream_to(FIRST).acknowledge(1)
+    state.open_gates()
+    assert not emitter.opens(state.gated)
+
+
 def test_nothing_waits_for_a_destination_that_has_everything(state: Partition, emitter: Emitter) -> None:
     push(state, FIRST, 3).acknowledge(3)
     state.hold(state.stream_to(SECOND), behind=state.stream_to(FIRST))

@@ -44,6 +44,7 @@ def test_what_may_succeed_later_without_a_change_is_retriable() -> None:
     assert {name for name, exception in ALL.items() if exception.retriable} == {
         "Unavailable",
         "KafkaUnavailable",
+        "NoPartition",
         "RedisUnavailable",
         "ValidatorUnavailable",
         "QueueDisabled",

@@ -1,0 +1,56 @@
+"""What is faster than what; how fast it is stands in the benchmark."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, NamedTuple
+
+import pytest
+
+from konverse.bridge.broker import Broker
+from tests.kit.shop import send_orders
+
+pytestmark = pytest.mark.stack
+
+MESSAGES = 2_000
+
+
+class Work(NamedTuple):
+    """What receiving all messages took."""
+
+    seconds: float
+    transactions: int
+    commits: int
+
+
+def receive_all(broker: Broker, dialogs: int, **options: Any) -> Work:
+    """Receive MESSAGES messages on so many dialogs that wait in the queue, and nothing else."""
+    send_orders(broker, dialogs=dialogs, messages=MESSAGES)
+    with broker.reader("Orders", timeout=20, **options) as reader:
+        reader.wait_for_partitions(1)
+        (owner,) = reader.owners
+        before = owner.counters.commits
+        began, received, transactions = time.perf_counter(), 0, 0
+        for transaction in reader:
+            with transaction:
+                received += len(list(transaction))
+            transactions += 1
+            if received == MESSAGES:
+                break
+        reader.settle()
+        return Work(time.perf_counter() - began, transactions, owner.counters.commits - before)
+
+
+def test_235_batched_commits_beat_single_ones_groups_beat_both_and_long_dialogs_beat_short_ones(broker: Broker) -> None:
+    """In part: receiving sets of messages with Spark is not there yet; `make bench` prints the figures."""
+    basic = receive_all(broker, 20, batch=1, max_messages=1)
+    batched = receive_all(broker, 20, batch=100, max_messages=1)
+    groups = receive_all(broker, 20)
+    short = receive_all(broker, MESSAGES)
+    assert basic.transactions == batched.transactions == short.transactions == MESSAGES
+    assert groups.transactions < MESSAGES / 10
+    assert basic.commits > 5 * batched.commits
+    assert batched.commits > 2 * groups.commits
+    assert basic.seconds > 2 * batched.seconds
+    assert batched.seconds > groups.seconds
+    assert short.seconds > 2 * groups.seconds
