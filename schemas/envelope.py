@@ -19,9 +19,10 @@ from typing import Any, Final, cast
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
 
 from .errors import MalformedRecord
-from .limits import FORWARD_BYTES_MAX, HEADER_BYTES_MAX, SUFFIX_BYTES_MAX, SUFFIX_CACHE_ENTRIES_MAX
+from .limits import FORWARD_BYTES_MAX, HEADER_BYTES_MAX, SUFFIX_BYTES_MAX
 from .records import Envelope, Kind, Pending, Role, Suffix
 from .suffix import suffix_from_avro, suffix_to_avro
+from .templates import Layings, Readings, Remembered
 from .varint import read_varint, varint
 
 HEADER: Final = "konverse"
@@ -45,9 +46,16 @@ def encode(prefix: bytes, counter: int, sequence: int, suffix: bytes) -> bytes:
 
 def encode_suffix(suffix: Suffix) -> bytes:
     """The repeating end of a header."""
+    return _layings.lay(suffix)
+
+
+def _lay(suffix: Suffix) -> bytes:
     out = BytesIO()
     schemaless_writer(out, _SUFFIX_SCHEMA, suffix_to_avro(suffix), strict=True)
     return out.getvalue()
+
+
+_layings: Final = Layings(_lay)
 
 
 def encode_envelope(envelope: Envelope) -> bytes:
@@ -103,11 +111,13 @@ def decode_suffix(data: bytes) -> Suffix:
     known = _suffixes.get(data)
     if known is not None:
         return known[1]
-    suffix = _read_suffix(data)
-    if suffix.begin is None and (suffix.detail is None or isinstance(suffix.detail, Pending)):
-        if len(_suffixes) >= SUFFIX_CACHE_ENTRIES_MAX:
-            _suffixes.clear()
-        _suffixes[data] = (data, suffix)
+    suffix = _readings.find(data)
+    if suffix is None:
+        suffix = _read_suffix(data)
+        if suffix.begin is None and (suffix.detail is None or isinstance(suffix.detail, Pending)):
+            _suffixes.put(data, (data, suffix))
+        else:
+            _readings.learn(data, suffix)
     return suffix
 
 
@@ -117,7 +127,8 @@ def shared(data: bytes) -> bytes:
     return data if known is None else known[0]
 
 
-_suffixes: dict[bytes, tuple[bytes, Suffix]] = {}
+_suffixes: Final = Remembered[bytes, tuple[bytes, Suffix]]()
+_readings: Final = Readings()
 
 
 def _read_suffix(data: bytes) -> Suffix:
@@ -129,7 +140,7 @@ def _read_suffix(data: bytes) -> Suffix:
         if source.tell() != len(data):
             raise MalformedRecord("an envelope with bytes behind its end")
         suffix = suffix_from_avro(cast("dict[str, Any]", value))
-        encoded = encode_suffix(suffix)
+        encoded = _lay(suffix)
     except MalformedRecord:
         raise
     except Exception as error:  # fastavro raises a dozen types for broken input; they all mean this

@@ -85,6 +85,9 @@ OUTBOX_RECORDS_MAX: Final = 200_000
 SUFFIX_CACHE_ENTRIES_MAX: Final = 4_096
 """Distinct envelope endings that a decoder remembers; an application has as many as message types and homes."""
 
+SUFFIX_SHAPE_ENTRIES_MAX: Final = 4
+"""Places of the group that are tried in an envelope's ending of one length: names have other lengths, hardly ever."""
+
 MAILBOX_ENTRIES_MAX: Final = 50_000
 """Bounced messages kept at a home partition: all that a session has on its way may come back. The oldest goes first."""
 

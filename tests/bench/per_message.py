@@ -66,7 +66,7 @@ def talked(place: Place, load: Load) -> Figures:
             ours, theirs = fresh.Pipe()
             side = fresh.Process(target=target, args=(place, theirs, *arguments), daemon=True)
             side.start()
-            exits.callback(side.terminate)
+            exits.callback(side.join)
             sides.append(ours)
         for side_ends in sides:
             assert side_ends.recv() == "ready"
