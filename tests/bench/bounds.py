@@ -74,7 +74,7 @@ BOUNDS: Final = {
         "value",
         ">=",
         5_000,
-        "Four messages each (request, reply, two ends): more than the 18,000 a second that the original's lab published.",
+        "Four messages each (request, reply, two ends): more than the 18,000 a second of the original's lab.",
     ),
     "timers-late": Bound("value", "<=", 1_000, "Of 100,000 timers: who set one for a second does not wait two."),
     "crowd": Bound(
