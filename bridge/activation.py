@@ -96,17 +96,17 @@ class Activating:
             )
 
         def register(handler: Handler) -> Handler:
-            _check_procedure(handler)
+            check_procedure(handler)
             self._activations[queue] = Activation(queue, handler, max_readers, batch, max_messages)
             return handler
 
         return register
 
 
-def _check_procedure(handler: Callable[..., object]) -> None:
+def check_procedure(handler: Callable[..., object]) -> None:
     """Raise InvalidProcedure unless it can be called with a transaction, and works while it is called."""
     if not callable(handler):
-        raise InvalidProcedure(f"{handler!r} cannot be called; activate a function that takes a transaction")
+        raise InvalidProcedure(f"{handler!r} cannot be called; give a function that takes a transaction")
     if inspect.iscoroutinefunction(handler) or inspect.isgeneratorfunction(handler):
         raise InvalidProcedure(
             f"{_name(handler)} is async or a generator, and calling it does nothing; readers are threads or "

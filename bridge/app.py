@@ -50,6 +50,11 @@ def load(name: str) -> App | Broker:
         module = importlib.import_module(module_name)
     except KonverseError:
         raise
+    except SystemExit as error:
+        raise InvalidSettings(
+            f"module {module_name!r} ends the program when it is imported (SystemExit: {error}); what it does as a "
+            'program belongs under `if __name__ == "__main__":`'
+        ) from error
     except Exception as error:
         raise InvalidSettings(
             f"module {module_name!r} cannot be imported ({type(error).__name__}: {error}); it is looked for in {here} "

@@ -5,12 +5,18 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from konverse.dialog.received import Clauses
 from konverse.routing.partitioning import choose_home, choose_partition
 from konverse.schemas.catalog import Contract, Queue, Service
-from konverse.schemas.errors import BadInput, ForeignGroup, InvalidSettings
+from konverse.schemas.errors import (
+    BadInput,
+    ForeignGroup,
+    InvalidSettings,
+    NotSupportedYet,
+    ServiceNotFound,
+)
 from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import KEY_BYTES_MAX
 from konverse.schemas.records import FOR_EVER, Begin
@@ -18,6 +24,10 @@ from konverse.schemas.timeouts import milliseconds
 
 from .catalog import Catalog
 from .dialog import Dialog
+from .settings import Settings
+
+CURRENT_DATABASE: Final = "CURRENT DATABASE"
+"""In place of a broker instance: the database of the caller."""
 
 
 class Wanted(NamedTuple):
@@ -32,14 +42,25 @@ class Wanted(NamedTuple):
     conversation_id: uuid.UUID | None = None
     lifetime: float | None = None
     """Seconds."""
+    broker_instance: uuid.UUID | str | None = None
+    encryption: bool = False
 
 
-def begin_block(catalog: Catalog, owned: Callable[[Queue], AbstractSet[int]], wanted: Wanted) -> tuple[bytes, Begin]:
+def begin_block(
+    settings: Settings, catalog: Catalog, owned: Callable[[Queue], AbstractSet[int]], wanted: Wanted
+) -> tuple[bytes, Begin]:
     """Conversation id and addresses; `owned` are the partitions of a queue to which replies should come.
 
-    Raises ServiceNotFound (8423), ContractNotFound (8425), ForeignGroup (9610), InvalidSettings.
+    Raises ServiceNotFound (8423, or 8490 with `broker_instance`), ContractNotFound (8425), ForeignGroup (9610),
+    InvalidSettings, NotSupportedYet.
     """
-    from_service, to_service, contract, related_to, wanted_group, key, conversation_id, lifetime = wanted
+    from_service, to_service, contract, related_to, wanted_group, key, conversation_id, lifetime, *_ = wanted
+    if wanted.encryption and not settings.encrypted:
+        raise InvalidSettings(
+            "ENCRYPTION ON needs a connection to Kafka by TLS, which encrypts all conversations on their way: connect "
+            "with client={'security.protocol': 'ssl', …}, or leave `encryption` out"
+        )
+    broker_instance = _instance(catalog, wanted)
     lifetime_ms = FOR_EVER if lifetime is None else milliseconds(lifetime, "a lifetime")
     if related_to is not None and wanted_group is not None:
         raise InvalidSettings("a dialog is related to another dialog, or put into a group by its id, not both")
@@ -58,7 +79,34 @@ def begin_block(catalog: Catalog, owned: Callable[[Queue], AbstractSet[int]], wa
         near = owned(home) if anywhere else frozenset[int]()
         home_address = home.address(choose_home(group, home.partitions, frozenset(near)))
     begin = _begin(from_service, to_service, contract, home_address, far, group, key)
-    return conversation, begin._replace(lifetime_ms=lifetime_ms)
+    return conversation, begin._replace(lifetime_ms=lifetime_ms, broker_instance=broker_instance)
+
+
+def _instance(catalog: Catalog, wanted: Wanted) -> str | None:
+    """The broker id of this database when it was named, by its id or as CURRENT_DATABASE (behaviours 42, 134)."""
+    named = wanted.broker_instance
+    if named is None:
+        return None
+    own = catalog.broker_id
+    if named != CURRENT_DATABASE:
+        try:
+            same = uuid.UUID(str(named)) == own
+        except ValueError:
+            raise BadInput(
+                f"{named!r} is no broker instance; give the id of a database, or {CURRENT_DATABASE!r}"
+            ) from None
+        if not same:
+            raise NotSupportedYet(
+                f"broker instance {named} is not database {catalog.database!r}, whose id is {own}: dialogs do not "
+                "leave their database yet"
+            )
+    if catalog.find(Service, wanted.to_service) is None:
+        raise ServiceNotFound(
+            f"database {catalog.database!r}, which was named as the broker instance, has no service "
+            f"{wanted.to_service!r}; names are compared byte by byte",
+            8490,
+        )
+    return str(own)
 
 
 def begin_here(catalog: Catalog, queue: Queue, partition: int, clauses: Clauses) -> tuple[bytes, Begin]:

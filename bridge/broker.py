@@ -19,7 +19,7 @@ from konverse.schemas.errors import (
     BrokerClosed,
     InvalidSettings,
 )
-from konverse.schemas.identifiers import check_name
+from konverse.schemas.identifiers import catalog_topic, check_name
 
 from .activation import Activating
 from .administration import Administration
@@ -34,6 +34,7 @@ from .instructing import Instructing
 from .judging import CatalogJudge, Rules
 from .kafka import Kafka
 from .mailboxes import Mailboxes
+from .mirror import CatalogMirror
 from .obeying import Obeying
 from .outcomes import Sessions, opened
 from .owning import Owning
@@ -76,7 +77,9 @@ class Broker(Activating, Administration, Instructing):
         self._kafka = Kafka(settings)
         self._kafka.check()
         self._topics = Topics(self._kafka)
-        self.catalog = Catalog(self._kafka, settings.instance, settings.database)
+        topic = catalog_topic(settings.instance)
+        mirror = CatalogMirror(settings.redis, topic, settings.database) if settings.redis else None
+        self.catalog = Catalog(self._kafka, settings.instance, settings.database, mirror)
         self._sessions = Sessions(self._kafka, self._topics, self.catalog, settings.instance)
         self._validator = Validator()
         self._lock = threading.Lock()
@@ -84,6 +87,7 @@ class Broker(Activating, Administration, Instructing):
         self._transmission: Transmission | None = None
         self._readers: list[Reader] = []
         self._turns = Turns()
+        self._begin_block = partial(begin_block, settings, self.catalog, self._owned)
         self._mailboxes = Mailboxes(self._kafka, self.catalog, lambda: self._readers)
         self._closed = False
         closed_in_children(self)
@@ -102,6 +106,8 @@ class Broker(Activating, Administration, Instructing):
         key: bytes | None = None,
         conversation_id: uuid.UUID | None = None,
         lifetime: float | None = None,
+        broker_instance: uuid.UUID | str | None = None,
+        encryption: bool = False,
     ) -> Dialog:
         """BEGIN DIALOG. Returns at once; nothing reaches the target before the first message (behaviour 31).
 
@@ -110,14 +116,27 @@ class Broker(Activating, Administration, Instructing):
         which is made when there is none (36): its home follows from the id. `key` is the Kafka key of its records.
         `conversation_id` makes a repeated begin of a living conversation harmless: its home follows from the id alone,
         and a dialog that this process began is given again. `lifetime` counts in seconds: after it each side that is
-        open gets an Error (-8489; 123). Raises ServiceNotFound (8423), ContractNotFound (8425), ForeignGroup (9610),
-        InvalidTimeout (8411). Whether the target service accepts the contract is its receiver's to say, with an Error
-        (-8408; 16).
+        open gets an Error (-8489; 123), and without it the dialog lives for ever. `broker_instance` is the id of this
+        database (`views.databases` has it) or "CURRENT DATABASE" (42). `encryption` insists on TLS to Kafka, which
+        encrypts whatever this says. Raises ServiceNotFound (8423; 8490 with `broker_instance`), ContractNotFound
+        (8425), ForeignGroup (9610), InvalidTimeout (8411), InvalidSettings, NotSupportedYet. Whether the target service
+        accepts the contract is its receiver's to say, with an Error (-8408; 16).
         """
         self._check_open()
-        wanted = Wanted(from_service, to_service, contract, related_to, group, key, conversation_id, lifetime)
+        wanted = Wanted(
+            from_service,
+            to_service,
+            contract,
+            related_to,
+            group,
+            key,
+            conversation_id,
+            lifetime,
+            broker_instance,
+            encryption,
+        )
         sender = self._open_sender()
-        conversation, begin = begin_block(self.catalog, self._owned, wanted)
+        conversation, begin = self._begin_block(wanted)
         dialog = Dialog(sender, sender.begin(conversation, begin), self.catalog, self._mailboxes)
         return check_same(dialog, wanted)
 
@@ -141,7 +160,7 @@ class Broker(Activating, Administration, Instructing):
         by the owner of that queue: this process, unless the setting `transmit` says otherwise.
         """
         sender = self._open_transmission()
-        return ClientTransaction(sender, self.catalog, self._mailboxes, partial(begin_block, self.catalog, self._owned))
+        return ClientTransaction(sender, self.catalog, self._mailboxes, self._begin_block)
 
     def transmission_queue(self) -> Queue | None:
         """The transmission queue of the instance; None before anybody has needed it."""

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, TypeVar
+from uuid import UUID
 
 from confluent_kafka import KafkaException, Producer
 
@@ -33,12 +34,13 @@ from konverse.schemas.errors import (
     TopicMismatch,
     WrongDirection,
 )
-from konverse.schemas.identifiers import catalog_topic
+from konverse.schemas.identifiers import broker_id, catalog_topic
 from konverse.schemas.records import Role
 from konverse.schemas.routes import AUTO_CREATED_LOCAL
 
 from .background import FORESEEN, in_background
 from .kafka import Kafka, LogReader, LogTruncated, acquaint, discard, unavailable
+from .mirror import CatalogMirror
 from .objects import BORN_WITH, MISSING, SYSTEM_TYPES, creator_of, kind_of
 from .topics import JOURNAL_CONFIG, Topics
 
@@ -64,7 +66,7 @@ _BORN_IDS: Final[dict[tuple[str, str], int]] = {
 class Catalog:
     """What is known of one database, read from the catalog journal and re-read when something is missing."""
 
-    def __init__(self, kafka: Kafka, instance: str, database: str) -> None:
+    def __init__(self, kafka: Kafka, instance: str, database: str, mirror: CatalogMirror | None = None) -> None:
         self.instance = instance
         self.database = database
         self._kafka = kafka
@@ -80,7 +82,11 @@ class Catalog:
         self._reader: LogReader | None = None
         self._producer: Producer | None = None
         self._keeper: threading.Thread | None = None
-        self._closing = threading.Event()
+        self._closing = False
+        self._wake = threading.Event()
+        self._mirror = mirror
+        self._changed = False
+        """Here, and Redis has not been told yet."""
         self._allowed: dict[tuple[str, Role, str], bool] = {}
 
     # ------------------------------------------------------------------------------------------------------- read
@@ -123,6 +129,17 @@ class Catalog:
         """Rises with each change that is known here."""
         return self._position
 
+    @property
+    def broker_id(self) -> UUID:
+        """The id of this database, by which routes and BEGIN DIALOG name it."""
+        return self.broker_id_of(self.database)
+
+    def broker_id_of(self, database: str) -> UUID:
+        """The id of a database of this instance; it need not exist."""
+        with self._lock:
+            self._open()
+            return broker_id(self._topic_id, database)
+
     def databases(self) -> list[str]:
         """Names of the databases of this instance that something was created in."""
         self.refresh()
@@ -150,17 +167,35 @@ class Catalog:
         self._allowed[contract, role, message_type] = True
 
     def keep_fresh(self) -> None:
-        """Read what others change, every few seconds from here on."""
+        """Read what others change, every few seconds from here on, and have Redis show it."""
         with self._lock:
             if self._keeper is None:
                 self._keeper = in_background("konverse-catalog", self._run)
+        if self._mirror is not None:
+            self._wake.set()
 
     def _run(self) -> None:
-        while not self._closing.wait(FRESH_EVERY_S):
+        while True:
+            self._wake.wait(FRESH_EVERY_S)
+            self._wake.clear()
+            if self._closing:
+                return
             try:
                 self.refresh()
             except FORESEEN as error:  # whoever needs something of it is told
                 log.debug("the catalog is not read: %s", error)
+            else:
+                self._show()
+
+    def _show(self) -> None:
+        """Let Redis show what is known."""
+        if self._mirror is None:
+            return
+        with self._lock:
+            objects = {**BORN_WITH, **self._objects.get(self.database, {})}
+            place = self._topic_id, self._position
+            self._changed = False
+        self._mirror.show(*place, [known for known in objects.values() if known is not None])
 
     def refresh(self) -> None:
         """Read what was added to the journal since. Raises TopicMismatch when it is another one, or not whole."""
@@ -211,7 +246,10 @@ class Catalog:
                     )
                 if outcome[0] == change.expected_offset:
                     self.refresh()
-                    return
+                    break
+            self._changed = True
+        if self._mirror is not None:
+            self.keep_fresh()
 
     # ------------------------------------------------------------------------------------------------------ inside
 
@@ -266,7 +304,12 @@ class Catalog:
 
     def close(self) -> None:
         """Close the clients."""
-        self._closing.set()
+        self._closing = True
+        self._wake.set()
+        if self._mirror is not None:
+            if self._changed:
+                self._show()
+            self._mirror.close()
         with self._lock:
             self._discard_writer()
             if self._reader is not None:

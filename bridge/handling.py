@@ -12,6 +12,7 @@ from typing import Final
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.limits import ATTEMPTS_MAX
 
+from .activation import check_procedure
 from .logs import FIELDS
 
 log: Final = logging.getLogger("konverse.reader")
@@ -28,6 +29,8 @@ class Handling:
     """Calls a handler, and says which messages it fails on."""
 
     def __init__(self, queue: str, handler: Callable[[Transaction], object]) -> None:
+        """Raises InvalidProcedure for a handler that needs something else than a transaction, or is async (29)."""
+        check_procedure(handler)
         self._queue = queue
         self._handler = handler
 

@@ -130,8 +130,8 @@ class Reader(Operating, Receiving):
 
         A handler that raises rolls its transaction back and stops nothing: the exception is logged with the ids of its
         messages, and they come again after the others. After five attempts in a row its conversation group is
-        suspended, which is logged too; `resume`, `skip` or `end` it. Only what is no `Exception` (KeyboardInterrupt,
-        SystemExit) ends the other threads after their handlers and is raised here; so is what iterating raises.
+        suspended, which is logged too; `resume`, `skip` or `end` it. What is no `Exception` (KeyboardInterrupt,
+        SystemExit) ends the other threads and is raised here, as is what iterating raises. InvalidProcedure (29).
         """
         if not 1 <= threads <= HANDLER_THREADS_MAX:
             raise InvalidSettings(

@@ -136,6 +136,11 @@ class Settings(BaseSettings):
             raise InvalidSettings(f"the environment or {FILE} cannot be read: {error}") from None
 
     @property
+    def encrypted(self) -> bool:
+        """Whether what goes to Kafka and comes from it is encrypted on the way (TLS)."""
+        return self.client.get("security.protocol", "").lower() in {"ssl", "sasl_ssl"}
+
+    @property
     def bootstrap(self) -> str:
         """Broker addresses as librdkafka wants them."""
         return urlsplit(self.kafka).netloc

@@ -57,10 +57,23 @@ class ClientTransaction:
         key: bytes | None = None,
         conversation_id: uuid.UUID | None = None,
         lifetime: float | None = None,
+        broker_instance: uuid.UUID | str | None = None,
+        encryption: bool = False,
     ) -> Dialog:
         """BEGIN DIALOG as `broker.begin_dialog`; the dialog is used by this transaction until the block has ended."""
         self._check_entered()
-        wanted = Wanted(from_service, to_service, contract, related_to, group, key, conversation_id, lifetime)
+        wanted = Wanted(
+            from_service,
+            to_service,
+            contract,
+            related_to,
+            group,
+            key,
+            conversation_id,
+            lifetime,
+            broker_instance,
+            encryption,
+        )
         staged = self._transaction.begin(*self._begin_block(wanted))
         return check_same(Dialog(self._sender, staged, self._catalog, self._mailboxes), wanted)
 

@@ -40,7 +40,7 @@ def explain(kafka: Kafka, queues: list[Queue], conversation: UUID) -> Iterator[l
         with Following(kafka, queue, partition) as following:
             state, head = following.catch_up(), following.head
             behind = following.behind()
-        common = [*_of_the_partition(head, behind, kafka.settings.silence_timeout_s)]
+        common = [*_of_the_queue(queue), *_of_the_partition(head, behind, kafka.settings.silence_timeout_s)]
         endpoints = [endpoint for role in Role if (endpoint := state.endpoint(role, conversation.bytes)) is not None]
         yield [_standing(queue, partition, endpoint, [*standing(state, endpoint), *common]) for endpoint in endpoints]
         found, unseen = found or bool(endpoints), unseen + behind
@@ -55,6 +55,11 @@ def _standing(queue: Queue, partition: int, endpoint: Endpoint, reasons: list[st
     role = endpoint.role.name.lower()
     names = endpoint.service, endpoint.far_service, endpoint.state.code
     return Standing(queue.name, partition, role, *names, reasons)
+
+
+def _of_the_queue(queue: Queue) -> Iterator[str]:
+    if not queue.status:
+        yield f"Nobody receives from queue {queue.name!r}, whose STATUS is OFF: alter_queue with status=True."
 
 
 def _of_the_partition(head: JournalHead, behind: int, silence_timeout_s: float) -> Iterator[str]:

@@ -156,7 +156,14 @@ def main() -> None:
     except (KonverseError, KafkaException) as error:
         log.error("this process ends: %s", error)  # noqa: TRY400
         code = AGAIN
-    except BaseException as error:  # also SystemExit, of a handler
+    except SystemExit as error:
+        log.error(  # noqa: TRY400  # it says it all
+            "a handler has ended this process (SystemExit: %s); an exception of another kind rolls back its own "
+            "transaction alone",
+            error,
+        )
+        code = AGAIN
+    except BaseException as error:
         log.critical("this process ends", exc_info=error)
         code = BUG
     sys.exit(code)

@@ -35,7 +35,7 @@
 
 `retriable` says whether the same call may succeed later without a change. `number` is the Service Broker error number
 (service-broker numbers are part of the public vocabulary), or None where the original has no counterpart; that of an
-InvalidRoute depends on what is wrong with it.
+InvalidRoute or a ServiceNotFound depends on what is wrong.
 """
 
 from __future__ import annotations
@@ -69,9 +69,11 @@ class UnknownObject(BadInput):
 
 
 class ServiceNotFound(UnknownObject):
-    """No service of that name (names are compared byte by byte)."""
+    """No service of that name (names are compared byte by byte); 8490 in a database that was named by its broker id."""
 
-    number = 8423
+    def __init__(self, text: str, number: int = 8423) -> None:
+        super().__init__(text)
+        self.number = number
 
 
 class ContractNotFound(UnknownObject):

@@ -49,6 +49,14 @@ def check_name(kind: str, name: str) -> str:
     return name
 
 
+def broker_id(catalog_topic_id: bytes, database: str) -> UUID:
+    """The broker id of a database, `service_broker_guid`: the same for everybody, and no other database has it.
+
+    `catalog_topic_id` are the 16 bytes of Kafka's id of the topic that holds the catalog.
+    """
+    return uuid5(UUID(bytes=catalog_topic_id), database)
+
+
 def escape(name: str) -> str:
     """The name as one component of a topic name or Redis key. Injective."""
     out: list[str] = []
@@ -129,6 +137,11 @@ def consumer_group(data: str, subscription: str = NATIVE_SUBSCRIPTION) -> str:
 def view_key(data: str, subscription: str, partition: int, suffix: str) -> str:
     """Redis key of a partition's view; the braces keep all keys of a partition in one cluster slot."""
     return f"konverse:{{{data}.{escape(subscription)}/{partition}}}:{suffix}"
+
+
+def mirror_key(catalog: str, database: str) -> str:
+    """Redis key of the mirror of a database's catalog; `catalog` is the topic that holds it."""
+    return f"konverse:{{{catalog}}}:{escape(database)}"
 
 
 def owner_writer(incarnation: bytes, partition: int) -> bytes:

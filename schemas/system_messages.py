@@ -93,8 +93,9 @@ def rejected_body(reason: int, message_type: str) -> bytes:
 def read_error(body: bytes) -> tuple[int, str]:
     """Code and description of a received Error; MalformedRecord when the body is not such a document.
 
-    Also of one in a namespace that the original's documentation prints, https among them. Codes above 0 are the
-    application's, those below 0 Service Broker's own: the negated number of its error (131).
+    Also of one in a namespace that the original's documentation prints, https among them, or with the Message that its
+    text has in place of the Description of its sample. Codes above 0 are the application's, those below 0 Service
+    Broker's own: the negated number of its error (131).
     """
     if not isinstance(body, bytes | bytearray | memoryview):
         raise BadInput(f"the body of an Error is bytes, not {type(body).__name__}: give `message.body`")
@@ -120,6 +121,6 @@ def read_error(body: bytes) -> tuple[int, str]:
     parser.StartDoctypeDeclHandler = refuse
     try:
         parser.Parse(bytes(body), True)  # noqa: FBT003  # this is all of it
-        return int(found["Code"]), found["Description"]
+        return int(found["Code"]), found["Description"] if "Description" in found else found["Message"]
     except (ExpatError, LookupError, ValueError) as error:  # a LookupError also for an encoding that nobody knows
         raise MalformedRecord(f"the body of an Error is no Error document: {error}") from None

@@ -11,11 +11,14 @@ import typer
 
 from konverse.bridge.broker import Broker
 from konverse.bridge.settings import Settings
+from konverse.schemas.catalog import Queue
 
 Kafka = Annotated[str | None, typer.Option("--kafka", help="kafka://host:port (else KONVERSE_KAFKA)")]
 RedisUrl = Annotated[str | None, typer.Option("--redis", help="redis://host:port (else KONVERSE_REDIS)")]
 Database = Annotated[str | None, typer.Option("--database", help="Database (else KONVERSE_DATABASE)")]
 AsJson = Annotated[bool, typer.Option("--json", help="One JSON document instead of tables")]
+
+DATABASES_SHOWN: Final = 10
 
 SILENT_S: Final = 1.0
 """Whoever waits longer for Kafka is told so."""
@@ -42,3 +45,26 @@ def connected(kafka: str | None, *, redis: str | None = None, database: str | No
                 f"Waiting up to {settings.connect_timeout_s:.0f} s for Kafka at {settings.bootstrap} ...", err=True
             )
         return made.result()
+
+
+def opened(kafka: str | None, *, redis: str | None = None, database: str | None = None) -> Broker:
+    """Connect to a database that is to be looked at; when it has no queue, its name may be mistyped: say so."""
+    broker = connected(kafka, redis=redis, database=database)
+    try:
+        if not broker.catalog.all(Queue):
+            typer.echo(f"konverse: {no_queue(broker)}", err=True)
+    except BaseException:
+        broker.close()
+        raise
+    return broker
+
+
+def no_queue(broker: Broker) -> str:
+    """What to say of a database without queues: its name may be mistyped."""
+    known = broker.catalog.databases()
+    more = f" and {len(known) - DATABASES_SHOWN} more" if len(known) > DATABASES_SHOWN else ""
+    databases = (", ".join(known[:DATABASES_SHOWN]) or "none yet") + more
+    return (
+        f"there is no queue in database {broker.database!r} (databases: {databases}); "
+        "name another with --database or KONVERSE_DATABASE"
+    )

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import typer
 
-from .connection import AsJson, Database, Kafka, connected
+from .connection import AsJson, Database, Kafka, opened
 from .tables import print_json, print_table
 
 Conversation = Annotated[UUID, typer.Argument(help="Id of a suspended conversation")]
@@ -28,7 +28,7 @@ def suspended(
 
     Read from the logs, without disturbing anybody; Redis is not needed.
     """
-    with connected(kafka, database=database) as broker:
+    with opened(kafka, database=database) as broker:
         found = [one for partition in broker.suspended(queue) for one in partition]
     if as_json:
         print_json([asdict(one) | {"conversation": str(one.conversation)} for one in found])
@@ -54,7 +54,7 @@ def resume(
 
     A worker of `konverse run` does it; this returns when that is committed.
     """
-    with connected(kafka, database=database) as broker:
+    with opened(kafka, database=database) as broker:
         broker.resume(conversation, queue=queue, timeout=timeout)
     typer.echo(f"{conversation} is resumed")
 
@@ -70,7 +70,7 @@ def skip(
 
     A worker of `konverse run` does it; this returns when that is committed.
     """
-    with connected(kafka, database=database) as broker:
+    with opened(kafka, database=database) as broker:
         broker.skip(conversation, queue=queue, timeout=timeout)
     typer.echo(f"the first message of {conversation} is dropped, and the others are handed out")
 
@@ -89,6 +89,6 @@ def end(
 
     A worker of `konverse run` does it; this returns when that is committed.
     """
-    with connected(kafka, database=database) as broker:
+    with opened(kafka, database=database) as broker:
         broker.end(conversation, error=error, description=description, queue=queue, timeout=timeout)
     typer.echo(f"{conversation} is ended")

@@ -21,11 +21,10 @@ from konverse.schemas.priorities import BrokerPriority
 from konverse.schemas.routes import NEVER, Route
 from konverse.schemas.schema_collections import XmlSchemaCollection
 
-from .connection import AsJson, Database, Kafka, connected
+from .connection import AsJson, Database, Kafka, opened
 from .tables import print_json, print_table
 
 ROWS_SHOWN: Final = 50
-DATABASES_SHOWN: Final = 10
 NOT_YET: Final = ("timer_due_ms",)
 """Fields of a row that nothing fills yet."""
 
@@ -54,7 +53,7 @@ def list_catalog(
     as_json: AsJson = False,  # a flag of the command line
 ) -> None:
     """List what was created in a database: message types, contracts, queues, services, routes, priorities."""
-    with connected(kafka, database=database) as broker:
+    with opened(kafka, database=database) as broker:
         catalog = broker.catalog
         found: dict[str, list[dict[str, Any]]] = {
             "message_types": [_message_type(m) for m in catalog.all(MessageType)],
@@ -73,7 +72,6 @@ def list_catalog(
             "routes": [_route(r) for r in catalog.all(Route)],
             "broker_priorities": [asdict(p) for p in catalog.all(BrokerPriority)],
         }
-        missing = None if found["queues"] else no_queue(broker)
     if as_json:
         print_json(found)
     else:
@@ -81,19 +79,6 @@ def list_catalog(
             if rows:
                 columns = dict.fromkeys(name.replace("_", " ") for name in rows[0])
                 print_table(title.replace("_", " "), columns, ([_cell(cell) for cell in row.values()] for row in rows))
-    if missing:
-        typer.echo(f"konverse: {missing}", err=True)
-
-
-def no_queue(broker: Broker) -> str:
-    """What to say of a database without queues: its name may be mistyped."""
-    known = broker.catalog.databases()
-    more = f" and {len(known) - DATABASES_SHOWN} more" if len(known) > DATABASES_SHOWN else ""
-    databases = (", ".join(known[:DATABASES_SHOWN]) or "none yet") + more
-    return (
-        f"there is no queue in database {broker.database!r} (databases: {databases}); "
-        "name another with --database or KONVERSE_DATABASE"
-    )
 
 
 def _message_type(value: MessageType) -> dict[str, Any]:

@@ -17,8 +17,7 @@ from konverse.bridge.view import connect_redis, reading
 from konverse.schemas.catalog import Queue
 from konverse.schemas.errors import QueueNotFound, RedisUnavailable
 
-from .connection import AsJson, Database, Kafka, RedisUrl, connected
-from .show import no_queue
+from .connection import AsJson, Database, Kafka, RedisUrl, connected, no_queue
 from .tables import Page, print_json, print_table
 
 FINDINGS_SHOWN: Final = 20

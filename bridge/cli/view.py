@@ -14,7 +14,7 @@ from konverse.bridge.broker import Broker
 from konverse.bridge.views.door import COLUMNS
 from konverse.bridge.views.listing import View
 
-from .connection import Database, Kafka, RedisUrl, connected
+from .connection import Database, Kafka, RedisUrl, opened
 from .show import show
 from .tables import print_table
 
@@ -73,8 +73,8 @@ def view(
 ) -> None:
     """Show one of Service Broker's views, or what Redis shows of a queue or of a conversation.
 
-    The views: conversation_endpoints, conversation_groups, contents (of a queue), transmission_queue, services,
-    service_queues, service_contracts, service_message_types, service_contract_message_usages,
+    The views: conversation_endpoints, conversation_groups, contents (of a queue), transmission_queue, databases,
+    services, service_queues, service_contracts, service_message_types, service_contract_message_usages,
     service_contract_usages, service_queue_usages, routes, conversation_priorities. They come from Redis where it holds
     the columns that are shown, else from the logs; which one it was is said below the table, with --json on standard
     error. Nothing is consumed.
@@ -82,13 +82,13 @@ def view(
     if what not in COLUMNS:
         if queue or columns or where:
             raise typer.BadParameter(f"{what} is no view: --queue, --columns and --where are for {', '.join(COLUMNS)}")
-        with connected(kafka, redis=redis_url, database=database) as broker:
+        with opened(kafka, redis=redis_url, database=database) as broker:
             show(broker, what, as_json=as_json)
         return
     chosen = tuple(name.strip() for name in columns.split(",")) if columns else (() if as_json else SHORT.get(what, ()))
     wanted = Wanted(what, queue, chosen or COLUMNS[what], dict(map(_condition, where or ())))
     wanted.check()
-    with connected(kafka, redis=redis_url, database=database) as broker:
+    with opened(kafka, redis=redis_url, database=database) as broker:
         found = wanted.read(broker)
     if as_json:
         for row in found:

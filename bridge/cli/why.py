@@ -12,7 +12,7 @@ from rich.progress import track
 
 from konverse.schemas.catalog import Queue
 
-from .connection import AsJson, Database, Kafka, connected
+from .connection import AsJson, Database, Kafka, opened
 from .tables import print_json
 
 
@@ -27,7 +27,7 @@ def why(
     Queue after queue is read, without disturbing anybody; Redis is not needed.
     """
     console = Console(stderr=True)
-    with connected(kafka, database=database) as broker:
+    with opened(kafka, database=database) as broker:
         partitions = sum(queue.partitions for queue in broker.catalog.all(Queue))
         looked = track(
             broker.why(conversation),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from io import BytesIO
-from typing import Any
+from typing import Any, Final
 
 from fastavro import parse_schema, schemaless_reader
 from fastavro.schema import SchemaParseException, UnknownType
@@ -13,16 +13,33 @@ from konverse.schemas.errors import InvalidSchema
 
 from .rules import Check, loaded
 
+_PARTS: Final = {
+    "record": ("name", "fields"),
+    "error": ("name", "fields"),
+    "enum": ("name", "symbols"),
+    "fixed": ("name", "size"),
+    "array": ("items",),
+    "map": ("values",),
+}
+"""What a type needs beside its `type`."""
+
 
 def check_of(documents: Sequence[str]) -> Check:
     """A check of bodies by this schema; InvalidSchema when it is none, or names what is not in it."""
     given: Any = loaded(documents[0])
+    _check_parts(given)
     try:
         schema = parse_schema(given)
     except UnknownType as error:
         raise InvalidSchema(f"the Avro schema names {error.name!r}, which is not in it; nothing is fetched") from None
     except (SchemaParseException, KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InvalidSchema(f"the Avro schema cannot be used: {error!r}") from None
+        raise InvalidSchema(f"the Avro schema cannot be used: {error}") from None
+    endless = _endless(schema)
+    if endless:
+        raise InvalidSchema(
+            f"the Avro schema cannot be used: a datum of record {endless[0]!r} would have another one in it without "
+            "end; let that be in an array, in a map, or in a union with something else"
+        )
 
     def fault(body: bytes) -> str:
         source = BytesIO(body)
@@ -36,3 +53,63 @@ def check_of(documents: Sequence[str]) -> Check:
         return f"{rest} bytes behind the datum of its Avro schema" if rest else ""
 
     return fault
+
+
+def _check_parts(schema: Any) -> None:
+    """Raise InvalidSchema for a type that lacks a part, by what the part is called: the library tells a key alone."""
+    for each in schema if isinstance(schema, list) else [schema]:
+        if not isinstance(each, dict):
+            continue
+        kind = each.get("type")
+        for part in ("type", *(_PARTS.get(kind, ()) if isinstance(kind, str) else ())):
+            if part not in each:
+                what = f"{kind} {each.get('name', '')!r}" if isinstance(kind, str) else "a type"
+                raise InvalidSchema(f"the Avro schema cannot be used: {what} has no {part!r}")
+        _check_parts(kind)
+        _check_parts(each.get("items"))
+        _check_parts(each.get("values"))
+        fields = each.get("fields")
+        for field in fields if isinstance(fields, list) else ():
+            if not isinstance(field, dict) or not {"name", "type"} <= field.keys():
+                raise InvalidSchema(
+                    f"the Avro schema cannot be used: a field of {kind} {each.get('name')!r} lacks name or type"
+                )
+            _check_parts(field["type"])
+
+
+def _endless(schema: Any) -> list[str]:
+    """The records of a parsed schema that have no finite datum, by name."""
+    records: dict[str, list[Any]] = {}
+    _collect(schema, records)
+    finite: set[str] = set()
+    while grown := {
+        name
+        for name, types in records.items()
+        if name not in finite and all(_ends(one, records, finite) for one in types)
+    }:
+        finite |= grown
+    return sorted(records.keys() - finite)
+
+
+def _collect(schema: Any, records: dict[str, list[Any]]) -> None:
+    """Every record, with the types of its fields."""
+    for each in schema if isinstance(schema, list) else [schema]:
+        if not isinstance(each, dict):
+            continue
+        if "fields" in each:
+            records[each["name"]] = [field["type"] for field in each["fields"]]
+            _collect(records[each["name"]], records)
+        for part in ("type", "items", "values"):
+            _collect(each.get(part), records)
+
+
+def _ends(one: Any, records: dict[str, list[Any]], finite: set[str]) -> bool:
+    """Whether a type is known to have a finite datum."""
+    if isinstance(one, list):
+        return any(_ends(branch, records, finite) for branch in one)
+    if isinstance(one, dict):
+        kind = one["type"]
+        return (
+            _ends(one["name"] if "fields" in one else kind, records, finite) if kind not in ("array", "map") else True
+        )
+    return one not in records or one in finite

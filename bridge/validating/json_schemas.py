@@ -32,6 +32,8 @@ def check_of(documents: Sequence[str]) -> Check:
             return _too_deep()
         except ValueError as error:
             return f"no JSON document: {error}"
+        if b"\\u" in body and _has_half_a_pair(value):
+            return "no JSON document: it has half of a surrogate pair, which is no character"
         if body.count(b"[") + body.count(b"{") > JSON_DEPTH_ENTRIES_MAX and _is_too_deep(value):
             return _too_deep()
         found = next(validator.iter_errors(value), None)
@@ -62,6 +64,14 @@ def _is_too_deep(value: Any) -> bool:
         if not level:
             return False
     return True
+
+
+def _has_half_a_pair(value: Any) -> bool:
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    return False
 
 
 def _too_deep() -> str:

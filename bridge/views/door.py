@@ -27,6 +27,7 @@ from .rows import (
     ConversationEndpointRow,
     ConversationGroupRow,
     ConversationPriorityRow,
+    DatabaseRow,
     QueueRow,
     RouteRow,
     ServiceContractMessageUsageRow,
@@ -87,6 +88,7 @@ class Views:
                 raise BadInput(f"conversation_endpoints has no column {column!r}{like}")
         unheld = sorted(NOT_IN_REDIS.intersection(wanted))
         rows: list[ConversationEndpointRow] = []
+        broker_id = str(self._catalog.broker_id)
         sources: list[Source] = []
         with closing(self._looking()) as looking:
             for place in partitions_of(self._queues(queue)):
@@ -96,7 +98,7 @@ class Views:
                     rows += endpoints(folded.ahead.state, self._catalog)
                     sources.append(folded.source(shown))
                 else:
-                    rows += map(shown_endpoint, shown)
+                    rows += (shown_endpoint(row, broker_id) for row in shown)
                     sources.append(Source(place[0].name, place[1], from_redis=True))
         return View(rows, sources)
 
@@ -170,6 +172,10 @@ class Views:
 
     # ------------------------------------------------------------------------------------------------------ catalog
 
+    def databases(self) -> View[DatabaseRow]:
+        """`sys.databases`: those of this instance in which something was created, and this one."""
+        return View(objects.databases(self._known))
+
     def services(self) -> View[ServiceRow]:
         """`sys.services`."""
         return View(objects.services(self._known))
@@ -233,6 +239,7 @@ COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "conversation_groups": ConversationGroupRow._fields,
     "contents": QueueRow._fields,
     "transmission_queue": TransmissionQueueRow._fields,
+    "databases": DatabaseRow._fields,
     "services": ServiceRow._fields,
     "service_queues": ServiceQueueRow._fields,
     "service_contracts": ServiceContractRow._fields,

@@ -25,7 +25,7 @@ NOT_IN_REDIS: Final = frozenset(
 _NO_OFFSET: Final = bytes(8)
 
 
-def shown_endpoint(row: Row) -> ConversationEndpointRow:
+def shown_endpoint(row: Row, broker_id: str) -> ConversationEndpointRow:
     """An endpoint by its packed row; NOT_IN_REDIS is left None, or at what all have."""
     return ConversationEndpointRow(
         row.conversation,
@@ -38,7 +38,7 @@ def shown_endpoint(row: Row) -> ConversationEndpointRow:
         row.state.code,
         row.state.name,
         None,
-        None,
+        broker_id,
         _time(row.timer_due_ms),
         None if row.send_sequence < 0 else row.send_sequence,
         row.receive_sequence,
@@ -49,9 +49,10 @@ def shown_endpoint(row: Row) -> ConversationEndpointRow:
 
 def endpoints(state: Partition, catalog: Catalog) -> Iterator[ConversationEndpointRow]:
     """All of a partition, with every column."""
+    broker_id = str(catalog.broker_id)
     for endpoint in state.live():
         row = unpack(field_of(endpoint), _NO_OFFSET + pack(endpoint))
-        yield shown_endpoint(row)._replace(
+        yield shown_endpoint(row, broker_id)._replace(
             service_contract_id=catalog.id_of(Contract, endpoint.contract),
             conversation_group_id=UUID(bytes=endpoint.group_id),
             service_id=catalog.id_of(Service, endpoint.service),

@@ -17,6 +17,7 @@ from konverse.schemas.routes import NEVER, Route
 
 from .rows import (
     ConversationPriorityRow,
+    DatabaseRow,
     RouteRow,
     ServiceContractMessageUsageRow,
     ServiceContractRow,
@@ -28,6 +29,12 @@ from .rows import (
 )
 
 _DESCRIPTIONS: Final = {"A": "AVRO", "E": "EMPTY", "J": "JSON_SCHEMA", "N": "NONE", "X": "XML"}
+
+
+def databases(catalog: Catalog) -> list[DatabaseRow]:
+    """`sys.databases`."""
+    names = sorted({catalog.database, *catalog.databases()})
+    return [DatabaseRow(name, str(catalog.broker_id_of(name))) for name in names]
 
 
 def services(catalog: Catalog) -> list[ServiceRow]:

@@ -34,8 +34,8 @@ class ConversationEndpointRow(NamedTuple):
     state_desc: str
     """The same, in words: "CONVERSING" …"""
     far_service: str | None
-    far_broker_instance: str | None
-    """None: not known."""
+    far_broker_instance: str
+    """The `service_broker_guid` of this database: both sides of a dialog are in it (42)."""
     dialog_timer: datetime | None
     """When the conversation timer of this side fires; None: it is not set."""
     send_sequence: int | None
@@ -107,6 +107,14 @@ class TransmissionQueueRow(NamedTuple):
 
     def __repr__(self) -> str:
         return _told(self.message_type_name, self.message_sequence_number, self.conversation_handle, self.message_body)
+
+
+class DatabaseRow(NamedTuple):
+    """`sys.databases`, what of it is Service Broker's."""
+
+    name: str
+    service_broker_guid: str
+    """The broker id: of the name of the database and the catalog of its instance, for as long as that lives."""
 
 
 class ServiceRow(NamedTuple):

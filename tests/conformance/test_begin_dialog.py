@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -12,8 +13,18 @@ from konverse.dialog.begun import Begun
 from konverse.dialog.received import Message
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.catalog import DEFAULT
-from konverse.schemas.errors import ContractNotFound, DialogNotFound, ForeignGroup, ServiceNotFound
+from konverse.schemas.errors import (
+    AlreadyExists,
+    BadInput,
+    ContractNotFound,
+    DialogNotFound,
+    ForeignGroup,
+    InvalidSettings,
+    NotSupportedYet,
+    ServiceNotFound,
+)
 from konverse.schemas.records import Role
+from tests.kit.servers import Servers
 from tests.kit.shop import (
     NOTE,
     ORDER,
@@ -23,6 +34,7 @@ from tests.kit.shop import (
     SHOP_SERVICE,
     answer,
     begin,
+    connected,
     drain,
     fill,
     handle,
@@ -30,6 +42,20 @@ from tests.kit.shop import (
 )
 
 pytestmark = pytest.mark.stack
+
+
+def test_030_a_dialog_to_a_service_that_exists_nowhere_is_not_begun(broker: Broker) -> None:
+    """Deviates: it fails at once (8423). The first record of a dialog names the partition where its target lives."""
+    with pytest.raises(ServiceNotFound, match="//sales/Later"):
+        broker.begin_dialog(SHOP_SERVICE, "//sales/Later", ORDERING)
+    with broker.transaction() as transaction, pytest.raises(ServiceNotFound):
+        transaction.begin(SHOP_SERVICE, "//sales/Later", ORDERING)
+    assert list(broker.views.conversation_endpoints()) == []
+    broker.create_service("//sales/Later", queue="Orders", contracts=[ORDERING])
+    dialog = broker.begin_dialog(SHOP_SERVICE, "//sales/Later", ORDERING)
+    broker.flush()
+    (row,) = broker.views.conversation_endpoints()
+    assert (row.conversation_id, row.state, row.far_service) == (dialog.id, "SO", "//sales/Later")
 
 
 def test_031_nothing_reaches_the_target_before_the_first_send(broker: Broker) -> None:
@@ -145,6 +171,18 @@ def test_037_nor_can_one_that_a_handler_begins(broker: Broker) -> None:
     handle(broker, "Orders", ask)
 
 
+def test_038_a_lifetime_is_kept_as_an_instant_in_utc(broker: Broker) -> None:
+    """Deviates: without LIFETIME a dialog lives for ever, and `lifetime` is NULL; 2,147,483,647 s can be given."""
+    without, longest = begin(broker), begin(broker, lifetime=2_147_483_647)
+    broker.flush()
+    lifetimes = {row.conversation_id: row.lifetime for row in broker.views.conversation_endpoints()}
+    assert lifetimes[without.id] is None
+    expires = lifetimes[longest.id]
+    assert expires is not None
+    assert expires.tzinfo is UTC
+    assert abs(expires - datetime.now(UTC) - timedelta(seconds=2_147_483_647)) < timedelta(minutes=5)
+
+
 def test_040_a_begin_that_is_rolled_back_leaves_nothing(broker: Broker) -> None:
     begin(broker).send(ORDER)
     broker.flush()
@@ -189,3 +227,74 @@ def test_041_a_begin_that_is_repeated_gives_the_same_conversation(broker: Broker
         (first.id, 0),
         (first.id, 1),
     }
+
+
+@pytest.mark.parametrize("named", ["by words", "by its id", "by the text of its id"])
+def test_042_naming_the_current_database_pins_the_dialog_to_its_broker_id(broker: Broker, named: str) -> None:
+    """Both sides of every dialog are in one database, so all are pinned; whoever named it finds it in the BEGIN."""
+    own = broker.catalog.broker_id
+    instances: dict[str, uuid.UUID | str] = {
+        "by words": "CURRENT DATABASE",
+        "by its id": own,
+        "by the text of its id": str(own).upper(),
+    }
+    instance = instances[named]
+    dialog = begin(broker, broker_instance=instance)
+    dialog.send(ORDER, b"one lamp")
+    with broker.transaction() as transaction:
+        other = transaction.begin(SHOP_SERVICE, ORDER_SERVICE, ORDERING, broker_instance=instance)
+        transaction.send(other, ORDER, b"two lamps")
+    assert (dialog.begin.broker_instance, other.begin.broker_instance) == (str(own), str(own))
+    assert {message.body for message in receive(broker, "Orders", 2)} == {b"one lamp", b"two lamps"}
+    assert {row.far_broker_instance for row in broker.views.conversation_endpoints()} == {str(own)}
+
+
+def test_042_a_database_has_one_broker_id_that_no_other_has(servers: Servers, database: str, broker: Broker) -> None:
+    own = {row.name: row.service_broker_guid for row in broker.views.databases()}[database]
+    with connected(servers.bootstrap, database) as again, connected(servers.bootstrap, f"{database}2") as other:
+        assert str(again.catalog.broker_id) == own
+        assert str(other.catalog.broker_id) != own
+        assert {row.name for row in other.views.databases()} >= {database, f"{database}2"}
+        ids = [row.service_broker_guid for row in other.views.databases()]
+    assert len(set(ids)) == len(ids)
+    with pytest.raises(NotSupportedYet, match=own):
+        begin(broker, broker_instance=uuid.uuid4())
+    with pytest.raises(BadInput, match="no broker instance"):
+        begin(broker, broker_instance="current database")
+
+
+def test_043_encryption_is_refused_where_nothing_encrypts(broker: Broker) -> None:
+    """Deviates: it is Kafka's TLS that encrypts, all or nothing; ENCRYPTION = ON without it fails at once."""
+    with pytest.raises(InvalidSettings, match=r"security\.protocol"):
+        begin(broker, encryption=True)
+    with broker.transaction() as transaction, pytest.raises(InvalidSettings, match="TLS"):
+        transaction.begin(SHOP_SERVICE, ORDER_SERVICE, ORDERING, encryption=True)
+    begin(broker, encryption=False).send(ORDER, b"in the clear")
+    broker.flush()
+    assert [message.body for message in receive(broker, "Orders", 1)] == [b"in the clear"]
+
+
+def test_134_a_named_instance_without_the_service_fails(broker: Broker) -> None:
+    """Deviates: the statement fails (8490) in place of an Error on the queue, and without a named instance (8423)."""
+    with pytest.raises(ServiceNotFound, match="//sales/Nobody") as named:
+        broker.begin_dialog(SHOP_SERVICE, "//sales/Nobody", ORDERING, broker_instance="CURRENT DATABASE")
+    assert named.value.number == 8490
+    with pytest.raises(ServiceNotFound) as unnamed:
+        broker.begin_dialog(SHOP_SERVICE, "//sales/Nobody", ORDERING)
+    assert unnamed.value.number == 8423
+    assert list(broker.views.conversation_endpoints()) == []
+
+
+def test_137_a_service_has_one_place_and_no_second_copy_can_answer(broker: Broker) -> None:
+    """Deviates: one catalog says which queue a service has, so two copies never answer and -8495 does not come."""
+    broker.create_queue("Copy")
+    with pytest.raises(AlreadyExists):
+        broker.create_service(ORDER_SERVICE, queue="Copy", contracts=[ORDERING])
+    with pytest.raises(AlreadyExists, match="Orders"):
+        broker.create_service(ORDER_SERVICE, queue="Copy", contracts=[ORDERING], if_not_exists=True)
+    dialogs = [begin(broker) for _ in range(5)]
+    for dialog in dialogs:
+        dialog.send(ORDER)
+    broker.flush()
+    assert {message.dialog.id for message in receive(broker, "Orders", 5)} == {dialog.id for dialog in dialogs}
+    assert drain(broker, "Copy") == []

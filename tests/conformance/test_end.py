@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from xml.etree import ElementTree as ET
+
 import pytest
 
 from konverse.bridge.broker import Broker
@@ -14,7 +16,22 @@ from konverse.schemas.catalog import DEFAULT, DIALOG_TIMER, END_DIALOG, ERROR
 from konverse.schemas.errors import InvalidState
 from konverse.schemas.records import Role
 from konverse.schemas.system_messages import read_error
-from tests.kit.shop import NOTE, ORDER, RECEIPT, begin, drain, end_at_target, fill, handle, pumped, receive, until, work
+from tests.kit.shop import (
+    NOTE,
+    ORDER,
+    ORDER_SERVICE,
+    RECEIPT,
+    SHOP_SERVICE,
+    begin,
+    drain,
+    end_at_target,
+    fill,
+    handle,
+    pumped,
+    receive,
+    until,
+    work,
+)
 
 pytestmark = pytest.mark.stack
 
@@ -238,6 +255,46 @@ def test_130_the_body_of_an_end_is_empty_and_that_of_an_error_has_code_and_descr
     assert read_error(bodies[ERROR]) == (5, "<five> & more")
     assert b"<Code>5</Code>" in bodies[ERROR]
     assert NOTE not in bodies
+
+
+PRINTED = b"""<?xml version="1.0"?>
+<Error xmlns="https://schemas.microsoft.com/SQL/ServiceBroker">
+  <Code>12</Code>
+  <Description>
+    Unknown cost center "127-1000". Please check the cost center list
+    and resubmit the report.
+  </Description>
+</Error>"""
+"""The sample of the original's page about system messages."""
+
+
+def test_130_an_error_is_read_by_programs_that_were_written_for_the_original(broker: Broker) -> None:
+    """And 131: by its namespace, as T-SQL does, and by names alone, as whoever has the sample of the page."""
+    code, description = read_error(PRINTED)
+    sent(broker, b"an expense report")
+    handle(broker, "Orders", lambda reports: reports.end(reports.dialog, error=code, description=description))
+    (error,) = [message for message in receive(broker, "Shop", 1) if message.type == ERROR]
+    document, names = (
+        ET.fromstring(error.body),
+        {"ssb": "http://schemas.microsoft.com/SQL/ServiceBroker/Error"},
+    )
+    assert document.tag == f"{{{names['ssb']}}}Error"
+    assert document.findtext("ssb:Code", "", names) == "12"
+    assert "127-1000" in document.findtext("ssb:Description", "", names)
+    assert document.findtext("{*}Code") == ET.fromstring(PRINTED).findtext("{*}Code")
+    assert document.findtext("{*}Description") == ET.fromstring(PRINTED).findtext("{*}Description")
+    assert error.validation == "X"
+
+
+def test_130_the_sample_of_the_original_crosses_as_a_message_of_well_formed_xml(broker: Broker) -> None:
+    broker.create_message_type("//sales/Copy", "WELL_FORMED_XML")
+    broker.create_contract("//sales/Copying", {"//sales/Copy": "ANY"})
+    broker.alter_service(ORDER_SERVICE, add=["//sales/Copying"])
+    dialog = broker.begin_dialog(SHOP_SERVICE, ORDER_SERVICE, "//sales/Copying")
+    dialog.send("//sales/Copy", PRINTED)
+    broker.flush()
+    (copy,) = receive(broker, "Orders", 1)
+    assert read_error(copy.body) == read_error(PRINTED)
 
 
 # --------------------------------------------------------------------------------------- what the receiver rejects

@@ -1,4 +1,4 @@
-"""Behaviours 155, 174, 175 and 192: routes, which are kept and not used yet."""
+"""Behaviours 155, 164, 174, 175 and 192: routes, which are kept and not used yet."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from konverse.bridge.broker import Broker
-from konverse.schemas.errors import AlreadyExists, InvalidRoute, NothingChanged, RouteNotFound
+from konverse.schemas.errors import AlreadyExists, InvalidRoute, NothingChanged, RouteNotFound, ServiceNotFound
 from konverse.schemas.routes import AUTO_CREATED_LOCAL, BROKER_CONFIGURATION, NEVER, Route
 from tests.kit.servers import Servers
-from tests.kit.shop import ORDER_SERVICE, connected
+from tests.kit.shop import ORDER_SERVICE, ORDERING, SHOP_SERVICE, connected
 
 pytestmark = pytest.mark.stack
 
@@ -95,3 +95,13 @@ def test_192_a_route_to_the_broker_configuration_service_names_no_instance(broke
     with pytest.raises(InvalidRoute, match=BROKER_CONFIGURATION):
         broker.create_route("//sales/Ask", HERE, service_name=BROKER_CONFIGURATION, broker_instance=INSTANCE)
     broker.create_route("//sales/Ask", "LOCAL", service_name=BROKER_CONFIGURATION)
+
+
+def test_164_a_route_does_not_delay_a_dialog_to_a_service_that_is_not_here(broker: Broker) -> None:
+    """Deviates: nothing is sent by routes yet, so a dialog to a service of another place is not begun (8423)."""
+    with pytest.raises(ServiceNotFound):
+        broker.begin_dialog(SHOP_SERVICE, "//far/Service", ORDERING)
+    broker.create_route("//far/Route", HERE, service_name="//far/Service")
+    with pytest.raises(ServiceNotFound):
+        broker.begin_dialog(SHOP_SERVICE, "//far/Service", ORDERING)
+    assert list(broker.views.transmission_queue()) == []

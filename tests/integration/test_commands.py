@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,30 @@ def test_a_database_without_queues_is_not_verified_and_those_that_are_there_are_
     code, _, err = run("list", "--kafka", kafka, "--database", "typo")
     assert code == 0
     assert "there is no queue in database 'typo'" in err
+
+
+@pytest.mark.stack
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        (["list"], 0),
+        (["suspended"], 0),
+        (["view", "conversation_endpoints"], 0),
+        (["view", "services", "--json"], 0),
+        (["why", str(uuid.UUID(int=7))], 2),
+        (["resume", str(uuid.UUID(int=7))], 2),
+        (["skip", str(uuid.UUID(int=7))], 2),
+        (["end", str(uuid.UUID(int=7))], 2),
+        (["verify"], 2),
+    ],
+    ids=["list", "suspended", "view", "view --json", "why", "resume", "skip", "end", "verify"],
+)
+def test_every_command_says_of_a_database_without_queues_that_its_name_may_be_mistyped(
+    servers: Servers, command: list[str], expected: int
+) -> None:
+    code, _, err = run(*command, "--kafka", f"kafka://{servers.bootstrap}", "--database", "typo")
+    assert code == expected
+    assert err.count("there is no queue in database 'typo' (databases: ") == 1
 
 
 @pytest.mark.stack

@@ -279,3 +279,39 @@ def test_queues_are_drained_when_no_handler_has_sent_anything_to_another_one(ser
             connection.draining = lambda queues: Waits(connection._kafka, [queue_of(broker, one) for one in queues])  # type: ignore[method-assign]
             Working(connection, application, until_drained=True).run()
     assert answered == [b"order 0"]
+
+
+def test_a_module_that_ends_the_program_when_it_is_imported_is_named(
+    servers: Servers, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "ending.py").write_text("import sys\nsys.exit(3)\n", "utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    code, _, err = run(servers, database, "run", "ending:app")
+    assert code == 2
+    assert "'ending' ends the program when it is imported (SystemExit: 3)" in err
+
+
+ENDING = """
+import konverse
+
+app = konverse.App()
+
+
+@app.activate("Orders")
+def leave(transaction):
+    raise SystemExit("enough")
+"""
+
+
+def test_a_handler_that_ends_its_process_is_said_to_and_the_process_is_started_again(
+    servers: Servers, database: str, tmp_path: Path
+) -> None:
+    (tmp_path / "leaving.py").write_text(ENDING, "utf-8")
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        send(broker, b"one")
+        with Run(servers, database, tmp_path, app="leaving:app", cwd=tmp_path) as worker:
+            worker.wait_for("a handler has ended this process (SystemExit: enough)", 2)
+            assert worker.wait_for("it is started again")
+        assert "Traceback" not in worker.text

@@ -83,3 +83,17 @@ def test_people_read_lines(servers: Servers, database: str) -> None:
         assert (code, out) == (2, "")
         assert "it is over on both sides" in err
         assert run("why", "nonsense", "--kafka", kafka)[0] == 2
+
+
+def test_a_queue_that_is_off_says_so(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        dialog = begin(broker)
+        dialog.send(ORDER)
+        broker.flush()
+        with broker.reader("Orders") as orders:
+            fill(orders, 1)
+            orders.settle()
+        assert "STATUS" not in why(broker, dialog.id)["target"]
+        broker.alter_queue("Orders", status=False)
+        assert "queue 'Orders', whose STATUS is OFF" in why(broker, dialog.id)["target"]

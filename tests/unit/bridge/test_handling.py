@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 
 from konverse.bridge.handling import Handling
+from konverse.schemas.errors import InvalidProcedure
 
 
 class Emptied:
@@ -42,3 +43,22 @@ def test_a_failure_on_messages_that_were_taken_away_meanwhile_stops_nothing(capl
         assert f"attempt 4 of 5 at conversation {UUID(int=7)}, message -" in record.getMessage()
         assert record.exc_info is None, "the traceback stands at the first attempt"
     assert len(caplog.records) == 2
+
+
+async def waits(_transaction: object) -> None:
+    """Calling it does nothing."""
+
+
+def yields(_transaction: object) -> Any:
+    yield
+
+
+def takes_two(_transaction: object, _other: object) -> None:
+    """It cannot be called with a transaction alone."""
+
+
+@pytest.mark.parametrize("handler", [waits, yields, takes_two, lambda: None])
+def test_a_handler_that_cannot_be_called_with_a_transaction_alone_is_refused_behaviour_29(handler: Any) -> None:
+    with pytest.raises(InvalidProcedure) as refused:
+        Handling("Orders", handler)
+    assert refused.value.number == 9653

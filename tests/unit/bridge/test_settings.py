@@ -72,3 +72,12 @@ def test_a_misspelt_variable_is_named(monkeypatch: pytest.MonkeyPatch, caplog: p
 def test_a_property_that_the_client_does_not_know_is_a_wrong_setting() -> None:
     with pytest.raises(InvalidSettings, match=r'setting .client.*No such configuration property: "securty\.protocol"'):
         Kafka(Settings.load(client={"securty.protocol": "SSL"}))
+
+
+@pytest.mark.parametrize(
+    ("protocol", "encrypted"),
+    [("", False), ("PLAINTEXT", False), ("sasl_plaintext", False), ("SSL", True), ("sasl_ssl", True)],
+)
+def test_tls_is_what_encrypts(protocol: str, encrypted: bool) -> None:
+    client = {"security.protocol": protocol} if protocol else {}
+    assert Settings.load(client=client).encrypted is encrypted

@@ -48,6 +48,14 @@ ORDER_AVRO: Final = json.dumps(
         "fields": [{"name": "pieces", "type": "long"}, {"name": "to", "type": "string"}],
     }
 )
+OTHER_FIELD: Final = '{"name": "o", "type": "o"}'
+
+
+def avro_record(field: str, name: str = "o") -> str:
+    """A schema of a record with this one field."""
+    return f'{{"type": "record", "name": "{name}", "fields": [{field}]}}'
+
+
 NESTED_AVRO: Final = json.dumps({"type": "record", "name": "o", "fields": [{"name": "o", "type": ["null", "o"]}]})
 
 
@@ -120,6 +128,20 @@ def test_json_is_held_against_its_schema(body: bytes, words: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "inner", ['["null", "o"]', '{"type": "array", "items": "o"}', '{"type": "map", "values": "o"}']
+)
+def test_an_avro_record_may_have_others_of_its_kind_in_it_when_that_ends_somewhere(inner: str) -> None:
+    document = f'{{"type": "record", "name": "o", "namespace": "n", "fields": [{{"name": "o", "type": {inner}}}]}}'
+    assert check_of(Rule(AVRO, (document,)))(b"\x00") == ""
+
+
+@pytest.mark.parametrize("body", [rb'"\ud800"', rb'{"\udfff": 1}', rb'["\ud800\ud800"]'])
+def test_half_of_a_surrogate_pair_is_no_json(body: bytes) -> None:
+    assert "half of a surrogate pair" in check_of(Rule(JSON, ("{}",)))(body)
+    assert check_of(Rule(JSON, ("{}",)))(rb'"\ud83d\ude00"') == ""
+
+
+@pytest.mark.parametrize(
     ("body", "words"),
     [
         (b"\x06\x04ab", ""),
@@ -165,6 +187,20 @@ def test_avro_is_one_datum_of_its_schema(body: bytes, words: str) -> None:
         (AVRO, "{}", "cannot be used"),
         (AVRO, "3", "cannot be used"),
         (AVRO, "{", "is no JSON document"),
+        (AVRO, '{"type": "record", "name": "o"}', "record 'o' has no 'fields'"),
+        (AVRO, '{"type": "record", "fields": []}', "record '' has no 'name'"),
+        (AVRO, '[{"type": "map"}]', "map '' has no 'values'"),
+        (AVRO, '{"type": "array", "items": {"type": "fixed", "name": "f"}}', "fixed 'f' has no 'size'"),
+        (AVRO, avro_record('{"name": "a"}'), "a field of record 'o' lacks name or type"),
+        (AVRO, avro_record("3"), "a field of record 'o' lacks name or type"),
+        (AVRO, avro_record('{"name": "a", "type": {"type": "enum", "name": "e"}}'), "enum 'e' has no 'symbols'"),
+        (AVRO, avro_record('{"name": "o", "type": "o"}'), "record 'o' would have another"),
+        (AVRO, avro_record('{"name": "o", "type": ["o"]}'), "record 'o' would have another"),
+        (
+            AVRO,
+            avro_record(f'{{"name": "p", "type": {avro_record(OTHER_FIELD, "p")}}}'),
+            "record 'o' would have another",
+        ),
     ],
 )
 def test_a_schema_that_cannot_be_read_or_leads_elsewhere_is_refused(

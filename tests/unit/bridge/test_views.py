@@ -41,6 +41,7 @@ class Nothing:
     """Stands in for a catalog in which everything was dropped."""
 
     asked = 0
+    broker_id = UUID(int=1)
 
     def find(self, _kind: type, _name: str) -> Any:
         self.asked += 1
@@ -140,7 +141,7 @@ def test_an_endpoint_is_the_same_by_its_packed_row_but_for_what_that_does_not_ho
     pair.begin(messages=3)
     endpoint = pair.receiver(C)
     (whole,) = endpoints(pair.target.state, CATALOG)
-    shown = shown_endpoint(unpack(field_of(endpoint), bytes(8) + pack(endpoint)))
+    shown = shown_endpoint(unpack(field_of(endpoint), bytes(8) + pack(endpoint)), str(CATALOG.broker_id))
     different = {name for name in ConversationEndpointRow._fields if getattr(whole, name) != getattr(shown, name)}
     assert different == {"conversation_group_id", "far_service"}
     assert different < NOT_IN_REDIS
@@ -154,8 +155,8 @@ def test_the_timer_of_a_row_is_a_time() -> None:
     pair.begin()
     endpoint = pair.receiver(C)
     row: Row = unpack(field_of(endpoint), bytes(8) + pack(endpoint))
-    assert shown_endpoint(row).dialog_timer is None
-    timer = shown_endpoint(row._replace(timer_due_ms=1_500)).dialog_timer
+    assert shown_endpoint(row, "").dialog_timer is None
+    timer = shown_endpoint(row._replace(timer_due_ms=1_500), "").dialog_timer
     assert timer is not None
     assert timer.isoformat() == "1970-01-01T00:00:01.500000+00:00"
 

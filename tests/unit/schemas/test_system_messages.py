@@ -62,6 +62,18 @@ def test_the_sample_that_the_original_prints_is_read_behaviour_130(scheme: bytes
     assert read_error(error_body(code, description)) == (code, description)
 
 
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
+def test_the_sample_is_read_as_a_database_stores_it(encoding: str) -> None:
+    assert read_error(PRINTED.decode().encode(encoding))[0] == 12
+
+
+def test_the_sample_may_have_the_element_that_the_text_around_it_names() -> None:
+    code, message = read_error(PRINTED.replace(b"Description", b"Message"))
+    assert (code, message.split()[:3]) == (12, ["Unknown", "cost", "center"])
+    both = PRINTED.replace(b"</Error>", b"<Message>not this</Message></Error>")
+    assert read_error(both) == read_error(PRINTED)
+
+
 def test_an_error_in_another_namespace_is_none() -> None:
     with pytest.raises(MalformedRecord):
         read_error(PRINTED.replace(b"microsoft.com", b"microsoft.example"))

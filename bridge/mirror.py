@@ -1,0 +1,103 @@
+"""The catalog of a database in Redis, to be looked at: written by whoever changes it, and by readers of queues.
+
+Nothing rests on it and nothing reads it back: the catalog is what its journal says. Redis may be away, empty or full of
+lies; the mirror is written again within seconds, as long as a reader of the database runs.
+
+The key is a hash, `konverse:{<catalog topic>}:<database>`:
+    catalog, journal, objects   id of the topic, the position in it for which the mirror stands, number of objects
+    <kind> <name>               an object, as JSON: `queue Orders`, `message type //sales/Order`
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Iterable
+from dataclasses import asdict
+from enum import Enum
+from importlib.resources import files
+from typing import Any, Final
+
+import redis
+
+from konverse.schemas.catalog import CatalogObject
+from konverse.schemas.identifiers import mirror_key
+
+from .objects import kind_of
+from .seldom import Seldom
+from .view import connect_redis
+
+log: Final = logging.getLogger("konverse.mirror")
+
+_HEADER: Final = ("catalog", "journal", "objects")
+
+
+class CatalogMirror:
+    """What Redis shows of the catalog of one database. Thread-safe."""
+
+    def __init__(self, url: str, topic: str, database: str) -> None:
+        """`topic` is the one that holds the catalog."""
+        self._client = connect_redis(url)
+        self._key = mirror_key(topic, database)
+        self._script = self._client.register_script(
+            files("konverse.bridge").joinpath("scripts/mirror.lua").read_text("utf-8")
+        )
+        self._lock = threading.Lock()
+        self._trouble = Seldom()
+        self._written = False
+        """By this process, whose first one is written whatever stands there."""
+        self._newer = b""
+        """A position above ours that Redis has shown; we have read the whole journal before each call."""
+
+    def show(self, topic_id: bytes, position: int, objects: Iterable[CatalogObject]) -> None:
+        """Write what the journal says at its end, `position`, unless it is there. Waits 2 s for Redis at most."""
+        values = list(objects)
+        header = [topic_id.hex().encode(), b"%d" % position, b"%d" % len(values)]
+        with self._lock:
+            try:
+                self._show(header, values)
+            except (redis.RedisError, ValueError, TypeError) as error:
+                if self._trouble.due():
+                    log.warning("the catalog is not mirrored, Redis does not answer as it should: %s", error)
+            else:
+                if self._trouble.over():
+                    log.warning("the catalog is mirrored again")
+
+    def close(self) -> None:
+        """Close the connection."""
+        with self._lock:
+            self._client.close()
+
+    def _show(self, header: list[bytes], objects: list[CatalogObject]) -> None:
+        shown, fields = self._shown()
+        if self._written and shown == header and fields == len(header) + len(objects):
+            return
+        doubted = self._newer if self._newer == shown[1] else b""
+        body = [part for each in objects for part in (_field(each), _value(each))]
+        self._written = bool(self._script(keys=[self._key], args=[*header, doubted, *body])) or self._written
+        self._newer = shown[1] or b""
+
+    def _shown(self) -> tuple[list[bytes | None], int]:
+        """The header, and how many fields there are; nothing of a key that holds something else."""
+        pipeline = self._client.pipeline(transaction=False)
+        pipeline.hmget(self._key, _HEADER)
+        pipeline.hlen(self._key)
+        header, fields = pipeline.execute(raise_on_error=False)
+        for reply in (header, fields):
+            if isinstance(reply, Exception) and not str(reply).startswith("WRONGTYPE"):
+                raise reply
+        return ([None] * len(_HEADER), 0) if isinstance(fields, Exception) else (header, fields)
+
+
+def _field(value: CatalogObject) -> str:
+    return f"{kind_of(type(value))} {value.name}"
+
+
+def _value(value: CatalogObject) -> str:
+    return json.dumps(asdict(value), ensure_ascii=False, sort_keys=True, default=_plain)
+
+
+def _plain(value: Any) -> str:
+    """What JSON does not have: ids, and words of a fixed choice."""
+    return str(value.value) if isinstance(value, Enum) else bytes(value).hex()

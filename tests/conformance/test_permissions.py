@@ -1,0 +1,76 @@
+"""Behaviour 135: who may not send."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from konverse.bridge.broker import Broker
+from konverse.deploy.settings import StackSettings
+from konverse.deploy.stack import LocalStack
+from konverse.schemas.errors import OutcomeUnknown, StackError
+from tests.kit.servers import missing
+from tests.kit.shop import ORDER, begin, connected, open_shop, queue_of, receive, until
+
+pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.xdist_group("own Kafka"), pytest.mark.timeout(300)]
+
+AUTHORIZER = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "allow.everyone.if.no.acl.found": "true",
+}
+
+
+@pytest.fixture
+def guarded() -> Iterator[tuple[Broker, AdminClient]]:
+    """A shop on a Kafka that asks who may do what."""
+    try:
+        stack = LocalStack.start(StackSettings(redis=False, broker_settings=AUTHORIZER))
+    except StackError as error:
+        missing(error)
+    with stack, connected(stack.bootstrap, "sales") as broker:
+        open_shop(broker)
+        yield broker, AdminClient({"bootstrap.servers": stack.bootstrap})
+
+
+def rule(topic: str, operation: AclOperation, permission: AclPermissionType) -> AclBinding:
+    return AclBinding(ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:*", "*", operation, permission)
+
+
+def test_135_what_may_not_be_sent_waits_at_its_sender_and_says_why(guarded: tuple[Broker, AdminClient]) -> None:
+    """Deviates: Kafka's ACLs say who may write to a queue's topic; no Error comes, and what was sent waits for them."""
+    broker, admin = guarded
+    topic = queue_of(broker, "Orders").topic
+    dialog = begin(broker)
+    dialog.send(ORDER, b"allowed")
+    broker.flush()
+    deny = rule(topic, AclOperation.WRITE, AclPermissionType.DENY)
+    for done in admin.create_acls([rule(topic, AclOperation.ALL, AclPermissionType.ALLOW), deny]).values():
+        done.result(30)
+    number = 0
+
+    def refused() -> bool:
+        nonlocal number
+        number += 1
+        dialog.send(ORDER, b"%d" % number)
+        return "authorization" in broker.views.transmission_status(dialog.id).lower()
+
+    until(refused, "Kafka refuses it")
+    with pytest.raises(OutcomeUnknown, match="authorization"):
+        dialog.flush(1)
+    every = AclBindingFilter(
+        ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:*", "*", AclOperation.ANY, AclPermissionType.ANY
+    )
+    admin.delete_acls([every])[every].result(30)
+    broker.flush()
+    bodies = [message.body for message in receive(broker, "Orders", number + 1)]
+    assert bodies == [b"allowed", *(b"%d" % each for each in range(1, number + 1))]

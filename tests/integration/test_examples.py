@@ -1,0 +1,130 @@
+"""The examples run, more than once in one database, and print what they are there to show."""
+
+from __future__ import annotations
+
+import io
+import re
+import runpy
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from examples import answering
+from konverse.schemas.catalog import END_DIALOG
+from tests.kit.answering import Run
+from tests.kit.servers import Servers
+from tests.kit.shop import connected
+
+pytestmark = pytest.mark.stack
+
+FOLDER: Final = Path(answering.__file__).parent
+
+Example = Callable[[str], list[str]]
+
+
+@pytest.fixture
+def example(servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch) -> Example:
+    """Runs an example as `python -m` does; the lines that it prints."""
+    monkeypatch.setenv("KONVERSE_KAFKA", f"kafka://{servers.bootstrap}")
+    monkeypatch.setenv("KONVERSE_DATABASE", database)
+
+    def run(name: str) -> list[str]:
+        output = io.StringIO()
+        with redirect_stdout(output):
+            runpy.run_path(str(FOLDER / f"{name}.py"), run_name="__main__")
+        return output.getvalue().splitlines()
+
+    return run
+
+
+def test_the_catalog_is_built_and_taken_down_again(example: Example) -> None:
+    lines = example("catalog")
+    assert lines == example("catalog")
+    assert lines[0].startswith("refused (8492): contract '//books/Booking'")
+    assert "//books/Ledger is on queue Books" in lines
+    assert "//books/Invoice has bodies of validation X" in lines
+    assert any(line.startswith("refused: contract '//books/Booking' is used by service") for line in lines)
+    assert lines[-1] == "dropped again"
+
+
+def test_dialogs_are_answered_and_end(example: Example) -> None:
+    lines = example("dialogs")
+    assert lines[:2] == ["begun: //library/Reader to //library/Librarian", "rolled back: changed my mind"]
+    assert sorted(lines[2:-1]) == ["#0 shelf K", "#0 shelf M", "#0 shelf Z"]
+    assert lines[-1] == "0 conversations are open"
+    assert sorted(example("dialogs")) == sorted(lines)
+
+
+def test_what_belongs_together_is_received_together(example: Example) -> None:
+    lines = [
+        "south: [Naples is booked] [Rome is booked]",
+        "north: [Bergen is booked] [Narvik is booked] [Oslo is booked]",
+    ]
+    assert example("groups") == lines
+    assert example("groups") == lines
+
+
+def test_timers_remind_and_lifetimes_end(example: Example) -> None:
+    expected = [
+        "given up",
+        "nobody answered, reminder 1",
+        "nobody answered, reminder 2",
+        "the buyer hears: 1 nobody answered",
+        "the buyer hears: the seller has ended",
+        "the lifetime is over: -8489",
+    ]
+    assert sorted(example("timers")) == expected
+    assert sorted(example("timers")) == expected
+
+
+def test_errors_are_told_apart(example: Example) -> None:
+    lines = example("errors")
+    assert lines[:2] == ["WrongDirection (8432)", "MessageTypeNotFound (8428)"]
+    told = "\n".join(lines)
+    assert "Senders: an application's error 4711: an empty letter" in told
+    assert re.search(r"Senders: the broker's error -9615: .*", told)
+    assert re.search(r"Senders: the broker's error -8408: .*", told)
+    assert "Senders: the other side has ended" in told
+    assert lines[-1] == "ConversationEnded (8429)"
+
+
+def test_a_program_answers_under_konverse_run(
+    servers: Servers, database: str, tmp_path: Path, example: Example
+) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        answering.create(broker)
+    with Run(servers, database, tmp_path, app="examples.answering:app"):
+        lines = ["7 squared is 49", "8 squared is 64", "9 squared is 81"]
+        assert example("answering") == lines
+        assert example("answering") == lines
+
+
+def test_effects_outside_happen_once(example: Example) -> None:
+    lines = example("effects")
+    assert "booked already, the answer is the same: booking 1" in lines
+    assert "bookings: 3, together 60" in lines
+    assert sorted(lines[2:]) == [f"receipt for booking {number}" for number in (1, 2, 3)]
+    assert sorted(example("effects")) == sorted(lines)
+
+
+def test_looking_disturbs_nobody(example: Example, servers: Servers, database: str) -> None:
+    lines = example("looking")
+    assert lines[:3] == [
+        "waits: //depot/Parcel #0, b'a book'",
+        "waits: //depot/Parcel #1, b'a lamp'",
+        f"on its way: {END_DIALOG} to //depot/Depot: DepotSenders/0 has no owner",
+    ]
+    assert any(line.startswith("initiator //depot/Sender, ") for line in lines)
+    assert lines[-2:] == ["0 messages wait, states: none", "on its way: 0"]
+    with connected(servers.bootstrap, database) as broker:
+        assert list(broker.views.contents("Depot")) == []
+
+
+def test_every_example_is_listed_and_run() -> None:
+    listed = re.findall(r"^\| \[([a-z]+)\.py\]\(", (FOLDER / "README.md").read_text("utf-8"), re.MULTILINE)
+    assert sorted(listed) == sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in ("__init__", "demo"))
+    here = Path(__file__).read_text("utf-8")
+    assert [name for name in listed if f'example("{name}")' not in here] == []
