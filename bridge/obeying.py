@@ -1,4 +1,4 @@
-"""Does what operators of other processes want with suspended conversations (`bridge.instructing`)."""
+"""Does what operators of other processes want with conversations (`bridge.instructing`)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
+from konverse.dialog.dropping import Ending
 from konverse.schemas.errors import DialogNotFound, InvalidState, KonverseError, MalformedRecord
 from konverse.schemas.identifiers import instruction_topic
 from konverse.schemas.instruction import Action, Instruction, decode
 from konverse.schemas.limits import INSTRUCTION_ENTRIES_MAX, INSTRUCTION_MS_MAX
+from konverse.schemas.operations import Cleanup, Fail
+from konverse.schemas.system_messages import BROKER_ERROR, BROKER_ERROR_DESCRIPTION
 
 from .background import AGAIN_S, FORESEEN, in_background
 from .instructing import ensure_topic, first_of
@@ -104,6 +107,8 @@ def follow(reader: Reader, instruction: Instruction) -> bool:
     if reader.queue.name != instruction.queue:
         return False
     conversation = UUID(bytes=instruction.conversation)
+    if instruction.action in _ENDINGS:
+        return _sweep(reader, conversation, instruction)
     try:
         waiting = [one for one in reader.suspended if one.id == conversation]
         if not any(first_of(one) == instruction.first for one in waiting):
@@ -115,6 +120,8 @@ def follow(reader: Reader, instruction: Instruction) -> bool:
                 reader.skip(conversation)
             case Action.END:
                 reader.end(conversation, error=instruction.error, description=instruction.description)
+            case Action.CLEANUP | Action.FAIL:
+                pass  # they are in `_ENDINGS`
     except (InvalidState, DialogNotFound) as error:  # it has changed since
         log.warning("an operator's %s is not followed: %s", instruction.action, error)
     except KonverseError as error:  # the reader was closed
@@ -123,3 +130,22 @@ def follow(reader: Reader, instruction: Instruction) -> bool:
     else:
         log.info("conversation %s: %s, as an operator wants", conversation, instruction.action)
     return True
+
+
+def _sweep(reader: Reader, conversation: UUID, instruction: Instruction) -> bool:
+    try:
+        reader.sweep(conversation, lambda endpoint: _ENDINGS[instruction.action](endpoint.index))
+    except DialogNotFound:  # its partition may come here
+        return False
+    except KonverseError as error:  # the reader was closed
+        log.debug("an operator's %s waits: %s", instruction.action, error)
+        return False
+    log.info("conversation %s: %s, as an operator wants", conversation, instruction.action)
+    return True
+
+
+_ENDINGS: Final[dict[Action, Callable[[int], Ending]]] = {
+    Action.CLEANUP: Cleanup,
+    Action.FAIL: lambda index: Fail(index, BROKER_ERROR, BROKER_ERROR_DESCRIPTION),
+}
+"""What is asked for whatever the state of a conversation."""

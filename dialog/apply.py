@@ -16,7 +16,9 @@ from konverse.schemas.journal import SYSTEM_BITS, TOOK_SYSTEM, TOOK_TIMER, Commi
 from konverse.schemas.operations import (
     Abandon,
     Attempt,
+    Cleanup,
     Exclude,
+    Fail,
     Finish,
     Lost,
     Prune,
@@ -31,6 +33,7 @@ from konverse.schemas.records import FIRST, NO_SEQUENCE, Kind, Suffix
 from konverse.schemas.system_messages import error_body
 
 from .attempts import came_back, count_attempt, resume, skip, suspend, try_groups
+from .cleaning import clean_up, give_up
 from .endings import end_endpoint
 from .endpoint import NOTHING, Endpoint, bytes_of, system_bit
 from .finishing import finish
@@ -173,4 +176,6 @@ _RARE: Final[dict[type, Callable[[Partition, Any], None]]] = {
     Relocate: relocate,
     Lost: lose,
     SetTimer: set_timer,
+    Cleanup: clean_up,
+    Fail: give_up,
 }

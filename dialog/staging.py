@@ -148,6 +148,7 @@ class Staging:
             operations.ends += does.ends
             operations.rare += does.finishes
             operations.rare += does.timers
+            operations.rare += does.cleanups
         operations.rare += self.moving.operations()
         return operations, finished
 
@@ -185,6 +186,7 @@ class Staging:
             *(end.endpoint for end in transaction.ends),
             *(finish.endpoint for finish in transaction.finishes),
             *(timer.endpoint for timer in transaction.timers),
+            *(cleanup.endpoint for cleanup in transaction.cleanups),
         }
         touched = {index for index in touched if index >= 0}  # the others are begun by it
         for member in transaction.locked or transaction.members:

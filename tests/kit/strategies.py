@@ -29,7 +29,9 @@ from konverse.schemas.moved import Moved, MovedFinish, MovedMessage
 from konverse.schemas.operations import (
     Abandon,
     Attempt,
+    Cleanup,
     Exclude,
+    Fail,
     Finish,
     Lost,
     Prune,
@@ -220,6 +222,8 @@ rare: Final[st.SearchStrategy[Rare]] = st.one_of(
     st.builds(Relocate, endpoint=counters, to=addresses, generation=ints, pieces=ints),
     st.builds(Lost, counters, counters),
     st.builds(SetTimer, counters, timeouts),
+    st.builds(Cleanup, counters),
+    st.builds(Fail, counters, st.integers(-9_999, -1), texts),
 )
 
 

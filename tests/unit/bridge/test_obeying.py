@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -9,8 +10,11 @@ from uuid import UUID
 import pytest
 
 from konverse.bridge.obeying import follow
-from konverse.schemas.errors import BrokerClosed, InvalidState
+from konverse.dialog.dropping import Ending
+from konverse.schemas.errors import BrokerClosed, DialogNotFound, InvalidState
 from konverse.schemas.instruction import Action, Instruction
+from konverse.schemas.operations import Cleanup, Fail
+from konverse.schemas.system_messages import BROKER_ERROR, BROKER_ERROR_DESCRIPTION
 
 ONE, ANOTHER = UUID(int=1), UUID(int=2)
 
@@ -38,6 +42,9 @@ class Reader:
     def end(self, conversation: UUID, *, error: int, description: str) -> None:
         self._do("end", conversation, error, description)
 
+    def sweep(self, conversation: UUID, ending: Callable[[Any], Ending]) -> None:
+        self._do("sweep", conversation, ending(SimpleNamespace(index=3)))
+
     def _do(self, *what: Any) -> None:
         if self._raises:
             raise self._raises
@@ -54,6 +61,8 @@ def instruction(action: Action, **changed: Any) -> Instruction:
         (instruction(Action.RESUME), ("resume", ONE)),
         (instruction(Action.SKIP), ("skip", ONE)),
         (instruction(Action.END, error=4711, description="x"), ("end", ONE, 4711, "x")),
+        (instruction(Action.CLEANUP, first=0), ("sweep", ONE, Cleanup(3))),
+        (instruction(Action.FAIL, first=0), ("sweep", ONE, Fail(3, BROKER_ERROR, BROKER_ERROR_DESCRIPTION))),
     ],
 )
 def test_what_is_meant_for_a_conversation_here_is_done(said: Instruction, done: tuple[Any, ...]) -> None:
@@ -74,3 +83,9 @@ def test_what_has_changed_meanwhile_is_dropped_and_a_reader_that_was_closed_leav
     assert follow(changed, instruction(Action.SKIP))
     closed: Any = Reader(BrokerClosed("closed"))
     assert not follow(closed, instruction(Action.SKIP))
+
+
+def test_an_end_from_above_of_what_lives_elsewhere_is_left_to_others() -> None:
+    for error in (DialogNotFound("it lives elsewhere"), BrokerClosed("closed")):
+        reader: Any = Reader(error)
+        assert not follow(reader, instruction(Action.CLEANUP, first=0))
