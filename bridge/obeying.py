@@ -10,13 +10,10 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
-from konverse.dialog.dropping import Ending
 from konverse.schemas.errors import DialogNotFound, InvalidState, KonverseError, MalformedRecord
 from konverse.schemas.identifiers import instruction_topic
 from konverse.schemas.instruction import Action, Instruction, decode
 from konverse.schemas.limits import INSTRUCTION_ENTRIES_MAX, INSTRUCTION_MS_MAX
-from konverse.schemas.operations import Cleanup, Fail
-from konverse.schemas.system_messages import BROKER_ERROR, BROKER_ERROR_DESCRIPTION
 
 from .background import AGAIN_S, FORESEEN, in_background
 from .instructing import ensure_topic, first_of
@@ -107,7 +104,7 @@ def follow(reader: Reader, instruction: Instruction) -> bool:
     if reader.queue.name != instruction.queue:
         return False
     conversation = UUID(bytes=instruction.conversation)
-    if instruction.action in _ENDINGS:
+    if instruction.action in (Action.CLEANUP, Action.FAIL):  # whatever waits
         return _sweep(reader, conversation, instruction)
     try:
         waiting = [one for one in reader.suspended if one.id == conversation]
@@ -118,10 +115,8 @@ def follow(reader: Reader, instruction: Instruction) -> bool:
                 reader.resume(conversation)
             case Action.SKIP:
                 reader.skip(conversation)
-            case Action.END:
+            case _:
                 reader.end(conversation, error=instruction.error, description=instruction.description)
-            case Action.CLEANUP | Action.FAIL:
-                pass  # they are in `_ENDINGS`
     except (InvalidState, DialogNotFound) as error:  # it has changed since
         log.warning("an operator's %s is not followed: %s", instruction.action, error)
     except KonverseError as error:  # the reader was closed
@@ -134,7 +129,10 @@ def follow(reader: Reader, instruction: Instruction) -> bool:
 
 def _sweep(reader: Reader, conversation: UUID, instruction: Instruction) -> bool:
     try:
-        reader.sweep(conversation, lambda endpoint: _ENDINGS[instruction.action](endpoint.index))
+        if instruction.action is Action.CLEANUP:
+            reader.end(conversation, cleanup=True)
+        else:
+            reader.fail(conversation)
     except DialogNotFound:  # its partition may come here
         return False
     except KonverseError as error:  # the reader was closed
@@ -142,10 +140,3 @@ def _sweep(reader: Reader, conversation: UUID, instruction: Instruction) -> bool
         return False
     log.info("conversation %s: %s, as an operator wants", conversation, instruction.action)
     return True
-
-
-_ENDINGS: Final[dict[Action, Callable[[int], Ending]]] = {
-    Action.CLEANUP: Cleanup,
-    Action.FAIL: lambda index: Fail(index, BROKER_ERROR, BROKER_ERROR_DESCRIPTION),
-}
-"""What is asked for whatever the state of a conversation."""

@@ -15,8 +15,8 @@ from konverse.dialog.states import State
 from konverse.dialog.trial import Order
 from konverse.schemas.errors import BadInput, DialogNotFound, InvalidState
 from konverse.schemas.journal import EndOperation
-from konverse.schemas.operations import Cleanup, Resume, Skip
-from konverse.schemas.system_messages import check_error
+from konverse.schemas.operations import Cleanup, Fail, Resume, Skip
+from konverse.schemas.system_messages import BROKER_ERROR, BROKER_ERROR_DESCRIPTION, check_error
 
 from .arguments import checked
 from .clock import now_ms
@@ -70,7 +70,7 @@ class Operating:
         check_error(error, description)
         check_cleanup(error, cleanup=cleanup)
         if cleanup:
-            self.sweep(conversation, lambda endpoint: Cleanup(endpoint.index))
+            self._sweep(conversation, lambda endpoint: Cleanup(endpoint.index))
             return
         self._order(conversation, lambda endpoint: EndOperation(endpoint.index, error, description))
 
@@ -99,8 +99,15 @@ class Operating:
             for owner, endpoint, to in moves:
                 owner.relocate(endpoint, to, now_ms())
 
-    def sweep(self, conversation: UUID, ending: Callable[[Endpoint], Ending]) -> None:
-        """End our sides of a conversation when nobody has them. Raises DialogNotFound."""
+    @checked
+    def fail(self, conversation: UUID) -> None:
+        """Have a conversation fail that is open: Error -9719 on both sides, behind the handler that may have it.
+
+        As `broker.error_broker_conversations` does with all of them (behaviour 136). Raises DialogNotFound as `resume`.
+        """
+        self._sweep(conversation, lambda endpoint: Fail(endpoint.index, BROKER_ERROR, BROKER_ERROR_DESCRIPTION))
+
+    def _sweep(self, conversation: UUID, ending: Callable[[Endpoint], Ending]) -> None:
         with self._lock:
             for owner, endpoint in self._find(conversation):
                 owner.staging.dropping.ask(endpoint, ending(endpoint))

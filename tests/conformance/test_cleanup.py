@@ -11,6 +11,7 @@ from confluent_kafka import Producer
 from konverse.bridge.broker import Broker
 from konverse.bridge.dialog import Dialog
 from konverse.bridge.reader import Reader
+from konverse.bridge.verifier.check import Finding
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.catalog import END_DIALOG, ERROR
 from konverse.schemas.envelope import HEADER, decode
@@ -130,6 +131,7 @@ def test_121_a_later_message_of_the_initiator_gives_it_error_8462(broker: Broker
         (error,) = receive(broker, "Shop", 1)
     assert (error.type, read_error(error.body)[0], error.dialog.id) == (ERROR, -8462, dialog.id)
     assert [bounced.body for bounced in dialog.bounced(timeout=20)] == [b"late"]
+    assert verified(broker) == []
 
 
 def test_121_a_later_message_of_the_target_gives_it_error_8462(broker: Broker) -> None:
@@ -147,6 +149,15 @@ def test_121_a_later_message_of_the_target_gives_it_error_8462(broker: Broker) -
     with broker.reader("Shop") as shop, pumped(shop):
         (error,) = receive(broker, "Orders", 1)
     assert (error.type, read_error(error.body)[0]) == (ERROR, -8462)
+
+
+def verified(broker: Broker) -> list[Finding]:
+    """What `konverse verify` finds in the logs of the shop."""
+    verification = broker.verification([queue_of(broker, name) for name in ("Orders", "Shop")])
+    try:
+        return verification.run(lambda _count: None)[1]
+    finally:
+        verification.close()
 
 
 def firsts(servers: Servers, broker: Broker, dialog: Dialog) -> list[RawRecord]:
@@ -214,7 +225,7 @@ def test_126_a_target_that_was_fired_and_forgotten_is_gone_when_it_ends(broker: 
 
 
 def test_127_a_replay_of_message_0_makes_no_new_conversation(servers: Servers, broker: Broker) -> None:
-    """Not while it lives, nor when it is over, however much later."""
+    """Not while it lives, nor when it is over; and when its writer is forgotten, that is too old to be heard."""
     dialog = sent(broker, b"0")
     replay(servers, broker, dialog)
     assert [message.body for message in drain(broker, "Orders")] == [b"0"]
@@ -241,3 +252,4 @@ def test_136_all_open_conversations_of_a_database_get_error_9719(broker: Broker)
     at_home, at_target = receive(broker, "Shop", 2), receive(broker, "Orders", 4)
     assert [read_error(error.body)[0] for error in at_home] == [-9719, -9719]
     assert sorted(message.type for message in at_target) == sorted([ERROR, ERROR, ORDER, ORDER])
+    assert verified(broker) == []

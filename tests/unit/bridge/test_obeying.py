@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -10,11 +9,8 @@ from uuid import UUID
 import pytest
 
 from konverse.bridge.obeying import follow
-from konverse.dialog.dropping import Ending
 from konverse.schemas.errors import BrokerClosed, DialogNotFound, InvalidState
 from konverse.schemas.instruction import Action, Instruction
-from konverse.schemas.operations import Cleanup, Fail
-from konverse.schemas.system_messages import BROKER_ERROR, BROKER_ERROR_DESCRIPTION
 
 ONE, ANOTHER = UUID(int=1), UUID(int=2)
 
@@ -39,11 +35,11 @@ class Reader:
     def skip(self, conversation: UUID) -> None:
         self._do("skip", conversation)
 
-    def end(self, conversation: UUID, *, error: int, description: str) -> None:
-        self._do("end", conversation, error, description)
+    def end(self, conversation: UUID, *, error: int = 0, description: str = "", cleanup: bool = False) -> None:
+        self._do("end", conversation, "cleanup" if cleanup else error, description)
 
-    def sweep(self, conversation: UUID, ending: Callable[[Any], Ending]) -> None:
-        self._do("sweep", conversation, ending(SimpleNamespace(index=3)))
+    def fail(self, conversation: UUID) -> None:
+        self._do("fail", conversation)
 
     def _do(self, *what: Any) -> None:
         if self._raises:
@@ -61,8 +57,8 @@ def instruction(action: Action, **changed: Any) -> Instruction:
         (instruction(Action.RESUME), ("resume", ONE)),
         (instruction(Action.SKIP), ("skip", ONE)),
         (instruction(Action.END, error=4711, description="x"), ("end", ONE, 4711, "x")),
-        (instruction(Action.CLEANUP, first=0), ("sweep", ONE, Cleanup(3))),
-        (instruction(Action.FAIL, first=0), ("sweep", ONE, Fail(3, BROKER_ERROR, BROKER_ERROR_DESCRIPTION))),
+        (instruction(Action.CLEANUP, first=0), ("end", ONE, "cleanup", "")),
+        (instruction(Action.FAIL, first=0), ("fail", ONE)),
     ],
 )
 def test_what_is_meant_for_a_conversation_here_is_done(said: Instruction, done: tuple[Any, ...]) -> None:

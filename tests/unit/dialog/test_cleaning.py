@@ -12,6 +12,7 @@ from konverse.dialog.states import State
 from konverse.schemas.catalog import ERROR
 from konverse.schemas.envelope import encode_envelope
 from konverse.schemas.errors import InvalidState, PartitionHalted
+from konverse.schemas.identifiers import session_writer
 from konverse.schemas.operations import Cleanup, Fail, Prune
 from konverse.schemas.records import BounceReason, Kind, Suffix
 from konverse.schemas.system_messages import read_error
@@ -188,6 +189,24 @@ def test_a_replay_of_the_first_message_brings_nothing_back_to_life_behaviour_121
     pair.target.take(pair.client.first(pair.target.address, conversation, block, counter=0), b"0")
     assert pair.target.state.live() == []
     assert pair.target.state.statistics.duplicates == 1
+
+
+def test_a_replay_that_comes_when_its_writer_is_forgotten_makes_no_conversation_behaviour_127(pair: Pair) -> None:
+    pair.client.id = session_writer(1_000, 7)
+    conversation = pair.begin()
+    pair.target.state.now_ms = 2_000
+    pair.end_call(conversation)
+    pair.home.deliver(pair.target)
+    pair.target.end(pair.receiver(conversation))
+    pair.target.deliver(pair.home)
+    for now_ms in (10_000, 20_000, 30_000, 40_000):  # it is seen, closed, seen again and forgotten
+        pair.target.state.now_ms = now_ms
+        pair.target.commit(rare=[Prune(now_ms - 1_000)])
+    assert pair.client.id not in pair.target.state.writers
+    block = begin_block(group=conversation)
+    pair.target.take(pair.client.first(pair.target.address, conversation, block, counter=0), b"0")
+    assert pair.target.state.live() == []
+    assert pair.target.state.statistics.strangers == 1
 
 
 def test_an_initiator_that_ends_need_not_be_told(pair: Pair) -> None:
