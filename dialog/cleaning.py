@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from konverse.schemas.errors import PartitionHalted
-from konverse.schemas.operations import Cleanup, Fail
+from konverse.schemas.operations import Cleanup, Fail, Withdraw
 from konverse.schemas.records import Role
 from konverse.schemas.system_messages import error_body
 
@@ -28,6 +28,17 @@ def clean_up(state: Partition, operation: Cleanup) -> None:
         state.remember_cleaned(endpoint.conversation, endpoint.stream.address)
     endpoint.state = State.CLOSED
     state.forget(endpoint)
+
+
+def withdraw(state: Partition, operation: Withdraw) -> None:
+    """WITHDRAW: of a side that has ended WITH ERROR only the Error leaves (behaviour 111).
+
+    A side is forgotten already when its peer had ended before: that takes nothing any more.
+    """
+    index = operation.endpoint
+    endpoint = state.table[index] if 0 <= index < len(state.table) else None
+    if endpoint is not None and endpoint.state is State.DISCONNECTED_OUTBOUND:
+        endpoint.stream.take_back(endpoint.role, endpoint.conversation, ends=False)
 
 
 def give_up(state: Partition, operation: Fail) -> None:

@@ -91,12 +91,16 @@ class Stream:
         self.runs.append(run)
         self.next += len(run.bodies)
 
-    def take_back(self, role: Role, conversation: bytes) -> None:
-        """What this side has said and the destination may not have says nothing any more; the counters stay."""
+    def take_back(self, role: Role, conversation: bytes, *, ends: bool = True) -> None:
+        """What this side has said and the destination may not have says nothing any more; the counters stay.
+
+        Without `ends` its END or Error stays.
+        """
         void = self.head(Kind.VOID, role) + conversation
+        spoken = _SPOKEN | _ENDS if ends else _SPOKEN
         self.runs = deque(
             Run(void, run.key, NO_SEQUENCE, _NOTHING_SAID, [None] * len(run.bodies))
-            if run.prefix[0] in _SPOKEN and run.prefix[_ROLE_AT] == role << 1 and run.prefix.endswith(conversation)
+            if run.prefix[0] in spoken and run.prefix[_ROLE_AT] == role << 1 and run.prefix.endswith(conversation)
             else run
             for run in self.runs
         )
@@ -140,8 +144,10 @@ class Stream:
 _ROLE_AT: Final = 2
 """Place of the role in a header (`konverse.schemas.envelope.head`)."""
 
-_SPOKEN: Final = frozenset(kind << 1 for kind in (Kind.MESSAGE, Kind.END, Kind.ERROR, Kind.FIN))
-"""First bytes of headers of what an endpoint says to its peer."""
+_SPOKEN: Final = frozenset(kind << 1 for kind in (Kind.MESSAGE, Kind.FIN))
+"""First bytes of headers of what an endpoint says to its peer,"""
+_ENDS: Final = frozenset(kind << 1 for kind in (Kind.END, Kind.ERROR))
+"""and of what it says last."""
 
 _NOTHING_SAID: Final = encode_suffix(Suffix())
 

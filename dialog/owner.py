@@ -26,7 +26,7 @@ from konverse.schemas.limits import (
     OUTBOX_RECORDS_MAX,
     UNCOMMITTED_MS_MAX,
 )
-from konverse.schemas.operations import Cleanup, Rare
+from konverse.schemas.operations import Cleanup, Rare, Withdraw
 
 from .emitter import Emitter
 from .endpoint import Endpoint
@@ -254,7 +254,7 @@ class Owner:
         commit = Commit(*place, operations, acks, [*state.rejected.items()], release=release)
         data = encode_commit(commit)
         self.fold.apply(commit)
-        self.emitter.held = any(isinstance(operation, Cleanup) for operation in operations.rare)
+        self.emitter.held = any(isinstance(operation, Cleanup | Withdraw) for operation in operations.rare)
         self.congested = self.emitter.waiting >= OUTBOX_RECORDS_MAX
         self._journaled_to = state.ingest_to
         self._waiting_since = None

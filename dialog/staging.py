@@ -7,6 +7,7 @@ from functools import partial
 
 from konverse.schemas.journal import Operations
 from konverse.schemas.limits import COMMIT_BYTES_TARGET, COMMIT_GROUPS_MAX, TIME_LAG_MS_MAX
+from konverse.schemas.operations import Withdraw
 
 from .begun import indices, place
 from .dropping import Dropping
@@ -149,6 +150,7 @@ class Staging:
             operations.rare += does.finishes
             operations.rare += does.timers
             operations.rare += does.cleanups
+            operations.rare += [Withdraw(end.endpoint) for end in does.ends if end.code]
         operations.rare += self.moving.operations()
         return operations, finished
 

@@ -116,6 +116,12 @@ class Fail(NamedTuple):
     description: str
 
 
+class Withdraw(NamedTuple):
+    """Behind END WITH ERROR: what this side had said in vain so far is not said, but for the Error (section 6)."""
+
+    endpoint: int
+
+
 Rare = (
     Prune
     | Attempt
@@ -131,6 +137,7 @@ Rare = (
     | SetTimer
     | Cleanup
     | Fail
+    | Withdraw
 )
 
 _KINDS: Final[tuple[type[Rare], ...]] = (
@@ -148,6 +155,7 @@ _KINDS: Final[tuple[type[Rare], ...]] = (
     SetTimer,
     Cleanup,
     Fail,
+    Withdraw,
 )
 _NAMES: Final[dict[type, str]] = {kind: f"konverse.{kind.__name__}" for kind in _KINDS}
 _FROM_AVRO: Final[dict[str, Any]] = {name: lambda value, kind=kind: kind(**value) for kind, name in _NAMES.items()} | {

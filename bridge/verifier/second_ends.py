@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from konverse.schemas.catalog import ERROR
-from konverse.schemas.operations import Cleanup, Fail
+from konverse.schemas.operations import Cleanup, Fail, Withdraw
 from konverse.schemas.records import Kind, Role
 from konverse.schemas.system_messages import NO_PEER_BODY, error_body
 
@@ -29,17 +31,24 @@ def clean(state: SecondState, operation: Cleanup) -> None:
     side.error = side.rang = side.timer_ms = side.expires_ms = None
     state.given_up.add(side.key[1])
     state.cleanups.cut_off.add(side.key)
-    _take_back(state, side)
+    _take_back(state, side, SPOKEN)
     if side.key[0] == Role.TARGET:
         state.cleanups.cleaned[side.key[1]] = side.peer_at, state.now_ms
     state.remove(side)
 
 
-def _take_back(state: SecondState, side: Side) -> None:
+def leave_the_error(state: SecondState, operation: Withdraw) -> None:
+    """A side has ended WITH ERROR: that is all it says, as far as the rest is not known to be there."""
+    side = state.table.get(operation.endpoint)
+    if side is not None and side.ended:
+        _take_back(state, side, (Kind.MESSAGE, Kind.FIN))
+
+
+def _take_back(state: SecondState, side: Side, kinds: Collection[Kind]) -> None:
     to, said = side.peer_at, state.outputs.get(side.peer_at, [])
     for counter in range(state.acknowledged.get(to, 0), len(said)):
         one = said[counter]
-        if one.kind in SPOKEN and (one.role, one.conversation) == side.key:
+        if one.kind in kinds and (one.role, one.conversation) == side.key:
             state.tally["taken back"] += 1
             state.cleanups.taken_back[to, counter] = one
             order = one.order if one.order == NOT_YET else state.order

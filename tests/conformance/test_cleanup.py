@@ -62,7 +62,7 @@ def cleaned(broker: Broker, queue: str) -> None:
 
 
 def test_111_an_end_with_error_sends_only_the_error(broker: Broker) -> None:
-    """Of what its transaction had sent; what an earlier one has sent is on its way at once."""
+    """What an earlier transaction has sent is not sent either, as far as it is not known to have arrived."""
     sent(broker, b"0")
 
     def refuse(transaction: Transaction) -> None:

@@ -42,6 +42,7 @@ from konverse.schemas.operations import (
     Skip,
     Suspend,
     Try,
+    Withdraw,
 )
 from konverse.schemas.priorities import BrokerPriority
 from konverse.schemas.records import (
@@ -223,6 +224,7 @@ rare: Final[st.SearchStrategy[Rare]] = st.one_of(
     st.builds(Lost, counters, counters),
     st.builds(SetTimer, counters, timeouts),
     st.builds(Cleanup, counters),
+    st.builds(Withdraw, counters),
     st.builds(Fail, counters, st.integers(-9_999, -1), texts),
 )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from konverse.bridge.verifier.records import Key
 from konverse.bridge.verifier.second_fold import SecondFold
 from konverse.bridge.verifier.second_state import NOT_YET, Side
 from konverse.dialog.partition import Partition
@@ -35,9 +34,10 @@ def check_finished(name: str, state: Partition, reference: SecondFold) -> Iterat
 def check_transactions(world: World, references: dict[Address, SecondFold]) -> Iterator[str]:
     """Of each transaction all messages stand where they belong, or none; all of them once it was acknowledged."""
     there = {address: _bodies(world, address) for address in references}
-    cut_off = frozenset[Key]().union(*(reference.cleanups.cut_off for reference in references.values()))
+    known = [one for reference in references.values() for one in reference.cleanups.taken_back.values()]
+    taken_back = {(one.role, one.conversation) for one in known if one is not None}
     for tried in world.history.transactions:
-        if any((int(Role.INITIATOR), dialog.conversation) in cut_off for dialog in tried.transaction.dialogs):
+        if any((int(Role.INITIATOR), dialog.conversation) in taken_back for dialog in tried.transaction.dialogs):
             continue  # here a home may transmit, and has taken back what it was to send
         writer, counter = tried.record
         arrived = [body for address, body in tried.sends if body in there[address]]

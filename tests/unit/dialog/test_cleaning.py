@@ -13,7 +13,8 @@ from konverse.schemas.catalog import ERROR
 from konverse.schemas.envelope import encode_envelope
 from konverse.schemas.errors import InvalidState, PartitionHalted
 from konverse.schemas.identifiers import session_writer
-from konverse.schemas.operations import Cleanup, Fail, Prune
+from konverse.schemas.journal import EndOperation
+from konverse.schemas.operations import Cleanup, Fail, Prune, Withdraw
 from konverse.schemas.records import BounceReason, Kind, Suffix
 from konverse.schemas.system_messages import read_error
 from tests.kit.builders import Pair, Side, begin_block, identifier, log_of, of, record
@@ -304,6 +305,26 @@ def test_what_is_not_open_is_not_given_up(pair: Pair) -> None:
         State.DISCONNECTED_OUTBOUND,
         State.DISCONNECTED_INBOUND,
     )
+
+
+def test_of_a_side_that_ended_with_an_error_only_the_error_leaves_behaviour_111(pair: Pair) -> None:
+    conversation = pair.begin()
+    target = pair.receiver(conversation)
+    pair.target.send(target, b"one", b"two")
+    pair.target.commit(ends=[EndOperation(target.index, 7, "seven")], rare=[Withdraw(target.index)])
+    assert said(pair.target, pair.home) == [Kind.VOID, Kind.VOID, Kind.ERROR]
+    pair.target.deliver(pair.home)
+    assert pair.home.receive(pair.initiator(conversation)) == [ERROR]
+
+
+def test_nothing_is_withdrawn_of_a_side_whose_peer_had_ended(pair: Pair) -> None:
+    conversation = pair.begin()
+    target = pair.receiver(conversation)
+    pair.end_call(conversation)
+    pair.home.deliver(pair.target)
+    pair.target.commit(ends=[EndOperation(target.index, 7, "seven")], rare=[Withdraw(target.index)])
+    assert said(pair.target, pair.home) == [Kind.ERROR]
+    assert pair.target.state.live() == []
 
 
 # ------------------------------------------------------------------------------------------------------ transactions
