@@ -57,7 +57,7 @@ class Administration(MessageTypes, Routes, Priorities):
 
     @checked
     def drop_contract(self, name: str) -> None:
-        """DROP CONTRACT. Its conversations fail when their next message is received (-8425; behaviour 15).
+        """DROP CONTRACT. Its open conversations fail on both sides (-8487; behaviour 15).
 
         Raises ContractNotFound, StillUsed as long as a service lists it or a broker priority names it (14).
         """

@@ -16,22 +16,26 @@ from uuid import UUID
 from confluent_kafka import KafkaException
 
 from konverse.dialog.endpoint import Endpoint, timestamp_ms
+from konverse.dialog.states import SENDING
 from konverse.schemas.catalog import Queue
 from konverse.schemas.errors import DialogNotFound, OutcomeUnknown
 from konverse.schemas.identifiers import instruction_topic
 from konverse.schemas.instruction import Action, Instruction, encode
-from konverse.schemas.limits import INSTRUCTION_MS_MAX
+from konverse.schemas.limits import INSTRUCTION_ENTRIES_MAX, INSTRUCTION_MS_MAX
+from konverse.schemas.records import Role
 from konverse.schemas.system_messages import check_error
 
 from .arguments import Seconds, checked
 from .catalog import Catalog
 from .following import Following, partitions_of
 from .kafka import Kafka, unavailable
-from .operating import check_skip, not_suspended, waits
+from .operating import check_cleanup, check_skip, not_suspended, waits
 from .settings import Settings
 from .topics import Topics
 
 LOOK_EVERY_S: Final = 0.1
+SWEEP_CONVERSATIONS: Final = INSTRUCTION_ENTRIES_MAX // 2
+"""So many conversations are ended at a time."""
 OBEYED_S: Final = 15.0
 """An operator waits so long for the owner."""
 
@@ -109,21 +113,40 @@ class Instructing:
         self._instruct(conversation, queue, _Wish(Action.SKIP), timeout)
 
     @checked
-    def end(  # the clauses of END CONVERSATION, and where it is
+    def end(  # noqa: PLR0913  # the clauses of END CONVERSATION, and where it is
         self,
         conversation: UUID,
         *,
         error: int = 0,
         description: str = "",
+        cleanup: bool = False,
         queue: str | None = None,
         timeout: Seconds = OBEYED_S,
     ) -> None:
         """Have a suspended conversation ended, with `error` > 0 as WITH ERROR; as `resume`.
 
-        InvalidState, too, for a code below 0 (behaviour 112). A dialog of this process is ended with `Dialog.end`.
+        With `cleanup` any conversation, WITH CLEANUP: each side that lives here goes at once, with what waits for it
+        and what it has said in vain so far, and its peer is told nothing (behaviours 120, 121). For conversations of
+        which one side is gone for good, not for others.
+        InvalidState, too, for a code below 0 (112). A dialog of this process is ended with `Dialog.end`.
         """
         check_error(error, description)
+        check_cleanup(error, cleanup=cleanup)
+        if cleanup:
+            if not self._sweep(Action.CLEANUP, queue, lambda one: one.id == conversation, timeout):
+                raise self._not_found(conversation)
+            return
         self._instruct(conversation, queue, _Wish(Action.END, error, description), timeout)
+
+    @checked
+    def error_broker_conversations(self, *, queue: str | None = None, timeout: Seconds = OBEYED_S) -> int:
+        """Have every open conversation of the database fail, or of one queue: Error -9719 on both sides.
+
+        ALTER DATABASE … SET ERROR_BROKER_CONVERSATIONS (behaviour 136), for a database whose logs were brought back
+        from a copy. Each side is to be ended then as after any Error. Returns how many conversations were open; one
+        that a handler has fails behind it. Raises QueueNotFound, and OutcomeUnknown as `resume`.
+        """
+        return self._sweep(Action.FAIL, queue, lambda one: one.state in SENDING, timeout)
 
     def _partitions(self, queue: str | None) -> Iterator[tuple[Queue, int]]:
         return partitions_of(self.catalog.all(Queue) if queue is None else [self.catalog.get(Queue, queue)])
@@ -147,26 +170,46 @@ class Instructing:
             if known and not waiting:
                 raise not_suspended(conversation)
             if not known:
-                raise DialogNotFound(
-                    f"no queue of database {self.database!r} has conversation {conversation}: it is over, or belongs "
-                    "to another database"
-                )
+                raise self._not_found(conversation)
             _wait(waiting, conversation, timeout_s)
 
-    def _tell(self, instruction: Instruction) -> None:
+    def _sweep(self, action: Action, queue: str | None, meant: Callable[[Endpoint], bool], timeout_s: float) -> int:
+        """Have conversations end, partition by partition, as many at a time as a process keeps in mind."""
+        self._check_open()
+        deadline, found = time.monotonic() + timeout_s, set[bytes]()
+        for each, partition in self._partitions(queue):
+            with Following(self._kafka, each, partition) as following:
+                sides = [one for one in following.catch_up().live() if meant(one)]
+                found.update(one.conversation for one in sides)
+                for at in range(0, len(sides), SWEEP_CONVERSATIONS):
+                    part = sides[at : at + SWEEP_CONVERSATIONS]
+                    wanted = {(one.role, one.conversation) for one in part}
+                    conversations = dict.fromkeys(one.conversation for one in part)
+                    self._tell(*(Instruction(self.database, each.name, one, 0, action) for one in conversations))
+                    _wait_for_ends(following, wanted, meant, deadline)
+        return len(found)
+
+    def _not_found(self, conversation: UUID) -> DialogNotFound:
+        return DialogNotFound(
+            f"no queue of database {self.database!r} has conversation {conversation}: it is over, or belongs to "
+            "another database"
+        )
+
+    def _tell(self, *instructions: Instruction) -> None:
         topic = instruction_topic(self.settings.instance)
         ensure_topic(self._topics, topic)
         producer = self._kafka.plain_producer(self.settings.append_timeout_s)
         failures: list[object] = []
         try:
-            producer.produce(
-                topic, encode(instruction), None, 0, on_delivery=lambda error, _message: failures.append(error)
-            )
+            for instruction in instructions:
+                producer.produce(
+                    topic, encode(instruction), None, 0, on_delivery=lambda error, _message: failures.append(error)
+                )
             with suppress(KafkaException):  # then there is no answer
                 producer.flush(self.settings.append_timeout_s + 1)
         except KafkaException as error:
             raise unavailable(f"{topic} takes no record", error) from None
-        if failures != [None]:
+        if failures != [None] * len(instructions):
             raise OutcomeUnknown(
                 f"whether the instruction was written to {topic} is unknown: Kafka gave no answer. Give it again; it "
                 "is not followed twice"
@@ -206,6 +249,30 @@ def _wait(waiting: dict[Following, int], conversation: UUID, timeout_s: float) -
         if time.monotonic() > deadline:
             raise _late(conversation, timeout_s, nobody=all(following.head.clean for following in left))
         time.sleep(LOOK_EVERY_S)
+
+
+def _wait_for_ends(
+    following: Following, wanted: set[tuple[Role, bytes]], meant: Callable[[Endpoint], bool], deadline: float
+) -> None:
+    """Return when the journal says that none of these sides is as it was."""
+    while True:
+        state = following.catch_up()
+        sides = (state.endpoint(role, conversation) for role, conversation in wanted)
+        left = [one for one in sides if one is not None and meant(one)]
+        if not left:
+            return
+        if time.monotonic() > deadline:
+            raise _late_sweep(len(left), nobody=following.head.clean)
+        time.sleep(LOOK_EVERY_S)
+
+
+def _late_sweep(count: int, *, nobody: bool) -> OutcomeUnknown:
+    why = "no reader of their queue runs" if nobody else "handlers have them, or their owner does not listen or is dead"
+    return OutcomeUnknown(
+        f"{count} sides of conversations are as before: {why}. Start a worker (`konverse run`): the first that has "
+        f"their partition within {INSTRUCTION_MS_MAX // 60_000} minutes does it. Give the command again for what was "
+        "not asked for yet"
+    )
 
 
 def _late(conversation: UUID, timeout_s: float, *, nobody: bool) -> OutcomeUnknown:

@@ -128,6 +128,10 @@ class CatalogJudge:
         found = self._catalog.find(Service, service)
         return found is not None and found.queue == queue.name
 
+    def has_contract(self, name: str) -> bool:
+        """Whether there is a contract of that name. Raises Unavailable when nobody can say so now."""
+        return self._catalog.find(Contract, name) is not None
+
     def check_service(self, name: str) -> None:
         """Raise ServiceNotFound when there is none of that name."""
         self._catalog.get(Service, name)

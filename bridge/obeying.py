@@ -1,4 +1,4 @@
-"""Does what operators of other processes want with suspended conversations (`bridge.instructing`)."""
+"""Does what operators of other processes want with conversations (`bridge.instructing`)."""
 
 from __future__ import annotations
 
@@ -104,6 +104,8 @@ def follow(reader: Reader, instruction: Instruction) -> bool:
     if reader.queue.name != instruction.queue:
         return False
     conversation = UUID(bytes=instruction.conversation)
+    if instruction.action in (Action.CLEANUP, Action.FAIL):  # whatever waits
+        return _sweep(reader, conversation, instruction)
     try:
         waiting = [one for one in reader.suspended if one.id == conversation]
         if not any(first_of(one) == instruction.first for one in waiting):
@@ -113,7 +115,7 @@ def follow(reader: Reader, instruction: Instruction) -> bool:
                 reader.resume(conversation)
             case Action.SKIP:
                 reader.skip(conversation)
-            case Action.END:
+            case _:
                 reader.end(conversation, error=instruction.error, description=instruction.description)
     except (InvalidState, DialogNotFound) as error:  # it has changed since
         log.warning("an operator's %s is not followed: %s", instruction.action, error)
@@ -122,4 +124,19 @@ def follow(reader: Reader, instruction: Instruction) -> bool:
         return False
     else:
         log.info("conversation %s: %s, as an operator wants", conversation, instruction.action)
+    return True
+
+
+def _sweep(reader: Reader, conversation: UUID, instruction: Instruction) -> bool:
+    try:
+        if instruction.action is Action.CLEANUP:
+            reader.end(conversation, cleanup=True)
+        else:
+            reader.fail(conversation)
+    except DialogNotFound:  # its partition may come here
+        return False
+    except KonverseError as error:  # the reader was closed
+        log.debug("an operator's %s waits: %s", instruction.action, error)
+        return False
+    log.info("conversation %s: %s, as an operator wants", conversation, instruction.action)
     return True

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from uuid import UUID
 
+from konverse.dialog.dropping import Ending
 from konverse.dialog.endpoint import Endpoint
 from konverse.dialog.owner import Owner
 from konverse.dialog.phase import LEADING
@@ -14,8 +15,8 @@ from konverse.dialog.states import State
 from konverse.dialog.trial import Order
 from konverse.schemas.errors import BadInput, DialogNotFound, InvalidState
 from konverse.schemas.journal import EndOperation
-from konverse.schemas.operations import Resume, Skip
-from konverse.schemas.system_messages import check_error
+from konverse.schemas.operations import Cleanup, Fail, Resume, Skip
+from konverse.schemas.system_messages import BROKER_ERROR, BROKER_ERROR_DESCRIPTION, check_error
 
 from .arguments import checked
 from .clock import now_ms
@@ -59,12 +60,18 @@ class Operating:
         self._order(conversation, _skip)
 
     @checked
-    def end(self, conversation: UUID, *, error: int = 0, description: str = "") -> None:
+    def end(self, conversation: UUID, *, error: int = 0, description: str = "", cleanup: bool = False) -> None:
         """End a suspended conversation, with `error` > 0 as WITH ERROR; others of its group stay suspended.
 
-        Raises as `resume`, and InvalidState for a code below 0 (behaviour 112).
+        With `cleanup` any conversation, WITH CLEANUP: our sides of it go at once, behind the handler that may have
+        them, and their peers are told nothing (behaviours 120, 121).
+        Raises as `resume`, and InvalidState for a code below 0 (112), or an error together with `cleanup`.
         """
         check_error(error, description)
+        check_cleanup(error, cleanup=cleanup)
+        if cleanup:
+            self._sweep(conversation, lambda endpoint: Cleanup(endpoint.index))
+            return
         self._order(conversation, lambda endpoint: EndOperation(endpoint.index, error, description))
 
     @checked
@@ -91,6 +98,19 @@ class Operating:
                 owner.staging.moving.check(endpoint, to)
             for owner, endpoint, to in moves:
                 owner.relocate(endpoint, to, now_ms())
+
+    @checked
+    def fail(self, conversation: UUID) -> None:
+        """Have a conversation fail that is open: Error -9719 on both sides, behind the handler that may have it.
+
+        As `broker.error_broker_conversations` does with all of them (behaviour 136). Raises DialogNotFound as `resume`.
+        """
+        self._sweep(conversation, lambda endpoint: Fail(endpoint.index, BROKER_ERROR, BROKER_ERROR_DESCRIPTION))
+
+    def _sweep(self, conversation: UUID, ending: Callable[[Endpoint], Ending]) -> None:
+        with self._lock:
+            for owner, endpoint in self._find(conversation):
+                owner.staging.dropping.ask(endpoint, ending(endpoint))
 
     def _find(self, conversation: UUID) -> list[tuple[Owner, Endpoint]]:
         """Our sides of a conversation: two, when both live here."""
@@ -120,6 +140,12 @@ class Operating:
 def waits(endpoint: Endpoint) -> bool:
     """Its messages wait for an operator: it is suspended, and was not ended since."""
     return endpoint.suspended and endpoint.state is not State.DISCONNECTED_OUTBOUND
+
+
+def check_cleanup(error: int, *, cleanup: bool) -> None:
+    """Raise InvalidState for an END that is both WITH ERROR and WITH CLEANUP."""
+    if cleanup and error:
+        raise InvalidState("a conversation is ended WITH ERROR or WITH CLEANUP, not with both")
 
 
 def check_skip(endpoint: Endpoint) -> None:

@@ -263,7 +263,7 @@ class Owning:
             self.dropped = not judge.keeps(self.queue)
             self._enabled = judge.receives(self.queue)
             leading = [owner for owner in self.owners.values() if owner.phase is Phase.LEADING]
-            gone = [owner for owner in leading if owner.staging.dropping.look(is_here)]
+            gone = [owner for owner in leading if owner.staging.dropping.look(is_here, judge.has_contract)]
         except (Unavailable, TopicMismatch) as error:
             log.debug("what was dropped cannot be known now: %s", error)
             return

@@ -85,9 +85,21 @@ def answer_no_peer(state: Partition, envelope: Envelope) -> None:
     if to is None:
         state.statistics.undeliverable += 1
         return
+    _say_no_peer(state, to, Role.INITIATOR, envelope.conversation)
+
+
+def answer_cleaned(state: Partition, conversation: bytes) -> None:
+    """An initiator talks to a target that was ended WITH CLEANUP: it is told, once (behaviour 121)."""
+    cleaned = state.cleaned.pop(conversation, None)
+    if cleaned is not None:
+        _say_no_peer(state, cleaned.home, Role.TARGET, conversation)
+
+
+def _say_no_peer(state: Partition, to: Address, role: Role, conversation: bytes) -> None:
+    """The side `role` of the conversation does not live here."""
     stream = state.stream_to(to)
-    prefix = stream.head(Kind.NO_PEER, Role.INITIATOR) + envelope.conversation
-    stream.push(Run(prefix, envelope.conversation, NO_SEQUENCE, _NO_PEER_SUFFIX, [NO_PEER_BODY]))
+    prefix = stream.head(Kind.NO_PEER, role) + conversation
+    stream.push(Run(prefix, conversation, NO_SEQUENCE, _NO_PEER_SUFFIX, [NO_PEER_BODY]))
 
 
 def hear_answer(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:

@@ -16,7 +16,9 @@ from konverse.schemas.journal import SYSTEM_BITS, TOOK_SYSTEM, TOOK_TIMER, Commi
 from konverse.schemas.operations import (
     Abandon,
     Attempt,
+    Cleanup,
     Exclude,
+    Fail,
     Finish,
     Lost,
     Prune,
@@ -26,11 +28,13 @@ from konverse.schemas.operations import (
     Skip,
     Suspend,
     Try,
+    Withdraw,
 )
 from konverse.schemas.records import FIRST, NO_SEQUENCE, Kind, Suffix
 from konverse.schemas.system_messages import error_body
 
 from .attempts import came_back, count_attempt, resume, skip, suspend, try_groups
+from .cleaning import clean_up, give_up, withdraw
 from .endings import end_endpoint
 from .endpoint import NOTHING, Endpoint, bytes_of, system_bit
 from .finishing import finish
@@ -173,4 +177,7 @@ _RARE: Final[dict[type, Callable[[Partition, Any], None]]] = {
     Relocate: relocate,
     Lost: lose,
     SetTimer: set_timer,
+    Cleanup: clean_up,
+    Fail: give_up,
+    Withdraw: withdraw,
 }

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from konverse.schemas.columns import pack, unpack
 from konverse.schemas.errors import PartitionHalted
 from konverse.schemas.journal import Commit
-from konverse.schemas.operations import Attempt, Finish, Resume, SetTimer, Skip, Suspend, Try
+from konverse.schemas.operations import Attempt, Cleanup, Finish, Resume, SetTimer, Skip, Suspend, Try
 
 from .endpoint import NOTHING, Endpoint, Trouble, bytes_of
 
@@ -136,7 +136,7 @@ def came_back(state: Partition, commit: Commit) -> None:
         *operations.receive_endpoints,
         *(index for index, _, _ in operations.sends),
         *(end.endpoint for end in operations.ends),
-        *(operation.endpoint for operation in operations.rare if isinstance(operation, Finish | SetTimer)),
+        *(operation.endpoint for operation in operations.rare if isinstance(operation, Finish | SetTimer | Cleanup)),
     ]
     for index in touched:
         endpoint = table[index] if index < len(table) else None

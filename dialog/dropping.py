@@ -1,6 +1,8 @@
-"""Conversations of services that were dropped: each ends, and the far side gets an Error (behaviour 20).
+"""Conversations that end from above: their service or contract was dropped, or an operator wants it.
 
-No fold knows of it. The owner sees what the catalog says, and its COMMIT ends them as handlers and operators do.
+Behaviours 15, 20, 120 and 136.
+
+No fold knows why. The owner sees what the catalog says and what operators want, and its COMMIT ends them.
 """
 
 from __future__ import annotations
@@ -11,35 +13,57 @@ from typing import Final
 
 from konverse.schemas.journal import EndOperation, Operations
 from konverse.schemas.limits import COMMIT_GROUPS_MAX, OUTBOX_RECORDS_MAX
-from konverse.schemas.operations import Attempt, Resume, Skip, Suspend, Try
+from konverse.schemas.operations import Attempt, Cleanup, Fail, Resume, Skip, Suspend, Try
 
 from .endpoint import Endpoint
 from .partition import Partition
-from .states import State
+from .states import SENDING, State
 
 SERVICE_DROPPED: Final = -8470
-_DESCRIPTION: Final = "The remote service has been dropped."
+CONTRACT_DROPPED: Final = -8487
+_NO_SERVICE: Final = "The remote service has been dropped."
+_NO_CONTRACT: Final = "The contract of this conversation has been dropped."
+
+
+Ending = EndOperation | Cleanup | Fail
+"""How a conversation ends."""
 
 
 class Dropping:
-    """What has to end in a partition because its service is gone."""
+    """What has to end in a partition."""
 
     def __init__(self, state: Partition) -> None:
         self._state = state
-        self._left: deque[Endpoint] = deque()
+        self._left: deque[tuple[Endpoint, Ending]] = deque()
+        """What the catalog wants."""
+        self._asked: deque[tuple[Endpoint, Ending]] = deque()
+        """What operators want."""
 
     def __bool__(self) -> bool:
         state = self._state
-        if not self._left or state.attempts.careful or all(map(_is_busy, self._left)):
+        if state.attempts.careful or all(_is_busy(endpoint) for endpoint, _ in (*self._asked, *self._left)):
             return False
         return sum(stream.waiting for stream in state.streams.values()) < OUTBOX_RECORDS_MAX
 
-    def look(self, exists: Callable[[str], bool]) -> bool:
-        """Find the conversations of services that do not exist; whether there are such services."""
+    def look(self, exists: Callable[[str], bool], has_contract: Callable[[str], bool]) -> bool:
+        """Find the conversations of services and contracts that do not exist; whether there are such."""
         state = self._state
         gone = {service for service in {terms.service for terms in state.terms.values()} if not exists(service)}
-        self._left = deque(endpoint for endpoint in state.live() if endpoint.service in gone) if gone else deque()
-        return bool(gone)
+        broken = {
+            contract for contract in {terms.contract for terms in state.terms.values()} if not has_contract(contract)
+        }
+        found: list[tuple[Endpoint, Ending]] = []
+        for one in state.live() if gone or broken else ():
+            if one.service in gone:
+                found.append((one, EndOperation(one.index, SERVICE_DROPPED, _NO_SERVICE)))
+            elif one.contract in broken and one.state in SENDING:
+                found.append((one, Fail(one.index, CONTRACT_DROPPED, _NO_CONTRACT)))
+        self._left = deque(found)
+        return bool(gone or broken)
+
+    def ask(self, endpoint: Endpoint, ending: Ending) -> None:
+        """End this conversation when nobody has it. What has ended or failed by then is left as it is."""
+        self._asked.append((endpoint, ending))
 
     def fill(self, operations: Operations) -> None:
         """Add those that this commit ends to all that it says already.
@@ -51,23 +75,35 @@ class Dropping:
             return
         named = {end.endpoint for end in operations.ends}
         for operation in operations.rare:
-            if isinstance(operation, Resume | Skip | Suspend):
+            if isinstance(operation, Resume | Skip | Suspend | Cleanup):
                 named.add(operation.endpoint)
             elif isinstance(operation, Attempt | Try):
                 named.update(operation.endpoints)
-        operations.ends += self._next(named)
-
-    def _next(self, named: set[int]) -> list[EndOperation]:
-        found: list[EndOperation] = []
-        for _ in range(min(len(self._left), COMMIT_GROUPS_MAX)):
-            endpoint = self._left.popleft()
-            if self._state.table[endpoint.index] is not endpoint or endpoint.state is State.DISCONNECTED_OUTBOUND:
-                continue  # it has ended by itself
-            if _is_busy(endpoint) or endpoint.index in named:
-                self._left.append(endpoint)
+        for ending in (*self._next(self._asked, named), *self._next(self._left, named)):
+            if isinstance(ending, EndOperation):
+                operations.ends.append(ending)
             else:
-                found.append(EndOperation(endpoint.index, SERVICE_DROPPED, _DESCRIPTION))
+                operations.rare.append(ending)
+
+    def _next(self, waiting: deque[tuple[Endpoint, Ending]], named: set[int]) -> list[Ending]:
+        found: list[Ending] = []
+        for _ in range(min(len(waiting), COMMIT_GROUPS_MAX)):
+            endpoint, ending = waiting.popleft()
+            if self._state.table[endpoint.index] is not endpoint or not _may(endpoint, ending):
+                continue
+            if _is_busy(endpoint) or endpoint.index in named:
+                waiting.append((endpoint, ending))
+            else:
+                named.add(endpoint.index)
+                found.append(ending)
         return found
+
+
+def _may(endpoint: Endpoint, ending: Ending) -> bool:
+    """It has not ended by itself, or failed."""
+    if isinstance(ending, Cleanup):
+        return True
+    return endpoint.state in SENDING if isinstance(ending, Fail) else endpoint.state is not State.DISCONNECTED_OUTBOUND
 
 
 def _is_busy(endpoint: Endpoint) -> bool:

@@ -15,7 +15,7 @@ from konverse.schemas.limits import EMITTER_WINDOW_RECORDS_MAX
 from konverse.schemas.varint import varints
 
 from .outbox import Run, Stream
-from .window import Window
+from .window import Window, allow
 
 REFUSAL_PAUSE_MS: Final = 1_000
 """A destination that refused its outputs is tried again after this long."""
@@ -49,6 +49,8 @@ class Emitter:
         self.windows: dict[Address, Window] = {}
         self.paused: set[Address] = set()
         """Destinations that refused; the others go on."""
+        self.held = False
+        """A commit is on its way that takes outputs back: nobody may read that before it counts."""
         self._paused_since: int | None = None
 
     @property
@@ -68,9 +70,16 @@ class Emitter:
                 out.append((window, limit))
         return out
 
+    def allow(self, limits: Iterable[tuple[Window, int]]) -> None:
+        """The commit counts that made the outputs up to these."""
+        self.held = False
+        allow(limits)
+
     def pending(self) -> list[Emit]:
         """The next window of each destination whose last one is in the log."""
-        out = []
+        out: list[Emit] = []
+        if self.held:
+            return out
         for address, window in self.windows.items():
             count = min(window.limit - window.sent, EMITTER_WINDOW_RECORDS_MAX)
             if count and not window.outstanding and address not in self.paused:

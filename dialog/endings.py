@@ -25,6 +25,15 @@ def hear_end_call(state: Partition, _offset: int, _header: bytes, envelope: Enve
 
 def end_endpoint(state: Partition, endpoint: Endpoint, error_body: bytes | None) -> None:
     """This side ends: what it did not read is discarded (behaviour 109), the peer is told, in sequence."""
+    discard(state, endpoint)
+    push_end(state.address, endpoint, error_body)
+    endpoint.state = next_state(endpoint.state, Event.END)
+    if endpoint.state is State.CLOSED:
+        state.forget(endpoint)
+
+
+def discard(state: Partition, endpoint: Endpoint) -> None:
+    """This side receives nothing any more, and expects nothing."""
     state.touch(endpoint)
     state.statistics.discarded += len(endpoint.queue)
     state.unread -= len(endpoint.queue)
@@ -34,10 +43,6 @@ def end_endpoint(state: Partition, endpoint: Endpoint, error_body: bytes | None)
     endpoint.urgent = ()
     endpoint.clock = None
     state.shut(endpoint)
-    push_end(state.address, endpoint, error_body)
-    endpoint.state = next_state(endpoint.state, Event.END)
-    if endpoint.state is State.CLOSED:
-        state.forget(endpoint)
 
 
 def push_end(here: Address, endpoint: Endpoint, error_body: bytes | None) -> None:
@@ -84,9 +89,9 @@ def hear_end(state: Partition, offset: int, _header: bytes, envelope: Envelope, 
 
 
 def hear_no_peer(state: Partition, offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
-    """NO_PEER of an initiator's home: for the target it is Error and end. It is never answered."""
-    endpoint = state.endpoint(Role.TARGET, envelope.conversation)
-    if endpoint is None or envelope.role is not Role.INITIATOR:
+    """NO_PEER: for the side that talked to nobody it is Error and end. It is never answered."""
+    endpoint = state.endpoint(other(envelope.role), envelope.conversation)
+    if endpoint is None:
         state.statistics.undeliverable += 1
         return
     peer_ends(state, endpoint, (offset, ERROR, *record), failed=True)
@@ -120,6 +125,7 @@ def _end_of_unknown(state: Partition, role: Role, envelope: Envelope, detail: En
         else:
             answer_no_peer(state, envelope)
         return
+    state.cleaned.pop(envelope.conversation, None)  # it has ended, and need not be told
     if may_open(state, detail.opener):
         state.remember_tombstone(envelope.conversation, detail.opener)
     answer_end(state, envelope, detail)

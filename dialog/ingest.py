@@ -130,7 +130,7 @@ def _judge(state: Partition, offset: int, header: bytes | None, record: Record) 
 
 def _hear(state: Partition, offset: int, header: bytes, envelope: Envelope, record: Record) -> None:
     handler = _HANDLERS.get(envelope.kind)
-    if handler is None:  # a kind of a later version: authentic, of no effect here
+    if handler is None:  # VOID, or a kind of a later version: authentic, of no effect here
         state.statistics.undeliverable += 1
         return
     handler(state, offset, header, envelope, record)

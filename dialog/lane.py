@@ -301,6 +301,11 @@ class SessionDialog:
         ready = self.state is DialogState.OPEN and self.waiting_end is None and not self.target.retired
         self.open = bool(self.sent) and ready and not (self.finished or self.pending) and self.redirects is None
 
+    def drop_held(self) -> None:
+        """The messages that are held are not sent; what is redirected to this dialog is."""
+        self.target.room += sum(weight_of(item[1]) for item in self.held if not isinstance(item, BounceId))
+        self.held = [item for item in self.held if isinstance(item, BounceId)]
+
     @property
     def next_sequence(self) -> int:
         """Number of the next message; NO_SEQUENCE when home sends on the dialog too."""

@@ -6,7 +6,7 @@ from konverse.schemas.envelope import PREFIX_BYTES, shared
 from konverse.schemas.records import FIRST, NO_SEQUENCE, Begin, BounceReason, Envelope, Role
 from konverse.schemas.varint import LOW_MASK
 
-from .answers import answer_no_peer, bounce, opener_of, other
+from .answers import answer_cleaned, answer_no_peer, bounce, opener_of, other
 from .endpoint import Endpoint, Lane, Record, far_lane
 from .partition import Partition
 from .rejecting import reject
@@ -26,6 +26,7 @@ def hear_message(state: Partition, offset: int, header: bytes, envelope: Envelop
             return
         if not envelope.flags & FIRST or begin is None:
             bounce(state, envelope, record, BounceReason.NO_ENDPOINT)
+            answer_cleaned(state, envelope.conversation)
             return
         opener = opener_of(envelope)
         if not may_open(state, opener):
@@ -35,6 +36,7 @@ def hear_message(state: Partition, offset: int, header: bytes, envelope: Envelop
             del state.tombstones[envelope.conversation]
             bounce(state, envelope, record, BounceReason.ENDED)
             return
+        state.cleaned.pop(envelope.conversation, None)  # its id is used again
         endpoint = _create_target(state, envelope, begin)
         begin_lifetime(state, endpoint, begin.lifetime_ms, record[1])
     if endpoint.state not in RECEIVING:

@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from konverse.schemas.envelope import head
+from konverse.schemas.envelope import encode_suffix, head
 from konverse.schemas.identifiers import Address
-from konverse.schemas.records import NO_SEQUENCE, Kind, Role
+from konverse.schemas.records import NO_SEQUENCE, Kind, Role, Suffix
 from konverse.schemas.varint import varint, varints
 
 
@@ -91,6 +91,20 @@ class Stream:
         self.runs.append(run)
         self.next += len(run.bodies)
 
+    def take_back(self, role: Role, conversation: bytes, *, ends: bool = True) -> None:
+        """What this side has said and the destination may not have says nothing any more; the counters stay.
+
+        Without `ends` its END or Error stays.
+        """
+        void = self.head(Kind.VOID, role) + conversation
+        spoken = _SPOKEN | _ENDS if ends else _SPOKEN
+        self.runs = deque(
+            Run(void, run.key, NO_SEQUENCE, _NOTHING_SAID, [None] * len(run.bodies))
+            if run.prefix[0] in spoken and run.prefix[_ROLE_AT] == role << 1 and run.prefix.endswith(conversation)
+            else run
+            for run in self.runs
+        )
+
     def acknowledge(self, counter: int) -> None:
         """Forget the outputs below `counter` (never moves back)."""
         runs = self.runs
@@ -126,5 +140,15 @@ class Stream:
                 out.appendleft(run.part(skip, min(size, end - at) - skip))
         return list(out)
 
+
+_ROLE_AT: Final = 2
+"""Place of the role in a header (`konverse.schemas.envelope.head`)."""
+
+_SPOKEN: Final = frozenset(kind << 1 for kind in (Kind.MESSAGE, Kind.FIN))
+"""First bytes of headers of what an endpoint says to its peer,"""
+_ENDS: Final = frozenset(kind << 1 for kind in (Kind.END, Kind.ERROR))
+"""and of what it says last."""
+
+_NOTHING_SAID: Final = encode_suffix(Suffix())
 
 _UNNUMBERED: Final = varint(NO_SEQUENCE)

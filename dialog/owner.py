@@ -26,7 +26,7 @@ from konverse.schemas.limits import (
     OUTBOX_RECORDS_MAX,
     UNCOMMITTED_MS_MAX,
 )
-from konverse.schemas.operations import Rare
+from konverse.schemas.operations import Cleanup, Rare, Withdraw
 
 from .emitter import Emitter
 from .endpoint import Endpoint
@@ -70,7 +70,6 @@ from .transaction import Transaction
 from .trial import Trial
 from .upkeep import Upkeep
 from .view import ViewFeed
-from .window import allow
 
 
 class Owner:
@@ -169,7 +168,7 @@ class Owner:
         self._journaled_to = self.fold.state.ingest_to
         self.fold.state.judged_by(self.staging.judge)
         self.trial.lead(self.recovery.data_end)
-        allow(self.emitter.limits())
+        self.emitter.allow(self.emitter.limits())
         return [Leading(self.fold.data_to), *self.emitter.pending(), *self._say_lost(now_ms), *self._show(now_ms)]
 
     def _data_gone(self, event: DataGone, now_ms: int) -> list[Effect]:
@@ -255,6 +254,7 @@ class Owner:
         commit = Commit(*place, operations, acks, [*state.rejected.items()], release=release)
         data = encode_commit(commit)
         self.fold.apply(commit)
+        self.emitter.held = any(isinstance(operation, Cleanup | Withdraw) for operation in operations.rare)
         self.congested = self.emitter.waiting >= OUTBOX_RECORDS_MAX
         self._journaled_to = state.ingest_to
         self._waiting_since = None
@@ -312,7 +312,7 @@ class Owner:
         self.snapshots.confirm()
         self.fold.journal.alarms += self.trial.counted()
         self.counters.commits += 1
-        allow(flight.limits)
+        self.emitter.allow(flight.limits)
         effects: list[Effect] = [*self.emitter.pending()]
         if flight.show is not None:
             effects.append(flight.show._replace(journal_offset=offset))

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from konverse.schemas.groups import founders, own_group
 from konverse.schemas.identifiers import Address, incarnation_tag, owner_writer
-from konverse.schemas.limits import ANSWER_ENTRIES_MAX, TOMBSTONES_MAX
+from konverse.schemas.limits import ANSWER_ENTRIES_MAX, CLEANED_ENTRIES_MAX, TOMBSTONES_MAX
 from konverse.schemas.records import Begin, Notice, NoticeReason, Role, WriterClosed
 
 from .attempts import Attempts
@@ -61,6 +61,15 @@ class Statistics:
     """Data records that were deleted before they were ingested."""
 
 
+class Cleaned(NamedTuple):
+    """What is kept of a target that was ended WITH CLEANUP."""
+
+    home: Address
+    """Where its initiator is told."""
+    at_ms: int
+    """When it was, by the partition's time."""
+
+
 class Partition:
     """Endpoints, writers and outbox of one partition of one incarnation."""
 
@@ -94,6 +103,8 @@ class Partition:
         """Streams whose outputs wait for another destination."""
         self.tombstones: dict[bytes, bytes] = {}
         """Conversations that ended before their FIRST came, with their opener (protocol.md section 3, END)."""
+        self.cleaned: dict[bytes, Cleaned] = {}
+        """Targets that were ended WITH CLEANUP, by conversation, until their initiator is told or ends itself."""
         self.clocks = Clocks()
         """Timers and lifetimes of the endpoints."""
         self.attempts = Attempts()
@@ -266,6 +277,12 @@ class Partition:
         if len(self.tombstones) >= TOMBSTONES_MAX:
             del self.tombstones[next(iter(self.tombstones))]
         self.tombstones[conversation] = opener
+
+    def remember_cleaned(self, conversation: bytes, home: Address) -> None:
+        """Tell the initiator when it says something; the oldest goes when there are too many."""
+        if len(self.cleaned) >= CLEANED_ENTRIES_MAX:
+            del self.cleaned[next(iter(self.cleaned))]
+        self.cleaned[conversation] = Cleaned(home, self.now_ms)
 
     def keep_answer(self, said: Notice | WriterClosed) -> None:
         """Keep what a partition says of a session's writer; a gap is news only while nothing else is known."""

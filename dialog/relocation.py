@@ -27,7 +27,7 @@ from konverse.schemas.records import (
     Suffix,
 )
 
-from .answers import answer_no_peer, bounce, other, refuse_begin
+from .answers import answer_cleaned, answer_no_peer, bounce, other, refuse_begin
 from .clock import NOTHING_EXPECTED, Clock
 from .endings import answer_end
 from .endpoint import Endpoint, Entry, FarStamp, Record, Stamp, bytes_of, far_lane
@@ -245,6 +245,7 @@ def _of_nobody(state: Partition, role: Role, envelope: Envelope, record: Record)
         refuse_begin(state, envelope)
     elif kind is Kind.MESSAGE and role is Role.TARGET:
         bounce(state, envelope, record, BounceReason.NO_ENDPOINT)
+        answer_cleaned(state, envelope.conversation)
     elif isinstance(detail, End) and role is Role.TARGET:
         answer_end(state, envelope, detail)
     elif kind is Kind.MESSAGE or (isinstance(detail, End) and envelope.sequence != NO_SEQUENCE):

@@ -134,7 +134,10 @@ class Session(Writing):
         return self._release() if self.transactions.hear(state) else []
 
     def end(self, dialog: SessionDialog, error_body: bytes = b"") -> list[Hand]:
-        """END CONVERSATION: to home, when all sends count; a second END changes nothing."""
+        """END CONVERSATION: to home, when all sends count; a second END changes nothing.
+
+        WITH ERROR what was held until now is not sent (behaviour 111).
+        """
         if dialog.waiting_end is not None:
             return []
         self.check_over()
@@ -143,6 +146,8 @@ class Session(Writing):
         dialog.go_along()
         dialog.waiting_end = error_body
         dialog.open = False
+        if error_body:
+            dialog.drop_held()
         if dialog.state is DialogState.OPEN:
             dialog.state = DialogState.ENDING
         dialog.last = dialog.target.next - 1 if dialog.sent else dialog.last

@@ -28,6 +28,7 @@ from konverse.schemas.records import (
 from konverse.schemas.snapshot import BASE, ENDPOINTS, MAILBOX, OUTPUTS, PENDING, WAITING, encode_section, sections
 
 from .batches_snapshot import base_of, pending_rows, restore_batches, restore_rows
+from .cleaned_snapshot import cleaned_of, restore_cleaned
 from .clock import Clock
 from .endpoint import NOTHING, Endpoint, Entry, FarStamp, Group, Lane, Stamp, Terms, Writer
 from .finishing import Finished
@@ -82,6 +83,7 @@ class Freeze:
         self._runs = [list(stream.runs) for stream in self._streams]
         self._pending = pending_rows(state)
         self._mailbox = list(state.mailbox.entries.values())
+        self._cleaned = cleaned_of(state)
         self._base = _base(state)
         self.oldest_waiting = state.pending.oldest()
         """Lowest offset of a row that waits for a decision, or of a message that waits among the pieces made so far."""
@@ -138,6 +140,7 @@ class Freeze:
             yield from _pieces_of(OUTPUTS, {"stream": at}, "runs", map(_run, runs), size)
         yield from _pieces_of(PENDING, {}, "rows", self._pending, size)
         yield from _pieces_of(MAILBOX, {}, "entries", map(_bounced, self._mailbox), size)
+        yield from _pieces_of(*self._cleaned, size)
 
     def _rows(self, first: int, count: int) -> list[_Row]:
         rows: list[_Row] = []
@@ -287,8 +290,10 @@ def restore(state: Partition, data: bytes) -> None:
             restore_rows(state, value["rows"])
         elif name == MAILBOX:
             _restore_mailbox(state, value["entries"])
-        else:
+        elif name == OUTPUTS:
             streams[value["stream"]].runs += [Run(**run) for run in value["runs"]]
+        else:
+            restore_cleaned(state, value["entries"])
     for group in base["groups"]:
         shared = state.groups[group["id"]] = Group(group["id"])
         for place in unpack("Q", group["members"]):

@@ -7,6 +7,7 @@ from functools import partial
 
 from konverse.schemas.journal import Operations
 from konverse.schemas.limits import COMMIT_BYTES_TARGET, COMMIT_GROUPS_MAX, TIME_LAG_MS_MAX
+from konverse.schemas.operations import Withdraw
 
 from .begun import indices, place
 from .dropping import Dropping
@@ -151,6 +152,8 @@ class Staging:
             operations.ends += does.ends
             operations.rare += does.finishes
             operations.rare += does.timers
+            operations.rare += does.cleanups
+            operations.rare += [Withdraw(end.endpoint) for end in does.ends if end.code]
         operations.rare += self.moving.operations()
         return operations, finished
 
@@ -188,6 +191,7 @@ class Staging:
             *(end.endpoint for end in transaction.ends),
             *(finish.endpoint for finish in transaction.finishes),
             *(timer.endpoint for timer in transaction.timers),
+            *(cleanup.endpoint for cleanup in transaction.cleanups),
         }
         touched = {index for index in touched if index >= 0}  # the others are begun by it
         for member in transaction.locked or transaction.members:

@@ -91,8 +91,11 @@ class Transaction:
         self._add(_Staged(dialog, Kind.FIN))
 
     def end(self, dialog: SessionDialog, error_body: bytes = b"") -> None:
-        """END CONVERSATION; what is staged before it arrives before it."""
+        """END CONVERSATION; what is staged before it arrives before it, or WITH ERROR not at all (behaviour 111)."""
         self._check(dialog, ends=True)
+        if error_body:
+            said = (Kind.MESSAGE, Kind.FIN)
+            self.steps = [step for step in self.steps if step.dialog is not dialog or step.kind not in said]
         self._add(_Staged(dialog, Kind.END_CALL, "", error_body or None))
 
     def set_timer(self, dialog: SessionDialog, timeout_ms: int) -> None:

@@ -22,7 +22,7 @@ from konverse.schemas.errors import (
 )
 from konverse.schemas.journal import EndOperation, Sends
 from konverse.schemas.limits import BODY_BYTES_MAX, TIMEOUT_MS_MAX, TRANSACTION_BYTES_MAX
-from konverse.schemas.operations import Finish, SetTimer
+from konverse.schemas.operations import Cleanup, Finish, SetTimer
 from konverse.schemas.records import FOR_EVER
 from konverse.schemas.system_messages import check_error
 from konverse.schemas.timeouts import check_timer, milliseconds
@@ -62,7 +62,8 @@ class Transaction(Taken):
     """
 
     __slots__ = (
-        "_bodies", "_dialog", "_type", "begins", "endings", "ends", "finishes", "sends", "size_bytes", "timers"
+        "_bodies", "_dialog", "_type", "begins", "cleanups", "endings", "ends", "finishes", "sends", "size_bytes",
+        "timers",
     )  # fmt: skip
 
     def __init__(
@@ -76,6 +77,7 @@ class Transaction(Taken):
         self.begins: list[Begun] = _NONE
         self.sends: list[Sends] = _NONE
         self.ends: list[EndOperation] = _NONE
+        self.cleanups: list[Cleanup] = _NONE
         self.finishes: list[Finish] = _NONE
         self.timers: list[SetTimer] = _NONE
         self.size_bytes = 0
@@ -163,7 +165,7 @@ class Transaction(Taken):
         if not isinstance(message_type, str):
             raise BadInput(f"a message type is named by a text, not by {type(message_type).__name__}")
         self._scope.rule(dialog.terms.contract, dialog.role, message_type)
-        if dialog.state not in SENDING or self.ends:
+        if dialog.state not in SENDING or self.ends or self.cleanups:
             self._refuse_ended(dialog, "send on")
         if dialog.finished is not None or self.finishes:
             self._refuse_finished(dialog)
@@ -178,15 +180,20 @@ class Transaction(Taken):
             self.sends.append((dialog.index, message_type, []))
         self._bodies = self.sends[-1][2]
 
-    def end(self, dialog: Endpoint | Begun, *, error: int = 0, description: str = "") -> None:
+    def end(self, dialog: Endpoint | Begun, *, error: int = 0, description: str = "", cleanup: bool = False) -> None:
         """End this side of a conversation when the transaction commits; with `error` > 0 as WITH ERROR.
 
-        Raises InvalidState for a conversation that was ended already (behaviour 118) or a code below 0 (112).
+        With either this transaction sends nothing on it (behaviour 111). `cleanup` is WITH CLEANUP: this side goes at
+        once, with what it has said and nobody has received yet, and its peer is told nothing; when that says something
+        later it gets Error -8462 (120, 121). Raises InvalidState for a conversation that was ended already (118), a
+        code below 0 (112), or an error together with `cleanup`.
         """
         check_error(error, description)
+        if cleanup and error:
+            raise InvalidState("a conversation is ended WITH ERROR or WITH CLEANUP, not with both")
         if self._shut or dialog.__class__ not in _SPEAKERS:
             self._refuse_use(dialog)
-        if dialog.state.code in {"DO", "CD"} or self.ends:
+        if dialog.state.code in {"DO", "CD"} or self.ends or self.cleanups:
             self._refuse_ended(dialog, "end")
         if dialog is not self.dialog:
             self._check_member(dialog)
@@ -200,9 +207,21 @@ class Transaction(Taken):
             self.finishes = [finish for finish in self.finishes if finish.endpoint != dialog.index]
         if self.timers:
             self.timers = [timer for timer in self.timers if timer.endpoint != dialog.index]
+        if error or cleanup:
+            self._take_back(dialog)
+        if cleanup:
+            self.cleanups = [*self.cleanups, Cleanup(dialog.index)]
+            return
         if self.ends is _NONE:
             self.ends = []
         self.ends.append(EndOperation(dialog.index, error, text.decode()))
+
+    def _take_back(self, dialog: Endpoint | Begun) -> None:
+        """Nothing of what was sent on it here leaves."""
+        for index, _, bodies in self.sends:
+            if index == dialog.index:
+                self.size_bytes -= sum(len(body) + _OUTPUT_BYTES for body in bodies)
+        self.sends = [sends for sends in self.sends if sends[0] != dialog.index]
 
     def finish(self, dialog: Endpoint | Begun) -> None:
         """Say when the transaction commits that nothing more comes from this side; it goes on to receive.
@@ -212,7 +231,7 @@ class Transaction(Taken):
         """
         if self._shut or dialog.__class__ not in _SPEAKERS:
             self._refuse_use(dialog)
-        if dialog.state not in SENDING or self.ends:
+        if dialog.state not in SENDING or self.ends or self.cleanups:
             self._refuse_ended(dialog, "finish")
         if dialog is not self.dialog:
             self._check_member(dialog)
@@ -234,7 +253,7 @@ class Transaction(Taken):
         timeout_ms = milliseconds(timeout, "the timeout of a timer")
         if self._shut or dialog.__class__ not in _SPEAKERS:
             self._refuse_use(dialog)
-        if dialog.state.code in {"DO", "CD"} or any(end.endpoint == dialog.index for end in self.ends):
+        if dialog.state.code in {"DO", "CD"} or self._ends(dialog):
             raise TimerRefused(f"cannot set a timer of conversation {dialog.id}: this side has ended it")
         if dialog is not self.dialog:
             self._check_member(dialog)
@@ -258,17 +277,23 @@ class Transaction(Taken):
             return clock.expires_after_ms
         return TIMEOUT_MS_MAX if clock.expires_ms == NO_TIME else clock.expires_ms - self._scope.now_ms()
 
+    def _ends(self, dialog: Endpoint | Begun) -> bool:
+        """It was ended in this transaction."""
+        ended = [end.endpoint for end in self.ends] + [cleanup.endpoint for cleanup in self.cleanups]
+        return dialog.index in ended
+
     def clear(self) -> None:
         """Forget what was staged; the messages can be taken again."""
         self.put_back()
-        self.begins = self.sends = self.ends = self.finishes = self.timers = _NONE
+        self.begins = self.sends = self.ends = self.cleanups = self.finishes = self.timers = _NONE
         self._dialog = NO_DIALOG
         self.size_bytes = 0
 
     @property
     def idle(self) -> bool:
         """Nothing was taken, begun, sent, set, finished or ended: the messages wait as before."""
-        return not (self.begins or self.sends or self.ends or self.finishes or self.timers or self.received)
+        said = self.begins or self.sends or self.ends or self.cleanups or self.finishes or self.timers
+        return not (said or self.received)
 
     def _refuse_use(self, dialog: object) -> NoReturn:
         if self._shut:
@@ -278,7 +303,7 @@ class Transaction(Taken):
         )
 
     def _refuse_ended(self, dialog: Endpoint | Begun, verb: str) -> None:
-        ended = any(end.endpoint == dialog.index for end in self.ends)
+        ended = self._ends(dialog)
         if ended or dialog.state not in SENDING:
             if verb == "end" and not ended and dialog.state.code in {"DI", "ER"}:
                 return

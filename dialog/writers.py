@@ -142,6 +142,8 @@ def prune(state: Partition, operation: Prune) -> None:
     for conversation, opener in [*state.tombstones.items()]:
         if opener not in state.writers and (time_of_writer(opener) or floor_ms) < floor_ms:
             del state.tombstones[conversation]
+    for conversation in [key for key, cleaned in state.cleaned.items() if cleaned.at_ms < floor_ms]:
+        del state.cleaned[conversation]
     old = [key for key in state.answers if (time_of_writer(key[0]) or 0) < floor_ms]
     for key in old:
         del state.answers[key]

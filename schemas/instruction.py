@@ -18,7 +18,7 @@ VERSION: Final = b"\x01"
 
 
 class Action(StrEnum):
-    """What is to be done with a suspended conversation (protocol.md section 7.1)."""
+    """What is to be done with a conversation; the first three with one that is suspended (protocol.md section 7.1)."""
 
     RESUME = "RESUME"
     """Hand its messages out again, with five attempts more."""
@@ -26,6 +26,10 @@ class Action(StrEnum):
     """Drop the first of them before that."""
     END = "END"
     """End the conversation."""
+    CLEANUP = "CLEANUP"
+    """End it WITH CLEANUP, whatever its state."""
+    FAIL = "FAIL"
+    """Give it up, when it is open: both sides get an Error (behaviour 136)."""
 
 
 class Instruction(NamedTuple):
@@ -35,7 +39,10 @@ class Instruction(NamedTuple):
     queue: str
     conversation: bytes
     first: int
-    """What waits first: 2 (offset + 1), of a DialogTimer 2 (when it was due) + 1. Another one is not meant any more."""
+    """What waits first: 2 (offset + 1), of a DialogTimer 2 (when it was due) + 1. Another one is not meant any more.
+
+    0 for CLEANUP and FAIL, which are meant for the conversation.
+    """
     action: Action
     error: int = 0
     description: str = ""

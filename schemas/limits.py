@@ -193,6 +193,9 @@ ERROR_CODE_MAX: Final = 2_147_483_647
 ERROR_DESCRIPTION_CHARACTERS_MAX: Final = 3_000
 """Description of an Error (behaviour 112)."""
 
+CLEANED_ENTRIES_MAX: Final = 100_000
+"""Targets that were ended WITH CLEANUP, kept until their initiator knows; the oldest goes first."""
+
 INSTRUCTION_BYTES_MAX: Final = 16_384
 """What an operator tells the owners of a queue: names, and a description of the longest kind."""
 

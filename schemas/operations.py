@@ -101,7 +101,44 @@ class SetTimer(NamedTuple):
     timeout_ms: int
 
 
-Rare = Prune | Attempt | Try | Suspend | Resume | Skip | Abandon | Exclude | Finish | Relocate | Lost | SetTimer
+class Cleanup(NamedTuple):
+    """END CONVERSATION WITH CLEANUP: the endpoint goes, and its peer is told nothing (protocol.md section 6)."""
+
+    endpoint: int
+
+
+class Fail(NamedTuple):
+    """The broker gives an open conversation up: each side gets an Error (protocol.md section 6)."""
+
+    endpoint: int
+    code: int
+    """Below 0: the negated number of Service Broker's error."""
+    description: str
+
+
+class Withdraw(NamedTuple):
+    """Behind END WITH ERROR: what this side had said in vain so far is not said, but for the Error (section 6)."""
+
+    endpoint: int
+
+
+Rare = (
+    Prune
+    | Attempt
+    | Try
+    | Suspend
+    | Resume
+    | Skip
+    | Abandon
+    | Exclude
+    | Finish
+    | Relocate
+    | Lost
+    | SetTimer
+    | Cleanup
+    | Fail
+    | Withdraw
+)
 
 _KINDS: Final[tuple[type[Rare], ...]] = (
     Prune,
@@ -116,6 +153,9 @@ _KINDS: Final[tuple[type[Rare], ...]] = (
     Relocate,
     Lost,
     SetTimer,
+    Cleanup,
+    Fail,
+    Withdraw,
 )
 _NAMES: Final[dict[type, str]] = {kind: f"konverse.{kind.__name__}" for kind in _KINDS}
 _FROM_AVRO: Final[dict[str, Any]] = {name: lambda value, kind=kind: kind(**value) for kind, name in _NAMES.items()} | {

@@ -57,8 +57,9 @@ class Kind(IntEnum):
     DECISION = 21
     VETO = 22
     FORWARD = 23
+    VOID = 24
 
-    LATER = 24
+    LATER = 25
     """The first number that is not given yet, for all of them: nobody here knows what a later version means by one."""
 
 

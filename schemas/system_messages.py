@@ -57,13 +57,20 @@ LIFETIME_BODY: Final = error_body(-8489, "The dialog has outlived the LIFETIME w
 """The Error of each side whose conversation's lifetime has passed (behaviour 123)."""
 
 
+BROKER_ERROR: Final = -9719
+BROKER_ERROR_DESCRIPTION: Final = (
+    "An operator has given up all conversations of the database. What was said lately may not have happened."
+)
+"""Of ERROR_BROKER_CONVERSATIONS (behaviour 136)."""
+
+
 def lost_body(start: int, end: int) -> bytes:
     """The Error of a conversation some of whose messages may have been among data that was deleted.
 
     Of the original's codes it is the one of a database that was restored: what was said lately may not have happened.
     """
     return error_body(
-        -9719,
+        BROKER_ERROR,
         f"The log behind this conversation was cut: its records {start} to {end - 1} were deleted before they were "
         "received, and messages of this conversation may be among them.",
     )

@@ -18,7 +18,7 @@ from typer.core import TyperGroup
 from konverse.schemas.errors import KafkaUnavailable, KonverseError, RedisUnavailable
 
 from .codes import BUG, exit_code
-from .operate import end, resume, skip, suspended
+from .operate import end, error_broker_conversations, resume, skip, suspended
 from .run import run
 from .show import list_catalog
 from .transmit import transmit
@@ -99,6 +99,7 @@ app.command("verify")(verify)
 app.command("run")(run)
 app.command("suspended")(suspended)
 app.command("resume")(resume)
+app.command("error-broker-conversations")(error_broker_conversations)
 app.command("skip")(skip)
 app.command("end")(end)
 app.command("transmit")(transmit)

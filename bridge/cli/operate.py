@@ -80,6 +80,9 @@ def end(
     error: Annotated[int, typer.Option(min=0, help="Code of END WITH ERROR; 0: without error")] = 0,
     description: Annotated[str, typer.Option(help="Text of the error")] = "",
     *,
+    cleanup: Annotated[
+        bool, typer.Option("--cleanup", help="Any conversation: it goes at once, and its peer is told nothing")
+    ] = False,
     queue: QueueName = None,
     timeout: Timeout = 15.0,
     kafka: Kafka = None,
@@ -87,8 +90,27 @@ def end(
 ) -> None:
     """End a suspended conversation; with --error the other side receives that.
 
+    With --cleanup any conversation whose other side is gone for good.
+
     A worker of `konverse run` does it; this returns when that is committed.
     """
     with opened(kafka, database=database) as broker:
-        broker.end(conversation, error=error, description=description, queue=queue, timeout=timeout)
+        broker.end(conversation, error=error, description=description, cleanup=cleanup, queue=queue, timeout=timeout)
     typer.echo(f"{conversation} is ended")
+
+
+def error_broker_conversations(
+    queue: Annotated[
+        str | None, typer.Option("--queue", help="Only what lives on this queue; else all of them")
+    ] = None,
+    timeout: Timeout = 60.0,
+    kafka: Kafka = None,
+    database: Database = None,
+) -> None:
+    """Have every open conversation of a database fail: both sides receive Error -9719, and end.
+
+    For a database whose logs were brought back from a copy. Workers of `konverse run` do it.
+    """
+    with opened(kafka, database=database) as broker:
+        found = broker.error_broker_conversations(queue=queue, timeout=timeout)
+    typer.echo(f"{found:,} conversation{'' if found == 1 else 's'} failed")

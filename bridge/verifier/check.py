@@ -323,7 +323,9 @@ def _said(place: Place, source: SecondFold, offset: int, envelope: Envelope, bod
             text = f"offset {offset} holds output {envelope.counter} of {source.name}, which no commit made"
             yield Finding("I8", place.name, text)
         return
-    expected = said[envelope.counter]
+    expected = source.expected(place.address, envelope.counter, envelope.kind)
+    if expected is None:
+        return
     if expected.order == NOT_YET and offset < place.certain_to:
         text = f"offset {offset} holds output {envelope.counter} of {source.name} before others that it has to follow"
         yield Finding("I20", place.name, text)

@@ -12,13 +12,25 @@ from operator import itemgetter
 from typing import Any, Final
 
 from konverse.schemas.journal import SYSTEM_BITS, TOOK_ERROR, TOOK_TIMER, Claim, Commit
-from konverse.schemas.operations import Abandon, Exclude, Finish, Lost, Prune, Relocate, SetTimer
+from konverse.schemas.operations import (
+    Abandon,
+    Cleanup,
+    Exclude,
+    Fail,
+    Finish,
+    Lost,
+    Prune,
+    Relocate,
+    SetTimer,
+    Withdraw,
+)
 from konverse.schemas.records import FIRST, Envelope, Forwarded, Kind, Role
 
 from .journals import Judged
 from .records import LogRecord
 from .second_attempts import DECIDED, acquitted, careful, owner_changed
 from .second_batches import exclude, give_up
+from .second_ends import clean, give_up_side, leave_the_error
 from .second_ingest import hear
 from .second_loss import hole_of, miss
 from .second_moves import relocate
@@ -167,5 +179,8 @@ _RARE: Final[dict[type, Callable[[SecondState, Any], None]]] = {
     Relocate: relocate,
     Lost: miss,
     SetTimer: set_by_handler,
+    Cleanup: clean,
+    Fail: give_up_side,
+    Withdraw: leave_the_error,
     **DECIDED,
 }

@@ -14,6 +14,7 @@ from konverse.schemas.system_messages import rejected_body
 from .records import LogRecord, Record, origin_of
 from .second_answers import answer_end, bounce, refuse_begin, stray
 from .second_batches import hear_batch, hear_decision, hear_row, hear_veto
+from .second_ends import told_of_cleanup
 from .second_loss import resumes
 from .second_mailbox import decide, put
 from .second_moves import arrive, closed, follow, install
@@ -128,7 +129,9 @@ def _message(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
             return stray(state, envelope)
         if not envelope.flags & 1 or begin is None:
             _late(state, envelope, ended=key in state.over)
-            return bounce(state, envelope, record, BounceReason.NO_ENDPOINT)
+            verdict = bounce(state, envelope, record, BounceReason.NO_ENDPOINT)
+            told_of_cleanup(state, envelope.conversation)
+            return verdict
         opener = opened_by(envelope)
         if not may_come(state, opener):
             return bounce(state, envelope, record, BounceReason.WRITER_CLOSED, "opener")
@@ -136,6 +139,7 @@ def _message(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
             del state.tombstones[envelope.conversation]
             return bounce(state, envelope, record, BounceReason.ENDED, "tombstone")
         state.may_live(key, opener, envelope.writer)
+        state.cleanups.cleaned.pop(envelope.conversation, None)
         live_until(state, state.create(key, opener, begin.home, 0), begin, record.timestamp_ms)
         if key in state.over:
             state.again.append((envelope.conversation, opener, begin.home))
@@ -195,6 +199,7 @@ def _peer_end(state: SecondState, envelope: Envelope, record: LogRecord) -> None
         return
     if side is None:
         if role is Role.TARGET:
+            state.cleanups.cleaned.pop(envelope.conversation, None)
             if not envelope.flags & REFUSED:  # else somebody else may begin it
                 state.over_before_it_began((int(role), envelope.conversation), detail.opener)
             if may_come(state, detail.opener):
@@ -208,8 +213,8 @@ def _peer_end(state: SecondState, envelope: Envelope, record: LogRecord) -> None
 
 
 def _no_peer(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
-    side = state.living.get((int(Role.TARGET), envelope.conversation))
-    if side is not None and envelope.role == Role.INITIATOR:
+    side = state.living.get((1 - int(envelope.role), envelope.conversation))
+    if side is not None:
         state.tally["no peer heard"] += 1
         _peer_is_over(state, side, envelope, record, failed=True)
 
@@ -262,4 +267,5 @@ _HEARD: Final[dict[Kind, Callable[[SecondState, Envelope, LogRecord], str | None
     Kind.INSTALL: install,
     Kind.FORWARD: lambda state, envelope, record: arrive(state, envelope, record, _take),
     Kind.CLOSED: lambda state, envelope, _: closed(state, envelope),
+    Kind.VOID: lambda _state, _envelope, _: "void",
 }

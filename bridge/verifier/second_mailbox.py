@@ -6,7 +6,8 @@ from konverse.schemas.limits import MAILBOX_BYTES_MAX, MAILBOX_ENTRIES_MAX
 from konverse.schemas.records import FIRST, Bounce, BounceId, Envelope, Kind, Opened, Role
 
 from .records import LogRecord
-from .second_state import Fate, Letter, Said, SecondState
+from .second_letters import Fate, Letter
+from .second_state import Said, SecondState
 from .second_writers import line_of
 
 

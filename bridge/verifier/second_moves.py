@@ -18,6 +18,7 @@ from konverse.schemas.records import BounceReason, Closed, End, Envelope, Forwar
 
 from .records import Key, LogRecord, Travelled
 from .second_answers import answer_end, bounce, refuse_begin, stray
+from .second_ends import told_of_cleanup
 from .second_luggage import Luggage, SecondStub
 from .second_paths import say_finished
 from .second_state import CODES, PAST, Heard, Said, SecondState, Side
@@ -259,7 +260,9 @@ def _nobody(state: SecondState, envelope: Envelope, record: Travelled) -> str:
     if kind is Kind.MESSAGE and to_target:
         state.too_late.append((envelope.suffix.origin or envelope.writer, envelope.counter, envelope.conversation))
         state.tally["bounced behind a move"] += 1
-        return bounce(state, envelope, record, BounceReason.NO_ENDPOINT)
+        verdict = bounce(state, envelope, record, BounceReason.NO_ENDPOINT)
+        told_of_cleanup(state, envelope.conversation)
+        return verdict
     if kind is Kind.MESSAGE:
         return stray(state, envelope)
     if kind is Kind.FIN:

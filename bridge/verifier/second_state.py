@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from konverse.schemas.catalog import END_DIALOG, ERROR
 from konverse.schemas.groups import own_group
@@ -13,7 +13,6 @@ from konverse.schemas.identifiers import Address
 from konverse.schemas.records import (
     Bounce,
     BounceId,
-    BounceReason,
     Closed,
     Detail,
     End,
@@ -28,6 +27,9 @@ from .records import Key
 from .second_luggage import SecondMoves
 from .second_past import Past, Times
 from .second_rows import SecondBatches
+
+if TYPE_CHECKING:
+    from .second_letters import Fate, Letter
 
 Facts = tuple[str, int, int, int, int, bool]
 """How a side stands: state, number of its next output, accepted, consumed, unread, whether an Error waits."""
@@ -49,6 +51,7 @@ TALLIED: Final = (
     "redirected to what has moved", "owner went on behind a loss", "failed by a loss", "freed by a loss",
     "failed elsewhere by a loss", "rejected", "rejected at once",
     "begun in a group", "begun in a target's group",
+    "cleaned up", "cleaned up, not open", "taken back", "cleaned up and spoken to", "given up",
     "timer set", "timer set anew", "timer rang", "timer rang beside an Error", "timer waited", "timer met a stub",
     "moved with a timer", "lifetime over",
 )  # fmt: skip
@@ -103,30 +106,16 @@ class SecondGate(NamedTuple):
     needs: int
 
 
-class Letter(NamedTuple):
-    """A message that came back to its home."""
+@dataclass(slots=True)
+class Cleanups:
+    """What ENDs WITH CLEANUP have left behind."""
 
-    session: bytes
-    conversation: bytes
-    sequence: int
-    reason: BounceReason
-    type: str
-    body: bytes
-    weight: int
-    """Bytes of the body as it was."""
-
-
-class Fate(NamedTuple):
-    """How a message left the mailbox."""
-
-    how: str
-    """"confirmed", "redirected" or "let go"."""
-    conversation: bytes = b""
-    """To which it was redirected."""
-    to: Address | None = None
-    """Where the redirected message must come to stand,"""
-    counter: int = -1
-    """as this output."""
+    cleaned: dict[bytes, tuple[Address, int]] = field(default_factory=dict)
+    """Targets that went so: where their initiators are, and when; until those know."""
+    cut_off: set[Key] = field(default_factory=set)
+    """All sides that went so and whose peer was not told."""
+    taken_back: dict[tuple[Address, int], Said | None] = field(default_factory=dict)
+    """Outputs that say nothing any more, and what they said; None where that is not known."""
 
 
 @dataclass(slots=True)
@@ -251,6 +240,7 @@ class SecondState:
         self.outputs: dict[Address, list[Said]] = {}
         self.acknowledged: dict[Address, int] = {}
         self.tombstones: dict[bytes, bytes] = {}
+        self.cleanups = Cleanups()
         self.strays: set[bytes] = set()
         """Conversations of which a target was heard where no initiator lived."""
         self.over: dict[Key, tuple[bytes, bool]] = {}
@@ -319,13 +309,25 @@ class SecondState:
         self.say(side.peer_at, Said(self.order, Kind.ERROR, *side.key, side.numbering, ERROR, b"", told))
         side.error = Heard(offset, ERROR, self.brief(body), b"", -1, Kind.ERROR, self.now_ms)
 
+    def expected(self, address: Address, counter: int, kind: Kind) -> Said | None:
+        """What a record of this kind under this counter has to be; None: what it was cannot be known.
+
+        What was taken back may have been there before.
+        """
+        said = self.outputs[address][counter]
+        return said if kind is Kind.VOID else self.cleanups.taken_back.get((address, counter), said)
+
     def bury(self, side: Side) -> None:
         """A side of which both have ended is known no more."""
         if side.gone:
-            self.take_away(side)
-            self.over[side.key] = side.opener, True
-            if side.previous is not None:
-                self.say_closed(side.key, side.previous, side.generation - 1)
+            self.remove(side)
+
+    def remove(self, side: Side) -> None:
+        """A side is known no more, nor where it lived before."""
+        self.take_away(side)
+        self.over[side.key] = side.opener, True
+        if side.previous is not None:
+            self.say_closed(side.key, side.previous, side.generation - 1)
 
     def over_before_it_began(self, key: Key, opener: bytes) -> None:
         """A side may not come that its opener has ended already."""

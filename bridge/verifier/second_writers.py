@@ -183,5 +183,6 @@ def prune(state: SecondState, operation: Prune) -> None:
     unheard = {opener for opener in state.tombstones.values() if not is_known(state, opener)}
     expired = {opener for opener in unheard if (minted_ms(opener) or floor) < floor}
     state.tombstones = {key: opener for key, opener in state.tombstones.items() if opener not in expired}
+    state.cleanups.cleaned = {key: known for key, known in state.cleanups.cleaned.items() if known[1] >= floor}
     for key in [key for key in state.answers if (minted_ms(key[0]) or 0) < floor]:
         del state.answers[key]

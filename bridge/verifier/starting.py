@@ -7,7 +7,7 @@ their number is known: they are `PAST`.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
@@ -27,15 +27,27 @@ from konverse.schemas.records import (
     WriterClosed,
     address_from_avro,
 )
-from konverse.schemas.snapshot import BASE, ENDPOINTS, MAILBOX, PENDING, WAITING, Chunk, SnapshotEnd, decode, sections
+from konverse.schemas.snapshot import (
+    BASE,
+    CLEANED,
+    ENDPOINTS,
+    MAILBOX,
+    PENDING,
+    WAITING,
+    Chunk,
+    SnapshotEnd,
+    decode,
+    sections,
+)
 from konverse.schemas.varint import varint
 
 from .journals import JournalJudge
 from .records import LogRecord
 from .second_batches import WHOLE, restore_batches, restore_row
 from .second_fold import SecondFold, as_said
+from .second_letters import Letter
 from .second_luggage import SecondStub
-from .second_state import CODES, NOT_YET, PAST, Heard, Letter, Said, SecondGate, Side
+from .second_state import CODES, NOT_YET, PAST, Heard, Said, SecondGate, Side
 
 UNKNOWN: Final = Said(-1, Kind.MESSAGE, 0, b"", -1, "", b"", None)
 """An output from before the snapshot."""
@@ -108,15 +120,12 @@ def begin_at(start: Start, fold: SecondFold, judge: JournalJudge) -> dict[bytes,
                     side.generation, side.previous = arrivals[side.index]
             for clock in value["clocks"]:
                 _expect(fold, clock)
-        elif name == WAITING:
-            for entry in value["entries"]:
-                _wait(fold, entry)
         elif name == PENDING:
             for row in value["rows"]:
                 restore_row(fold, base, row)
-        elif name == MAILBOX:
+        elif name in _ENTRIES:
             for item in value["entries"]:
-                _keep(fold, item)
+                _ENTRIES[name](fold, item)
         else:
             _say_again(fold, streams[value["stream"]], value["runs"])
     _begin_groups(fold, base)
@@ -280,5 +289,19 @@ def _say_again(fold: SecondFold, address: Any, runs: list[dict[str, Any]]) -> No
             sequence = run["sequence"] if run["sequence"] < 0 else run["sequence"] + at
             header = run["prefix"] + varint(len(said)) + varint(sequence) + run["suffix"]
             envelope = decode_envelope(header)
+            if envelope.kind is Kind.VOID:
+                fold.cleanups.taken_back[address, len(said)] = None
             told = (body or b"") if envelope.kind in WHOLE else fold.brief(body or b"")
             said.append(as_said(envelope, told, -1))
+
+
+def _clean(fold: SecondFold, item: dict[str, Any]) -> None:
+    fold.cleanups.cleaned[item["conversation"]] = address_from_avro(item["home"]), item["at_ms"]
+
+
+_ENTRIES: Final[dict[str, Callable[[SecondFold, dict[str, Any]], None]]] = {
+    WAITING: _wait,
+    MAILBOX: _keep,
+    CLEANED: _clean,
+}
+"""What each section with entries says."""

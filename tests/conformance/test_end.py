@@ -8,8 +8,6 @@ import pytest
 
 from konverse.bridge.broker import Broker
 from konverse.bridge.catalog import Catalog
-from konverse.bridge.dialog import Dialog
-from konverse.bridge.reader import Reader
 from konverse.dialog.received import Message
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.catalog import DEFAULT, DIALOG_TIMER, END_DIALOG, ERROR
@@ -29,29 +27,13 @@ from tests.kit.shop import (
     handle,
     pumped,
     receive,
+    sent,
+    state_of,
     until,
     work,
 )
 
 pytestmark = pytest.mark.stack
-
-
-def sent(broker: Broker, *bodies: bytes) -> Dialog:
-    """A dialog with these messages, which Kafka has."""
-    dialog = begin(broker)
-    for body in bodies:
-        dialog.send(ORDER, body)
-    dialog.flush()
-    return dialog
-
-
-def state_of(reader: Reader, role: Role, dialog: Dialog) -> str:
-    """The state of a side in the partitions of a reader; empty when it is not there."""
-    found = [
-        reader.ask(owner.identity.partition, lambda state: state.endpoint(role, dialog.id.bytes))
-        for owner in reader.owners
-    ]
-    return next((endpoint.state.code for endpoint in found if endpoint is not None), "")
 
 
 def types(messages: list[Message]) -> list[str]:
@@ -125,7 +107,7 @@ def test_109_an_end_removes_what_that_side_has_not_read(broker: Broker) -> None:
 
 
 def test_110_what_comes_for_a_side_that_has_ended_is_discarded_silently(broker: Broker) -> None:
-    """In part: a sender whose peer is gone gets its messages back, and no Error."""
+    """A sender whose peer is gone gets Error -8462: see 121."""
     dialog = sent(broker, b"0")
     end_at_target(broker)
     dialog.send(ORDER, b"late")

@@ -167,11 +167,15 @@ def test_an_error_of_the_target_arrives_before_its_replies(servers: Servers, dat
         open_shop(broker)
         dialog = begin(broker)
         dialog.send(ORDER, b"x")
-        with broker.reader("Orders", timeout=DEADLINE_S) as reader, next(reader) as transaction:
-            (message,) = transaction
-            transaction.send(message.dialog, RECEIPT, b"one")
-            transaction.send(message.dialog, RECEIPT, b"two")
-            transaction.end(message.dialog, error=42, description="no <stock> & no \x07 hope")
+        with broker.reader("Orders", timeout=DEADLINE_S) as reader:
+            with next(reader) as transaction:
+                (message,) = transaction
+                transaction.send(message.dialog, RECEIPT, b"one")
+                transaction.send(message.dialog, RECEIPT, b"two")
+            dialog.send(ORDER, b"y")
+            with next(reader) as transaction:
+                (message,) = transaction
+                transaction.end(message.dialog, error=42, description="no <stock> & no \x07 hope")
         failure, *replies = take_with_error(broker, "Shop")
         assert error_of(failure) == ("42", "no <stock> & no \ufffd hope")
         assert [(m.type, m.sequence, m.body) for m in replies] == [(RECEIPT, 0, b"one"), (RECEIPT, 1, b"two")]
@@ -184,6 +188,7 @@ def test_an_error_of_the_initiator_arrives_before_its_orders(servers: Servers, d
         dialog = begin(broker)
         for number in range(3):
             dialog.send(ORDER, b"%d" % number)
+        broker.flush()
         dialog.end(error=7, description="changed my mind")
         broker.flush()
         with broker.reader("Shop") as shop, pumped(shop):

@@ -210,6 +210,23 @@ def test_what_fails_is_logged_parked_and_operated_from_another_process(
         assert "no queue of database" in err
 
 
+def test_conversations_are_ended_from_above_by_another_process(servers: Servers, database: str, tmp_path: Path) -> None:
+    here = ("--queue", "Orders")
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        cleaned, _ = (send(broker, b"%d" % number) for number in range(2))
+        with Run(servers, database, tmp_path) as worker:
+            worker.handled(2)
+            assert run(servers, database, "end", str(cleaned), "--cleanup", *here)[::2] == (0, "")
+            code, out, _ = run(servers, database, "error-broker-conversations", *here)
+            assert (code, "1 conversation failed" in out) == (0, True)
+            assert worker.stop() == 0
+    code, _, err = run(servers, database, "end", str(cleaned), "--cleanup", *here)
+    assert (code, "no queue of database" in err) == (2, True)
+    code, out, _ = run(servers, database, "error-broker-conversations", *here)
+    assert (code, "0 conversations failed" in out) == (0, True)
+
+
 def test_more_processes_than_partitions_are_refused_with_the_remedy(
     servers: Servers, database: str, tmp_path: Path
 ) -> None:

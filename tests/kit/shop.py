@@ -20,6 +20,7 @@ from konverse.bridge.reader import Reader
 from konverse.dialog.received import Message
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.catalog import END_DIALOG, ERROR, Queue
+from konverse.schemas.records import Role
 
 ORDER: Final = "//sales/Order"
 RECEIPT: Final = "//sales/Receipt"
@@ -88,6 +89,24 @@ def begin_and_end_two(broker: Broker) -> Dialog:
         dialog.end()
     broker.flush()
     return first
+
+
+def sent(broker: Broker, *bodies: bytes) -> Dialog:
+    """A dialog with these messages, which Kafka has."""
+    dialog = begin(broker)
+    for body in bodies:
+        dialog.send(ORDER, body)
+    dialog.flush()
+    return dialog
+
+
+def state_of(reader: Reader, role: Role, dialog: Dialog) -> str:
+    """The state of a side in the partitions of a reader; empty when it is not there."""
+    found = [
+        reader.ask(owner.identity.partition, lambda state: state.endpoint(role, dialog.id.bytes))
+        for owner in reader.owners
+    ]
+    return next((endpoint.state.code for endpoint in found if endpoint is not None), "")
 
 
 def send_orders(broker: Broker, *, dialogs: int, messages: int, **options: Any) -> dict[bytes, list[bytes]]:

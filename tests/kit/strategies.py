@@ -29,7 +29,9 @@ from konverse.schemas.moved import Moved, MovedFinish, MovedMessage
 from konverse.schemas.operations import (
     Abandon,
     Attempt,
+    Cleanup,
     Exclude,
+    Fail,
     Finish,
     Lost,
     Prune,
@@ -40,6 +42,7 @@ from konverse.schemas.operations import (
     Skip,
     Suspend,
     Try,
+    Withdraw,
 )
 from konverse.schemas.priorities import BrokerPriority
 from konverse.schemas.records import (
@@ -220,6 +223,9 @@ rare: Final[st.SearchStrategy[Rare]] = st.one_of(
     st.builds(Relocate, endpoint=counters, to=addresses, generation=ints, pieces=ints),
     st.builds(Lost, counters, counters),
     st.builds(SetTimer, counters, timeouts),
+    st.builds(Cleanup, counters),
+    st.builds(Withdraw, counters),
+    st.builds(Fail, counters, st.integers(-9_999, -1), texts),
 )
 
 

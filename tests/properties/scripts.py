@@ -248,7 +248,7 @@ class Reference:
                 self._peer_end(theirs, envelope, envelope.suffix.detail.opener)
             case Kind.FIN if theirs in self.ended_by:
                 self.finished.add(theirs)
-            case Kind.NO_PEER if envelope.role is Role.INITIATOR and theirs in self.ended_by:
+            case Kind.NO_PEER if theirs in self.ended_by:
                 self._peer_end(theirs, envelope, b"")
             case Kind.END_CALL if mine in self.ended_by and "us" not in self.ended_by[mine]:
                 self.queues[mine].clear()

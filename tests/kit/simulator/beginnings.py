@@ -47,7 +47,8 @@ def begin(work: Work, message: Message) -> None:
         for number in range(count):
             work.reply(dialog, ("r", "s")[choices.choose(2)], b"%d:%d>" % (work.nonce, number) + dialog.conversation)
         if choices.chance(world.swarm.ending):
-            transaction.end(dialog, error=17 * choices.choose(2), description="no more")
+            code = 17 * choices.choose(2)
+            work.end(dialog, code, cleanup=not code and choices.chance(world.swarm.cleaning))
         elif count and choices.chance(world.swarm.finishing):
             transaction.finish(dialog)
 

@@ -66,7 +66,7 @@ def is_quiet(process: OwnerProcess) -> bool:
         process.place.judge.owner == owner.claim_id
         and state.ingest_to == process.place.data.end == owner._journaled_to
         and unread_elsewhere(owner) == (0, 0)
-        and not (owner.trial.resting or owner.trial.due)
+        and not (owner.trial.resting or owner.trial.due or owner.staging.dropping)
         and state.clocks.next_ms(owner.fold.head.now_ms) is None
         and not (state.changed or state.forgotten)
         and not process.works

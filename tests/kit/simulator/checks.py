@@ -111,6 +111,8 @@ def _folds(world: World, place: Place, reference: SecondFold) -> Iterator[str]:
         yield f"I4: {place.name}: the product knows writers {writers}, the reference {expected_writers}"
     yield from check_finished(place.name, state, reference)
     yield from check_place(place, state, reference)
+    if {key: tuple(cleaned) for key, cleaned in state.cleaned.items()} != reference.cleanups.cleaned:
+        yield f"I9: {place.name}: what is known of targets that were cleaned up differs"
     if state.tombstones != reference.tombstones:
         yield f"I9: {place.name}: tombstones differ"
     kept = [
@@ -225,8 +227,10 @@ def _outputs(world: World, references: dict[Address, SecondFold]) -> Iterator[st
             except MalformedRecord:
                 continue
             source = owners.get(envelope.writer)
-            said = source.outputs.get(place.address, []) if source else []
-            if envelope.counter < len(said) and said[envelope.counter].order > record.order:
+            if source is None or envelope.counter >= len(source.outputs.get(place.address, ())):
+                continue
+            output = source.expected(place.address, envelope.counter, envelope.kind)
+            if output is not None and output.order > record.order:
                 yield f"I8: {place.name} at {record.offset}: an output was there before its commit"
     for reference in references.values():
         for address, said in reference.outputs.items():
@@ -262,12 +266,16 @@ def _handlers(world: World, references: dict[Address, SecondFold]) -> Iterator[s
             yield (f"I7: {place.name}: handlers received {[received.get(key) for key in keys]} in commits that count, "
                    f"the journal says {[consumed.get(key) for key in keys]}")  # fmt: skip
         said: dict[tuple[int, bytes], list[bytes]] = {}
-        for outputs in reference.outputs.values():
-            for output in outputs:
+        for address, outputs in reference.outputs.items():
+            for counter in range(len(outputs)):
+                output = reference.expected(address, counter, Kind.MESSAGE)
+                assert output is not None, "the reference begins at the beginning"
                 if output.kind is Kind.MESSAGE and output.origin is None:
                     said.setdefault((output.role, output.conversation), []).append(output.body)
         if said != replies:
-            yield f"I8: {place.name}: handlers of commits that count sent {replies}, the journal says {said}"
+            keys = [key for key in {**said, **replies} if said.get(key) != replies.get(key)]
+            yield (f"I8: {place.name}: handlers of commits that count sent {[replies.get(key) for key in keys]}, the "
+                   f"journal says {[said.get(key) for key in keys]}")  # fmt: skip
 
 
 # --------------------------------------------------------------------------------------------------------- I6, I20
@@ -323,6 +331,10 @@ def _ended_dialogs(world: World, references: dict[Address, SecondFold]) -> Itera
             begun = lives(references, Role.INITIATOR, conversation)
             if ahead and not any(side.ended_by_session for side in begun):
                 continue  # its BEGIN or END was refused, against assumption A3
+            if any(
+                (int(Role.INITIATOR), conversation) in reference.cleanups.cut_off for reference in references.values()
+            ):
+                continue  # its END met nobody
             for address, reference in references.items():
                 for role in Role:
                     if (int(role), conversation) in reference.living:

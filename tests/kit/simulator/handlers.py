@@ -122,7 +122,7 @@ class Work:
                 session_has_it = dialog.conversation not in world.history.begun
                 theirs = dialog.is_initiator and session_has_it and world.swarm.sessions_end
                 if dialog.conversation not in self.ended and not theirs:
-                    self._end(message, 0)
+                    self._end(message, 0, cleanup=world.lively and world.choices.chance(world.swarm.cleaning))
             elif message.type == DIALOG_TIMER and dialog.state.code != "CO":
                 world.sometimes.happened("timer of a dialog that cannot be answered")
             elif dialog.state.code in ("SO", "CO") and dialog.conversation not in self.ended:
@@ -162,6 +162,8 @@ class Work:
             self._end(message, 17)
         elif not calm and choices.chance(swarm.ending):
             self._end(message, 0)
+        elif not calm and choices.chance(swarm.cleaning):
+            self._end(message, 0, cleanup=True)
         elif not calm and dialog.state is State.CONVERSING and choices.chance(swarm.finishing):
             self.transaction.finish(dialog)
             self.finished.append(dialog.conversation)
@@ -171,7 +173,13 @@ class Work:
         self.transaction.send(dialog, kind, body)
         self.replies.append(Reply(dialog.role, dialog.conversation, kind, body))
 
-    def _end(self, message: Message, code: int) -> None:
-        dialog = message.dialog
-        self.transaction.end(dialog, error=code, description="because" if code else "")
-        self.ended.append(dialog.conversation)
+    def _end(self, message: Message, code: int, *, cleanup: bool = False) -> None:
+        self.end(message.dialog, code, cleanup=cleanup)
+        self.ended.append(message.dialog.conversation)
+
+    def end(self, dialog: Endpoint | Begun, code: int, *, cleanup: bool = False) -> None:
+        """End; what is taken back with it was not sent."""
+        self.transaction.end(dialog, error=code, description="because" if code else "", cleanup=cleanup)
+        if code or cleanup:
+            side = (dialog.role, dialog.conversation)
+            self.replies = [reply for reply in self.replies if (reply.role, reply.conversation) != side]

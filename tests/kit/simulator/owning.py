@@ -33,7 +33,7 @@ from konverse.dialog.staging import OwnerSettings
 from konverse.dialog.transaction import Transaction
 from konverse.dialog.view import Show
 
-from . import beliefs, moves, poison, reads
+from . import beliefs, endings, moves, poison, reads
 from .appends import Appends, Snapshots
 from .beginnings import begin_here
 from .handlers import Progress, Work
@@ -118,7 +118,7 @@ class OwnerProcess:
         actions += [partial(self.world.poisons.may_order, self.place, owner)] * bool(poison.suspended(owner))
         actions += [self._view.write] * bool(self._view.waiting)
         actions += [self._report_lost_view] * self._view.lost
-        return [*actions, *moves.actions(self, owner), self._tick]
+        return [*actions, *moves.actions(self, owner), *endings.actions(self, owner), self._tick]
 
     @property
     def now_ms(self) -> int:
@@ -218,13 +218,14 @@ class OwnerProcess:
         owner = self.owner
         assert owner is not None
         commits = owner.counters.commits
-        self._overtaken.clear()
+        overtaken = self._overtaken = []
         effects = call()
         if owner.counters.commits != commits:
             flight, self._flight = self._flight, None
             assert flight is not None
             beliefs.committed(self.world, self.place, owner, flight)
         for effect in effects:
+            self._overtaken = overtaken  # what an effect before it has led to had some of its own
             self._carry_out(effect)
 
     def _carry_out(self, effect: Effect) -> None:

@@ -141,6 +141,8 @@ class Swarm:
     """Rate of setting a timer, by sessions and handlers."""
     lifetimes: int
     """Rate of dialogs that are begun with a lifetime."""
+    cleaning: int
+    """Rate of END WITH CLEANUP, by handlers and operators."""
     wanting: int
     """Rate of asking for a certain conversation or group instead of the next one."""
     again: int
@@ -152,7 +154,7 @@ class Swarm:
         return self.small_mailboxes or (self.tiny_windows and self.moves > 0) or (self.short_memory and self.skewed > 0)
 
 
-AREAS: Final = ("poison", "queries", "transactions", "mailboxes", "followers", "ids", "moves", "timers")
+AREAS: Final = ("poison", "queries", "transactions", "mailboxes", "followers", "ids", "moves", "timers", "ends")
 
 LOSSY: Final = frozenset({"losses", "followers", "moves"})
 """Of runs in which data is lost: what else they promise has to be plain."""
@@ -278,6 +280,7 @@ def _drawn_by_area(
         "followers": {"followers": choose(5)},
         "losses": {"losses": 1 + choose(12)},
         "timers": {"timing": rate(300, 200), "lifetimes": rate(300, 500)},
+        "ends": {"cleaning": rate(100, 200)},
         "moves": {"moves": rate(400, 400 if mixed and not recycling else 100)},
     }
     return {

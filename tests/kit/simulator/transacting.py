@@ -101,6 +101,11 @@ class Transacting:
                     failed = world.choices.chance(world.swarm.failing)
                     transaction.end(plan.dialog, error_body(5, "enough") if failed else b"")
                     over.append(plan)
+                    if failed:  # what it has said there is not sent
+                        taken_back = {body for one, body in sent if one is plan}
+                        sent = [one for one in sent if one[0] is not plan]
+                        tried.sends = [one for one in tried.sends if one[1] not in taken_back]
+                        finished = [one for one in finished if one is not plan]
                 elif which == 1 and world.choices.chance(world.swarm.finishing):
                     transaction.finish(plan.dialog)
                     finished.append(plan)

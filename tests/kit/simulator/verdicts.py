@@ -55,7 +55,7 @@ def _end(world: World, references: References, name: BounceId) -> str:
     for _ in range(100):
         verdict = verdict_of(references, name.writer, name.at, name.counter) or "lost: it was not taken"
         if not verdict.startswith("bounced"):
-            return {"accepted": "received"}.get(verdict, verdict)
+            return {"accepted": "received", "void": "taken back"}.get(verdict, verdict)
         home = next((place for place, fold in references.items() if name in fold.mailbox or name in fold.fates), None)
         if home is None:
             return "lost: its bounce reached no mailbox"
@@ -90,6 +90,8 @@ def _in_order(references: References, writers: list[bytes], plan: Plan) -> Itera
 def _opened(world: World, references: References, plan: Plan) -> Iterator[str]:
     """Nothing on a dialog overtakes FIRST, whoever sends it: only what comes behind an end finds nobody."""
     conversation = plan.dialog.conversation
+    if any((role, conversation) in one.cleanups.cut_off for one in references.values() for role in (0, 1)):
+        return  # what came behind its cleanup found nobody
     target = references[plan.dialog.begin.target]
     begun = whole(references, plan.dialog.begin.home, Role.INITIATOR, conversation)
     said = [
@@ -132,6 +134,6 @@ def _alone(references: References) -> Iterator[str]:
     for reference in references.values():
         for (role, conversation), side in reference.living.items():
             peer = (int(Role.INITIATOR), conversation)
-            alone = not any(peer in other.living for other in references.values())
+            alone = not any(peer in (*other.living, *other.cleanups.cut_off) for other in references.values())
             if role == Role.TARGET and side.numbering > 0 and alone:
                 yield f"L1: the target of {conversation.hex()} speaks to nobody"

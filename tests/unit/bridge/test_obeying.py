@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from konverse.bridge.obeying import follow
-from konverse.schemas.errors import BrokerClosed, InvalidState
+from konverse.schemas.errors import BrokerClosed, DialogNotFound, InvalidState
 from konverse.schemas.instruction import Action, Instruction
 
 ONE, ANOTHER = UUID(int=1), UUID(int=2)
@@ -35,8 +35,11 @@ class Reader:
     def skip(self, conversation: UUID) -> None:
         self._do("skip", conversation)
 
-    def end(self, conversation: UUID, *, error: int, description: str) -> None:
-        self._do("end", conversation, error, description)
+    def end(self, conversation: UUID, *, error: int = 0, description: str = "", cleanup: bool = False) -> None:
+        self._do("end", conversation, "cleanup" if cleanup else error, description)
+
+    def fail(self, conversation: UUID) -> None:
+        self._do("fail", conversation)
 
     def _do(self, *what: Any) -> None:
         if self._raises:
@@ -54,6 +57,8 @@ def instruction(action: Action, **changed: Any) -> Instruction:
         (instruction(Action.RESUME), ("resume", ONE)),
         (instruction(Action.SKIP), ("skip", ONE)),
         (instruction(Action.END, error=4711, description="x"), ("end", ONE, 4711, "x")),
+        (instruction(Action.CLEANUP, first=0), ("end", ONE, "cleanup", "")),
+        (instruction(Action.FAIL, first=0), ("fail", ONE)),
     ],
 )
 def test_what_is_meant_for_a_conversation_here_is_done(said: Instruction, done: tuple[Any, ...]) -> None:
@@ -74,3 +79,9 @@ def test_what_has_changed_meanwhile_is_dropped_and_a_reader_that_was_closed_leav
     assert follow(changed, instruction(Action.SKIP))
     closed: Any = Reader(BrokerClosed("closed"))
     assert not follow(closed, instruction(Action.SKIP))
+
+
+def test_an_end_from_above_of_what_lives_elsewhere_is_left_to_others() -> None:
+    for error in (DialogNotFound("it lives elsewhere"), BrokerClosed("closed")):
+        reader: Any = Reader(error)
+        assert not follow(reader, instruction(Action.CLEANUP, first=0))

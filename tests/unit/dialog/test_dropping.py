@@ -42,7 +42,7 @@ def endpoint_of(driver: Driver, name: str) -> Endpoint:
 
 
 def drop(driver: Driver) -> None:
-    driver.owner.staging.dropping.look(lambda _name: False)
+    driver.owner.staging.dropping.look(lambda _name: False, lambda _name: True)
 
 
 def test_its_conversations_end_and_the_far_sides_are_told(driver: Driver) -> None:
@@ -58,7 +58,7 @@ def test_its_conversations_end_and_the_far_sides_are_told(driver: Driver) -> Non
 
 def test_conversations_of_services_that_exist_go_on(driver: Driver) -> None:
     exists = Mock(return_value=True)
-    driver.owner.staging.dropping.look(exists)
+    driver.owner.staging.dropping.look(exists, lambda _name: True)
     exists.assert_called_once_with(endpoint_of(driver, "first").service)
     assert driver.owner.commit(0) == []
     assert driver.state.unread == 3

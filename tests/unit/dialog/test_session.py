@@ -304,6 +304,15 @@ def test_an_end_with_an_error_carries_its_document(session: Session) -> None:
     assert (bodies(hands), kinds(hands)) == ([b"<Error/>"], {HOME: [Kind.END_CALL]})
 
 
+def test_an_end_with_an_error_drops_what_is_held_behaviour_111(session: Session) -> None:
+    dialog = begun(session)
+    room = dialog.target.room
+    session.send(dialog, "order", b"never")
+    assert session.end(dialog, b"<Error/>") == []
+    assert dialog.target.room == room
+    assert kinds(session.drained()) == {HOME: [Kind.END_CALL]}
+
+
 def test_a_second_end_changes_nothing(session: Session) -> None:
     dialog = opened(session)
     session.end(dialog)

@@ -151,6 +151,20 @@ def test_an_end_call_waits_until_the_outputs_have_arrived(session: Session, tran
     assert kind is Kind.END_CALL
 
 
+def test_a_transaction_that_ends_with_an_error_sends_nothing_else_on_it_behaviour_111(
+    session: Session, transmission: Side
+) -> None:
+    dialog, other = opened(session), opened(session, "other")
+    transaction = Transaction(session)
+    transaction.send(dialog, "order", b"never")
+    transaction.send(other, "order", b"said")
+    transaction.finish(dialog)
+    transaction.end(dialog, b"<Error/>")
+    expanded(transmission, session.commit(transaction))
+    said = [sent for stream in transmission.state.streams for sent in transmission.outputs(stream)]
+    assert sorted((sent.kind.name, sent.body) for sent in said) == [("END_CALL", b"<Error/>"), ("MESSAGE", b"said")]
+
+
 def test_nothing_is_heard_of_a_record_that_was_not_taken(session: Session, transmission: Side) -> None:
     dialog = opened(session)
     transaction = Transaction(session)

@@ -1,0 +1,33 @@
+"""Operators who end conversations in the middle: WITH CLEANUP, or with an Error on both sides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from konverse.dialog.owner import Owner
+from konverse.schemas.operations import Cleanup, Fail
+
+if TYPE_CHECKING:
+    from .owning import OwnerProcess
+
+
+def actions(process: OwnerProcess, owner: Owner) -> Iterator[Callable[[], None]]:
+    """What an operator could do."""
+    world = process.world
+    if any(owner.fold.state.sides) and world.choices.chance(world.swarm.cleaning):
+        yield lambda: _end_some(process, owner)
+
+
+def _end_some(process: OwnerProcess, owner: Owner) -> None:
+    """End a conversation of which something waits to be sent, rather than another one; or one that has moved."""
+    world, state = process.world, owner.fold.state
+    choices, live = world.choices, state.live()
+    speaking = [one for one in live if one.stream.waiting]
+    moved = [one for one in live if one.index in state.moves.arrivals]
+    endpoint = choices.pick(choices.pick([live, *filter(None, (speaking, speaking, moved))]))
+    if choices.chance(250):
+        owner.staging.dropping.ask(endpoint, Fail(endpoint.index, -9719, "given up"))
+    else:
+        world.sometimes.happened("cleaned up by an operator")
+        owner.staging.dropping.ask(endpoint, Cleanup(endpoint.index))
