@@ -13,7 +13,7 @@ from konverse.schemas.client_transaction import Step, TransactionDialog, decode
 from konverse.schemas.envelope import decode_suffix, encode_suffix
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.limits import SUFFIX_BYTES_MAX
-from konverse.schemas.records import FIRST, Envelope, Kind, Role, Suffix, Timer
+from konverse.schemas.records import FIRST, Envelope, Kind, Opened, Role, Suffix, Timer
 
 from .endpoint import Record
 from .outbox import Run
@@ -44,10 +44,14 @@ def hear_transaction(state: Partition, _offset: int, _header: bytes, envelope: E
 def _steps(data: bytes, session: bytes) -> Iterator[tuple[TransactionDialog, Step, bytes]]:
     """Each step with its dialog and the end of its header; MalformedRecord when one of them cannot be sent."""
     transaction = decode(data)
+    openers: dict[int, bytes] = {}
     for step in transaction.steps:
         dialog = transaction.dialogs[step.dialog]
+        if step.kind is Kind.OPEN:
+            openers[step.dialog] = step.body or b""
+            continue
         try:
-            suffix = encode_suffix(_suffix(dialog, step, session))
+            suffix = encode_suffix(_suffix(dialog, step, session, openers.get(step.dialog)))
         except (ValueError, OverflowError) as error:
             raise MalformedRecord("a step of a transaction with a number that no header carries") from error
         decode_suffix(suffix)  # as whoever receives it will
@@ -56,11 +60,12 @@ def _steps(data: bytes, session: bytes) -> Iterator[tuple[TransactionDialog, Ste
         yield dialog, step, suffix
 
 
-def _suffix(dialog: TransactionDialog, step: Step, session: bytes) -> Suffix:
+def _suffix(dialog: TransactionDialog, step: Step, session: bytes, opener: bytes | None) -> Suffix:
     if step.kind is Kind.END_CALL:
         return Suffix(END_DIALOG, origin=session)
     if step.kind is Kind.SET_TIMER:
         return Suffix(origin=session, detail=Timer(step.timeout_ms))
     if step.kind is Kind.BEGIN or step.is_first:
-        return Suffix(step.message_type, begin=dialog.begin, origin=session)
+        detail = None if opener is None or step.kind is Kind.BEGIN else Opened(opener)
+        return Suffix(step.message_type, begin=dialog.begin, origin=session, detail=detail)
     return Suffix(step.message_type, home=dialog.begin.home, origin=session)

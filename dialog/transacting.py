@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 _STEP_BYTES: Final = 40
 """What a step takes in a record beside its type and body, at most."""
 
+_DIALOG_BYTES: Final = 96
+"""What a dialog takes beside its BEGIN block, at most; who has begun it, too."""
+
 
 class _Staged(NamedTuple):
     dialog: SessionDialog
@@ -126,7 +129,7 @@ class Transaction:
     def _add(self, step: _Staged) -> None:
         size = _STEP_BYTES + 4 * len(step.message_type) + len(step.body or b"")
         if step.dialog not in self._known:
-            size += 32 + len(encode_suffix(Suffix(begin=step.dialog.begin)))
+            size += _DIALOG_BYTES + len(encode_suffix(Suffix(begin=step.dialog.begin)))
         if self.size_bytes + size > BODY_BYTES_MAX or len(self.steps) == TRANSACTION_RECORDS_MAX:
             raise TransactionTooLarge(
                 f"the transaction would have {self.size_bytes + size} bytes in {len(self.steps) + 1} steps; at most "
@@ -221,6 +224,8 @@ class Transactions:
         for dialog, kind, message_type, body, timeout_ms in transaction.steps:
             sequence = NO_SEQUENCE
             if kind is Kind.MESSAGE:
+                if not dialog.sent and dialog not in transaction.begun:
+                    steps.append(Step(places[dialog], Kind.OPEN, body=dialog.opener))
                 sequence = dialog.sent
                 dialog.sent += 1
             elif kind is Kind.FIN and not dialog.sent:

@@ -16,6 +16,8 @@ from .errors import MalformedRecord
 from .limits import BODY_BYTES_MAX, TRANSACTION_RECORDS_MAX
 from .records import FOR_EVER, NO_SEQUENCE, Begin, Kind, begin_from_avro, begin_to_avro
 
+_OPENER_BYTES: Final = 16
+
 
 class TransactionDialog(NamedTuple):
     """A conversation, with all that is needed to send on it."""
@@ -30,7 +32,7 @@ class TransactionDialog(NamedTuple):
 
 
 class Step(NamedTuple):
-    """BEGIN, a message, FIN, END_CALL or SET_TIMER."""
+    """BEGIN, a message, FIN, END_CALL or SET_TIMER; OPEN says who has begun a dialog whose FIRST follows."""
 
     dialog: int
     """Place in the transaction's dialogs."""
@@ -38,6 +40,7 @@ class Step(NamedTuple):
     sequence: int = NO_SEQUENCE
     message_type: str = ""
     body: bytes | None = None
+    """Of OPEN: the id of the session that has begun the dialog, outside of transactions."""
     timeout_ms: int = FOR_EVER
     """Of a timer."""
 
@@ -79,12 +82,15 @@ def decode(data: bytes) -> ClientTransaction:
         raise MalformedRecord("a transaction that is not Avro") from error
     if source.tell() != len(data):
         raise MalformedRecord("a transaction with bytes behind its end")
-    if len(steps) > TRANSACTION_RECORDS_MAX or len(dialogs) > TRANSACTION_RECORDS_MAX:
+    said, most = sum(step.kind is not Kind.OPEN for step in steps), TRANSACTION_RECORDS_MAX
+    if said > most or len(steps) > 2 * most or len(dialogs) > most:
         raise MalformedRecord(f"a transaction of {len(steps)} steps; at most {TRANSACTION_RECORDS_MAX} are allowed")
     if not all(0 <= step.dialog < len(dialogs) and step.sequence >= NO_SEQUENCE for step in steps):
         raise MalformedRecord("a step of a transaction on a dialog that it does not name, or with an absurd number")
     if any((step.timeout_ms == FOR_EVER) == (step.kind is Kind.SET_TIMER) for step in steps):
         raise MalformedRecord("a step of a transaction with a timeout that is none, or without the one that it needs")
+    if any(step.kind is Kind.OPEN and len(step.body or b"") != _OPENER_BYTES for step in steps):
+        raise MalformedRecord("a transaction with a dialog that nobody has begun")
     return ClientTransaction(dialogs, steps)
 
 

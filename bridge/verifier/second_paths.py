@@ -8,7 +8,7 @@ from konverse.schemas.envelope import decode_suffix, encode_suffix
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.limits import END_WRITERS_MAX, SUFFIX_BYTES_MAX
 from konverse.schemas.operations import Finish
-from konverse.schemas.records import FIRST, Envelope, FinAnswer, Kind, Role, Suffix, Timer
+from konverse.schemas.records import FIRST, Detail, Envelope, FinAnswer, Kind, Opened, Role, Suffix, Timer
 
 from .records import LogRecord
 from .second_state import Said, SecondState
@@ -71,15 +71,22 @@ def expand(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
         return
     session = envelope.writer
     said: list[Said] = []
+    begun_by: dict[int, bytes] = {}
     for number, kind, sequence, name, body, timeout_ms in transaction.steps:
+        if kind is Kind.OPEN:
+            begun_by[number] = body or b""
+            continue
         dialog = transaction.dialogs[number]
         opens = kind is Kind.BEGIN or (kind is Kind.MESSAGE and sequence == 0)
+        detail: Detail = Timer(timeout_ms) if kind is Kind.SET_TIMER else None
+        if kind is Kind.MESSAGE and opens and number in begun_by:
+            detail = Opened(begun_by[number])
         suffix = Suffix(
             END_DIALOG if kind is Kind.END_CALL else name,
             home=None if opens or kind in (Kind.END_CALL, Kind.SET_TIMER) else dialog.begin.home,
             begin=dialog.begin if opens else None,
             origin=session,
-            detail=Timer(timeout_ms) if kind is Kind.SET_TIMER else None,
+            detail=detail,
         )
         if not _can_be_sent(suffix):
             state.tally["malformed"] += 1
@@ -89,7 +96,7 @@ def expand(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
             state.brief(body or b""), suffix.detail, session, FIRST * (opens and kind is Kind.MESSAGE),
         ))  # fmt: skip
     state.tally["transaction"] += 1
-    for step, output in zip(transaction.steps, said, strict=True):
+    for step, output in zip((s for s in transaction.steps if s.kind is not Kind.OPEN), said, strict=True):
         begin = transaction.dialogs[step.dialog].begin
         if output.kind is Kind.MESSAGE and output.sequence == 0:
             state.hold(begin.target, begin.home)

@@ -10,7 +10,7 @@ from konverse.dialog.states import State
 from konverse.schemas.client_transaction import ClientTransaction, Step, TransactionDialog, encode
 from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import KEY_BYTES_MAX, NAME_BYTES_MAX, TOPIC_NAME_LENGTH_MAX
-from konverse.schemas.records import FIRST, PARTITION_MAX, BounceReason, Kind, Suffix
+from konverse.schemas.records import FIRST, PARTITION_MAX, BounceReason, Kind, Opened, Suffix
 from tests.kit.builders import Pair, Side, begin_block, identifier
 
 CONVERSATION = identifier("a conversation")
@@ -65,6 +65,22 @@ def test_first_leaves_behind_begin_and_end_behind_what_was_sent(pair: Pair, tran
     assert (home.open_to, target.open_to) == (1, 3)
     transmission.commit(output_acks=[(pair.target.address, 3)])
     assert (home.open_to, target.open_to) == (2, 3)
+
+
+def test_a_conversation_that_was_begun_before_keeps_its_opener(pair: Pair, transmission: Side) -> None:
+    written(pair, transmission, [Step(0, Kind.OPEN, body=identifier("before")), *WHOLE[1:3]])
+    first, second = transmission.outputs(pair.target.address)
+    assert first.envelope.suffix.detail == Opened(identifier("before"))
+    assert second.envelope.suffix.detail is None
+    transmission.deliver(pair.target)
+    assert pair.receiver(CONVERSATION).opener == identifier("before")
+
+
+@pytest.mark.parametrize("opener", [None, b"", b"short", bytes(17)])
+def test_a_transaction_with_a_dialog_of_nobody_is_none(pair: Pair, transmission: Side, opener: bytes | None) -> None:
+    written(pair, transmission, [Step(0, Kind.OPEN, body=opener), *WHOLE[1:3]])
+    assert transmission.state.statistics.malformed == 1
+    assert not transmission.state.streams
 
 
 def test_the_session_opens_the_conversation_whoever_sends_for_it(pair: Pair, transmission: Side) -> None:

@@ -75,10 +75,12 @@ def test_a_transaction_is_one_record_with_its_steps_in_order(session: Session) -
     assert [(step.dialog, step.kind, step.sequence) for step in said.steps] == [
         (0, Kind.BEGIN, -1),
         (0, Kind.MESSAGE, 0),
+        (1, Kind.OPEN, -1),
         (1, Kind.MESSAGE, 0),
         (1, Kind.FIN, -1),
         (0, Kind.END_CALL, -1),
     ]
+    assert said.steps[2].body == first.opener
     assert second.state is DialogState.ENDED
 
 
