@@ -166,10 +166,17 @@ def test_113_an_error_is_seen_with_its_state_and_what_it_overtakes(broker: Broke
     broker.flush()
 
     def fail(transaction: Transaction) -> list[Message]:
-        transaction.send(transaction.dialog, RECEIPT)
         transaction.end(transaction.dialog, error=4711, description="no")
         return list(transaction)
 
+    with broker.reader("Orders") as reader:  # the Error takes back what has not arrived
+        with next(iter(reader)) as transaction:
+            for message in transaction:
+                transaction.send(message.dialog, RECEIPT)
+        with pumped(reader):
+            until(lambda: [*broker.views.contents("Shop")], "the receipt has arrived")
+    dialog.send(ORDER)
+    broker.flush()
     handle(broker, "Orders", fail)
     rows = {row.message_type_name: row for row in broker.views.contents("Shop")}
     assert (rows[ERROR].message_sequence_number, rows[ERROR].validation) == (-1, "X")

@@ -71,7 +71,7 @@ def test_a_broker_that_was_closed_says_so_whatever_is_asked_of_it(servers: Serve
         dialog.end,
         lambda: reader.wait_for_partitions(1),
         lambda: list(reader),
-        lambda: reader.run(print),
+        lambda: reader.run(lambda transaction: None),
     ]
     for call in calls:
         with pytest.raises(BrokerClosed, match="was closed"):
