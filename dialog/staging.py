@@ -23,7 +23,7 @@ from .turns import Turns
 
 @dataclass(frozen=True, slots=True)
 class OwnerSettings:
-    """What a user may choose."""
+    """What a user may choose, and what the owners of a process share."""
 
     batch: int = 100
     """Conversation groups that share one commit, at most."""

@@ -171,7 +171,6 @@ def test_a_block_that_an_exception_leaves_has_sent_nothing(servers: Servers, dat
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(240)  # the group misses a member that was killed after 45 s
 def test_a_transaction_happens_as_a_whole_or_not_at_all_whoever_is_killed(
     servers: Servers, database: str, instance: str
 ) -> None:
