@@ -77,6 +77,7 @@ BOUNDS: Final = {
         "Four messages each (request, reply, two ends): more than the 18,000 a second of the original's lab.",
     ),
     "timers-late": Bound("value", "<=", 1_000, "Of 100,000 timers: who set one for a second does not wait two."),
+    "timers-idle": Bound("ratio", "<=", 1.25, "Who waits for a day costs nothing; the rest is for how a clock counts."),
     "crowd": Bound(
         "ratio", "<=", 1.25, "A million open conversations are the promise; who talks must not pay for who is silent."
     ),

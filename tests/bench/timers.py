@@ -1,4 +1,4 @@
-"""Timers: as many as the load has messages, each on a dialog of its own; how late their handlers get them."""
+"""Timers, each on a dialog of its own: how late their handlers get them, and what those cost that are not due."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from konverse.schemas.catalog import DIALOG_TIMER
 from tests.bench import conversations
 from tests.bench.clients import PARTITIONS
-from tests.bench.measure import latencies
+from tests.bench.measure import Meter, latencies
 from tests.bench.model import Case, Figures, Load, Place, Row, Run
 
 SPREAD_S: Final = 20.0
@@ -17,6 +17,9 @@ SPREAD_S: Final = 20.0
 
 SET_S: Final = 0.000_3
 """What beginning a dialog and setting its timer takes, at most."""
+
+FAR_S: Final = 86_400.0
+"""Until an idle timer is due."""
 
 SETTLE_S: Final = 10.0
 """For the reader to be there before the first one is due."""
@@ -53,10 +56,44 @@ def rung(place: Place, load: Load) -> Figures:
     return latencies("late", late)
 
 
+def _resting(place: Place, load: Load, *, timers: bool) -> Figures:
+    """CPU of a reader that has so many open dialogs, with a timer each or without, and nothing to do."""
+    with conversations.connect(place) as broker:
+        for dialog in conversations.dialogs(broker, load.messages):
+            if timers:
+                dialog.set_timer(FAR_S)
+            else:
+                dialog.send(conversations.MESSAGE, b"")
+        broker.flush()
+        with broker.reader("Shop", timeout=SETTLE_S) as reader:
+            reader.wait_for_partitions(PARTITIONS)
+            for _ in reader:
+                raise AssertionError("a timer rang before it was due")
+            with Meter() as meter:
+                for _ in reader:
+                    raise AssertionError("a timer rang before it was due")
+    return {"cpu_ms_per_s": 1e3 * meter.process_s / meter.wall_s}
+
+
+def resting(place: Place, load: Load) -> Figures:
+    """With timers."""
+    return _resting(place, load, timers=True)
+
+
+def resting_without(place: Place, load: Load) -> Figures:
+    """Without timers."""
+    return _resting(place, load, timers=False)
+
+
 CASES: Final = (
     Case(
         (Row("timers-late", "late_p99_ms", "ms, p99"),),
         Run(rung, Load(messages=100_000), prepare=prepared),
         rounds=1,
+    ),
+    Case(
+        (Row("timers-idle", "cpu_ms_per_s", "ms of CPU/s"),),
+        Run(resting, Load(messages=100_000), prepare=prepared),
+        Run(resting_without, Load(messages=100_000), prepare=prepared),
     ),
 )
