@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from konverse.dialog.received import Clauses
 from konverse.routing.partitioning import choose_home, choose_partition
-from konverse.schemas.catalog import Contract, Queue, Service
+from konverse.schemas.catalog import Queue, Service
 from konverse.schemas.errors import (
     BadInput,
     ForeignGroup,
@@ -24,6 +24,7 @@ from konverse.schemas.timeouts import milliseconds
 
 from .catalog import Catalog
 from .dialog import Dialog
+from .random_ids import random_id
 from .settings import Settings
 
 CURRENT_DATABASE: Final = "CURRENT DATABASE"
@@ -64,8 +65,8 @@ def begin_block(
     lifetime_ms = FOR_EVER if lifetime is None else milliseconds(lifetime, "a lifetime")
     if related_to is not None and wanted_group is not None:
         raise InvalidSettings("a dialog is related to another dialog, or put into a group by its id, not both")
-    home, far = _queues(catalog, from_service, to_service, contract)
-    conversation = (conversation_id or uuid.uuid4()).bytes
+    home, far = catalog.queues_of(from_service, to_service, contract)
+    conversation = random_id() if conversation_id is None else conversation_id.bytes
     if related_to is not None:
         group, home_address = related_to.begin.group, related_to.begin.home
         if related_to.begin.from_service != from_service:
@@ -115,23 +116,16 @@ def begin_here(catalog: Catalog, queue: Queue, partition: int, clauses: Clauses)
     Raises InvalidSettings also when the service is on another queue, whose partitions this process may not own.
     """
     from_service, to_service, contract, group, key, lifetime_ms = clauses
-    home, far = _queues(catalog, from_service, to_service, contract)
+    home, far = catalog.queues_of(from_service, to_service, contract)
     if home.topic != queue.topic:
         raise InvalidSettings(
             f"service {from_service!r} is on queue {home.name!r}, and this handler reads queue {queue.name!r}: the "
             "answers come to the queue of the service. Begin from a service of this queue, or use `broker.begin_dialog`"
         )
-    conversation = uuid.uuid4().bytes
+    conversation = random_id()
     address = home.address(partition)
     begin = _begin(from_service, to_service, contract, address, far, group or conversation, key)
     return conversation, begin._replace(lifetime_ms=lifetime_ms)
-
-
-def _queues(catalog: Catalog, from_service: str, to_service: str, contract: str) -> tuple[Queue, Queue]:
-    """Of the initiator and of the target."""
-    source, target = catalog.get(Service, from_service), catalog.get(Service, to_service)
-    catalog.get(Contract, contract)
-    return catalog.get(Queue, source.queue), catalog.get(Queue, target.queue)
 
 
 def _begin(  # noqa: PLR0913, PLR0917  # what a BEGIN names

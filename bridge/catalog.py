@@ -24,6 +24,8 @@ from konverse.schemas.catalog import (
     Change,
     Contract,
     MessageType,
+    Queue,
+    Service,
     decode_change,
     encode_change,
 )
@@ -35,6 +37,7 @@ from konverse.schemas.errors import (
     WrongDirection,
 )
 from konverse.schemas.identifiers import broker_id, catalog_topic
+from konverse.schemas.limits import WAY_ENTRIES_MAX
 from konverse.schemas.records import Role
 from konverse.schemas.routes import AUTO_CREATED_LOCAL
 
@@ -88,6 +91,8 @@ class Catalog:
         self._changed = False
         """Here, and Redis has not been told yet."""
         self._allowed: dict[tuple[str, Role, str], bool] = {}
+        self._ways: dict[tuple[str, str, str], tuple[Queue, Queue]] = {}
+        """Replaced, never emptied: what was looked up before a change does not get into the next one."""
 
     # ------------------------------------------------------------------------------------------------------- read
 
@@ -145,6 +150,19 @@ class Catalog:
         self.refresh()
         with self._lock:
             return sorted(name for name, objects in self._objects.items() if name and objects)
+
+    def queues_of(self, from_service: str, to_service: str, contract: str) -> tuple[Queue, Queue]:
+        """Queues of the initiator and of the target; the error of whatever does not exist."""
+        ways = self._ways
+        way = ways.get((from_service, to_service, contract))
+        if way is None:
+            source, target = self.get(Service, from_service), self.get(Service, to_service)
+            self.get(Contract, contract)
+            way = self.get(Queue, source.queue), self.get(Queue, target.queue)
+            if len(ways) >= WAY_ENTRIES_MAX:
+                ways.clear()
+            ways[from_service, to_service, contract] = way
+        return way
 
     def check_send(self, contract: str, role: Role, message_type: str) -> None:
         """Raise unless that side may send that type under the contract (behaviours 45 to 47)."""
@@ -276,6 +294,7 @@ class Catalog:
         else:
             objects[key] = change.value
         self._allowed.clear()
+        self._ways = {}
 
     def _open(self) -> LogReader:
         if self._reader is None:

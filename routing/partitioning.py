@@ -6,6 +6,7 @@ Java producers, Spark and konverse place a key alike: murmur2, positive, modulo 
 
 from __future__ import annotations
 
+from struct import unpack_from
 from typing import Final
 
 _SEED: Final = 0x9747B28C
@@ -16,14 +17,12 @@ _WORD: Final = 0xFFFFFFFF
 
 def murmur2(key: bytes) -> int:
     """Kafka's murmur2 of the bytes, as an unsigned 32-bit number."""
-    length = len(key)
-    h = _SEED ^ length
-    whole = length & ~3
-    for at in range(0, whole, 4):
-        k = int.from_bytes(key[at : at + 4], "little") * _M & _WORD
-        k = (k ^ k >> _R) * _M & _WORD
-        h = h * _M & _WORD ^ k
-    rest = key[whole:]
+    words, left = divmod(len(key), 4)
+    h = _SEED ^ len(key)
+    for word in unpack_from(f"<{words}I", key):
+        k = word * _M & _WORD
+        h = h * _M & _WORD ^ (k ^ k >> _R) * _M & _WORD
+    rest = key[-left:] if left else b""
     if rest:
         h = (h ^ int.from_bytes(rest, "little")) * _M & _WORD
     h = (h ^ h >> 13) * _M & _WORD

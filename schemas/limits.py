@@ -258,6 +258,10 @@ VETO_ENTRIES_MAX: Final = 10_000
 
 QUERY_ENTRIES_MAX: Final = 100_000
 """Queries whose highest decided batch is remembered: for ever where they are judged. A new checkpoint is a new one."""
+
+WAY_ENTRIES_MAX: Final = 10_000
+"""Pairs of services, with a contract each, whose queues are remembered."""
+
 TRANSACTION_RECORDS_MAX: Final = 10_000
 """Begins, sends and ends of one client transaction: one record makes no more outputs than this."""
 
