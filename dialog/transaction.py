@@ -31,8 +31,8 @@ from .begun import Begun
 from .clock import NO_TIME
 from .endpoint import Endpoint, Entry
 from .received import Clauses, Scope
+from .regrouping import More, Regrouped, family
 from .states import SENDING, State
-from .taken import Taken
 
 _OUTPUT_BYTES: Final = 14
 """What an output takes in a commit beside its body: endpoint, type and size."""
@@ -55,7 +55,7 @@ NO_DIALOG: Final = cast("Endpoint", object())
 """What nobody can send on, also when somebody sends on None."""
 
 
-class Transaction(Taken):
+class Transaction(Regrouped):
     """The ready messages of one conversation group, and what is done with them.
 
     One is made for every group that is handed out, so it allocates what it needs when it needs it.
@@ -80,6 +80,7 @@ class Transaction(Taken):
         self.cleanups: list[Cleanup] = _NONE
         self.finishes: list[Finish] = _NONE
         self.timers: list[SetTimer] = _NONE
+        self.more = None
         self.size_bytes = 0
         """Bytes that the staged outputs and ends take in a commit."""
 
@@ -90,13 +91,33 @@ class Transaction(Taken):
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Commit what was staged, or on an exception nothing of it; the messages then wait as before (behaviour 74)."""
-        if self._shut:
+        if self._shut or (self.more is not None and self.more.first is not self):
             return
-        self._received = self.received
-        self._shut, self._dialog = True, NO_DIALOG
+        self.shut()
+        commits = kind is None if self.more is None else self.more.end(self, kind)
         done = self._scope.done
         if done is not None:
-            done(self, kind is None)
+            done(self, commits)
+        if kind is None and not commits:
+            _refuse_size(0, sum(one.size_bytes for one in family(self)))
+
+    def shut(self) -> None:
+        """Nothing more can be done with it."""
+        self._received = self.received
+        self._shut, self._dialog = True, NO_DIALOG
+
+    def join(self, first: Transaction) -> None:
+        """Be one of the further groups of another transaction."""
+        self._shut = False
+        self.more = More(first)
+        self.endings = first.endings
+
+    def check_speaker(self, dialog: object) -> None:
+        """Raise unless it is a conversation of this group, or one that this transaction begins."""
+        if self._shut or dialog.__class__ not in _SPEAKERS:
+            self._refuse_use(dialog)
+        if dialog is not self.dialog:
+            self._check_member(dialog)
 
     def begin(  # noqa: PLR0913  # the clauses of BEGIN DIALOG
         self,
@@ -126,7 +147,7 @@ class Transaction(Taken):
                     f"conversation {related_to.id} is one of service {related_to.terms.service!r}, not of "
                     f"{from_service!r}: a conversation group belongs to one service"
                 )
-        group = None if related_to is None else related_to.group_id
+        group = None if related_to is None else self.group_of(related_to)
         lifetime_ms = FOR_EVER if lifetime is None else milliseconds(lifetime, "a lifetime")
         clauses = Clauses(from_service, to_service, contract, group, key, lifetime_ms)
         conversation, begin = self._scope.begin(clauses)
@@ -203,6 +224,7 @@ class Transaction(Taken):
             _refuse_size(0, total)
         self.size_bytes = total
         self._dialog = NO_DIALOG
+        self.stay(dialog)
         if self.finishes:  # the end says it too
             self.finishes = [finish for finish in self.finishes if finish.endpoint != dialog.index]
         if self.timers:
@@ -253,7 +275,7 @@ class Transaction(Taken):
         timeout_ms = milliseconds(timeout, "the timeout of a timer")
         if self._shut or dialog.__class__ not in _SPEAKERS:
             self._refuse_use(dialog)
-        if dialog.state.code in {"DO", "CD"} or self._ends(dialog):
+        if dialog.state.code in {"DO", "CD"} or self.ends_here(dialog):
             raise TimerRefused(f"cannot set a timer of conversation {dialog.id}: this side has ended it")
         if dialog is not self.dialog:
             self._check_member(dialog)
@@ -277,7 +299,7 @@ class Transaction(Taken):
             return clock.expires_after_ms
         return TIMEOUT_MS_MAX if clock.expires_ms == NO_TIME else clock.expires_ms - self._scope.now_ms()
 
-    def _ends(self, dialog: Endpoint | Begun) -> bool:
+    def ends_here(self, dialog: Endpoint | Begun) -> bool:
         """It was ended in this transaction."""
         ended = [end.endpoint for end in self.ends] + [cleanup.endpoint for cleanup in self.cleanups]
         return dialog.index in ended
@@ -293,7 +315,7 @@ class Transaction(Taken):
     def idle(self) -> bool:
         """Nothing was taken, begun, sent, set, finished or ended: the messages wait as before."""
         said = self.begins or self.sends or self.ends or self.cleanups or self.finishes or self.timers
-        return not (said or self.received)
+        return not (said or self.received or (self.more is not None and self.more.does_something))
 
     def _refuse_use(self, dialog: object) -> NoReturn:
         if self._shut:
@@ -303,7 +325,7 @@ class Transaction(Taken):
         )
 
     def _refuse_ended(self, dialog: Endpoint | Begun, verb: str) -> None:
-        ended = self._ends(dialog)
+        ended = self.ends_here(dialog)
         if ended or dialog.state not in SENDING:
             if verb == "end" and not ended and dialog.state.code in {"DI", "ER"}:
                 return

@@ -23,6 +23,7 @@ from .paths import check_finished, check_half_closed, check_order, check_transac
 from .places import Place
 from .plans import Plan
 from .poison import compare_attempts
+from .regrouping import check_commits, check_groups
 from .timing import check_timers
 from .verdicts import every_message
 from .verified import PROBLEMS_MAX, findings, in_part, told, whole, writers_of
@@ -64,6 +65,7 @@ def _problems(world: World, references: dict[Address, SecondFold], owners: set[b
     yield from outcomes(world, references)
     yield from check_moves(world, references)
     yield from check_timers(world, references)
+    yield from check_commits(world, references)
 
 
 # ----------------------------------------------------------------------------------------------------- I1, I2, I3
@@ -111,6 +113,7 @@ def _folds(world: World, place: Place, reference: SecondFold) -> Iterator[str]:
         yield f"I4: {place.name}: the product knows writers {writers}, the reference {expected_writers}"
     yield from check_finished(place.name, state, reference)
     yield from check_place(place, state, reference)
+    yield from check_groups(place, state, reference)
     if {key: tuple(cleaned) for key, cleaned in state.cleaned.items()} != reference.cleanups.cleaned:
         yield f"I9: {place.name}: what is known of targets that were cleaned up differs"
     if state.tombstones != reference.tombstones:

@@ -1,0 +1,244 @@
+"""MOVE CONVERSATION: from one conversation group to another, both of them locked until the commit (behaviours 88 to 90).
+
+Locks are in the owner's memory. Nobody waits for one: who needs a group that another transaction has steps back, lets go
+of what it holds, and comes again. So of those who are in each other's way the last one goes on.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from konverse.schemas.errors import (
+    BadInput,
+    GroupLocked,
+    InvalidGroup,
+    MoveRefused,
+    PartitionHalted,
+    TransactionTooLarge,
+)
+from konverse.schemas.groups import own_group
+from konverse.schemas.limits import TRANSACTION_BYTES_MAX
+from konverse.schemas.operations import Move
+
+from .begun import Begun
+from .endpoint import Endpoint
+from .taken import Taken
+
+if TYPE_CHECKING:
+    from .partition import Partition
+    from .staging import Staging
+    from .transaction import Transaction
+
+_NONE: Final[list[Any]] = []
+
+_MOVE_BYTES: Final = 24
+"""What a move takes in a commit: endpoint and group."""
+
+
+class More:
+    """What few transactions have: moves to other groups, and further groups (`dialog.second_groups`)."""
+
+    __slots__ = ("first", "held", "moves", "parts", "steps_back", "targets")
+
+    def __init__(self, first: Transaction) -> None:
+        self.first = first
+        """The transaction that all of them belong to."""
+        self.parts: list[Transaction] = _NONE
+        """Of the first one: its further groups."""
+        self.moves: list[Move] = _NONE
+        self.targets: dict[bytes, list[Endpoint]] = {}
+        """Groups that it has locked to move something there, and who was in them."""
+        self.held: list[Endpoint] = _NONE
+        """Of the first one, before its commit: all endpoints that they have locked."""
+        self.steps_back = False
+        """It rolls back because somebody else has a group."""
+
+    @property
+    def does_something(self) -> bool:
+        """Beside what its transaction does itself."""
+        return bool(self.moves) or any(not part.idle for part in self.parts)
+
+    def end(self, transaction: Transaction, kind: type[BaseException] | None) -> bool:
+        """Its `with` block ends; whether it commits. Nothing can be done with its further groups any more."""
+        for part in self.parts:
+            part.shut()
+        self.steps_back = kind is not None and issubclass(kind, GroupLocked)
+        return kind is None and sum(one.size_bytes for one in family(transaction)) <= TRANSACTION_BYTES_MAX
+
+
+class Regrouped(Taken):
+    """A transaction that may move conversations to other groups, and work on further ones."""
+
+    __slots__ = ("more",)
+
+    begins: list[Begun]
+    endings: int
+    size_bytes: int
+    more: More | None
+    """None for nearly all."""
+
+    def move(self: Transaction, dialog: Endpoint | Begun, group: UUID) -> None:  # type: ignore[misc]
+        """MOVE CONVERSATION when the transaction commits: what waits in it then, and what comes later, is of that group.
+
+        `group` belongs to the same service and lives in this partition; both are locked until then (behaviours 88 to
+        90). Raises MoveRefused (8438) for a conversation that was ended, and for a group in another partition or that
+        is suspended, InvalidGroup (8439) for a group of another service or queue, GroupLocked (1222) while another
+        transaction has it: a handler that lets that pass is called again after a moment, and that counts no attempt.
+        """
+        self.check_speaker(dialog)
+        if not isinstance(group, UUID):
+            raise BadInput(f"a conversation moves to a group that is named by its id, a UUID, not by {group!r}")
+        if dialog.state.code in {"DO", "CD"} or self.ends_here(dialog):
+            raise MoveRefused(f"cannot move conversation {dialog.id}: this side has ended it")
+        more = more_of(self)
+        if group.bytes != dialog.group_id:
+            self._scope.lock(self, dialog, group.bytes)
+            for one in family(self):
+                one.endings = -1  # whether it still may is looked at in any case
+        more.moves = [move for move in more.moves if move.endpoint != dialog.index]
+        if group.bytes != dialog.group_id:
+            self.size_bytes += _MOVE_BYTES
+            more.moves.append(Move(dialog.index, group.bytes))
+
+    def next_group(self: Transaction) -> Transaction | None:  # type: ignore[misc]
+        """GET CONVERSATION GROUP once more: another group of this partition with messages, locked (behaviour 85).
+
+        What is done with what this returns, a transaction without a `with` block of its own, is committed together with
+        all else that is done here, or not at all. None when no other group waits. Raises TransactionTooLarge when this
+        one has as many as it may have.
+        """
+        if self._shut:
+            self.refuse_shut()
+        return self._scope.further(self)
+
+    @property
+    def moves(self) -> list[Move]:
+        """Conversations that go to other groups."""
+        return _NONE if self.more is None else self.more.moves
+
+    def group_of(self, dialog: Endpoint | Begun) -> bytes:
+        """The group in which it is when the transaction has committed."""
+        moved = [move.group for move in self.moves if move.endpoint == dialog.index]
+        return moved[0] if moved else dialog.group_id
+
+    def stay(self, dialog: Endpoint | Begun) -> None:
+        """It was ended, and moves nowhere."""
+        if self.more is not None:
+            self.more.moves = [move for move in self.more.moves if move.endpoint != dialog.index]
+
+
+def more_of(transaction: Transaction) -> More:
+    """Made when it is needed."""
+    if transaction.more is None:
+        transaction.more = More(transaction)
+    return transaction.more
+
+
+def family(transaction: Transaction) -> list[Transaction]:
+    """A transaction and its further groups, whichever of them is asked."""
+    if transaction.more is None:
+        return [transaction]
+    first = transaction.more.first
+    return [first, *more_of(first).parts]
+
+
+def lock(staging: Staging, transaction: Transaction, dialog: Endpoint | Begun, group: bytes) -> None:
+    """Lock the group that something is to be moved to. Raises InvalidGroup, MoveRefused or GroupLocked."""
+    name = f"conversation group {UUID(bytes=group)}"
+    service = dialog.terms.service
+    mates = family(transaction)
+    begun = [one for mate in mates for one in mate.begins if mate.group_of(one) == group]
+    members = staging.state.members(group)
+    if any(one.terms.service != service for one in (*members, *begun)):
+        raise InvalidGroup(f"{name} belongs to another service than {service!r}, which conversation {dialog.id} is of")
+    if not members:
+        if not begun and group != own_group(dialog.role, dialog.conversation):
+            _refuse_absent(staging, name, group)
+        return
+    if any(member.suspended for member in members):
+        raise MoveRefused(f"{name} is suspended: resume it, skip its first message, or end it")
+    if _has(mates, members[0]):
+        return
+    tried = staging.ready is not staging.state.ready and any(member in staging.ready for member in members)
+    if members[0].held or tried:  # under a TRY each group has its turn
+        raise GroupLocked(f"another transaction has {name}; what was received comes again after a moment")
+    for member in members:
+        member.held = True
+    more_of(transaction).targets[group] = members.copy()
+
+
+def _refuse_absent(staging: Staging, name: str, group: bytes) -> None:
+    partition = staging.scope.elsewhere(group)
+    if partition is not None:
+        raise MoveRefused(
+            f"{name} lives in partition {partition} of this queue, and a transaction works in one partition: begin "
+            "dialogs that belong together as related ones, or `relocate` the conversations first"
+        )
+    raise InvalidGroup(
+        f"{name} is none of this queue, as far as its partitions are here: a conversation moves to a group in which "
+        "there is another one already"
+    )
+
+
+def _has(mates: list[Transaction], member: Endpoint) -> bool:
+    """They have locked the group of this endpoint."""
+    anchors = [mate.dialog for mate in mates]
+    anchors += [one for mate in mates if mate.more is not None for many in mate.more.targets.values() for one in many]
+    group = member.group
+    return any(one is member or (group is not None and one.group is group) for one in anchors)
+
+
+def is_in_the_way(staging: Staging, transaction: Transaction) -> bool:
+    """Somebody else may have a group that this moves to: it was empty, or became so, and others have come there."""
+    mates = family(transaction)
+    groups = [staging.state.members(move.group)[:1] for move in transaction.moves]
+    return any(not _has(mates, member) for members in groups for member in members)
+
+
+def note_held(transaction: Transaction) -> None:
+    """Before its commit: whom to let go behind it, wherever they are then."""
+    mates = family(transaction)
+    anchors = [one for mate in mates for one in (mate.dialog, *mate.locked)]
+    anchors += [one for mate in mates if mate.more is not None for many in mate.more.targets.values() for one in many]
+    more_of(transaction).held = [*{id(one): one for anchor in anchors for one in (anchor, *anchor.members)}.values()]
+
+
+def let_go(staging: Staging, transaction: Transaction) -> None:
+    """Behind its commit nobody holds what it held."""
+    seen: set[int] = set()
+    for endpoint in more_of(transaction).held:
+        if endpoint.group is None or id(endpoint.group) not in seen:
+            seen.add(id(endpoint.group))
+            staging.free(endpoint)
+
+
+def take_apart(staging: Staging, transaction: Transaction) -> list[Transaction]:
+    """Nothing came of it: its groups, each by itself, locked; where something was to be moved is free."""
+    mates = family(transaction)
+    for mate in mates:
+        for members in mate.more.targets.values() if mate.more is not None else ():
+            for member in members:
+                staging.free(member)
+        mate.more = None
+    return mates
+
+
+def unlock(transaction: Transaction) -> None:
+    """Nobody holds its group any more, and nobody is told."""
+    transaction.clear()
+    for member in transaction.dialog.members:
+        member.held = False
+
+
+def move(state: Partition, operation: Move) -> None:
+    """MOVE: the endpoint is received with another group from here on."""
+    index = operation.endpoint
+    endpoint = state.table[index] if 0 <= index < len(state.table) else None
+    if endpoint is None:
+        raise PartitionHalted(
+            f"a commit of {state.identity.data_topic}/{state.identity.partition} moves endpoint {index}, where nobody "
+            "lives, to another group: the journal or the data log was changed. Nothing further is done with this "
+            "partition"
+        )
+    state.move(endpoint, operation.group)
