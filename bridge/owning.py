@@ -44,7 +44,6 @@ from konverse.dialog.head import LogIdentity
 from konverse.dialog.owner import Owner
 from konverse.dialog.phase import Phase
 from konverse.dialog.staging import OwnerSettings
-from konverse.dialog.transaction import Transaction
 from konverse.dialog.view import Show
 from konverse.schemas.catalog import Queue
 from konverse.schemas.errors import QueueDisabled, TopicMismatch, Unavailable

@@ -1,7 +1,7 @@
-"""MOVE CONVERSATION: from one conversation group to another, both of them locked until the commit (behaviours 88 to 90).
+"""MOVE CONVERSATION: from one conversation group to another, both of them locked until the commit.
 
-Locks are in the owner's memory. Nobody waits for one: who needs a group that another transaction has steps back, lets go
-of what it holds, and comes again. So of those who are in each other's way the last one goes on.
+Behaviours 88 to 90. Locks are in the owner's memory. Nobody waits for one: who needs a group that another transaction
+has steps back, lets go of what it holds, and comes again. So of those who are in each other's way the last one goes on.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from konverse.schemas.errors import (
     InvalidGroup,
     MoveRefused,
     PartitionHalted,
-    TransactionTooLarge,
 )
 from konverse.schemas.groups import own_group
 from konverse.schemas.limits import TRANSACTION_BYTES_MAX
@@ -79,7 +78,7 @@ class Regrouped(Taken):
     """None for nearly all."""
 
     def move(self: Transaction, dialog: Endpoint | Begun, group: UUID) -> None:  # type: ignore[misc]
-        """MOVE CONVERSATION when the transaction commits: what waits in it then, and what comes later, is of that group.
+        """MOVE CONVERSATION when the transaction commits: what waits in it then, and comes later, is of that group.
 
         `group` belongs to the same service and lives in this partition; both are locked until then (behaviours 88 to
         90). Raises MoveRefused (8438) for a conversation that was ended, and for a group in another partition or that
@@ -150,7 +149,8 @@ def lock(staging: Staging, transaction: Transaction, dialog: Endpoint | Begun, g
     mates = family(transaction)
     begun = [one for mate in mates for one in mate.begins if mate.group_of(one) == group]
     members = staging.state.members(group)
-    if any(one.terms.service != service for one in (*members, *begun)):
+    there: list[Endpoint | Begun] = [*members, *begun]
+    if any(one.terms.service != service for one in there):
         raise InvalidGroup(f"{name} belongs to another service than {service!r}, which conversation {dialog.id} is of")
     if not members:
         if not begun and group != own_group(dialog.role, dialog.conversation):
@@ -160,8 +160,8 @@ def lock(staging: Staging, transaction: Transaction, dialog: Endpoint | Begun, g
         raise MoveRefused(f"{name} is suspended: resume it, skip its first message, or end it")
     if _has(mates, members[0]):
         return
-    tried = staging.ready is not staging.state.ready and any(member in staging.ready for member in members)
-    if members[0].held or tried:  # under a TRY each group has its turn
+    untried = staging.ready is not staging.state.ready and any(member.waits for member in members)
+    if members[0].held or untried:  # after a crash each group has its turn first
         raise GroupLocked(f"another transaction has {name}; what was received comes again after a moment")
     for member in members:
         member.held = True

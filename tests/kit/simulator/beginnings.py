@@ -64,6 +64,6 @@ def speak_first(work: Work) -> None:
         return
     dialog = work.world.choices.pick(silent)
     assert work.at.find(dialog.id) is dialog
-    if dialog.conversation not in (*work.ended, *work.finished):
+    if dialog not in (*work.ended, *work.finished):
         work.reply(dialog, "r", b"%d:first %d" % (work.nonce, len(work.replies)))
         work.world.sometimes.happened("handler spoke first")

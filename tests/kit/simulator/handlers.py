@@ -22,7 +22,6 @@ from .timing import set_timers
 
 if TYPE_CHECKING:
     from .owning import OwnerProcess
-    from .world import World
 
 
 SLEEP_STEPS_MAX: Final = 150
@@ -77,8 +76,8 @@ class Work:
         self.asleep_until = 0
         self.taken: list[Taken] = []
         self.replies: list[Reply] = []
-        self.ended: list[bytes] = []
-        self.finished: list[bytes] = []
+        self.ended: list[Endpoint] = []
+        self.finished: list[Endpoint] = []
         self.looked_at: Message | None = None
         """What it handles now."""
         self._steps = self._run()
@@ -136,13 +135,13 @@ class Work:
             if message.type in (END_DIALOG, ERROR):
                 session_has_it = dialog.conversation not in world.history.begun
                 theirs = dialog.is_initiator and session_has_it and world.swarm.sessions_end
-                if dialog.conversation not in self.ended and not theirs:
+                if dialog not in self.ended and not theirs:
                     self._end(message, 0, cleanup=world.lively and world.choices.chance(world.swarm.cleaning))
             elif message.type == DIALOG_TIMER and dialog.state.code != "CO":
                 world.sometimes.happened("timer of a dialog that cannot be answered")
-            elif dialog.state.code in ("SO", "CO") and dialog.conversation not in self.ended:
+            elif dialog.state.code in ("SO", "CO") and dialog not in self.ended:
                 yield
-                if (dialog.finished is None or not dialog.finished.own) and dialog.conversation not in self.finished:
+                if (dialog.finished is None or not dialog.finished.own) and dialog not in self.finished:
                     self._answer(message)
             if world.lively and world.choices.chance(world.swarm.handlers_begin):
                 begin(self, message)
@@ -189,7 +188,7 @@ class Work:
             self._end(message, 0, cleanup=True)
         elif not calm and dialog.state is State.CONVERSING and choices.chance(swarm.finishing):
             self.at.finish(dialog)
-            self.finished.append(dialog.conversation)
+            self.finished.append(dialog)
 
     def reply(self, dialog: Endpoint | Begun, kind: str, body: bytes) -> None:
         """Send, and remember what."""
@@ -198,7 +197,7 @@ class Work:
 
     def _end(self, message: Message, code: int, *, cleanup: bool = False) -> None:
         self.end(message.dialog, code, cleanup=cleanup)
-        self.ended.append(message.dialog.conversation)
+        self.ended.append(message.dialog)
 
     def end(self, dialog: Endpoint | Begun, code: int, *, cleanup: bool = False) -> None:
         """End; what is taken back with it was not sent."""

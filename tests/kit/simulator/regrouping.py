@@ -65,7 +65,7 @@ def move_some(work: Work) -> None:
     assert owner is not None
     choices, state = world.choices, owner.fold.state
     dialogs: list[Endpoint | Begun] = [*transaction.dialogs, *transaction.begins]
-    dialogs = [one for one in dialogs if one.conversation not in work.ended and not transaction.ends_here(one)]
+    dialogs = [one for one in dialogs if one not in work.ended and not transaction.ends_here(one)]
     if not dialogs:
         return
     dialog, others = choices.pick(dialogs), [*state.live(), *dialogs]
@@ -78,7 +78,7 @@ def move_some(work: Work) -> None:
     except InvalidGroup:
         world.sometimes.happened("group to move to is none")
     except MoveRefused:
-        world.sometimes.happened("move refused")
+        world.sometimes.happened("group to move to is suspended")
     except GroupLocked:
         world.sometimes.happened("group locked")
         if choices.choose(3):

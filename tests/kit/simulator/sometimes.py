@@ -212,7 +212,7 @@ PATHS: Final = {
     "moved to a group with unread": "and something waited in it",
     "moved what was begun": "by the transaction that had begun it",
     "group to move to is none": "it was empty, or of another service",
-    "move refused": "the group to move to is suspended, or the conversation has ended",
+    "group to move to is suspended": "or the conversation was ended by its session meanwhile",
     "group locked": "another transaction had the group to move to",
     "stepped back": "so its handler came again later",
     "truncated late": "a truncation was carried out long after it was asked for",

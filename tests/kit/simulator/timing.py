@@ -46,7 +46,7 @@ def set_timers(work: Work) -> None:
     """A handler sets the timer of a dialog of its group, or sets it anew."""
     choices = work.world.choices
     while choices.chance(work.world.swarm.timing):
-        living = [dialog for dialog in work.at.dialogs if dialog.conversation not in work.ended]
+        living = [dialog for dialog in work.at.dialogs if dialog not in work.ended]
         living = [dialog for dialog in living if dialog.state.code not in {"DO", "CD"}]
         if not living:
             return
