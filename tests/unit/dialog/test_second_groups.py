@@ -165,12 +165,12 @@ def test_who_lets_a_locked_group_pass_out_of_the_block_steps_back(driver: Driver
 
 def test_all_groups_together_fit_into_one_commit(driver: Driver) -> None:
     driver.arrive(*conversations("a", "b"))
-    outcomes: list[bool] = []
-    driver.owner.staging.scope.done = lambda _, commits: outcomes.append(commits)
     one = taken(driver)
     for part in (one, next_group(one)):
         for _ in range(TRANSACTION_BYTES_MAX // BODY_BYTES_MAX // 2 + 1):
             part.send(part.dialog, "reply", bytes(BODY_BYTES_MAX))
+    outcomes: list[bool] = []
+    driver.owner.staging.scope.done = lambda _, commits: outcomes.append(commits)
     with pytest.raises(TransactionTooLarge), one:
         pass
     assert outcomes == [False]
