@@ -48,8 +48,8 @@ class More:
         self.moves: list[Move] = _NONE
         self.targets: dict[bytes, list[Endpoint]] = {}
         """Groups that it has locked to move something there, and who was in them."""
-        self.held: list[Endpoint] = _NONE
-        """Of the first one, before its commit: all endpoints that they have locked."""
+        self.held: list[bytes] = _NONE
+        """Of the first one, before its commit: all groups that they have locked, or move something to."""
         self.steps_back = False
         """It rolls back because somebody else has a group."""
 
@@ -196,21 +196,21 @@ def is_in_the_way(staging: Staging, transaction: Transaction) -> bool:
     return any(not _has(mates, member) for members in groups for member in members)
 
 
-def note_held(transaction: Transaction) -> None:
-    """Before its commit: whom to let go behind it, wherever they are then."""
-    mates = family(transaction)
-    anchors = [one for mate in mates for one in (mate.dialog, *mate.locked)]
-    anchors += [one for mate in mates if mate.more is not None for many in mate.more.targets.values() for one in many]
-    more_of(transaction).held = [*{id(one): one for anchor in anchors for one in (anchor, *anchor.members)}.values()]
+def note_held(staging: Staging, transaction: Transaction) -> None:
+    """Before its commit: the groups that are let go behind it, whoever is in them then."""
+    mates, members = family(transaction), staging.state.members
+    groups = [one.group_id for mate in mates for one in (mate.dialog, *mate.locked)]
+    for mate in mates:
+        groups += [move.group for move in mate.moves]
+        groups += mate.more.targets if mate.more is not None else ()
+    more_of(transaction).held = [group for group in dict.fromkeys(groups) if all(_has(mates, one) for one in members(group)[:1])]
 
 
 def let_go(staging: Staging, transaction: Transaction) -> None:
     """Behind its commit nobody holds what it held."""
-    seen: set[int] = set()
-    for endpoint in more_of(transaction).held:
-        if endpoint.group is None or id(endpoint.group) not in seen:
-            seen.add(id(endpoint.group))
-            staging.free(endpoint)
+    for group in more_of(transaction).held:
+        for member in staging.state.members(group)[:1]:
+            staging.free(member)
 
 
 def take_apart(staging: Staging, transaction: Transaction) -> list[Transaction]:

@@ -33,11 +33,11 @@ def gather(staging: Staging, transaction: Transaction) -> None:
     transaction.size_bytes += sum(part.size_bytes for part in parts)
 
 
-def spread(finished: list[Transaction]) -> list[Transaction]:
+def spread(staging: Staging, finished: list[Transaction]) -> list[Transaction]:
     """What was finished, and all their further groups, before the commit."""
     for transaction in finished:
         if transaction.more is not None:
-            note_held(transaction)
+            note_held(staging, transaction)
     return [one for transaction in finished for one in family(transaction)]
 
 

@@ -152,7 +152,7 @@ class Staging:
         """What was finished, as the operations of one commit, and the transactions to `release` after it."""
         finished = self._next_commit()
         if self.several:
-            finished = spread(finished)
+            finished = spread(self, finished)
         operations = Operations()
         endings = self.state.endings
         free = indices(self.state)

@@ -14,7 +14,8 @@ from konverse.dialog.transaction import Transaction
 from konverse.schemas.errors import BadInput, GroupLocked, InvalidGroup, MoveRefused, PartitionHalted
 from konverse.schemas.journal import Operations
 from konverse.schemas.operations import Attempt, Move, Suspend, Try
-from tests.kit.builders import GROUP, Pair, Scribe, Side, anything, conversations, identifier, log_of
+from konverse.schemas.records import Role
+from tests.kit.builders import GROUP, Pair, Scribe, Side, anything, begin_block, conversations, identifier, log_of
 from tests.kit.driver import Driver
 from tests.kit.moving import World
 from tests.kit.moving import move as relocated
@@ -174,6 +175,21 @@ def test_a_conversation_that_joins_a_locked_group_which_its_founder_leaves_is_le
     commit(staging, pair.home)
     assert not related.held
     assert related.members == [related]
+
+
+def test_what_is_begun_in_a_group_that_its_transaction_moves_away_from_is_let_go(pair: Pair) -> None:
+    one, two = two_lone(pair)
+    staging = staging_of(pair.target)
+    block = begin_block(from_service=one.service, home="orders", target="replies", group=one.group_id)
+    staging.scope.begin = lambda _: (identifier("begun"), block)
+    transaction = taken(staging)
+    begun = transaction.begin(one.service, "//far", related_to=one)
+    transaction.move(one, group_of(two))
+    staging.finish(transaction)
+    commit(staging, pair.target)
+    lives = pair.target.state.endpoint(Role.INITIATOR, begun.conversation)
+    assert lives is not None
+    assert (lives.held, lives.group_id, one.group_id) == (False, begun.group_id, two.group_id)
 
 
 @pytest.mark.parametrize("comes_back", ["rolled back", "finished without it"])
