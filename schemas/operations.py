@@ -123,7 +123,7 @@ class Withdraw(NamedTuple):
 
 
 class Move(NamedTuple):
-    """MOVE CONVERSATION: the endpoint belongs to another conversation group from here on (protocol.md section 7.1)."""
+    """MOVE CONVERSATION: the endpoint belongs to another conversation group from here on (protocol.md section 7.2)."""
 
     endpoint: int
     group: bytes

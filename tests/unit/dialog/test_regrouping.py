@@ -1,4 +1,4 @@
-"""MOVE CONVERSATION: in the fold, between the queues and the next commit, and at an owner (protocol.md section 7.1)."""
+"""MOVE CONVERSATION: in the fold, between the queues and the next commit, and at an owner (protocol.md section 7.2)."""
 
 from __future__ import annotations
 
