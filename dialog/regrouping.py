@@ -6,7 +6,7 @@ has steps back, lets go of what it holds, and comes again. So of those who are i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 from uuid import UUID
 
 from konverse.schemas.errors import (
@@ -30,6 +30,12 @@ if TYPE_CHECKING:
     from .transaction import Transaction
 
 _NONE: Final[list[Any]] = []
+
+SPEAKERS: Final = (Endpoint, Begun)
+"""What can be sent on."""
+
+NO_DIALOG: Final = cast("Endpoint", object())
+"""What nobody can send on, also when somebody sends on None."""
 
 _MOVE_BYTES: Final = 24
 """What a move takes in a commit: endpoint and group."""
@@ -69,7 +75,7 @@ class More:
 class Regrouped(Taken):
     """A transaction that may move conversations to other groups, and work on further ones."""
 
-    __slots__ = ("more",)
+    __slots__ = ("_dialog", "more")
 
     begins: list[Begun]
     endings: int
@@ -77,18 +83,14 @@ class Regrouped(Taken):
     more: More | None
     """None for nearly all."""
 
-    def move(self: Transaction, dialog: Endpoint | Begun, group: UUID) -> None:  # type: ignore[misc]
-        """MOVE CONVERSATION when the transaction commits: what waits in it then, and comes later, is of that group.
-
-        `group` belongs to the same service and lives in this partition; both are locked until then (behaviours 88 to
-        90). Raises MoveRefused (8438) for a conversation that was ended, and for a group in another partition or that
-        is suspended, InvalidGroup (8439) for a group of another service or queue, GroupLocked (1222) while another
-        transaction has it: a handler that lets that pass is called again after a moment, and that counts no attempt.
-        """
-        self.check_speaker(dialog)
+    def _stage_move(self: Transaction, dialog: Endpoint | Begun, group: UUID) -> None:  # type: ignore[misc]
+        if self._shut or dialog.__class__ not in SPEAKERS:
+            self._refuse_use(dialog)
+        if dialog is not self.dialog:
+            self._check_member(dialog)
         if not isinstance(group, UUID):
             raise BadInput(f"a conversation moves to a group that is named by its id, a UUID, not by {group!r}")
-        if dialog.state.code in {"DO", "CD"} or self.ends_here(dialog):
+        if dialog.state.code in {"DO", "CD"} or self._ends(dialog):
             raise MoveRefused(f"cannot move conversation {dialog.id}: this side has ended it")
         more = more_of(self)
         if group.bytes != dialog.group_id:
@@ -100,16 +102,16 @@ class Regrouped(Taken):
             self.size_bytes += _MOVE_BYTES
             more.moves.append(Move(dialog.index, group.bytes))
 
-    def next_group(self: Transaction) -> Transaction | None:  # type: ignore[misc]
-        """GET CONVERSATION GROUP once more: another group of this partition with messages, locked (behaviour 85).
+    def shut(self) -> None:
+        """Nothing more can be done with it."""
+        self._received = self.received
+        self._shut, self._dialog = True, NO_DIALOG
 
-        What is done with what this returns, a transaction without a `with` block of its own, is committed together with
-        all else that is done here, or not at all. None when no other group waits. Raises TransactionTooLarge when this
-        one has as many as it may have.
-        """
-        if self._shut:
-            self.refuse_shut()
-        return self._scope.further(self)
+    def join(self, first: Transaction) -> None:
+        """Be one of the further groups of another transaction."""
+        self._shut = False
+        self.more = More(first)
+        self.endings = first.endings
 
     @property
     def moves(self) -> list[Move]:
@@ -203,7 +205,9 @@ def note_held(staging: Staging, transaction: Transaction) -> None:
     for mate in mates:
         groups += [move.group for move in mate.moves]
         groups += mate.more.targets if mate.more is not None else ()
-    more_of(transaction).held = [group for group in dict.fromkeys(groups) if all(_has(mates, one) for one in members(group)[:1])]
+    more_of(transaction).held = [
+        group for group in dict.fromkeys(groups) if all(_has(mates, one) for one in members(group)[:1])
+    ]
 
 
 def let_go(staging: Staging, transaction: Transaction) -> None:

@@ -7,7 +7,8 @@ wait as before, behaviour 74).
 
 from __future__ import annotations
 
-from typing import Any, Final, NoReturn, Self, cast
+from typing import Any, Final, NoReturn, Self
+from uuid import UUID
 
 from konverse.schemas.bodies import as_bytes
 from konverse.schemas.catalog import DEFAULT
@@ -31,7 +32,7 @@ from .begun import Begun
 from .clock import NO_TIME
 from .endpoint import Endpoint, Entry
 from .received import Clauses, Scope
-from .regrouping import More, Regrouped, family
+from .regrouping import NO_DIALOG, SPEAKERS, Regrouped, family
 from .states import SENDING, State
 
 _OUTPUT_BYTES: Final = 14
@@ -46,13 +47,7 @@ _NONE: Final[list[Any]] = []
 NOT_GROUPED: Final[list[Endpoint]] = []
 """The locked group of a lone conversation: it is its own."""
 
-_SPEAKERS: Final = (Endpoint, Begun)
-"""What can be sent on."""
-
 _RELATABLE: Final = (Endpoint, Begun, type(None))
-
-NO_DIALOG: Final = cast("Endpoint", object())
-"""What nobody can send on, also when somebody sends on None."""
 
 
 class Transaction(Regrouped):
@@ -62,7 +57,7 @@ class Transaction(Regrouped):
     """
 
     __slots__ = (
-        "_bodies", "_dialog", "_type", "begins", "cleanups", "endings", "ends", "finishes", "sends", "size_bytes",
+        "_bodies", "_type", "begins", "cleanups", "endings", "ends", "finishes", "sends", "size_bytes",
         "timers",
     )  # fmt: skip
 
@@ -100,24 +95,6 @@ class Transaction(Regrouped):
             done(self, commits)
         if kind is None and not commits:
             _refuse_size(0, sum(one.size_bytes for one in family(self)))
-
-    def shut(self) -> None:
-        """Nothing more can be done with it."""
-        self._received = self.received
-        self._shut, self._dialog = True, NO_DIALOG
-
-    def join(self, first: Transaction) -> None:
-        """Be one of the further groups of another transaction."""
-        self._shut = False
-        self.more = More(first)
-        self.endings = first.endings
-
-    def check_speaker(self, dialog: object) -> None:
-        """Raise unless it is a conversation of this group, or one that this transaction begins."""
-        if self._shut or dialog.__class__ not in _SPEAKERS:
-            self._refuse_use(dialog)
-        if dialog is not self.dialog:
-            self._check_member(dialog)
 
     def begin(  # noqa: PLR0913  # the clauses of BEGIN DIALOG
         self,
@@ -181,7 +158,7 @@ class Transaction(Regrouped):
 
     def _begin_run(self, dialog: Endpoint | Begun, message_type: str, size: int, total: int) -> None:
         """Everything that forbids a send; then what follows is of this conversation and type."""
-        if self._shut or dialog.__class__ not in _SPEAKERS:
+        if self._shut or dialog.__class__ not in SPEAKERS:
             self._refuse_use(dialog)
         if not isinstance(message_type, str):
             raise BadInput(f"a message type is named by a text, not by {type(message_type).__name__}")
@@ -212,7 +189,7 @@ class Transaction(Regrouped):
         check_error(error, description)
         if cleanup and error:
             raise InvalidState("a conversation is ended WITH ERROR or WITH CLEANUP, not with both")
-        if self._shut or dialog.__class__ not in _SPEAKERS:
+        if self._shut or dialog.__class__ not in SPEAKERS:
             self._refuse_use(dialog)
         if dialog.state.code in {"DO", "CD"} or self.ends or self.cleanups:
             self._refuse_ended(dialog, "end")
@@ -251,7 +228,7 @@ class Transaction(Regrouped):
         Messages that others send later on this side come back to them. A second call changes nothing.
         Raises InvalidState for a conversation that was ended, or on which nothing was sent or received yet.
         """
-        if self._shut or dialog.__class__ not in _SPEAKERS:
+        if self._shut or dialog.__class__ not in SPEAKERS:
             self._refuse_use(dialog)
         if dialog.state not in SENDING or self.ends or self.cleanups:
             self._refuse_ended(dialog, "finish")
@@ -273,9 +250,9 @@ class Transaction(Regrouped):
         (8411), TimerBeyondLifetime (8410), TimerRefused when this side was ended (8458), TransactionTooLarge.
         """
         timeout_ms = milliseconds(timeout, "the timeout of a timer")
-        if self._shut or dialog.__class__ not in _SPEAKERS:
+        if self._shut or dialog.__class__ not in SPEAKERS:
             self._refuse_use(dialog)
-        if dialog.state.code in {"DO", "CD"} or self.ends_here(dialog):
+        if dialog.state.code in {"DO", "CD"} or self._ends(dialog):
             raise TimerRefused(f"cannot set a timer of conversation {dialog.id}: this side has ended it")
         if dialog is not self.dialog:
             self._check_member(dialog)
@@ -299,10 +276,31 @@ class Transaction(Regrouped):
             return clock.expires_after_ms
         return TIMEOUT_MS_MAX if clock.expires_ms == NO_TIME else clock.expires_ms - self._scope.now_ms()
 
-    def ends_here(self, dialog: Endpoint | Begun) -> bool:
+    def _ends(self, dialog: Endpoint | Begun) -> bool:
         """It was ended in this transaction."""
         ended = [end.endpoint for end in self.ends] + [cleanup.endpoint for cleanup in self.cleanups]
         return dialog.index in ended
+
+    def move(self, dialog: Endpoint | Begun, group: UUID) -> None:
+        """MOVE CONVERSATION when the transaction commits: what waits in it then, and comes later, is of that group.
+
+        `group` belongs to the same service and lives in this partition; both are locked until then (behaviours 88 to
+        90). Raises MoveRefused (8438) for a conversation that was ended, and for a group in another partition or that
+        is suspended, InvalidGroup (8439) for a group of another service or queue, GroupLocked (1222) while another
+        transaction has it: a handler that lets that pass is called again after a moment, and that counts no attempt.
+        """
+        self._stage_move(dialog, group)
+
+    def next_group(self) -> Transaction | None:
+        """GET CONVERSATION GROUP once more: another group of this partition with messages, locked (behaviour 85).
+
+        What is done with what this returns, a transaction without a `with` block of its own, is committed together with
+        all else that is done here, or not at all. None when no other group waits. Raises TransactionTooLarge when this
+        one has as many as it may have.
+        """
+        if self._shut:
+            self.refuse_shut()
+        return self._scope.further(self)
 
     def clear(self) -> None:
         """Forget what was staged; the messages can be taken again."""
@@ -325,7 +323,7 @@ class Transaction(Regrouped):
         )
 
     def _refuse_ended(self, dialog: Endpoint | Begun, verb: str) -> None:
-        ended = self.ends_here(dialog)
+        ended = self._ends(dialog)
         if ended or dialog.state not in SENDING:
             if verb == "end" and not ended and dialog.state.code in {"DI", "ER"}:
                 return

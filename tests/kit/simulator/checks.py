@@ -46,6 +46,7 @@ def _problems(world: World, references: dict[Address, SecondFold], owners: set[b
     for place in world.places:
         reference = references[place.address]
         yield from _folds(world, place, reference)
+        yield from check_groups(place, place.shadow.state, reference)
         yield from _counters(reference)
         yield from _drained(world, place, reference)
         yield from _view(place)
@@ -113,7 +114,6 @@ def _folds(world: World, place: Place, reference: SecondFold) -> Iterator[str]:
         yield f"I4: {place.name}: the product knows writers {writers}, the reference {expected_writers}"
     yield from check_finished(place.name, state, reference)
     yield from check_place(place, state, reference)
-    yield from check_groups(place, state, reference)
     if {key: tuple(cleaned) for key, cleaned in state.cleaned.items()} != reference.cleanups.cleaned:
         yield f"I9: {place.name}: what is known of targets that were cleaned up differs"
     if state.tombstones != reference.tombstones:

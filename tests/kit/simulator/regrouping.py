@@ -65,7 +65,7 @@ def move_some(work: Work) -> None:
     assert owner is not None
     choices, state = world.choices, owner.fold.state
     dialogs: list[Endpoint | Begun] = [*transaction.dialogs, *transaction.begins]
-    dialogs = [one for one in dialogs if one not in work.ended and not transaction.ends_here(one)]
+    dialogs = [one for one in dialogs if one not in work.ended and not transaction._ends(one)]
     if not dialogs:
         return
     dialog, others = choices.pick(dialogs), [*state.live(), *dialogs]
