@@ -75,11 +75,12 @@ class More:
 class Regrouped(Taken):
     """A transaction that may move conversations to other groups, and work on further ones."""
 
-    __slots__ = ("_dialog", "more")
+    __slots__ = ("_dialog", "endings", "more")
 
+    _dialog: Endpoint | Begun
     begins: list[Begun]
-    endings: int
     size_bytes: int
+    endings: int
     more: More | None
     """None for nearly all."""
 

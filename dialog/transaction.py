@@ -57,7 +57,7 @@ class Transaction(Regrouped):
     """
 
     __slots__ = (
-        "_bodies", "_type", "begins", "cleanups", "endings", "ends", "finishes", "sends", "size_bytes",
+        "_bodies", "_type", "begins", "cleanups", "ends", "finishes", "sends", "size_bytes",
         "timers",
     )  # fmt: skip
 
@@ -65,7 +65,7 @@ class Transaction(Regrouped):
         self, members: list[tuple[Endpoint, list[Entry]]], locked: list[Endpoint], endings: int, scope: Scope
     ) -> None:
         super().__init__(members, locked, scope)
-        self._dialog: Endpoint | Begun = NO_DIALOG
+        self._dialog = NO_DIALOG
         """Conversation of the last send, with `_type` and `_bodies`: the next one like it needs no checks."""
         self.endings = endings
         """Endings in the partition before this transaction; another number means that it may be overtaken."""

@@ -1,4 +1,4 @@
-"""Handlers that move conversations to other groups and work on several groups, and what must hold of it (protocol.md section 7.2).
+"""Handlers that move conversations to other groups and work on several groups (protocol.md section 7.2).
 
 No two of them ever have the same conversation, whatever was moved; one commit consumes all that a transaction received.
 """
