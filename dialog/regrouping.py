@@ -15,6 +15,7 @@ from konverse.schemas.errors import (
     InvalidGroup,
     MoveRefused,
     PartitionHalted,
+    TransactionTooLarge,
 )
 from konverse.schemas.groups import own_group
 from konverse.schemas.limits import TRANSACTION_BYTES_MAX
@@ -25,6 +26,8 @@ from .endpoint import Endpoint
 from .taken import Taken
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from .partition import Partition
     from .staging import Staging
     from .transaction import Transaction
@@ -64,12 +67,23 @@ class More:
         """Beside what its transaction does itself."""
         return bool(self.moves) or any(not part.idle for part in self.parts)
 
-    def end(self, transaction: Transaction, kind: type[BaseException] | None) -> bool:
-        """Its `with` block ends; whether it commits. Nothing can be done with its further groups any more."""
+    def end(self, kind: type[BaseException] | None, done: Callable[[Transaction, bool], None] | None) -> None:
+        """The `with` block of the first one ends. Nothing can be done with its further groups any more."""
         for part in self.parts:
             part.shut()
         self.steps_back = kind is not None and issubclass(kind, GroupLocked)
-        return kind is None and sum(one.size_bytes for one in family(transaction)) <= TRANSACTION_BYTES_MAX
+        fits = sum(one.size_bytes for one in (self.first, *self.parts)) <= TRANSACTION_BYTES_MAX
+        if done is not None:
+            done(self.first, kind is None and fits)
+        if kind is None and not fits:
+            raise TransactionTooLarge(
+                f"the groups of the transaction send more than {TRANSACTION_BYTES_MAX} bytes, which is what fits into "
+                "one commit: all of them were rolled back. Work on fewer groups at a time, or send smaller messages"
+            )
+
+    def stay(self, dialog: Endpoint | Begun) -> None:
+        """It was ended, and moves nowhere."""
+        self.moves = [move for move in self.moves if move.endpoint != dialog.index]
 
 
 class Regrouped(Taken):
@@ -123,11 +137,6 @@ class Regrouped(Taken):
         """The group in which it is when the transaction has committed."""
         moved = [move.group for move in self.moves if move.endpoint == dialog.index]
         return moved[0] if moved else dialog.group_id
-
-    def stay(self, dialog: Endpoint | Begun) -> None:
-        """It was ended, and moves nowhere."""
-        if self.more is not None:
-            self.more.moves = [move for move in self.more.moves if move.endpoint != dialog.index]
 
 
 def more_of(transaction: Transaction) -> More:

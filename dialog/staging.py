@@ -151,7 +151,8 @@ class Staging:
     def merge(self) -> tuple[Operations, list[Transaction]]:
         """What was finished, as the operations of one commit, and the transactions to `release` after it."""
         finished = self._next_commit()
-        if self.several:
+        several = self.several
+        if several:
             finished = spread(self, finished)
         operations = Operations()
         endings = self.state.endings
@@ -170,7 +171,7 @@ class Staging:
             operations.rare += does.timers
             operations.rare += does.cleanups
             operations.rare += [Withdraw(end.endpoint) for end in does.ends if end.code]
-            if self.several:
+            if several:
                 operations.rare += does.moves
         operations.rare += self.moving.operations()
         return operations, finished

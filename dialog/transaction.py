@@ -32,7 +32,7 @@ from .begun import Begun
 from .clock import NO_TIME
 from .endpoint import Endpoint, Entry
 from .received import Clauses, Scope
-from .regrouping import NO_DIALOG, SPEAKERS, Regrouped, family
+from .regrouping import NO_DIALOG, SPEAKERS, Regrouped
 from .states import SENDING, State
 
 _OUTPUT_BYTES: Final = 14
@@ -88,13 +88,13 @@ class Transaction(Regrouped):
         """Commit what was staged, or on an exception nothing of it; the messages then wait as before (behaviour 74)."""
         if self._shut or (self.more is not None and self.more.first is not self):
             return
-        self.shut()
-        commits = kind is None if self.more is None else self.more.end(self, kind)
+        self._received = self.received
+        self._shut, self._dialog = True, NO_DIALOG
         done = self._scope.done
-        if done is not None:
-            done(self, commits)
-        if kind is None and not commits:
-            _refuse_size(0, sum(one.size_bytes for one in family(self)))
+        if self.more is not None:
+            self.more.end(kind, done)
+        elif done is not None:
+            done(self, kind is None)
 
     def begin(  # noqa: PLR0913  # the clauses of BEGIN DIALOG
         self,
@@ -201,7 +201,8 @@ class Transaction(Regrouped):
             _refuse_size(0, total)
         self.size_bytes = total
         self._dialog = NO_DIALOG
-        self.stay(dialog)
+        if self.more is not None:
+            self.more.stay(dialog)
         if self.finishes:  # the end says it too
             self.finishes = [finish for finish in self.finishes if finish.endpoint != dialog.index]
         if self.timers:

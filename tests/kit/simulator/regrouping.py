@@ -72,6 +72,8 @@ def move_some(work: Work) -> None:
     group = choices.pick(others).group_id if choices.choose(5) else world.identifier(b"group")
     if choices.chance(150) and isinstance(dialog, Endpoint):
         group = dialog.conversation
+    if owner.trial.careful and choices.choose(2):  # to one that may be to blame
+        group = choices.pick([one for one in state.live() if one.waits] or others).group_id
     known = [*state.members(group)]
     try:
         transaction.move(dialog, UUID(bytes=group))
