@@ -10,6 +10,7 @@ from queue import SimpleQueue
 from typing import Final
 
 from konverse.dialog.transaction import Transaction
+from konverse.schemas.errors import GroupLocked
 from konverse.schemas.limits import ATTEMPTS_MAX
 
 from .activation import check_procedure
@@ -37,9 +38,11 @@ class Handling:
     def work(self, transactions: Iterable[Transaction]) -> None:
         """Handle them all. May run in several threads at once."""
         for transaction in transactions:
-            with suppress(_Failed), transaction:
+            with suppress(_Failed, GroupLocked), transaction:
                 try:
                     self._handler(transaction)
+                except GroupLocked:  # it comes again when whoever has that group is done
+                    raise
                 except Exception as error:
                     self._say(transaction, error)
                     raise _Failed from error

@@ -44,7 +44,6 @@ from konverse.dialog.head import LogIdentity
 from konverse.dialog.owner import Owner
 from konverse.dialog.phase import Phase
 from konverse.dialog.staging import OwnerSettings
-from konverse.dialog.transaction import Transaction
 from konverse.dialog.view import Show
 from konverse.schemas.catalog import Queue
 from konverse.schemas.errors import QueueDisabled, TopicMismatch, Unavailable
@@ -110,8 +109,8 @@ class Owning:
         self._ticked_at = 0
         self._standby: Standby | None = None
         self.late = Late()
-        self.on_done: Callable[[Owner, Transaction, bool], None] | None = None
-        """Told of each transaction whose `with` block ends: with True to commit, False to roll back."""
+        self.attach: Callable[[Owner], None] | None = None
+        """Has transactions of an owner ask a reader, which also hears when their `with` blocks end."""
 
     # -------------------------------------------------------------------------------------------------- partitions
 
@@ -122,8 +121,8 @@ class Owning:
         owner.staging.judge = judge = self._rules.judge
         if judge is not None:
             owner.staging.scope.validation = judge.letter
-        if self.on_done is not None:
-            owner.staging.scope.done = partial(self.on_done, owner)
+        if self.attach is not None:
+            self.attach(owner)
         if self._rules.begin is not None:
             owner.staging.scope.begin = partial(self._rules.begin, self.queue, number)
         self.owners[number] = owner
@@ -166,8 +165,8 @@ class Owning:
             self._snapshots.forget(owner)
             owner.trial.leave()
             self.turns = [other for other in self.turns if other is not owner]
-            if self.on_done is not None:  # whoever still holds a transaction of it need not keep the reader alive
-                owner.staging.scope.done = self.late.ended
+            if self.attach is not None:  # whoever still holds a transaction of it need not keep the reader alive
+                self.late.attach(owner.staging.scope)
         if self._standby is not None:
             self._standby.leave(number)
         if self._view is not None:

@@ -80,7 +80,7 @@ class Reader(Operating, Receiving):
         """Partitions that were lost, as far as `settle` has told."""
         self._advance_at = 0.0
         """When Kafka must be looked after again, however much there is to hand out."""
-        owning.on_done = self._done
+        owning.attach = self._attach
         leave_at_exit(self)
         try:
             self._share = Share(kafka, owning, options, self._lock)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -10,29 +9,25 @@ from uuid import UUID
 
 from konverse.dialog.endpoint import Endpoint
 from konverse.dialog.owner import Owner
-from konverse.dialog.partition import Partition
 from konverse.dialog.phase import LEADING
 from konverse.dialog.states import State
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.catalog import Queue
 from konverse.schemas.errors import BadInput, DialogNotFound, NoPartition
-from konverse.schemas.groups import founders
 
 from .arguments import Seconds, checked
-from .owning import Owning
+from .regrouping import Regrouping
 from .share import Share
 
 PAUSE_S: Final = 0.002
 """Between two looks, while other groups than the wanted one are ready."""
 
 
-class Receiving:
+class Receiving(Regrouping):
     """The part of a reader that looks for certain messages."""
 
     queue: Queue
-    _owning: Owning
     _share: Share
-    _lock: threading.RLock
     _check_open: Callable[[], None]
     _advance: Callable[..., bool]
     _hand_out: Callable[..., Transaction | None]
@@ -99,16 +94,8 @@ class Receiving:
                 found = [side.get(dialog.bytes) for side in state.sides]
             else:
                 assert group is not None
-                found = [_first_of(state, group.bytes)]
+                found = [*state.members(group.bytes)[:1]]
             yield from ((owner, endpoint) for endpoint in found if endpoint is not None)
-
-
-def _first_of(state: Partition, group: bytes) -> Endpoint | None:
-    """A conversation of the group: one of several, or the only one, which has founded it."""
-    if group in state.groups:
-        return state.groups[group].members[0]
-    found = [state.endpoint(role, conversation) for role, conversation in founders(group)]
-    return next((endpoint for endpoint in found if endpoint is not None and endpoint.group is None), None)
 
 
 def _let_others_pass(owner: Owner) -> None:

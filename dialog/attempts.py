@@ -8,17 +8,21 @@ open follows another crash: what has not come back is suspected, and if it was o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from konverse.schemas.columns import pack, unpack
 from konverse.schemas.errors import PartitionHalted
 from konverse.schemas.journal import Commit
-from konverse.schemas.operations import Attempt, Cleanup, Finish, Resume, SetTimer, Skip, Suspend, Try
+from konverse.schemas.operations import Attempt, Cleanup, Finish, Move, Resume, SetTimer, Skip, Suspend, Try
 
 from .endpoint import NOTHING, Endpoint, Trouble, bytes_of
 
 if TYPE_CHECKING:
     from .partition import Partition
+
+
+_SPEAK: Final = Finish | SetTimer | Cleanup | Move
+"""What a handler does on an endpoint, beside the columns."""
 
 
 class Attempts:
@@ -136,7 +140,7 @@ def came_back(state: Partition, commit: Commit) -> None:
         *operations.receive_endpoints,
         *(index for index, _, _ in operations.sends),
         *(end.endpoint for end in operations.ends),
-        *(operation.endpoint for operation in operations.rare if isinstance(operation, Finish | SetTimer | Cleanup)),
+        *(operation.endpoint for operation in operations.rare if isinstance(operation, _SPEAK)),
     ]
     for index in touched:
         endpoint = table[index] if index < len(table) else None

@@ -185,11 +185,34 @@ class Partition:
             endpoint.index = len(self.table)
             self.table.append(endpoint)
         self.sides[endpoint.role][endpoint.conversation] = endpoint
+        self._put(endpoint, group)
+        self.touch(endpoint)
+
+    def move(self, endpoint: Endpoint, group: bytes) -> None:
+        """From one group to another, which may be the one that is its own."""
+        self.touch(endpoint)
+        self._leave(endpoint)
+        endpoint.group = None
+        self._put(endpoint, group)
+
+    def members(self, group: bytes) -> list[Endpoint]:
+        """The endpoints of a conversation group that live here: several, or the only one, which has founded it."""
+        if group in self.groups:
+            return self.groups[group].members
+        found = [self.sides[role].get(conversation) for role, conversation in founders(group)]
+        return [endpoint for endpoint in found if endpoint is not None and endpoint.group is None]
+
+    def _put(self, endpoint: Endpoint, group: bytes | None) -> None:
         own = own_group(endpoint.role, endpoint.conversation)
         group = group or own
         if group != own or group in self.groups:
             self._join(endpoint, group)
-        self.touch(endpoint)
+
+    def _leave(self, endpoint: Endpoint) -> None:
+        if endpoint.group:
+            endpoint.group.members.remove(endpoint)
+            if not endpoint.group.members:
+                del self.groups[endpoint.group.id]
 
     def _join(self, endpoint: Endpoint, group: bytes) -> None:
         """Put an endpoint into a group; the conversation whose id is the group's belongs to it when it lives here."""
@@ -218,10 +241,7 @@ class Partition:
         self.attempts.forget(endpoint)
         for lane in endpoint.lanes():
             lane.writer.lanes -= 1
-        if endpoint.group:
-            endpoint.group.members.remove(endpoint)
-            if not endpoint.group.members:
-                del self.groups[endpoint.group.id]
+        self._leave(endpoint)
         self.forgotten.append(endpoint)
         arrival = self.moves.arrivals.pop(endpoint.index, None)
         if arrival is not None:

@@ -13,6 +13,7 @@ from konverse.schemas.records import FOR_EVER, Begin, Role
 from .endpoint import Endpoint, FarStamp, Stamp, timestamp_ms
 
 if TYPE_CHECKING:
+    from .begun import Begun
     from .transaction import Transaction
 
 Rule = Callable[[str, Role, str], None]
@@ -33,6 +34,9 @@ class Clauses(NamedTuple):
     key: bytes | None
     lifetime_ms: int = FOR_EVER
 
+
+LockRule = Callable[["Transaction", "Endpoint | Begun", bytes], None]
+"""`lock(transaction, dialog, group)`."""
 
 BeginRule = Callable[[Clauses], tuple[bytes, Begin]]
 """The id of a conversation that begins in this partition, and what the catalog makes of its clauses; raises."""
@@ -88,6 +92,14 @@ class Message(NamedTuple):
         return f"<Message {self.type} #{self.sequence} of {self.dialog.id}, {len(self.body)} bytes>"
 
 
+def _nothing(_of: object) -> None:
+    return None
+
+
+def _lock_nothing(_transaction: Transaction, _dialog: Endpoint | Begun, _group: bytes) -> None:
+    return None
+
+
 def _unknown(_message_type: str) -> str:
     return "N"
 
@@ -95,7 +107,9 @@ def _unknown(_message_type: str) -> str:
 class Scope:
     """What all transactions of a partition share."""
 
-    __slots__ = ("begin", "done", "incarnation", "now_ms", "partition", "rule", "validation")
+    __slots__ = (
+        "begin", "done", "elsewhere", "further", "incarnation", "lock", "now_ms", "partition", "rule", "validation",
+    )  # fmt: skip
 
     def __init__(self, incarnation: bytes, partition: int, rule: Rule) -> None:
         self.incarnation = incarnation
@@ -109,3 +123,9 @@ class Scope:
         """The partition's time."""
         self.begin: BeginRule | None = None
         """Asked when a handler begins a dialog; nobody: none can."""
+        self.lock: LockRule = _lock_nothing
+        """Locks the group that a conversation is moved to; raises."""
+        self.further: Callable[[Transaction], Transaction | None] = _nothing
+        """Hands out another group, as a part of a transaction."""
+        self.elsewhere: Callable[[bytes], int | None] = _nothing
+        """Another partition in which a group lives; None: it is not known."""

@@ -11,6 +11,7 @@ from typing import Final
 
 from konverse.schemas.envelope import decode, encode_suffix
 from konverse.schemas.errors import MalformedRecord, PartitionHalted
+from konverse.schemas.groups import own_group
 from konverse.schemas.limits import BODY_BYTES_MAX, INSTALL_BYTES_MAX, USER_HEADERS_BYTES_MAX
 from konverse.schemas.moved import Moved, MovedFinish, MovedMessage, decode_moved, encode_moved, pieces_of
 from konverse.schemas.operations import Relocate
@@ -84,6 +85,12 @@ def relocate(state: Partition, operation: Relocate) -> None:
     state.forget(endpoint)
 
 
+def _group_of(endpoint: Endpoint) -> bytes | None:
+    """None for a target that is in the group that is its own."""
+    own = own_group(endpoint.role, endpoint.conversation)
+    return endpoint.group_id if endpoint.role is Role.INITIATOR or endpoint.group_id != own else None
+
+
 def moved_of(state: Partition, endpoint: Endpoint) -> Moved:
     """Everything that an endpoint is, for its next place."""
     return Moved(
@@ -96,7 +103,7 @@ def moved_of(state: Partition, endpoint: Endpoint) -> Moved:
         endpoint.stream.address,
         endpoint.opener,
         endpoint.key,
-        endpoint.group_id if endpoint.role is Role.INITIATOR else None,
+        _group_of(endpoint),
         state.beginning.get(endpoint.index),
         endpoint.received,
         endpoint.consumed,

@@ -15,7 +15,9 @@ from .endpoint import Endpoint
 from .moving import Moving
 from .partition import Partition
 from .received import Rule, Scope
+from .regrouping import family, is_in_the_way, lock, take_apart
 from .rejecting import Judge
+from .second_groups import further, gather, release, spread
 from .states import State
 from .transaction import NOT_GROUPED, Transaction
 from .turns import Turns
@@ -62,6 +64,10 @@ class Staging:
         self.size_bytes = 0
         self.ready = state.ready
         """Where the next group comes from: all that are ready, or those of an open TRY (`dialog.trial`)."""
+        self.scope.lock = partial(lock, self)
+        self.scope.further = partial(further, self)
+        self.several = False
+        """Some of what was finished moves conversations to other groups, or is on several of them."""
         self.out = 0
         """Transactions that are with handlers."""
         self.superseded = 0
@@ -121,13 +127,21 @@ class Staging:
     def finish(self, transaction: Transaction) -> None:
         """The handler is done: what it did joins the next commit."""
         self.out -= 1
+        if transaction.more is not None:
+            self.several = True
+            gather(self, transaction)
         self.finished.append(transaction)
         self.size_bytes += transaction.size_bytes
 
     def roll_back(self, transaction: Transaction) -> None:
         """Nothing came of it: its messages wait as before, and nothing of it was written (behaviour 74)."""
-        self.out -= 1
-        self.let_go(transaction)
+        for one in self.take_apart(transaction):
+            self.out -= 1
+            self.let_go(one)
+
+    def take_apart(self, transaction: Transaction) -> list[Transaction]:
+        """Of one that came back, all of its groups, each by itself."""
+        return [transaction] if transaction.more is None else take_apart(self, transaction)
 
     def let_go(self, transaction: Transaction) -> None:
         """The group of a transaction that came back is ready again."""
@@ -137,6 +151,9 @@ class Staging:
     def merge(self) -> tuple[Operations, list[Transaction]]:
         """What was finished, as the operations of one commit, and the transactions to `release` after it."""
         finished = self._next_commit()
+        several = self.several
+        if several:
+            finished = spread(self, finished)
         operations = Operations()
         endings = self.state.endings
         free = indices(self.state)
@@ -154,6 +171,8 @@ class Staging:
             operations.rare += does.timers
             operations.rare += does.cleanups
             operations.rare += [Withdraw(end.endpoint) for end in does.ends if end.code]
+            if several:
+                operations.rare += does.moves
         operations.rare += self.moving.operations()
         return operations, finished
 
@@ -171,6 +190,9 @@ class Staging:
 
     def release(self, transactions: list[Transaction]) -> None:
         """The commit was applied: the groups of these transactions may be taken again."""
+        if self.several:
+            release(self, transactions)
+            return
         for transaction in transactions:
             self.free(transaction.dialog)
 
@@ -183,6 +205,12 @@ class Staging:
                 ready.append(member)  # each: one of them may be ended before the group is taken
 
     def _overtaken(self, transaction: Transaction) -> bool:
+        """Of it or one that it is committed with something is not any more as it was."""
+        if transaction.more is None:
+            return self._discarded(transaction)
+        return any(self._discarded(one) or is_in_the_way(self, one) for one in family(transaction))
+
+    def _discarded(self, transaction: Transaction) -> bool:
         """A session's END came before the handler was done: the messages that it read were discarded by that."""
         table = self.state.table
         touched = {
@@ -193,6 +221,8 @@ class Staging:
             *(timer.endpoint for timer in transaction.timers),
             *(cleanup.endpoint for cleanup in transaction.cleanups),
         }
+        if transaction.more is not None:
+            touched.update(move.endpoint for move in transaction.moves)
         touched = {index for index in touched if index >= 0}  # the others are begun by it
         for member in transaction.locked or transaction.members:
             if member.index in touched:

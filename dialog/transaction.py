@@ -7,7 +7,8 @@ wait as before, behaviour 74).
 
 from __future__ import annotations
 
-from typing import Any, Final, NoReturn, Self, cast
+from typing import Any, Final, NoReturn, Self
+from uuid import UUID
 
 from konverse.schemas.bodies import as_bytes
 from konverse.schemas.catalog import DEFAULT
@@ -31,8 +32,8 @@ from .begun import Begun
 from .clock import NO_TIME
 from .endpoint import Endpoint, Entry
 from .received import Clauses, Scope
+from .regrouping import NO_DIALOG, SPEAKERS, Regrouped
 from .states import SENDING, State
-from .taken import Taken
 
 _OUTPUT_BYTES: Final = 14
 """What an output takes in a commit beside its body: endpoint, type and size."""
@@ -46,23 +47,17 @@ _NONE: Final[list[Any]] = []
 NOT_GROUPED: Final[list[Endpoint]] = []
 """The locked group of a lone conversation: it is its own."""
 
-_SPEAKERS: Final = (Endpoint, Begun)
-"""What can be sent on."""
-
 _RELATABLE: Final = (Endpoint, Begun, type(None))
 
-NO_DIALOG: Final = cast("Endpoint", object())
-"""What nobody can send on, also when somebody sends on None."""
 
-
-class Transaction(Taken):
+class Transaction(Regrouped):
     """The ready messages of one conversation group, and what is done with them.
 
     One is made for every group that is handed out, so it allocates what it needs when it needs it.
     """
 
     __slots__ = (
-        "_bodies", "_dialog", "_type", "begins", "cleanups", "endings", "ends", "finishes", "sends", "size_bytes",
+        "_bodies", "_type", "begins", "cleanups", "ends", "finishes", "sends", "size_bytes",
         "timers",
     )  # fmt: skip
 
@@ -70,7 +65,7 @@ class Transaction(Taken):
         self, members: list[tuple[Endpoint, list[Entry]]], locked: list[Endpoint], endings: int, scope: Scope
     ) -> None:
         super().__init__(members, locked, scope)
-        self._dialog: Endpoint | Begun = NO_DIALOG
+        self._dialog = NO_DIALOG
         """Conversation of the last send, with `_type` and `_bodies`: the next one like it needs no checks."""
         self.endings = endings
         """Endings in the partition before this transaction; another number means that it may be overtaken."""
@@ -80,6 +75,7 @@ class Transaction(Taken):
         self.cleanups: list[Cleanup] = _NONE
         self.finishes: list[Finish] = _NONE
         self.timers: list[SetTimer] = _NONE
+        self.more = None
         self.size_bytes = 0
         """Bytes that the staged outputs and ends take in a commit."""
 
@@ -90,12 +86,14 @@ class Transaction(Taken):
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         """Commit what was staged, or on an exception nothing of it; the messages then wait as before (behaviour 74)."""
-        if self._shut:
+        if self._shut or (self.more is not None and self.more.first is not self):
             return
         self._received = self.received
         self._shut, self._dialog = True, NO_DIALOG
         done = self._scope.done
-        if done is not None:
+        if self.more is not None:
+            self.more.end(kind, done)
+        elif done is not None:
             done(self, kind is None)
 
     def begin(  # noqa: PLR0913  # the clauses of BEGIN DIALOG
@@ -126,7 +124,7 @@ class Transaction(Taken):
                     f"conversation {related_to.id} is one of service {related_to.terms.service!r}, not of "
                     f"{from_service!r}: a conversation group belongs to one service"
                 )
-        group = None if related_to is None else related_to.group_id
+        group = None if related_to is None else self.group_of(related_to)
         lifetime_ms = FOR_EVER if lifetime is None else milliseconds(lifetime, "a lifetime")
         clauses = Clauses(from_service, to_service, contract, group, key, lifetime_ms)
         conversation, begin = self._scope.begin(clauses)
@@ -160,7 +158,7 @@ class Transaction(Taken):
 
     def _begin_run(self, dialog: Endpoint | Begun, message_type: str, size: int, total: int) -> None:
         """Everything that forbids a send; then what follows is of this conversation and type."""
-        if self._shut or dialog.__class__ not in _SPEAKERS:
+        if self._shut or dialog.__class__ not in SPEAKERS:
             self._refuse_use(dialog)
         if not isinstance(message_type, str):
             raise BadInput(f"a message type is named by a text, not by {type(message_type).__name__}")
@@ -191,7 +189,7 @@ class Transaction(Taken):
         check_error(error, description)
         if cleanup and error:
             raise InvalidState("a conversation is ended WITH ERROR or WITH CLEANUP, not with both")
-        if self._shut or dialog.__class__ not in _SPEAKERS:
+        if self._shut or dialog.__class__ not in SPEAKERS:
             self._refuse_use(dialog)
         if dialog.state.code in {"DO", "CD"} or self.ends or self.cleanups:
             self._refuse_ended(dialog, "end")
@@ -203,6 +201,8 @@ class Transaction(Taken):
             _refuse_size(0, total)
         self.size_bytes = total
         self._dialog = NO_DIALOG
+        if self.more is not None:
+            self.more.stay(dialog)
         if self.finishes:  # the end says it too
             self.finishes = [finish for finish in self.finishes if finish.endpoint != dialog.index]
         if self.timers:
@@ -229,7 +229,7 @@ class Transaction(Taken):
         Messages that others send later on this side come back to them. A second call changes nothing.
         Raises InvalidState for a conversation that was ended, or on which nothing was sent or received yet.
         """
-        if self._shut or dialog.__class__ not in _SPEAKERS:
+        if self._shut or dialog.__class__ not in SPEAKERS:
             self._refuse_use(dialog)
         if dialog.state not in SENDING or self.ends or self.cleanups:
             self._refuse_ended(dialog, "finish")
@@ -251,7 +251,7 @@ class Transaction(Taken):
         (8411), TimerBeyondLifetime (8410), TimerRefused when this side was ended (8458), TransactionTooLarge.
         """
         timeout_ms = milliseconds(timeout, "the timeout of a timer")
-        if self._shut or dialog.__class__ not in _SPEAKERS:
+        if self._shut or dialog.__class__ not in SPEAKERS:
             self._refuse_use(dialog)
         if dialog.state.code in {"DO", "CD"} or self._ends(dialog):
             raise TimerRefused(f"cannot set a timer of conversation {dialog.id}: this side has ended it")
@@ -282,6 +282,27 @@ class Transaction(Taken):
         ended = [end.endpoint for end in self.ends] + [cleanup.endpoint for cleanup in self.cleanups]
         return dialog.index in ended
 
+    def move(self, dialog: Endpoint | Begun, group: UUID) -> None:
+        """MOVE CONVERSATION when the transaction commits: what waits in it then, and comes later, is of that group.
+
+        `group` belongs to the same service and lives in this partition; both are locked until then (behaviours 88 to
+        90). Raises MoveRefused (8438) for a conversation that was ended, and for a group in another partition or that
+        is suspended, InvalidGroup (8439) for a group of another service or queue, GroupLocked (1222) while another
+        transaction has it: a handler that lets that pass is called again after a moment, and that counts no attempt.
+        """
+        self._stage_move(dialog, group)
+
+    def next_group(self) -> Transaction | None:
+        """GET CONVERSATION GROUP once more: another group of this partition with messages, locked (behaviour 85).
+
+        What is done with what this returns, a transaction without a `with` block of its own, is committed together with
+        all else that is done here, or not at all. None when no other group waits. Raises TransactionTooLarge when this
+        one has as many as it may have.
+        """
+        if self._shut:
+            self.refuse_shut()
+        return self._scope.further(self)
+
     def clear(self) -> None:
         """Forget what was staged; the messages can be taken again."""
         self.put_back()
@@ -293,7 +314,7 @@ class Transaction(Taken):
     def idle(self) -> bool:
         """Nothing was taken, begun, sent, set, finished or ended: the messages wait as before."""
         said = self.begins or self.sends or self.ends or self.cleanups or self.finishes or self.timers
-        return not (said or self.received)
+        return not (said or self.received or (self.more is not None and self.more.does_something))
 
     def _refuse_use(self, dialog: object) -> NoReturn:
         if self._shut:

@@ -25,6 +25,7 @@ from konverse.schemas.operations import Attempt, Resume, Skip, Suspend, Try
 from .attempts import attempts_of
 from .endpoint import Endpoint, bytes_of
 from .partition import Partition
+from .regrouping import unlock
 from .staging import Staging
 from .states import State
 from .transaction import Transaction
@@ -59,6 +60,8 @@ class Trial:
         self._failed: list[Transaction] = []
         self._resting: list[tuple[int, int, Transaction]] = []
         """A heap: when each group is handed out again, and a number that no two have."""
+        self._stepped_back: deque[tuple[int, Endpoint]] = deque()
+        """Groups that come again, and when; nobody has them meanwhile."""
         self._rested = 0
         self._condemned: list[Endpoint] = []
         """Groups that failed too often by killing their owners."""
@@ -86,7 +89,7 @@ class Trial:
     @property
     def resting(self) -> bool:
         """Some group failed and is handed out again after a pause."""
-        return bool(self._resting or self._failed)
+        return bool(self._resting or self._failed or self._stepped_back)
 
     @property
     def due(self) -> bool:
@@ -127,9 +130,18 @@ class Trial:
     # -------------------------------------------------------------------------------------------------- what is told
 
     def fail(self, transaction: Transaction) -> None:
-        """The handler raised: its messages wait as before, and the next commit counts it."""
-        self._staging.out -= 1
-        self._failed.append(transaction)
+        """The handler raised: its messages wait as before, and the next commit counts it.
+
+        One that has stepped back, because another transaction has a group that it needs, comes again uncounted.
+        """
+        steps_back = transaction.more is not None and transaction.more.steps_back
+        for one in self._staging.take_apart(transaction):
+            self._staging.out -= 1
+            if steps_back:
+                unlock(one)
+                self._stepped_back.append((self._now_ms + PAUSE_MS, one.dialog))
+            else:
+                self._failed.append(one)
 
     def order(self, endpoint: Endpoint, order: Order) -> None:
         """An operator wants this with a suspended conversation."""
@@ -140,6 +152,8 @@ class Trial:
         self._now_ms = now_ms
         while self._resting and self._resting[0][0] <= now_ms:
             self._staging.let_go(heappop(self._resting)[2])
+        while self._stepped_back and self._stepped_back[0][0] <= now_ms:
+            self._state.ready.extend(filter(self._ready, self._stepped_back.popleft()[1].members))
         return self.due
 
     # ------------------------------------------------------------------------------------------------- what is decided
@@ -244,6 +258,8 @@ class Trial:
         """All groups of the last TRY came back, and there are others, or there is no reason for care any more."""
         staging, state = self._staging, self._state
         if self._chosen is not None or staging.ready or staging.out:
+            return False
+        if self._stepped_back:
             return False
         left = any(map(self._ready, self._window))  # the one that stood for its group may have ended
         return bool(self._suspects()) or left or self._some_ready() or state.ingest_to >= self._data_end

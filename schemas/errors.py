@@ -13,9 +13,11 @@
     │   │   ├── PriorityNotFound         ├── ForeignGroup         ├── PriorityTwice
     │   │   └── DialogNotFound           ├── NothingChanged       ├── NotSupportedYet
     │   ├── StillUsed                    ├── SystemObject         ├── InvalidProcedure
-    │   └── TimerRefused                 ├── InvalidTimeout       └── TimerBeyondLifetime
+    │   ├── TimerRefused                 ├── InvalidTimeout       ├── TimerBeyondLifetime
+    │   └── InvalidGroup                 └── MoveRefused
     ├── NoPartition                  this process has no partition of the queue: others have them all
     ├── QueueDisabled                nobody receives from a queue whose STATUS is OFF
+    ├── GroupLocked                  another transaction has the conversation group; the work is done again
     ├── ConversationEnded            the peer ended; nothing was written
     ├── Unavailable                  a server cannot be reached
     │   ├── KafkaUnavailable         ├── RedisUnavailable     └── ValidatorUnavailable
@@ -120,6 +122,12 @@ class ForeignGroup(BadInput):
     """A conversation group belongs to one service: another one cannot put a dialog into it."""
 
     number = 9610
+
+
+class InvalidGroup(BadInput):
+    """A conversation moves to groups of its own service that live where it lives, and this is none of them."""
+
+    number = 8439
 
 
 class AlreadyExists(BadInput):
@@ -234,6 +242,12 @@ class TimerRefused(BadInput):
     number = 8458
 
 
+class MoveRefused(BadInput):
+    """The conversation endpoint, or the group that it was to be moved to, is in a state that does not allow this."""
+
+    number = 8438
+
+
 class InvalidTimeout(BadInput):
     """A timer or a lifetime is not between a millisecond and 2,147,483,647 seconds."""
 
@@ -275,6 +289,13 @@ class QueueDisabled(KonverseError):
 
     retriable = True
     number = 9617
+
+
+class GroupLocked(KonverseError):
+    """Another transaction has the conversation group. What was received comes again, and is not counted as failed."""
+
+    retriable = True
+    number = 1222
 
 
 class NoPartition(KonverseError):

@@ -52,6 +52,9 @@ COMMIT_BYTES_TARGET: Final = 786_432
 TRANSACTION_BYTES_MAX: Final = 4_194_304
 """Bodies that one transaction sends. It may join a commit that is nearly full, and still fits into one record."""
 
+TRANSACTION_GROUPS_MAX: Final = 64
+"""Conversation groups that one transaction works on: they come back together, and are tried together after a crash."""
+
 HANDLER_THREADS_MAX: Final = 1_000
 """Threads of one reader that call handlers. Python runs one of them at a time; who waits that long needs processes."""
 

@@ -122,6 +122,13 @@ class Withdraw(NamedTuple):
     endpoint: int
 
 
+class Move(NamedTuple):
+    """MOVE CONVERSATION: the endpoint belongs to another conversation group from here on (protocol.md section 7.2)."""
+
+    endpoint: int
+    group: bytes
+
+
 Rare = (
     Prune
     | Attempt
@@ -138,6 +145,7 @@ Rare = (
     | Cleanup
     | Fail
     | Withdraw
+    | Move
 )
 
 _KINDS: Final[tuple[type[Rare], ...]] = (
@@ -156,6 +164,7 @@ _KINDS: Final[tuple[type[Rare], ...]] = (
     Cleanup,
     Fail,
     Withdraw,
+    Move,
 )
 _NAMES: Final[dict[type, str]] = {kind: f"konverse.{kind.__name__}" for kind in _KINDS}
 _FROM_AVRO: Final[dict[str, Any]] = {name: lambda value, kind=kind: kind(**value) for kind, name in _NAMES.items()} | {

@@ -19,6 +19,7 @@ from konverse.schemas.operations import (
     Fail,
     Finish,
     Lost,
+    Move,
     Prune,
     Relocate,
     SetTimer,
@@ -35,6 +36,7 @@ from .second_ingest import hear
 from .second_loss import hole_of, miss
 from .second_moves import relocate
 from .second_paths import second_finish
+from .second_regrouping import regroup
 from .second_state import Said, SecondState, Side
 from .second_timers import live_until, set_by_handler, strike
 from .second_writers import prune
@@ -182,5 +184,6 @@ _RARE: Final[dict[type, Callable[[SecondState, Any], None]]] = {
     Cleanup: clean,
     Fail: give_up_side,
     Withdraw: leave_the_error,
+    Move: regroup,
     **DECIDED,
 }

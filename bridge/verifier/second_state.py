@@ -50,7 +50,7 @@ TALLIED: Final = (
     "no peer met a stub", "CLOSED walked on", "bounced behind a move", "FIN behind a move",
     "redirected to what has moved", "owner went on behind a loss", "failed by a loss", "freed by a loss",
     "failed elsewhere by a loss", "rejected", "rejected at once",
-    "begun in a group", "begun in a target's group",
+    "begun in a group", "begun in a target's group", "moved to a group", "moved to a group with unread",
     "cleaned up", "cleaned up, not open", "taken back", "cleaned up and spoken to", "given up",
     "timer set", "timer set anew", "timer rang", "timer rang beside an Error", "timer waited", "timer met a stub",
     "moved with a timer", "lifetime over",

@@ -67,6 +67,12 @@ def test_what_belongs_together_is_received_together(example: Example) -> None:
     assert example("groups") == lines
 
 
+def test_what_is_moved_to_one_group_is_answered_together(example: Example) -> None:
+    lines = ["asked: still smokes", *["answered: the printer is replaced"] * 2]
+    assert example("regrouping") == lines
+    assert example("regrouping") == lines
+
+
 def test_timers_remind_and_lifetimes_end(example: Example) -> None:
     expected = [
         "given up",

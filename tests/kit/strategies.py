@@ -34,6 +34,7 @@ from konverse.schemas.operations import (
     Fail,
     Finish,
     Lost,
+    Move,
     Prune,
     Rare,
     Relocate,
@@ -225,6 +226,7 @@ rare: Final[st.SearchStrategy[Rare]] = st.one_of(
     st.builds(SetTimer, counters, timeouts),
     st.builds(Cleanup, counters),
     st.builds(Withdraw, counters),
+    st.builds(Move, counters, identifiers),
     st.builds(Fail, counters, st.integers(-9_999, -1), texts),
 )
 

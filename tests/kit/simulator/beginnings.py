@@ -32,7 +32,7 @@ def begin_here(world: World, place: Place, clauses: Clauses) -> tuple[bytes, Beg
 
 def begin(work: Work, message: Message) -> None:
     """A dialog or two, alone, in the group of the message, or one in that of the other; with something said or not."""
-    world, transaction = work.world, work.transaction
+    world, transaction = work.world, work.at
     choices, terms = world.choices, (message.dialog.service, message.dialog.far_service)
     related: Endpoint | Begun | None = None
     for _ in range(1 + choices.choose(2)):
@@ -57,13 +57,13 @@ def speak_first(work: Work) -> None:
     """Something on a dialog of the group that a handler has begun, and nobody has said anything on."""
     silent = [
         dialog
-        for dialog in work.transaction.dialogs
+        for dialog in work.at.dialogs
         if dialog.role is Role.INITIATOR and dialog.state is State.STARTED_OUTBOUND and dialog.sent != NO_SEQUENCE
     ]
     if not silent or not work.world.choices.chance(300):
         return
     dialog = work.world.choices.pick(silent)
-    assert work.transaction.find(dialog.id) is dialog
-    if dialog.conversation not in (*work.ended, *work.finished):
+    assert work.at.find(dialog.id) is dialog
+    if dialog not in (*work.ended, *work.finished):
         work.reply(dialog, "r", b"%d:first %d" % (work.nonce, len(work.replies)))
         work.world.sometimes.happened("handler spoke first")

@@ -14,6 +14,7 @@ from konverse.dialog.snapshot import digest
 from konverse.dialog.view import Show, field_of, pack
 
 from .places import Place
+from .regrouping import come_again
 
 if TYPE_CHECKING:
     from .world import World
@@ -108,7 +109,7 @@ def attends(place: Place, owner: Owner) -> None:
     state = owner.fold.state
     if state.ingest_to > owner._journaled_to and owner._waiting_since is None:
         place.fail(f"L1: {place.name}: nobody thinks of what was ingested to {state.ingest_to}")
-    looked_at = [*state.ready, *owner.staging.ready, *owner.trial._window]
+    looked_at = [*state.ready, *owner.staging.ready, *owner.trial._window, *come_again(owner)]
     ready = [endpoint for endpoint in looked_at if endpoint.waits]
     for endpoint in state.live():
         if endpoint.waits and not endpoint.held:

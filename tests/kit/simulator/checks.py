@@ -23,6 +23,7 @@ from .paths import check_finished, check_half_closed, check_order, check_transac
 from .places import Place
 from .plans import Plan
 from .poison import compare_attempts
+from .regrouping import check_commits, check_groups
 from .timing import check_timers
 from .verdicts import every_message
 from .verified import PROBLEMS_MAX, findings, in_part, told, whole, writers_of
@@ -45,6 +46,7 @@ def _problems(world: World, references: dict[Address, SecondFold], owners: set[b
     for place in world.places:
         reference = references[place.address]
         yield from _folds(world, place, reference)
+        yield from check_groups(place, place.shadow.state, reference)
         yield from _counters(reference)
         yield from _drained(world, place, reference)
         yield from _view(place)
@@ -64,6 +66,7 @@ def _problems(world: World, references: dict[Address, SecondFold], owners: set[b
     yield from outcomes(world, references)
     yield from check_moves(world, references)
     yield from check_timers(world, references)
+    yield from check_commits(world, references)
 
 
 # ----------------------------------------------------------------------------------------------------- I1, I2, I3

@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from konverse.dialog.begun import Begun
 from konverse.dialog.endpoint import Endpoint
 from konverse.dialog.received import Message
+from konverse.dialog.regrouping import family
 from konverse.dialog.states import State
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.catalog import DIALOG_TIMER, END_DIALOG, ERROR
-from konverse.schemas.errors import InvalidState
+from konverse.schemas.errors import GroupLocked, InvalidState
 
 from .beginnings import begin, speak_first
 from .poison import HandlerRaised, ProcessKilled
+from .regrouping import move_some, take_another
 from .timing import set_timers
 
 if TYPE_CHECKING:
-    from .world import World
+    from .owning import OwnerProcess
 
 
 SLEEP_STEPS_MAX: Final = 150
@@ -55,6 +57,8 @@ class Progress(Enum):
     FAILED = "failed"
     KILLED = "killed"
     """And its process with it."""
+    STEPPED_BACK = "stepped back"
+    """Somebody else has a group that it needs."""
     LEFT = "left"
     """It did nothing: its messages wait as before."""
 
@@ -62,19 +66,27 @@ class Progress(Enum):
 class Work:
     """One execution of a handler. Its nonce is in everything that it sends: a second execution sends other bytes."""
 
-    def __init__(self, world: World, transaction: Transaction) -> None:
-        self.world = world
-        self.transaction = transaction
+    def __init__(self, process: OwnerProcess, transaction: Transaction) -> None:
+        world = self.world = process.world
+        self.process = process
+        self.transaction = self.at = transaction
+        self.anchors: list[Endpoint] = []
+        """Conversations whose groups it has."""
         self.nonce = len(world.history.works)
         self.asleep_until = 0
         self.taken: list[Taken] = []
         self.replies: list[Reply] = []
-        self.ended: list[bytes] = []
-        self.finished: list[bytes] = []
+        self.ended: list[Endpoint] = []
+        self.finished: list[Endpoint] = []
         self.looked_at: Message | None = None
         """What it handles now."""
         self._steps = self._run()
         world.history.works.append(self)
+
+    @property
+    def members(self) -> list[Endpoint]:
+        """The conversations whose messages it got."""
+        return [member for one in family(self.transaction) for member in one.members]
 
     @property
     def awake(self) -> bool:
@@ -93,6 +105,8 @@ class Work:
             return Progress.FAILED
         except ProcessKilled:
             return Progress.KILLED
+        except GroupLocked:
+            return Progress.STEPPED_BACK
         except InvalidState:
             world.sometimes.happened("state changed")
             return Progress.FAILED
@@ -121,18 +135,20 @@ class Work:
             if message.type in (END_DIALOG, ERROR):
                 session_has_it = dialog.conversation not in world.history.begun
                 theirs = dialog.is_initiator and session_has_it and world.swarm.sessions_end
-                if dialog.conversation not in self.ended and not theirs:
+                if dialog not in self.ended and not theirs:
                     self._end(message, 0, cleanup=world.lively and world.choices.chance(world.swarm.cleaning))
             elif message.type == DIALOG_TIMER and dialog.state.code != "CO":
                 world.sometimes.happened("timer of a dialog that cannot be answered")
-            elif dialog.state.code in ("SO", "CO") and dialog.conversation not in self.ended:
+            elif dialog.state.code in ("SO", "CO") and dialog not in self.ended:
                 yield
-                if (dialog.finished is None or not dialog.finished.own) and dialog.conversation not in self.finished:
+                if (dialog.finished is None or not dialog.finished.own) and dialog not in self.finished:
                     self._answer(message)
             if world.lively and world.choices.chance(world.swarm.handlers_begin):
                 begin(self, message)
             if world.lively:
                 set_timers(self)
+            while world.lively and world.choices.chance(world.swarm.regrouping):
+                move_some(self)
             speak_first(self)
             if world.lively and world.choices.chance(world.swarm.leaving):
                 world.sometimes.happened("partial")
@@ -146,6 +162,12 @@ class Work:
             messages = self.transaction.receive(1)
             self.world.sometimes.happened("received once more", len(messages))
             yield from messages
+        while self.world.lively and self.world.choices.chance(self.world.swarm.regrouping):
+            part = take_another(self)
+            if part is None:
+                return
+            self.at = part
+            yield from part
 
     def _answer(self, message: Message) -> None:
         choices, swarm, calm = self.world.choices, self.world.swarm, not self.world.lively
@@ -165,21 +187,21 @@ class Work:
         elif not calm and choices.chance(swarm.cleaning):
             self._end(message, 0, cleanup=True)
         elif not calm and dialog.state is State.CONVERSING and choices.chance(swarm.finishing):
-            self.transaction.finish(dialog)
-            self.finished.append(dialog.conversation)
+            self.at.finish(dialog)
+            self.finished.append(dialog)
 
     def reply(self, dialog: Endpoint | Begun, kind: str, body: bytes) -> None:
         """Send, and remember what."""
-        self.transaction.send(dialog, kind, body)
+        self.at.send(dialog, kind, body)
         self.replies.append(Reply(dialog.role, dialog.conversation, kind, body))
 
     def _end(self, message: Message, code: int, *, cleanup: bool = False) -> None:
         self.end(message.dialog, code, cleanup=cleanup)
-        self.ended.append(message.dialog.conversation)
+        self.ended.append(message.dialog)
 
     def end(self, dialog: Endpoint | Begun, code: int, *, cleanup: bool = False) -> None:
         """End; what is taken back with it was not sent."""
-        self.transaction.end(dialog, error=code, description="because" if code else "", cleanup=cleanup)
+        self.at.end(dialog, error=code, description="because" if code else "", cleanup=cleanup)
         if code or cleanup:
             side = (dialog.role, dialog.conversation)
             self.replies = [reply for reply in self.replies if (reply.role, reply.conversation) != side]

@@ -33,7 +33,7 @@ from konverse.dialog.staging import OwnerSettings
 from konverse.dialog.transaction import Transaction
 from konverse.dialog.view import Show
 
-from . import beliefs, endings, moves, poison, reads
+from . import beliefs, endings, moves, poison, reads, regrouping
 from .appends import Appends, Snapshots
 from .beginnings import begin_here
 from .handlers import Progress, Work
@@ -295,9 +295,8 @@ class OwnerProcess:
         assert self.owner is not None
         transaction = self._wanted(self.owner) or self.owner.take()
         if transaction is not None:
-            poison.takes(self.place, self.owner, transaction)
-            self.works.append(Work(self.world, transaction))
-            self.world.sometimes.happened("group of several", len(transaction.members) > 1)
+            self.works.append(Work(self, transaction))
+            regrouping.takes(self, self.works[-1], transaction)
 
     def _wanted(self, owner: Owner) -> Transaction | None:
         """Somebody asks for a conversation, or for its group; often there is nothing to be had."""
@@ -317,11 +316,9 @@ class OwnerProcess:
             self.works.remove(work)
             self._finished.append(work)
             owner.finish(work.transaction)
-        elif progress is Progress.FAILED:
-            world.sometimes.happened("rolled back")
+        elif progress in (Progress.FAILED, Progress.STEPPED_BACK):
             self.works.remove(work)
-            world.poisons.failed(self.place, work)
-            owner.trial.fail(work.transaction)
+            regrouping.came_back(self, owner, work, steps_back=progress is Progress.STEPPED_BACK)
         elif progress is Progress.KILLED:
             world.poisons.killed(self.place, owner, work)
             self._drop()

@@ -118,7 +118,7 @@ class Poisons:
 
     def failed(self, place: Place, work: Work) -> None:
         """A handler has failed, whatever the reason."""
-        for endpoint in work.transaction.members:
+        for endpoint in work.members:
             self._guilt[place, endpoint.role, endpoint.conversation] += 1
 
     def killed(self, place: Place, owner: Owner, work: Work) -> None:
@@ -142,7 +142,7 @@ class Poisons:
             return
         self._released[place] = decision.release
         for work in self._world.history.committed.get((place.name, decision.owner, decision.number), ()):
-            members = work.transaction.members
+            members = work.members
             self._anew[place] += any(self._guilt[place, member.role, member.conversation] for member in members)
         for operation in decision.operations.rare:
             if isinstance(operation, Suspend):

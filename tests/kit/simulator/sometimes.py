@@ -207,6 +207,14 @@ PATHS: Final = {
     "timer met a stub": "a timer was set on a conversation that had moved away",
     "moved with a timer": "that was set, or had rung",
     "lifetime over": "a side was open longer than it was begun for",
+    "further group": "a handler got another conversation group in its transaction",
+    "moved to a group": "a conversation went to another conversation group",
+    "moved to a group with unread": "and something waited in it",
+    "moved what was begun": "by the transaction that had begun it",
+    "group to move to is none": "it was empty, or of another service",
+    "group to move to is suspended": "or the conversation was ended by its session meanwhile",
+    "group locked": "another transaction had the group to move to",
+    "stepped back": "so its handler came again later",
     "truncated late": "a truncation was carried out long after it was asked for",
 }
 """Name of each path, and what it means."""

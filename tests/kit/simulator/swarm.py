@@ -145,6 +145,8 @@ class Swarm:
     """Rate of END WITH CLEANUP, by handlers and operators."""
     wanting: int
     """Rate of asking for a certain conversation or group instead of the next one."""
+    regrouping: int
+    """Rate of moving a conversation to another group, and of taking another group, by handlers."""
     again: int
     """Rate of receiving once more when everything was received that was there."""
 
@@ -154,7 +156,10 @@ class Swarm:
         return self.small_mailboxes or (self.tiny_windows and self.moves > 0) or (self.short_memory and self.skewed > 0)
 
 
-AREAS: Final = ("poison", "queries", "transactions", "mailboxes", "followers", "ids", "moves", "timers", "ends")
+AREAS: Final = (
+    "poison", "queries", "transactions", "mailboxes", "followers", "ids", "moves", "timers", "ends",
+    "groups",
+)  # fmt: skip
 
 LOSSY: Final = frozenset({"losses", "followers", "moves"})
 """Of runs in which data is lost: what else they promise has to be plain."""
@@ -281,6 +286,7 @@ def _drawn_by_area(
         "losses": {"losses": 1 + choose(12)},
         "timers": {"timing": rate(300, 200), "lifetimes": rate(300, 500)},
         "ends": {"cleaning": rate(100, 200)},
+        "groups": {"regrouping": rate(350, 100)},
         "moves": {"moves": rate(400, 400 if mixed and not recycling else 100)},
     }
     return {

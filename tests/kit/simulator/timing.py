@@ -46,14 +46,14 @@ def set_timers(work: Work) -> None:
     """A handler sets the timer of a dialog of its group, or sets it anew."""
     choices = work.world.choices
     while choices.chance(work.world.swarm.timing):
-        living = [dialog for dialog in work.transaction.dialogs if dialog.conversation not in work.ended]
+        living = [dialog for dialog in work.at.dialogs if dialog not in work.ended]
         living = [dialog for dialog in living if dialog.state.code not in {"DO", "CD"}]
         if not living:
             return
         dialog = choices.pick(living)
         timeout_ms = some_timeout(choices)
         if dialog.clock is None or dialog.clock.expires_ms > work.world.kafka.now_ms + timeout_ms:
-            work.transaction.set_timer(dialog, timeout_ms / 1000)
+            work.at.set_timer(dialog, timeout_ms / 1000)
 
 
 def check_timers(world: World, references: dict[Address, SecondFold]) -> Iterator[str]:

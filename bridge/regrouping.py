@@ -1,0 +1,51 @@
+"""What a handler's transaction asks of its partition while it runs: to lock another group, to have a further one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from functools import partial
+
+from konverse.dialog.begun import Begun
+from konverse.dialog.endpoint import Endpoint
+from konverse.dialog.owner import Owner
+from konverse.dialog.phase import LEADING
+from konverse.dialog.regrouping import lock
+from konverse.dialog.second_groups import further
+from konverse.dialog.transaction import Transaction
+
+from .owning import Owning
+
+
+class Regrouping:
+    """The part of a reader that owners ask while a `with` block runs."""
+
+    _owning: Owning
+    _lock: threading.RLock
+    _done: Callable[[Owner, Transaction, bool], None]
+    _tell_ends: Callable[[Transaction], None]
+
+    def _attach(self, owner: Owner) -> None:
+        """Be who is asked."""
+        scope = owner.staging.scope
+        scope.done = partial(self._done, owner)
+        scope.lock = partial(self._lock_group, owner)
+        scope.further = partial(self._further, owner)
+        scope.elsewhere = self._elsewhere
+
+    def _lock_group(self, owner: Owner, transaction: Transaction, dialog: Endpoint | Begun, group: bytes) -> None:
+        with self._lock:
+            lock(owner.staging, transaction, dialog, group)
+
+    def _further(self, owner: Owner, transaction: Transaction) -> Transaction | None:
+        with self._lock:
+            part = further(owner.staging, transaction) if owner.phase is LEADING else None
+            if part is not None:
+                self._tell_ends(part)
+            return part
+
+    def _elsewhere(self, group: bytes) -> int | None:
+        for number, owner in self._owning.owners.items():
+            if owner.fold.state.members(group):
+                return number
+        return None

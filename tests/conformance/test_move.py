@@ -1,0 +1,186 @@
+"""Behaviours 85 and 88 to 90: MOVE CONVERSATION, and several conversation groups in one transaction."""
+
+from __future__ import annotations
+
+import uuid
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from konverse.bridge.broker import Broker
+from konverse.bridge.reader import Reader
+from konverse.dialog.transaction import Transaction
+from konverse.schemas.catalog import DEFAULT
+from konverse.schemas.errors import GroupLocked, InvalidGroup, MoveRefused
+from tests.kit.servers import Servers
+from tests.kit.shop import ORDER, RECEIPT, connected, drain, fill, open_shop, sent, until
+
+pytestmark = pytest.mark.stack
+
+
+def taken(reader: Reader, **where: uuid.UUID) -> Transaction:
+    transaction = reader.receive(timeout=20, **where)
+    assert transaction is not None, f"nothing came of {where}"
+    return transaction
+
+
+def group_of(transaction: Transaction) -> uuid.UUID:
+    return uuid.UUID(bytes=transaction.dialog.group_id)
+
+
+def test_085_two_groups_of_a_transaction_are_two_and_locked(broker: Broker) -> None:
+    """Deviates: further groups are of the partition in which the transaction is."""
+    one, two = sent(broker, b"1"), sent(broker, b"2")
+    with broker.reader("Orders") as reader:
+        fill(reader, 2)
+        with next(iter(reader)) as first:
+            second = first.next_group()
+            assert second is not None
+            assert {first.dialog.id, second.dialog.id} == {one.id, two.id}
+            assert first.next_group() is None
+            for transaction in (first, second):
+                with ThreadPoolExecutor(1) as pool:
+                    assert pool.submit(reader.receive, group=group_of(transaction), timeout=1.0).result() is None
+
+
+def test_085_what_is_done_in_several_groups_is_committed_together_or_not_at_all(broker: Broker) -> None:
+    dialogs = {sent(broker, b"1").id, sent(broker, b"2").id}
+    failures: list[int] = []
+
+    def handler(first: Transaction) -> None:
+        second = first.next_group()
+        assert second is not None or failures
+        for transaction in filter(None, (first, second)):
+            for message in transaction:
+                transaction.send(message.dialog, RECEIPT, b"%d" % len(failures))
+        if not failures:
+            failures.append(1)
+            raise ZeroDivisionError
+
+    with broker.reader("Orders", timeout=1) as reader:
+        fill(reader, 2)
+        reader.run(handler)
+        reader.settle()
+    receipts = drain(broker, "Shop")
+    assert {message.dialog.id for message in receipts} == dialogs
+    assert [message.body for message in receipts] == [b"1", b"1"]
+
+
+def test_088_what_is_queued_and_what_comes_later_is_received_with_the_new_group(broker: Broker) -> None:
+    one, two = sent(broker, b"1"), sent(broker, b"2", b"3")
+    with broker.reader("Orders") as reader:
+        fill(reader, 3)
+        with taken(reader, dialog=one.id) as transaction:
+            list(transaction)
+            group = group_of(transaction)
+        reader.settle()
+        with taken(reader, dialog=two.id) as transaction:
+            assert transaction.receive(1)[0].body == b"2"
+            transaction.move(transaction.dialog, group)
+        reader.settle()
+        two.send(ORDER, b"4")
+        one.send(ORDER, b"5")
+        broker.flush()
+        fill(reader, 3)
+        with taken(reader, group=group) as transaction:
+            assert {dialog.id for dialog in transaction.dialogs} == {one.id, two.id}
+            assert sorted(message.body for message in transaction) == [b"3", b"4", b"5"]
+        reader.settle()
+    with broker.reader("Orders", timeout=1) as reader:  # the next owner knows it from the log
+        two.send(ORDER, b"6")
+        broker.flush()
+        with taken(reader, group=group) as transaction:
+            assert [message.body for message in transaction] == [b"6"]
+
+
+def test_089_a_group_of_another_queue_is_refused(broker: Broker) -> None:
+    """In part: a group of the same queue whose partition another process has is taken for one of another queue."""
+    dialog = sent(broker, b"1")
+    with broker.reader("Orders") as reader, taken(reader, dialog=dialog.id) as transaction:
+        for group in (dialog.id, uuid.uuid4()):  # the initiator's, which lives in the shop's queue, and nobody's
+            with pytest.raises(InvalidGroup) as refused:
+                transaction.move(transaction.dialog, group)
+            assert refused.value.number == 8439
+
+
+def test_089_a_group_of_another_service_of_the_queue_is_refused(broker: Broker) -> None:
+    broker.create_service("//sales/Other", queue="Orders", contracts=[DEFAULT])
+    dialog, other = sent(broker, b"1"), broker.begin_dialog("//sales/ShopService", "//sales/Other")
+    other.send(DEFAULT, b"2")
+    broker.flush()
+    with broker.reader("Orders") as reader:
+        fill(reader, 2)
+        with taken(reader, dialog=other.id) as transaction:
+            group = group_of(transaction)
+        with taken(reader, dialog=dialog.id) as transaction, pytest.raises(InvalidGroup, match="another service"):
+            transaction.move(transaction.dialog, group)
+
+
+def test_089_a_group_in_another_partition_is_refused_and_what_to_do_is_said(servers: Servers, database: str) -> None:
+    """Deviates: groups live in partitions, and MOVE works within one; the error 8438 says what to do."""
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker, partitions=2)
+        dialogs = [sent(broker, b"0") for _ in range(8)]
+        with broker.reader("Orders") as reader:
+            reader.wait_for_partitions(2)
+            fill(reader, 8)
+            places = {}
+            for dialog in dialogs:
+                with taken(reader, dialog=dialog.id) as transaction:
+                    places[transaction._scope.partition] = (dialog, group_of(transaction))
+            assert len(places) == 2
+            (one, _), (_, group) = places.values()
+            with taken(reader, dialog=one.id) as transaction, pytest.raises(MoveRefused, match="relocate") as refused:
+                transaction.move(transaction.dialog, group)
+            assert refused.value.number == 8438
+
+
+def test_090_both_groups_are_locked_until_the_commit(broker: Broker) -> None:
+    one, two = sent(broker, b"1"), sent(broker, b"2")
+    with broker.reader("Orders") as reader:
+        fill(reader, 2)
+        with taken(reader, dialog=two.id) as transaction:
+            group = group_of(transaction)
+            with pytest.raises(GroupLocked) as locked, taken(reader, dialog=one.id) as other:
+                other.move(other.dialog, group)
+            assert locked.value.number == 1222
+        assert reader.owners[0].fold.state.attempts.troubled == {}
+        with taken(reader, dialog=one.id) as transaction:
+            list(transaction)
+            until(lambda: _can_move(reader, transaction, group), "the other transaction is over")
+            with ThreadPoolExecutor(1) as pool:
+                assert pool.submit(reader.receive, dialog=two.id, timeout=1.0).result() is None
+        reader.settle()
+        with taken(reader, dialog=two.id) as transaction:
+            assert len(transaction.dialogs) == 2
+
+
+def test_090_a_handler_that_steps_back_is_called_again_and_no_attempt_is_counted(broker: Broker) -> None:
+    dialogs = [sent(broker, b"%d" % number) for number in range(6)]
+    calls: list[uuid.UUID] = []
+    with broker.reader("Orders", timeout=2) as reader:
+        fill(reader, 6)
+        state = reader.owners[0].fold.state
+        group = next(iter(state.live())).group_id
+
+        def gather(transaction: Transaction) -> None:
+            calls.append(transaction.dialog.id)
+            list(transaction)
+            for dialog in transaction.dialogs:
+                transaction.move(dialog, uuid.UUID(bytes=group))
+            until(lambda: len(calls) > 3, "several are at work")
+
+        reader.run(gather, threads=4)
+        reader.settle()
+        assert {endpoint.group_id for endpoint in state.live()} == {group}
+        assert len(state.live()) == len(dialogs)
+        assert (state.attempts.troubled, state.unread) == ({}, 0)
+
+
+def _can_move(reader: Reader, transaction: Transaction, group: uuid.UUID) -> bool:
+    reader.keep_up()
+    try:
+        transaction.move(transaction.dialog, group)
+    except GroupLocked:
+        return False
+    return True

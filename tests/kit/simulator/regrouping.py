@@ -1,0 +1,137 @@
+"""Handlers that move conversations to other groups and work on several groups (protocol.md section 7.2).
+
+No two of them ever have the same conversation, whatever was moved; one commit consumes all that a transaction received.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from konverse.bridge.verifier.second_fold import SecondFold
+from konverse.dialog.begun import Begun
+from konverse.dialog.endpoint import Endpoint
+from konverse.dialog.owner import Owner
+from konverse.dialog.partition import Partition
+from konverse.dialog.regrouping import family, more_of
+from konverse.dialog.transaction import Transaction
+from konverse.schemas.errors import GroupLocked, InvalidGroup, MoveRefused
+from konverse.schemas.identifiers import Address
+
+from . import poison
+from .places import Place
+
+if TYPE_CHECKING:
+    from .handlers import Work
+    from .owning import OwnerProcess
+    from .world import World
+
+
+def takes(process: OwnerProcess, work: Work, transaction: Transaction) -> None:
+    """A handler gets a group that nobody else has."""
+    assert process.owner is not None
+    poison.takes(process.place, process.owner, transaction)
+    work.anchors += [transaction.dialog, *transaction.locked]
+    process.world.sometimes.happened("group of several", len(transaction.members) > 1)
+    _is_alone(process, work)
+
+
+def _is_alone(process: OwnerProcess, work: Work) -> None:
+    assert process.owner is not None
+    table = process.owner.fold.state.table
+    mine = _held(work, table)
+    for other in (*process.works, *process._finished):
+        if other is not work and not mine.isdisjoint(_held(other, table)):
+            process.place.fail(f"locks: {process.place.name}: two transactions have a conversation")
+
+
+def _held(work: Work, table: list[Endpoint | None]) -> set[int]:
+    return {one.index for anchor in work.anchors for one in (anchor, *anchor.members) if table[one.index] is one}
+
+
+def take_another(work: Work) -> Transaction | None:
+    """GET CONVERSATION GROUP once more."""
+    part = work.transaction.next_group()
+    work.world.sometimes.happened("further group", part is not None)
+    if part is not None:
+        takes(work.process, work, part)
+    return part
+
+
+def move_some(work: Work) -> None:
+    """Move a conversation, back to the group that is its own, to that of another one, or where nobody is."""
+    world, transaction, owner = work.world, work.at, work.process.owner
+    assert owner is not None
+    choices, state = world.choices, owner.fold.state
+    dialogs: list[Endpoint | Begun] = [*transaction.dialogs, *transaction.begins]
+    dialogs = [one for one in dialogs if one not in work.ended and not transaction._ends(one)]
+    if not dialogs:
+        return
+    dialog, others = choices.pick(dialogs), [*state.live(), *dialogs]
+    group = choices.pick(others).group_id if choices.choose(5) else world.identifier(b"group")
+    if choices.chance(150) and isinstance(dialog, Endpoint):
+        group = dialog.conversation
+    if owner.trial.careful and choices.choose(2):  # to one that may be to blame
+        group = choices.pick([one for one in state.live() if one.waits] or others).group_id
+    known = [*state.members(group)]
+    try:
+        transaction.move(dialog, UUID(bytes=group))
+    except InvalidGroup:
+        world.sometimes.happened("group to move to is none")
+    except MoveRefused:
+        world.sometimes.happened("group to move to is suspended")
+    except GroupLocked:
+        world.sometimes.happened("group locked")
+        if choices.choose(3):
+            raise
+    else:
+        work.anchors += known
+        _is_alone(work.process, work)
+        world.sometimes.happened("moved what was begun", isinstance(dialog, Begun))
+
+
+def came_back(process: OwnerProcess, owner: Owner, work: Work, *, steps_back: bool) -> None:
+    """A handler has failed, or stepped back: that is counted for each of its groups, or for none."""
+    world = process.world
+    world.sometimes.happened("stepped back" if steps_back else "rolled back")
+    if not steps_back:
+        world.poisons.failed(process.place, work)
+    elif work.transaction.more is not None:
+        more_of(work.transaction).steps_back = True
+    before, groups = len(owner.trial._failed), len(family(work.transaction))
+    owner.trial.fail(work.transaction)
+    counted = len(owner.trial._failed) - before
+    if counted != (0 if steps_back else groups):
+        process.place.fail(f"attempts: {process.place.name}: of {groups} groups that came back {counted} are counted")
+
+
+def come_again(owner: Owner) -> list[Endpoint]:
+    """Whose transactions have stepped back."""
+    return [one for _, dialog in owner.trial._stepped_back for one in dialog.members]
+
+
+def check_groups(place: Place, state: Partition, reference: SecondFold) -> Iterator[str]:
+    """Both folds have the same groups."""
+    ours = {
+        (int(one.role), one.conversation): (one.group_id, {(int(m.role), m.conversation) for m in one.members})
+        for one in state.live()
+    }
+    theirs = {key: (side.group, {mate.key for mate in reference.mates(side)}) for key, side in reference.living.items()}
+    if ours != theirs:
+        yield f"I3: {place.name}: groups are {ours}, the reference says {theirs}"
+
+
+def check_commits(world: World, references: dict[Address, SecondFold]) -> Iterator[str]:
+    """What a transaction has received is consumed by one commit, of whichever groups it was."""
+    for place in world.places:
+        consumed: dict[tuple[int, bytes, int], set[int]] = {}
+        for side in references[place.address].sides:
+            for number, heard in side.consumed:
+                consumed.setdefault((*side.key, heard.offset), set()).add(number)
+        for number, (_, owner) in place.judge.commits.items():
+            for work in world.history.committed.get((place.name, owner, number), ()):
+                for taken in work.taken:
+                    numbers = consumed.get((taken.role, taken.conversation, taken.offset), {number})
+                    if taken.sequence >= 0 and number not in numbers:
+                        yield f"I7: {place.name}: what commit {number} has received is consumed by {numbers}"
