@@ -21,6 +21,7 @@ from konverse.schemas.operations import (
     Fail,
     Finish,
     Lost,
+    Prioritize,
     Prune,
     Relocate,
     Resume,
@@ -44,6 +45,7 @@ from .messages import create_initiator
 from .outbox import Run
 from .partition import Partition
 from .pending import exclude
+from .priorities import prioritize
 from .relocation import relocate
 from .states import Event, State, next_state
 from .timers import begin_lifetime, fire, set_timer, settle
@@ -180,4 +182,5 @@ _RARE: Final[dict[type, Callable[[Partition, Any], None]]] = {
     Cleanup: clean_up,
     Fail: give_up,
     Withdraw: withdraw,
+    Prioritize: prioritize,
 }

@@ -19,6 +19,7 @@ from konverse.schemas.operations import (
     Fail,
     Finish,
     Lost,
+    Prioritize,
     Prune,
     Relocate,
     SetTimer,
@@ -32,6 +33,7 @@ from .second_attempts import DECIDED, acquitted, careful, owner_changed
 from .second_batches import exclude, give_up
 from .second_ends import clean, give_up_side, leave_the_error
 from .second_ingest import hear
+from .second_levels import give_levels
 from .second_loss import hole_of, miss
 from .second_moves import relocate
 from .second_paths import second_finish
@@ -182,5 +184,6 @@ _RARE: Final[dict[type, Callable[[SecondState, Any], None]]] = {
     Cleanup: clean,
     Fail: give_up_side,
     Withdraw: leave_the_error,
+    Prioritize: give_levels,
     **DECIDED,
 }

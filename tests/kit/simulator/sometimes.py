@@ -207,6 +207,10 @@ PATHS: Final = {
     "timer met a stub": "a timer was set on a conversation that had moved away",
     "moved with a timer": "that was set, or had rung",
     "lifetime over": "a side was open longer than it was begun for",
+    "ranked": "a side began with another level than the default",
+    "moved with a level": "and moved to another partition with it",
+    "higher level first": "groups of several levels were ready, and the highest was handed out",
+    "levels in a group": "conversations of several levels were received together, the highest first",
     "truncated late": "a truncation was carried out long after it was asked for",
 }
 """Name of each path, and what it means."""

@@ -147,6 +147,8 @@ class Swarm:
     """Rate of asking for a certain conversation or group instead of the next one."""
     again: int
     """Rate of receiving once more when everything was received that was there."""
+    priorities: int
+    """Rate of sides that begin with another level than the default."""
 
     @property
     def own_bounds(self) -> bool:
@@ -231,6 +233,7 @@ def draw(choices: Choices) -> Swarm:
         again=rate(600, 600),
         handlers_begin=rate(400, 100) if areas == LOSSY else rate(120, 600),
         **_drawn_by_area(choices, rate, fault, areas, recycling=recycling),
+        priorities=rate(700, 600),
     )
 
 
