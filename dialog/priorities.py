@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from konverse.schemas.operations import Prioritize
 from konverse.schemas.priorities import DEFAULT_LEVEL, HIGHEST, LOWEST
@@ -35,9 +35,13 @@ class Ranked:
 
     __slots__ = ("_rows",)
 
+    made: ClassVar[bool] = False
+    """There was one in this process: in most there never is, and nobody looks for the highest among owners."""
+
     def __init__(self, endpoints: Iterable[Endpoint]) -> None:
         self._rows: dict[int, deque[Endpoint]] = {level: deque() for level in range(HIGHEST, LOWEST - 1, -1)}
         self.extend(endpoints)
+        Ranked.made = True
 
     def append(self, endpoint: Endpoint) -> None:
         """Put it behind those of its level."""
@@ -90,10 +94,9 @@ def by_level(members: list[Endpoint]) -> list[Endpoint]:
 
 def highest_first(owners: list[Owner]) -> Sequence[Owner]:
     """The owners of a reader in the order in which it asks them for a group (behaviour 219)."""
-    for owner in owners:
-        if owner.fold.state.ready.__class__ is Ranked:
-            return sorted(owners, key=_next_level, reverse=True)
-    return owners
+    if not (Ranked.made and any(isinstance(owner.fold.state.ready, Ranked) for owner in owners)):
+        return owners
+    return sorted(owners, key=_next_level, reverse=True)
 
 
 def _next_level(owner: Owner) -> int:
