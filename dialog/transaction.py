@@ -17,6 +17,7 @@ from konverse.schemas.errors import (
     DialogNotFound,
     ForeignGroup,
     InvalidState,
+    NullHandle,
     TimerRefused,
     TransactionTooLarge,
 )
@@ -31,6 +32,7 @@ from .begun import Begun
 from .clock import NO_TIME
 from .endpoint import Endpoint, Entry
 from .received import Clauses, Scope
+from .savepoint import Savepoints, Staged, stage_again, staged_by
 from .states import SENDING, State
 from .taken import Taken
 
@@ -62,8 +64,8 @@ class Transaction(Taken):
     """
 
     __slots__ = (
-        "_bodies", "_dialog", "_type", "begins", "cleanups", "endings", "ends", "finishes", "sends", "size_bytes",
-        "timers",
+        "_bodies", "_dialog", "_savepoints", "_type", "begins", "cleanups", "endings", "ends", "finishes", "sends",
+        "size_bytes", "timers",
     )  # fmt: skip
 
     def __init__(
@@ -82,6 +84,7 @@ class Transaction(Taken):
         self.timers: list[SetTimer] = _NONE
         self.size_bytes = 0
         """Bytes that the staged outputs and ends take in a commit."""
+        self._savepoints: Savepoints[Staged] | None = None
 
     def __enter__(self) -> Self:
         if self._received is None:
@@ -282,9 +285,33 @@ class Transaction(Taken):
         ended = [end.endpoint for end in self.ends] + [cleanup.endpoint for cleanup in self.cleanups]
         return dialog.index in ended
 
+    def savepoint(self, name: str) -> None:
+        """SAVE TRANSACTION: what is done from here on can be undone with `rollback`, also more than once.
+
+        A name may be used again: the last one counts. Raises InvalidName.
+        """
+        if self._shut:
+            self.refuse_shut()
+        if self._savepoints is None:
+            self._savepoints = Savepoints()
+        self._savepoints.save(name, staged_by(self))
+
+    def rollback(self, savepoint: str) -> None:
+        """ROLLBACK TRANSACTION to a savepoint: what was sent, begun, ended, set and received since then was not.
+
+        The group stays locked. Its messages come again with `receive`, or in another transaction when they are left
+        (behaviour 213); a loop over them ends. The savepoint stays, those behind it are gone. To roll everything back
+        leave the block with an exception. Raises SavepointNotFound (6401).
+        """
+        if self._shut:
+            self.refuse_shut()
+        stage_again(self, (self._savepoints or Savepoints()).back_to(savepoint))
+        self._dialog = NO_DIALOG
+
     def clear(self) -> None:
         """Forget what was staged; the messages can be taken again."""
         self.put_back()
+        self._savepoints = None
         self.begins = self.sends = self.ends = self.cleanups = self.finishes = self.timers = _NONE
         self._dialog = NO_DIALOG
         self.size_bytes = 0
@@ -298,6 +325,8 @@ class Transaction(Taken):
     def _refuse_use(self, dialog: object) -> NoReturn:
         if self._shut:
             self.refuse_shut()
+        if dialog is None:
+            raise NullHandle("a transaction works on `message.dialog`, or on what its `begin` returns, and got None")
         raise BadInput(
             f"a transaction works on `message.dialog`, or on what its `begin` returns, not on {type(dialog).__name__}"
         )
@@ -322,8 +351,8 @@ class Transaction(Taken):
             if any(dialog is begun for begun in self.begins):
                 return
             raise DialogNotFound(
-                f"conversation {dialog.id} was begun by another transaction: what comes on it has it in "
-                "`message.dialog`, and `transaction.find(dialog.id)` has it in those of its group"
+                f"conversation {dialog.id} was begun by another transaction, or that was rolled back: what comes on it "
+                "has it in `message.dialog`, and `transaction.find(dialog.id)` has it in those of its group"
             )
         if dialog is self.dialog or (dialog.group is not None and dialog.group is self.dialog.group):
             return

@@ -11,9 +11,10 @@
     │   │   ├── QueueNotFound            ├── InvalidValidation    ├── InvalidRoute
     │   │   ├── RouteNotFound            ├── TypeTwice            ├── InvalidPriority
     │   │   ├── PriorityNotFound         ├── ForeignGroup         ├── PriorityTwice
-    │   │   └── DialogNotFound           ├── NothingChanged       ├── NotSupportedYet
-    │   ├── StillUsed                    ├── SystemObject         ├── InvalidProcedure
-    │   └── TimerRefused                 ├── InvalidTimeout       └── TimerBeyondLifetime
+    │   │   ├── SavepointNotFound        ├── NullHandle           ├── NothingChanged
+    │   │   └── DialogNotFound           ├── SystemObject         ├── NotSupportedYet
+    │   ├── StillUsed                    ├── InvalidTimeout       ├── InvalidProcedure
+    │   └── TimerRefused                 └── TimerBeyondLifetime
     ├── NoPartition                  this process has no partition of the queue: others have them all
     ├── QueueDisabled                nobody receives from a queue whose STATUS is OFF
     ├── ConversationEnded            the peer ended; nothing was written
@@ -176,6 +177,18 @@ class InvalidRoute(BadInput):
     def __init__(self, text: str, number: int | None = None) -> None:
         super().__init__(text)
         self.number = number
+
+
+class SavepointNotFound(UnknownObject):
+    """The transaction has no savepoint of that name, or it was rolled back to one before that."""
+
+    number = 6401
+
+
+class NullHandle(BadInput):
+    """None was given in place of a conversation."""
+
+    number = 8418
 
 
 class InvalidPriority(BadInput):

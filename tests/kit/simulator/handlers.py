@@ -16,6 +16,7 @@ from konverse.schemas.errors import InvalidState
 
 from .beginnings import begin, speak_first
 from .poison import HandlerRaised, ProcessKilled
+from .savepoints import try_and_undo
 from .timing import set_timers
 
 if TYPE_CHECKING:
@@ -134,6 +135,7 @@ class Work:
             if world.lively:
                 set_timers(self)
             speak_first(self)
+            try_and_undo(self, message)
             if world.lively and world.choices.chance(world.swarm.leaving):
                 world.sometimes.happened("partial")
                 return

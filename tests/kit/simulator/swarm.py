@@ -149,6 +149,8 @@ class Swarm:
     """Rate of receiving once more when everything was received that was there."""
     priorities: int
     """Rate of sides that begin with another level than the default."""
+    savepoints: int
+    """Rate of doing something in a transaction and undoing it."""
 
     @property
     def own_bounds(self) -> bool:
@@ -234,6 +236,7 @@ def draw(choices: Choices) -> Swarm:
         handlers_begin=rate(400, 100) if areas == LOSSY else rate(120, 600),
         **_drawn_by_area(choices, rate, fault, areas, recycling=recycling),
         priorities=rate(700, 600),
+        savepoints=rate(300, 600),
     )
 
 
