@@ -157,7 +157,9 @@ class Taken:
         self._received = None
 
     def go_back(self, received: dict[int, int]) -> None:
-        """No more than that was handed out; iterations end. `receive` gives the rest again."""
+        """No more than that was handed out. If more was, iterations end, and `receive` gives the rest again."""
+        if self.received == received:
+            return
         for walk, _, _ in self._walks:
             deque(walk, 0)
         self._walks, self._later = _NONE, {**received}

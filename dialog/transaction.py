@@ -299,9 +299,9 @@ class Transaction(Taken):
     def rollback(self, savepoint: str) -> None:
         """ROLLBACK TRANSACTION to a savepoint: what was sent, begun, ended, set and received since then was not.
 
-        The group stays locked. Its messages come again with `receive`, or in another transaction when they are left
-        (behaviour 213); a loop over them ends. The savepoint stays, those behind it are gone. To roll everything back
-        leave the block with an exception. Raises SavepointNotFound (6401).
+        The group stays locked. Messages that were received since come again with `receive`, or in another transaction
+        when they are left (behaviour 213), and a loop over them ends. The savepoint stays, those behind it are gone. To
+        roll everything back leave the block with an exception. Raises SavepointNotFound (6401).
         """
         if self._shut:
             self.refuse_shut()

@@ -67,6 +67,19 @@ def test_what_belongs_together_is_received_together(example: Example) -> None:
     assert example("groups") == lines
 
 
+def test_what_is_urgent_comes_first_and_what_cannot_be_is_taken_back(example: Example) -> None:
+    lines = [
+        "level 10: a broken leg",
+        "level 5: a cut",
+        "level 5: a fever",
+        "a plaster on a broken leg",
+        "a plaster on a cut",
+        "rest against a fever",
+    ]
+    assert example("priorities") == lines
+    assert example("priorities") == lines
+
+
 def test_timers_remind_and_lifetimes_end(example: Example) -> None:
     expected = [
         "given up",

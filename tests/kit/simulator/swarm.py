@@ -235,8 +235,6 @@ def draw(choices: Choices) -> Swarm:
         again=rate(600, 600),
         handlers_begin=rate(400, 100) if areas == LOSSY else rate(120, 600),
         **_drawn_by_area(choices, rate, fault, areas, recycling=recycling),
-        priorities=rate(700, 600),
-        savepoints=rate(300, 600),
     )
 
 
@@ -293,4 +291,4 @@ def _drawn_by_area(
         name: value if area in areas else ABSENT.get(name, 0)
         for area, values in drawn.items()
         for name, value in values.items()
-    }
+    } | {"priorities": rate(700, 600), "savepoints": rate(300, 600)}

@@ -108,6 +108,16 @@ def test_a_loop_over_the_messages_ends_and_another_one_has_them_all(transaction:
     assert [message.sequence for message in transaction] == [0, 1, 2, 3, 4]
 
 
+def test_a_loop_goes_on_when_nothing_was_received_since(transaction: Transaction) -> None:
+    for message in transaction:
+        transaction.savepoint("this one")
+        transaction.send(message.dialog, "reply", message.body)
+        if message.sequence % 2:
+            transaction.rollback("this one")
+    assert transaction.sends == [(0, "reply", [b"0", b"2", b"4"])]
+    assert transaction.received == {0: 5 << 2}
+
+
 def test_a_name_may_be_used_again_and_the_last_one_counts(transaction: Transaction) -> None:
     dialog = transaction.dialog
     transaction.savepoint("a")
