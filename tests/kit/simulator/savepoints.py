@@ -27,7 +27,8 @@ def try_and_undo(work: Work, message: Message) -> None:
     transaction.savepoint("before")
     before = work.taken, work.replies, work.ended, work.finished
     for _ in range(1 + world.choices.choose(2)):
-        work.taken, work.replies, work.ended, work.finished = ([*one] for one in before)
+        work.taken, work.replies = [*before[0]], [*before[1]]
+        work.ended, work.finished = [*before[2]], [*before[3]]
         _do_something(work, message)
         transaction.rollback("before")
     work.taken, work.replies, work.ended, work.finished = before
