@@ -36,7 +36,7 @@ class Ranked:
     __slots__ = ("_rows",)
 
     made: ClassVar[bool] = False
-    """There was one in this process: in most there never is, and nobody looks for the highest among owners."""
+    """There was one in this process: in most there never is, and nobody looks at levels."""
 
     def __init__(self, endpoints: Iterable[Endpoint]) -> None:
         self._rows: dict[int, deque[Endpoint]] = {level: deque() for level in range(HIGHEST, LOWEST - 1, -1)}
@@ -89,7 +89,7 @@ def counts_of(ready: Ready) -> dict[int, int]:
 
 def by_level(members: list[Endpoint]) -> list[Endpoint]:
     """The conversations of a group, the highest level first (behaviour 67)."""
-    return sorted(members, key=_LEVEL, reverse=True)
+    return sorted(members, key=_LEVEL, reverse=True) if Ranked.made else members.copy()
 
 
 def highest_first(owners: list[Owner]) -> Sequence[Owner]:
