@@ -117,6 +117,10 @@ class Catalog:
     def all(self, kind: type[Object]) -> list[Object]:
         """All objects of a kind, by name."""
         self.refresh()
+        return self.known(kind)
+
+    def known(self, kind: type[Object]) -> list[Object]:
+        """Those of them that were heard of here, without asking Kafka."""
         with self._lock:
             objects = {**BORN_WITH, **self._objects.get(self.database, {})}
         return sorted((o for o in objects.values() if isinstance(o, kind)), key=lambda o: o.name)

@@ -14,6 +14,7 @@ from konverse.dialog.endpoint import Terms
 from konverse.dialog.received import Clauses, Rule
 from konverse.schemas.catalog import Contract, MessageType, Queue, Service, Validation
 from konverse.schemas.errors import ValidatorUnavailable
+from konverse.schemas.priorities import BrokerPriority, level_of
 from konverse.schemas.records import Begin, Role
 from konverse.schemas.schema_collections import XmlSchemaCollection
 from konverse.schemas.validation import fault_of
@@ -70,6 +71,8 @@ class CatalogJudge:
         self._version = catalog.version
         self._allowed: dict[tuple[str, str, Role, str], Demand] = {}
         """What the catalog lets through, and what has to be looked for in its bodies; of names that it has."""
+        self._levels: dict[tuple[str, str, str], int] = {}
+        """Priorities by contract, local and remote service."""
         self._unavailable = Seldom()
 
     def changed(self) -> bool:
@@ -78,6 +81,7 @@ class CatalogJudge:
             return False
         self._version = self._catalog.version
         self._allowed.clear()
+        self._levels.clear()
         return True
 
     def verdict(self, terms: Terms, role: Role, message_type: str, body: bytes | None) -> int:
@@ -117,6 +121,14 @@ class CatalogJudge:
             if self._unavailable.due():
                 log.error("messages wait, as nobody can validate them here: %s", error)  # noqa: TRY400  # words enough
             raise
+
+    def level(self, contract: str, local_service: str, remote_service: str) -> int:
+        """The priority of a side that begins, by the broker priorities that are known here (behaviours 216, 217)."""
+        names = contract, local_service, remote_service
+        level = self._levels.get(names)
+        if level is None:
+            level = self._levels[names] = level_of(self._catalog.known(BrokerPriority), *names)
+        return level
 
     def examines(self, message_type: str) -> bool:
         """Whether bodies of this type are looked at."""

@@ -1,4 +1,4 @@
-"""Broker priorities: kept in the catalog, and not used for the order of RECEIVE yet."""
+"""Broker priorities: by them owners find the level of a side when it begins, and RECEIVE its order."""
 
 from __future__ import annotations
 
@@ -28,7 +28,8 @@ class Priorities(Defining):
     ) -> BrokerPriority:
         """CREATE BROKER PRIORITY: a level, 1 (low) to 10, for endpoints of a contract and of two services, or of "ANY".
 
-        Kept, and not used yet. `konverse.schemas.priorities.level_of` says which level an endpoint gets (217).
+        A side that begins gets the level of the nearest one (217), in readers that have heard of it, within seconds.
+        Of what is ready groups of the highest level are received first, for as long as there are any (219).
         Raises InvalidPriority (33302), PriorityTwice (33303) when another one has the same contract and services,
         ContractNotFound, ServiceNotFound for the local one; the remote one may be anywhere. AlreadyExists.
         """

@@ -293,13 +293,6 @@ class Reader(Operating, Receiving):
 
     # ------------------------------------------------------------------------------------------------ transactions
 
-    def _take(self) -> Transaction | None:
-        for owner in self._owning.turns:
-            transaction = self._hand_out(owner)
-            if transaction is not None:
-                return transaction
-        return None
-
     def _hand_out(self, owner: Owner, wanted: Endpoint | None = None, *, whole: bool = True) -> Transaction | None:
         staging = owner.staging
         if staging.full:

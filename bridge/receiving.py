@@ -1,4 +1,4 @@
-"""RECEIVE with a WHERE: the messages of one conversation, or of one conversation group."""
+"""RECEIVE: what comes next; with a WHERE the messages of one conversation, or of one conversation group."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from uuid import UUID
 from konverse.dialog.endpoint import Endpoint
 from konverse.dialog.owner import Owner
 from konverse.dialog.phase import LEADING
+from konverse.dialog.priorities import highest_first
 from konverse.dialog.states import State
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.catalog import Queue
@@ -24,7 +25,7 @@ PAUSE_S: Final = 0.002
 
 
 class Receiving(Regrouping):
-    """The part of a reader that looks for certain messages."""
+    """The part of a reader that looks for messages."""
 
     queue: Queue
     _share: Share
@@ -75,6 +76,14 @@ class Receiving(Regrouping):
                 )
             if self._advance():
                 time.sleep(PAUSE_S)
+
+    def _take(self) -> Transaction | None:
+        """The next group, of the highest level that is ready in these partitions (behaviour 219)."""
+        for owner in highest_first(self._owning.turns):
+            transaction = self._hand_out(owner)
+            if transaction is not None:
+                return transaction
+        return None
 
     def _check_has_partition(self) -> None:
         if not self._owning.owners and not self._share.waiting:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 from konverse.dialog.transacting import Transaction
 from konverse.schemas.bodies import as_bytes
 from konverse.schemas.catalog import DEFAULT
-from konverse.schemas.errors import BadInput, InvalidState
+from konverse.schemas.errors import BadInput, InvalidState, NullHandle
 from konverse.schemas.records import Role
 from konverse.schemas.system_messages import check_error, error_body
 
@@ -106,6 +106,22 @@ class ClientTransaction:
         check_error(error, description)
         self._transaction.end(_staged(dialog), error_body(error, description) if error else b"")
 
+    @checked
+    def savepoint(self, name: str) -> None:
+        """SAVE TRANSACTION: what is done from here on can be undone with `rollback`. A name may be used again."""
+        self._check_entered()
+        self._transaction.savepoint(name)
+
+    @checked
+    def rollback(self, savepoint: str) -> None:
+        """ROLLBACK TRANSACTION to a savepoint: what was begun, sent, ended and set since then does not happen.
+
+        The savepoint stays, those behind it are gone. To drop everything leave the block with an exception. Raises
+        SavepointNotFound (6401).
+        """
+        self._check_entered()
+        self._transaction.rollback(savepoint)
+
     def __enter__(self) -> Self:
         self._entered = True
         return self
@@ -130,7 +146,9 @@ class ClientTransaction:
 
 
 def _staged(dialog: object) -> SessionDialog:
-    """What the session knows of a dialog; BadInput for what is none."""
+    """What the session knows of a dialog; NullHandle for None, BadInput for what else is none."""
+    if dialog is None:
+        raise NullHandle("None is no dialog; give what begin_dialog or this transaction's begin has returned")
     if not isinstance(dialog, Dialog):
         raise BadInput(f"{dialog!r} is no dialog; give what begin_dialog or this transaction's begin has returned")
     return dialog.staged

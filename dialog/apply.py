@@ -22,6 +22,7 @@ from konverse.schemas.operations import (
     Finish,
     Lost,
     Move,
+    Prioritize,
     Prune,
     Relocate,
     Resume,
@@ -45,6 +46,7 @@ from .messages import create_initiator
 from .outbox import Run
 from .partition import Partition
 from .pending import exclude
+from .priorities import prioritize
 from .regrouping import move
 from .relocation import relocate
 from .states import Event, State, next_state
@@ -183,4 +185,5 @@ _RARE: Final[dict[type, Callable[[Partition, Any], None]]] = {
     Fail: give_up,
     Withdraw: withdraw,
     Move: move,
+    Prioritize: prioritize,
 }

@@ -12,6 +12,7 @@ from uuid import UUID
 from konverse.schemas.catalog import DIALOG_TIMER, END_DIALOG
 from konverse.schemas.groups import own_group
 from konverse.schemas.journal import TOOK_ERROR, TOOK_TIMER
+from konverse.schemas.priorities import DEFAULT_LEVEL
 from konverse.schemas.records import NO_SEQUENCE, Origin, Role
 from konverse.schemas.varint import LOW_MASK, SMALL, high_part, low_table, varint
 
@@ -207,6 +208,7 @@ class Endpoint:
         "index",
         "key",
         "lane",
+        "level",
         "opener",
         "queue",
         "received",
@@ -244,6 +246,8 @@ class Endpoint:
         """What FIN has finished; None for nearly all."""
         self.changed = False
         """Already in the partition's list of what the view has to learn."""
+        self.level = DEFAULT_LEVEL
+        """Its priority, from its beginning on: 1 (low) to 10."""
         self.held = False
         """A transaction has the group, or one of its finished ones waits for the commit, or it is suspended."""
         self.trouble: Trouble | None = None

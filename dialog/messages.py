@@ -9,6 +9,7 @@ from konverse.schemas.varint import LOW_MASK
 from .answers import answer_cleaned, answer_no_peer, bounce, opener_of, other
 from .endpoint import Endpoint, Lane, Record, far_lane
 from .partition import Partition
+from .priorities import rank
 from .rejecting import reject
 from .states import RECEIVING, Event, State, next_state
 from .timers import begin_lifetime
@@ -71,6 +72,7 @@ def _create_target(state: Partition, envelope: Envelope, begin: Begin) -> Endpoi
     endpoint.opener = known.id if known is not None else opener
     endpoint.key = begin.key
     state.add(endpoint)
+    rank(state, endpoint)
     return endpoint
 
 
@@ -128,6 +130,7 @@ def hear_begin(state: Partition, _offset: int, _header: bytes, envelope: Envelop
         return  # a second BEGIN of a living conversation changes nothing
     endpoint = create_initiator(state, envelope.conversation, begin, opener_of(envelope))
     endpoint.sent = NO_SEQUENCE
+    rank(state, endpoint)
     begin_lifetime(state, endpoint, begin.lifetime_ms, record[1])
 
 

@@ -27,6 +27,7 @@ from .outbox import Gate, Stream
 from .suffixes import Suffixes
 
 if TYPE_CHECKING:
+    from .priorities import Ready
     from .rejecting import Judge
 
 
@@ -124,14 +125,14 @@ class Partition:
         self.moves = Moves()
         """Endpoints that moved away or here."""
         self.statistics = Statistics()
-        self.unread = 0
-        """Messages that wait in the queues of all endpoints: the owner's look-ahead."""
-        self.unread_bytes = 0
-        """Of their bodies."""
+        self.unread = self.unread_bytes = 0
+        """Messages that wait in the queues of all endpoints, and bytes of their bodies: the owner's look-ahead."""
         self.endings = 0
         """How often an endpoint was ended here: whoever staged something before must look again."""
-        self.ready: deque[Endpoint] = deque()
+        self.ready: Ready = deque()
         """Endpoints that got something to receive since the owner looked. Not state: a hint."""
+        self.unsaid: list[Endpoint] = []
+        """Endpoints whose level the next commit says. Not state."""
         self.changed: list[Endpoint] = []
         """Endpoints that the view has to learn. Not state."""
         self.forgotten: list[Endpoint] = []

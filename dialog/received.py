@@ -65,6 +65,11 @@ class Message(NamedTuple):
         return self.scope.validation(self.type)
 
     @property
+    def priority(self) -> int:
+        """The level of its conversation on this side, 1 (low) to 10 (behaviour 216)."""
+        return self.dialog.level
+
+    @property
     def timestamp(self) -> datetime:
         """Kafka's timestamp of the record; when it was due, of what time itself has made. UTC."""
         return datetime.fromtimestamp(timestamp_ms(self.stamp) / 1000, UTC)

@@ -122,6 +122,10 @@ class Regrouped(Taken):
         self._received = self.received
         self._shut, self._dialog = True, NO_DIALOG
 
+    def speaks_anew(self) -> None:
+        """The next send is looked at, whatever the last one was like."""
+        self._dialog = NO_DIALOG
+
     def join(self, first: Transaction) -> None:
         """Be one of the further groups of another transaction."""
         self._shut = False

@@ -17,10 +17,13 @@ from .partition import Partition
 
 
 class Judge(Protocol):
-    """What an owner asks about the messages that it ingests."""
+    """What an owner asks about the messages that it ingests, and the conversations that begin with them."""
 
     def verdict(self, terms: Terms, role: Role, message_type: str, body: bytes | None, /) -> int:
         """0, or the number of Service Broker's error for which the side `role` may not receive this."""
+
+    def level(self, contract: str, local_service: str, remote_service: str, /) -> int:
+        """The priority of a side that begins (behaviours 216, 217)."""
 
     def examines(self, message_type: str, /) -> bool:
         """Whether the verdict depends on the body: else a message like the one before it is not asked about again."""

@@ -36,6 +36,7 @@ from .finishing import Finished, answer_fin
 from .moves import Arrival, Stub, tell_closed
 from .outbox import Run
 from .partition import Partition
+from .priorities import set_level
 from .states import State
 
 INSTALL_PIECES_MAX: Final = INSTALL_BYTES_MAX // BODY_BYTES_MAX
@@ -113,6 +114,7 @@ def moved_of(state: Partition, endpoint: Endpoint) -> Moved:
         [_moved_message(state, entry) for entry in endpoint.urgent],
         None if endpoint.finished is None else MovedFinish(*endpoint.finished),
         *(endpoint.clock or NOTHING_EXPECTED)[:2],
+        endpoint.level,
     )
 
 
@@ -169,6 +171,7 @@ def _install(state: Partition, offset: int, envelope: Envelope, moved: Moved, co
         far_lane(endpoint, writer).last = last
     if moved.finished is not None:
         endpoint.finished = Finished(*moved.finished)
+    set_level(state, endpoint, moved.level)
     state.add(endpoint, moved.group)
     state.moves.arrivals[endpoint.index] = Arrival(moved.generation, moved.previous)
     if moved.begin is not None:  # FIRST will come from here

@@ -16,8 +16,6 @@ from typing import Any, Final, NamedTuple
 from konverse.schemas.columns import identifiers, pack, unpack
 from konverse.schemas.limits import SNAPSHOT_PIECE_ENTRIES_MAX
 from konverse.schemas.records import (
-    Bounce,
-    BounceReason,
     Origin,
     Role,
     address_from_avro,
@@ -25,14 +23,25 @@ from konverse.schemas.records import (
     begin_from_avro,
     begin_to_avro,
 )
-from konverse.schemas.snapshot import BASE, ENDPOINTS, MAILBOX, OUTPUTS, PENDING, WAITING, encode_section, sections
+from konverse.schemas.snapshot import (
+    BASE,
+    ENDPOINTS,
+    LEVELS,
+    MAILBOX,
+    OUTPUTS,
+    PENDING,
+    WAITING,
+    encode_section,
+    sections,
+)
 
 from .batches_snapshot import base_of, pending_rows, restore_batches, restore_rows
 from .cleaned_snapshot import cleaned_of, restore_cleaned
 from .clock import Clock
 from .endpoint import NOTHING, Endpoint, Entry, FarStamp, Group, Lane, Stamp, Terms, Writer
 from .finishing import Finished
-from .mailbox import Bounced
+from .levels_snapshot import levels_of, restore_levels
+from .mailbox_snapshot import bounced_of, restore_mailbox
 from .moves_snapshot import far_writers, moves_of, restore_moves
 from .outbox import Gate, Run, Stream
 from .partition import Partition, Statistics
@@ -65,6 +74,7 @@ class _Row(NamedTuple):
     urgent: tuple[Entry, ...]
     finished: Finished | None
     clock: Clock | None
+    level: int
 
 
 class Freeze:
@@ -118,6 +128,7 @@ class Freeze:
             endpoint.urgent,
             endpoint.finished,
             endpoint.clock,
+            endpoint.level,
         )
 
     def _place_of(self, writer: Writer) -> int:
@@ -133,13 +144,14 @@ class Freeze:
             self._done += size
             if rows:
                 yield _endpoints(rows)
+            yield from levels_of((row.place, row.level) for row in rows)
             yield from _pieces_of(WAITING, {}, "entries", (w for row in rows for w in _waiting(row)), size)
         if self._state.on_touch == self._keep:
             self._state.on_touch = None
         for at, runs in enumerate(self._runs):
             yield from _pieces_of(OUTPUTS, {"stream": at}, "runs", map(_run, runs), size)
         yield from _pieces_of(PENDING, {}, "rows", self._pending, size)
-        yield from _pieces_of(MAILBOX, {}, "entries", map(_bounced, self._mailbox), size)
+        yield from _pieces_of(MAILBOX, {}, "entries", map(bounced_of, self._mailbox), size)
         yield from _pieces_of(*self._cleaned, size)
 
     def _rows(self, first: int, count: int) -> list[_Row]:
@@ -258,21 +270,6 @@ def _run(run: Run) -> dict[str, Any]:
     return {**run._asdict(), "bodies": list(run.bodies)}
 
 
-def _bounced(bounced: Bounced) -> dict[str, Any]:
-    writer, counter, at, reason = bounced.bounce
-    return {
-        "session": bounced.session,
-        "writer": writer,
-        "counter": counter,
-        "at": address_to_avro(at),
-        "reason": reason,
-        "conversation": bounced.conversation,
-        "sequence": bounced.sequence,
-        "type": bounced.message_type,
-        "body": bounced.body,
-    }
-
-
 # --------------------------------------------------------------------------------------------------- bytes to state
 
 
@@ -289,7 +286,9 @@ def restore(state: Partition, data: bytes) -> None:
         elif name == PENDING:
             restore_rows(state, value["rows"])
         elif name == MAILBOX:
-            _restore_mailbox(state, value["entries"])
+            restore_mailbox(state, value["entries"])
+        elif name == LEVELS:
+            restore_levels(state, value)
         elif name == OUTPUTS:
             streams[value["stream"]].runs += [Run(**run) for run in value["runs"]]
         else:
@@ -360,15 +359,6 @@ def _restore_endpoints(
         expecting = state.table[item.pop("place")]
         assert expecting is not None
         state.clocks.set(expecting, Clock(**item))
-
-
-def _restore_mailbox(state: Partition, entries: list[dict[str, Any]]) -> None:
-    for item in entries:
-        at = address_from_avro(item["at"])
-        bounce = Bounce(item["writer"], item["counter"], at, BounceReason(item["reason"]))
-        state.mailbox.keep(
-            Bounced(item["session"], bounce, item["conversation"], item["sequence"], item["type"], item["body"])
-        )
 
 
 def _restore_waiting(state: Partition, entries: list[dict[str, Any]]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -14,6 +15,7 @@ from .dropping import Dropping
 from .endpoint import Endpoint
 from .moving import Moving
 from .partition import Partition
+from .priorities import Ready, by_level, said
 from .received import Rule, Scope
 from .regrouping import family, is_in_the_way, lock, take_apart
 from .rejecting import Judge
@@ -41,7 +43,7 @@ class OwnerSettings:
 
 def _locked(endpoint: Endpoint) -> list[Endpoint]:
     """All endpoints of its group, which nobody else gets now."""
-    members = endpoint.members.copy()
+    members = by_level(endpoint.members)
     for member in members:
         member.held = True
     return members
@@ -62,16 +64,21 @@ class Staging:
         self.moving = Moving(state, self.free)
         self.dropping = Dropping(state)
         self.size_bytes = 0
-        self.ready = state.ready
-        """Where the next group comes from: all that are ready, or those of an open TRY (`dialog.trial`)."""
         self.scope.lock = partial(lock, self)
         self.scope.further = partial(further, self)
         self.several = False
         """Some of what was finished moves conversations to other groups, or is on several of them."""
+        self.tried: deque[Endpoint] | None = None
+        """Where the next group comes from while an owner is careful: those of an open TRY (`dialog.trial`)."""
         self.out = 0
         """Transactions that are with handlers."""
         self.superseded = 0
         """Finished transactions dropped because a session ended their conversation meanwhile."""
+
+    @property
+    def ready(self) -> Ready:
+        """Where the next group comes from: all that are ready, or those of an open TRY."""
+        return self.state.ready if self.tried is None else self.tried
 
     @property
     def waiting(self) -> bool:
@@ -84,9 +91,10 @@ class Staging:
         return len(self.finished) >= self.batch or self.size_bytes >= COMMIT_BYTES_TARGET
 
     def take(self) -> Transaction | None:
-        """The ready messages of the next free group, locked (behaviours 64, 71, 72); None when all wait."""
+        """The ready messages of the next free group, locked (behaviours 64, 71, 72, 219); None when all wait."""
         state = self.state
-        ready, table = self.ready, state.table
+        ready = state.ready if self.tried is None else self.tried
+        table = state.table
         most = self.settings.max_messages
         while ready:
             endpoint = ready.popleft()
@@ -108,17 +116,17 @@ class Staging:
 
         None when there are none, or somebody else has it, or it may not be handed out now.
         """
-        asked = endpoint.members if whole else [endpoint]
+        asked = by_level(endpoint.members) if whole else [endpoint]
         most = self.settings.max_messages
         members = [(member, member.queue[:most]) for member in asked if member.waits]
         if endpoint.held or not members:
             return None
-        if self.ready is not self.state.ready:  # under a TRY its groups are handed out once
-            tried = [member for member in endpoint.members if member in self.ready]
+        if self.tried is not None:  # under a TRY its groups are handed out once
+            tried = [member for member in endpoint.members if member in self.tried]
             if not tried:
                 return None
             for member in tried:
-                self.ready.remove(member)
+                self.tried.remove(member)
         locked = NOT_GROUPED if endpoint.group is None else _locked(endpoint)
         endpoint.held = True
         self.out += 1
@@ -174,6 +182,8 @@ class Staging:
             if several:
                 operations.rare += does.moves
         operations.rare += self.moving.operations()
+        if self.state.unsaid or operations.begins:
+            operations.rare[:0] = said(self.state, operations.begins)
         return operations, finished
 
     def _next_commit(self) -> list[Transaction]:

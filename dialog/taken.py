@@ -8,7 +8,7 @@ from operator import length_hint
 from typing import Any, Final, NoReturn
 from uuid import UUID
 
-from konverse.schemas.errors import BadInput, DialogNotFound, InvalidState
+from konverse.schemas.errors import BadInput, DialogNotFound, InvalidState, NullHandle
 from konverse.schemas.journal import SYSTEM_BITS, TOOK_SYSTEM
 
 from .endpoint import Endpoint, Entry, system_bit
@@ -139,6 +139,8 @@ class Taken:
 
     def find(self, conversation_id: UUID) -> Endpoint:
         """The conversation of this group with that id; DialogNotFound when there is none."""
+        if conversation_id is None:
+            raise NullHandle("a conversation is found by its id, a UUID, and None was given")
         if not isinstance(conversation_id, UUID):
             raise BadInput(f"a conversation is found by its id, a UUID, not by {conversation_id!r}")
         for dialog in self.dialogs:
@@ -153,6 +155,14 @@ class Taken:
         self._walks = _NONE
         self._later = _NOTHING
         self._received = None
+
+    def go_back(self, received: dict[int, int]) -> None:
+        """No more than that was handed out. If more was, iterations end, and `receive` gives the rest again."""
+        if self.received == received:
+            return
+        for walk, _, _ in self._walks:
+            deque(walk, 0)
+        self._walks, self._later = _NONE, {**received}
 
     def refuse_shut(self) -> NoReturn:
         """Raise InvalidState: nothing can be done now."""

@@ -21,6 +21,7 @@ from konverse.schemas.records import FOR_EVER, NO_SEQUENCE, Begin, Kind, Role, S
 
 from .lane import DialogState, Lane, SessionDialog, Single
 from .partition import Partition
+from .savepoint import Savepoints
 from .takeover import heard, refused
 
 if TYPE_CHECKING:
@@ -39,6 +40,13 @@ class _Staged(NamedTuple):
     message_type: str = ""
     body: bytes | None = None
     timeout_ms: int = FOR_EVER
+
+
+class _Saved(NamedTuple):
+    steps: list[_Staged]
+    begun: list[SessionDialog]
+    size_bytes: int
+    known: set[SessionDialog]
 
 
 class Transaction:
@@ -61,6 +69,7 @@ class Transaction:
         """Outputs of the partition below which all must have arrived; None before it has expanded the record."""
         self._session = session
         self._known: set[SessionDialog] = set()
+        self._savepoints: Savepoints[_Saved] = Savepoints()
 
     @property
     def dialogs(self) -> list[SessionDialog]:
@@ -110,15 +119,32 @@ class Transaction:
         self._check(dialog, ends=True)
         self._add(_Staged(dialog, Kind.SET_TIMER, timeout_ms=timeout_ms))
 
+    def savepoint(self, name: str) -> None:
+        """SAVE TRANSACTION: what is staged from here on can be undone."""
+        self._check_staging()
+        self._savepoints.save(name, _Saved([*self.steps], [*self.begun], self.size_bytes, {*self._known}))
+
+    def rollback(self, savepoint: str) -> None:
+        """ROLLBACK TRANSACTION to a savepoint: nothing that was staged since then happens. SavepointNotFound."""
+        self._check_staging()
+        saved = self._savepoints.back_to(savepoint)
+        for dialog in self.begun[len(saved.begun) :]:
+            dialog.state = DialogState.ENDED
+        self.steps, self.begun, self._known = [*saved.steps], [*saved.begun], {*saved.known}
+        self.size_bytes = saved.size_bytes
+
     def drop(self) -> None:
         """Nothing of it happens."""
         self.over = True
         for dialog in self.begun:
             dialog.state = DialogState.ENDED
 
-    def _check(self, dialog: SessionDialog, *, ends: bool = False) -> None:
+    def _check_staging(self) -> None:
         if self.over:
             raise InvalidState("the transaction is over: its `with` block has ended. Send and end inside of it")
+
+    def _check(self, dialog: SessionDialog, *, ends: bool = False) -> None:
+        self._check_staging()
         for step in self.steps:
             if step.dialog is dialog and (step.kind is Kind.END_CALL or (step.kind is Kind.FIN and not ends)):
                 raise InvalidState("the dialog was ended or finished in this transaction already")

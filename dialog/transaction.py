@@ -18,6 +18,7 @@ from konverse.schemas.errors import (
     DialogNotFound,
     ForeignGroup,
     InvalidState,
+    NullHandle,
     TimerRefused,
     TransactionTooLarge,
 )
@@ -32,7 +33,8 @@ from .begun import Begun
 from .clock import NO_TIME
 from .endpoint import Endpoint, Entry
 from .received import Clauses, Scope
-from .regrouping import NO_DIALOG, SPEAKERS, Regrouped
+from .regrouping import NO_DIALOG, SPEAKERS, Regrouped, family
+from .savepoint import Savepoints, Staged, back_to, staged_by
 from .states import SENDING, State
 
 _OUTPUT_BYTES: Final = 14
@@ -57,8 +59,7 @@ class Transaction(Regrouped):
     """
 
     __slots__ = (
-        "_bodies", "_type", "begins", "cleanups", "ends", "finishes", "sends", "size_bytes",
-        "timers",
+        "_bodies", "_savepoints", "_type", "begins", "cleanups", "ends", "finishes", "sends", "size_bytes", "timers",
     )  # fmt: skip
 
     def __init__(
@@ -78,6 +79,8 @@ class Transaction(Regrouped):
         self.more = None
         self.size_bytes = 0
         """Bytes that the staged outputs and ends take in a commit."""
+        self._savepoints: Savepoints[dict[Transaction, Staged]] | None = None
+        """Of the first one of those that are committed together; with what all of them had done."""
 
     def __enter__(self) -> Self:
         if self._received is None:
@@ -303,9 +306,35 @@ class Transaction(Regrouped):
             self.refuse_shut()
         return self._scope.further(self)
 
+    def savepoint(self, name: str) -> None:
+        """SAVE TRANSACTION: what is done from here on can be undone with `rollback`, also more than once.
+
+        A name may be used again: the last one counts. Raises InvalidName.
+        """
+        if self._shut:
+            self.refuse_shut()
+        mates = family(self)
+        first = mates[0]
+        if first._savepoints is None:
+            first._savepoints = Savepoints()
+        first._savepoints.save(name, {one: staged_by(one) for one in mates})
+
+    def rollback(self, savepoint: str) -> None:
+        """ROLLBACK TRANSACTION to a savepoint: what was sent, begun, ended, set and received since then was not.
+
+        The group stays locked. Messages that were received since come again with `receive`, or in another transaction
+        when they are left (behaviour 213), and a loop over them ends. The savepoint stays, those behind it are gone. To
+        roll everything back leave the block with an exception. Raises SavepointNotFound (6401).
+        """
+        if self._shut:
+            self.refuse_shut()
+        mates = family(self)
+        back_to(mates, (mates[0]._savepoints or Savepoints()).back_to(savepoint))
+
     def clear(self) -> None:
         """Forget what was staged; the messages can be taken again."""
         self.put_back()
+        self._savepoints = None
         self.begins = self.sends = self.ends = self.cleanups = self.finishes = self.timers = _NONE
         self._dialog = NO_DIALOG
         self.size_bytes = 0
@@ -319,6 +348,8 @@ class Transaction(Regrouped):
     def _refuse_use(self, dialog: object) -> NoReturn:
         if self._shut:
             self.refuse_shut()
+        if dialog is None:
+            raise NullHandle("a transaction works on `message.dialog`, or on what its `begin` returns, and got None")
         raise BadInput(
             f"a transaction works on `message.dialog`, or on what its `begin` returns, not on {type(dialog).__name__}"
         )
@@ -343,8 +374,8 @@ class Transaction(Regrouped):
             if any(dialog is begun for begun in self.begins):
                 return
             raise DialogNotFound(
-                f"conversation {dialog.id} was begun by another transaction: what comes on it has it in "
-                "`message.dialog`, and `transaction.find(dialog.id)` has it in those of its group"
+                f"conversation {dialog.id} was begun by another transaction, or that was rolled back: what comes on it "
+                "has it in `message.dialog`, and `transaction.find(dialog.id)` has it in those of its group"
             )
         if dialog is self.dialog or (dialog.group is not None and dialog.group is self.dialog.group):
             return

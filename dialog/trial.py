@@ -25,6 +25,7 @@ from konverse.schemas.operations import Attempt, Resume, Skip, Suspend, Try
 from .attempts import attempts_of
 from .endpoint import Endpoint, bytes_of
 from .partition import Partition
+from .priorities import counts_of
 from .regrouping import unlock
 from .staging import Staging
 from .states import State
@@ -78,13 +79,13 @@ class Trial:
         self._turns = staging.settings.turns
         self._now_ms = 0
         self._data_end = 0
-        self._untried: int | None = None
-        """So many of those that are ready were so when all data of the owner before had been ingested."""
+        self._untried: dict[int, int] | None = None
+        """So many of those that are ready were so when all data of the owner before had been ingested; by level."""
 
     @property
     def careful(self) -> bool:
         """Groups are handed out under a TRY."""
-        return self._staging.ready is not self._state.ready
+        return self._staging.tried is not None
 
     @property
     def resting(self) -> bool:
@@ -121,7 +122,7 @@ class Trial:
                     member.held = True
         if state.attempts.careful:
             self._data_end = data_end
-            self._staging.ready = deque()
+            self._staging.tried = deque()
             waiting.sort(key=_oldest)  # so that everything has its turn, whatever comes in meanwhile
         state.ready.clear()
         state.ready.extend(waiting)
@@ -196,10 +197,10 @@ class Trial:
     def counted(self) -> list[str]:
         """The commit counts: hand out what it names; what an operator should know."""
         chosen, self._chosen = self._chosen, None
-        if chosen:
-            self._staging.ready.extend(chosen)
+        if chosen and self._staging.tried is not None:
+            self._staging.tried.extend(chosen)
         elif chosen is not None:
-            self._staging.ready = self._state.ready
+            self._staging.tried = None
         if not (self._staging.ready or self._staging.out or self._failed) or not self.careful:
             self.leave()
         news, self._news = self._news, []
@@ -271,9 +272,9 @@ class Trial:
             return suspects[: TRY_SUSPECTS_MAX if len(suspects) > TRY_SUSPECTS_MAX else 1]
         state = self._state
         if self._untried is None and state.ingest_to >= self._data_end:
-            self._untried = len(state.ready)
+            self._untried = counts_of(state.ready)
         chosen: list[Endpoint] = []
-        while len(chosen) < TRY_GROUPS_MAX and self._some_ready() and (self._untried is None or self._untried > 0):
+        while len(chosen) < TRY_GROUPS_MAX and self._some_ready() and self._some_untried():
             endpoint = self._pop()
             if not any(endpoint in other.members for other in chosen):
                 chosen.append(endpoint)
@@ -300,10 +301,15 @@ class Trial:
             self._pop()
         return bool(ready)
 
+    def _some_untried(self) -> bool:
+        """Whether one of them was ready when all data of the owner before had been ingested, or that is not so yet."""
+        return self._untried is None or any(count > 0 for count in self._untried.values())
+
     def _pop(self) -> Endpoint:
+        endpoint = self._state.ready.popleft()
         if self._untried is not None:
-            self._untried -= 1
-        return self._state.ready.popleft()
+            self._untried[endpoint.level] = self._untried.get(endpoint.level, 0) - 1
+        return endpoint
 
     def _ready(self, endpoint: Endpoint) -> bool:
         return self._lives(endpoint) and not endpoint.held and endpoint.waits

@@ -11,10 +11,11 @@
     │   │   ├── QueueNotFound            ├── InvalidValidation    ├── InvalidRoute
     │   │   ├── RouteNotFound            ├── TypeTwice            ├── InvalidPriority
     │   │   ├── PriorityNotFound         ├── ForeignGroup         ├── PriorityTwice
-    │   │   └── DialogNotFound           ├── NothingChanged       ├── NotSupportedYet
-    │   ├── StillUsed                    ├── SystemObject         ├── InvalidProcedure
-    │   ├── TimerRefused                 ├── InvalidTimeout       ├── TimerBeyondLifetime
-    │   └── InvalidGroup                 └── MoveRefused
+    │   │   ├── SavepointNotFound        ├── NullHandle           ├── NothingChanged
+    │   │   └── DialogNotFound           ├── SystemObject         ├── NotSupportedYet
+    │   ├── StillUsed                    ├── InvalidTimeout       ├── InvalidProcedure
+    │   ├── TimerRefused                 ├── InvalidGroup         ├── TimerBeyondLifetime
+    │   └── MoveRefused
     ├── NoPartition                  this process has no partition of the queue: others have them all
     ├── QueueDisabled                nobody receives from a queue whose STATUS is OFF
     ├── GroupLocked                  another transaction has the conversation group; the work is done again
@@ -184,6 +185,18 @@ class InvalidRoute(BadInput):
     def __init__(self, text: str, number: int | None = None) -> None:
         super().__init__(text)
         self.number = number
+
+
+class SavepointNotFound(UnknownObject):
+    """The transaction has no savepoint of that name, or it was rolled back to one before that."""
+
+    number = 6401
+
+
+class NullHandle(BadInput):
+    """None was given in place of a conversation."""
+
+    number = 8418
 
 
 class InvalidPriority(BadInput):

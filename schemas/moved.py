@@ -18,6 +18,7 @@ from .catalog import DIALOG_TIMER, ERROR
 from .errors import MalformedRecord
 from .identifiers import Address
 from .limits import BODY_BYTES_MAX, TIME_MS_MAX
+from .priorities import DEFAULT_LEVEL, HIGHEST, LOWEST
 from .records import (
     Begin,
     Origin,
@@ -27,6 +28,10 @@ from .records import (
     begin_to_avro,
     origin_from_avro,
 )
+from .varint import varint
+
+_LEVELS: Final = {b"" if level == DEFAULT_LEVEL else varint(level): level for level in range(LOWEST, HIGHEST + 1)}
+"""By what stands behind the record."""
 
 
 class MovedMessage(NamedTuple):
@@ -73,6 +78,8 @@ class Moved(NamedTuple):
     """-1: none is set."""
     expires_ms: int
     """-1: never."""
+    level: int = DEFAULT_LEVEL
+    """Its priority. Another one than the default stands behind the record, so that a state may be older."""
 
 
 def encode_moved(moved: Moved) -> bytes:
@@ -88,8 +95,9 @@ def encode_moved(moved: Moved) -> bytes:
         "urgent": [_message_to_avro(message) for message in moved.urgent],
         "finished": moved.finished and _finish_to_avro(moved.finished),
     }
+    del value["level"]
     schemaless_writer(out, MOVED_SCHEMA, value, strict=True)
-    return out.getvalue()
+    return out.getvalue() + (b"" if moved.level == DEFAULT_LEVEL else varint(moved.level))
 
 
 def decode_moved(data: bytes) -> Moved:
@@ -109,14 +117,15 @@ def decode_moved(data: bytes) -> Moved:
         })  # fmt: skip
     except Exception as error:  # fastavro raises a dozen types for broken input; they all mean this
         raise MalformedRecord("the state of an endpoint that is not Avro") from error
-    if source.tell() != len(data):
+    level = _LEVELS.get(data[source.tell() :])
+    if level is None:
         raise MalformedRecord("the state of an endpoint with bytes behind its end")
     types = [message.type for message in moved.urgent]
     known = types in ([], [DIALOG_TIMER], [ERROR], [DIALOG_TIMER, ERROR])
     known &= all(-1 <= time_ms <= TIME_MS_MAX for time_ms in (moved.timer_ms, moved.expires_ms))
     if moved.generation < 1 or not known or not 0 <= moved.consumed <= moved.received - len(moved.waiting):
         raise MalformedRecord("the state of an endpoint that none can have")
-    return moved
+    return moved._replace(level=level)
 
 
 def pieces_of(data: bytes) -> list[bytes]:

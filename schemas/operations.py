@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import Any, Final, NamedTuple
 
+from .errors import MalformedRecord
 from .identifiers import Address
+from .priorities import HIGHEST, LOWEST
 from .records import address_from_avro, address_to_avro
 
 
@@ -129,6 +131,14 @@ class Move(NamedTuple):
     group: bytes
 
 
+class Prioritize(NamedTuple):
+    """Sides that begin with this COMMIT have another level than the default; one that it ends too has none."""
+
+    endpoints: list[int]
+    levels: bytes
+    """One for each."""
+
+
 Rare = (
     Prune
     | Attempt
@@ -146,6 +156,7 @@ Rare = (
     | Fail
     | Withdraw
     | Move
+    | Prioritize
 )
 
 _KINDS: Final[tuple[type[Rare], ...]] = (
@@ -165,6 +176,7 @@ _KINDS: Final[tuple[type[Rare], ...]] = (
     Fail,
     Withdraw,
     Move,
+    Prioritize,
 )
 _NAMES: Final[dict[type, str]] = {kind: f"konverse.{kind.__name__}" for kind in _KINDS}
 _FROM_AVRO: Final[dict[str, Any]] = {name: lambda value, kind=kind: kind(**value) for kind, name in _NAMES.items()} | {
@@ -174,7 +186,14 @@ _FROM_AVRO: Final[dict[str, Any]] = {name: lambda value, kind=kind: kind(**value
         tuple(map(address_from_avro, value["targets"])),
     ),
     "konverse.Relocate": lambda value: Relocate(**{**value, "to": address_from_avro(value["to"])}),
+    "konverse.Prioritize": lambda value: _prioritize(**value),
 }
+
+
+def _prioritize(endpoints: list[int], levels: bytes) -> Prioritize:
+    if len(endpoints) != len(levels) or not all(LOWEST <= level <= HIGHEST for level in levels):
+        raise MalformedRecord("a COMMIT that gives endpoints levels which do not exist")
+    return Prioritize(endpoints, levels)
 
 
 def rare_to_avro(operation: Rare) -> tuple[str, dict[str, Any]]:

@@ -1,8 +1,8 @@
 """Records of a snapshot topic, and the sections of which a state consists. Plain Avro (`snapshot.avsc`).
 
-A state is a row of sections: one Base, then Endpoints, Waiting, Outputs, Pending, Mailbox and Cleaned. Its bytes are
-cut into chunks without regard to sections, and an END says what they come to. `decode` is total; sections are read only
-when the SHA-256 is right.
+A state is a row of sections: one Base, then Endpoints, Levels, Waiting, Outputs, Pending, Mailbox and Cleaned. Its
+bytes are cut into chunks without regard to sections, and an END says what they come to. `decode` is total; sections are
+read only when the SHA-256 is right.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ OUTPUTS: Final = "konverse.Outputs"
 PENDING: Final = "konverse.Pending"
 MAILBOX: Final = "konverse.Mailbox"
 CLEANED: Final = "konverse.Cleaned"
+LEVELS: Final = "konverse.Levels"
 
 
 class Chunk(NamedTuple):

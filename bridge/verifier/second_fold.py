@@ -20,6 +20,7 @@ from konverse.schemas.operations import (
     Finish,
     Lost,
     Move,
+    Prioritize,
     Prune,
     Relocate,
     SetTimer,
@@ -33,6 +34,7 @@ from .second_attempts import DECIDED, acquitted, careful, owner_changed
 from .second_batches import exclude, give_up
 from .second_ends import clean, give_up_side, leave_the_error
 from .second_ingest import hear
+from .second_levels import give_levels
 from .second_loss import hole_of, miss
 from .second_moves import relocate
 from .second_paths import second_finish
@@ -185,5 +187,6 @@ _RARE: Final[dict[type, Callable[[SecondState, Any], None]]] = {
     Fail: give_up_side,
     Withdraw: leave_the_error,
     Move: regroup,
+    Prioritize: give_levels,
     **DECIDED,
 }

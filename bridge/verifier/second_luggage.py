@@ -29,6 +29,7 @@ class Luggage(NamedTuple):
     rang: tuple[str, bytes, int, Origin] | None
     times: tuple[int | None, int | None]
     """When its timer is due, and when its lifetime ends."""
+    level: int
 
 
 class SecondStub(NamedTuple):

@@ -14,6 +14,7 @@ from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Address
 from konverse.schemas.moved import Moved, MovedMessage, decode_moved
 from konverse.schemas.operations import Relocate
+from konverse.schemas.priorities import DEFAULT_LEVEL
 from konverse.schemas.records import BounceReason, Closed, End, Envelope, Forwarded, Kind, Origin, Role
 
 from .records import Key, LogRecord, Travelled
@@ -64,6 +65,7 @@ def relocate(state: SecondState, operation: Relocate) -> None:
     state.tally["moved with unread"] += not side.ended and len(side.heard) > len(side.consumed)
     state.tally["moved finished"] += side.finished or side.peer_finished
     state.tally["moved with a timer"] += side.timer_ms is not None or side.rang is not None
+    state.tally["moved with a level"] += side.level != DEFAULT_LEVEL
     side.left = True
     state.take_away(side)
 
@@ -91,6 +93,7 @@ def _pack(state: SecondState, side: Side) -> Luggage:
         (side.finished, side.peer_finished, side.answer),
         None if side.rang is None else message(side.rang),
         (side.timer_ms, side.expires_ms),
+        side.level,
     )
 
 
@@ -128,7 +131,7 @@ def _arrive(state: SecondState, key: Key, moved: Moved, record: LogRecord) -> Si
     state.may_live(key, opener, b"")
     side = state.create(key, opener, moved.peer, moved.sent, moved.group or b"")
     code = CODES[moved.state]
-    side.generation, side.previous = moved.generation, moved.previous
+    side.generation, side.previous, side.level = moved.generation, moved.previous, moved.level
     side.talked, side.ended = code != "SO", code == "DO"
     side.peer_ended, side.peer_failed = code == "DI", code == "ER"
     side.voices = dict(reversed(moved.voices))
@@ -177,6 +180,7 @@ def _unpack(state: SecondState, moved: Moved, side: Side) -> Luggage:
         (side.finished, side.peer_finished, side.answer),
         next((message(one) for one in moved.urgent if one.type == DIALOG_TIMER), None),
         (side.timer_ms, side.expires_ms),
+        side.level,
     )
 
 

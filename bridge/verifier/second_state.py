@@ -10,18 +10,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from konverse.schemas.catalog import END_DIALOG, ERROR
 from konverse.schemas.groups import own_group
 from konverse.schemas.identifiers import Address
-from konverse.schemas.records import (
-    Bounce,
-    BounceId,
-    Closed,
-    Detail,
-    End,
-    Kind,
-    Notice,
-    Origin,
-    Role,
-    WriterClosed,
-)
+from konverse.schemas.priorities import DEFAULT_LEVEL
+from konverse.schemas.records import Bounce, BounceId, Closed, Detail, End, Kind, Notice, Origin, Role, WriterClosed
 
 from .records import Key
 from .second_luggage import SecondMoves
@@ -53,7 +43,7 @@ TALLIED: Final = (
     "begun in a group", "begun in a target's group", "moved to a group", "moved to a group with unread",
     "cleaned up", "cleaned up, not open", "taken back", "cleaned up and spoken to", "given up",
     "timer set", "timer set anew", "timer rang", "timer rang beside an Error", "timer waited", "timer met a stub",
-    "moved with a timer", "lifetime over",
+    "moved with a timer", "lifetime over", "ranked", "moved with a level",
 )  # fmt: skip
 
 
@@ -169,6 +159,9 @@ class Side:
     thrown_before: int = 0
     left: bool = False
     """It went on to another place."""
+    level: int = DEFAULT_LEVEL
+    since: int = -1
+    """Order of the COMMIT with which it began here, where that was read."""
 
     @property
     def gone(self) -> bool:
@@ -387,6 +380,7 @@ class SecondState:
         index = self.unused.pop() if self.unused else len(self.table)
         role, conversation = key
         side = Side(key, index, opener, peer_at, numbering, group=group or own_group(Role(role), conversation))
+        side.since = self.order
         self.sides.append(side)
         self.living[key] = self.table[index] = side
         self.join(side)

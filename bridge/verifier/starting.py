@@ -31,6 +31,7 @@ from konverse.schemas.snapshot import (
     BASE,
     CLEANED,
     ENDPOINTS,
+    LEVELS,
     MAILBOX,
     PENDING,
     WAITING,
@@ -120,6 +121,10 @@ def begin_at(start: Start, fold: SecondFold, judge: JournalJudge) -> dict[bytes,
                     side.generation, side.previous = arrivals[side.index]
             for clock in value["clocks"]:
                 _expect(fold, clock)
+        elif name == LEVELS:
+            for place, level in zip(unpack("Q", value["places"]), value["levels"], strict=True):
+                for side in _known(fold, [place]):
+                    side.level = level
         elif name == PENDING:
             for row in value["rows"]:
                 restore_row(fold, base, row)

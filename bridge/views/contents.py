@@ -18,7 +18,7 @@ from konverse.schemas.catalog import Contract, MessageType, Service
 from konverse.schemas.envelope import decode_suffix
 from konverse.schemas.records import NO_SEQUENCE
 
-from .rows import PRIORITY, QueueRow
+from .rows import QueueRow
 
 READY: Final = 1
 NOT_COMPLETE: Final = 2
@@ -44,7 +44,7 @@ class Contents:
         number, letter = self._type(message.type)
         return QueueRow(
             status,
-            PRIORITY,
+            message.priority,
             message.offset,
             UUID(bytes=dialog.group_id),
             dialog.id,

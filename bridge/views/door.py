@@ -209,7 +209,7 @@ class Views:
         return View(objects.routes(self._known))
 
     def conversation_priorities(self) -> View[ConversationPriorityRow]:
-        """`sys.conversation_priorities`: they are kept, and nothing is received by them yet."""
+        """`sys.conversation_priorities`: the levels of sides that begin."""
         return View(objects.conversation_priorities(self._known))
 
     # ------------------------------------------------------------------------------------------------------- inside

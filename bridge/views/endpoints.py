@@ -13,9 +13,10 @@ from konverse.dialog.endpoint import Endpoint
 from konverse.dialog.partition import Partition
 from konverse.dialog.view import Row, field_of, pack, unpack
 from konverse.schemas.catalog import Contract, Service
+from konverse.schemas.priorities import DEFAULT_LEVEL
 from konverse.schemas.records import Role
 
-from .rows import PRIORITY, ConversationEndpointRow, ConversationGroupRow
+from .rows import ConversationEndpointRow, ConversationGroupRow
 
 NOT_IN_REDIS: Final = frozenset(
     ("service_contract_id", "conversation_group_id", "service_id", "lifetime", "far_service", "priority")
@@ -43,7 +44,7 @@ def shown_endpoint(row: Row, broker_id: str) -> ConversationEndpointRow:
         None if row.send_sequence < 0 else row.send_sequence,
         row.receive_sequence,
         is_system=False,
-        priority=PRIORITY,
+        priority=DEFAULT_LEVEL,
     )
 
 
@@ -57,6 +58,7 @@ def endpoints(state: Partition, catalog: Catalog) -> Iterator[ConversationEndpoi
             conversation_group_id=UUID(bytes=endpoint.group_id),
             service_id=catalog.id_of(Service, endpoint.service),
             far_service=endpoint.far_service,
+            priority=endpoint.level,
             lifetime=_time(NO_TIME if endpoint.clock is None else endpoint.clock.expires_ms),
         )
 

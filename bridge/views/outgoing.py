@@ -7,9 +7,10 @@ from uuid import UUID
 
 from konverse.dialog.endpoint import Endpoint
 from konverse.schemas.catalog import END_DIALOG, ERROR
+from konverse.schemas.priorities import DEFAULT_LEVEL
 from konverse.schemas.records import NO_SEQUENCE, Begin, Kind, Role
 
-from .rows import PRIORITY, TransmissionQueueRow
+from .rows import TransmissionQueueRow
 
 SAID: Final = (Kind.MESSAGE, Kind.END, Kind.ERROR, Kind.END_CALL)
 """What an application has said. What the parts of konverse tell each other does not stand in the view."""
@@ -21,6 +22,8 @@ class Names(NamedTuple):
     service: str
     far_service: str
     contract: str
+    level: int = DEFAULT_LEVEL
+    """The priority of that side, once it lives."""
 
     @classmethod
     def of(cls, begin: Begin) -> Names:
@@ -30,7 +33,7 @@ class Names(NamedTuple):
     @classmethod
     def at(cls, endpoint: Endpoint) -> Names:
         """As an endpoint has them."""
-        return cls(endpoint.service, endpoint.far_service, endpoint.contract)
+        return cls(endpoint.service, endpoint.far_service, endpoint.contract, endpoint.level)
 
 
 class Outgoing(NamedTuple):
@@ -56,7 +59,7 @@ class Outgoing(NamedTuple):
 
     def row(self, names: Names | None) -> TransmissionQueueRow:
         """The row of the view; `names` are those that were looked up."""
-        service, far_service, contract = self.names or names or (None, None, None)
+        service, far_service, contract, level = self.names or names or (None, None, None, DEFAULT_LEVEL)
         ends = self.kind is not Kind.MESSAGE
         return TransmissionQueueRow(
             UUID(bytes=self.conversation),
@@ -70,7 +73,7 @@ class Outgoing(NamedTuple):
             is_end_of_dialog=ends and not self.is_error,
             message_body=self.body or b"",
             transmission_status=self.status,
-            priority=PRIORITY,
+            priority=level,
         )
 
 

@@ -9,11 +9,8 @@ are described at `Catalog.id_of`, and None where the object was dropped.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
-
-PRIORITY: Final = 5
-"""Service Broker's default: all conversations have it."""
 
 
 class ConversationEndpointRow(NamedTuple):

@@ -19,6 +19,7 @@ from konverse.schemas.errors import (
     KonverseError,
     MessageTypeNotFound,
     NotInContract,
+    NullHandle,
     WrongDirection,
 )
 from konverse.schemas.records import Role
@@ -101,7 +102,6 @@ def test_048_a_body_may_be_omitted_or_empty_but_is_never_null(broker: Broker) ->
 
 
 def test_049_an_unknown_handle_fails(broker: Broker) -> None:
-    """In part: no handle at all is refused as whatever is no dialog, without a number of its own (8418)."""
     begin(broker).send(ORDER)
     broker.flush()
 
@@ -110,10 +110,13 @@ def test_049_an_unknown_handle_fails(broker: Broker) -> None:
         with pytest.raises(DialogNotFound) as unknown:
             transaction.send(transaction.find(uuid.uuid4()), RECEIPT)
         assert unknown.value.number == 8426
-        with pytest.raises(BadInput, match=r"message\.dialog"):
+        with pytest.raises(NullHandle) as null:
             transaction.send(cast("Any", None), RECEIPT)
+        assert null.value.number == 8418
 
     handle(broker, "Orders", try_handles)
+    with broker.transaction() as transaction, pytest.raises(NullHandle):
+        transaction.send(cast("Any", None), ORDER)
 
 
 @pytest.mark.parametrize("error", [0, 7])

@@ -73,6 +73,19 @@ def test_what_is_moved_to_one_group_is_answered_together(example: Example) -> No
     assert example("regrouping") == lines
 
 
+def test_what_is_urgent_comes_first_and_what_cannot_be_is_taken_back(example: Example) -> None:
+    lines = [
+        "level 10: a broken leg",
+        "level 5: a cut",
+        "level 5: a fever",
+        "a plaster on a broken leg",
+        "a plaster on a cut",
+        "rest against a fever",
+    ]
+    assert example("priorities") == lines
+    assert example("priorities") == lines
+
+
 def test_timers_remind_and_lifetimes_end(example: Example) -> None:
     expected = [
         "given up",

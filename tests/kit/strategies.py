@@ -35,6 +35,7 @@ from konverse.schemas.operations import (
     Finish,
     Lost,
     Move,
+    Prioritize,
     Prune,
     Rare,
     Relocate,
@@ -45,7 +46,7 @@ from konverse.schemas.operations import (
     Try,
     Withdraw,
 )
-from konverse.schemas.priorities import BrokerPriority
+from konverse.schemas.priorities import HIGHEST, LOWEST, BrokerPriority
 from konverse.schemas.records import (
     FOR_EVER,
     Begin,
@@ -209,6 +210,7 @@ parts: Final = st.integers(1, COMMIT_PARTS_MAX).flatmap(
 )
 
 
+levels: Final = st.integers(LOWEST, HIGHEST)
 some_addresses: Final = st.lists(addresses, max_size=3).map(tuple)
 
 rare: Final[st.SearchStrategy[Rare]] = st.one_of(
@@ -227,6 +229,7 @@ rare: Final[st.SearchStrategy[Rare]] = st.one_of(
     st.builds(Cleanup, counters),
     st.builds(Withdraw, counters),
     st.builds(Move, counters, identifiers),
+    st.dictionaries(counters, levels, max_size=4).map(lambda found: Prioritize([*found], bytes(found.values()))),
     st.builds(Fail, counters, st.integers(-9_999, -1), texts),
 )
 
@@ -274,6 +277,7 @@ def moved_states(draw: st.DrawFn) -> Moved:
         finished=draw(st.none() | _finishes),
         timer_ms=draw(times),
         expires_ms=draw(times),
+        level=draw(levels),
     )
 
 

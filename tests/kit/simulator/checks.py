@@ -93,12 +93,12 @@ def _folds(world: World, place: Place, reference: SecondFold) -> Iterator[str]:
         if side is None:
             continue
         product = (endpoint.index, endpoint.state.code, endpoint.received, endpoint.consumed, endpoint.sent,
-                   [entry[0] for entry in endpoint.queue], endpoint.error is not None, endpoint.opener,
+                   [entry[0] for entry in endpoint.queue], endpoint.error is not None, endpoint.opener, endpoint.level,
                    endpoint.rings, *(endpoint.clock or NOTHING_EXPECTED).settled(head.now_ms)[:2])  # fmt: skip
         consumed = len(side.consumed)
         expected = (side.index, side.code, len(side.heard), consumed, side.numbering,
                     [h.offset for h in side.heard[consumed:]] if not side.ended else [], side.error is not None,
-                    side.opener, side.rang is not None, NO_TIME if side.timer_ms is None else side.timer_ms,
+                    side.opener, side.level, side.rang is not None, NO_TIME if side.timer_ms is None else side.timer_ms,
                     NO_TIME if side.expires_ms is None else side.expires_ms)  # fmt: skip
         if product != expected:
             yield f"I3: {place.name}: endpoint {key} is {product}, the reference says {expected}"

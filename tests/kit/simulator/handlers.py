@@ -18,6 +18,7 @@ from konverse.schemas.errors import GroupLocked, InvalidState
 from .beginnings import begin, speak_first
 from .poison import HandlerRaised, ProcessKilled
 from .regrouping import move_some, take_another
+from .savepoints import try_and_undo
 from .timing import set_timers
 
 if TYPE_CHECKING:
@@ -150,6 +151,7 @@ class Work:
             while world.lively and world.choices.chance(world.swarm.regrouping):
                 move_some(self)
             speak_first(self)
+            try_and_undo(self, message)
             if world.lively and world.choices.chance(world.swarm.leaving):
                 world.sometimes.happened("partial")
                 return

@@ -33,7 +33,7 @@ from konverse.dialog.staging import OwnerSettings
 from konverse.dialog.transaction import Transaction
 from konverse.dialog.view import Show
 
-from . import beliefs, endings, moves, poison, reads, regrouping
+from . import beliefs, endings, moves, poison, priorities, reads, regrouping
 from .appends import Appends, Snapshots
 from .beginnings import begin_here
 from .handlers import Progress, Work
@@ -165,7 +165,7 @@ class OwnerProcess:
 
         owner.staging._overtaken = overtaken  # type: ignore[method-assign]
         owner.staging.scope.begin = partial(begin_here, world, self.place)
-        owner.staging.judge = world.rejections if world.swarm.rejecting else None
+        owner.staging.judge = world.rejections if world.swarm.rejecting or world.swarm.priorities else None
         self._snapshots.watch(owner)
 
     def crash(self) -> None:
@@ -293,7 +293,7 @@ class OwnerProcess:
 
     def _take(self) -> None:
         assert self.owner is not None
-        transaction = self._wanted(self.owner) or self.owner.take()
+        transaction = self._wanted(self.owner) or priorities.take(self, self.owner)
         if transaction is not None:
             self.works.append(Work(self, transaction))
             regrouping.takes(self, self.works[-1], transaction)

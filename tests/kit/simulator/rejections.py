@@ -11,6 +11,8 @@ from konverse.schemas.identifiers import Address
 from konverse.schemas.journal import Commit
 from konverse.schemas.records import Kind, Role
 
+from .priorities import some_level
+
 if TYPE_CHECKING:
     from .world import World
 
@@ -33,10 +35,13 @@ class Rejections:
             self._verdicts[body] = choices.pick(REASONS) if bad else 0
         return self._verdicts[body]
 
-    @staticmethod
-    def examines(_message_type: str) -> bool:
-        """Each body is looked at."""
-        return True
+    def level(self, _contract: str, _local_service: str, _remote_service: str) -> int:
+        """The priority of a side that begins."""
+        return some_level(self._world)
+
+    def examines(self, _message_type: str) -> bool:
+        """Each body is looked at, where any is rejected."""
+        return self._world.swarm.rejecting > 0
 
     def check(self, references: Mapping[Address, SecondFold]) -> Iterator[str]:
         """Nobody receives what was rejected, or what nobody asked about; and a rejection is said once."""

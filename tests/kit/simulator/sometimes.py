@@ -215,6 +215,13 @@ PATHS: Final = {
     "group to move to is suspended": "or the conversation was ended by its session meanwhile",
     "group locked": "another transaction had the group to move to",
     "stepped back": "so its handler came again later",
+    "ranked": "a side began with another level than the default",
+    "moved with a level": "and moved to another partition with it",
+    "higher level first": "groups of several levels were ready, and the highest was handed out",
+    "levels in a group": "conversations of several levels were received together, the highest first",
+    "undone by a handler": "a handler went back to a savepoint",
+    "received and given back": "and gave back what it had received since",
+    "undone by a session": "a session went back to a savepoint of its transaction",
     "truncated late": "a truncation was carried out long after it was asked for",
 }
 """Name of each path, and what it means."""

@@ -149,6 +149,10 @@ class Swarm:
     """Rate of moving a conversation to another group, and of taking another group, by handlers."""
     again: int
     """Rate of receiving once more when everything was received that was there."""
+    priorities: int
+    """Rate of sides that begin with another level than the default."""
+    savepoints: int
+    """Rate of doing something in a transaction and undoing it."""
 
     @property
     def own_bounds(self) -> bool:
@@ -293,4 +297,4 @@ def _drawn_by_area(
         name: value if area in areas else ABSENT.get(name, 0)
         for area, values in drawn.items()
         for name, value in values.items()
-    }
+    } | {"priorities": rate(700, 600), "savepoints": rate(300, 600)}

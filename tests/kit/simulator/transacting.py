@@ -10,6 +10,7 @@ from konverse.schemas.errors import ConversationEnded, InvalidState, QueueFull
 from konverse.schemas.identifiers import Address
 from konverse.schemas.system_messages import error_body
 
+from .savepoints import stage_and_undo
 from .timing import some_timeout
 
 if TYPE_CHECKING:
@@ -89,6 +90,7 @@ class Transacting:
             sent, begun, over = [(plan, body)], [plan], [plan]
         for _ in range(world.choices.choose(STEPS_MAX + 1)):
             plans = [plan for plan in (*process.plans, *begun) if not plan.over and plan not in over]
+            stage_and_undo(process, transaction, [plan for plan in plans if plan not in finished])
             which = world.choices.choose(4)
             try:
                 if process.may_begin and (which == 3 or not plans) and len(begun) < 2:

@@ -222,7 +222,7 @@ class _Run:
                 case ReadData(start, end):
                     self._tell(DataRead(columns_of(self._everybody.data[start:end], start)))
                 case Leading(start):
-                    self._owner.staging.ready = self._owner.fold.state.ready  # care after a crash is the simulator's
+                    self._owner.staging.tried = None  # care after a crash is the simulator's
                     self._tell(DataRead(columns_of(self._everybody.data[start:], start)))
                     self._owner.ingest(0)
                 case Emit(address, first):

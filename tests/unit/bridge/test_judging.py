@@ -32,6 +32,10 @@ class Objects:
 
     get = find
 
+    def known(self, kind: type) -> list[Any]:
+        self.asked += 1
+        return [each for (its, _), each in self.objects.items() if its is kind]
+
 
 @pytest.fixture
 def catalog() -> Objects:

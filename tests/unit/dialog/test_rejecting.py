@@ -12,6 +12,7 @@ from konverse.dialog.states import State
 from konverse.schemas.envelope import decode as decode_envelope
 from konverse.schemas.errors import KafkaUnavailable
 from konverse.schemas.journal import Commit, decode
+from konverse.schemas.priorities import DEFAULT_LEVEL
 from konverse.schemas.records import Kind, Role
 from konverse.schemas.system_messages import read_error
 from tests.kit.builders import (
@@ -42,6 +43,9 @@ class Sceptic:
         assert (terms.contract, role, bool(message_type)) == (begin_block().contract, Role.TARGET, True)
         self.asked.append(body)
         return XML if body == BAD else 0
+
+    def level(self, contract: str, local_service: str, remote_service: str) -> int:
+        return DEFAULT_LEVEL
 
     def examines(self, message_type: str) -> bool:
         assert message_type

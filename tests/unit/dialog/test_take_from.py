@@ -53,7 +53,7 @@ def test_a_lone_conversation_is_its_own_group(pair: Pair) -> None:
 def test_under_a_try_only_its_groups_are_handed_out_and_once(pair: Pair) -> None:
     receivers = [pair.receiver(pair.begin(name)) for name in ("a", "b")]
     staging = staging_of(pair.target)
-    staging.ready = deque(receivers[:1])
+    staging.tried = deque(receivers[:1])
     assert staging.take_from(receivers[1], whole=True) is None
     assert staging.take_from(receivers[0], whole=True) is not None
     receivers[0].held = False

@@ -8,7 +8,7 @@ import pytest
 
 from konverse.dialog.received import Message
 from konverse.dialog.states import State
-from konverse.schemas.errors import BadInput, DialogNotFound, InvalidState, TransactionTooLarge
+from konverse.schemas.errors import BadInput, DialogNotFound, InvalidState, NullHandle, TransactionTooLarge
 from konverse.schemas.limits import ERROR_DESCRIPTION_CHARACTERS_MAX
 from tests.kit.builders import GROUP, Pair, of
 
@@ -245,7 +245,9 @@ def test_nobody_is_no_conversation(pair: Pair) -> None:
     nobody: Any = None
     transaction = of(pair.target, pair.receiver(pair.begin()))
     for _ in range(2):
-        with pytest.raises(BadInput, match="not on NoneType"):
+        with pytest.raises(NullHandle, match="got None"):
             transaction.send(nobody, "reply")
+    with pytest.raises(BadInput, match="not on UUID"):
+        transaction.send(transaction.dialog.id, "reply")  # type: ignore[arg-type]
     with pytest.raises(BadInput, match="named by a text, not by list"):
         transaction.send(transaction.dialog, [])  # type: ignore[arg-type]

@@ -1,0 +1,38 @@
+"""Priorities in a world: the levels of sides, and in which order groups have to be handed out (I21)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from konverse.dialog.owner import Owner
+from konverse.dialog.transaction import Transaction
+from konverse.schemas.priorities import DEFAULT_LEVEL, HIGHEST, LOWEST
+
+if TYPE_CHECKING:
+    from .owning import OwnerProcess
+    from .world import World
+
+LEVELS: Final = (HIGHEST, LOWEST, 7)
+
+
+def some_level(world: World) -> int:
+    """Of a side that begins, as if the catalog were altered between any two of them."""
+    ranked = world.lively and world.choices.chance(world.swarm.priorities)
+    return world.choices.pick(LEVELS) if ranked else DEFAULT_LEVEL
+
+
+def take(process: OwnerProcess, owner: Owner) -> Transaction | None:
+    """The next group: none that waits and is free has a higher level, unless the owner is careful."""
+    place, happened = process.place, process.world.sometimes.happened
+    levels = {endpoint.level for endpoint in owner.fold.state.live() if endpoint.waits and not endpoint.held}
+    transaction = owner.take()
+    if transaction is None:
+        return None
+    taken = [member.level for member in transaction.members]
+    if taken != sorted(taken, reverse=True):
+        place.fail(f"I21: {place.name}: conversations of levels {taken} are received in this order")
+    if not owner.trial.careful and taken[0] < max(levels):
+        place.fail(f"I21: {place.name}: a group of level {taken[0]} is received before one of {max(levels)}")
+    happened("higher level first", len(levels) > 1)
+    happened("levels in a group", len({*taken}) > 1)
+    return transaction
