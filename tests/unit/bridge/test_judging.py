@@ -12,6 +12,7 @@ from konverse.bridge.validating.validator import Finding, Known, Validator
 from konverse.dialog.endpoint import Terms
 from konverse.schemas.catalog import CatalogObject, Contract, MessageType, Service, Validation
 from konverse.schemas.errors import ValidatorUnavailable
+from konverse.schemas.priorities import BrokerPriority
 from konverse.schemas.records import Role
 from konverse.schemas.schema_collections import XmlSchemaCollection
 
@@ -88,6 +89,18 @@ def test_a_body_is_looked_at_when_its_type_says_so(catalog: Objects, judge: Cata
     assert judge.verdict(AT_TARGET, TARGET, "note", b"a") == 9615
     assert judge.verdict(AT_HOME, INITIATOR, "note", b"a") == 9616
     assert judge.verdict(AT_TARGET, TARGET, "order", b"a") == 8430
+
+
+def test_a_side_has_the_level_of_the_nearest_priority_asked_for_once(catalog: Objects, judge: CatalogJudge) -> None:
+    names = "ordering", "orders", "shop"
+    assert judge.level(*names) == 5
+    priority = BrokerPriority("urgent", contract="ordering", level=9)
+    catalog.objects[BrokerPriority, "urgent"] = priority
+    asked = catalog.asked
+    assert (judge.level(*names), catalog.asked) == (5, asked), "nobody has heard of a change"
+    catalog.version += 1
+    assert judge.changed()
+    assert (judge.level(*names), judge.level("other", "orders", "shop")) == (9, 5)
 
 
 def test_the_catalog_is_asked_once_until_it_changes(catalog: Objects, judge: CatalogJudge) -> None:
