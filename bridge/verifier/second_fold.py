@@ -33,7 +33,7 @@ from .second_batches import exclude, give_up
 from .second_ends import clean, give_up_side, leave_the_error
 from .second_ingest import hear
 from .second_loss import hole_of, miss
-from .second_moves import relocate
+from .second_moves import all_together, relocate
 from .second_paths import second_finish
 from .second_state import Said, SecondState, Side
 from .second_timers import live_until, set_by_handler, strike
@@ -124,6 +124,8 @@ class SecondFold(SecondState):
             self.end(side, failed=end.code > 0)
         for operation in operations.rare:
             _RARE[type(operation)](self, operation)
+        if self.moves.groups:
+            all_together(self)
         strike(self)
 
     def _at(self, index: int, commit: Commit) -> Side | None:
