@@ -16,6 +16,7 @@
     │   └── TimerRefused                 ├── InvalidTimeout       └── TimerBeyondLifetime
     ├── NoPartition                  this process has no partition of the queue: others have them all
     ├── QueueDisabled                nobody receives from a queue whose STATUS is OFF
+    ├── ServiceAltered               a service went to another queue while something of it was waited for
     ├── ConversationEnded            the peer ended; nothing was written
     ├── Unavailable                  a server cannot be reached
     │   ├── KafkaUnavailable         ├── RedisUnavailable     └── ValidatorUnavailable
@@ -275,6 +276,12 @@ class QueueDisabled(KonverseError):
 
     retriable = True
     number = 9617
+
+
+class ServiceAltered(KonverseError):
+    """A service was moved to another queue, where what was waited for is received from now on."""
+
+    number = 8468
 
 
 class NoPartition(KonverseError):

@@ -124,8 +124,7 @@ class SecondFold(SecondState):
             self.end(side, failed=end.code > 0)
         for operation in operations.rare:
             _RARE[type(operation)](self, operation)
-        if self.moves.groups:
-            all_together(self)
+        all_together(self)
         strike(self)
 
     def _at(self, index: int, commit: Commit) -> Side | None:

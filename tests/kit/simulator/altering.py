@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from konverse.dialog.owner import Owner
@@ -38,15 +39,14 @@ def look(process: OwnerProcess, owner: Owner) -> None:
     world, place = process.world, process.place
     if not world.history.altered:
         return
-    owner.staging.altering.look({
-        service: lambda group, places=_of(world, queue): places[choose_partition(group, len(places))]  # type: ignore[misc]
-        for service, queue in world.history.altered.items()
-        if f"q{queue}" != place.address.topic
-    })  # fmt: skip
+    altered = world.history.altered.items()
+    elsewhere = {service: queue for service, queue in altered if f"q{queue}" != place.address.topic}
+    owner.staging.altering.look({service: partial(_place_in, world, queue) for service, queue in elsewhere.items()})
 
 
-def _of(world: World, queue: int) -> list[Address]:
-    return [place.address for place in world.places if place.address.topic == f"q{queue}"]
+def _place_in(world: World, queue: int, group: bytes) -> Address:
+    places = [place.address for place in world.places if place.address.topic == f"q{queue}"]
+    return places[choose_partition(group, len(places))]
 
 
 def strangers(world: World, place: Place) -> int:

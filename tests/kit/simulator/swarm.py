@@ -153,7 +153,11 @@ class Swarm:
     @property
     def own_bounds(self) -> bool:
         """What its logs come to depends on bounds that no product has: of mailboxes, pieces that move, ids ahead."""
-        return self.small_mailboxes or (self.tiny_windows and self.moves + self.altering > 0) or (self.short_memory and self.skewed > 0)
+        return (
+            self.small_mailboxes
+            or (self.tiny_windows and self.moves + self.altering > 0)
+            or (self.short_memory and self.skewed > 0)
+        )
 
 
 AREAS: Final = ("poison", "queries", "transactions", "mailboxes", "followers", "ids", "moves", "timers", "ends")
