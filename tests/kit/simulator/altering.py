@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
+from konverse.dialog.endpoint import Endpoint
 from konverse.dialog.owner import Owner
+from konverse.dialog.transaction import Transaction
 from konverse.routing.partitioning import choose_partition
 from konverse.schemas.identifiers import Address
 
@@ -56,15 +58,24 @@ def strangers(world: World, place: Place) -> int:
     return sum(one.service in elsewhere for one in state.live())
 
 
+def takes(place: Place, owner: Owner, transaction: Transaction) -> None:
+    """Who knows that a service has left hands out nothing of it that can follow."""
+    if _may_follow(owner, transaction.dialog):
+        place.fail(f"I7: {place.name}: {transaction.dialog} is handed out, and its service is on another queue")
+
+
+def _may_follow(owner: Owner, one: Endpoint) -> bool:
+    moving, altering = owner.staging.moving, owner.staging.altering
+    alike = all(member.service == one.service and not member.suspended for member in one.members)
+    return alike and one.service in altering.services and moving._may_go(one.members)
+
+
 def check_altered(world: World) -> Iterator[str]:
     """In the end every group has followed its service, save those that cannot."""
     for process in world.owners:
         owner = process.owner
         if owner is None or not process.leading or not strangers(world, process.place):
             continue
-        moving, altering = owner.staging.moving, owner.staging.altering
         for one in owner.fold.state.live():
-            alike = all(member.service == one.service for member in one.members)
-            free = not any(member.suspended for member in one.members)
-            if alike and free and one.service in altering.services and moving._may_go(one.members):
+            if _may_follow(owner, one):
                 yield f"L1: {process.place.name}: {one} has not followed its service"

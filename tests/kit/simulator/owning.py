@@ -33,7 +33,7 @@ from konverse.dialog.staging import OwnerSettings
 from konverse.dialog.transaction import Transaction
 from konverse.dialog.view import Show
 
-from . import beliefs, endings, moves, poison, reads
+from . import altering, beliefs, endings, moves, poison, reads
 from .appends import Appends, Snapshots
 from .beginnings import begin_here
 from .handlers import Progress, Work
@@ -296,6 +296,7 @@ class OwnerProcess:
         transaction = self._wanted(self.owner) or self.owner.take()
         if transaction is not None:
             poison.takes(self.place, self.owner, transaction)
+            altering.takes(self.place, self.owner, transaction)
             self.works.append(Work(self.world, transaction))
             self.world.sometimes.happened("group of several", len(transaction.members) > 1)
 
