@@ -14,7 +14,7 @@ from konverse.schemas.identifiers import Address
 
 from .judging import Rules
 
-LATER_S: Final = 30.0
+LATER_S: Final = 5.0
 """Where services have left, what may still come for them is looked for this often."""
 
 
