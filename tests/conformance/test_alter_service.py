@@ -13,6 +13,7 @@ from konverse.bridge.dialog import Dialog
 from konverse.bridge.reader import Reader
 from konverse.dialog.received import Message
 from konverse.dialog.transaction import Transaction
+from konverse.schemas.catalog import Queue
 from konverse.schemas.errors import NothingChanged, QueueNotFound, ServiceAltered, ServiceNotFound, StillUsed
 from konverse.schemas.records import Role
 from tests.kit.servers import Servers
@@ -24,6 +25,7 @@ from tests.kit.shop import (
     SHOP_SERVICE,
     begin,
     connected,
+    drain,
     fill,
     handle,
     pumped,
@@ -68,7 +70,7 @@ def test_019_what_waits_is_received_on_the_new_queue_in_order(broker: Broker, la
         broker.flush()
         with pumped(orders):
             got = by_dialog(receive(broker, later, 5))
-        assert next(iter(broker.reader("Orders", timeout=0.5)), None) is None, "nothing is left to be received"
+    assert drain(broker, "Orders") == [], "nothing is left to be received"
     assert got == {
         dialogs[0].id.bytes: [b"2"], dialogs[1].id.bytes: [b"0", b"1", b"2"], dialogs[2].id.bytes: [b"2"],
     }  # fmt: skip
@@ -167,6 +169,11 @@ def test_019_a_service_moves_while_messages_are_sent_and_back_again(
         for running in readers:
             running.result(DEADLINE_S)
     assert got == expected
+    verification = broker.verification(broker.catalog.all(Queue))
+    try:
+        assert verification.run(lambda _count: None)[1] == []
+    finally:
+        verification.close()
 
 
 def test_019_a_group_moves_as_a_whole(broker: Broker, later: str) -> None:
