@@ -28,6 +28,7 @@ from tests.kit.shop import (
     drain,
     fill,
     handle,
+    living,
     pumped,
     receive,
     sent,
@@ -225,7 +226,7 @@ def test_079_a_receive_with_where_that_waits_fails_when_the_service_is_moved(
         broker.reader("Shop") as reader,
         ThreadPoolExecutor(1) as pool,
     ):
-        until(lambda: lives(reader, dialog, role=Role.INITIATOR) or reader.keep_up(), "the dialog is known at home")
+        until(lambda: living(reader) == 1, "the dialog is known at home")
         waiting = pool.submit(reader.receive, dialog=dialog.id)
         administrator.alter_service(SHOP_SERVICE, queue=later)
         with pytest.raises(ServiceAltered, match=SHOP_SERVICE) as altered:
