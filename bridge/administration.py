@@ -15,7 +15,7 @@ from konverse.schemas.priorities import BrokerPriority
 
 from .arguments import checked
 from .defining import Use
-from .following import Following
+from .following import Following, partitions_of
 from .kafka import Kafka
 from .message_types import MessageTypes
 from .objects import SYSTEM_TYPES
@@ -152,21 +152,33 @@ class Administration(MessageTypes, Routes, Priorities):
 
     @checked
     def alter_service(
-        self, name: str, *, add: list[str] | tuple[str, ...] = (), drop: list[str] | tuple[str, ...] = ()
+        self,
+        name: str,
+        *,
+        queue: str | None = None,
+        add: list[str] | tuple[str, ...] = (),
+        drop: list[str] | tuple[str, ...] = (),
     ) -> Service:
-        """ALTER SERVICE: other contracts, for what is received once receivers have noticed, within seconds.
+        """ALTER SERVICE: another queue, other contracts; it takes effect when receivers have noticed, within seconds.
 
-        Conversations under one that is dropped fail when their next message is received by this service (-8408).
-        Raises ServiceNotFound, ContractNotFound, ContractTwice (8404), NothingChanged (8493; behaviour 18).
+        Conversations under a contract that is dropped fail when their next message is received by this service (-8408).
+        What is on the old queue moves to the new one, with all that waits, save what is suspended: that moves when it
+        is resumed. The old queue is needed until the conversations that began there are over; who reads the new one
+        looks after it when nobody else does (behaviour 19).
+        Raises ServiceNotFound, QueueNotFound, ContractNotFound, ContractTwice (8404), NothingChanged (8493; 18).
         """
 
         def altered(known: Service) -> Service:
             for contract in (*add, *drop):
                 self.catalog.get(Contract, contract)
             value = Service.of(name, known.queue, (*(one for one in known.contracts if one not in drop), *add))
-            if set(value.contracts) == set(known.contracts):
-                raise NothingChanged(f"service {name!r} has just these contracts; name another one to add or to drop")
-            return value
+            there = known if queue is None else known.on_queue(self.catalog.get(Queue, queue).name)
+            if set(value.contracts) == set(known.contracts) and there is known:
+                raise NothingChanged(
+                    f"service {name!r} is on this queue, with just these contracts; name another queue, or a contract "
+                    "to add or to drop"
+                )
+            return replace(there, contracts=value.contracts)
 
         return self._alter(Service, name, altered)
 
@@ -198,10 +210,28 @@ class Administration(MessageTypes, Routes, Priorities):
         for number in range(queue.partitions):
             with Following(self._kafka, queue, number) as following:
                 _check_over(queue, following.catch_up(), following.behind())
+        self._check_awaited(queue)
         self._drop(Queue, name, use)
         self._topics.delete(queue)
         if self.settings.redis:
             forget_view(self.settings.redis, queue)
+
+    def _check_awaited(self, queue: Queue) -> None:
+        """Raise StillUsed when something is on its way from where services were before they were on this queue."""
+        services = [service for service in self.catalog.all(Service) if queue.name in service.queues_before]
+        names = {name for service in services for name in (service.queue, *service.queues_before)} - {queue.name}
+        for other, number in partitions_of(known for known in self.catalog.all(Queue) if known.name in names):
+            with Following(self._kafka, other, number) as following:
+                state = following.catch_up()
+                stubs = sum(
+                    stub.to.topic == queue.topic for chain in state.moves.stubs.values() for stub in chain.values()
+                )
+                waiting = sum(stream.waiting for to, stream in state.streams.items() if to.topic == queue.topic)
+            if stubs or waiting:
+                raise StillUsed(
+                    f"partition {number} of queue {other.name!r} has sent {stubs} conversations to queue "
+                    f"{queue.name!r} that are not over, and has {waiting} records for it: let them end first"
+                )
 
 
 def _check_supported(name: str, *, retention: bool, poison_message_handling: bool) -> None:
@@ -221,10 +251,11 @@ def _check_over(queue: Queue, state: Partition, behind: int) -> None:
 
     Also what has ended here alone: its far side would answer to a queue that is not there.
     """
-    living, waiting = len(state.live()), sum(stream.waiting for stream in state.streams.values())
-    if living or waiting or behind:
+    living, waiting, moved = len(state.live()), state.waiting, state.moves.count
+    if living or waiting or behind or moved:
+        began = f"{moved} that moved to other queues and are not over, " if moved else ""
         raise StillUsed(
             f"partition {state.identity.partition} of queue {queue.name!r} has {living} conversations not over on both "
-            f"sides, {waiting} records that have not arrived, and {behind} that nobody has looked at: let "
+            f"sides, {began}{waiting} records that have not arrived, and {behind} that nobody has looked at: let "
             "a reader of the queue run, and the far sides end, until that is done"
         )

@@ -22,6 +22,7 @@ from konverse.schemas.limits import KEY_BYTES_MAX
 from konverse.schemas.records import FOR_EVER, Begin
 from konverse.schemas.timeouts import milliseconds
 
+from .altering import place_in
 from .catalog import Catalog
 from .dialog import Dialog
 from .random_ids import random_id
@@ -74,6 +75,8 @@ def begin_block(
                 f"the related dialog is one of service {related_to.begin.from_service!r}, not of {from_service!r}: "
                 "a conversation group belongs to one service"
             )
+        if home_address.topic != home.topic:  # the service was altered, and the group follows it
+            home_address = place_in(home, group)
     else:
         group = conversation if wanted_group is None else wanted_group.bytes
         anywhere = conversation_id is None and wanted_group is None

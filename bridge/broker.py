@@ -41,6 +41,7 @@ from .owning import Owning
 from .reader import Reader
 from .sending import Sender
 from .settings import ReaderOptions, Settings
+from .substituting import Substitutes
 from .topics import Topics
 from .transactions import ClientTransaction
 from .transmission import Transmission, ensure_queue, find_queue, transmitter
@@ -88,6 +89,11 @@ class Broker(Activating, Administration, Instructing):
         self._readers: list[Reader] = []
         self._turns = Turns()
         self._begin_block = partial(begin_block, settings, self.catalog, self._owned)
+        self._substitutes = Substitutes(
+            self.catalog,
+            lambda: self._readers,
+            lambda queue: self._read(queue, ReaderOptions(partitions=(), substitute=True)),
+        )
         self._mailboxes = Mailboxes(self._kafka, self.catalog, lambda: self._readers)
         self._closed = False
         closed_in_children(self)
@@ -196,18 +202,8 @@ class Broker(Activating, Administration, Instructing):
         options = ReaderOptions(batch, max_messages, timeout, None if partitions is None else (*partitions,), standby)
         options.check(known)
         self._topics.check_queue(known)
-        redis = self.settings.redis
-        owning = Owning(
-            self._kafka,
-            known,
-            Rules(
-                self.catalog.check_send, CatalogJudge(self.catalog, self._validator), partial(begin_here, self.catalog)
-            ),
-            OwnerSettings(batch, max_messages, turns=self._turns),
-            ViewWriter(redis, known) if redis else None,
-        )
         self.catalog.keep_fresh()
-        reader = self._keep(Reader(self._kafka, owning, options, self._ended_by_peer))
+        reader = self._keep(self._read(known, options))
         beside = sum(other.queue.topic == known.topic for other in self._readers)
         if partitions is None and beside > known.partitions:
             log.warning(
@@ -295,6 +291,7 @@ class Broker(Activating, Administration, Instructing):
                 exits.callback(self._transmission.settle)
             for reader in self._readers:
                 exits.callback(reader.close)
+            exits.callback(self._substitutes.close)
             exits.callback(self._mailboxes.close)
 
     def forked(self) -> None:
@@ -303,6 +300,7 @@ class Broker(Activating, Administration, Instructing):
         self._lock = threading.Lock()
         self._mailboxes.forked()
         self._validator.forked()
+        self._substitutes.forked()
         for reader in self._readers:
             reader.forked()
         if self._sender is not None:
@@ -317,6 +315,18 @@ class Broker(Activating, Administration, Instructing):
         self.close()
 
     # ------------------------------------------------------------------------------------------------------ inside
+
+    def _read(self, queue: Queue, options: ReaderOptions) -> Reader:
+        redis = self.settings.redis
+        rules = Rules(
+            self.catalog.check_send,
+            CatalogJudge(self.catalog, self._validator),
+            partial(begin_here, self.catalog),
+            None if options.substitute else self._substitutes.look_after,
+        )
+        settings = OwnerSettings(options.batch, options.max_messages, turns=self._turns)
+        owning = Owning(self._kafka, queue, rules, settings, ViewWriter(redis, queue) if redis else None)
+        return Reader(self._kafka, owning, options, self._ended_by_peer)
 
     def _owned(self, queue: Queue) -> frozenset[int]:
         """Partitions of a queue that readers of this process own: replies come back here."""

@@ -7,7 +7,7 @@ that it has never heard is looked up at once, and what was changed is noticed wi
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple
 
 from konverse.dialog.endpoint import Terms
@@ -58,6 +58,8 @@ class Rules(NamedTuple):
     """Rejects what may not be received; None: everything may."""
     begin: Callable[[Queue, int, Clauses], tuple[bytes, Begin]] | None = None
     """Makes a dialog that a handler begins in a partition; None: it may not."""
+    look_after: Callable[[Queue], None] | None = None
+    """Told of queues that services have left for the one that is read; None: nobody is."""
 
 
 class CatalogJudge:
@@ -136,9 +138,28 @@ class CatalogJudge:
         return found is None or found.validation is not Validation.NONE
 
     def has(self, queue: Queue, service: str) -> bool:
-        """Whether there is a service of that name on this queue. Raises Unavailable when nobody can say so now."""
+        """Whether a service of that name is on this queue, or was and is on another one since (behaviour 19).
+
+        Raises Unavailable when nobody can say so now. What comes here from another queue has left it behind its ALTER,
+        so whoever does not know of that reads it now.
+        """
         found = self._catalog.find(Service, service)
-        return found is not None and found.queue == queue.name
+        if found is not None and queue.name not in (found.queue, *found.queues_before):
+            self._catalog.refresh()
+            found = self._catalog.find(Service, service)
+        return found is not None and queue.name in (found.queue, *found.queues_before)
+
+    def gone_from(self, queue: Queue) -> Iterator[tuple[str, Queue]]:
+        """Services that were on this queue, and where they are. Raises Unavailable."""
+        for service in self._catalog.all(Service):
+            if queue.name in service.queues_before:
+                yield service.name, self._catalog.get(Queue, service.queue)
+
+    def left_for(self, queue: Queue) -> list[Queue]:
+        """Queues that services have left which are on this one. Raises Unavailable."""
+        services = [service for service in self._catalog.all(Service) if service.queue == queue.name]
+        names = sorted({name for service in services for name in service.queues_before})
+        return [left for name in names if (left := self._catalog.find(Queue, name)) is not None]
 
     def has_contract(self, name: str) -> bool:
         """Whether there is a contract of that name. Raises Unavailable when nobody can say so now."""

@@ -19,7 +19,6 @@ from konverse.dialog.partition import Partition
 from konverse.dialog.session import Session
 from konverse.dialog.takeover import heard, refused
 from konverse.dialog.writing import Hand
-from konverse.schemas.catalog import Queue, Service
 from konverse.schemas.errors import BadInput, BrokerClosed, InvalidState
 from konverse.schemas.identifiers import Address
 from konverse.schemas.records import NO_SEQUENCE, BounceId, BounceReason, Role
@@ -27,6 +26,7 @@ from konverse.schemas.records import NO_SEQUENCE, BounceId, BounceReason, Role
 from .background import FORESEEN, in_background
 from .following import Following
 from .kafka import Kafka
+from .outcomes import queue_at
 
 if TYPE_CHECKING:
     from .catalog import Catalog
@@ -208,7 +208,7 @@ class Mailboxes:
         with self._lock:
             following = self._followings.get(home)
             if following is None:
-                queue = self._catalog.get(Queue, self._catalog.get(Service, dialog.begin.from_service).queue)
+                queue = queue_at(self._kafka, self._catalog, home)
                 following = self._followings[home] = Following(self._kafka, queue, home.partition)
                 self._start()  # which closes it when it has rested for long
             self._used[home] = time.monotonic()

@@ -64,8 +64,10 @@ class Orphans:
     def __init__(self, kafka: Kafka, queue: Queue) -> None:
         self._kafka = kafka
         self._queue = queue
-        self._journal = journal_topic(queue.topic, queue.subscription)
+        self.journal = journal_topic(queue.topic, queue.subscription)
         self.timeout_s = kafka.settings.silence_timeout_s
+        self.every_s = self.timeout_s / LOOKS
+        """The journals are looked at so often."""
         self._stillness = Stillness(self.timeout_s)
         self._asked: dict[TopicPartition, Future[ListOffsetsResultInfo]] = {}
         self._asked_at = 0.0
@@ -75,23 +77,31 @@ class Orphans:
 
     def look(self, ours: Collection[int]) -> list[int]:
         """Partitions, besides ours, whose owners are dead. Does not wait for an answer."""
+        ends = self.ends(ours)
+        return self.silent(ends) if ends else []
+
+    def silent(self, ends: Mapping[int, int]) -> list[int]:
+        """Those of these journals that have stood still for too long."""
+        return self._stillness.see(ends, self._asked_at)
+
+    def ends(self, ours: Collection[int]) -> dict[int, int] | None:
+        """The ends of the other journals, now and then; None while there is no answer."""
         if not self._asked:
             others = {*range(self._queue.partitions)}.difference(ours)
             now = time.monotonic()
-            if others and now - self._asked_at >= self.timeout_s / LOOKS:
+            if others and now - self._asked_at >= self.every_s:
                 self._asked_at = now
-                places = [TopicPartition(self._journal, number) for number in sorted(others)]
+                places = [TopicPartition(self.journal, number) for number in sorted(others)]
                 self._asked = self._kafka.admin.list_offsets(dict.fromkeys(places, _END))
-            return []
+            return None
         if not all(answer.done() for answer in self._asked.values()):
-            return []
+            return None
         asked, self._asked = self._asked, {}
-        ends = {
+        return {
             place.partition: answer.result().offset
             for place, answer in asked.items()
             if answer.exception() is None and place.partition not in ours
         }
-        return self._stillness.see(ends, self._asked_at) if ends else []
 
     def adopt(self, number: int, offset: int) -> None:
         """Read the data of this partition from there. Raises KafkaException."""

@@ -49,6 +49,7 @@ from konverse.schemas.catalog import Queue
 from konverse.schemas.errors import QueueDisabled, TopicMismatch, Unavailable
 from konverse.schemas.identifiers import journal_topic, snapshot_topic
 
+from .altering import LATER_S, Altered
 from .appending import Appending
 from .clock import now_ms
 from .columns import columns_of
@@ -108,6 +109,7 @@ class Owning:
         """Before that it is looked again and again, for what comes late."""
         self._ticked_at = 0
         self._standby: Standby | None = None
+        self.altered = Altered(rules, queue)
         self.late = Late()
         self.attach: Callable[[Owner], None] | None = None
         """Has transactions of an owner ask a reader, which also hears when their `with` blocks end."""
@@ -119,6 +121,7 @@ class Owning:
         bounds = self._reading.bounds(number)
         owner = (self._standby and self._standby.take(number)) or self._fresh(number)
         owner.staging.judge = judge = self._rules.judge
+        owner.staging.altering.services = self.altered.places
         if judge is not None:
             owner.staging.scope.validation = judge.letter
         if self.attach is not None:
@@ -263,11 +266,12 @@ class Owning:
             self._enabled = judge.receives(self.queue)
             leading = [owner for owner in self.owners.values() if owner.phase is Phase.LEADING]
             gone = [owner for owner in leading if owner.staging.dropping.look(is_here, judge.has_contract)]
+            self.altered.see(leading)
         except (Unavailable, TopicMismatch) as error:
             log.debug("what was dropped cannot be known now: %s", error)
             return
-        if not gone or self._sweep_at > self._sweep_until:
-            self._sweep_at = math.inf
+        if not (gone or self.altered.places) or self._sweep_at > self._sweep_until:
+            self._sweep_at = time.monotonic() + LATER_S if self.altered.places else math.inf
 
     def check_enabled(self) -> None:
         """Raise QueueDisabled (9617) while the STATUS of the queue is OFF (behaviours 77, 78)."""

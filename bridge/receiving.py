@@ -43,7 +43,8 @@ class Receiving(Regrouping):
         has the group. What waits elsewhere in these partitions has to be received too, by whomever: a partition reads
         ahead so far and no further. Raises BadInput unless one of both is given, DialogNotFound when it was in no
         partition that is ours, all the time, NoPartition when none is, ServiceNotFound when its service was dropped
-        meanwhile, QueueDisabled (9617) while the queue's STATUS is OFF (behaviours 69, 70, 75 to 79).
+        meanwhile, ServiceAltered (8468) when it went to another queue, QueueDisabled (9617) while the queue's STATUS is
+        OFF (behaviours 69, 70, 75 to 79).
         """
         if (dialog is None) == (group is None):
             raise BadInput("receive takes the id of a dialog or that of a group; iterate over the reader for any group")
@@ -58,6 +59,7 @@ class Receiving(Regrouping):
                 found = [*self._sought(dialog, group)]
                 if service and all(endpoint.state is State.DISCONNECTED_OUTBOUND for _, endpoint in found):
                     self._owning.check_service(service)
+                self._owning.altered.check(service)
                 for owner, endpoint in found:
                     service = endpoint.service
                     transaction = self._hand_out(owner, endpoint, whole=dialog is None)
@@ -84,6 +86,10 @@ class Receiving(Regrouping):
             if transaction is not None:
                 return transaction
         return None
+
+    def check(self) -> None:
+        """Raise what has ended the reader, for whoever receives nothing from it."""
+        self._share.check()
 
     def _check_has_partition(self) -> None:
         if not self._owning.owners and not self._share.waiting:

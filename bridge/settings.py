@@ -170,6 +170,8 @@ class ReaderOptions:
     """Take exactly these partitions instead of a share that the consumer group suggests."""
     standby: bool = False
     """Follow the other partitions, so that one which becomes ours is led at once."""
+    substitute: bool = False
+    """Take what has no owner, hand nothing out, and give way to everybody (`bridge.substituting`)."""
 
     def check(self, queue: Queue) -> None:
         """Raise InvalidSettings for what cannot be."""

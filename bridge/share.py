@@ -23,6 +23,7 @@ from .orphans import Orphans
 from .owning import Owning
 from .seldom import Seldom
 from .settings import ReaderOptions
+from .substituting import Forsaken
 from .topics import Topics, TopicWatch
 
 log: Final = logging.getLogger("konverse.reader")
@@ -76,7 +77,7 @@ class Share:
         """Partitions that were lost without being given back, so far."""
         self._hear_at = 0.0
         self._kafka = kafka
-        self._orphans = Orphans(kafka, owning.queue)
+        self._orphans = (Forsaken if options.substitute else Orphans)(kafka, owning.queue)
         self.consumer = self._subscribe()
 
     @property
@@ -158,7 +159,7 @@ class Share:
 
     def _say_nothing(self) -> None:
         """More readers than partitions: some have none, and would wait in silence."""
-        if self._assigned or self._orphans.numbers or self._options.standby:
+        if self._assigned or self._orphans.numbers or self._options.standby or self._options.substitute:
             self._nothing_since = time.monotonic()
             self._nothing.over()
         elif time.monotonic() - self._nothing_since > NOTHING_S and self._nothing.due():
@@ -259,7 +260,7 @@ class Share:
             self._lost += owner.counters.claims  # what never led had nothing to lose
             if isinstance(effect, Halted):
                 self.failure = PartitionHalted(effect.reason)
-            elif effect.fenced and self._options.partitions is not None:
+            elif effect.fenced and self._options.partitions:
                 self.failure = SteppedDown(
                     f"partition {number} of queue {self._owning.queue.name!r} was claimed by another process; "
                     "what was not committed is received there. Give each process partitions of its own"
@@ -281,14 +282,15 @@ class Share:
         due = [number for number, at in self._claim_again_at.items() if at <= time.monotonic()]
         if due:
             self._claim_again(due)
-        if self._options.partitions is None:
+        if self._options.partitions is None or self._options.substitute:
             for number in self._orphans.look({*self._assigned, *self._owning.owners}):
                 self._adopt(number)
 
     def _adopt(self, number: int) -> None:
         """Claim a partition that nobody looks after, whomever the group has given it to."""
         queue = self._owning.queue
-        log.warning(
+        log.log(
+            logging.INFO if self._options.substitute else logging.WARNING,
             "nobody has looked after partition %d of queue %r for %.0f s (silence_timeout_s); this reader claims it, "
             "until the reader does to which Kafka's group %s has given it",
             number,

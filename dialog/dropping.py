@@ -43,7 +43,7 @@ class Dropping:
         state = self._state
         if state.attempts.careful or all(_is_busy(endpoint) for endpoint, _ in (*self._asked, *self._left)):
             return False
-        return sum(stream.waiting for stream in state.streams.values()) < OUTBOX_RECORDS_MAX
+        return state.waiting < OUTBOX_RECORDS_MAX
 
     def look(self, exists: Callable[[str], bool], has_contract: Callable[[str], bool]) -> bool:
         """Find the conversations of services and contracts that do not exist; whether there are such."""

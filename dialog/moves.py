@@ -37,7 +37,7 @@ class Arrival(NamedTuple):
 class Moves:
     """Stubs, and the endpoints that came from elsewhere."""
 
-    __slots__ = ("arrivals", "installing", "stubs")
+    __slots__ = ("arrivals", "count", "installing", "stubs")
 
     def __init__(self) -> None:
         self.stubs: dict[tuple[Role, bytes], dict[int, Stub]] = {}
@@ -46,11 +46,8 @@ class Moves:
         """By index of the endpoint."""
         self.installing: dict[bytes, list[bytes]] = {}
         """Pieces of a state of which not all are here, by writer: an owner sends them one behind the other."""
-
-    @property
-    def count(self) -> int:
+        self.count = 0
         """Stubs."""
-        return sum(map(len, self.stubs.values()))
 
     def generation_of(self, index: int) -> int:
         """How often the endpoint has moved."""
@@ -60,11 +57,13 @@ class Moves:
     def leave(self, side: tuple[Role, bytes], generation: int, stub: Stub) -> None:
         """An endpoint has moved away."""
         self.stubs.setdefault(side, {})[generation] = stub
+        self.count += 1
 
     def close(self, side: tuple[Role, bytes], generation: int) -> Stub | None:
         """Remove a stub; what it was."""
         chain = self.stubs.get(side, {})
         stub = chain.pop(generation, None)
+        self.count -= stub is not None
         if stub is not None and not chain:
             del self.stubs[side]
         return stub

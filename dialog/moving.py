@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from konverse.schemas.errors import BadInput, DialogNotFound, InvalidState, QueueFull
 from konverse.schemas.identifiers import Address
-from konverse.schemas.limits import INSTALL_BYTES_MAX, RELOCATION_HOPS_MAX, STUB_ENTRIES_MAX
+from konverse.schemas.limits import (
+    COMMIT_GROUPS_MAX,
+    INSTALL_BYTES_MAX,
+    OUTBOX_RECORDS_MAX,
+    RELOCATION_HOPS_MAX,
+    STUB_ENTRIES_MAX,
+)
 from konverse.schemas.moved import encode_moved, pieces_of
 from konverse.schemas.operations import Relocate
 
 from .endpoint import Endpoint
 from .partition import Partition
 from .relocation import moved_of
+
+
+class Asked(NamedTuple):
+    """A move that waits for the next commit; the group is locked."""
+
+    endpoint: Endpoint
+    to: Address
+    whole: bool
+    """With all of its group; else it moves only when it is alone in it."""
 
 
 class Moving:
@@ -22,16 +38,38 @@ class Moving:
         self._state = state
         self._let_go = let_go
         """Makes the group of an endpoint ready again."""
-        self._asked: list[tuple[Endpoint, Address]] = []
+        self._asked: list[Asked] = []
 
     def __bool__(self) -> bool:
-        return bool(self._asked)
+        return bool(self._asked) and self._state.waiting < OUTBOX_RECORDS_MAX
 
     def ask(self, endpoint: Endpoint, to: Address) -> None:
         """Lock an endpoint and move it with the next commit, unless something comes between. Raises as `check`."""
         self.check(endpoint, to)
         endpoint.held = True
-        self._asked.append((endpoint, to))
+        self._asked.append(Asked(endpoint, to, whole=False))
+
+    def take_along(self, endpoint: Endpoint, to: Address) -> bool:
+        """Lock a group and move all of it; False when somebody has it, or when it has to go on where it is.
+
+        It goes to another queue, whose handlers may try it anew: attempts that failed are no reason to stay. What is
+        suspended waits for its operator here.
+        """
+        members = endpoint.members
+        if any(member.held for member in members) or not self._may_go(members):
+            return False
+        for member in members:
+            member.held = True
+        self._asked.append(Asked(endpoint, to, whole=True))
+        return True
+
+    def _may_go(self, members: Sequence[Endpoint]) -> bool:
+        state = self._state
+        return (
+            state.moves.count + len(self._asked) + len(members) <= STUB_ENTRIES_MAX
+            and all(state.moves.generation_of(member.index) < RELOCATION_HOPS_MAX for member in members)
+            and all(len(encode_moved(moved_of(state, member))) <= INSTALL_BYTES_MAX for member in members)
+        )
 
     def check(self, endpoint: Endpoint, to: Address) -> None:
         """Raise DialogNotFound, BadInput, InvalidState or QueueFull when an endpoint cannot be moved."""
@@ -55,20 +93,24 @@ class Moving:
 
     def operations(self) -> list[Relocate]:
         """What is moved by the commit that is made now; what cannot be moved any more is let go."""
-        state, found, later = self._state, [], []
-        for endpoint, to in self._asked:
-            if endpoint.clock is not None and endpoint.clock.unsettled:  # what leaves knows its times
-                later.append((endpoint, to))
+        if not self:
+            return []
+        state, found = self._state, list[Relocate]()
+        asked, later = self._asked[:COMMIT_GROUPS_MAX], self._asked[COMMIT_GROUPS_MAX:]
+        self._asked = []
+        for move in asked:
+            endpoint = move.endpoint
+            lives = state.table[endpoint.index] is endpoint
+            members = [member for member in endpoint.members if state.table[member.index] is member]
+            if any(member.clock is not None and member.clock.unsettled for member in members):
+                later.append(move)  # what leaves knows its times
                 continue
-            if state.table[endpoint.index] is not endpoint:  # it is over; who joined its group meanwhile is locked yet
-                self._let_go(endpoint)
+            if not (move.whole or (lives and len(members) == 1)) or not self._may_go(members):
+                self._let_go(endpoint)  # also when it is over: who joined its group meanwhile is locked yet
                 continue
-            data = encode_moved(moved_of(state, endpoint))
-            if len(endpoint.members) > 1 or len(data) > INSTALL_BYTES_MAX:
-                self._let_go(endpoint)
-                continue
-            generation = state.moves.generation_of(endpoint.index)
-            found.append(Relocate(endpoint.index, to, generation, len(pieces_of(data))))
+            for member in members:
+                pieces = len(pieces_of(encode_moved(moved_of(state, member))))
+                found.append(Relocate(member.index, move.to, state.moves.generation_of(member.index), pieces))
         self._asked = later
         return found
 

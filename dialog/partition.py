@@ -169,6 +169,11 @@ class Partition:
             self.gated.append(stream)
         stream.gates.append(Gate(stream.next, behind.address, behind.next))
 
+    @property
+    def waiting(self) -> int:
+        """Outputs that have not arrived, as far as the journal says."""
+        return sum(stream.waiting for stream in self.streams.values())
+
     def open_gates(self) -> None:
         """Let go what waited for outputs that the journal says were acknowledged."""
         streams = self.streams

@@ -64,7 +64,7 @@ def relocate(state: Partition, operation: Relocate) -> None:
     endpoint = table[index] if 0 <= index < len(table) else None
     generation = moves.generation_of(index)
     pieces = [] if endpoint is None else pieces_of(encode_moved(moved_of(state, endpoint)))
-    if endpoint is None or len(endpoint.members) > 1 or (generation, len(pieces)) != operation[2:]:
+    if endpoint is None or (generation, len(pieces)) != operation[2:]:
         raise PartitionHalted(
             f"a commit of {state.identity.data_topic}/{state.identity.partition} moves endpoint {index}, which is not "
             "as the commit says: the journal or the data log was changed. Nothing further is done with this partition"

@@ -10,6 +10,7 @@ from konverse.schemas.journal import Operations
 from konverse.schemas.limits import COMMIT_BYTES_TARGET, COMMIT_GROUPS_MAX, TIME_LAG_MS_MAX
 from konverse.schemas.operations import Withdraw
 
+from .altering import Altering
 from .begun import indices, place
 from .dropping import Dropping
 from .endpoint import Endpoint
@@ -62,6 +63,7 @@ class Staging:
         self.judge: Judge | None = None
         """Who decides which messages are rejected, once the partition is ours; nobody: none is."""
         self.moving = Moving(state, self.free)
+        self.altering = Altering(state, self.moving)
         self.dropping = Dropping(state)
         self.size_bytes = 0
         self.scope.lock = partial(lock, self)
@@ -95,10 +97,12 @@ class Staging:
         state = self.state
         ready = state.ready if self.tried is None else self.tried
         table = state.table
-        most = self.settings.max_messages
+        most, leaving = self.settings.max_messages, self.altering.services
         while ready:
             endpoint = ready.popleft()
             if endpoint.held or not (endpoint.queue or endpoint.urgent) or table[endpoint.index] is not endpoint:
+                continue
+            if leaving and self.altering.takes(endpoint):
                 continue
             if endpoint.group is None:
                 endpoint.held = True
@@ -119,7 +123,7 @@ class Staging:
         asked = by_level(endpoint.members) if whole else [endpoint]
         most = self.settings.max_messages
         members = [(member, member.queue[:most]) for member in asked if member.waits]
-        if endpoint.held or not members:
+        if endpoint.held or not members or (self.altering.services and self.altering.takes(endpoint)):
             return None
         if self.tried is not None:  # under a TRY its groups are handed out once
             tried = [member for member in endpoint.members if member in self.tried]

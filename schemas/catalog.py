@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import Enum, StrEnum
 from importlib.resources import files
 from io import BytesIO
@@ -181,6 +181,8 @@ class Service:
     name: str
     queue: str
     contracts: tuple[str, ...] = ()
+    queues_before: tuple[str, ...] = ()
+    """Where it was before ALTER SERVICE moved it: what began there goes on there until it has moved, too."""
 
     @classmethod
     def of(cls, name: str, queue: str, contracts: Iterable[str]) -> Service:
@@ -189,6 +191,13 @@ class Service:
         if len(set(value.contracts)) != len(value.contracts):
             raise ContractTwice(f"service {name!r} names a contract twice; name each once")
         return value
+
+    def on_queue(self, queue: str) -> Service:
+        """The service on this queue (behaviour 19)."""
+        if queue == self.queue:
+            return self
+        before = [each for each in self.queues_before if each not in (queue, self.queue)]
+        return replace(self, queue=queue, queues_before=(*before, self.queue))
 
 
 CatalogObject = MessageType | XmlSchemaCollection | Contract | Queue | Service | Route | BrokerPriority
@@ -246,6 +255,10 @@ def _to_avro(value: CatalogObject | None) -> tuple[str, dict[str, Any]] | None:
         fields["sent_by"] = {name: sent_by.value for name, sent_by in value.sent_by.items()}
     elif isinstance(value, Service):
         fields["contracts"] = list(value.contracts)
+        before = fields["queues_before"] = list(value.queues_before)
+        if not before:  # as it was written before a service could move
+            del fields["queues_before"]
+        return "konverse.MovedService" if before else "konverse.Service", fields
     elif isinstance(value, MessageType):
         fields["validation"] = value.validation.value
     elif isinstance(value, XmlSchemaCollection):
@@ -265,6 +278,9 @@ _MADE_OF: Final[dict[str, Callable[[dict[str, Any]], CatalogObject]]] = {
     ),
     "konverse.Queue": lambda fields: Queue(**fields),
     "konverse.Service": lambda fields: Service(fields["name"], fields["queue"], tuple(fields["contracts"])),
+    "konverse.MovedService": lambda fields: Service(
+        fields["name"], fields["queue"], tuple(fields["contracts"]), tuple(fields["queues_before"])
+    ),
     "konverse.Route": lambda fields: Route(**fields),
     "konverse.BrokerPriority": lambda fields: BrokerPriority(**fields),
 }

@@ -2,23 +2,20 @@
 
     KonverseError
     ├── BadInput                     the caller asked for something that cannot be
-    │   ├── InvalidName
-    │   ├── UnknownObject                ├── AlreadyExists        ├── WrongDirection
-    │   │   ├── ServiceNotFound          ├── InvalidContract      ├── BodyTooLarge
-    │   │   ├── ContractNotFound         ├── NotInContract        ├── TransactionTooLarge
-    │   │   ├── MessageTypeNotFound      ├── InvalidState         ├── InvalidSettings
-    │   │   ├── SchemaCollectionNotFound ├── ContractTwice        ├── InvalidSchema
-    │   │   ├── QueueNotFound            ├── InvalidValidation    ├── InvalidRoute
-    │   │   ├── RouteNotFound            ├── TypeTwice            ├── InvalidPriority
-    │   │   ├── PriorityNotFound         ├── ForeignGroup         ├── PriorityTwice
-    │   │   ├── SavepointNotFound        ├── NullHandle           ├── NothingChanged
-    │   │   └── DialogNotFound           ├── SystemObject         ├── NotSupportedYet
-    │   ├── StillUsed                    ├── InvalidTimeout       ├── InvalidProcedure
-    │   ├── TimerRefused                 ├── InvalidGroup         ├── TimerBeyondLifetime
-    │   └── MoveRefused
+    │   ├── UnknownObject                 ├── InvalidName           ├── InvalidGroup          ├── TransactionTooLarge
+    │   │   ├── ServiceNotFound           ├── InvalidContract       ├── AlreadyExists         ├── ForeignGroup
+    │   │   ├── ContractNotFound          ├── InvalidState          ├── NothingChanged        ├── SystemObject
+    │   │   ├── MessageTypeNotFound       ├── InvalidSettings       ├── StillUsed             ├── NullHandle
+    │   │   ├── SchemaCollectionNotFound  ├── InvalidSchema         ├── ContractTwice         ├── TimerRefused
+    │   │   ├── QueueNotFound             ├── InvalidValidation     ├── TypeTwice             ├── TimerBeyondLifetime
+    │   │   ├── RouteNotFound             ├── InvalidRoute          ├── PriorityTwice         ├── MoveRefused
+    │   │   ├── PriorityNotFound          ├── InvalidPriority       ├── NotInContract         └── NotSupportedYet
+    │   │   ├── SavepointNotFound         ├── InvalidTimeout        ├── WrongDirection
+    │   │   └── DialogNotFound            └── InvalidProcedure      └── BodyTooLarge
     ├── NoPartition                  this process has no partition of the queue: others have them all
     ├── QueueDisabled                nobody receives from a queue whose STATUS is OFF
     ├── GroupLocked                  another transaction has the conversation group; the work is done again
+    ├── ServiceAltered               a service went to another queue while something of it was waited for
     ├── ConversationEnded            the peer ended; nothing was written
     ├── Unavailable                  a server cannot be reached
     │   ├── KafkaUnavailable         ├── RedisUnavailable     └── ValidatorUnavailable
@@ -32,9 +29,8 @@
     ├── MalformedRecord              bytes that are not a record
     ├── PartitionHalted              Kafka broke its promise; the partition stops with an alarm
     └── StackError                   the local stack cannot run
-        ├── JavaNotFound             ├── JavaTooOld           ├── PortTaken
-        ├── DiskFull                 ├── JarsNotResolvable    ├── ServerNotFound
-        ├── NotInstalled             └── ServerDied
+        ├── JavaNotFound         ├── JavaTooOld           ├── PortTaken            ├── JarsNotResolvable
+        └── DiskFull             ├── NotInstalled         ├── ServerDied           └── ServerNotFound
 
 `retriable` says whether the same call may succeed later without a change. `number` is the Service Broker error number
 (service-broker numbers are part of the public vocabulary), or None where the original has no counterpart; that of an
@@ -309,6 +305,12 @@ class GroupLocked(KonverseError):
 
     retriable = True
     number = 1222
+
+
+class ServiceAltered(KonverseError):
+    """A service was moved to another queue, where what was waited for is received from now on."""
+
+    number = 8468
 
 
 class NoPartition(KonverseError):

@@ -36,7 +36,7 @@ from .second_ends import clean, give_up_side, leave_the_error
 from .second_ingest import hear
 from .second_levels import give_levels
 from .second_loss import hole_of, miss
-from .second_moves import relocate
+from .second_moves import all_together, relocate
 from .second_paths import second_finish
 from .second_regrouping import regroup
 from .second_state import Said, SecondState, Side
@@ -128,6 +128,7 @@ class SecondFold(SecondState):
             self.end(side, failed=end.code > 0)
         for operation in operations.rare:
             _RARE[type(operation)](self, operation)
+        all_together(self)
         strike(self)
 
     def _at(self, index: int, commit: Commit) -> Side | None:

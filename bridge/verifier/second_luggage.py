@@ -52,6 +52,8 @@ class SecondMoves:
         """Openers of the sides that have left stubs, if they left behind the place where the fold begins."""
         self.installing: dict[bytes, list[bytes]] = {}
         """Pieces of a side that is arriving, by who sends them."""
+        self.groups: dict[bytes, Address] = {}
+        """Groups that the commit which is folded moves, and where to."""
         self.left: dict[tuple[Key, int], list[Luggage]] = {}
         """What left, by its generation from then on; of several conversations when an id was used again."""
         self.arrived: dict[tuple[Key, int], list[Luggage]] = {}

@@ -47,10 +47,13 @@ def relocate(state: SecondState, operation: Relocate) -> None:
         state.problem(f"I3: a commit moves endpoint {operation.endpoint}, which does not live here as it says")
         return
     past, key = state.past, side.key
-    if past.wary or key in (*past.failures, *past.suspended, *past.handed, *past.accused):
+    followed = operation.to.topic != state.address.topic
+    tried = past.wary or key in (*past.failures, *past.handed, *past.accused)
+    if key in past.suspended or (tried and not followed):
         state.problem(f"I7: {key[1].hex()} moves away from its attempts")
-    if len(state.mates(side)) > 1:
-        state.problem(f"I7: {key[1].hex()} moves away from its group")
+    if state.moves.groups.setdefault(side.group, operation.to) != operation.to:
+        state.problem(f"I7: {key[1].hex()} moves elsewhere than its group")
+    state.tally["moved as a group"] += len(state.mates(side)) > 1
     generation = side.generation + 1
     state.moves.left.setdefault((side.key, generation), []).append(_pack(state, side))
     state.hold(operation.to, behind=side.peer_at)
@@ -68,6 +71,14 @@ def relocate(state: SecondState, operation: Relocate) -> None:
     state.tally["moved with a level"] += side.level != DEFAULT_LEVEL
     side.left = True
     state.take_away(side)
+
+
+def all_together(state: SecondState) -> None:
+    """Behind a commit: nothing stays here of a group that it has moved."""
+    for group in state.moves.groups:
+        if state.groups.get(group):
+            state.problem(f"I7: of group {group.hex()} a part moves and a part stays")
+    state.moves.groups.clear()
 
 
 def _pack(state: SecondState, side: Side) -> Luggage:

@@ -37,7 +37,7 @@ TALLIED: Final = (
     "stranger", "closed by a PRUNE", "forgotten", "late heir", "redirected first, opened by another",
     "moved", "moved again", "moved back", "moved with unread", "moved finished", "installed from pieces",
     "END met a stub", "END CONVERSATION met a stub", "FIN met a stub", "FIN answer met a stub", "row met a stub",
-    "no peer met a stub", "CLOSED walked on", "bounced behind a move", "FIN behind a move",
+    "no peer met a stub", "CLOSED walked on", "bounced behind a move", "FIN behind a move", "moved as a group",
     "redirected to what has moved", "owner went on behind a loss", "failed by a loss", "freed by a loss",
     "failed elsewhere by a loss", "rejected", "rejected at once",
     "begun in a group", "begun in a target's group", "moved to a group", "moved to a group with unread",

@@ -153,7 +153,8 @@ def test_018_a_contract_twice_in_a_service_is_refused_and_so_is_a_change_that_ch
     assert refused.value.number == 8404
     with pytest.raises(ContractTwice):
         broker.alter_service(ORDER_SERVICE, add=[ORDERING])
-    for nothing in ({}, {"add": [ORDERING], "drop": [ORDERING]}, {"drop": [DEFAULT]}):
+    changes: list[dict[str, Any]] = [{}, {"add": [ORDERING], "drop": [ORDERING]}, {"drop": [DEFAULT]}]
+    for nothing in changes:
         with pytest.raises(NothingChanged) as unchanged:
             broker.alter_service(ORDER_SERVICE, **nothing)
         assert unchanged.value.number == 8493

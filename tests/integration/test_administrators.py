@@ -7,13 +7,16 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from konverse.bridge.objects import SYSTEM_TYPES
-from konverse.schemas.catalog import MessageType
+from konverse.schemas.catalog import DEFAULT, MessageType, Service
 from konverse.schemas.errors import (
     AlreadyExists,
 )
 from tests.kit.servers import Servers
 from tests.kit.shop import (
+    ORDER_SERVICE,
+    ORDERING,
     connected,
+    open_shop,
 )
 
 pytestmark = pytest.mark.stack
@@ -44,3 +47,23 @@ def test_administrators_at_the_same_time_lose_no_change(servers: Servers, databa
         *(f"everybody's {number}" for number in range(4)),
     }
     assert sorted(refused) == sorted([f"everybody's {number}" for number in range(4)] * 2)
+
+
+def test_of_two_who_alter_a_service_at_the_same_time_neither_undoes_the_other(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker, connected(servers.bootstrap, database) as another:
+        open_shop(broker)
+        for name in ("First", "Second"):
+            broker.create_queue(name)
+        another.catalog.get(Service, ORDER_SERVICE)
+        with ThreadPoolExecutor(3) as pool:
+            calls = [
+                pool.submit(broker.alter_service, ORDER_SERVICE, queue="First"),
+                pool.submit(another.alter_service, ORDER_SERVICE, add=[DEFAULT]),
+                pool.submit(another.alter_service, ORDER_SERVICE, queue="Second"),
+            ]
+            for call in calls:
+                call.result()
+        another.catalog.refresh()
+        service = another.catalog.get(Service, ORDER_SERVICE)
+    assert set(service.contracts) == {ORDERING, DEFAULT}
+    assert {service.queue, *service.queues_before} == {"Orders", "First", "Second"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from . import altering
 from .owning import OwnerProcess
 from .poison import unread_elsewhere
 
@@ -22,6 +23,7 @@ def settle_down(process: OwnerProcess) -> None:
         action()
     if process.leading:
         assert process.owner is not None
+        altering.look(process, process.owner)
         process._view.look(process.owner.fold.head.claim_offset)
         process._tick()
 
@@ -66,7 +68,7 @@ def is_quiet(process: OwnerProcess) -> bool:
         process.place.judge.owner == owner.claim_id
         and state.ingest_to == process.place.data.end == owner._journaled_to
         and unread_elsewhere(owner) == (0, 0)
-        and not (owner.trial.resting or owner.trial.due or owner.staging.dropping)
+        and not (owner.trial.resting or owner.trial.due or owner.staging.dropping or owner.staging.moving)
         and state.clocks.next_ms(owner.fold.head.now_ms) is None
         and not (state.changed or state.forgotten)
         and not process.works

@@ -44,3 +44,5 @@ class History:
     """Every execution of a handler; its place is its nonce."""
     committed: dict[tuple[str, bytes, int], list[Work]] = field(default_factory=dict)
     """Place, claim id and number of every commit that an owner appended -> the executions in it."""
+    altered: dict[str, int] = field(default_factory=dict)
+    """Services that ALTER SERVICE has put on a queue, and the number of that."""

@@ -19,6 +19,7 @@ from konverse.schemas.errors import KonverseError
 from konverse.schemas.identifiers import Address
 from konverse.schemas.records import Role
 
+from . import altering
 from .places import Place
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ def actions(process: OwnerProcess, owner: Owner) -> Iterator[Callable[[], None]]
         rate = RESERVED
     if process.world.choices.chance(rate):
         yield lambda: _move_some(process, owner)
+    yield from altering.actions(process, owner)
 
 
 def _reserved(process: OwnerProcess, owner: Owner) -> list[Endpoint]:
@@ -98,7 +100,9 @@ def patience(world: World) -> int:
     """Calm rounds that are needed besides, because conversations have moved."""
     for place in world.places:
         place.follow(place.journal.end)
-    return ROUNDS_PER_STUB * sum(place.shadow.state.moves.count for place in world.places)
+    return ROUNDS_PER_STUB * sum(
+        place.shadow.state.moves.count + 2 * altering.strangers(world, place) for place in world.places
+    )
 
 
 def find(world: World, home: Place, conversation: bytes) -> tuple[bool, Endpoint | None]:
@@ -189,6 +193,7 @@ def check_moves(world: World, references: References) -> Iterator[str]:
             yield f"L1: {place.name}: pieces of an endpoint wait for the others"
     yield from _verdicts(references)
     yield from _consumed_once(world)
+    yield from altering.check_altered(world)
 
 
 def _verdicts(references: References) -> Iterator[str]:

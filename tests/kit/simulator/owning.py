@@ -33,7 +33,7 @@ from konverse.dialog.staging import OwnerSettings
 from konverse.dialog.transaction import Transaction
 from konverse.dialog.view import Show
 
-from . import beliefs, endings, moves, poison, priorities, reads, regrouping
+from . import altering, beliefs, endings, moves, poison, priorities, reads, regrouping
 from .appends import Appends, Snapshots
 from .beginnings import begin_here
 from .handlers import Progress, Work
@@ -295,6 +295,7 @@ class OwnerProcess:
         assert self.owner is not None
         transaction = self._wanted(self.owner) or priorities.take(self, self.owner)
         if transaction is not None:
+            altering.takes(self.place, self.owner, transaction)
             self.works.append(Work(self, transaction))
             regrouping.takes(self, self.works[-1], transaction)
 

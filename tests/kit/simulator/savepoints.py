@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def try_and_undo(work: Work, message: Message) -> None:
     """A handler does some more, and goes back, once or twice; what it had done before stays."""
-    world, transaction = work.world, work.transaction
+    world, transaction = work.world, work.at
     if not (world.lively and world.choices.chance(world.swarm.savepoints)):
         return
     transaction.savepoint("before")
@@ -38,14 +38,14 @@ def try_and_undo(work: Work, message: Message) -> None:
 def _do_something(work: Work, message: Message) -> None:
     choices, dialog = work.world.choices, message.dialog
     if choices.choose(2):
-        again = work.transaction.receive(1 + choices.choose(2))
+        again = work.at.receive(1 + choices.choose(2))
         work.world.sometimes.happened("received and given back", len(again))
     may_say = dialog.state.code in ("SO", "CO") and (dialog.finished is None or not dialog.finished.own)
-    if may_say and dialog.conversation not in (*work.ended, *work.finished):
+    if may_say and dialog not in (*work.ended, *work.finished):
         work.reply(dialog, "r", b"%d undone" % work.nonce)
         if choices.choose(2):
             work.end(dialog, 17 * choices.choose(2))
-            work.ended.append(dialog.conversation)
+            work.ended.append(dialog)
     if choices.chance(work.world.swarm.handlers_begin):
         begin(work, message)
     set_timers(work)

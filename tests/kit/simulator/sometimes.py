@@ -97,6 +97,8 @@ PATHS: Final = {
     "moved with unread": "with messages that nobody had received",
     "moved again": "and had moved before",
     "moved back": "to where it had lived before",
+    "moved as a group": "all conversations of a group of several moved in one commit",
+    "service altered": "an administrator put a service on another queue",
     "move refused": "an owner refused to move an endpoint",
     "installed from pieces": "the state of an endpoint came in several records",
     "END met a stub": "the peer's END followed an endpoint that had moved",

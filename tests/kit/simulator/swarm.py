@@ -133,6 +133,8 @@ class Swarm:
     """Rate at which data is deleted before it was ingested."""
     moves: int
     """Rate of moving an endpoint to another partition."""
+    altering: int
+    """Rate of ALTER SERVICE on another queue."""
     rejecting: int
     """Rate of messages that their receivers reject."""
     handlers_begin: int
@@ -157,7 +159,11 @@ class Swarm:
     @property
     def own_bounds(self) -> bool:
         """What its logs come to depends on bounds that no product has: of mailboxes, pieces that move, ids ahead."""
-        return self.small_mailboxes or (self.tiny_windows and self.moves > 0) or (self.short_memory and self.skewed > 0)
+        return (
+            self.small_mailboxes
+            or (self.tiny_windows and self.moves + self.altering > 0)
+            or (self.short_memory and self.skewed > 0)
+        )
 
 
 AREAS: Final = (
@@ -291,7 +297,7 @@ def _drawn_by_area(
         "timers": {"timing": rate(300, 200), "lifetimes": rate(300, 500)},
         "ends": {"cleaning": rate(100, 200)},
         "groups": {"regrouping": rate(350, 100)},
-        "moves": {"moves": rate(400, 400 if mixed and not recycling else 100)},
+        "moves": {"moves": rate(400, 400 if mixed and not recycling else 100), "altering": rate(30, 500)},
     }
     return {
         name: value if area in areas else ABSENT.get(name, 0)

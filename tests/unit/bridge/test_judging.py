@@ -6,12 +6,13 @@ from typing import Any, cast
 
 import pytest
 
+from konverse.bridge.altering import Altered
 from konverse.bridge.catalog import Catalog
-from konverse.bridge.judging import CatalogJudge
+from konverse.bridge.judging import CatalogJudge, Rules
 from konverse.bridge.validating.validator import Finding, Known, Validator
 from konverse.dialog.endpoint import Terms
-from konverse.schemas.catalog import CatalogObject, Contract, MessageType, Service, Validation
-from konverse.schemas.errors import ValidatorUnavailable
+from konverse.schemas.catalog import CatalogObject, Contract, MessageType, Queue, Service, Validation
+from konverse.schemas.errors import ServiceAltered, ValidatorUnavailable
 from konverse.schemas.priorities import BrokerPriority
 from konverse.schemas.records import Role
 from konverse.schemas.schema_collections import XmlSchemaCollection
@@ -26,6 +27,15 @@ class Objects:
         self.objects = {(type(each), each.name): each for each in objects}
         self.version = 0
         self.asked = 0
+        self.news: dict[Any, CatalogObject] = {}
+        """What others have changed, which is known when it is read."""
+
+    def refresh(self) -> None:
+        self.objects.update(self.news)
+
+    def all(self, kind: type) -> list[Any]:
+        self.refresh()
+        return [each for (other, _), each in self.objects.items() if other is kind]
 
     def find(self, kind: type, name: str) -> Any:
         self.asked += 1
@@ -157,3 +167,54 @@ def test_what_nobody_can_validate_here_gets_no_verdict(catalog: Objects, caplog:
         with pytest.raises(ValidatorUnavailable):
             judge.verdict(AT_TARGET, TARGET, "note", b"body")
     assert caplog.text.count("lxml is missing") == 1
+
+
+def queue(name: str) -> Queue:
+    return Queue(name, f"k.d.{name}", "queue", 2, name.encode().ljust(16), b"", b"")
+
+
+def test_a_service_that_has_moved_was_not_dropped(catalog: Objects, judge: CatalogJudge) -> None:
+    catalog.objects[Service, "orders"] = Service("orders", "Later", ("ordering",), ("Orders",))
+    assert judge.has(queue("Orders"), "orders")
+    assert judge.has(queue("Later"), "orders")
+    assert not judge.has(queue("Shop"), "orders")
+    assert not judge.has(queue("Orders"), "nobody")
+
+
+def test_who_has_not_heard_of_a_move_reads_the_catalog_before_it_takes_a_service_for_dropped(
+    catalog: Objects, judge: CatalogJudge
+) -> None:
+    """Its conversations may be faster than the news."""
+    catalog.news[Service, "orders"] = Service("orders", "Later", ("ordering",), ("Orders",))
+    assert judge.has(queue("Later"), "orders")
+
+
+def test_who_moves_where_is_known_on_both_queues(catalog: Objects, judge: CatalogJudge) -> None:
+    before, later = queue("Orders"), queue("Later")
+    catalog.objects |= {(Queue, each.name): each for each in (before, later)}
+    catalog.objects[Service, "orders"] = Service("orders", "Later", ("ordering",), ("Dropped", "Orders"))
+    assert dict(judge.gone_from(before)) == {"orders": later}
+    assert dict(judge.gone_from(later)) == {}
+    assert judge.left_for(later) == [before]
+    assert judge.left_for(before) == []
+
+
+def test_a_receive_that_waits_for_a_service_that_has_left_is_told_where_it_is(
+    catalog: Objects, judge: CatalogJudge
+) -> None:
+    before, later = queue("Orders"), queue("Later")
+    catalog.objects |= {(Queue, each.name): each for each in (before, later)}
+    looked_after: list[Queue] = []
+    rules = Rules(lambda *_: None, judge, None, looked_after.append)
+    altered = Altered(rules, before)
+    altered.check("orders")
+    catalog.news[Service, "orders"] = Service("orders", "Later", ("ordering",), ("Orders",))
+    altered.see([])
+    with pytest.raises(ServiceAltered, match="'Later'") as error:
+        altered.check("orders")
+    assert error.value.number == 8468
+    altered.check("shop")
+    assert altered.places["orders"](b"group").topic == later.topic
+    assert looked_after == []
+    Altered(rules, later)
+    assert looked_after == [before]

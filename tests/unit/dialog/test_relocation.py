@@ -15,7 +15,7 @@ from konverse.schemas import moved as moved_state
 from konverse.schemas.catalog import END_DIALOG, ERROR
 from konverse.schemas.envelope import encode_envelope
 from konverse.schemas.errors import PartitionHalted
-from konverse.schemas.operations import Finish
+from konverse.schemas.operations import Finish, Relocate
 from konverse.schemas.records import Begin, BounceReason, Forwarded, Kind, Origin, Role, Suffix
 from tests.kit.batches import QUERY, Query
 from tests.kit.builders import GROUP, Scribe, begin_block, identifier, of, record
@@ -154,10 +154,15 @@ def test_a_move_that_is_not_as_the_commit_says_halts(world: World, changes: dict
         relocate(world.target, world.receiver(conversation), world.second, **changes)
 
 
-def test_a_member_of_a_group_of_several_cannot_be_moved(world: World) -> None:
-    one, _ = world.begin("one", group=GROUP), world.begin("two", group=GROUP)
-    with pytest.raises(PartitionHalted):
-        relocate(world.home, world.initiator(one), world.second)
+def test_a_group_that_moves_as_a_whole_is_a_group_again(world: World) -> None:
+    ids = [world.begin(name, group=GROUP) for name in ("one", "two")]
+    to, members = world.second, [world.initiator(each) for each in ids]
+    world.home.commit(rare=[Relocate(one.index, to.address, 0, 1) for one in members])
+    assert world.home.state.groups == {}
+    world.settle()
+    moved = [living(to, Role.INITIATOR, each) for each in ids]
+    assert {one.group_id for one in moved} == {GROUP}
+    assert moved[0].members == moved
 
 
 def test_a_group_of_one_moves_with_its_member_and_comes_back_with_it(world: World) -> None:

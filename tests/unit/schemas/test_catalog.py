@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from konverse.schemas.catalog import Change, Queue, SentBy, decode_change, encode_change
+from konverse.schemas.catalog import Change, Queue, SentBy, Service, decode_change, encode_change
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Address
 from konverse.schemas.records import Role
@@ -28,6 +28,27 @@ def test_a_queue_knows_the_address_of_its_partitions() -> None:
 def test_a_dropped_object_is_a_change_without_a_value() -> None:
     dropped = Change(7, "d", "Service", "s", None)
     assert decode_change(encode_change(dropped)) == dropped
+
+
+def test_a_service_knows_where_it_was_before() -> None:
+    service = Service.of("s", "A", ["c"])
+    there = service.on_queue("B")
+    assert (there.queue, there.queues_before, there.contracts) == ("B", ("A",), ("c",))
+    assert there.on_queue("C").queues_before == ("A", "B")
+    assert there.on_queue("A").queues_before == ("B",), "where it is it was not before"
+    assert there.on_queue("B") is there
+
+
+@pytest.mark.parametrize("service", [Service.of("s", "A", ["c"]), Service("s", "B", ("c",), ("A",))])
+def test_a_service_is_read_as_it_was_written(service: Service) -> None:
+    change = Change(7, "d", "Service", "s", service)
+    assert decode_change(encode_change(change)) == change
+
+
+def test_a_service_that_never_moved_is_written_as_ever() -> None:
+    """So that catalogs of before can be read."""
+    data = encode_change(Change(7, "d", "Service", "s", Service.of("s", "A", ["c"])))
+    assert data.endswith(b"\x02s\x02A\x02\x02c\x00")
 
 
 @pytest.mark.parametrize("data", [b"", b"\x00", b"\xff" * 40, b"\x00\x02d\x02k\x02n\x0a"])

@@ -1,0 +1,57 @@
+"""What ALTER SERVICE … ON QUEUE has done to the services of one queue, as far as its readers know (behaviour 19)."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Final
+
+from konverse.dialog.altering import Place
+from konverse.dialog.owner import Owner
+from konverse.routing.partitioning import choose_home
+from konverse.schemas.catalog import Queue
+from konverse.schemas.errors import ServiceAltered
+from konverse.schemas.identifiers import Address
+
+from .judging import Rules
+
+LATER_S: Final = 5.0
+"""Where services have left, what may still come for them is looked for this often."""
+
+
+class Altered:
+    """Services that are on another queue by now, and queues from which services have come here."""
+
+    def __init__(self, rules: Rules, queue: Queue) -> None:
+        self._judge = rules.judge
+        self._look_after = rules.look_after
+        self._queue = queue
+        self.places: dict[str, Place] = {}
+        """Of the services that have left this queue: where each group goes."""
+        self._names: dict[str, str] = {}
+        self.see([])
+
+    def see(self, owners: list[Owner]) -> None:
+        """Read the catalog, and have these owners send away what does not belong here. Raises Unavailable."""
+        if self._judge is None:
+            return
+        gone = dict(self._judge.gone_from(self._queue))
+        self._names = {service: queue.name for service, queue in gone.items()}
+        self.places = {service: partial(place_in, queue) for service, queue in gone.items()}
+        for owner in owners:
+            owner.staging.altering.look(self.places)
+        if self._look_after is not None:
+            for queue in self._judge.left_for(self._queue):
+                self._look_after(queue)
+
+    def check(self, service: str) -> None:
+        """Raise ServiceAltered (8468) when the service has left this queue (behaviour 79)."""
+        if service in self._names:
+            raise ServiceAltered(
+                f"service {service!r} was moved from queue {self._queue.name!r} to queue {self._names[service]!r} "
+                "while something of it was waited for; receive it there"
+            )
+
+
+def place_in(queue: Queue, group: bytes) -> Address:
+    """Where a group that comes to a queue lives there: the same place for all of it, whoever sends it."""
+    return queue.address(choose_home(group, queue.partitions, frozenset[int]()))

@@ -1,0 +1,165 @@
+"""Queues that services have left, and that nobody reads any more: readers of the new queues look after them.
+
+What began on the old queue is still addressed there, and somebody has to send it on. A substitute owns partitions of
+the old queue that have no owner, hands nothing out, and gives way to any reader of that queue (docs/guide.md).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Final
+
+from konverse.schemas.catalog import Queue, Service
+from konverse.schemas.errors import KonverseError, MalformedRecord
+from konverse.schemas.journal import Commit, decode
+
+from .background import FORESEEN, in_background
+from .catalog import Catalog
+from .kafka import Kafka, LogReader, LogTruncated
+from .orphans import Orphans
+
+if TYPE_CHECKING:
+    from .reader import Reader
+
+log: Final = logging.getLogger("konverse.substituting")
+
+LOOK_EVERY_S: Final = 1.0
+PUMP_EVERY_S: Final = 0.02
+WANTED_EVERY: Final = 100
+"""So many pumps pass between two looks whether a substitute is still wanted."""
+
+
+class Forsaken(Orphans):
+    """Partitions without an owner: their journals stood still for too long, or say that the last one has left."""
+
+    def __init__(self, kafka: Kafka, queue: Queue) -> None:
+        super().__init__(kafka, queue)
+        self.every_s = min(LOOK_EVERY_S, self.every_s)
+        self._reader: LogReader | None = None
+        self._before: dict[int, int] = {}
+
+    def look(self, ours: Collection[int]) -> list[int]:
+        """Partitions, besides ours, that nobody owns."""
+        ends = self.ends(ours)
+        if ends is None:
+            return []
+        still = [number for number, end in ends.items() if self._before.get(number) == end]
+        self._before = ends
+        silent = self.silent(ends)
+        return silent + [
+            number for number in still if number not in silent and self._was_released(number, ends[number])
+        ]
+
+    def _was_released(self, number: int, end: int) -> bool:
+        """Whether the last record says that its owner has left, or there was never one."""
+        if self._reader is None:
+            self._reader = LogReader(self._kafka)
+        last = b""
+        try:
+            for messages, _ in self._reader.read(self.journal, number, max(0, end - 1), end):
+                last = messages[-1].value() or b"" if messages else last
+            record = decode(last) if end else None
+        except (*FORESEEN, LogTruncated, MalformedRecord):
+            return False
+        return record is None or (isinstance(record, Commit) and record.release)
+
+    def close(self) -> None:
+        """Read nothing any more."""
+        super().close()
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
+
+
+class Substitutes:
+    """Those of one process: one for each queue that services have left for one that is read here."""
+
+    def __init__(self, catalog: Catalog, readers: Callable[[], list[Reader]], make: Callable[[Queue], Reader]) -> None:
+        self._catalog = catalog
+        self._readers = readers
+        self._make = make
+        self._lock = threading.Lock()
+        self._wanted: dict[str, Queue] = {}
+        """By name, as owners have said."""
+        self._open: dict[str, Reader] = {}
+        self._thread: threading.Thread | None = None
+        self._closing = threading.Event()
+
+    def look_after(self, queue: Queue) -> None:
+        """Some reader of this process has services that were on this queue before."""
+        with self._lock:
+            self._wanted[queue.name] = queue
+            if self._thread is None and not self._closing.is_set():
+                self._thread = in_background("konverse-substitutes", self._run)
+
+    def _run(self) -> None:
+        turn = 0
+        while not self._closing.wait(PUMP_EVERY_S):
+            if turn % WANTED_EVERY == 0:
+                self._choose()
+            turn += 1
+            for name, reader in list(self._open.items()):
+                try:
+                    reader.keep_up()
+                    reader.check()
+                except FORESEEN as error:
+                    log.info("queue %r is not looked after for a while: %s", name, error)
+                    self._leave(name)
+        for name in list(self._open):
+            self._leave(name)
+
+    def _choose(self) -> None:
+        """Begin with what is wanted and has no reader here; leave what nobody wants any more."""
+        read = {reader.queue.name for reader in self._readers() if not reader.closed}
+        with self._lock:
+            known = dict(self._wanted)
+        try:
+            left = {
+                name
+                for service in self._catalog.all(Service)
+                if service.queue in read
+                for name in service.queues_before
+            }
+            there = {queue.name: queue.incarnation for queue in self._catalog.all(Queue)}
+        except FORESEEN as error:
+            log.debug("which queues have to be looked after cannot be known now: %s", error)
+            return
+        for name, queue in known.items():
+            wanted = name in left and name not in read and there.get(name) == queue.incarnation
+            if not wanted:
+                self._leave(name)
+                with self._lock:
+                    if self._wanted.get(name) is queue:
+                        del self._wanted[name]
+            elif name not in self._open:
+                try:
+                    self._open[name] = self._make(queue)
+                except FORESEEN as error:
+                    log.info("queue %r cannot be looked after yet: %s", name, error)
+
+    def _leave(self, name: str) -> None:
+        reader = self._open.pop(name, None)
+        if reader is not None:
+            try:
+                reader.close()
+            except KonverseError as error:
+                log.info("queue %r: %s", name, error)
+
+    def close(self) -> None:
+        """Give everything back."""
+        self._closing.set()
+        with self._lock:
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def forked(self) -> None:
+        """In a forked child: closed, see `bridge.forks`."""
+        self._closing = threading.Event()
+        self._closing.set()
+        self._lock = threading.Lock()
+        self._thread = None
+        for reader in self._open.values():
+            reader.forked()

@@ -1,0 +1,245 @@
+"""Behaviour 19: a service goes to another queue, with everything that waits for it."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from konverse.bridge.broker import Broker
+from konverse.bridge.dialog import Dialog
+from konverse.bridge.reader import Reader
+from konverse.dialog.received import Message
+from konverse.dialog.transaction import Transaction
+from konverse.schemas.catalog import Queue
+from konverse.schemas.errors import NothingChanged, QueueNotFound, ServiceAltered, ServiceNotFound, StillUsed
+from konverse.schemas.records import Role
+from tests.kit.servers import Servers
+from tests.kit.shop import (
+    DEADLINE_S,
+    NOTE,
+    ORDER,
+    ORDER_SERVICE,
+    SHOP_SERVICE,
+    begin,
+    connected,
+    drain,
+    fill,
+    handle,
+    living,
+    pumped,
+    receive,
+    sent,
+    state_of,
+    until,
+)
+
+pytestmark = pytest.mark.stack
+
+
+@pytest.fixture
+def later(broker: Broker) -> str:
+    """Another queue."""
+    return broker.create_queue("Later", partitions=2).name
+
+
+def by_dialog(messages: list[Message]) -> dict[bytes, list[bytes]]:
+    found: dict[bytes, list[bytes]] = defaultdict(list)
+    for message in messages:
+        found[message.dialog.conversation].append(message.body)
+    return found
+
+
+def lives(reader: Reader, *dialogs: Dialog, role: Role = Role.TARGET) -> bool:
+    """All of them are in the partitions of the reader."""
+    return all(state_of(reader, role, dialog) for dialog in dialogs)
+
+
+def test_019_what_waits_is_received_on_the_new_queue_in_order(broker: Broker, later: str) -> None:
+    with broker.reader("Orders") as orders:
+        dialogs = [sent(broker, b"0", b"1"), sent(broker, b"0", b"1"), sent(broker)]
+        first = orders.receive(dialog=dialogs[0].id, timeout=DEADLINE_S)
+        assert first is not None
+        with first:
+            assert [message.body for message in first] == [b"0", b"1"]
+        fill(orders, 2)
+        assert broker.alter_service(ORDER_SERVICE, queue=later).queues_before == ("Orders",)
+        for dialog in dialogs:
+            dialog.send(ORDER, b"2")
+        broker.flush()
+        with pumped(orders):
+            got = by_dialog(receive(broker, later, 5))
+    assert drain(broker, "Orders") == [], "nothing is left to be received"
+    assert got == {
+        dialogs[0].id.bytes: [b"2"], dialogs[1].id.bytes: [b"0", b"1", b"2"], dialogs[2].id.bytes: [b"2"],
+    }  # fmt: skip
+
+
+def test_019_a_queue_that_nobody_reads_is_looked_after_by_who_reads_the_new_one(broker: Broker, later: str) -> None:
+    dialogs = [sent(broker, b"%d" % number, b"more") for number in range(4)]
+    broker.alter_service(ORDER_SERVICE, queue=later)
+    got = by_dialog(receive(broker, later, 8))
+    assert got == {dialog.id.bytes: [b"%d" % number, b"more"] for number, dialog in enumerate(dialogs)}
+
+
+def test_019_both_sides_go_on_and_the_old_queue_can_be_dropped_when_all_is_over(broker: Broker, later: str) -> None:
+    """And 22: DROP QUEUE is refused as long as what began on a queue is not over, wherever it is."""
+    dialog = sent(broker, b"question")
+    broker.alter_service(ORDER_SERVICE, queue=later)
+    handle(broker, later, answer)
+    assert [message.body for message in receive(broker, "Shop", 1)] == [b"re question"]
+    dialog.send(ORDER, b"and more")
+    dialog.end()
+    broker.flush()
+    with broker.reader(later) as reader, broker.reader("Shop") as shop:
+        with pumped(reader, shop):
+            until(lambda: state_of(reader, Role.TARGET, dialog) == "DI", "the end has come")
+            with pytest.raises(StillUsed, match="1 that moved to other queues"):
+                broker.drop_queue("Orders")
+        handled = reader.receive(dialog=dialog.id, timeout=DEADLINE_S)
+        assert handled is not None
+        with handled:
+            assert [message.body for message in handled] == [b"and more", b""]
+            handled.end(handled.dialog)
+        with pumped(reader, shop):
+            until(lambda: is_dropped(broker, "Orders"), "nothing needs the old queue any more")
+    broker.create_queue("Orders")  # whoever sent there says goodbye there
+
+
+def answer(transaction: Transaction) -> None:
+    for message in transaction:
+        transaction.send(message.dialog, NOTE, b"re " + message.body)
+
+
+def is_dropped(broker: Broker, queue: str) -> bool:
+    """It can be dropped, and is."""
+    try:
+        broker.drop_queue(queue)
+    except StillUsed:
+        return False
+    return True
+
+
+def test_019_new_conversations_go_to_the_new_queue_at_once(broker: Broker, later: str) -> None:
+    broker.alter_service(ORDER_SERVICE, queue=later)
+    assert begin(broker).begin.target.topic.endswith(".Later")
+    broker.alter_service(SHOP_SERVICE, queue=later)
+    assert begin(broker).begin.home.topic.endswith(".Later")
+
+
+def test_019_a_service_moves_while_messages_are_sent_and_back_again(
+    servers: Servers, database: str, broker: Broker, later: str
+) -> None:
+    stop, sends = threading.Event(), 0
+    dialogs = [begin(broker) for _ in range(5)]
+    expected: dict[bytes, list[bytes]] = defaultdict(list)
+    got: dict[bytes, list[bytes]] = defaultdict(list)
+
+    def send() -> None:
+        nonlocal sends
+        while not stop.wait(0.01):
+            dialog = dialogs[sends % len(dialogs)]
+            dialog.send(ORDER, b"%d" % sends)
+            expected[dialog.id.bytes].append(b"%d" % sends)
+            sends += 1
+        broker.flush()
+
+    def take(transaction: Transaction) -> None:
+        for message in transaction:
+            got[message.dialog.conversation].append(message.body)
+
+    with (
+        connected(servers.bootstrap, database) as first,
+        connected(servers.bootstrap, database) as second,
+        first.reader("Orders") as orders,
+        second.reader(later) as others,
+        ThreadPoolExecutor(3) as pool,
+    ):
+        readers = [pool.submit(reader.run, take) for reader in (orders, others)]
+        sending = pool.submit(send)
+        for queue, reader in ((later, others), ("Orders", orders), (later, others)):
+            broker.alter_service(ORDER_SERVICE, queue=queue)
+            until(lambda reader=reader: lives(reader, *dialogs), f"all are in {queue}")  # type: ignore[misc]
+        stop.set()
+        sending.result(DEADLINE_S)
+        until(lambda: sum(map(len, got.values())) >= sends, "all have come")
+        for reader in (orders, others):
+            reader.stop()
+        for running in readers:
+            running.result(DEADLINE_S)
+    assert got == expected
+    verification = broker.verification(broker.catalog.all(Queue))
+    try:
+        assert verification.run(lambda _count: None)[1] == []
+    finally:
+        verification.close()
+
+
+def test_019_a_group_moves_as_a_whole(broker: Broker, later: str) -> None:
+    first = sent(broker, b"0")
+    second = begin(broker, related_to=first)
+    second.send(ORDER, b"1")
+    broker.flush()
+    with broker.reader("Shop") as shop, pumped(shop):
+        until(lambda: lives(shop, first, second, role=Role.INITIATOR), "both are at home")
+        broker.alter_service(SHOP_SERVICE, queue=later)
+        with broker.reader(later) as reader, pumped(reader):
+            until(lambda: lives(reader, first, second, role=Role.INITIATOR), "both have moved")
+            third = begin(broker, related_to=first)
+            third.send(ORDER, b"2")
+            until(lambda: lives(reader, third, role=Role.INITIATOR), "the third is with them")
+            (members,) = [
+                len(group.members) for owner in reader.owners for group in owner.fold.state.groups.values()
+            ]  # fmt: skip
+            assert members == 3
+
+
+def test_019_a_suspended_conversation_moves_when_it_is_resumed(broker: Broker, later: str) -> None:
+    dialog = sent(broker, b"poison")
+
+    def fails(_transaction: Transaction) -> None:
+        raise LookupError
+
+    with broker.reader("Orders") as orders, ThreadPoolExecutor(1) as pool:
+        running = pool.submit(orders.run, fails)
+        until(lambda: orders.suspended, "it is suspended")
+        broker.alter_service(ORDER_SERVICE, queue=later)
+        with broker.reader(later) as reader, pumped(reader):
+            with pytest.raises(StillUsed):
+                broker.drop_queue("Orders")
+            assert lives(orders, dialog)
+            orders.resume(dialog.id)
+            until(lambda: lives(reader, dialog), "it has moved")
+        orders.stop()
+        running.result(DEADLINE_S)
+    assert [message.body for message in receive(broker, later, 1)] == [b"poison"]
+
+
+def test_079_a_receive_with_where_that_waits_fails_when_the_service_is_moved(
+    servers: Servers, database: str, broker: Broker, later: str
+) -> None:
+    dialog = sent(broker, b"0")
+    with (
+        connected(servers.bootstrap, database) as administrator,
+        broker.reader("Shop") as reader,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        until(lambda: living(reader) == 1, "the dialog is known at home")
+        waiting = pool.submit(reader.receive, dialog=dialog.id)
+        administrator.alter_service(SHOP_SERVICE, queue=later)
+        with pytest.raises(ServiceAltered, match=SHOP_SERVICE) as altered:
+            waiting.result(DEADLINE_S)
+    assert altered.value.number == 8468
+
+
+def test_018_a_service_is_not_moved_to_where_it_is(broker: Broker, later: str) -> None:
+    """Nor to a queue that is not there."""
+    with pytest.raises(NothingChanged) as unchanged:
+        broker.alter_service(ORDER_SERVICE, queue="Orders")
+    assert unchanged.value.number == 8493
+    with pytest.raises(QueueNotFound):
+        broker.alter_service(ORDER_SERVICE, queue="Nowhere")
+    with pytest.raises(ServiceNotFound):
+        broker.alter_service("//sales/Nobody", queue=later)

@@ -1,0 +1,61 @@
+"""Partitions that nobody owns, and who looks after them."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from konverse.bridge.kafka import Kafka
+from konverse.bridge.substituting import Forsaken
+from konverse.schemas.catalog import Queue
+from konverse.schemas.journal import Claim, Commit, Operations, encode_claim, encode_commit
+from tests.kit.builders import identifier
+
+QUEUE = Queue("Orders", "k.d.Orders", "queue", 3, identifier("incarnation"), identifier("data"), identifier("journal"))
+
+
+def commit(*, release: bool) -> bytes:
+    return encode_commit(Commit(1, identifier("claim"), 1, bytes(32), 0, Operations(), [], [], release=release))
+
+
+class Log:
+    """Stands in for a reader of journals: their last records."""
+
+    def __init__(self, records: dict[int, bytes]) -> None:
+        self.records = records
+
+    def read(self, _topic: str, number: int, start: int, end: int) -> Any:
+        if end > start:
+            yield [SimpleNamespace(value=lambda: self.records[number])], end
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.fixture
+def forsaken(monkeypatch: pytest.MonkeyPatch) -> Forsaken:
+    kafka = cast("Kafka", SimpleNamespace(settings=SimpleNamespace(silence_timeout_s=600.0)))
+    found = Forsaken(kafka, QUEUE)
+    claim = Claim(1, identifier("claim"), 1, QUEUE.incarnation, QUEUE.data_topic_id, QUEUE.journal_topic_id, clean=True)
+    records = {0: commit(release=True), 1: commit(release=False), 2: encode_claim(claim)}
+    monkeypatch.setattr(found, "_reader", Log(records))
+    return found
+
+
+def test_a_partition_that_its_owner_has_left_is_taken_when_its_journal_stands_still(
+    forsaken: Forsaken, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends = iter([{0: 4, 1: 4, 2: 4}, {0: 5, 1: 4, 2: 4}, None, {0: 5, 1: 4, 2: 4}])
+    monkeypatch.setattr(forsaken, "ends", lambda _ours: next(ends))
+    assert [forsaken.look(()) for _ in range(4)] == [[], [], [], [0]]
+
+
+def test_a_partition_that_nobody_ever_had_is_taken(forsaken: Forsaken, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forsaken, "ends", lambda _ours: {1: 0})
+    assert [forsaken.look(()) for _ in range(2)] == [[], [1]]
+
+
+def test_it_looks_more_often_than_who_waits_for_silence(forsaken: Forsaken) -> None:
+    assert forsaken.every_s == 1.0

@@ -1,0 +1,168 @@
+"""Conversations follow a service that went to another queue (behaviour 19)."""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+
+import pytest
+
+from konverse.dialog import moving
+from konverse.dialog.endpoint import Endpoint
+from konverse.dialog.events import Append
+from konverse.schemas.identifiers import Address
+from konverse.schemas.journal import Commit
+from konverse.schemas.journal import decode as decode_journal
+from konverse.schemas.operations import Relocate, Resume
+from konverse.schemas.records import Role
+from tests.kit.builders import GROUP, Row, Scribe, address_of, begin_block, conversations, identifier, record
+from tests.kit.driver import Driver
+
+ELSEWHERE = address_of("elsewhere")
+SERVICE = begin_block().to_service
+
+
+@pytest.fixture
+def driver() -> Driver:
+    driver = Driver()
+    driver.lead()
+    driver.arrive(*conversations("first", messages=2), *conversations("second", client=Scribe("another")))
+    driver.commit()
+    return driver
+
+
+def to_elsewhere(_group: bytes) -> Address:
+    return ELSEWHERE
+
+
+def alter(driver: Driver, service: str = SERVICE) -> None:
+    driver.owner.staging.altering.look({service: to_elsewhere})
+
+
+def moved(driver: Driver) -> list[int]:
+    """What the next commit moves, which counts then."""
+    effects = driver.owner.commit(0)
+    if not effects:
+        return []
+    (append,) = effects
+    assert isinstance(append, Append)
+    commit = decode_journal(append.records[0])
+    assert isinstance(commit, Commit)
+    driver.acknowledge(append)
+    return [operation.endpoint for operation in commit.operations.rare if isinstance(operation, Relocate)]
+
+
+def endpoint_of(driver: Driver, name: str, role: Role = Role.TARGET) -> Endpoint:
+    endpoint = driver.state.endpoint(role, identifier(name))
+    assert endpoint is not None
+    return endpoint
+
+
+def begun(name: str, **options: bytes) -> Row:
+    block = begin_block(home="orders", target="replies", **options)
+    return Scribe(name).begin(identifier(name), block), record()
+
+
+def test_the_conversations_of_the_service_follow_it(driver: Driver) -> None:
+    driver.arrive(begun("of another service"))
+    driver.commit()
+    alter(driver)
+    assert driver.owner.take() is None
+    assert len(moved(driver)) == 2
+    assert [one.conversation for one in driver.state.live()] == [identifier("of another service")]
+    assert moved(driver) == [], "and that was all"
+
+
+def test_what_a_handler_has_follows_when_it_comes_back(driver: Driver) -> None:
+    transaction, second = driver.owner.take(), endpoint_of(driver, "second")
+    assert transaction is not None
+    alter(driver)
+    assert moved(driver) == [second.index]
+    driver.owner.staging.roll_back(transaction)
+    assert driver.owner.take() is None
+    assert moved(driver) == [transaction.dialog.index]
+
+
+def test_nothing_that_can_follow_is_handed_out(driver: Driver) -> None:
+    """Also what has come since it was looked, and what somebody asks for by its id."""
+    alter(driver)
+    assert len(moved(driver)) == 2
+    driver.arrive(*conversations("third", "fourth", client=Scribe("late")))
+    assert driver.owner.take(endpoint_of(driver, "third")) is None
+    assert driver.owner.take() is None
+    assert len(moved(driver)) == 2
+
+
+@pytest.mark.parametrize("bound", ["RELOCATION_HOPS_MAX", "STUB_ENTRIES_MAX", "INSTALL_BYTES_MAX"])
+def test_what_cannot_follow_goes_on_where_it_is(driver: Driver, bound: str) -> None:
+    with patch.object(moving, bound, 0):
+        alter(driver)
+        assert driver.owner.take() is not None
+        assert moved(driver) == []
+
+
+def test_what_grows_too_large_meanwhile_is_let_go(driver: Driver) -> None:
+    alter(driver)
+    with patch.object(moving, "INSTALL_BYTES_MAX", 0):
+        assert moved(driver) == []
+        assert driver.owner.take() is not None
+
+
+def test_a_full_outbox_is_waited_for(driver: Driver) -> None:
+    alter(driver)
+    with patch.object(moving, "OUTBOX_RECORDS_MAX", 0):
+        assert moved(driver) == []
+        assert driver.owner.take() is None
+    assert len(moved(driver)) == 2
+
+
+def test_so_many_groups_move_with_one_commit(driver: Driver) -> None:
+    alter(driver)
+    with patch.object(moving, "COMMIT_GROUPS_MAX", 1):
+        assert len(moved(driver)) == 1
+        assert len(moved(driver)) == 1
+
+
+def test_a_group_follows_its_service_with_who_joins_it_meanwhile(driver: Driver) -> None:
+    driver.arrive(begun("one", group=GROUP), begun("two", group=GROUP))
+    driver.commit()
+    alter(driver, begin_block().from_service)
+    driver.arrive(begun("three", group=GROUP))
+    assert len(moved(driver)) == 3
+    assert driver.state.groups == {}
+
+
+def test_a_group_of_several_services_stays(driver: Driver) -> None:
+    driver.arrive(begun("one", group=GROUP), begun("two", group=GROUP))
+    driver.commit()
+    one = endpoint_of(driver, "one", Role.INITIATOR)
+    one.terms = driver.state.terms_of("another service", one.far_service, one.contract)
+    alter(driver, begin_block().from_service)
+    assert moved(driver) == []
+
+
+def test_what_is_suspended_follows_when_it_is_resumed(driver: Driver) -> None:
+    first, second = endpoint_of(driver, "first"), endpoint_of(driver, "second")
+    driver.state.attempts.suspend(first)
+    alter(driver)
+    assert moved(driver) == [second.index]
+    driver.owner.trial.order(first, Resume(first.index))
+    assert moved(driver) == []
+    assert driver.owner.take() is None
+    assert moved(driver) == [first.index]
+
+
+def test_what_failed_is_tried_anew_on_the_new_queue(driver: Driver) -> None:
+    first = endpoint_of(driver, "first")
+    driver.state.attempts.count(first)
+    driver.state.attempts.careful = True
+    alter(driver)
+    assert len(moved(driver)) == 2
+    assert driver.state.attempts.troubled == {}
+
+
+def test_a_service_that_comes_back_is_received_here_again(driver: Driver) -> None:
+    alter(driver)
+    driver.owner.staging.altering.look({})
+    assert len(moved(driver)) == 2, "what was locked goes, and is sent back"
+    driver.arrive(*conversations("third", client=Scribe("late")))
+    assert driver.owner.take() is not None
