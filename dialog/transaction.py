@@ -59,7 +59,7 @@ class Transaction(Regrouped):
     """
 
     __slots__ = (
-        "_bodies", "_savepoints", "_type", "begins", "cleanups", "ends", "finishes", "sends", "size_bytes", "timers",
+        "_bodies", "_type", "begins", "cleanups", "ends", "finishes", "savepoints", "sends", "size_bytes", "timers",
     )  # fmt: skip
 
     def __init__(
@@ -79,7 +79,7 @@ class Transaction(Regrouped):
         self.more = None
         self.size_bytes = 0
         """Bytes that the staged outputs and ends take in a commit."""
-        self._savepoints: Savepoints[dict[Transaction, Staged]] | None = None
+        self.savepoints: Savepoints[dict[Transaction, Staged]] | None = None
         """Of the first one of those that are committed together; with what all of them had done."""
 
     def __enter__(self) -> Self:
@@ -315,9 +315,9 @@ class Transaction(Regrouped):
             self.refuse_shut()
         mates = family(self)
         first = mates[0]
-        if first._savepoints is None:
-            first._savepoints = Savepoints()
-        first._savepoints.save(name, {one: staged_by(one) for one in mates})
+        if first.savepoints is None:
+            first.savepoints = Savepoints()
+        first.savepoints.save(name, {one: staged_by(one) for one in mates})
 
     def rollback(self, savepoint: str) -> None:
         """ROLLBACK TRANSACTION to a savepoint: what was sent, begun, ended, set and received since then was not.
@@ -329,12 +329,12 @@ class Transaction(Regrouped):
         if self._shut:
             self.refuse_shut()
         mates = family(self)
-        back_to(mates, (mates[0]._savepoints or Savepoints()).back_to(savepoint))
+        back_to(mates, (mates[0].savepoints or Savepoints()).back_to(savepoint))
 
     def clear(self) -> None:
         """Forget what was staged; the messages can be taken again."""
         self.put_back()
-        self._savepoints = None
+        self.savepoints = None
         self.begins = self.sends = self.ends = self.cleanups = self.finishes = self.timers = _NONE
         self._dialog = NO_DIALOG
         self.size_bytes = 0

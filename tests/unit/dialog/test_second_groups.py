@@ -10,7 +10,8 @@ from konverse.dialog.received import Message
 from konverse.dialog.states import State
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.errors import GroupLocked, InvalidState, TransactionTooLarge
-from konverse.schemas.journal import EndOperation
+from konverse.schemas.groups import own_group
+from konverse.schemas.journal import SYSTEM_BITS, EndOperation
 from konverse.schemas.limits import ATTEMPTS_MAX, BODY_BYTES_MAX, TRANSACTION_BYTES_MAX
 from konverse.schemas.operations import Attempt, Move, Suspend
 from tests.kit.builders import Scribe, conversations
@@ -193,3 +194,35 @@ def test_ends_of_further_groups_are_in_the_commit(driver: Driver) -> None:
     driver.owner.finish(one)
     operations, _ = driver.owner.staging.merge()
     assert operations.ends == [EndOperation(other.dialog.index, 0, "")]
+
+
+def test_a_savepoint_is_one_of_all_groups_of_the_transaction(driver: Driver) -> None:
+    driver.arrive(*conversations("a", "b", "c", messages=2))
+    one = taken(driver)
+    other = next_group(one)
+    other.receive(1)
+    other.savepoint("here")
+    later = next_group(one)
+    for part in (one, other, later):
+        list(part)
+        part.send(part.dialog, "reply", b"undone")
+    one.rollback("here")
+    assert (one.received, later.received) == ({}, {})
+    assert other.received == {other.dialog.index: 1 << SYSTEM_BITS}
+    assert not any(part.sends or part.size_bytes for part in (one, other, later))
+    assert all(part.dialog.held for part in (one, other, later))
+
+
+def test_a_move_behind_a_savepoint_is_undone_and_the_group_stays_locked(driver: Driver) -> None:
+    driver.arrive(*conversations("a", "b"))
+    one, other = driver.state.live()
+    transaction = taken(driver)
+    transaction.savepoint("here")
+    transaction.move(transaction.dialog, UUID(bytes=other.group_id))
+    assert (transaction.moves, other.held) == ([Move(one.index, other.group_id)], True)
+    transaction.rollback("here")
+    assert (transaction.moves, transaction.size_bytes, other.held) == ([], 0, True)
+    list(transaction)
+    driver.owner.finish(transaction)
+    driver.commit()
+    assert (other.held, one.group_id) == (False, own_group(one.role, one.conversation))
