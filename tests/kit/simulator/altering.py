@@ -60,11 +60,12 @@ def strangers(world: World, place: Place) -> int:
 
 def takes(place: Place, owner: Owner, transaction: Transaction) -> None:
     """Who knows that a service has left hands out nothing of it that can follow."""
-    if _may_follow(owner, transaction.dialog):
+    if may_follow(owner, transaction.dialog):
         place.fail(f"I7: {place.name}: {transaction.dialog} is handed out, and its service is on another queue")
 
 
-def _may_follow(owner: Owner, one: Endpoint) -> bool:
+def may_follow(owner: Owner, one: Endpoint) -> bool:
+    """The owner knows that its service is on another queue, and it can be moved there."""
     moving, altering = owner.staging.moving, owner.staging.altering
     alike = all(member.service == one.service and not member.suspended for member in one.members)
     return alike and one.service in altering.services and moving._may_go(one.members)
@@ -77,5 +78,5 @@ def check_altered(world: World) -> Iterator[str]:
         if owner is None or not process.leading or not strangers(world, process.place):
             continue
         for one in owner.fold.state.live():
-            if _may_follow(owner, one):
+            if may_follow(owner, one):
                 yield f"L1: {process.place.name}: {one} has not followed its service"

@@ -8,6 +8,8 @@ from konverse.dialog.owner import Owner
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.priorities import DEFAULT_LEVEL, HIGHEST, LOWEST
 
+from .altering import may_follow
+
 if TYPE_CHECKING:
     from .owning import OwnerProcess
     from .world import World
@@ -22,9 +24,10 @@ def some_level(world: World) -> int:
 
 
 def take(process: OwnerProcess, owner: Owner) -> Transaction | None:
-    """The next group: none that waits and is free has a higher level, unless the owner is careful."""
+    """The next group: none that waits, is free and stays here has a higher level, unless the owner is careful."""
     place, happened = process.place, process.world.sometimes.happened
-    levels = {endpoint.level for endpoint in owner.fold.state.live() if endpoint.waits and not endpoint.held}
+    free = [endpoint for endpoint in owner.fold.state.live() if endpoint.waits and not endpoint.held]
+    levels = {endpoint.level for endpoint in free if not may_follow(owner, endpoint)}
     transaction = owner.take()
     if transaction is None:
         return None
