@@ -43,7 +43,7 @@ def lose(state: Partition, lost: Lost) -> None:
 
 def _fail(state: Partition, endpoint: Endpoint, lost: Lost, body: bytes) -> None:
     """Both sides get an Error; one that has ended waits no longer for its peer to do so."""
-    if endpoint.index in state.beginning:
+    if endpoint.index in state.beginning and endpoint.state is not State.DISCONNECTED_OUTBOUND:
         return  # nobody knows of it yet
     if endpoint.state in RECEIVING:
         fail(state, endpoint, lost.start, body)

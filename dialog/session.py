@@ -136,7 +136,7 @@ class Session(Writing):
     def end(self, dialog: SessionDialog, error_body: bytes = b"") -> list[Hand]:
         """END CONVERSATION: to home, when all sends count; a second END changes nothing.
 
-        WITH ERROR what was held until now is not sent (behaviour 111).
+        WITH ERROR what was held until now is not sent (behaviour 111), unless a transaction stands behind it.
         """
         if dialog.waiting_end is not None:
             return []
@@ -146,7 +146,7 @@ class Session(Writing):
         dialog.go_along()
         dialog.waiting_end = error_body
         dialog.open = False
-        if error_body:
+        if error_body and not dialog.pending:
             dialog.drop_held()
         if dialog.state is DialogState.OPEN:
             dialog.state = DialogState.ENDING

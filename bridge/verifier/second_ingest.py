@@ -23,6 +23,7 @@ from .second_state import Heard, SecondState, Side
 from .second_timers import hear_timer, live_until
 from .second_writers import (
     close,
+    expired,
     goes_on,
     is_known,
     is_one_session,
@@ -134,7 +135,8 @@ def _message(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
             return verdict
         opener = opened_by(envelope)
         if not may_come(state, opener):
-            return bounce(state, envelope, record, BounceReason.WRITER_CLOSED, "opener")
+            reason = BounceReason.NO_ENDPOINT if expired(state, opener) else BounceReason.WRITER_CLOSED
+            return bounce(state, envelope, record, reason, "opener")
         if state.tombstones.get(envelope.conversation) == opener:
             del state.tombstones[envelope.conversation]
             return bounce(state, envelope, record, BounceReason.ENDED, "tombstone")
@@ -162,7 +164,8 @@ def _message(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
     state.tally["misnumbered"] += misnumbered
     side.speakers.add(envelope.suffix.origin or envelope.writer)
     at_home = origin_of(record) is None  # else it is not known here who was closed there
-    if misnumbered and at_home and is_one_session(state, side.speakers):
+    behind_gap = 0 < envelope.sequence - len(side.heard) <= side.taken_back
+    if misnumbered and at_home and not behind_gap and is_one_session(state, side.speakers):
         state.problem(f"I5: number {envelope.sequence} was accepted as {len(side.heard)} at {record.offset}")
     side.voices[envelope.writer] = envelope.counter
     side.heard.append(
@@ -188,6 +191,13 @@ def _late(state: SecondState, envelope: Envelope, *, ended: bool) -> None:
     state.too_late.append(late)
     if ended:
         state.behind_end.append(late)
+
+
+def _void(state: SecondState, envelope: Envelope, _record: LogRecord) -> str:
+    side = state.living.get((1 - int(envelope.role), envelope.conversation))
+    if side is not None:
+        side.taken_back += 1
+    return "void"
 
 
 def _peer_end(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
@@ -267,5 +277,5 @@ _HEARD: Final[dict[Kind, Callable[[SecondState, Envelope, LogRecord], str | None
     Kind.INSTALL: install,
     Kind.FORWARD: lambda state, envelope, record: arrive(state, envelope, record, _take),
     Kind.CLOSED: lambda state, envelope, _: closed(state, envelope),
-    Kind.VOID: lambda _state, _envelope, _: "void",
+    Kind.VOID: _void,
 }

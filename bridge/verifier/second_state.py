@@ -134,6 +134,8 @@ class Side:
     """Writer -> highest counter that was accepted."""
     speakers: set[bytes] = field(default_factory=set)
     """The sessions and owners that were accepted; what an owner sends for a session is the session's."""
+    taken_back: int = 0
+    """Records that its peer was to have, and that say nothing."""
     talked: bool = False
     group: bytes = b""
     skipped: list[int] = field(default_factory=list)

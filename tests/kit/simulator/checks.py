@@ -308,7 +308,7 @@ def _sends(world: World, references: dict[Address, SecondFold]) -> Iterator[str]
                 heard = {one.body for one in side.heard}
                 plan.sent = [body for body in plan.sent if body in heard]  # the others may have been refused
             if not plan.redirected:
-                yield from check_order(plan, side, shut_out=session.shut_out)
+                yield from check_order(plan, side, references, shut_out=session.shut_out)
 
 
 def _end_was_last(references: dict[Address, SecondFold], writers: list[bytes], plan: Plan) -> Iterator[str]:

@@ -107,13 +107,24 @@ def check_half_closed(references: dict[Address, SecondFold], plan: Plan) -> Iter
         yield f"I9: {conversation.hex()} was finished, then ended, and its target never heard of the first"
 
 
-def check_order(plan: Plan, side: Side, *, shut_out: bool) -> Iterator[str]:
+def _cleaned_up(references: dict[Address, SecondFold], plan: Plan) -> set[bytes]:
+    """What home was to send for the session, and has taken back WITH CLEANUP; the session did not know of it."""
+    key = (int(Role.INITIATOR), plan.dialog.conversation)
+    cleanups = [reference.cleanups for reference in references.values() if key in reference.cleanups.cut_off]
+    known = [one for cleanup in cleanups for one in cleanup.taken_back.values() if one is not None]
+    return {one.body for one in known if (one.role, one.conversation) == key and one.origin is not None}
+
+
+def check_order(plan: Plan, side: Side, references: dict[Address, SecondFold], *, shut_out: bool) -> Iterator[str]:
     """What a session sent on a dialog is received in the order of the calls, by whatever paths.
 
-    Nothing is left out either, unless somebody has closed the session at one of the places that its paths lead over.
+    Nothing is left out either, unless somebody has closed the session at one of the places that its paths lead over, or
+    home has taken it back.
     """
     sent = set(plan.sent)
     bodies = [heard.body for heard in side.heard if heard.body in sent]
     places = [plan.sent.index(body) for body in bodies]
-    if places != sorted(places) or (bodies != plan.sent[: len(bodies)] and not shut_out):
+    gone = _cleaned_up(references, plan).difference(bodies)
+    expected = [body for body in plan.sent if body not in gone]
+    if places != sorted(places) or (bodies != expected[: len(bodies)] and not shut_out):
         yield f"I20: {plan.dialog.conversation.hex()} received {bodies}, {plan.sent} were sent"

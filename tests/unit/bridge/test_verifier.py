@@ -10,12 +10,14 @@ import pytest
 from konverse.bridge.verifier.check import Finding, Place, compare, judge
 from konverse.bridge.verifier.reading import digest, shorten
 from konverse.bridge.verifier.records import Record
+from konverse.bridge.verifier.second_fold import SecondFold
+from konverse.bridge.verifier.second_ingest import hear
 from konverse.bridge.verifier.second_state import CODES
 from konverse.bridge.verifier.shown import Shown, compare_view
 from konverse.dialog.states import State
 from konverse.schemas.journal import Claim, encode_claim
 from konverse.schemas.records import Bounce, BounceReason, Kind
-from tests.kit.builders import Scribe, identifier
+from tests.kit.builders import Scribe, address_of, begin_block, identifier
 from tests.kit.damaged_moves import DAMAGED_MOVES
 from tests.kit.damages import DAMAGES, History, Logs
 from tests.kit.simulator.checks import check
@@ -144,6 +146,18 @@ def test_what_is_doubled_late_or_garbage_refutes_nothing(seed: int) -> None:
         end = _behind(each.data)
         each.place = each.place._replace(data_end=end, certain_to=end)
     assert findings(logs) == []
+
+
+@pytest.mark.parametrize(("void", "number", "holds"), [(2, 3, True), (2, 4, False), (0, 3, False)])
+def test_numbers_go_on_behind_what_was_taken_back_and_nothing_else(void: int, number: int, holds: bool) -> None:  # noqa: FBT001
+    at, conversation, session = address_of("there"), identifier("a"), Scribe("a session")
+    fold = SecondFold(at, identifier("an owner"))
+    headers = [session.first(at, conversation, begin_block(target="there"))]
+    headers += [session.write(Kind.VOID, at, conversation) for _ in range(void)]
+    headers.append(session.message(at, conversation, sequence=number))
+    for offset, header in enumerate(headers):
+        hear(fold, Record(offset, header, b"", 0, offset))
+    assert (fold.problems == []) is holds
 
 
 def test_a_claim_of_another_log_does_not_count() -> None:

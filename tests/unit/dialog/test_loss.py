@@ -126,6 +126,15 @@ def test_who_waits_for_the_end_of_its_peer_waits_no_longer(world: World) -> None
     assert world.home.outputs(world.target.address) == [], f"the peer was told by {sent[-1].kind.name}"
 
 
+def test_who_ended_before_it_said_anything_waits_no_longer_either(world: World) -> None:
+    conversation = identifier("begun and ended by a handler")
+    world.home.commit(begins=[(conversation, begin_block(group=conversation))])
+    world.home.end(world.initiator(conversation), 5, "enough")
+    assert world.initiator(conversation).state is State.DISCONNECTED_OUTBOUND
+    lose(world.home)
+    assert world.home.state.live() == []
+
+
 def test_every_member_of_a_group_fails(world: World) -> None:
     members = world.answered("one", "two")
     lost = lose(world.home)

@@ -167,6 +167,18 @@ def test_a_transaction_that_ends_with_an_error_sends_nothing_else_on_it_behaviou
     assert sorted((sent.kind.name, sent.body) for sent in said) == [("END_CALL", b"<Error/>"), ("MESSAGE", b"said")]
 
 
+def test_an_end_with_an_error_leaves_what_a_transaction_stands_behind(session: Session) -> None:
+    dialog, _ = session.begin(identifier("a"), begin_block(group=identifier("a")))
+    session.send(dialog, "order", b"before")
+    transaction = Transaction(session)
+    transaction.send(dialog, "order", b"behind")
+    session.commit(transaction)
+    session.end(dialog, b"<Error/>")
+    assert [kind for kind, _ in records(session.drained())] == [Kind.MESSAGE]
+    ((kind, said),) = records(session.drained())
+    assert (kind, said and said.steps[-1].sequence) == (Kind.TRANSACTION, 1)
+
+
 def test_nothing_is_heard_of_a_record_that_was_not_taken(session: Session, transmission: Side) -> None:
     dialog = opened(session)
     transaction = Transaction(session)

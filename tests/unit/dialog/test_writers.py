@@ -349,6 +349,19 @@ def test_a_prune_keeps_the_tombstone_against_an_old_opener_that_is_known(pair: P
     assert len(pair.target.state.live()) == 1
 
 
+def test_a_first_that_names_an_opener_whose_tombstone_was_pruned_comes_back(pair: Pair) -> None:
+    pair.client = session(1, NOW_MS - 1)
+    conversation, heir = pair.begin(messages=0), session(2, NOW_MS)
+    pair.target.take(Scribe("home").end(pair.target.address, conversation, End(pair.client.id, HOME)))
+    prune(pair, NOW_MS)
+    assert pair.target.state.tombstones == {}
+    first_of(pair, heir, conversation)
+    assert pair.target.state.live() == []
+    assert pair.target.outputs(HOME)[-1].detail.reason is BounceReason.NO_ENDPOINT
+    pair.target.take(Scribe("home again").end(pair.target.address, conversation, End(pair.client.id, HOME)))
+    assert pair.target.state.tombstones == {}, "it would refuse what is refused anyway"
+
+
 def first_of_its_own(pair: Pair, opener: Scribe) -> None:
     """FIRST of the conversation that has the opener's own name."""
     pair.target.take(opener.first(pair.target.address, opener.id, begin_block(group=opener.id)))
