@@ -24,6 +24,7 @@ from konverse.schemas.records import (
 )
 
 from .records import Key
+from .second_letters import SecondGate
 from .second_luggage import SecondMoves
 from .second_past import Past, Times
 from .second_rows import SecondBatches
@@ -95,15 +96,6 @@ class Said(NamedTuple):
 
 NOT_YET: Final = sys.maxsize
 """In place of the order of an output that may not leave yet."""
-
-
-class SecondGate(NamedTuple):
-    """The outputs to an address from `first` on wait until another one has `needs` outputs."""
-
-    to: Address
-    first: int
-    behind: Address
-    needs: int
 
 
 @dataclass(slots=True)
