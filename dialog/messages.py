@@ -13,7 +13,7 @@ from .priorities import rank
 from .rejecting import reject
 from .states import RECEIVING, Event, State, next_state
 from .timers import begin_lifetime
-from .writers import is_forgotten, may_open
+from .writers import may_open
 
 
 def hear_message(state: Partition, offset: int, header: bytes, envelope: Envelope, record: Record) -> None:
@@ -31,8 +31,7 @@ def hear_message(state: Partition, offset: int, header: bytes, envelope: Envelop
             return
         opener = opener_of(envelope)
         if not may_open(state, opener):
-            forgotten = is_forgotten(state, opener)
-            bounce(state, envelope, record, BounceReason.NO_ENDPOINT if forgotten else BounceReason.WRITER_CLOSED)
+            bounce(state, envelope, record, BounceReason.WRITER_CLOSED)
             return
         if state.tombstones.get(envelope.conversation) == opener:
             del state.tombstones[envelope.conversation]

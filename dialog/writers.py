@@ -110,19 +110,12 @@ def is_behind(state: Partition, writer: Writer, identifier: bytes) -> bool:
 
 def may_open(state: Partition, opener: bytes) -> bool:
     """Whether a FIRST of this opener can still be accepted: it, or an heir of it, may be heard."""
-    if is_forgotten(state, opener):
-        return False
     writer = state.writers.get(opener)
     while writer is not None and writer.heir is not None:
         if writer.heir is NOBODY:
             return False
         writer = state.writers.get(writer.heir[0])
     return True
-
-
-def is_forgotten(state: Partition, opener: bytes) -> bool:
-    """Whether a PRUNE has let go what was known of it: it is too old to be heard, and so are those who name it."""
-    return opener not in state.writers and (time_of_writer(opener) or state.floor_ms) < state.floor_ms
 
 
 def _drop_tombstones(state: Partition) -> None:
@@ -146,9 +139,6 @@ def prune(state: Partition, operation: Prune) -> None:
             writer.close()
         elif time_ms < floor_ms and not writer.lanes:
             del state.writers[writer.id]
-    for conversation, opener in [*state.tombstones.items()]:
-        if is_forgotten(state, opener):
-            del state.tombstones[conversation]
     for conversation in [key for key, cleaned in state.cleaned.items() if cleaned.at_ms < floor_ms]:
         del state.cleaned[conversation]
     old = [key for key in state.answers if (time_of_writer(key[0]) or 0) < floor_ms]

@@ -23,7 +23,6 @@ from .second_state import Heard, SecondState, Side
 from .second_timers import hear_timer, live_until
 from .second_writers import (
     close,
-    expired,
     goes_on,
     is_known,
     is_one_session,
@@ -135,8 +134,7 @@ def _message(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
             return verdict
         opener = opened_by(envelope)
         if not may_come(state, opener):
-            reason = BounceReason.NO_ENDPOINT if expired(state, opener) else BounceReason.WRITER_CLOSED
-            return bounce(state, envelope, record, reason, "opener")
+            return bounce(state, envelope, record, BounceReason.WRITER_CLOSED, "opener")
         if state.tombstones.get(envelope.conversation) == opener:
             del state.tombstones[envelope.conversation]
             return bounce(state, envelope, record, BounceReason.ENDED, "tombstone")

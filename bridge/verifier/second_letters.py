@@ -1,4 +1,4 @@
-"""What the second fold keeps of messages that came back (protocol.md section 3, bounces)."""
+"""What the second fold keeps of messages that came back (protocol.md section 3, bounces), and of those that wait."""
 
 from __future__ import annotations
 
@@ -32,3 +32,12 @@ class Fate(NamedTuple):
     """Where the redirected message must come to stand,"""
     counter: int = -1
     """as this output."""
+
+
+class SecondGate(NamedTuple):
+    """The outputs to an address from `first` on wait until another one has `needs` outputs."""
+
+    to: Address
+    first: int
+    behind: Address
+    needs: int

@@ -14,6 +14,7 @@ from konverse.schemas.priorities import DEFAULT_LEVEL
 from konverse.schemas.records import Bounce, BounceId, Closed, Detail, End, Kind, Notice, Origin, Role, WriterClosed
 
 from .records import Key
+from .second_letters import SecondGate
 from .second_luggage import SecondMoves
 from .second_past import Past, Times
 from .second_rows import SecondBatches
@@ -85,15 +86,6 @@ class Said(NamedTuple):
 
 NOT_YET: Final = sys.maxsize
 """In place of the order of an output that may not leave yet."""
-
-
-class SecondGate(NamedTuple):
-    """The outputs to an address from `first` on wait until another one has `needs` outputs."""
-
-    to: Address
-    first: int
-    behind: Address
-    needs: int
 
 
 @dataclass(slots=True)

@@ -138,14 +138,9 @@ def is_one_session(state: SecondState, speakers: Collection[bytes]) -> bool:
     )
 
 
-def expired(state: SecondState, opener: bytes) -> bool:
-    """Nothing is known of it any more, nor ever will be."""
-    return not is_known(state, opener) and (minted_ms(opener) or state.floor_ms) < state.floor_ms
-
-
 def may_come(state: SecondState, opener: bytes) -> bool:
     """A FIRST that names this opener may still be accepted."""
-    return not expired(state, opener) and all(map(any, line_of(state, opener)))
+    return all(map(any, line_of(state, opener)))
 
 
 def keep(state: SecondState, detail: object) -> None:
@@ -185,7 +180,6 @@ def prune(state: SecondState, operation: Prune) -> None:
             del state.closed[writer], state.seen[writer]
             state.heirs.pop(writer, None)
             state.tally["forgotten"] += 1
-    state.tombstones = {key: opener for key, opener in state.tombstones.items() if not expired(state, opener)}
     state.cleanups.cleaned = {key: known for key, known in state.cleanups.cleaned.items() if known[1] >= floor}
     for key in [key for key in state.answers if (minted_ms(key[0]) or 0) < floor]:
         del state.answers[key]

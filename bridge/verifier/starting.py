@@ -46,9 +46,9 @@ from .journals import JournalJudge
 from .records import LogRecord
 from .second_batches import WHOLE, restore_batches, restore_row
 from .second_fold import SecondFold, as_said
-from .second_letters import Letter
+from .second_letters import Letter, SecondGate
 from .second_luggage import SecondStub
-from .second_state import CODES, NOT_YET, PAST, Heard, Said, SecondGate, Side
+from .second_state import CODES, NOT_YET, PAST, Heard, Said, Side
 
 UNKNOWN: Final = Said(-1, Kind.MESSAGE, 0, b"", -1, "", b"", None)
 """An output from before the snapshot."""

@@ -275,7 +275,7 @@ def takes(place: Place, owner: Owner, transaction: Transaction) -> None:
     if suspects and not any(member.index in attempts.suspects for member in group):
         place.fail(f"attempts: {place.name}: {transaction.dialog!r} is handed out beside suspects")
     trial = vars(konverse.dialog.trial)
-    most = trial["TRY_SUSPECTS_MAX"] if attempts.suspects else trial["TRY_GROUPS_MAX"]
+    most = trial["TRY_SUSPECTS_MAX"] if suspects else trial["TRY_GROUPS_MAX"]
     if owner.staging.out > most:
         place.fail(f"attempts: {place.name}: {owner.staging.out} groups are handed out, {most} may be")
 

@@ -149,7 +149,7 @@ def test_what_is_doubled_late_or_garbage_refutes_nothing(seed: int) -> None:
 
 
 @pytest.mark.parametrize(("void", "number", "holds"), [(2, 3, True), (2, 4, False), (0, 3, False)])
-def test_numbers_go_on_behind_what_was_taken_back_and_nothing_else(void: int, number: int, holds: bool) -> None:  # noqa: FBT001
+def test_numbers_go_on_behind_what_was_taken_back_and_nothing_else(void: int, number: int, holds: bool) -> None:
     at, conversation, session = address_of("there"), identifier("a"), Scribe("a session")
     fold = SecondFold(at, identifier("an owner"))
     headers = [session.first(at, conversation, begin_block(target="there"))]

@@ -323,21 +323,20 @@ def test_the_answer_to_the_end_of_a_refused_begin_ends_nothing_either(pair: Pair
     assert pair.initiator(identifier("a")).state is State.STARTED_OUTBOUND
 
 
-def test_a_prune_lets_the_tombstones_against_openers_go_that_are_too_old_to_be_heard(pair: Pair) -> None:
-    home, state = Scribe("home"), pair.target.state
-    old, young, owner = session(2, NOW_MS - 1), session(3, NOW_MS), Scribe("an owner")
-    for opener in (old, young, owner):
-        pair.target.take(home.end(pair.target.address, opener.id, End(opener.id, HOME)))
-    prune(pair, NOW_MS - 1)
-    assert [*state.tombstones] == [old.id, young.id, owner.id]
+def test_a_prune_leaves_the_tombstone_against_an_opener_that_is_too_old_to_be_heard(pair: Pair) -> None:
+    state = pair.target.state
+    pair.client = session(1, NOW_MS - 1)
+    conversation, heir = pair.begin(messages=0), session(2, NOW_MS)
+    pair.target.take(Scribe("home").end(pair.target.address, conversation, End(pair.client.id, HOME)))
     prune(pair, NOW_MS)
-    assert [*state.tombstones] == [young.id, owner.id], "an owner is never too old"
-    old.next[pair.target.address] = 0
-    first_of_its_own(pair, old)
-    assert state.live() == [], "it is not heard"
+    first_of_its_own(pair, pair.client)
+    assert (state.live(), [*state.tombstones]) == ([], [conversation]), "it is not heard"
+    first_of(pair, heir, conversation)
+    assert (state.live(), state.tombstones) == ([], {}), "its heir is, and names it"
+    assert pair.target.outputs(HOME)[-1].detail.reason is BounceReason.ENDED
 
 
-def test_a_prune_keeps_the_tombstone_against_an_old_opener_that_is_known(pair: Pair) -> None:
+def test_a_prune_leaves_the_tombstone_against_an_old_opener_that_is_known(pair: Pair) -> None:
     opener = session(2, NOW_MS - 1)
     pair.client = opener
     pair.begin("another conversation")
@@ -347,19 +346,6 @@ def test_a_prune_keeps_the_tombstone_against_an_old_opener_that_is_known(pair: P
     first_of_its_own(pair, opener)
     assert pair.target.state.tombstones == {}
     assert len(pair.target.state.live()) == 1
-
-
-def test_a_first_that_names_an_opener_whose_tombstone_was_pruned_comes_back(pair: Pair) -> None:
-    pair.client = session(1, NOW_MS - 1)
-    conversation, heir = pair.begin(messages=0), session(2, NOW_MS)
-    pair.target.take(Scribe("home").end(pair.target.address, conversation, End(pair.client.id, HOME)))
-    prune(pair, NOW_MS)
-    assert pair.target.state.tombstones == {}
-    first_of(pair, heir, conversation)
-    assert pair.target.state.live() == []
-    assert pair.target.outputs(HOME)[-1].detail.reason is BounceReason.NO_ENDPOINT
-    pair.target.take(Scribe("home again").end(pair.target.address, conversation, End(pair.client.id, HOME)))
-    assert pair.target.state.tombstones == {}, "it would refuse what is refused anyway"
 
 
 def first_of_its_own(pair: Pair, opener: Scribe) -> None:
