@@ -32,7 +32,8 @@ class Asker:
         self.done = False
         said = Token(tuple(sent), session.session.transactions.address)
         self._asking = Asking(token.decode(token.encode(said)))
-        self._bodies = [(one.conversation, *self._sent_on(session, one)) for one in sent if one.sequence >= 0]
+        numbered = [one for one in sent if one.sequence >= 0]
+        self._bodies = [(one.conversation, *self._sent_on(session, one), one.held >= 0) for one in numbered]
         self._changed = {one.conversation for one in sent if one.writer != session.session.writer}
         self._writer = world.open_id()
         self._waiting: list[Request] = []
@@ -85,9 +86,9 @@ class Asker:
             happened("outcome expired")
             return
         missing = {c.bytes: number for c, number in outcome.missing.items() if number != NO_SEQUENCE}
-        for conversation, first, bodies in self._bodies:
+        for conversation, first, bodies, held in self._bodies:
             received = min(max(missing.get(conversation, first + len(bodies)) - first, 0), len(bodies))
-            history.told.append(Told(bodies, received))
+            history.told.append(Told(bodies, received, held))
             happened("outcome: received", received > 0)
             happened("outcome: not received", received < len(bodies))
             happened("outcome under another id", conversation in self._changed)

@@ -194,7 +194,7 @@ def _unattended(world: World) -> set[bytes]:
     if not world.swarm.sessions_end:
         return set()
     of_queries = {conversation for query in world.queries for conversation, _ in query.begun}
-    return {plan.dialog.conversation for session in lost for plan in session.plans} | of_queries
+    return {plan.dialog.conversation for session in lost for plan in session.all_plans} | of_queries
 
 
 def _view(place: Place) -> Iterator[str]:
@@ -329,7 +329,7 @@ def _ended_dialogs(world: World, references: dict[Address, SecondFold]) -> Itera
         if session.dead or session.shut_out:
             continue
         ahead = not world.history.skewed.isdisjoint(session.session.ids)
-        for plan in session.plans:
+        for plan in session.all_plans:
             conversation = plan.dialog.conversation
             begun = lives(references, Role.INITIATOR, conversation)
             if ahead and not any(side.ended_by_session for side in begun):

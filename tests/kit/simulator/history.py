@@ -20,6 +20,8 @@ class Told(NamedTuple):
     """That the question was about."""
     received: int
     """So many of them, the first ones, were received; the others never will be."""
+    held: bool
+    """They had no counters yet: the answer is how far their conversation has come, which what is rejected is not in."""
 
 
 @dataclass(slots=True)

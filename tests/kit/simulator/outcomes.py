@@ -32,7 +32,8 @@ def outcomes(world: World, references: dict[Address, SecondFold]) -> Iterator[st
             if body not in received:
                 yield f"I18: {body!r} was said to be received, and it was not"
         for body in told.bodies[told.received :]:
-            if body in received:
+            rejected = told.held and {*verdicts.get(body, ())} <= {"rejected", *CLOSED}  # by nobody at all
+            if body in received and not rejected:
                 yield f"I18: {body!r} was said not to be received, and it was: {verdicts[body]}"
     yield from _memory(world)
 

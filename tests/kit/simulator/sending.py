@@ -116,7 +116,7 @@ class SessionProcess:
             if self.world.choices.chance(swarm.timing):
                 actions.append(partial(set_timer, self))
         patient = swarm.looking and not self.world.choices.chance(LEAVING)
-        if not (self.dialogs_left or sending or patient) and self.session.may_close:
+        if not (self.dialogs_left or sending or patient or self.mailboxes.reserved) and self.session.may_close:
             actions.append(self._close)
         if self.session.redirecting:
             actions.append(self.mailboxes.hear)

@@ -172,6 +172,18 @@ def test_held_messages_are_looked_up_in_their_conversation(side: Side) -> None:
     assert gone.expired
 
 
+def test_a_held_message_that_is_rejected_at_once_is_not_received(side: Side) -> None:
+    """What it left is a target that has received nothing and will not."""
+    client = writer()
+    side.state.rejected = {side.state.ingest_to: 9615}
+    send(side, client, 2)
+    asking = Asking(Token((sent(side, client, sequence=0, held=0),)))
+    ask(asking, side)
+    asking.read(side.state)
+    assert (asking.expired, missing(asking)) == (False, {UUID(bytes=CONVERSATION): 0})
+    assert not side.state.statistics.accepted
+
+
 def test_held_messages_are_not_looked_up_in_a_conversation_that_moved_away_and_back(side: Side) -> None:
     client, second = writer(), Side("second")
     send(side, client, 2)
