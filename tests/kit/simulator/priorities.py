@@ -27,10 +27,11 @@ def take(process: OwnerProcess, owner: Owner) -> Transaction | None:
     """The next group: none that waits, is free and stays here has a higher level, unless the owner is careful."""
     place, happened = process.place, process.world.sometimes.happened
     free = [endpoint for endpoint in owner.fold.state.live() if endpoint.waits and not endpoint.held]
-    levels = {endpoint.level for endpoint in free if not may_follow(owner, endpoint)}
     transaction = owner.take()
     if transaction is None:
         return None
+    ours = transaction.dialogs
+    levels = {one.level for one in free if one in ours or not (one.held or may_follow(owner, one))}
     taken = [member.level for member in transaction.members]
     if taken != sorted(taken, reverse=True):
         place.fail(f"I21: {place.name}: conversations of levels {taken} are received in this order")
