@@ -79,8 +79,7 @@ class Transaction(Regrouped):
         self.more = None
         self.size_bytes = 0
         """Bytes that the staged outputs and ends take in a commit."""
-        self.savepoints: Savepoints[dict[Transaction, Staged]] | None = None
-        """Of the first one of those that are committed together; with what all of them had done."""
+        self.savepoints: Savepoints[dict[Transaction, Staged]] | None = None  # of all that are committed together
 
     def __enter__(self) -> Self:
         if self._received is None:

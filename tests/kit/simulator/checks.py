@@ -11,7 +11,7 @@ from konverse.dialog.snapshot import digest
 from konverse.dialog.view import unpack
 from konverse.schemas.envelope import decode
 from konverse.schemas.errors import MalformedRecord
-from konverse.schemas.identifiers import Address
+from konverse.schemas.identifiers import Address, time_of_writer
 from konverse.schemas.records import Kind, Role
 
 from .batch_checks import check_batches
@@ -290,6 +290,8 @@ def _sends(world: World, references: dict[Address, SecondFold]) -> Iterator[str]
     for (writer, address), acknowledged in history.acknowledged.items():
         reference = references[address]
         taken = len(reference.accepted.get(writer, ()))
+        if taken == acknowledged - 1 and _says_goodbye_too_late(world, reference, writer, taken):
+            continue
         if taken < acknowledged and writer not in history.skewed:
             yield f"I6: {acknowledged} records of {writer.hex()} to {address} were acknowledged, {taken} arrived"
     for address, reference in references.items():
@@ -309,6 +311,14 @@ def _sends(world: World, references: dict[Address, SecondFold]) -> Iterator[str]
                 plan.sent = [body for body in plan.sent if body in heard]  # the others may have been refused
             if not plan.redirected:
                 yield from check_order(plan, side, references, shut_out=session.shut_out)
+
+
+def _says_goodbye_too_late(world: World, reference: SecondFold, writer: bytes, counter: int) -> bool:
+    """A goodbye that came when its writer was forgotten: there was nothing left to close."""
+    header, _, _ = world.history.handed[writer, reference.address, counter]
+    envelope = decode(header or b"")
+    forgotten = writer in reference.forgotten and (time_of_writer(writer) or reference.floor_ms) < reference.floor_ms
+    return forgotten and envelope.kind is Kind.CLOSE_WRITER and envelope.conversation == writer
 
 
 def _end_was_last(references: dict[Address, SecondFold], writers: list[bytes], plan: Plan) -> Iterator[str]:
