@@ -92,7 +92,7 @@ class Catalog:
         """Here, and Redis has not been told yet."""
         self._allowed: dict[tuple[str, Role, str], bool] = {}
         self._ways: dict[tuple[str, str, str], tuple[Queue, Queue]] = {}
-        """Replaced, never emptied: what was looked up before a change does not get into the next one."""
+        """Another one with each change: what was looked up before it does not get into the next one."""
 
     # ------------------------------------------------------------------------------------------------------- read
 

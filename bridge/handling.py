@@ -10,7 +10,7 @@ from queue import SimpleQueue
 from typing import Final
 
 from konverse.dialog.transaction import Transaction
-from konverse.schemas.errors import GroupLocked
+from konverse.schemas.errors import GroupLocked, TransactionTooLarge
 from konverse.schemas.limits import ATTEMPTS_MAX
 
 from .activation import check_procedure
@@ -38,14 +38,25 @@ class Handling:
     def work(self, transactions: Iterable[Transaction]) -> None:
         """Handle them all. May run in several threads at once."""
         for transaction in transactions:
-            with suppress(_Failed, GroupLocked), transaction:
-                try:
-                    self._handler(transaction)
-                except GroupLocked:  # it comes again when whoever has that group is done
-                    raise
-                except Exception as error:
-                    self._say(transaction, error)
-                    raise _Failed from error
+            try:
+                self._handle(transaction)
+            except TransactionTooLarge as error:  # of several groups together, which is known at the end of the block
+                log.error(  # noqa: TRY400  # the traceback is ours
+                    "a transaction of queue %r that began at conversation %s was rolled back: %s",
+                    self._queue,
+                    transaction.dialog.id,
+                    error,
+                )
+
+    def _handle(self, transaction: Transaction) -> None:
+        with suppress(_Failed, GroupLocked), transaction:
+            try:
+                self._handler(transaction)
+            except GroupLocked:  # it comes again when whoever has that group is done
+                raise
+            except Exception as error:
+                self._say(transaction, error)
+                raise _Failed from error
 
     def _say(self, transaction: Transaction, error: Exception) -> None:
         """Log each attempt: its exception in a line, with the traceback of the first and of the last one."""

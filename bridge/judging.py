@@ -14,6 +14,7 @@ from konverse.dialog.endpoint import Terms
 from konverse.dialog.received import Clauses, Rule
 from konverse.schemas.catalog import Contract, MessageType, Queue, Service, Validation
 from konverse.schemas.errors import ValidatorUnavailable
+from konverse.schemas.limits import WAY_ENTRIES_MAX
 from konverse.schemas.priorities import BrokerPriority, level_of
 from konverse.schemas.records import Begin, Role
 from konverse.schemas.schema_collections import XmlSchemaCollection
@@ -129,6 +130,8 @@ class CatalogJudge:
         names = contract, local_service, remote_service
         level = self._levels.get(names)
         if level is None:
+            if len(self._levels) >= WAY_ENTRIES_MAX:
+                self._levels.clear()
             level = self._levels[names] = level_of(self._catalog.known(BrokerPriority), *names)
         return level
 

@@ -39,7 +39,9 @@ class Regrouping:
 
     def _further(self, owner: Owner, transaction: Transaction) -> Transaction | None:
         with self._lock:
-            part = further(owner.staging, transaction) if owner.phase is LEADING else None
+            self._owning.check_enabled()
+            free = owner.phase is LEADING and not owner.congested
+            part = further(owner.staging, transaction) if free else None
             if part is not None:
                 self._tell_ends(part)
             return part

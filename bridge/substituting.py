@@ -1,7 +1,7 @@
 """Queues that services have left, and that nobody reads any more: readers of the new queues look after them.
 
 What began on the old queue is still addressed there, and somebody has to send it on. A substitute owns partitions of
-the old queue that have no owner, hands nothing out, and gives way to any reader of that queue (docs/guide.md).
+the old queue that have no owner, hands nothing out, and gives way to any reader of that queue (docs/guide/README.md).
 """
 
 from __future__ import annotations
@@ -127,12 +127,13 @@ class Substitutes:
             log.debug("which queues have to be looked after cannot be known now: %s", error)
             return
         for name, queue in known.items():
-            wanted = name in left and name not in read and there.get(name) == queue.incarnation
-            if not wanted:
+            if name not in left or there.get(name) != queue.incarnation:
                 self._leave(name)
                 with self._lock:
                     if self._wanted.get(name) is queue:
                         del self._wanted[name]
+            elif name in read:  # for as long as that reader lives
+                self._leave(name)
             elif name not in self._open:
                 try:
                     self._open[name] = self._make(queue)

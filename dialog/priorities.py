@@ -7,7 +7,7 @@ and what waits stands in one plain row.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
 from operator import attrgetter
@@ -39,13 +39,16 @@ class Ranked:
     """There was one in this process: in most there never is, and nobody looks at levels."""
 
     def __init__(self, endpoints: Iterable[Endpoint]) -> None:
-        self._rows: dict[int, deque[Endpoint]] = {level: deque() for level in range(HIGHEST, LOWEST - 1, -1)}
+        self._rows: dict[int, OrderedDict[Endpoint, None]] = {
+            level: OrderedDict() for level in range(HIGHEST, LOWEST - 1, -1)
+        }
+        """Each endpoint once: a low one may come again and again before it is its turn."""
         self.extend(endpoints)
         Ranked.made = True
 
     def append(self, endpoint: Endpoint) -> None:
-        """Put it behind those of its level."""
-        self._rows[endpoint.level].append(endpoint)
+        """Put it behind those of its level, unless it waits among them already."""
+        self._rows[endpoint.level].setdefault(endpoint)
 
     def extend(self, endpoints: Iterable[Endpoint]) -> None:
         """Put each behind those of its level."""
@@ -54,7 +57,7 @@ class Ranked:
 
     def popleft(self) -> Endpoint:
         """Take the first one."""
-        return next(row for row in self._rows.values() if row).popleft()
+        return next(row for row in self._rows.values() if row).popitem(last=False)[0]
 
     def clear(self) -> None:
         """Nothing is ready."""

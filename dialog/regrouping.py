@@ -237,7 +237,8 @@ def take_apart(staging: Staging, transaction: Transaction) -> list[Transaction]:
     for mate in mates:
         for members in mate.more.targets.values() if mate.more is not None else ():
             for member in members:
-                staging.free(member)
+                if member.held:  # else it went with another one of its group
+                    staging.free(member)
         mate.more = None
     return mates
 

@@ -32,6 +32,8 @@ class Savepoints(Generic[Kept]):
         """A savepoint; InvalidName."""
         if not isinstance(name, str):
             raise BadInput(f"a savepoint is named by a text, not by {type(name).__name__}")
+        if self._kept and self._kept[-1][0] == name:  # nobody can go back to that one any more
+            self._kept.pop()
         self._kept.append((check_name("savepoint", name), kept))
 
     def back_to(self, name: str) -> Kept:

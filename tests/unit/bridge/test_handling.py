@@ -9,7 +9,7 @@ from uuid import UUID
 import pytest
 
 from konverse.bridge.handling import Handling
-from konverse.schemas.errors import InvalidProcedure
+from konverse.schemas.errors import InvalidProcedure, TransactionTooLarge
 
 
 class Emptied:
@@ -43,6 +43,21 @@ def test_a_failure_on_messages_that_were_taken_away_meanwhile_stops_nothing(capl
         assert f"attempt 4 of 5 at conversation {UUID(int=7)}, message -" in record.getMessage()
         assert record.exc_info is None, "the traceback stands at the first attempt"
     assert len(caplog.records) == 2
+
+
+class TooLarge(Emptied):
+    """A transaction on several groups, which together send more than fits into a commit."""
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        raise TransactionTooLarge("the groups of the transaction send more than fits")
+
+
+def test_groups_that_do_not_fit_into_one_commit_stop_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    transactions: list[Any] = [TooLarge(), TooLarge()]
+    Handling("Orders", lambda transaction: None).work(transactions)  # what a handler is called with
+    assert len(caplog.records) == 2
+    for record in caplog.records:
+        assert f"began at conversation {UUID(int=7)} was rolled back: the groups" in record.getMessage()
 
 
 async def waits(_transaction: object) -> None:

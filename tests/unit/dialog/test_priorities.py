@@ -219,6 +219,16 @@ def test_a_group_that_comes_back_has_its_level_still(owner: Ordered) -> None:
     assert owner.received() == ["high", "shop"]
 
 
+def test_a_low_one_waits_once_however_often_it_comes_back(owner: Ordered) -> None:
+    owner.begin("low", "high")
+    high, low = owner.side("high"), owner.side("low")
+    ready = Ranked([high, low])
+    for _ in range(5):
+        assert ready.popleft() is high
+        ready.extend([high, low])
+    assert [*ready] == [high, low]
+
+
 def test_a_group_that_somebody_has_is_passed_over(owner: Ordered) -> None:
     owner.begin("high", "shop")
     assert owner.take().dialog.far_service == "high"

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from konverse.dialog.lane import DialogState
+from konverse.dialog.savepoint import Savepoints
 from konverse.dialog.session import Session
 from konverse.dialog.transacting import Transaction as SessionTransaction
 from konverse.dialog.transaction import Transaction
@@ -214,3 +215,11 @@ def test_a_session_goes_back_in_its_transaction(session: Session) -> None:
 def test_a_session_has_no_savepoint_of_another_name(session: Session) -> None:
     with pytest.raises(SavepointNotFound):
         SessionTransaction(session).rollback("a")
+
+
+def test_a_savepoint_that_is_set_again_takes_the_place_of_the_one_before_it() -> None:
+    savepoints: Savepoints[int] = Savepoints()
+    for kept in range(1_000):
+        savepoints.save("each", kept)
+    assert len(savepoints._kept) == 1
+    assert savepoints.back_to("each") == 999
