@@ -66,7 +66,12 @@ def test_what_is_created_altered_and_dropped_is_mirrored(client: redis.Redis, br
     until(whole(client, broker), "the mirror is whole")
     shown = mirrored(client, broker)
     assert shown["contract //sales/Ordering"]["sent_by"][ORDER] == "INITIATOR"
-    assert shown[f"service {ORDER_SERVICE}"] == {"name": ORDER_SERVICE, "queue": "Orders", "contracts": [ORDERING]}
+    assert shown[f"service {ORDER_SERVICE}"] == {
+        "name": ORDER_SERVICE,
+        "queue": "Orders",
+        "contracts": [ORDERING],
+        "queues_before": [],
+    }
     assert shown["queue Orders"]["incarnation"] == queue_of(broker, "Orders").incarnation.hex()
     assert shown[f"message type {DEFAULT}"]["validation"] == "NONE"
     broker.alter_queue("Orders", status=False)
