@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from konverse.schemas.identifiers import Address
 
 from .endpoint import Endpoint
+from .moves import Arrival
 from .moving import Moving
 from .partition import Partition
 
@@ -26,21 +27,30 @@ class Altering:
         self._moving = moving
         self.services: Mapping[str, Place] = {}
         """Services that are on another queue by now."""
+        self._seen: Mapping[int, Arrival] = {}
+        """Who had come from elsewhere when the catalog was read."""
 
     def look(self, services: Mapping[str, Place]) -> None:
         """Ask for the conversations of these services to be moved, as far as nobody has them."""
         self.services, state = services, self._state
+        self._seen = {**state.moves.arrivals} if services else {}
         if any(terms.service in services for terms in state.terms.values()):
             for endpoint in state.live():
                 if endpoint.service in services:
                     self.takes(endpoint)
 
+    def is_new(self, endpoint: Endpoint) -> bool:
+        """It has come from elsewhere since the catalog was read: who sent it here may know better."""
+        index = endpoint.index
+        return self._state.moves.arrivals.get(index) is not self._seen.get(index)
+
     def takes(self, endpoint: Endpoint) -> bool:
         """Lock its group and move it with the next commit; False when that is not to be, or cannot be.
 
-        A group in which others than this service are stays, as its owner cannot tell where it belongs.
+        A group in which others than this service are stays, as its owner cannot tell where it belongs. One that has
+        just come stays until the catalog is read again: of two processes one may be behind, and each would send it back.
         """
         place = self.services.get(endpoint.service)
-        if place is None or any(member.service != endpoint.service for member in endpoint.members):
+        if place is None or any(one.service != endpoint.service or self.is_new(one) for one in endpoint.members):
             return False
         return self._moving.take_along(endpoint, place(endpoint.group_id))

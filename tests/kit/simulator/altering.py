@@ -65,7 +65,12 @@ def takes(place: Place, owner: Owner, transaction: Transaction) -> None:
 
 
 def may_follow(owner: Owner, one: Endpoint) -> bool:
-    """The owner knows that its service is on another queue, and it can be moved there."""
+    """The owner knows that its service is on another queue, and has known when it came; and it can be moved there."""
+    return _is_stranger(owner, one) and not any(map(owner.staging.altering.is_new, one.members))
+
+
+def _is_stranger(owner: Owner, one: Endpoint) -> bool:
+    """It is where its service is not, and nothing keeps it."""
     moving, altering = owner.staging.moving, owner.staging.altering
     alike = all(member.service == one.service and not member.suspended for member in one.members)
     return alike and one.service in altering.services and moving._may_go(one.members)
@@ -78,5 +83,5 @@ def check_altered(world: World) -> Iterator[str]:
         if owner is None or not process.leading or not strangers(world, process.place):
             continue
         for one in owner.fold.state.live():
-            if may_follow(owner, one):
+            if _is_stranger(owner, one):
                 yield f"L1: {process.place.name}: {one} has not followed its service"

@@ -9,6 +9,7 @@ import pytest
 from konverse.dialog import moving
 from konverse.dialog.endpoint import Endpoint
 from konverse.dialog.events import Append
+from konverse.dialog.moves import Arrival
 from konverse.schemas.identifiers import Address
 from konverse.schemas.journal import Commit
 from konverse.schemas.journal import decode as decode_journal
@@ -166,3 +167,18 @@ def test_a_service_that_comes_back_is_received_here_again(driver: Driver) -> Non
     assert len(moved(driver)) == 2, "what was locked goes, and is sent back"
     driver.arrive(*conversations("third", client=Scribe("late")))
     assert driver.owner.take() is not None
+
+
+def test_what_comes_from_elsewhere_stays_until_the_catalog_is_read_again(driver: Driver) -> None:
+    alter(driver)
+    moved(driver)
+    driver.arrive(*conversations("third", client=Scribe("late")))
+    third = endpoint_of(driver, "third")
+    driver.state.moves.arrivals[third.index] = Arrival(1, ELSEWHERE)
+    transaction = driver.owner.take()
+    assert transaction is not None
+    assert transaction.dialog is third, "whoever sent it here may know better"
+    driver.owner.staging.roll_back(transaction)
+    alter(driver)
+    assert driver.owner.take() is None
+    assert moved(driver) == [third.index]
