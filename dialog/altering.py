@@ -48,7 +48,7 @@ class Altering:
         """Lock its group and move it with the next commit; False when that is not to be, or cannot be.
 
         A group in which others than this service are stays, as its owner cannot tell where it belongs. One that has
-        just come stays until the catalog is read again: of two processes one may be behind, and each would send it back.
+        just come stays until the catalog is read again: of two processes one may be behind, and each sends it back.
         """
         place = self.services.get(endpoint.service)
         if place is None or any(one.service != endpoint.service or self.is_new(one) for one in endpoint.members):
