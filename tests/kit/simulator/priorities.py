@@ -24,9 +24,13 @@ def some_level(world: World) -> int:
 
 
 def take(process: OwnerProcess, owner: Owner) -> Transaction | None:
-    """The next group: none that waits, is free and stays here has a higher level, unless the owner is careful."""
+    """The next group: none that waits, is free and stays here has a higher level, unless the owner is careful.
+
+    A group that stepped back is free for others to move something there, and rests a moment before it is received.
+    """
     place, happened = process.place, process.world.sometimes.happened
-    free = [endpoint for endpoint in owner.fold.state.live() if endpoint.waits and not endpoint.held]
+    rest = [member for _, one in owner.trial._stepped_back for member in one.members]
+    free = [one for one in owner.fold.state.live() if one.waits and not one.held and one not in rest]
     transaction = owner.take()
     if transaction is None:
         return None
