@@ -30,12 +30,12 @@ def take(process: OwnerProcess, owner: Owner) -> Transaction | None:
     """
     place, happened = process.place, process.world.sometimes.happened
     rest = [member for _, one in owner.trial._stepped_back for member in one.members]
-    free = [one for one in owner.fold.state.live() if one.waits and not one.held and one not in rest]
+    free = [one for one in owner.fold.state.live() if one.waits and not one.held]
     transaction = owner.take()
     if transaction is None:
         return None
     ours = transaction.dialogs
-    levels = {one.level for one in free if one in ours or not (one.held or may_follow(owner, one))}
+    levels = {one.level for one in free if one in ours or not (one in rest or one.held or may_follow(owner, one))}
     taken = [member.level for member in transaction.members]
     if taken != sorted(taken, reverse=True):
         place.fail(f"I21: {place.name}: conversations of levels {taken} are received in this order")
