@@ -26,11 +26,8 @@ from .seldom import Seldom
 
 log: Final = logging.getLogger("konverse.owning")
 
-LINGER_MS: Final = 5
-"""So that outputs which come at once leave together; they do as soon as the last of them is handed over."""
-
-SEND_OFF_S: Final = 0.001
-"""A flush of Kafka's client for so long, its least, has it send what it has; nobody waits for the answers there."""
+LINGER_MS: Final = 0
+"""Outputs come a window at a time; waiting for more would only delay them."""
 
 ROOM_S: Final = 5.0
 """How long outputs wait for room in the producer's buffer before their destination is left alone for a while."""
@@ -66,7 +63,6 @@ class Outputs:
         if self._emits and not self._handed:
             while self._emits:
                 self._hand_over(*self._emits.popleft())
-            self._producer.flush(SEND_OFF_S)
 
     def replace_producer(self, refusal: tuple[str, int] | None = None) -> None:
         """A new producer, and all outputs that do not count again; who refused waits a while."""
