@@ -159,8 +159,8 @@ class CatalogJudge:
                 yield service.name, self._catalog.get(Queue, service.queue)
 
     def left_for(self, queue: Queue) -> list[Queue]:
-        """Queues that services have left which are on this one. Raises Unavailable."""
-        services = [service for service in self._catalog.all(Service) if service.queue == queue.name]
+        """Queues that services have left which are on this one, by what is known here. Raises Unavailable."""
+        services = [service for service in self._catalog.known(Service) if service.queue == queue.name]
         names = sorted({name for service in services for name in service.queues_before})
         return [left for name in names if (left := self._catalog.find(Queue, name)) is not None]
 

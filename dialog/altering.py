@@ -36,7 +36,7 @@ class Altering:
         self._seen = {**state.moves.arrivals} if services else {}
         if any(terms.service in services for terms in state.terms.values()):
             for endpoint in state.live():
-                if endpoint.service in services:
+                if endpoint.service in services and endpoint is endpoint.members[0]:  # once for all of its group
                     self.takes(endpoint)
 
     def is_new(self, endpoint: Endpoint) -> bool:

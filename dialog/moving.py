@@ -56,20 +56,27 @@ class Moving:
         suspended waits for its operator here.
         """
         members = endpoint.members
-        if any(member.held for member in members) or not self._may_go(members):
+        if any(member.held for member in members) or not self._packed(members):
             return False
         for member in members:
             member.held = True
         self._asked.append(Asked(endpoint, to, whole=True))
         return True
 
-    def _may_go(self, members: Sequence[Endpoint]) -> bool:
+    def _packed(self, members: Sequence[Endpoint]) -> list[bytes]:
+        """The states of these endpoints as they would travel; none at all when one of them has to stay."""
         state = self._state
-        return (
-            state.moves.count + len(self._asked) + len(members) <= STUB_ENTRIES_MAX
-            and all(state.moves.generation_of(member.index) < RELOCATION_HOPS_MAX for member in members)
-            and all(len(encode_moved(moved_of(state, member))) <= INSTALL_BYTES_MAX for member in members)
-        )
+        stubs = state.moves.count + len(self._asked) + len(members)
+        if stubs > STUB_ENTRIES_MAX or any(
+            state.moves.generation_of(member.index) >= RELOCATION_HOPS_MAX for member in members
+        ):
+            return []
+        packed: list[bytes] = []
+        for member in members:
+            packed.append(encode_moved(moved_of(state, member)))
+            if len(packed[-1]) > INSTALL_BYTES_MAX:
+                return []
+        return packed
 
     def check(self, endpoint: Endpoint, to: Address) -> None:
         """Raise DialogNotFound, BadInput, InvalidState or QueueFull when an endpoint cannot be moved."""
@@ -105,12 +112,13 @@ class Moving:
             if any(member.clock is not None and member.clock.unsettled for member in members):
                 later.append(move)  # what leaves knows its times
                 continue
-            if not (move.whole or (lives and len(members) == 1)) or not self._may_go(members):
+            packed = self._packed(members) if move.whole or (lives and len(members) == 1) else []
+            if not packed:
                 self._let_go(endpoint)  # also when it is over: who joined its group meanwhile is locked yet
                 continue
-            for member in members:
-                pieces = len(pieces_of(encode_moved(moved_of(state, member))))
-                found.append(Relocate(member.index, move.to, state.moves.generation_of(member.index), pieces))
+            for member, data in zip(members, packed, strict=True):
+                generation = state.moves.generation_of(member.index)
+                found.append(Relocate(member.index, move.to, generation, len(pieces_of(data))))
         self._asked = later
         return found
 

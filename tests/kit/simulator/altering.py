@@ -73,7 +73,7 @@ def _is_stranger(owner: Owner, one: Endpoint) -> bool:
     """It is where its service is not, and nothing keeps it."""
     moving, altering = owner.staging.moving, owner.staging.altering
     alike = all(member.service == one.service and not member.suspended for member in one.members)
-    return alike and one.service in altering.services and moving._may_go(one.members)
+    return alike and one.service in altering.services and bool(moving._packed(one.members))
 
 
 def check_altered(world: World) -> Iterator[str]:

@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 
 from konverse.bridge.kafka import Kafka
-from konverse.bridge.substituting import Forsaken
-from konverse.schemas.catalog import Queue
+from konverse.bridge.substituting import Forsaken, Substitutes
+from konverse.schemas.catalog import Queue, Service
 from konverse.schemas.journal import Claim, Commit, Operations, encode_claim, encode_commit
 from tests.kit.builders import identifier
 
@@ -59,3 +59,18 @@ def test_a_partition_that_nobody_ever_had_is_taken(forsaken: Forsaken, monkeypat
 
 def test_it_looks_more_often_than_who_waits_for_silence(forsaken: Forsaken) -> None:
     assert forsaken.every_s == 1.0
+
+
+def test_a_queue_is_looked_after_again_when_its_reader_here_is_closed() -> None:
+    moved = Service("//order/service", "Later", (), (QUEUE.name,))
+    catalog = SimpleNamespace(all=lambda kind: [moved] if kind is Service else [QUEUE])
+    later = SimpleNamespace(queue=SimpleNamespace(name="Later"), closed=False)
+    orders = SimpleNamespace(queue=QUEUE, closed=False)
+    made: list[Queue] = []
+    substitutes = Substitutes(cast("Any", catalog), lambda: cast("Any", [later, orders]), cast("Any", made.append))
+    substitutes._wanted[QUEUE.name] = QUEUE
+    substitutes._choose()
+    assert made == [], "a reader of ours has it"
+    orders.closed = True
+    substitutes._choose()
+    assert made == [QUEUE]

@@ -347,3 +347,19 @@ def test_attempts_go_with_the_conversation(pair: Pair) -> None:
     move(pair.target, one, two.group_id)
     pair.target.commit(rare=[Suspend(one.index)])
     assert (two.suspended, one.suspended) == (True, True)
+
+
+def test_a_group_that_is_let_go_is_ready_once_for_each_of_its_members(pair: Pair) -> None:
+    founder = pair.begin("founder")
+    members = [founder, *(pair.begin(name, group=founder) for name in ("second", "third", "fourth"))]
+    lone = pair.begin("lone")
+    for one in (*members, lone):
+        pair.target.send(pair.receiver(one), b"reply")
+    pair.target.deliver(pair.home)
+    staging = staging_of(pair.home)
+    transaction = staging.take_from(pair.initiator(lone), whole=True)
+    assert transaction is not None
+    staging.state.ready.clear()
+    transaction.move(pair.initiator(lone), UUID(bytes=founder))
+    staging.roll_back(transaction)
+    assert len(staging.state.ready) == len(members) + 1
