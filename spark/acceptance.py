@@ -48,6 +48,13 @@ class Acceptance:
         self.received: tuple[dict[bytes, int], dict[bytes, int]] = ({}, {})
         """Next sequence number by conversation, one table per role of the sender; forgotten when the direction ends."""
 
+    def copy(self) -> Acceptance:
+        """One that goes on from here by itself."""
+        out = Acceptance(cut=self.cut)
+        out.next = dict(self.next)
+        out.received = (dict(self.received[0]), dict(self.received[1]))
+        return out
+
     def judge(self, tagged_writers: NDArray[np.void], counters: Ints) -> NDArray[np.uint8]:
         """ACCEPTED, DUPLICATE or GAP for each record; the records follow those of the last call."""
         if not len(counters):

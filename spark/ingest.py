@@ -46,11 +46,11 @@ class Rows(NamedTuple):
 
 
 class Ingest:
-    """One partition, from the log start on."""
+    """One partition, from where the counters stand as `acceptance` says."""
 
-    def __init__(self, *, tag: bytes | None, cut: bool) -> None:
+    def __init__(self, acceptance: Acceptance, *, tag: bytes | None) -> None:
         self._tag = None if tag is None else np.frombuffer(tag, np.uint8)
-        self._acceptance = Acceptance(cut=cut)
+        self._acceptance = acceptance
 
     def take(self, messages: list[Message]) -> Rows:
         """Judge the records that follow those of the last call."""

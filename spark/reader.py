@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -14,10 +14,13 @@ from pyspark.sql.types import StructType
 
 from konverse.schemas.errors import InvalidSettings
 
+from .acceptance import Acceptance
+from .admin import times_rise
 from .columns import COLUMNS, batch
-from .filters import Selection, select
+from .filters import Conversations, Selection, select
 from .ingest import Ingest, Verdict
-from .settings import Offsets, Position, Settings
+from .settings import Offsets, Position, Settings, Since
+from .states import States
 from .topic import Bounds, Topic
 
 if TYPE_CHECKING:
@@ -32,6 +35,8 @@ class Range(InputPartition):
     log_start: int
     first: int
     end: int
+    only: Conversations | None = None
+    """Which rows of those; None: all."""
 
 
 class MessagesReader(DataSourceReader):
@@ -46,10 +51,10 @@ class MessagesReader(DataSourceReader):
         """One range for each partition that has something to read."""
         with Topic(self._settings) as topic:
             known = topic.partitions()
-            _check_partitions(self._settings, known)
+            check_partitions(self._settings, known)
             wanted = self._selection.partitions
             bounds = topic.bounds([p for p in known if wanted is None or p in wanted])
-        ranges = [self._range(partition, bound) for partition, bound in bounds.items()]
+            ranges = self._ranges(topic, bounds)
         return [found for found in ranges if found.first < found.end] or [NOTHING]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -58,19 +63,38 @@ class MessagesReader(DataSourceReader):
         with Topic(self._settings) as topic:
             yield from read_range(topic, partition, self._settings, self._schema)
 
-    def _range(self, partition: int, bound: Bounds) -> Range:
-        settings = self._settings
-        first = _resolve("startingOffsets", settings.starting, partition, bound)
-        end = _resolve("endingOffsets", settings.ending, partition, bound)
-        selection = self._selection
-        return Range(partition, bound.first, max(first, selection.first), min(end, selection.end))
+    def _ranges(self, topic: Topic, bounds: Mapping[int, Bounds]) -> list[Range]:
+        settings, selection = self._settings, self._selection
+        first = resolve(topic, "startingOffsets", settings.starting, bounds)
+        end = resolve(topic, "endingOffsets", settings.ending, bounds)
+        since, before = self._times(topic, bounds)
+        return [
+            Range(
+                one,
+                bound.first,
+                max(first[one], selection.first, since.get(one, 0)),
+                min(end[one], selection.end, before.get(one, end[one])),
+                selection.conversations,
+            )
+            for one, bound in bounds.items()
+        ]
+
+    def _times(self, topic: Topic, partitions: Iterable[int]) -> tuple[dict[int, int], dict[int, int]]:
+        """Offsets between which all wanted times are; none where times do not tell offsets, or nobody asked."""
+        selection, everything = self._selection, Selection()
+        since_ms, before_ms = selection.since_ms, selection.before_ms
+        if (since_ms, before_ms) == (everything.since_ms, everything.before_ms) or not times_rise(self._settings):
+            return {}, {}
+        since = topic.since(dict.fromkeys(partitions, since_ms)) if since_ms != everything.since_ms else {}
+        before = topic.since(dict.fromkeys(partitions, before_ms)) if before_ms != everything.before_ms else {}
+        return since, before
 
 
 class FilteredMessagesReader(MessagesReader):
     """The same, for a session with `spark.sql.python.filterPushdown.enabled`."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
-        """Take filters on partition and offset; leave the others to Spark."""
+        """Take filters on partition, offset and conversation, and a hint from those on time; leave the rest to Spark."""
         self._selection, rest = select(self._selection, filters)
         return rest
 
@@ -82,20 +106,28 @@ NOTHING: Final = Range(0, 0, 0, 0)
 """Spark runs at least one task; this one reads nothing."""
 
 
-def read_range(topic: Topic, wanted: Range, settings: Settings, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Judge a partition from its log start; give the rows from `first` on."""
-    ingest = Ingest(tag=settings.tag, cut=wanted.log_start > 0)
+def read_range(
+    topic: Topic, wanted: Range, settings: Settings, schema: pa.Schema, states: States | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Judge a partition from its log start, or from the nearest state of `states`; give the rows from `first` on."""
     if wanted.first >= wanted.end:
         return
+    found = states.newest(wanted.partition, wanted.log_start, wanted.first) if states else None
+    begin, acceptance = found or (wanted.log_start, Acceptance(cut=wanted.log_start > 0))
+    ingest = Ingest(acceptance, tag=settings.tag)
     with rare_collections():
-        for messages in topic.chunks(wanted.partition, wanted.log_start, wanted.end):
+        for messages in topic.chunks(wanted.partition, begin, wanted.end):
             rows = ingest.take(messages)
             keep = rows.offsets >= wanted.first
             if not settings.include_all:
                 keep &= rows.verdict == Verdict.accepted
+            if wanted.only is not None:
+                keep &= wanted.only.among(rows)
             made = batch(rows, schema, keep)
             if made is not None:
                 yield made
+    if states:
+        states.keep(wanted.partition, wanted.first, wanted.end, acceptance)
 
 
 @contextmanager
@@ -127,7 +159,8 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     return pa.schema(fields)
 
 
-def _check_partitions(settings: Settings, known: list[int]) -> None:
+def check_partitions(settings: Settings, known: list[int]) -> None:
+    """Raise InvalidSettings when the options name a partition that the topic does not have."""
     for option, offsets in (("startingOffsets", settings.starting), ("endingOffsets", settings.ending)):
         unknown = sorted(set(offsets.partitions) - set(known))
         if unknown:
@@ -136,12 +169,19 @@ def _check_partitions(settings: Settings, known: list[int]) -> None:
             )
 
 
-def _resolve(option: str, offsets: Offsets, partition: int, bound: Bounds) -> int:
-    position: Position = offsets.of(partition)
+def resolve(topic: Topic, option: str, offsets: Offsets, bounds: Mapping[int, Bounds]) -> dict[int, int]:
+    """The offset of each partition at which reading starts or ends; InvalidSettings for one that is not there."""
+    times = {one: position.time_ms for one in bounds if isinstance(position := offsets.of(one), Since)}
+    found = topic.since(times) if times else {}
+    return {one: found[one] if one in found else _offset(option, offsets.of(one), one, bounds[one]) for one in bounds}
+
+
+def _offset(option: str, position: Position, partition: int, bound: Bounds) -> int:
     if position == "earliest":
         return bound.first
     if position == "latest":
         return bound.end
+    assert not isinstance(position, Since)
     if not bound.first <= position <= bound.end:
         raise InvalidSettings(
             f"option {option!r} asks for offset {position} of partition {partition}, which holds "

@@ -6,7 +6,9 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from difflib import get_close_matches
+from pathlib import Path
 from typing import Any, Final, Literal
 from uuid import UUID
 
@@ -22,7 +24,12 @@ OPTIONS: Final = (
     "incarnation",
     "startingOffsets",
     "endingOffsets",
+    "startingTimestamp",
+    "endingTimestamp",
     "include",
+    "maxRows",
+    "failOnDataLoss",
+    "stateFolder",
 )
 CLIENT_PREFIX: Final = "kafka."
 """`kafka.<setting>` goes to librdkafka as `<setting>`."""
@@ -43,7 +50,15 @@ FIXED: Final[dict[str, Any]] = {
 
 _SERVER: Final = re.compile(r"(?:kafka://)?((?:\[[0-9A-Fa-f:.]+\]|[^\s,:/\[\]]+):(\d{1,5}))/?")
 
-Position = int | Literal["earliest", "latest"]
+
+@dataclass(frozen=True, slots=True)
+class Since:
+    """The first record that was written at this time or later; behind all records when there is none."""
+
+    time_ms: int
+
+
+Position = int | Literal["earliest", "latest"] | Since
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +86,12 @@ class Settings:
     starting: Offsets
     ending: Offsets
     include_all: bool
+    max_rows: int | None
+    """Rows of a micro-batch at most; None: what there is."""
+    fail_on_data_loss: bool
+    """Whether a stream whose records were deleted before they were read fails, or says so and goes on."""
+    state_folder: str | None
+    """Where streams keep what they know of each partition; None: a folder of this user's own on each machine."""
     client: Mapping[str, str]
     """Settings for librdkafka."""
 
@@ -93,9 +114,12 @@ def parse(options: Mapping[str, str]) -> Settings:
         topic=topic,
         queue=queue,
         tag=_tag(given.get("incarnation")),
-        starting=_offsets("startingOffsets", given.get("startingOffsets", "earliest")),
-        ending=_offsets("endingOffsets", given.get("endingOffsets", "latest")),
+        starting=_border("starting", given, "earliest"),
+        ending=_border("ending", given, "latest"),
         include_all=_include(given.get("include", "accepted")),
+        max_rows=_max_rows(given.get("maxRows")),
+        fail_on_data_loss=_flag("failOnDataLoss", given.get("failOnDataLoss", "true")),
+        state_folder=_folder(given.get("stateFolder")),
         client=client,
     )
 
@@ -166,6 +190,52 @@ def _include(value: str) -> bool:
     if value.lower() not in ("accepted", "all"):
         raise InvalidSettings(f"option 'include' is {value!r}; give 'accepted' or 'all'")
     return value.lower() == "all"
+
+
+def _max_rows(value: str | None) -> int | None:
+    if value is None:
+        return None
+    if not value.strip().isdecimal() or not int(value):
+        raise InvalidSettings(f"option 'maxRows' is {value!r}; give the rows of a micro-batch, 1 or more")
+    return int(value)
+
+
+def _flag(option: str, value: str) -> bool:
+    if value.strip().lower() not in ("true", "false"):
+        raise InvalidSettings(f"option {option!r} is {value!r}; give 'true' or 'false'")
+    return value.strip().lower() == "true"
+
+
+def _folder(value: str | None) -> str | None:
+    if value is not None and not Path(value).is_absolute():
+        raise InvalidSettings(
+            f"option 'stateFolder' is {value!r}; give the whole path of a folder that every worker may write to"
+        )
+    return value
+
+
+def _border(which: str, given: Mapping[str, str], default: str) -> Offsets:
+    offsets, timestamp = f"{which}Offsets", f"{which}Timestamp"
+    if timestamp not in given:
+        return _offsets(offsets, given.get(offsets, default))
+    if offsets in given:
+        raise InvalidSettings(f"options {offsets!r} and {timestamp!r} exclude each other; give one of them")
+    return Offsets(Since(_time_ms(timestamp, given[timestamp].strip())), {})
+
+
+def _time_ms(option: str, value: str) -> int:
+    if value.isdecimal():
+        return int(value)
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError:
+        raise InvalidSettings(
+            f"option {option!r} is {value!r}; give milliseconds since 1970, or a time such as "
+            "'2026-01-31T12:00:00+00:00'"
+        ) from None
+    if moment.tzinfo is None:
+        raise InvalidSettings(f"option {option!r} is {value!r}, a time of nowhere; add its zone, such as '+00:00'")
+    return round(moment.timestamp() * 1000)
 
 
 def _offsets(option: str, value: str) -> Offsets:

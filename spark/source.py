@@ -1,4 +1,4 @@
-"""`spark.read.format("konverse")`: the messages of a queue as a DataFrame.
+"""`spark.read.format("konverse")` and `readStream`: the messages of a queue as a DataFrame.
 
 Spark finds the format by itself (module `pyspark_konverse`). This module loads with any pyspark that knows Python data
 sources, so that one too old for us is told so by an error of ours and disturbs nobody else's format.
@@ -18,7 +18,7 @@ except ImportError as error:
     raise missing("pyspark 4.1 or newer") from error
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceReader
+    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
     from pyspark.sql.types import StructType
 
 _PUSHDOWN_PLANNER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
@@ -51,6 +51,17 @@ class KonverseDataSource(DataSource):
         from .reader import FilteredMessagesReader, MessagesReader  # noqa: PLC0415  # as above
 
         return (FilteredMessagesReader if _pushes_filters() else MessagesReader)(self._settings, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """A streaming read; NotInstalled with a pyspark that does not say where a micro-batch starts."""
+        try:
+            from .stream import MessagesStreamReader  # noqa: PLC0415  # as above
+        except ImportError as error:
+            raise missing(f"pyspark {_STREAMS_SINCE} or newer for streams") from error
+        return MessagesStreamReader(self._settings, schema)
+
+
+_STREAMS_SINCE: Final = "4.2"
 
 
 def _pushes_filters() -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
@@ -87,6 +87,10 @@ class Topic:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let the client go."""
         self._consumer.close()
 
     def partitions(self) -> list[int]:
@@ -104,6 +108,13 @@ class Topic:
         """First and end offset of each partition."""
         first, end = (self._offsets(partitions, logical) for logical in (OFFSET_BEGINNING, OFFSET_END))
         return {partition: Bounds(first[partition], end[partition]) for partition in partitions}
+
+    def since(self, times_ms: Mapping[int, int]) -> dict[int, int]:
+        """By partition: the offset of the first record of that time or later; the end when there is none."""
+        asked = [TopicPartition(self._settings.topic, partition, time) for partition, time in times_ms.items()]
+        found = {answer.partition: answer.offset for answer in self._found(asked)}
+        late = self._offsets([partition for partition, offset in found.items() if offset < 0], OFFSET_END)
+        return {**found, **late}
 
     def chunks(self, partition: int, start: int, end: int) -> Iterator[list[Message]]:
         """The records from `start` up to, not including, `end`, in log order and in lists of a few thousand."""
@@ -133,11 +144,14 @@ class Topic:
         if not partitions:
             return {}
         asked = [TopicPartition(self._settings.topic, partition, logical) for partition in partitions]
+        return {answer.partition: answer.offset for answer in self._found(asked)}
+
+    def _found(self, asked: list[TopicPartition]) -> list[TopicPartition]:
         answers = self._answers(asked, time.monotonic() + ANSWER_S_MAX)
         for answer in answers:
             if answer.error is not None:
                 raise self._failure(answer.error)
-        return {answer.partition: answer.offset for answer in answers}
+        return answers
 
     def _answers(self, asked: list[TopicPartition], deadline_s: float) -> list[TopicPartition]:
         while True:

@@ -39,9 +39,10 @@ def new_log(servers: Servers) -> Iterator[NewLog]:
     admin = AdminClient({"bootstrap.servers": servers.bootstrap})
     with ExitStack() as exits:
 
-        def make(partitions: int = 1, name: str | None = None) -> Log:
+        def make(partitions: int = 1, name: str | None = None, **config: str) -> Log:
             topic = name or f"spark-{uuid.uuid4().hex[:12]}"
-            admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result()
+            settings = {setting.replace("_", "."): value for setting, value in config.items()}
+            admin.create_topics([NewTopic(topic, partitions, 1, config=settings)])[topic].result()
             exits.callback(drop, admin, topic)
             until(lambda: has_leaders(admin, topic, partitions))
             return Log(servers.bootstrap, topic)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import pytest
@@ -25,6 +26,8 @@ from konverse.spark.filters import Selection, select
 
 OFFSET: Final = ("offset",)
 PARTITION: Final = ("partition",)
+CONVERSATION: Final = ("conversation",)
+TIMESTAMP: Final = ("timestamp",)
 
 MEANING: Final[dict[type[Filter], Callable[[int, int], bool]]] = {
     EqualTo: lambda offset, value: offset == value,
@@ -44,6 +47,27 @@ def test_offsets_are_selected_as_the_filters_say(filters: list[tuple[Any, int]],
     assert (selection.first <= offset < selection.end) == expected
 
 
+def test_conversations_are_selected_by_value_and_by_list() -> None:
+    one, two, other = b"1" * 16, b"2" * 16, b"3" * 16
+    pushed = [In(CONVERSATION, (one, two, b"short")), EqualTo(CONVERSATION, bytearray(two))]
+    selection, rest = select(Selection(), pushed)
+    assert (selection.conversations, list(rest)) == (frozenset({two}), [])
+    nothing, _ = select(selection, [EqualTo(CONVERSATION, other)])
+    assert nothing.conversations == frozenset()
+
+
+def test_times_narrow_what_is_read_and_spark_looks_again() -> None:
+    noon = datetime(2026, 1, 31, 12, tzinfo=UTC)
+    later = noon + timedelta(microseconds=1_500)
+    noon_ms = round(noon.timestamp() * 1000)
+    nowhere = noon.replace(tzinfo=None)
+    pushed = [GreaterThan(TIMESTAMP, noon), LessThanOrEqual(TIMESTAMP, later), LessThan(TIMESTAMP, nowhere)]
+    selection, rest = select(Selection(), pushed)
+    assert list(rest) == pushed
+    assert (selection.since_ms, selection.before_ms) == (noon_ms, noon_ms + 2)
+    assert select(Selection(), [EqualTo(TIMESTAMP, noon)])[0] == Selection(since_ms=noon_ms, before_ms=noon_ms + 1)
+
+
 def test_partitions_are_selected_by_value_and_by_list() -> None:
     selection, rest = select(Selection(), [In(PARTITION, (1, 2, 3)), EqualTo(PARTITION, 2)])
     assert (selection.partitions, list(rest)) == (frozenset({2}), [])
@@ -56,6 +80,8 @@ def test_partitions_are_selected_by_value_and_by_list() -> None:
     "pushed",
     [
         EqualTo(("kind",), "MESSAGE"),
+        EqualTo(CONVERSATION, None),
+        GreaterThan(CONVERSATION, b"1" * 16),
         EqualTo(("sequence",), 1),
         EqualTo(OFFSET, None),
         EqualTo(OFFSET, "1"),

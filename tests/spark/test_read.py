@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import lit
 
 from konverse.schemas.records import End, Role
 from konverse.spark.columns import ACCEPTED_COLUMNS, ALL_COLUMNS
@@ -181,3 +184,29 @@ def test_the_ledger_has_a_row_for_each_side_of_a_conversation(spark: SparkSessio
 def ledger(frame: DataFrame, *columns: str) -> set[tuple[object, ...]]:
     found = conversations(frame).select(*columns).collect()
     return {tuple(bytes(value) if isinstance(value, bytearray) else value for value in row) for row in found}
+
+
+def test_times_and_conversations_choose_what_is_read(spark: SparkSession, new_log: NewLog) -> None:
+    log, scribe = new_log(message_timestamp_type="LogAppendTime"), Scribe("writer")
+    another = identifier("another")
+    log.write(*(scribe.message(ORDERS, one) for one in (CONVERSATION, another, CONVERSATION)))
+    time.sleep(0.01)
+    between = datetime.now(UTC)
+    time.sleep(0.01)
+    log.write(*(scribe.message(ORDERS, one) for one in (another, CONVERSATION)))
+    frame = log.read(spark)
+    moment, ours = lit(between), lit(CONVERSATION)
+
+    def counters(chosen: DataFrame) -> list[Any]:
+        return [counter for (counter,) in rows(chosen, "counter")]
+
+    assert counters(frame.where(frame.conversation == ours)) == [0, 2, 4]
+    assert counters(frame.where(frame.conversation == lit(identifier("none")))) == []
+    assert counters(frame.where(frame.timestamp >= moment)) == [3, 4]
+    assert counters(frame.where((frame.timestamp < moment) & (frame.conversation == ours))) == [0, 2]
+    moment_ms = str(round(between.timestamp() * 1000))
+    assert counters(log.read(spark, startingTimestamp=moment_ms)) == [3, 4]
+    assert counters(log.read(spark, endingTimestamp=between.isoformat())) == [0, 1, 2]
+    tomorrow = (between + timedelta(days=1)).isoformat()
+    assert counters(log.read(spark, startingTimestamp=tomorrow)) == []
+    assert counters(log.read(spark, endingTimestamp=tomorrow)) == [0, 1, 2, 3, 4]

@@ -1,0 +1,139 @@
+"""What a stream knows of a partition at some offset: which counter it expects of whom.
+
+It follows from the records before that offset alone. So whoever has it saves reading them again, and whoever finds it
+missing, torn or of another log reads them: nothing is lost with it. It is kept in this process, and in a folder, for
+the task that goes on in another one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from uuid import uuid4
+
+import numpy as np
+
+from .acceptance import Acceptance
+
+FORMAT: Final = 1
+_WRITER_BYTES: Final = 20
+_CONVERSATION_BYTES: Final = 16
+
+ENTRIES_PER_RECORD: Final = 4
+"""A state is written when it has at most so many entries for each record read since the last: writing stays cheap."""
+
+PARTITIONS_KEPT_MAX: Final = 256
+"""States in this process; the one that was used longest ago goes first."""
+
+_WARM: dict[tuple[str, str, int], tuple[int, Acceptance]] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class States:
+    """The states of one stream."""
+
+    folder: str | None
+    """Where they are kept; None: in a folder of this user's own."""
+    topic: str
+    """Kafka's id of the topic."""
+    reader: str
+    """Which stream: each throws its own old states away."""
+
+    def newest(self, partition: int, log_start: int, first: int) -> tuple[int, Acceptance] | None:
+        """The state nearest before `first`, and its offset; None: read from the start of the log."""
+        warm = _WARM.get((self.topic, self.reader, partition))
+        if warm is not None and warm[0] == first:
+            return first, warm[1].copy()
+        for offset, file in sorted(self._files(partition), reverse=True):
+            if log_start <= offset <= first:
+                with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+                    return offset, _decoded(file.read_bytes(), self._name(partition, offset))
+        return None
+
+    def keep(self, partition: int, first: int, end: int, acceptance: Acceptance) -> None:
+        """What is known at `end`; of those before `first` one is left, for who begins there again."""
+        key = (self.topic, self.reader, partition)
+        _WARM.pop(key, None)
+        _WARM[key] = (end, acceptance)
+        if len(_WARM) > PARTITIONS_KEPT_MAX:
+            del _WARM[next(iter(_WARM))]
+        with contextlib.suppress(OSError):  # a disk that is full costs time, and nothing else
+            self._write(partition, first, end, acceptance)
+
+    def _write(self, partition: int, first: int, end: int, acceptance: Acceptance) -> None:
+        files = sorted(self._files(partition))
+        before = [offset for offset, _ in files if offset <= first]
+        entries = len(acceptance.next) + len(acceptance.received[0]) + len(acceptance.received[1])
+        if entries > ENTRIES_PER_RECORD * (end - (before[-1] if before else 0)):
+            return
+        folder = self._folder()
+        if folder is None:
+            return
+        made = folder / f".{uuid4().hex}"
+        try:
+            made.write_bytes(_encoded(acceptance, self._name(partition, end)))
+            made.replace(folder / f"{partition}.{end}")
+        finally:
+            made.unlink(missing_ok=True)
+        for offset, file in files:
+            if before and offset < before[-1]:
+                file.unlink(missing_ok=True)
+
+    def _files(self, partition: int) -> Iterable[tuple[int, Path]]:
+        folder = self._folder()
+        for file in [] if folder is None else folder.glob(f"{partition}.*"):
+            if file.suffix[1:].isdecimal():
+                yield int(file.suffix[1:]), file
+
+    def _folder(self) -> Path | None:
+        """The folder, made when it is missing; None when it is not ours to trust."""
+        root = Path(self.folder or Path(tempfile.gettempdir()) / f"konverse-spark-{os.getuid()}")
+        folder = root / f"{self.topic}-{self.reader}"
+        try:
+            root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)
+            return folder if self.folder or root.stat().st_uid == os.getuid() else None
+        except OSError:
+            return None
+
+    def _name(self, partition: int, offset: int) -> str:
+        return f"{self.topic}/{partition}.{offset}"
+
+
+def _encoded(acceptance: Acceptance, name: str) -> bytes:
+    tables = (acceptance.next, *acceptance.received)
+    parts = [b"".join(table) + np.fromiter(table.values(), np.int64, len(table)).tobytes() for table in tables]
+    body = b"".join(parts)
+    entries = [*map(len, tables)]
+    head = {"format": FORMAT, "of": name, "cut": acceptance.cut, "entries": entries, "crc": zlib.crc32(body)}
+    return json.dumps(head).encode() + b"\n" + body
+
+
+def _decoded(data: bytes, name: str) -> Acceptance:
+    """ValueError, KeyError or TypeError for what is not whole, or of another place."""
+    line, _, body = data.partition(b"\n")
+    head = json.loads(line)
+    if (head["format"], head["of"], head["crc"]) != (FORMAT, name, zlib.crc32(body)):
+        raise ValueError(name)
+    writers, *directions = head["entries"]
+    acceptance = Acceptance(cut=head["cut"])
+    acceptance.next, body = _table(body, writers, _WRITER_BYTES)
+    first, body = _table(body, directions[0], _CONVERSATION_BYTES)
+    second, body = _table(body, directions[1], _CONVERSATION_BYTES)
+    acceptance.received = (first, second)
+    return acceptance
+
+
+def _table(body: bytes, entries: int, width: int) -> tuple[dict[bytes, int], bytes]:
+    """A table, and the bytes behind it."""
+    names = body[: entries * width]
+    numbers = np.frombuffer(body, np.int64, entries, len(names)).tolist()
+    keys = (names[place : place + width] for place in range(0, len(names), width))
+    return dict(zip(keys, numbers, strict=True)), body[len(names) + 8 * entries :]

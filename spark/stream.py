@@ -1,0 +1,177 @@
+"""A streaming read: offsets per partition, micro-batches of at most so many rows, and what a restart goes on from."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypedDict
+from uuid import uuid4
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from konverse.schemas.errors import InvalidSettings, TopicMismatch
+
+from .admin import topic_id
+from .reader import Range, arrow_schema, check_partitions, read_range, resolve
+from .registered import Registration
+from .settings import Settings
+from .states import States
+from .topic import Bounds, Topic
+
+log: Final = logging.getLogger("konverse.spark")
+
+
+class Position(TypedDict):
+    """Where a stream stands, as its checkpoint holds it."""
+
+    topic: str
+    """Kafka's id of the topic."""
+    reader: str
+    """Of this stream; it stays the same through restarts."""
+    partitions: dict[str, int]
+    """The next offset of each partition; JSON has no other keys than strings."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamRange(Range):
+    """What one task of a micro-batch reads."""
+
+    topic: str
+    reader: str
+
+
+class MessagesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """The messages of a queue as they come. Driver and tasks have one each; only the driver's keeps clients open."""
+
+    def __init__(self, settings: Settings, schema: StructType) -> None:
+        if settings.ending.default != "latest" or settings.ending.partitions:
+            raise InvalidSettings(
+                "a stream has no end, so 'endingOffsets' and 'endingTimestamp' mean nothing to it; remove them, and "
+                "use the trigger availableNow to read what is there"
+            )
+        self._settings = settings
+        self._schema = arrow_schema(schema)
+        self._topic: Topic | None = None
+        self._registration: Registration | None = None
+        self._stop_at: dict[str, int] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_topic": None, "_registration": None}
+
+    def initialOffset(self) -> Position:  # type: ignore[override]  # a dict in JSON
+        """Where the options say that a new stream begins."""
+        bounds = self._bounds()
+        settings = self._settings
+        check_partitions(settings, [*bounds])
+        begin = resolve(self._opened(), "startingOffsets", settings.starting, bounds)
+        return Position(topic=topic_id(settings), reader=uuid4().hex, partitions=_named(begin))
+
+    def latestOffset(self, start: Position, limit: ReadLimit) -> Position:  # type: ignore[override]  # a dict in JSON
+        """How far the next micro-batch goes."""
+        begin = {partition: start["partitions"].get(partition, 0) for partition in self._ends()}
+        ends = {partition: max(begin[partition], end) for partition, end in self._ends().items()}
+        if isinstance(limit, ReadMaxRows):
+            ends = _shared(begin, ends, limit.max_rows)
+        return Position(topic=start["topic"], reader=start["reader"], partitions=ends)
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Option `maxRows`. Records that are no messages count too, so a micro-batch may have fewer."""
+        most = self._settings.max_rows
+        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """What is there now is all that this run reads."""
+        self._stop_at = self._ends()
+
+    def partitions(self, start: Position, end: Position) -> Sequence[InputPartition]:  # type: ignore[override]
+        """One range for each partition that has something new."""
+        now = topic_id(self._settings)
+        if now != start["topic"]:
+            raise TopicMismatch(
+                f"topic {self._settings.topic!r} was deleted and made again: it is not the one of the checkpoint; "
+                "begin with a new checkpointLocation"
+            )
+        bounds = self._bounds()
+        self._needs(start)
+        ranges = []
+        for name, until in end["partitions"].items():
+            partition, first = int(name), start["partitions"].get(name, 0)
+            if first < until:
+                begin = self._spared(partition, first, until, bounds[partition])
+                reach = (partition, bounds[partition].first, begin, until)
+                ranges.append(StreamRange(*reach, topic=start["topic"], reader=start["reader"]))
+        return ranges
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one range."""
+        assert isinstance(partition, StreamRange)
+        states = States(self._settings.state_folder, partition.topic, partition.reader)
+        with Topic(self._settings) as topic:
+            yield from read_range(topic, partition, self._settings, self._schema, states)
+
+    def commit(self, end: Position) -> None:  # type: ignore[override]  # a dict in JSON
+        """What stands before is not needed any more."""
+        self._needs(end)
+
+    def stop(self) -> None:
+        """Close what the driver has open. Nothing rests on it."""
+        for client in (self._topic, self._registration):
+            if client is not None:
+                client.close()
+        self._topic = self._registration = None
+
+    def _opened(self) -> Topic:
+        if self._topic is None:
+            self._topic = Topic(self._settings)
+        return self._topic
+
+    def _bounds(self) -> dict[int, Bounds]:
+        topic = self._opened()
+        return topic.bounds(topic.partitions())
+
+    def _ends(self) -> dict[str, int]:
+        if self._stop_at is not None:
+            return self._stop_at
+        return _named({partition: bound.end for partition, bound in self._bounds().items()})
+
+    def _needs(self, position: Position) -> None:
+        if self._settings.queue is None:
+            return
+        if self._registration is None:
+            self._registration = Registration(self._settings, position["reader"])
+        self._registration.needs({int(name): offset for name, offset in position["partitions"].items()})
+
+    def _spared(self, partition: int, first: int, until: int, bound: Bounds) -> int:
+        """Where reading can begin; TopicMismatch when records were deleted before they were read."""
+        if bound.first <= first and until <= bound.end:
+            return first
+        lost = (
+            f"partition {partition} of topic {self._settings.topic!r} holds offsets {bound.first} up to {bound.end}, "
+            f"and the checkpoint goes on from {first} to {until}: records were deleted before they were read"
+        )
+        if self._settings.fail_on_data_loss:
+            raise TopicMismatch(f"{lost}. Set option 'failOnDataLoss' to 'false' to go on without them")
+        log.warning("%s; the stream goes on without them", lost)
+        return min(max(first, bound.first), until)
+
+
+def _named(offsets: Mapping[int, int]) -> dict[str, int]:
+    return {str(partition): offsets[partition] for partition in sorted(offsets)}
+
+
+def _shared(begin: Mapping[str, int], ends: Mapping[str, int], most: int) -> dict[str, int]:
+    """So many records of all partitions, of each as its share of what waits; at least one, so that all go on."""
+    waiting = sum(ends.values()) - sum(begin.values())
+    if waiting <= most:
+        return dict(ends)
+    left, out = most, dict(begin)
+    for partition in sorted(begin, key=lambda name: begin[name] - ends[name]):
+        behind = ends[partition] - begin[partition]
+        taken = min(behind, left, max(1, most * behind // waiting)) if behind else 0
+        out[partition] += taken
+        left -= taken
+    return {partition: out[partition] for partition in begin}

@@ -1,0 +1,249 @@
+"""A stream gives each message once, wherever it was stopped and whatever is left of what it knew."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.types import LongType, StructField, StructType
+
+from konverse.schemas.errors import InvalidSettings, TopicMismatch
+from konverse.schemas.identifiers import consumer_group, data_topic
+from konverse.spark import states
+from konverse.spark.acceptance import Acceptance
+from konverse.spark.settings import parse
+from konverse.spark.states import States
+from konverse.spark.stream import MessagesStreamReader, Position
+from tests.kit.builders import GARBAGE, Scribe, identifier
+from tests.spark.conftest import NewLog
+from tests.spark.logs import ORDERS, Log
+
+pytestmark = [pytest.mark.kafka, pytest.mark.xdist_group("spark")]
+
+CONVERSATION = identifier("a conversation")
+COUNTERS = StructType([StructField("counter", LongType()), StructField("offset", LongType())])
+
+
+def reader(log: Log, folder: Path, **options: str) -> MessagesStreamReader:
+    return MessagesStreamReader(parse(log.options(stateFolder=str(folder), **options)), COUNTERS)
+
+
+def fetch(made: MessagesStreamReader, start: Position, end: Position) -> list[int]:
+    """The counters that the tasks of a micro-batch give, each in a reader that came over the wire."""
+    task: MessagesStreamReader = pickle.loads(pickle.dumps(made))
+    ranges = made.partitions(start, end)
+    return [row["counter"] for one in ranges for batch in task.read(one) for row in batch.to_pylist()]
+
+
+def messages(scribe: Scribe, count: int) -> list[bytes]:
+    return [scribe.message(ORDERS, CONVERSATION) for _ in range(count)]
+
+
+@pytest.fixture
+def cold() -> Iterator[None]:
+    """Nothing is known from the tests before."""
+    states._WARM.clear()
+    yield
+    states._WARM.clear()
+
+
+@pytest.mark.usefixtures("cold")
+@pytest.mark.parametrize("left", ["process", "file", "torn file", "file of another place", "nothing"])
+def test_a_duplicate_of_an_earlier_micro_batch_is_left_out(new_log: NewLog, tmp_path: Path, left: str) -> None:
+    log, scribe = new_log(), Scribe("writer")
+    sent = messages(scribe, 6)
+    log.write(*sent[:4])
+    made = reader(log, tmp_path)
+    start = made.initialOffset()
+    middle = made.latestOffset(start, ReadAllAvailable())
+    assert fetch(made, start, middle) == [0, 1, 2, 3]
+    if left != "process":
+        states._WARM.clear()
+        (file,) = tmp_path.glob("*/0.4")
+        if left == "torn file":
+            file.write_bytes(file.read_bytes()[:-1])
+        elif left == "file of another place":
+            file.write_bytes(file.read_bytes().replace(b"/0.4", b"/1.4"))
+        elif left == "nothing":
+            file.unlink()
+    log.write(sent[3], sent[4], GARBAGE, sent[2], sent[5])
+    end = made.latestOffset(middle, ReadAllAvailable())
+    assert fetch(made, middle, end) == [4, 5]
+    assert fetch(made, middle, end) == [4, 5], "a task that runs again says the same"
+    assert fetch(made, start, middle) == [0, 1, 2, 3], "so does a batch before it"
+    made.stop()
+
+
+@pytest.mark.usefixtures("cold")
+def test_of_old_states_one_is_left_for_who_begins_again(tmp_path: Path) -> None:
+    kept = States(str(tmp_path), "topic", "reader")
+    for first in range(0, 50, 10):
+        kept.keep(0, first, first + 10, Acceptance())
+    kept.keep(1, 0, 10, Acceptance())
+    assert sorted(file.name for file in tmp_path.glob("*/*")) == ["0.40", "0.50", "1.10"]
+    states._WARM.clear()
+    assert [kept.newest(0, 0, at) is not None and kept.newest(0, 0, at)[0] for at in (39, 40, 49, 50)] == [  # type: ignore[index]
+        False,
+        40,
+        40,
+        50,
+    ]
+    assert kept.newest(0, 45, 49) is None, "what lies between was deleted"
+
+
+@pytest.mark.usefixtures("cold")
+def test_a_state_that_is_large_for_what_was_read_is_not_written(tmp_path: Path) -> None:
+    kept, many = States(str(tmp_path), "topic", "reader"), Acceptance()
+    many.next = {number.to_bytes(20, "big"): number for number in range(1_000)}
+    kept.keep(0, 0, 100, many)
+    assert not [*tmp_path.glob("*/*")]
+    kept.keep(0, 100, 250, many)
+    assert [file.name for file in tmp_path.glob("*/*")] == ["0.250"]
+    states._WARM.clear()
+    found = kept.newest(0, 0, 300)
+    assert found is not None
+    assert (found[0], found[1].next, found[1].received) == (250, many.next, ({}, {}))
+
+
+def test_a_micro_batch_has_so_many_rows_of_all_partitions(new_log: NewLog, tmp_path: Path) -> None:
+    log = new_log(partitions=3)
+    for partition, count in ((0, 60), (2, 30)):
+        log.fill(messages(Scribe(f"writer {partition}"), count), partition=partition)
+    made = reader(log, tmp_path, maxRows="30")
+    assert made.getDefaultReadLimit() == ReadMaxRows(30)
+    start = made.initialOffset()
+    assert made.latestOffset(start, ReadMaxRows(30))["partitions"] == {"0": 20, "1": 0, "2": 10}
+    assert made.latestOffset(start, ReadMaxRows(1))["partitions"] == {"0": 1, "1": 0, "2": 0}
+    assert made.latestOffset(start, ReadAllAvailable())["partitions"] == {"0": 60, "1": 0, "2": 30}
+    made.prepareForTriggerAvailableNow()
+    log.write(*messages(Scribe("late"), 3), partition=1)
+    assert made.latestOffset(start, ReadMaxRows(1_000))["partitions"] == {"0": 60, "1": 0, "2": 30}
+    made.stop()
+
+
+def test_a_log_that_ends_before_the_checkpoint_is_another_one(new_log: NewLog, tmp_path: Path) -> None:
+    log = new_log()
+    log.write(*messages(Scribe("writer"), 3))
+    made = reader(log, tmp_path)
+    start = made.initialOffset()
+    end = made.latestOffset(start, ReadAllAvailable())
+    other: Position = {**start, "topic": "0" * 32}
+    with pytest.raises(TopicMismatch, match="was deleted and made again"):
+        made.partitions(other, end)
+    made.stop()
+
+
+@pytest.mark.usefixtures("cold")
+def test_records_deleted_before_they_were_read_fail_the_stream_unless_it_is_told_to_go_on(
+    new_log: NewLog, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = new_log()
+    log.write(*messages(Scribe("writer"), 6))
+    made = reader(log, tmp_path)
+    start = made.initialOffset()
+    end = made.latestOffset(start, ReadAllAvailable())
+    admin = AdminClient({"bootstrap.servers": log.bootstrap})
+    place = TopicPartition(log.topic, 0, 4)
+    admin.delete_records([place])[place].result()
+    with pytest.raises(TopicMismatch, match=r"partition 0 of .* holds offsets 4 up to 6.*from 0 to 6.*failOnDataLoss"):
+        made.partitions(start, end)
+    made.stop()
+    tolerant = reader(log, tmp_path, failOnDataLoss="false")
+    with caplog.at_level(logging.WARNING):
+        assert fetch(tolerant, start, end) == [4, 5]
+    assert "goes on without them" in caplog.text
+    tolerant.stop()
+
+
+def test_a_stream_is_a_registered_reader_of_its_queue(new_log: NewLog, tmp_path: Path) -> None:
+    database = f"registered{uuid4().hex[:8]}"
+    topic = data_topic("konverse", database, "Orders")
+    log = new_log(name=topic)
+    log.write(*messages(Scribe("writer"), 6))
+    options = {"bootstrap": log.bootstrap, "database": database, "queue": "Orders", "stateFolder": str(tmp_path)}
+    made = MessagesStreamReader(parse(options), COUNTERS)
+    start = made.initialOffset()
+    end = made.latestOffset(start, ReadMaxRows(4))
+
+    def needed() -> int:
+        group = f"{consumer_group(topic)}.spark-{start['reader']}"
+        consumer = Consumer({"bootstrap.servers": log.bootstrap, "group.id": group})
+        (found,) = consumer.committed([TopicPartition(topic, 0)], timeout=10)
+        consumer.close()
+        return found.offset
+
+    made.partitions(start, end)
+    assert needed() == 0
+    made.commit(end)
+    assert needed() == 4
+    made.stop()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"endingOffsets": '{"0": 3}'}, "a stream has no end"),
+        ({"endingTimestamp": "0"}, "a stream has no end"),
+        ({"maxRows": "none"}, "option 'maxRows' is 'none'"),
+        ({"maxRows": "0"}, "option 'maxRows' is '0'"),
+        ({"failOnDataLoss": "maybe"}, "option 'failOnDataLoss' is 'maybe'"),
+        ({"startingTimestamp": "soon"}, "option 'startingTimestamp' is 'soon'"),
+        ({"startingTimestamp": "2026-01-31T12:00:00"}, "add its zone"),
+        ({"startingTimestamp": "0", "startingOffsets": "latest"}, "exclude each other"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused(options: dict[str, str], words: str) -> None:
+    with pytest.raises(InvalidSettings, match=words):
+        MessagesStreamReader(parse({"bootstrap": "localhost:9092", "topic": "t", **options}), COUNTERS)
+
+
+def test_a_folder_has_a_whole_path() -> None:
+    with pytest.raises(InvalidSettings, match="option 'stateFolder' is 'here'"):
+        parse({"bootstrap": "localhost:9092", "topic": "t", "stateFolder": "here"})
+
+
+def streamed(spark: SparkSession, log: Log, checkpoint: Path, **options: str) -> list[int]:
+    """Run a query until all that is there is read; the counters that it gave."""
+    got: list[int] = []
+
+    def gather(frame: DataFrame, _: int) -> None:
+        got.extend(row["counter"] for row in frame.select("counter").collect())
+
+    frame = spark.readStream.format("konverse").options(**log.options(**options)).load()
+    query = (
+        frame.writeStream.foreachBatch(gather)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    try:
+        assert query.awaitTermination(120)
+    finally:
+        query.stop()
+    return sorted(got)
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_a_query_goes_on_from_its_checkpoint_and_gives_each_message_once(
+    spark: SparkSession, new_log: NewLog, tmp_path: Path
+) -> None:
+    log, scribe = new_log(partitions=2), Scribe("writer")
+    options: dict[str, Any] = {"maxRows": "7", "stateFolder": str(tmp_path / "states")}
+    sent = messages(scribe, 20)
+    log.write(*sent[:10])
+    assert streamed(spark, log, tmp_path / "checkpoint", **options) == [*range(10)]
+    log.write(sent[9], *sent[10:15], sent[3])
+    assert streamed(spark, log, tmp_path / "checkpoint", **options) == [*range(10, 15)]
+    assert streamed(spark, log, tmp_path / "checkpoint", **options) == []
+    log.write(*sent[15:])
+    assert streamed(spark, log, tmp_path / "another", **options) == [*range(20)]
