@@ -94,7 +94,7 @@ class FilteredMessagesReader(MessagesReader):
     """The same, for a session with `spark.sql.python.filterPushdown.enabled`."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
-        """Take filters on partition, offset and conversation, and a hint from those on time; leave the rest to Spark."""
+        """Take filters on partition, offset and conversation, a hint from those on time; leave the rest to Spark."""
         self._selection, rest = select(self._selection, filters)
         return rest
 
