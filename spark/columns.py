@@ -86,10 +86,10 @@ def _timestamps(rows: Rows) -> pa.TimestampArray:
     mask = None
     if (milliseconds <= 0).any():
         mask = np.array([message.timestamp()[0] == TIMESTAMP_NOT_AVAILABLE for message in rows.messages])
-    return pa.array(milliseconds * 1000, mask=mask).cast(_TIMESTAMP)
+    return pa.array(milliseconds * 1000, mask=mask).cast(TIMESTAMP)
 
 
-_TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
+TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 
 COLUMNS: Final[dict[str, Column]] = {
     "conversation": Column("binary", pa.binary(), lambda rows: _identifiers(rows, rows.frame.conversation)),
@@ -101,7 +101,7 @@ COLUMNS: Final[dict[str, Column]] = {
     "headers": Column("array<struct<key:string,value:binary>>", HEADERS_TYPE, lambda rows: rows.headers.others()),
     "partition": Column("int", pa.int32(), _partitions),
     "offset": Column("bigint", pa.int64(), lambda rows: pa.array(rows.offsets)),
-    "timestamp": Column("timestamp", _TIMESTAMP, _timestamps),
+    "timestamp": Column("timestamp", TIMESTAMP, _timestamps),
     "writer": Column("binary", pa.binary(), _writers),
     "counter": Column("bigint", pa.int64(), lambda rows: _masked(rows, rows.frame.counter)),
     "kind": Column("string", pa.string(), lambda rows: _KINDS.take(_masked(rows, rows.frame.kind))),
