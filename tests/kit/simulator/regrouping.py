@@ -103,27 +103,27 @@ def move_some(work: Work) -> None:
         world.sometimes.happened("moved what was begun", isinstance(dialog, Begun))
 
 
-def _beside(world: World, place: Place) -> list[Place]:
-    """The other partitions of its queue."""
-    return [one for one in world.places if one is not place and one.address.topic == place.address.topic]
+def _beside(world: World, place: Place) -> Iterator[Partition]:
+    """The other partitions of its queue that have an owner, as that has them."""
+    for process in world.owners:
+        there = process.place
+        if there is not place and there.address.topic == place.address.topic and process.leading:
+            assert process.owner is not None
+            yield process.owner.fold.state
 
 
 def _some_elsewhere(world: World, place: Place) -> bytes | None:
     """A group that lives in another partition of the queue."""
-    beside = _beside(world, place)
-    for one in beside:
-        one.follow(one.journal.end)
-    groups = [member.group_id for one in beside for member in one.shadow.state.live()]
+    groups = [one.group_id for state in _beside(world, place) for one in state.live()]
     return world.choices.pick(groups) if groups else None
 
 
 def _find(world: World, place: Place, group: bytes) -> Found | None:
-    """As the journals of the other partitions have it."""
-    for one in _beside(world, place):
-        one.follow(one.journal.end)
-        members = one.shadow.state.members(group)
+    """Where a group lives; somebody else may own that partition already."""
+    for state in _beside(world, place):
+        members = state.members(group)
         if members:
-            return Found(one.address, members[0].service)
+            return Found(state.address, members[0].service)
     return None
 
 
