@@ -153,7 +153,8 @@ def test_who_joins_a_group_that_leaves_goes_along(world: World) -> None:
 
 
 def test_two_that_move_to_one_group_in_one_commit_leave_together(world: World) -> None:
-    world.begin("one"), world.begin("two")
+    for name in ("one", "two"):
+        world.begin(name)
     staging = staging_of(world)
     first, second = taken(staging), taken(staging)
     for transaction in (first, second):
