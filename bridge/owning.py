@@ -56,6 +56,7 @@ from .columns import columns_of
 from .judging import CatalogJudge, Rules
 from .kafka import Kafka
 from .late import Late
+from .locating import Groups
 from .log_reading import LogReading, Question
 from .orphans import SIGNS_OF_LIFE
 from .outputs import Outputs
@@ -111,6 +112,7 @@ class Owning:
         self._standby: Standby | None = None
         self.altered = Altered(rules, queue)
         self.late = Late()
+        self.groups = Groups(kafka, queue, self.owners)
         self.attach: Callable[[Owner], None] | None = None
         """Has transactions of an owner ask a reader, which also hears when their `with` blocks end."""
 

@@ -43,6 +43,10 @@ class Moving:
     def __bool__(self) -> bool:
         return bool(self._asked) and self._state.waiting < OUTBOX_RECORDS_MAX
 
+    def has(self, endpoint: Endpoint) -> bool:
+        """Its group is asked to move, as a whole."""
+        return any(move.whole and move.endpoint.group is endpoint.group for move in self._asked)
+
     def ask(self, endpoint: Endpoint, to: Address) -> None:
         """Lock an endpoint and move it with the next commit, unless something comes between. Raises as `check`."""
         self.check(endpoint, to)
@@ -89,8 +93,15 @@ class Moving:
             raise InvalidState(f"{name} is in a group of several; a group lives in one partition. End the others first")
         if endpoint.trouble is not None or state.attempts.careful:
             raise InvalidState(f"{name} may not move: {_trouble(endpoint)}")
+        if endpoint.group_id in state.moves.leaving:
+            raise InvalidState(f"{name} is about to move to the partition of its group; move it there")
         if endpoint.held:
             raise InvalidState(f"a transaction holds {name}; move it when that is over")
+        self.check_bounds(endpoint)
+
+    def check_bounds(self, endpoint: Endpoint) -> None:
+        """Raise InvalidState or QueueFull when an endpoint cannot be moved wherever it should go."""
+        state, name = self._state, f"conversation {endpoint.id}"
         if state.moves.generation_of(endpoint.index) >= RELOCATION_HOPS_MAX:
             raise InvalidState(f"{name} has moved {RELOCATION_HOPS_MAX} times; begin a new dialog instead")
         if state.moves.count + len(self._asked) >= STUB_ENTRIES_MAX:
@@ -119,7 +130,7 @@ class Moving:
             for member, data in zip(members, packed, strict=True):
                 generation = state.moves.generation_of(member.index)
                 found.append(Relocate(member.index, move.to, generation, len(pieces_of(data))))
-        self._asked = later
+        self._asked = [*later, *self._asked]
         return found
 
 

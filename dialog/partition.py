@@ -201,6 +201,14 @@ class Partition:
         endpoint.group = None
         self._put(endpoint, group)
 
+    def move_away(self, endpoint: Endpoint, group: bytes, to: Address) -> None:
+        """From one group to another that lives elsewhere: whoever is in it here goes there."""
+        self.touch(endpoint)
+        self._leave(endpoint)
+        endpoint.group = None
+        self._join(endpoint, group)
+        self.moves.leaving[group] = to
+
     def members(self, group: bytes) -> list[Endpoint]:
         """The endpoints of a conversation group that live here: several, or the only one, which has founded it."""
         if group in self.groups:
@@ -219,6 +227,7 @@ class Partition:
             endpoint.group.members.remove(endpoint)
             if not endpoint.group.members:
                 del self.groups[endpoint.group.id]
+                self.moves.leaving.pop(endpoint.group.id, None)
 
     def _join(self, endpoint: Endpoint, group: bytes) -> None:
         """Put an endpoint into a group; the conversation whose id is the group's belongs to it when it lives here."""

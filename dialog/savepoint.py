@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 from konverse.schemas.errors import BadInput, SavepointNotFound
 from konverse.schemas.identifiers import check_name
 from konverse.schemas.journal import EndOperation
-from konverse.schemas.operations import Cleanup, Finish, Move, SetTimer
+from konverse.schemas.operations import Cleanup, Finish, Move, MoveAway, SetTimer
 
 if TYPE_CHECKING:
     from .begun import Begun
@@ -56,7 +56,7 @@ class Staged(NamedTuple):
     cleanups: list[Cleanup]
     finishes: list[Finish]
     timers: list[SetTimer]
-    moves: list[Move]
+    moves: list[Move | MoveAway]
     size_bytes: int
     received: dict[int, int]
 

@@ -122,7 +122,7 @@ class ForeignGroup(BadInput):
 
 
 class InvalidGroup(BadInput):
-    """A conversation moves to groups of its own service that live where it lives, and this is none of them."""
+    """A conversation moves to groups of its own service in its own queue, and this is none of them."""
 
     number = 8439
 
