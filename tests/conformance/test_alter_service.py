@@ -11,6 +11,7 @@ import pytest
 from konverse.bridge.broker import Broker
 from konverse.bridge.dialog import Dialog
 from konverse.bridge.reader import Reader
+from konverse.dialog import moving
 from konverse.dialog.received import Message
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.catalog import Queue
@@ -232,6 +233,26 @@ def test_079_a_receive_with_where_that_waits_fails_when_the_service_is_moved(
         with pytest.raises(ServiceAltered, match=SHOP_SERVICE) as altered:
             waiting.result(DEADLINE_S)
     assert altered.value.number == 8468
+
+
+def test_079_what_cannot_follow_its_service_is_received_where_it_is(
+    broker: Broker, later: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a WHERE as without it; also what comes for it while that waits."""
+    monkeypatch.setattr(moving, "INSTALL_BYTES_MAX", 0)
+    dialog = sent(broker, b"0")
+    with broker.reader("Orders") as orders, ThreadPoolExecutor(1) as pool:
+        until(lambda: living(orders), "it has come")
+        broker.alter_service(ORDER_SERVICE, queue=later)
+        until(lambda: living(orders) and orders._owning.altered.places, "the reader knows")
+        for body in (b"0", b"1"):
+            waiting = pool.submit(orders.receive, dialog=dialog.id, timeout=DEADLINE_S)
+            if body == b"1":
+                dialog.send(ORDER, body)
+            transaction = waiting.result(DEADLINE_S)
+            assert transaction is not None
+            with transaction:
+                assert [message.body for message in transaction] == [body]
 
 
 def test_018_a_service_is_not_moved_to_where_it_is(broker: Broker, later: str) -> None:
