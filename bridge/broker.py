@@ -324,8 +324,10 @@ class Broker(Activating, Administration, Instructing):
             partial(begin_here, self.catalog),
             None if options.substitute else self._substitutes.look_after,
         )
-        settings = OwnerSettings(options.batch, options.max_messages, turns=self._turns)
-        owning = Owning(self._kafka, queue, rules, settings, ViewWriter(redis, queue) if redis else None)
+        settings = OwnerSettings(
+            options.batch, options.max_messages, turns=self._turns, hands_out=not options.substitute
+        )
+        owning = Owning(self._kafka, queue, rules, settings, partial(ViewWriter, redis, queue) if redis else None)
         return Reader(self._kafka, owning, options, self._ended_by_peer)
 
     def _owned(self, queue: Queue) -> frozenset[int]:

@@ -112,7 +112,7 @@ class Reader(Operating, Receiving):
                 self._share.check()
                 if self._closed or self._stopping:
                     raise StopIteration
-                self._owning.check_enabled()
+                self._owning.sweeping.check_enabled()
                 transaction = self._take()
             if transaction is not None:
                 return transaction
@@ -341,6 +341,7 @@ class Reader(Operating, Receiving):
                 self._others_wait -= 1
             return False
         try:
+            self._owning.sweeping.read()
             with self._lock:
                 if self._closed:
                     return False

@@ -55,13 +55,13 @@ class Receiving(Regrouping):
             with self._lock:
                 self._share.check()
                 self._check_open()
-                self._owning.check_enabled()
+                self._owning.sweeping.check_enabled()
                 found = [*self._sought(dialog, group)]
                 if all(endpoint.state is State.DISCONNECTED_OUTBOUND for _, endpoint in found):
                     for service in sorted(services):
-                        self._owning.check_service(service)
+                        self._owning.sweeping.check_service(service)
                 for service in sorted(services.difference(endpoint.service for _, endpoint in found)):
-                    self._owning.altered.check(service)  # what cannot follow its service goes on here
+                    self._owning.sweeping.altered.check(service)  # what cannot follow its service goes on here
                 for owner, endpoint in found:
                     services.add(endpoint.service)
                     transaction = self._hand_out(owner, endpoint, whole=dialog is None)

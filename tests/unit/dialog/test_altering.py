@@ -36,7 +36,7 @@ def to_elsewhere(_group: bytes) -> Address:
 
 
 def alter(driver: Driver, service: str = SERVICE) -> None:
-    driver.owner.staging.altering.look({service: to_elsewhere})
+    driver.owner.staging.altering.look({service: to_elsewhere}, {**driver.state.moves.arrivals})
 
 
 def moved(driver: Driver) -> list[int]:
@@ -163,7 +163,7 @@ def test_what_failed_is_tried_anew_on_the_new_queue(driver: Driver) -> None:
 
 def test_a_service_that_comes_back_is_received_here_again(driver: Driver) -> None:
     alter(driver)
-    driver.owner.staging.altering.look({})
+    driver.owner.staging.altering.look({}, {})
     assert len(moved(driver)) == 2, "what was locked goes, and is sent back"
     driver.arrive(*conversations("third", client=Scribe("late")))
     assert driver.owner.take() is not None
