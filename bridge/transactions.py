@@ -108,7 +108,10 @@ class ClientTransaction:
 
     @checked
     def savepoint(self, name: str) -> None:
-        """SAVE TRANSACTION: what is done from here on can be undone with `rollback`. A name may be used again."""
+        """SAVE TRANSACTION: what is done from here on can be undone with `rollback`. A name may be used again.
+
+        Raises InvalidName, TransactionTooLarge.
+        """
         self._check_entered()
         self._transaction.savepoint(name)
 
@@ -116,8 +119,8 @@ class ClientTransaction:
     def rollback(self, savepoint: str) -> None:
         """ROLLBACK TRANSACTION to a savepoint: what was begun, sent, ended and set since then does not happen.
 
-        The savepoint stays, those behind it are gone. To drop everything leave the block with an exception. Raises
-        SavepointNotFound (6401).
+        The savepoint stays, those behind it are gone. To drop everything leave the block with an exception. A dialog
+        that was begun since is none: what is done with it raises DialogNotFound (8426). SavepointNotFound (6401).
         """
         self._check_entered()
         self._transaction.rollback(savepoint)
