@@ -142,8 +142,8 @@ class Broker(Activating, Administration, Instructing):
             encryption,
         )
         sender = self._open_sender()
-        conversation, begin = self._begin_block(wanted)
-        dialog = Dialog(sender, sender.begin(conversation, begin), self.catalog, self._mailboxes)
+        conversation, begin, placed = self._begin_block(wanted)
+        dialog = Dialog(sender, sender.begin(conversation, begin), self.catalog, self._mailboxes, placed)
         return check_same(dialog, wanted)
 
     @checked

@@ -80,6 +80,8 @@ class Catalog:
         """Of each database; None for what it was born with and that was dropped."""
         self._ids: dict[tuple[str, str, str], int] = {}
         """Database, kind and name -> number."""
+        self._placed: dict[tuple[str, str], int] = {}
+        """Database and service -> where the journal put it on its queue."""
         self._position = 0
         self._topic_id = b""
         self._reader: LogReader | None = None
@@ -132,6 +134,10 @@ class Catalog:
         """
         key = (kind_of(kind), name)
         return _BORN_IDS.get(key, self._ids.get((self.database, *key)))
+
+    def placed(self, service: str) -> int:
+        """A number that is another one when the service is put on another queue, also when it comes back later."""
+        return self._placed.get((self.database, service), -1)
 
     @property
     def version(self) -> int:
@@ -289,6 +295,7 @@ class Catalog:
             return  # somebody else was first; its author appends again
         objects = self._objects.setdefault(change.database, {})
         key = change.kind, change.name
+        known, value = objects.get(key), change.value
         if change.value is None:
             self._ids.pop((change.database, *key), None)
         else:
@@ -299,6 +306,8 @@ class Catalog:
             objects[key] = change.value
         self._allowed.clear()
         self._ways = {}
+        if isinstance(value, Service) and not (isinstance(known, Service) and known.queue == value.queue):
+            self._placed[change.database, change.name] = offset
 
     def _open(self) -> LogReader:
         if self._reader is None:

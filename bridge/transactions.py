@@ -14,7 +14,7 @@ from konverse.schemas.records import Role
 from konverse.schemas.system_messages import check_error, error_body
 
 from .arguments import checked
-from .beginning import Wanted, check_same
+from .beginning import Prepared, Wanted, check_same
 from .catalog import Catalog
 from .dialog import Dialog, check_type, timer_ms
 from .mailboxes import Mailboxes
@@ -24,9 +24,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from konverse.dialog.lane import SessionDialog
-    from konverse.schemas.records import Begin
 
-BeginBlock = Callable[[Wanted], tuple[bytes, "Begin"]]
+BeginBlock = Callable[[Wanted], Prepared]
 
 
 class ClientTransaction:
@@ -74,8 +73,9 @@ class ClientTransaction:
             broker_instance,
             encryption,
         )
-        staged = self._transaction.begin(*self._begin_block(wanted))
-        return check_same(Dialog(self._sender, staged, self._catalog, self._mailboxes), wanted)
+        conversation, begin, placed = self._begin_block(wanted)
+        staged = self._transaction.begin(conversation, begin)
+        return check_same(Dialog(self._sender, staged, self._catalog, self._mailboxes, placed), wanted)
 
     def send(self, dialog: Dialog, message_type: str = DEFAULT, body: bytes = b"") -> None:
         """Send on a dialog that this process began.

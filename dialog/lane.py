@@ -221,6 +221,7 @@ class SessionDialog:
         "open",
         "opener",
         "pending",
+        "placed",
         "prefix",
         "redirects",
         "sent",
@@ -259,6 +260,8 @@ class SessionDialog:
         """FIN was called."""
         self.pending = 0
         """Transactions with this dialog whose outputs may not have arrived: nothing is sent directly meanwhile."""
+        self.placed: int | None = None
+        """What the catalog said of its home when it began: its group is elsewhere when that says another thing."""
         self.prefix = head(Kind.MESSAGE, 0, Role.INITIATOR, target.address.tag, target.writer) + conversation
         """Of the header of every message but the first."""
 

@@ -30,6 +30,7 @@ from tests.kit.shop import (
     fill,
     handle,
     living,
+    open_shop,
     pumped,
     receive,
     sent,
@@ -195,6 +196,27 @@ def test_019_a_group_moves_as_a_whole(broker: Broker, later: str) -> None:
                 len(group.members) for owner in reader.owners for group in owner.fold.state.groups.values()
             ]  # fmt: skip
             assert members == 3
+
+
+def test_019_a_dialog_is_begun_with_its_group_also_when_the_service_came_back(servers: Servers, database: str) -> None:
+    """The group comes back to the partition that its id chooses, and not to the one that the process read then."""
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker, home_partitions=2)
+        later = broker.create_queue("Later").name
+        with broker.reader("Shop", partitions=(0,)) as here, broker.reader(later) as reader, pumped(here, reader):
+            here.wait_for_partitions(1)
+            dialogs = [sent(broker, b"0") for _ in range(8)]
+            until(lambda: lives(here, *dialogs, role=Role.INITIATOR), "all are at home")
+            broker.alter_service(SHOP_SERVICE, queue=later)
+            until(lambda: lives(reader, *dialogs, role=Role.INITIATOR), "all have moved")
+            with broker.reader("Shop", partitions=(1,)) as there, pumped(there):
+                broker.alter_service(SHOP_SERVICE, queue="Shop")
+                until(lambda: there.conversations + here.conversations == len(dialogs), "all are back")
+                apart = next(dialog for dialog in dialogs if lives(there, dialog, role=Role.INITIATOR))
+                related = begin(broker, related_to=apart)
+                related.send(ORDER, b"1")
+                until(lambda: lives(there, related, role=Role.INITIATOR), "it is with its group")
+                assert not lives(here, related, role=Role.INITIATOR)
 
 
 def test_019_a_suspended_conversation_moves_when_it_is_resumed(broker: Broker, later: str) -> None:
