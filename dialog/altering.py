@@ -37,6 +37,7 @@ class Altering:
         """
         self.services, state = services, self._state
         self._seen = arrivals if services else {}
+        self._moving.forget_ended()
         if any(terms.service in services for terms in state.terms.values()):
             for endpoint in state.live():
                 if endpoint.service in services and endpoint is endpoint.members[0]:  # once for all of its group

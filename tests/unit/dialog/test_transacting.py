@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from konverse.dialog.lane import DialogState, SessionDialog
@@ -226,11 +228,12 @@ def test_what_was_begun_behind_a_savepoint_that_was_gone_back_to_has_not_begun(s
     transaction.savepoint("here")
     dialog = transaction.begin(identifier("a"), begin_block())
     transaction.rollback("here")
-    for call in (
+    calls: list[Callable[[], object]] = [
         lambda: transaction.send(dialog, "order", b"0"),
         lambda: transaction.end(dialog),
         lambda: transaction.set_timer(dialog, 1_000),
-    ):
+    ]
+    for call in calls:
         with pytest.raises(DialogNotFound):
             call()
     assert transaction.steps == []
@@ -239,13 +242,14 @@ def test_what_was_begun_behind_a_savepoint_that_was_gone_back_to_has_not_begun(s
 
 def check_is_not_begun(session: Session, dialog: SessionDialog) -> None:
     """Nothing can be done with it, and nothing is written."""
-    for call in (
+    calls: list[Callable[[], object]] = [
         lambda: session.send(dialog, "order", b"0"),
         lambda: session.finish(dialog),
         lambda: session.end(dialog),
         lambda: session.end(dialog, b"error"),
         lambda: session.set_timer(dialog, 1_000),
-    ):
+    ]
+    for call in calls:
         with pytest.raises(DialogNotFound) as error:
             call()
         assert error.value.number == 8426
