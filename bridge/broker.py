@@ -363,8 +363,11 @@ class Broker(Activating, Administration, Instructing):
         with self._lock:
             self._check_open()
             if self._sender is None:
-                self._sender = Sender(self._kafka, self._sessions.new())
+                self._sender = Sender(self._kafka, self._sessions.new(), self._has_topic)
             return self._sender
+
+    def _has_topic(self, topic: str) -> bool:
+        return any(queue.topic == topic for queue in self.catalog.known(Queue))
 
     def _ended_by_peer(self, conversation: bytes) -> None:
         if self._sender is not None:
