@@ -127,6 +127,21 @@ class Catalog:
             objects = {**BORN_WITH, **self._objects.get(self.database, {})}
         return sorted((o for o in objects.values() if isinstance(o, kind)), key=lambda o: o.name)
 
+    def dropped_queue(self, name: str) -> Queue | None:
+        """The queue of that name as it was when it was dropped last; None when there was none. Reads all changes."""
+        found: Queue | None = None
+        with self._lock:
+            self.refresh()
+            for messages, _ in self._open().read(self._topic, 0, 0, self._position):
+                for message in messages:
+                    with suppress(MalformedRecord):
+                        change = decode_change(message.value() or b"")
+                        if change.expected_offset != message.offset() or change.database != self.database:
+                            continue
+                        if change.name == name and isinstance(change.value, Queue):
+                            found = change.value
+        return found if self._known(Queue, name) is None else None
+
     def id_of(self, kind: type[Object], name: str) -> int | None:
         """The number of an object, the same for everybody: FIRST_USER_ID and where its CREATE stands in the journal.
 
