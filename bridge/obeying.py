@@ -163,13 +163,12 @@ def follow(reader: Reader, instruction: Instruction) -> Followed | None:
 
 
 def _do(reader: Reader, conversation: UUID, instruction: Instruction) -> bool:
-    match instruction.action:
-        case Action.CLEANUP:  # whatever waits
-            reader.end(conversation, cleanup=True)
-            return True
-        case Action.FAIL:
-            reader.fail(conversation)
-            return True
+    if instruction.action is Action.CLEANUP:  # whatever waits
+        reader.end(conversation, cleanup=True)
+        return True
+    if instruction.action is Action.FAIL:
+        reader.fail(conversation)
+        return True
     if not any(one.id == conversation and first_of(one) == instruction.first for one in reader.suspended):
         return False
     match instruction.action:
