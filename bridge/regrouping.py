@@ -48,7 +48,7 @@ class Regrouping:
 
     def _further(self, owner: Owner, transaction: Transaction) -> Transaction | None:
         with self._lock:
-            self._owning.check_enabled()
+            self._owning.sweeping.check_enabled()
             free = owner.phase is LEADING and not owner.congested
             part = further(owner.staging, transaction) if free else None
             if part is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from konverse.schemas.errors import BadInput, DialogNotFound, InvalidState, QueueFull
 from konverse.schemas.identifiers import Address
@@ -20,6 +20,9 @@ from konverse.schemas.operations import Relocate
 from .endpoint import Endpoint
 from .partition import Partition
 from .relocation import moved_of
+
+AGAIN_PART: Final = 16
+"""A group that was too large is measured again when this part of what waited in it was received."""
 
 
 class Asked(NamedTuple):
@@ -39,6 +42,9 @@ class Moving:
         self._let_go = let_go
         """Makes the group of an endpoint ready again."""
         self._asked: list[Asked] = []
+        self._too_large: dict[Endpoint, int] = {}
+        """First members of groups that were too large to travel -> so many messages may wait when they are measured
+        again: it takes a second to pack the largest, and they are handed out all the time."""
 
     def __bool__(self) -> bool:
         return bool(self._asked) and self._state.waiting < OUTBOX_RECORDS_MAX
@@ -75,12 +81,22 @@ class Moving:
             state.moves.generation_of(member.index) >= RELOCATION_HOPS_MAX for member in members
         ):
             return []
+        waiting = sum(len(member.queue) + len(member.urgent) for member in members)
+        if waiting > self._too_large.get(members[0], waiting):
+            return []
         packed: list[bytes] = []
         for member in members:
             packed.append(encode_moved(moved_of(state, member)))
             if len(packed[-1]) > INSTALL_BYTES_MAX:
+                self._too_large[members[0]] = max(0, waiting - max(1, waiting // AGAIN_PART))
                 return []
+        self._too_large.pop(members[0], None)
         return packed
+
+    def forget_ended(self) -> None:
+        """Of what has ended nothing has to be known any more."""
+        table = self._state.table
+        self._too_large = {one: most for one, most in self._too_large.items() if table[one.index] is one}
 
     def check(self, endpoint: Endpoint, to: Address) -> None:
         """Raise DialogNotFound, BadInput, InvalidState or QueueFull when an endpoint cannot be moved."""

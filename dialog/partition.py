@@ -147,7 +147,7 @@ class Partition:
     # -------------------------------------------------------------------------------------------------- endpoints
 
     def terms_of(self, service: str, far_service: str, contract: str) -> Terms:
-        """The shared Terms object of these three names."""
+        """The shared Terms object of these three names, for an endpoint that is added next."""
         names = (service, far_service, contract)
         terms = self.terms.get(names)
         if terms is None:
@@ -191,6 +191,7 @@ class Partition:
             endpoint.index = len(self.table)
             self.table.append(endpoint)
         self.sides[endpoint.role][endpoint.conversation] = endpoint
+        endpoint.terms.uses += 1
         self._put(endpoint, group)
         self.touch(endpoint)
 
@@ -250,6 +251,7 @@ class Partition:
         del self.sides[endpoint.role][endpoint.conversation]
         self.table[endpoint.index] = None
         self.free.append(endpoint.index)
+        self._leave_terms(endpoint.terms)
         self.beginning.pop(endpoint.index, None)
         self.shut(endpoint)
         endpoint.clock = None
@@ -262,6 +264,13 @@ class Partition:
         if arrival is not None:
             stream = self.stream_to(arrival.previous)
             tell_closed(stream, endpoint.role, endpoint.conversation, arrival.generation - 1)
+
+    def _leave_terms(self, terms: Terms) -> None:
+        """Else names that are never used again would stay for ever, and be looked up in the catalog."""
+        terms.uses -= 1
+        names = (terms.service, terms.far_service, terms.contract)
+        if not terms.uses and self.terms.get(names) is terms:
+            del self.terms[names]
 
     def enqueue(self, endpoint: Endpoint, entry: Entry) -> None:
         """Put a message behind those that wait."""

@@ -344,6 +344,7 @@ def _restore_endpoints(
         unpack("Q", value["consumed"]), unpack("q", value["sent"]), unpack("I", value["lanes"]), strict=True,
     ):  # fmt: skip
         endpoint = Endpoint(conversation, role, code, terms[term], streams[stream])
+        endpoint.terms.uses += 1
         endpoint.index = place
         known = state.writers.get(opener)
         endpoint.opener = known.id if known is not None else opener

@@ -41,6 +41,8 @@ class OwnerSettings:
     """The journal never stands still for longer."""
     turns: Turns = field(default_factory=Turns)
     """Of all owners of the process."""
+    hands_out: bool = True
+    """Groups are handed out here; an owner that only looks after a partition announces none of them by TRY."""
 
 
 def _locked(endpoint: Endpoint) -> list[Endpoint]:

@@ -310,7 +310,7 @@ class Transaction(Regrouped):
     def savepoint(self, name: str) -> None:
         """SAVE TRANSACTION: what is done from here on can be undone with `rollback`, also more than once.
 
-        A name may be used again: the last one counts. Raises InvalidName.
+        A name may be used again: the last one counts. Raises InvalidName, TransactionTooLarge.
         """
         if self._shut:
             self.refuse_shut()

@@ -236,7 +236,7 @@ class BodyTooLarge(BadInput):
 
 
 class TransactionTooLarge(BadInput):
-    """What one transaction sends does not fit into one commit."""
+    """What one transaction sends does not fit into one commit, or it has too many savepoints."""
 
 
 class InvalidState(BadInput):
