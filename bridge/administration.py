@@ -200,10 +200,14 @@ class Administration(MessageTypes, Routes, Priorities):
         """DROP QUEUE: its topics too, with all that they hold. Whoever reads it gets QueueNotFound (behaviour 78).
 
         Raises QueueNotFound, StillUsed as long as a service is on it (22), and as long as its conversations are not
-        over on both sides: a reader of the queue tells them that their service is gone.
+        over on both sides: a reader of the queue tells them that their service is gone. KafkaUnavailable when its
+        topics could not be deleted: it is dropped then, and another call deletes what is left of them.
         """
         self._check_open()
-
+        gone = self.catalog.dropped_queue(name) if self.catalog.find(Queue, name) is None else None
+        if gone is not None and self._topics.remain(gone):  # a drop before this one has failed half-way
+            self._delete(gone)
+            return
         use = Use(Service, lambda service: service.queue == name)
         self._check_unused(Queue, name, use)
         queue = self.catalog.get(Queue, name)
@@ -212,6 +216,9 @@ class Administration(MessageTypes, Routes, Priorities):
                 _check_over(queue, following.catch_up(), following.behind())
         self._check_awaited(queue)
         self._drop(Queue, name, use)
+        self._delete(queue)
+
+    def _delete(self, queue: Queue) -> None:
         self._topics.delete(queue)
         if self.settings.redis:
             forget_view(self.settings.redis, queue)

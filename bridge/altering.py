@@ -2,45 +2,63 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
 
 from konverse.dialog.altering import Place
+from konverse.dialog.moves import Arrival
 from konverse.dialog.owner import Owner
 from konverse.routing.partitioning import choose_home
 from konverse.schemas.catalog import Queue
 from konverse.schemas.errors import ServiceAltered
 from konverse.schemas.identifiers import Address
 
-from .judging import Rules
+from .judging import CatalogJudge, Rules
 
 LATER_S: Final = 5.0
 """Where services have left, what may still come for them is looked for this often."""
+
+
+class Elsewhere(NamedTuple):
+    """What the catalog says of services that have changed their queue."""
+
+    gone: Mapping[str, Queue]
+    """Services that were on the queue that is read, and where they are."""
+    left: Sequence[Queue]
+    """Queues that services have left which are on it."""
 
 
 class Altered:
     """Services that are on another queue by now, and queues from which services have come here."""
 
     def __init__(self, rules: Rules, queue: Queue) -> None:
+        """Reads the catalog. Raises Unavailable."""
         self._judge = rules.judge
         self._look_after = rules.look_after
         self._queue = queue
         self.places: dict[str, Place] = {}
         """Of the services that have left this queue: where each group goes."""
         self._names: dict[str, str] = {}
-        self.see([])
+        self.see(self.read(), {})
 
-    def see(self, owners: list[Owner]) -> None:
-        """Read the catalog, and have these owners send away what does not belong here. Raises Unavailable."""
-        if self._judge is None:
-            return
-        gone = dict(self._judge.gone_from(self._queue))
+    def read(self) -> Elsewhere:
+        """Read the catalog. Raises Unavailable."""
+        judge = self._judge
+        return Elsewhere({}, ()) if judge is None else Elsewhere(dict(judge.gone_from(self._queue)), self._left(judge))
+
+    def _left(self, judge: CatalogJudge) -> Sequence[Queue]:
+        return () if self._look_after is None else judge.left_for(self._queue)
+
+    def see(self, elsewhere: Elsewhere, owners: Mapping[Owner, Mapping[int, Arrival]]) -> None:
+        """Have these owners send away what does not belong here, but for what has come since (`Altering.look`)."""
+        gone = elsewhere.gone
         self._names = {service: queue.name for service, queue in gone.items()}
         self.places = {service: partial(place_in, queue) for service, queue in gone.items()}
-        for owner in owners:
-            owner.staging.altering.look(self.places)
+        for owner, arrivals in owners.items():
+            owner.staging.altering.look(self.places, arrivals)
         if self._look_after is not None:
-            for queue in self._judge.left_for(self._queue):
+            for queue in elsewhere.left:
                 self._look_after(queue)
 
     def check(self, service: str) -> None:

@@ -48,9 +48,18 @@ class Wanted(NamedTuple):
     encryption: bool = False
 
 
+class Prepared(NamedTuple):
+    """A dialog that can begin."""
+
+    conversation: bytes
+    begin: Begin
+    placed: int
+    """What the catalog said of its home (`Catalog.placed`)."""
+
+
 def begin_block(
     settings: Settings, catalog: Catalog, owned: Callable[[Queue], AbstractSet[int]], wanted: Wanted
-) -> tuple[bytes, Begin]:
+) -> Prepared:
     """Conversation id and addresses; `owned` are the partitions of a queue to which replies should come.
 
     Raises ServiceNotFound (8423, or 8490 with `broker_instance`), ContractNotFound (8425), ForeignGroup (9610),
@@ -66,7 +75,7 @@ def begin_block(
     lifetime_ms = FOR_EVER if lifetime is None else milliseconds(lifetime, "a lifetime")
     if related_to is not None and wanted_group is not None:
         raise InvalidSettings("a dialog is related to another dialog, or put into a group by its id, not both")
-    home, far = catalog.queues_of(from_service, to_service, contract)
+    placed, (home, far) = _placed(catalog, from_service, to_service, contract)
     conversation = random_id() if conversation_id is None else conversation_id.bytes
     if related_to is not None:
         group, home_address = related_to.begin.group, related_to.begin.home
@@ -75,7 +84,7 @@ def begin_block(
                 f"the related dialog is one of service {related_to.begin.from_service!r}, not of {from_service!r}: "
                 "a conversation group belongs to one service"
             )
-        if home_address.topic != home.topic:  # the service was altered, and the group follows it
+        if related_to.staged.placed != placed:  # the service was altered, and the group follows it
             home_address = place_in(home, group)
     else:
         group = conversation if wanted_group is None else wanted_group.bytes
@@ -83,7 +92,17 @@ def begin_block(
         near = owned(home) if anywhere else frozenset[int]()
         home_address = home.address(choose_home(group, home.partitions, frozenset(near)))
     begin = _begin(from_service, to_service, contract, home_address, far, group, key)
-    return conversation, begin._replace(lifetime_ms=lifetime_ms, broker_instance=broker_instance)
+    begin = begin._replace(lifetime_ms=lifetime_ms, broker_instance=broker_instance)
+    return Prepared(conversation, begin, placed)
+
+
+def _placed(catalog: Catalog, from_service: str, to_service: str, contract: str) -> tuple[int, tuple[Queue, Queue]]:
+    """The queues of a dialog, and since when its service is on the one of them."""
+    while True:
+        placed = catalog.placed(from_service)
+        queues = catalog.queues_of(from_service, to_service, contract)
+        if placed == catalog.placed(from_service):
+            return placed, queues
 
 
 def _instance(catalog: Catalog, wanted: Wanted) -> str | None:

@@ -142,8 +142,8 @@ class Broker(Activating, Administration, Instructing):
             encryption,
         )
         sender = self._open_sender()
-        conversation, begin = self._begin_block(wanted)
-        dialog = Dialog(sender, sender.begin(conversation, begin), self.catalog, self._mailboxes)
+        conversation, begin, placed = self._begin_block(wanted)
+        dialog = Dialog(sender, sender.begin(conversation, begin), self.catalog, self._mailboxes, placed)
         return check_same(dialog, wanted)
 
     @checked
@@ -324,8 +324,10 @@ class Broker(Activating, Administration, Instructing):
             partial(begin_here, self.catalog),
             None if options.substitute else self._substitutes.look_after,
         )
-        settings = OwnerSettings(options.batch, options.max_messages, turns=self._turns)
-        owning = Owning(self._kafka, queue, rules, settings, ViewWriter(redis, queue) if redis else None)
+        settings = OwnerSettings(
+            options.batch, options.max_messages, turns=self._turns, hands_out=not options.substitute
+        )
+        owning = Owning(self._kafka, queue, rules, settings, partial(ViewWriter, redis, queue) if redis else None)
         return Reader(self._kafka, owning, options, self._ended_by_peer)
 
     def _owned(self, queue: Queue) -> frozenset[int]:
@@ -361,8 +363,11 @@ class Broker(Activating, Administration, Instructing):
         with self._lock:
             self._check_open()
             if self._sender is None:
-                self._sender = Sender(self._kafka, self._sessions.new())
+                self._sender = Sender(self._kafka, self._sessions.new(), self._has_topic)
             return self._sender
+
+    def _has_topic(self, topic: str) -> bool:
+        return any(queue.topic == topic for queue in self.catalog.known(Queue))
 
     def _ended_by_peer(self, conversation: bytes) -> None:
         if self._sender is not None:

@@ -80,6 +80,8 @@ class Catalog:
         """Of each database; None for what it was born with and that was dropped."""
         self._ids: dict[tuple[str, str, str], int] = {}
         """Database, kind and name -> number."""
+        self._placed: dict[tuple[str, str], int] = {}
+        """Database and service -> where the journal put it on its queue."""
         self._position = 0
         self._topic_id = b""
         self._reader: LogReader | None = None
@@ -125,6 +127,21 @@ class Catalog:
             objects = {**BORN_WITH, **self._objects.get(self.database, {})}
         return sorted((o for o in objects.values() if isinstance(o, kind)), key=lambda o: o.name)
 
+    def dropped_queue(self, name: str) -> Queue | None:
+        """The queue of that name as it was when it was dropped last; None when there was none. Reads all changes."""
+        found: Queue | None = None
+        with self._lock:
+            self.refresh()
+            for messages, _ in self._open().read(self._topic, 0, 0, self._position):
+                for message in messages:
+                    with suppress(MalformedRecord):
+                        change = decode_change(message.value() or b"")
+                        if change.expected_offset != message.offset() or change.database != self.database:
+                            continue
+                        if change.name == name and isinstance(change.value, Queue):
+                            found = change.value
+        return found if self._known(Queue, name) is None else None
+
     def id_of(self, kind: type[Object], name: str) -> int | None:
         """The number of an object, the same for everybody: FIRST_USER_ID and where its CREATE stands in the journal.
 
@@ -132,6 +149,10 @@ class Catalog:
         """
         key = (kind_of(kind), name)
         return _BORN_IDS.get(key, self._ids.get((self.database, *key)))
+
+    def placed(self, service: str) -> int:
+        """A number that is another one when the service is put on another queue, also when it comes back later."""
+        return self._placed.get((self.database, service), -1)
 
     @property
     def version(self) -> int:
@@ -289,6 +310,7 @@ class Catalog:
             return  # somebody else was first; its author appends again
         objects = self._objects.setdefault(change.database, {})
         key = change.kind, change.name
+        known, value = objects.get(key), change.value
         if change.value is None:
             self._ids.pop((change.database, *key), None)
         else:
@@ -299,6 +321,8 @@ class Catalog:
             objects[key] = change.value
         self._allowed.clear()
         self._ways = {}
+        if isinstance(value, Service) and not (isinstance(known, Service) and known.queue == value.queue):
+            self._placed[change.database, change.name] = offset
 
     def _open(self) -> LogReader:
         if self._reader is None:

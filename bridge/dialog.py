@@ -26,7 +26,12 @@ class Dialog:
 
     __slots__ = ("_catalog", "_mailboxes", "_sender", "_staged")
 
-    def __init__(self, sender: Sender, staged: SessionDialog, catalog: Catalog, mailboxes: Mailboxes) -> None:
+    def __init__(
+        self, sender: Sender, staged: SessionDialog, catalog: Catalog, mailboxes: Mailboxes, placed: int
+    ) -> None:
+        """`placed`: what the catalog said of its home (`Catalog.placed`), unless it was begun before."""
+        if staged.placed is None:
+            staged.placed = placed
         self._sender = sender
         self._staged = staged
         self._catalog = catalog

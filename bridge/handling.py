@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from queue import SimpleQueue
@@ -15,8 +16,13 @@ from konverse.schemas.limits import ATTEMPTS_MAX
 
 from .activation import check_procedure
 from .logs import FIELDS
+from .seldom import Seldom
 
 log: Final = logging.getLogger("konverse.reader")
+
+PAUSE_S: Final = 0.002
+PAUSE_MAX_S: Final = 0.5
+"""A thread whose handlers fail one after the other pauses this long at most."""
 
 MESSAGES_SHOWN: Final = 5
 """Of the messages of a handler that failed."""
@@ -34,12 +40,15 @@ class Handling:
         check_procedure(handler)
         self._queue = queue
         self._handler = handler
+        self._storms = Seldom()
 
     def work(self, transactions: Iterable[Transaction]) -> None:
-        """Handle them all. May run in several threads at once."""
+        """Handle them all. May run in several threads at once. Who fails again and again pauses in between."""
+        failures = 0
         for transaction in transactions:
+            worked = False
             try:
-                self._handle(transaction)
+                worked = self._handle(transaction)
             except TransactionTooLarge as error:  # of several groups together, which is known at the end of the block
                 log.error(  # noqa: TRY400  # the traceback is ours
                     "a transaction of queue %r that began at conversation %s was rolled back: %s",
@@ -47,16 +56,35 @@ class Handling:
                     transaction.dialog.id,
                     error,
                 )
+            failures = 0 if worked else failures + 1
+            if failures > 1:  # whatever the handler needs may be away: each group has a few attempts only
+                self._pause(failures)
 
-    def _handle(self, transaction: Transaction) -> None:
+    def _pause(self, failures: int) -> None:
+        pause_s = min(PAUSE_MAX_S, PAUSE_S * 2.0 ** min(failures, 20))
+        if pause_s == PAUSE_MAX_S and self._storms.due():
+            log.warning(
+                "handlers of queue %r have failed %d times in a row; they pause for %.1f s after each failure until "
+                "one succeeds",
+                self._queue,
+                failures,
+                pause_s,
+            )
+        time.sleep(pause_s)
+
+    def _handle(self, transaction: Transaction) -> bool:
+        """Whether the handler did not fail; it may have stepped back."""
+        well = True
         with suppress(_Failed, GroupLocked), transaction:
             try:
                 self._handler(transaction)
             except GroupLocked:  # it comes again when whoever has that group is done
                 raise
             except Exception as error:
+                well = False
                 self._say(transaction, error)
                 raise _Failed from error
+        return well
 
     def _say(self, transaction: Transaction, error: Exception) -> None:
         """Log each attempt: its exception in a line, with the traceback of the first and of the last one."""

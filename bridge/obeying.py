@@ -7,9 +7,13 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
+from functools import partial
+from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
+from konverse.dialog.endpoint import Endpoint
+from konverse.dialog.owner import Owner
+from konverse.dialog.states import SENDING
 from konverse.schemas.errors import DialogNotFound, InvalidState, KonverseError, MalformedRecord
 from konverse.schemas.identifiers import instruction_topic
 from konverse.schemas.instruction import Action, Instruction, decode
@@ -18,6 +22,7 @@ from konverse.schemas.limits import INSTRUCTION_ENTRIES_MAX, INSTRUCTION_MS_MAX
 from .background import AGAIN_S, FORESEEN, in_background
 from .instructing import ensure_topic, first_of
 from .kafka import Kafka, LogReader, LogTruncated
+from .operating import waits
 from .seldom import Seldom
 from .topics import Topics
 
@@ -33,7 +38,8 @@ class Obeying:
     """Listens in a thread of its own, for the readers of one process.
 
     An instruction for a conversation that is not suspended here is kept for as long as it counts: its partition may
-    come here. It names the message that waits first, so none is followed when another process has done it already.
+    come here. One that was followed is kept until that stands in the journal: its partition may be lost before, and
+    come back. It names the message that waits first, so none is followed when another process has done it already.
     Only a resumed conversation that was suspended anew on the same message may be resumed twice.
     """
 
@@ -45,6 +51,8 @@ class Obeying:
         self._closed = threading.Event()
         self._kept: dict[int, tuple[float, Instruction]] = {}
         """By its place in the topic: when it counts no more (time of Kafka's clock), and what is to be done."""
+        self._followed: dict[int, Followed] = {}
+        """Those of them that were followed and do not stand in the journal yet, as far as is known."""
         self._position: int | None = None
         self._away = Seldom()
         self._thread = in_background("konverse-operator", self._run)
@@ -89,54 +97,85 @@ class Obeying:
                         self._kept[message.offset() or 0] = (message.timestamp()[1] + INSTRUCTION_MS_MAX, instruction)
             self._position = position
         while len(self._kept) > INSTRUCTION_ENTRIES_MAX:
-            del self._kept[next(iter(self._kept))]
+            self._forget(next(iter(self._kept)))
 
     def _obey(self) -> None:
         now_ms = time.time() * 1000
         for place, (until_ms, instruction) in list(self._kept.items()):
-            done = any(follow(reader, instruction) for reader in self._readers() if not reader.closed)
-            if done or now_ms > until_ms:
-                del self._kept[place]
+            followed = self._followed.get(place)
+            counts = None if followed is None else followed.counts(instruction)
+            if counts is None:
+                followed = next(filter(None, (follow(reader, instruction) for reader in self._readers())), None)
+                self._followed.pop(place, None)
+                if followed is not None:
+                    self._followed[place] = followed
+            if counts or now_ms > until_ms:
+                self._forget(place)
+
+    def _forget(self, place: int) -> None:
+        del self._kept[place]
+        self._followed.pop(place, None)
 
 
-def follow(reader: Reader, instruction: Instruction) -> bool:
-    """Do it when it is meant for a conversation of this reader as it stands; whether it was."""
-    if reader.queue.name != instruction.queue:
-        return False
+class Followed(NamedTuple):
+    """An instruction that was followed."""
+
+    reader: Reader
+    sides: list[tuple[Owner, Endpoint]]
+
+    def counts(self, instruction: Instruction) -> bool | None:
+        """Whether it stands in the journal; None when the partition was lost before that was known."""
+        if self.reader.closed:
+            return None
+        return self.reader.counts(self.sides, partial(_is_meant, instruction))
+
+
+def _is_meant(instruction: Instruction, one: Endpoint) -> bool:
+    """The side of the conversation is as the operator has seen it."""
+    match instruction.action:
+        case Action.CLEANUP:
+            return True
+        case Action.FAIL:
+            return one.state in SENDING
+        case _:
+            return waits(one) and first_of(one) == instruction.first
+
+
+def follow(reader: Reader, instruction: Instruction) -> Followed | None:
+    """Do it when it is meant for a conversation of this reader as it stands; None when it was not."""
+    if reader.closed or reader.queue.name != instruction.queue:
+        return None
     conversation = UUID(bytes=instruction.conversation)
-    if instruction.action in (Action.CLEANUP, Action.FAIL):  # whatever waits
-        return _sweep(reader, conversation, instruction)
     try:
-        waiting = [one for one in reader.suspended if one.id == conversation]
-        if not any(first_of(one) == instruction.first for one in waiting):
-            return False
-        match instruction.action:
-            case Action.RESUME:
-                reader.resume(conversation)
-            case Action.SKIP:
-                reader.skip(conversation)
-            case _:
-                reader.end(conversation, error=instruction.error, description=instruction.description)
-    except (InvalidState, DialogNotFound) as error:  # it has changed since
-        log.warning("an operator's %s is not followed: %s", instruction.action, error)
-    except KonverseError as error:  # the reader was closed
-        log.debug("an operator's %s waits: %s", instruction.action, error)
-        return False
-    else:
-        log.info("conversation %s: %s, as an operator wants", conversation, instruction.action)
-    return True
-
-
-def _sweep(reader: Reader, conversation: UUID, instruction: Instruction) -> bool:
-    try:
-        if instruction.action is Action.CLEANUP:
-            reader.end(conversation, cleanup=True)
-        else:
-            reader.fail(conversation)
+        sides = reader.sides(conversation)
+        if not _do(reader, conversation, instruction):
+            return None
     except DialogNotFound:  # its partition may come here
-        return False
+        return None
+    except InvalidState as error:  # it has changed since
+        log.warning("an operator's %s is not followed: %s", instruction.action, error)
+        return Followed(reader, [])
     except KonverseError as error:  # the reader was closed
         log.debug("an operator's %s waits: %s", instruction.action, error)
-        return False
+        return None
     log.info("conversation %s: %s, as an operator wants", conversation, instruction.action)
+    return Followed(reader, sides)
+
+
+def _do(reader: Reader, conversation: UUID, instruction: Instruction) -> bool:
+    if instruction.action is Action.CLEANUP:  # whatever waits
+        reader.end(conversation, cleanup=True)
+        return True
+    if instruction.action is Action.FAIL:
+        reader.fail(conversation)
+        return True
+    if not any(one.id == conversation and first_of(one) == instruction.first for one in reader.suspended):
+        return False
+    match instruction.action:
+        case Action.RESUME:
+            reader.resume(conversation)
+        case Action.SKIP:
+            reader.skip(conversation)
+        case _:
+            reader.end(conversation, error=instruction.error, description=instruction.description)
     return True

@@ -107,6 +107,24 @@ class Operating:
         """
         self._sweep(conversation, lambda endpoint: Fail(endpoint.index, BROKER_ERROR, BROKER_ERROR_DESCRIPTION))
 
+    def sides(self, conversation: UUID) -> list[tuple[Owner, Endpoint]]:
+        """Our sides of a conversation, and who owns them; for `counts`."""
+        with self._lock:
+            return self._find(conversation)
+
+    def counts(self, sides: list[tuple[Owner, Endpoint]], waits: Callable[[Endpoint], bool]) -> bool | None:
+        """Whether what was wanted with these sides is in the journal; None when that cannot be known any more.
+
+        `waits` tells whether a side looks as if nothing had been done yet.
+        """
+        with self._lock:
+            if any(owner.phase is not LEADING for owner, _ in sides):
+                return None
+            undone = any(
+                owner.fold.state.table[endpoint.index] is endpoint and waits(endpoint) for owner, endpoint in sides
+            )
+            return not undone and not any(owner.committing for owner, _ in sides)
+
     def _sweep(self, conversation: UUID, ending: Callable[[Endpoint], Ending]) -> None:
         with self._lock:
             for owner, endpoint in self._find(conversation):

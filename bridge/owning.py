@@ -7,7 +7,6 @@ a producer for journals, one for outputs and a reader of logs.
 from __future__ import annotations
 
 import logging
-import math
 import secrets
 import time
 from collections import deque
@@ -46,29 +45,25 @@ from konverse.dialog.phase import Phase
 from konverse.dialog.staging import OwnerSettings
 from konverse.dialog.view import Show
 from konverse.schemas.catalog import Queue
-from konverse.schemas.errors import QueueDisabled, TopicMismatch, Unavailable
 from konverse.schemas.identifiers import journal_topic, snapshot_topic
 
-from .altering import LATER_S, Altered
 from .appending import Appending
 from .clock import now_ms
 from .columns import columns_of
-from .judging import CatalogJudge, Rules
+from .judging import Rules
 from .kafka import Kafka
 from .late import Late
+from .locating import Groups
 from .log_reading import LogReading, Question
 from .orphans import SIGNS_OF_LIFE
 from .outputs import Outputs
 from .snapshots import SnapshotTopic
 from .standby import Standby
+from .sweeping import Sweeping
 from .truncation import Truncation
 from .view import ViewWriter
 
 log: Final = logging.getLogger("konverse.owning")
-
-SWEEP_EVERY_S: Final = 2.0
-SWEEP_FOR_S: Final = 60.0
-"""For so long after a change of the catalog, or a take-over, conversations of what was dropped are looked for."""
 
 URGENT_S: Final = 10.0
 """A partition that nobody could recover is not given back before its snapshot is written, for so long."""
@@ -78,18 +73,25 @@ class Owning:
     """Owners of some partitions of one queue, and the clients that they share."""
 
     def __init__(
-        self, kafka: Kafka, queue: Queue, rules: Rules, settings: OwnerSettings, view: ViewWriter | None
+        self,
+        kafka: Kafka,
+        queue: Queue,
+        rules: Rules,
+        settings: OwnerSettings,
+        view: Callable[[], ViewWriter] | None = None,
     ) -> None:
+        """Reads the catalog. Raises Unavailable; nothing has to be closed then, as nothing was opened before."""
         self.queue = queue
         self.owners: dict[int, Owner] = {}
         self.turns: list[Owner] = []
         """The same; whoever has waited longest comes first."""
+        self.sweeping = Sweeping(rules, queue, self.owners)
         self._kafka = kafka
         self._rules = rules
         alive_every_ms = round(kafka.settings.silence_timeout_s * 1000 / SIGNS_OF_LIFE)
         interval_ms = None if view is None else settings.view_interval_ms
         self._settings = replace(settings, alive_every_ms=alive_every_ms, view_interval_ms=interval_ms)
-        self._view = view
+        self._view = None if view is None else view()
         self._journal = journal_topic(queue.topic, queue.subscription)
         self._reading = LogReading(kafka, queue)
         self._appending = Appending(kafka, self._journal)
@@ -99,18 +101,10 @@ class Owning:
         self._stopped: deque[tuple[int, Owner, Stopped | Halted]] = deque()
         self.misplaced: set[int] = set()
         """Partitions whose data have to be read from elsewhere: from where their owner stands."""
-        self.dropped = False
-        """The queue is not in the catalog any more."""
-        self._enabled = rules.judge is None or rules.judge.receives(queue)
-        """Its STATUS is ON."""
-        self._sweep_at = math.inf
-        """When it is looked next what was dropped."""
-        self._sweep_until = 0.0
-        """Before that it is looked again and again, for what comes late."""
         self._ticked_at = 0
         self._standby: Standby | None = None
-        self.altered = Altered(rules, queue)
         self.late = Late()
+        self.groups = Groups(kafka, queue, self.owners)
         self.attach: Callable[[Owner], None] | None = None
         """Has transactions of an owner ask a reader, which also hears when their `with` blocks end."""
 
@@ -121,7 +115,7 @@ class Owning:
         bounds = self._reading.bounds(number)
         owner = (self._standby and self._standby.take(number)) or self._fresh(number)
         owner.staging.judge = judge = self._rules.judge
-        owner.staging.altering.services = self.altered.places
+        owner.staging.altering.services = self.sweeping.altered.places
         if judge is not None:
             owner.staging.scope.validation = judge.letter
         if self.attach is not None:
@@ -232,59 +226,13 @@ class Owning:
         now = now_ms()
         if now != self._ticked_at:
             self._ticked_at = now
-            self._see_catalog()
+            self.sweeping.step()
             for owner in list(self.owners.values()):
                 self._do(owner, owner.step(Tick(), now))
         self._outputs.pump()
         if self._view is not None:
             while self._view.lost:
                 self._lost_view(self._view.lost.popleft(), now)
-
-    def _see_catalog(self) -> None:
-        """What was predicted of messages is judged anew when somebody has changed the catalog."""
-        judge = self._rules.judge
-        if judge is None:
-            return
-        if judge.changed():
-            self._sweep_soon()
-            for owner in self.owners.values():
-                if owner.phase is Phase.LEADING:
-                    owner.fold.state.judged_by(judge)
-        if time.monotonic() >= self._sweep_at:
-            self._sweep(judge)
-
-    def _sweep_soon(self) -> None:
-        self._sweep_at = time.monotonic()
-        self._sweep_until = self._sweep_at + SWEEP_FOR_S
-
-    def _sweep(self, judge: CatalogJudge) -> None:
-        """Look what was dropped; again after a while, as conversations of it may be on their way still."""
-        self._sweep_at = time.monotonic() + SWEEP_EVERY_S
-        is_here = partial(judge.has, self.queue)
-        try:
-            self.dropped = not judge.keeps(self.queue)
-            self._enabled = judge.receives(self.queue)
-            leading = [owner for owner in self.owners.values() if owner.phase is Phase.LEADING]
-            gone = [owner for owner in leading if owner.staging.dropping.look(is_here, judge.has_contract)]
-            self.altered.see(leading)
-        except (Unavailable, TopicMismatch) as error:
-            log.debug("what was dropped cannot be known now: %s", error)
-            return
-        if not (gone or self.altered.places) or self._sweep_at > self._sweep_until:
-            self._sweep_at = time.monotonic() + LATER_S if self.altered.places else math.inf
-
-    def check_enabled(self) -> None:
-        """Raise QueueDisabled (9617) while the STATUS of the queue is OFF (behaviours 77, 78)."""
-        if not self._enabled:
-            raise QueueDisabled(
-                f"nobody receives from queue {self.queue.name!r}, whose STATUS is OFF; what is in it comes after "
-                f"broker.alter_queue({self.queue.name!r}, status=True)"
-            )
-
-    def check_service(self, name: str) -> None:
-        """Raise ServiceNotFound when a service of conversations that lived here was dropped."""
-        if self._rules.judge is not None:
-            self._rules.judge.check_service(name)
 
     @property
     def busy(self) -> bool:
@@ -354,7 +302,7 @@ class Owning:
 
     def _leading(self, number: int, _owner: Owner, _effect: Leading) -> None:
         log.info("%s/%d is ours", self.queue.topic, number)
-        self._sweep_soon()
+        self.sweeping.soon()
 
     def _feed(self, number: int, _owner: Owner, _effect: Feed) -> None:
         self.misplaced.add(number)

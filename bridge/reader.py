@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -30,6 +29,7 @@ from .kafka import FETCH_RECORDS, Kafka
 from .operating import Operating
 from .owning import Owning
 from .receiving import Receiving
+from .resting import Resting
 from .settings import ReaderOptions
 from .share import Share
 
@@ -45,9 +45,6 @@ INITIATOR: Final = Role.INITIATOR
 WAIT_S: Final = 0.05
 ADVANCE_EVERY_S: Final = 0.005
 """Slow handlers must not keep commits, acknowledgements and the consumer group waiting."""
-
-AGAIN_S: Final = 0.05
-"""A group whose transaction did nothing is handed out again after this long."""
 
 PLENTY_RECORDS: Final = 4 * FETCH_RECORDS
 """So many unread messages are worked off before more are fetched."""
@@ -73,8 +70,7 @@ class Reader(Operating, Receiving):
         self._others_wait = 0
         self._stopping = False
         """`run` was interrupted: nothing further is handed out there."""
-        self._again: deque[tuple[float, Owner, Transaction]] = deque()
-        """Transactions that changed nothing, and when their groups are handed out again."""
+        self._resting = Resting(owning.queue.name)
         self._crew = Crew()
         self._lost_told = 0
         """Partitions that were lost, as far as `settle` has told."""
@@ -112,7 +108,7 @@ class Reader(Operating, Receiving):
                 self._share.check()
                 if self._closed or self._stopping:
                     raise StopIteration
-                self._owning.check_enabled()
+                self._owning.sweeping.check_enabled()
                 transaction = self._take()
             if transaction is not None:
                 return transaction
@@ -187,7 +183,7 @@ class Reader(Operating, Receiving):
     @property
     def _expecting(self) -> bool:
         """Some group is handed out again soon."""
-        return bool(self._again) or any(owner.trial.resting for owner in self.owners)
+        return bool(self._resting) or any(owner.trial.resting for owner in self.owners)
 
     def _settled(self) -> bool:
         """Whether everything that was finished counts and nothing is left to be received again here."""
@@ -272,7 +268,7 @@ class Reader(Operating, Receiving):
                         self._owning.close()
                     finally:
                         self._share.close()
-                        self._again.clear()
+                        self._resting.clear()
             self._crew.wait(CLOSE_S)
 
     def forked(self) -> None:
@@ -313,11 +309,12 @@ class Reader(Operating, Receiving):
         with self._returned:
             if owner.phase is LEADING:
                 if commit and not transaction.idle:
+                    self._resting.worked(transaction)
                     owner.finish(transaction)
                 else:  # the others come first
                     self._owning.take_turns(owner)
                     if commit:
-                        self._again.append((time.monotonic() + AGAIN_S, owner, transaction))
+                        self._resting.add(owner, transaction)
                     else:
                         owner.trial.fail(transaction)
             if self._others_wait:
@@ -341,6 +338,7 @@ class Reader(Operating, Receiving):
                 self._others_wait -= 1
             return False
         try:
+            self._owning.sweeping.read()
             with self._lock:
                 if self._closed:
                     return False
@@ -364,9 +362,7 @@ class Reader(Operating, Receiving):
             self._pumping.release()
 
     def _hand_out_again(self) -> None:
-        now = time.monotonic()
-        while self._again and self._again[0][0] <= now:
-            _, owner, transaction = self._again.popleft()
+        for owner, transaction in self._resting.due():
             if owner.phase is LEADING:
                 owner.staging.roll_back(transaction)
 

@@ -43,25 +43,27 @@ class Receiving(Regrouping):
         has the group. What waits elsewhere in these partitions has to be received too, by whomever: a partition reads
         ahead so far and no further. Raises BadInput unless one of both is given, DialogNotFound when it was in no
         partition that is ours, all the time, NoPartition when none is, ServiceNotFound when its service was dropped
-        meanwhile, ServiceAltered (8468) when it went to another queue, QueueDisabled (9617) while the queue's STATUS is
-        OFF (behaviours 69, 70, 75 to 79).
+        meanwhile, ServiceAltered (8468) when it followed its service to another queue, QueueDisabled (9617) while the
+        queue's STATUS is OFF (behaviours 69, 70, 75 to 79).
         """
         if (dialog is None) == (group is None):
             raise BadInput("receive takes the id of a dialog or that of a group; iterate over the reader for any group")
         deadline = None if timeout is None else time.monotonic() + timeout
-        service = ""
+        services = set[str]()
         while True:
             self._advance(keep_up=True)
             with self._lock:
                 self._share.check()
                 self._check_open()
-                self._owning.check_enabled()
+                self._owning.sweeping.check_enabled()
                 found = [*self._sought(dialog, group)]
-                if service and all(endpoint.state is State.DISCONNECTED_OUTBOUND for _, endpoint in found):
-                    self._owning.check_service(service)
-                self._owning.altered.check(service)
+                if all(endpoint.state is State.DISCONNECTED_OUTBOUND for _, endpoint in found):
+                    for service in sorted(services):
+                        self._owning.sweeping.check_service(service)
+                for service in sorted(services.difference(endpoint.service for _, endpoint in found)):
+                    self._owning.sweeping.altered.check(service)  # what cannot follow its service goes on here
                 for owner, endpoint in found:
-                    service = endpoint.service
+                    services.add(endpoint.service)
                     transaction = self._hand_out(owner, endpoint, whole=dialog is None)
                     if transaction is not None:
                         return transaction
@@ -70,7 +72,7 @@ class Receiving(Regrouping):
             if now >= max(self._share.joined_at, deadline or 0.0):
                 self._check_has_partition()
             if deadline is not None and now >= deadline:
-                if service:
+                if services:
                     return None
                 raise DialogNotFound(
                     f"{'group' if dialog is None else 'conversation'} {dialog or group} lives in no partition that is "

@@ -10,9 +10,10 @@ from konverse.dialog.begun import Begun
 from konverse.dialog.endpoint import Endpoint
 from konverse.dialog.owner import Owner
 from konverse.dialog.phase import LEADING
-from konverse.dialog.regrouping import lock
+from konverse.dialog.regrouping import is_here, lock
 from konverse.dialog.second_groups import further
 from konverse.dialog.transaction import Transaction
+from konverse.schemas.identifiers import Address
 
 from .owning import Owning
 
@@ -31,23 +32,25 @@ class Regrouping:
         scope.done = partial(self._done, owner)
         scope.lock = partial(self._lock_group, owner)
         scope.further = partial(self._further, owner)
-        scope.elsewhere = self._elsewhere
 
-    def _lock_group(self, owner: Owner, transaction: Transaction, dialog: Endpoint | Begun, group: bytes) -> None:
+    def _lock_group(
+        self, owner: Owner, transaction: Transaction, dialog: Endpoint | Begun, group: bytes
+    ) -> Address | None:
+        """Nobody else waits while the journals of other partitions are read."""
+        staging = owner.staging
         with self._lock:
-            lock(owner.staging, transaction, dialog, group)
+            found = self._owning.groups.find_here(group)
+            if found is not None or is_here(staging, transaction, dialog, group):
+                return lock(staging, transaction, dialog, group, found)
+        found = self._owning.groups.find_away(group)
+        with self._lock:
+            return lock(staging, transaction, dialog, group, found)
 
     def _further(self, owner: Owner, transaction: Transaction) -> Transaction | None:
         with self._lock:
-            self._owning.check_enabled()
+            self._owning.sweeping.check_enabled()
             free = owner.phase is LEADING and not owner.congested
             part = further(owner.staging, transaction) if free else None
             if part is not None:
                 self._tell_ends(part)
             return part
-
-    def _elsewhere(self, group: bytes) -> int | None:
-        for number, owner in self._owning.owners.items():
-            if owner.fold.state.members(group):
-                return number
-        return None

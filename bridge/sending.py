@@ -37,8 +37,12 @@ log: Final = logging.getLogger("konverse.sending")
 class Sender(Serving):
     """Hands over what a session decides."""
 
-    def __init__(self, kafka: Kafka, renewing: Renewing) -> None:
+    def __init__(
+        self, kafka: Kafka, renewing: Renewing, has_topic: Callable[[str], bool] = lambda _topic: True
+    ) -> None:
+        """`has_topic` tells whether a queue of that data topic was not dropped, as far as is known; it asks nobody."""
         super().__init__(kafka, renewing)
+        self._has_topic = has_topic
         leave_at_exit(self)
 
     # ------------------------------------------------------------------------------------------------------- calls
@@ -180,13 +184,18 @@ class Sender(Serving):
     def close(self, timeout_s: float | None = None) -> None:
         """Wait for everything, say goodbye to every destination, and stop. Safe to call twice.
 
-        Raises OutcomeUnknown when Kafka stays silent: what it has not acknowledged is given up then.
+        Raises OutcomeUnknown when Kafka stays silent: what it has not acknowledged is given up then. Also as soon as
+        all that is left goes to queues that were dropped, as nobody will ever take that.
         """
         with self._lock:
             if self._closed:
                 return
         try:
             if self.session.lanes and self.session.over is None:
+                self._wait_until(lambda: self.session.idle or bool(self._in_vain()), "some records", timeout_s, None)
+                with self._lock:
+                    if self._in_vain():
+                        raise self._given_up()
                 with self._lock:  # nobody sends between the two
                     self.flush(timeout_s)
                     if self.session.may_close:  # else somebody else delivers what its transactions send
@@ -194,12 +203,7 @@ class Sender(Serving):
                     self._look()
                 self.flush(timeout_s)
         except OutcomeUnknown:
-            waiting = sum(len(lane.origins) for lane in self.session.lanes.values())
-            raise OutcomeUnknown(
-                f"the broker was closed while {waiting} records were not acknowledged by Kafka (last failure: "
-                f"{self._last_failure}). They are given up: some of them may have arrived, none goes again",
-                self._token(None),
-            ) from None
+            raise self._given_up() from None
         finally:
             with self._changed:
                 self._closed = True
@@ -208,6 +212,34 @@ class Sender(Serving):
             self._thread.join()
             self._renewing.close()
             discard(self._producer)
+
+    def _in_vain(self) -> list[Lane]:
+        """What still waits, when all of it goes to queues that were dropped; none when some may arrive."""
+        session = self.session
+        waiting = [lane for lane in session.lanes.values() if lane.origins]
+        own = session.transactions.address
+        if (
+            session.redirecting
+            or session.takeover.behind
+            or any(
+                self._has_topic(lane.address.topic) or (own is not None and lane.address.topic == own.topic)
+                for lane in waiting
+            )
+        ):
+            return []
+        return waiting
+
+    def _given_up(self) -> OutcomeUnknown:
+        with self._lock:
+            vain = self._in_vain()
+            waiting = sum(len(lane.origins) for lane in self.session.lanes.values())
+        topics = ", ".join(sorted({lane.address.topic for lane in vain}))
+        why = f"as the queues of {topics} were dropped" if vain else f"last failure: {self._last_failure}"
+        return OutcomeUnknown(
+            f"the broker was closed while {waiting} records were not acknowledged by Kafka ({why}). They are given up: "
+            "some of them may have arrived, none goes again",
+            self._token(None),
+        )
 
     def leave(self, timeout_s: float) -> None:
         """The program ends without `close`: deliver what waits, or say how much of it is given up."""

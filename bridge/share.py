@@ -271,7 +271,7 @@ class Share:
             self._watch.look()
         except TopicMismatch as error:
             self.failure = error
-        if self._owning.dropped:
+        if self._owning.sweeping.dropped:
             self.failure = QueueNotFound(f"queue {self._owning.queue.name!r} was dropped while it was read")
         self._say_how_kafka_is()
         while self._owning.misplaced:

@@ -12,13 +12,14 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final
 
 from konverse.schemas.catalog import Queue, Service
-from konverse.schemas.errors import KonverseError, MalformedRecord
+from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.journal import Commit, decode
 
 from .background import FORESEEN, in_background
 from .catalog import Catalog
 from .kafka import Kafka, LogReader, LogTruncated
 from .orphans import Orphans
+from .seldom import Seldom
 
 if TYPE_CHECKING:
     from .reader import Reader
@@ -86,6 +87,7 @@ class Substitutes:
         self._open: dict[str, Reader] = {}
         self._thread: threading.Thread | None = None
         self._closing = threading.Event()
+        self._mistakes = Seldom()
 
     def look_after(self, queue: Queue) -> None:
         """Some reader of this process has services that were on this queue before."""
@@ -98,17 +100,27 @@ class Substitutes:
         turn = 0
         while not self._closing.wait(PUMP_EVERY_S):
             if turn % WANTED_EVERY == 0:
-                self._choose()
+                try:
+                    self._choose()
+                except Exception as error:  # noqa: BLE001  # nobody else would look after what is wanted
+                    self._say("which queues have to be looked after cannot be known now", error)
             turn += 1
             for name, reader in list(self._open.items()):
                 try:
                     reader.keep_up()
                     reader.check()
-                except FORESEEN as error:
-                    log.info("queue %r is not looked after for a while: %s", name, error)
+                except Exception as error:  # noqa: BLE001  # another reader is made for it, and the others go on
+                    self._say(f"queue {name!r} is not looked after for a while", error)
                     self._leave(name)
         for name in list(self._open):
             self._leave(name)
+
+    def _say(self, what: str, error: Exception) -> None:
+        """What is foreseen is told in passing; a mistake of ours with where it was made, now and again."""
+        if isinstance(error, FORESEEN):
+            log.info("%s: %s", what, error)
+        elif self._mistakes.due(what):
+            log.error("%s: nobody foresaw this", what, exc_info=error)
 
     def _choose(self) -> None:
         """Begin with what is wanted and has no reader here; leave what nobody wants any more."""
@@ -137,16 +149,16 @@ class Substitutes:
             elif name not in self._open:
                 try:
                     self._open[name] = self._make(queue)
-                except FORESEEN as error:
-                    log.info("queue %r cannot be looked after yet: %s", name, error)
+                except Exception as error:  # noqa: BLE001  # as in `_run`: the other queues have their turn
+                    self._say(f"queue {name!r} cannot be looked after yet", error)
 
     def _leave(self, name: str) -> None:
         reader = self._open.pop(name, None)
         if reader is not None:
             try:
                 reader.close()
-            except KonverseError as error:
-                log.info("queue %r: %s", name, error)
+            except Exception as error:  # noqa: BLE001  # its partitions are taken by whoever finds them silent
+                self._say(f"queue {name!r} was not given back as it should be", error)
 
     def close(self) -> None:
         """Give everything back."""

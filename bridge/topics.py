@@ -68,8 +68,17 @@ class Topics:
         ids = self.topic_id(topic), self.topic_id(journal_topic(topic))
         return Queue(name, topic, NATIVE_SUBSCRIPTION, partitions, uuid4().bytes, *ids, keep_ms)
 
+    def remain(self, queue: Queue) -> bool:
+        """Whether some topics of a queue that was dropped are still there, and nobody has made them again since."""
+        ids = {
+            queue.topic: queue.data_topic_id,
+            journal_topic(queue.topic, queue.subscription): queue.journal_topic_id,
+        }
+        there = [name for name in _topics_of(queue.topic, queue.subscription) if self.partitions(name) is not None]
+        return bool(there) and all(self.topic_id(name) == ids[name] for name in there if name in ids)
+
     def delete(self, queue: Queue) -> None:
-        """Delete the topics of a queue that was dropped."""
+        """Delete the topics of a queue that was dropped, as far as they are there."""
         for name, gone in self._kafka.admin.delete_topics([*_topics_of(queue.topic, queue.subscription)]).items():
             try:
                 gone.result()

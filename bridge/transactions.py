@@ -14,7 +14,7 @@ from konverse.schemas.records import Role
 from konverse.schemas.system_messages import check_error, error_body
 
 from .arguments import checked
-from .beginning import Wanted, check_same
+from .beginning import Prepared, Wanted, check_same
 from .catalog import Catalog
 from .dialog import Dialog, check_type, timer_ms
 from .mailboxes import Mailboxes
@@ -24,9 +24,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from konverse.dialog.lane import SessionDialog
-    from konverse.schemas.records import Begin
 
-BeginBlock = Callable[[Wanted], tuple[bytes, "Begin"]]
+BeginBlock = Callable[[Wanted], Prepared]
 
 
 class ClientTransaction:
@@ -74,8 +73,9 @@ class ClientTransaction:
             broker_instance,
             encryption,
         )
-        staged = self._transaction.begin(*self._begin_block(wanted))
-        return check_same(Dialog(self._sender, staged, self._catalog, self._mailboxes), wanted)
+        conversation, begin, placed = self._begin_block(wanted)
+        staged = self._transaction.begin(conversation, begin)
+        return check_same(Dialog(self._sender, staged, self._catalog, self._mailboxes, placed), wanted)
 
     def send(self, dialog: Dialog, message_type: str = DEFAULT, body: bytes = b"") -> None:
         """Send on a dialog that this process began.
@@ -108,7 +108,10 @@ class ClientTransaction:
 
     @checked
     def savepoint(self, name: str) -> None:
-        """SAVE TRANSACTION: what is done from here on can be undone with `rollback`. A name may be used again."""
+        """SAVE TRANSACTION: what is done from here on can be undone with `rollback`. A name may be used again.
+
+        Raises InvalidName, TransactionTooLarge.
+        """
         self._check_entered()
         self._transaction.savepoint(name)
 
@@ -116,8 +119,8 @@ class ClientTransaction:
     def rollback(self, savepoint: str) -> None:
         """ROLLBACK TRANSACTION to a savepoint: what was begun, sent, ended and set since then does not happen.
 
-        The savepoint stays, those behind it are gone. To drop everything leave the block with an exception. Raises
-        SavepointNotFound (6401).
+        The savepoint stays, those behind it are gone. To drop everything leave the block with an exception. A dialog
+        that was begun since is none: what is done with it raises DialogNotFound (8426). SavepointNotFound (6401).
         """
         self._check_entered()
         self._transaction.rollback(savepoint)

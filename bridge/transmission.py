@@ -83,7 +83,7 @@ def ensure_queue(kafka: Kafka, instance: str) -> Queue:
 
 def transmitter(kafka: Kafka, queue: Queue) -> Reader:
     """An owner of a share of the transmission queue: iterate over it; nothing comes, and transactions leave."""
-    owning = Owning(kafka, queue, Rules(lambda *_: None), OwnerSettings(), None)
+    owning = Owning(kafka, queue, Rules(lambda *_: None), OwnerSettings())
     return Reader(kafka, owning, ReaderOptions(), lambda _: None)
 
 

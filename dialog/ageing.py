@@ -19,6 +19,8 @@ from konverse.schemas.records import FOR_EVER
 
 from .lane import DialogState, Lane, SessionDialog
 
+_OVER: Final = (DialogState.ENDED, DialogState.NOT_BEGUN)
+
 LOOK_EVERY_MS: Final = 60_000
 """Looking more often than this finds nothing new."""
 
@@ -119,7 +121,7 @@ class Lifetimes:
             self._counted += 1
             heappush(self._heap, (now_ms + dialog.begin.lifetime_ms, self._counted, dialog))
         if len(self._heap) > self._room:
-            self._heap = [entry for entry in self._heap if entry[2].state is not DialogState.ENDED]
+            self._heap = [entry for entry in self._heap if entry[2].state not in _OVER]
             heapify(self._heap)
             self._room = 2 * len(self._heap) + _ENDED_ENTRIES_MAX
         found = []

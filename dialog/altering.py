@@ -30,10 +30,14 @@ class Altering:
         self._seen: Mapping[int, Arrival] = {}
         """Who had come from elsewhere when the catalog was read."""
 
-    def look(self, services: Mapping[str, Place]) -> None:
-        """Ask for the conversations of these services to be moved, as far as nobody has them."""
+    def look(self, services: Mapping[str, Place], arrivals: Mapping[int, Arrival]) -> None:
+        """Ask for the conversations of these services to be moved, as far as nobody has them.
+
+        `arrivals` are those who had come from elsewhere before the catalog was read.
+        """
         self.services, state = services, self._state
-        self._seen = {**state.moves.arrivals} if services else {}
+        self._seen = arrivals if services else {}
+        self._moving.forget_ended()
         if any(terms.service in services for terms in state.terms.values()):
             for endpoint in state.live():
                 if endpoint.service in services and endpoint is endpoint.members[0]:  # once for all of its group

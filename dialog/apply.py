@@ -22,6 +22,7 @@ from konverse.schemas.operations import (
     Finish,
     Lost,
     Move,
+    MoveAway,
     Prioritize,
     Prune,
     Relocate,
@@ -47,7 +48,7 @@ from .outbox import Run
 from .partition import Partition
 from .pending import exclude
 from .priorities import prioritize
-from .regrouping import move
+from .regrouping import move, move_away
 from .relocation import relocate
 from .states import Event, State, next_state
 from .timers import begin_lifetime, fire, set_timer, settle
@@ -185,5 +186,6 @@ _RARE: Final[dict[type, Callable[[Partition, Any], None]]] = {
     Fail: give_up,
     Withdraw: withdraw,
     Move: move,
+    MoveAway: move_away,
     Prioritize: prioritize,
 }

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from konverse.schemas.envelope import encode_suffix
 from konverse.schemas.journal import EndOperation, Operations, Sends
-from konverse.schemas.operations import Cleanup, Finish, Move, SetTimer
+from konverse.schemas.operations import Cleanup, Finish, Move, MoveAway, SetTimer
 from konverse.schemas.records import Begin, Role, Suffix
 
 from .endpoint import Terms
@@ -67,7 +67,7 @@ class _Staged(NamedTuple):
     finishes: list[Finish]
     timers: list[SetTimer]
     cleanups: list[Cleanup]
-    moves: list[Move]
+    moves: list[Move | MoveAway]
 
 
 def indices(state: Partition) -> Iterator[int]:
@@ -86,5 +86,5 @@ def place(transaction: Transaction, operations: Operations, free: Iterator[int])
         [Finish(places.get(finish.endpoint, finish.endpoint)) for finish in transaction.finishes],
         [timer._replace(endpoint=places.get(timer.endpoint, timer.endpoint)) for timer in transaction.timers],
         [Cleanup(places.get(cleanup.endpoint, cleanup.endpoint)) for cleanup in transaction.cleanups],
-        [Move(places.get(move.endpoint, move.endpoint), move.group) for move in transaction.moves],
+        [move._replace(endpoint=places.get(move.endpoint, move.endpoint)) for move in transaction.moves],
     )

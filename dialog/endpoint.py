@@ -80,12 +80,14 @@ CHANGED: Final = -1
 class Terms:
     """Who talks to whom under which contract, seen from one side; shared by all endpoints that have the same."""
 
-    __slots__ = ("contract", "far_service", "service")
+    __slots__ = ("contract", "far_service", "service", "uses")
 
     def __init__(self, service: str, far_service: str, contract: str) -> None:
         self.service = service
         self.far_service = far_service
         self.contract = contract
+        self.uses = 0
+        """Endpoints of the partition that have them: with the last one they go."""
 
 
 class Writer:

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable
 from enum import Enum
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
+from uuid import UUID
 
 from konverse.schemas.envelope import CONVERSATION_AT, encode_suffix, head
-from konverse.schemas.errors import ConversationEnded, InvalidState, QueueFull, TimerRefused
+from konverse.schemas.errors import ConversationEnded, DialogNotFound, InvalidState, QueueFull, TimerRefused
 from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import SESSION_RECORD_BYTES, SESSION_WINDOW_BYTES_MAX
 from konverse.schemas.records import NO_SEQUENCE, Begin, BounceId, Kind, Role, Suffix
@@ -48,6 +49,8 @@ class DialogState(Enum):
     OPEN = "open"
     ENDING = "ending"
     ENDED = "ended"
+    NOT_BEGUN = "not begun"
+    """Its BEGIN was rolled back: there is no such conversation, and nothing can be done with it."""
 
 
 class Lane:
@@ -218,6 +221,7 @@ class SessionDialog:
         "open",
         "opener",
         "pending",
+        "placed",
         "prefix",
         "redirects",
         "sent",
@@ -256,6 +260,8 @@ class SessionDialog:
         """FIN was called."""
         self.pending = 0
         """Transactions with this dialog whose outputs may not have arrived: nothing is sent directly meanwhile."""
+        self.placed: int | None = None
+        """What the catalog said of its home when it began: its group is elsewhere when that says another thing."""
         self.prefix = head(Kind.MESSAGE, 0, Role.INITIATOR, target.address.tag, target.writer) + conversation
         """Of the header of every message but the first."""
 
@@ -266,9 +272,17 @@ class SessionDialog:
         return self.pending > 0 and sending and self.waiting_end is None and not self.finished
 
     def check_open(self, *, ends: bool = False) -> None:
-        """Raise ConversationEnded when nothing may be sent on it, or it may not be ended (again)."""
+        """Raise ConversationEnded when nothing may be sent on it, or it may not be ended (again).
+
+        DialogNotFound (8426) when it was never begun.
+        """
         if self.state is DialogState.STAGED:
             raise InvalidState("the dialog was begun in a transaction that has not been committed; use it inside of it")
+        if self.state is DialogState.NOT_BEGUN:
+            raise DialogNotFound(
+                f"there is no conversation {UUID(bytes=self.conversation)}: the transaction that began it has not "
+                "committed that; begin it again"
+            )
         if self.waiting_end is not None or (self.state is DialogState.ENDED and not ends):
             raise ConversationEnded(f"the dialog was ended; begin a new one to send to {self.begin.to_service}")
         if self.finished and not ends:

@@ -37,7 +37,7 @@ class Arrival(NamedTuple):
 class Moves:
     """Stubs, and the endpoints that came from elsewhere."""
 
-    __slots__ = ("arrivals", "count", "installing", "stubs")
+    __slots__ = ("arrivals", "count", "installing", "leaving", "stubs")
 
     def __init__(self) -> None:
         self.stubs: dict[tuple[Role, bytes], dict[int, Stub]] = {}
@@ -48,6 +48,8 @@ class Moves:
         """Pieces of a state of which not all are here, by writer: an owner sends them one behind the other."""
         self.count = 0
         """Stubs."""
+        self.leaving: dict[bytes, Address] = {}
+        """Groups that go to another partition, where the group lives to which MOVE CONVERSATION has put them."""
 
     def generation_of(self, index: int) -> int:
         """How often the endpoint has moved."""

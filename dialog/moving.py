@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from konverse.schemas.errors import BadInput, DialogNotFound, InvalidState, QueueFull
 from konverse.schemas.identifiers import Address
@@ -20,6 +20,9 @@ from konverse.schemas.operations import Relocate
 from .endpoint import Endpoint
 from .partition import Partition
 from .relocation import moved_of
+
+AGAIN_PART: Final = 16
+"""A group that was too large is measured again when this part of what waited in it was received."""
 
 
 class Asked(NamedTuple):
@@ -39,9 +42,16 @@ class Moving:
         self._let_go = let_go
         """Makes the group of an endpoint ready again."""
         self._asked: list[Asked] = []
+        self._too_large: dict[Endpoint, int] = {}
+        """First members of groups that were too large to travel -> so many messages may wait when they are measured
+        again: it takes a second to pack the largest, and they are handed out all the time."""
 
     def __bool__(self) -> bool:
         return bool(self._asked) and self._state.waiting < OUTBOX_RECORDS_MAX
+
+    def has(self, endpoint: Endpoint) -> bool:
+        """Its group is asked to move, as a whole."""
+        return any(move.whole and move.endpoint.group is endpoint.group for move in self._asked)
 
     def ask(self, endpoint: Endpoint, to: Address) -> None:
         """Lock an endpoint and move it with the next commit, unless something comes between. Raises as `check`."""
@@ -71,12 +81,22 @@ class Moving:
             state.moves.generation_of(member.index) >= RELOCATION_HOPS_MAX for member in members
         ):
             return []
+        waiting = sum(len(member.queue) + len(member.urgent) for member in members)
+        if waiting > self._too_large.get(members[0], waiting):
+            return []
         packed: list[bytes] = []
         for member in members:
             packed.append(encode_moved(moved_of(state, member)))
             if len(packed[-1]) > INSTALL_BYTES_MAX:
+                self._too_large[members[0]] = max(0, waiting - max(1, waiting // AGAIN_PART))
                 return []
+        self._too_large.pop(members[0], None)
         return packed
+
+    def forget_ended(self) -> None:
+        """Of what has ended nothing has to be known any more."""
+        table = self._state.table
+        self._too_large = {one: most for one, most in self._too_large.items() if table[one.index] is one}
 
     def check(self, endpoint: Endpoint, to: Address) -> None:
         """Raise DialogNotFound, BadInput, InvalidState or QueueFull when an endpoint cannot be moved."""
@@ -89,8 +109,15 @@ class Moving:
             raise InvalidState(f"{name} is in a group of several; a group lives in one partition. End the others first")
         if endpoint.trouble is not None or state.attempts.careful:
             raise InvalidState(f"{name} may not move: {_trouble(endpoint)}")
+        if endpoint.group_id in state.moves.leaving:
+            raise InvalidState(f"{name} is about to move to the partition of its group; move it there")
         if endpoint.held:
             raise InvalidState(f"a transaction holds {name}; move it when that is over")
+        self.check_bounds(endpoint)
+
+    def check_bounds(self, endpoint: Endpoint) -> None:
+        """Raise InvalidState or QueueFull when an endpoint cannot be moved wherever it should go."""
+        state, name = self._state, f"conversation {endpoint.id}"
         if state.moves.generation_of(endpoint.index) >= RELOCATION_HOPS_MAX:
             raise InvalidState(f"{name} has moved {RELOCATION_HOPS_MAX} times; begin a new dialog instead")
         if state.moves.count + len(self._asked) >= STUB_ENTRIES_MAX:
@@ -119,7 +146,7 @@ class Moving:
             for member, data in zip(members, packed, strict=True):
                 generation = state.moves.generation_of(member.index)
                 found.append(Relocate(member.index, move.to, generation, len(pieces_of(data))))
-        self._asked = later
+        self._asked = [*later, *self._asked]
         return found
 
 

@@ -168,6 +168,7 @@ class Owner:
         self._journaled_to = self.fold.state.ingest_to
         self.fold.state.judged_by(self.staging.judge)
         self.trial.lead(self.recovery.data_end)
+        self.staging.leaving.look()
         self.emitter.allow(self.emitter.limits())
         return [Leading(self.fold.data_to), *self.emitter.pending(), *self._say_lost(now_ms), *self._show(now_ms)]
 
@@ -346,6 +347,7 @@ class Owner:
         if self.phase is not Phase.LEADING:
             return self.snapshots.go_on() if self.phase is Phase.FOLLOWING else []
         effects: list[Effect] = self.upkeep.go_on()
+        self.staging.leaving.tick(now_ms)
         since, gated = self._waiting_since, self.fold.state.gated
         late = since is not None and (now_ms - since >= UNCOMMITTED_MS_MAX or self.emitter.opens(gated))
         due = late or self.upkeep.due(now_ms) or self.staging.dropping or self.staging.moving

@@ -147,7 +147,7 @@ class Partition:
     # -------------------------------------------------------------------------------------------------- endpoints
 
     def terms_of(self, service: str, far_service: str, contract: str) -> Terms:
-        """The shared Terms object of these three names."""
+        """The shared Terms object of these three names, for an endpoint that is added next."""
         names = (service, far_service, contract)
         terms = self.terms.get(names)
         if terms is None:
@@ -191,6 +191,7 @@ class Partition:
             endpoint.index = len(self.table)
             self.table.append(endpoint)
         self.sides[endpoint.role][endpoint.conversation] = endpoint
+        endpoint.terms.uses += 1
         self._put(endpoint, group)
         self.touch(endpoint)
 
@@ -200,6 +201,14 @@ class Partition:
         self._leave(endpoint)
         endpoint.group = None
         self._put(endpoint, group)
+
+    def move_away(self, endpoint: Endpoint, group: bytes, to: Address) -> None:
+        """From one group to another that lives elsewhere: whoever is in it here goes there."""
+        self.touch(endpoint)
+        self._leave(endpoint)
+        endpoint.group = None
+        self._join(endpoint, group)
+        self.moves.leaving[group] = to
 
     def members(self, group: bytes) -> list[Endpoint]:
         """The endpoints of a conversation group that live here: several, or the only one, which has founded it."""
@@ -219,6 +228,7 @@ class Partition:
             endpoint.group.members.remove(endpoint)
             if not endpoint.group.members:
                 del self.groups[endpoint.group.id]
+                self.moves.leaving.pop(endpoint.group.id, None)
 
     def _join(self, endpoint: Endpoint, group: bytes) -> None:
         """Put an endpoint into a group; the conversation whose id is the group's belongs to it when it lives here."""
@@ -241,6 +251,7 @@ class Partition:
         del self.sides[endpoint.role][endpoint.conversation]
         self.table[endpoint.index] = None
         self.free.append(endpoint.index)
+        self._leave_terms(endpoint.terms)
         self.beginning.pop(endpoint.index, None)
         self.shut(endpoint)
         endpoint.clock = None
@@ -253,6 +264,13 @@ class Partition:
         if arrival is not None:
             stream = self.stream_to(arrival.previous)
             tell_closed(stream, endpoint.role, endpoint.conversation, arrival.generation - 1)
+
+    def _leave_terms(self, terms: Terms) -> None:
+        """Else names that are never used again would stay for ever, and be looked up in the catalog."""
+        terms.uses -= 1
+        names = (terms.service, terms.far_service, terms.contract)
+        if not terms.uses and self.terms.get(names) is terms:
+            del self.terms[names]
 
     def enqueue(self, endpoint: Endpoint, entry: Entry) -> None:
         """Put a message behind those that wait."""

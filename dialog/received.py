@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
 
 from konverse.schemas.catalog import DIALOG_TIMER
+from konverse.schemas.identifiers import Address
 from konverse.schemas.records import FOR_EVER, Begin, Role
 
 from .endpoint import Endpoint, FarStamp, Stamp, timestamp_ms
@@ -35,8 +36,15 @@ class Clauses(NamedTuple):
     lifetime_ms: int = FOR_EVER
 
 
-LockRule = Callable[["Transaction", "Endpoint | Begun", bytes], None]
-"""`lock(transaction, dialog, group)`."""
+class Found(NamedTuple):
+    """A group that lives in another partition of this queue."""
+
+    address: Address
+    service: str
+
+
+LockRule = Callable[["Transaction", "Endpoint | Begun", bytes], Address | None]
+"""`lock(transaction, dialog, group)`: locks a group that is here, else says where it is."""
 
 BeginRule = Callable[[Clauses], tuple[bytes, Begin]]
 """The id of a conversation that begins in this partition, and what the catalog makes of its clauses; raises."""
@@ -132,5 +140,5 @@ class Scope:
         """Locks the group that a conversation is moved to; raises."""
         self.further: Callable[[Transaction], Transaction | None] = _nothing
         """Hands out another group, as a part of a transaction."""
-        self.elsewhere: Callable[[bytes], int | None] = _nothing
-        """Another partition in which a group lives; None: it is not known."""
+        self.elsewhere: Callable[[bytes], Found | None] = _nothing
+        """Finds a group in the other partitions of the queue; None: it is in none of them."""

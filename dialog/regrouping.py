@@ -18,8 +18,8 @@ from konverse.schemas.errors import (
     TransactionTooLarge,
 )
 from konverse.schemas.groups import own_group
-from konverse.schemas.limits import TRANSACTION_BYTES_MAX
-from konverse.schemas.operations import Move
+from konverse.schemas.limits import TOPIC_NAME_LENGTH_MAX, TRANSACTION_BYTES_MAX
+from konverse.schemas.operations import Move, MoveAway
 
 from .begun import Begun
 from .endpoint import Endpoint
@@ -28,7 +28,10 @@ from .taken import Taken
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from konverse.schemas.identifiers import Address
+
     from .partition import Partition
+    from .received import Found
     from .staging import Staging
     from .transaction import Transaction
 
@@ -44,6 +47,10 @@ _MOVE_BYTES: Final = 24
 """What a move takes in a commit: endpoint and group."""
 
 
+_MOVE_AWAY_BYTES: Final = _MOVE_BYTES + 3 + TOPIC_NAME_LENGTH_MAX + 8
+"""And one to a group that lives elsewhere: its address besides."""
+
+
 class More:
     """What few transactions have: moves to other groups, and further groups (`dialog.second_groups`)."""
 
@@ -54,7 +61,7 @@ class More:
         """The transaction that all of them belong to."""
         self.parts: list[Transaction] = _NONE
         """Of the first one: its further groups."""
-        self.moves: list[Move] = _NONE
+        self.moves: list[Move | MoveAway] = _NONE
         self.targets: dict[bytes, list[Endpoint]] = {}
         """Groups that it has locked to move something there, and who was in them."""
         self.held: list[bytes] = _NONE
@@ -107,15 +114,16 @@ class Regrouped(Taken):
             raise BadInput(f"a conversation moves to a group that is named by its id, a UUID, not by {group!r}")
         if dialog.state.code in {"DO", "CD"} or self._ends(dialog):
             raise MoveRefused(f"cannot move conversation {dialog.id}: this side has ended it")
-        more = more_of(self)
+        more, to = more_of(self), None
         if group.bytes != dialog.group_id:
-            self._scope.lock(self, dialog, group.bytes)
+            to = self._scope.lock(self, dialog, group.bytes)
             for one in family(self):
                 one.endings = -1  # whether it still may is looked at in any case
         more.moves = [move for move in more.moves if move.endpoint != dialog.index]
         if group.bytes != dialog.group_id:
-            self.size_bytes += _MOVE_BYTES
-            more.moves.append(Move(dialog.index, group.bytes))
+            here = Move(dialog.index, group.bytes)
+            self.size_bytes += _MOVE_BYTES if to is None else _MOVE_AWAY_BYTES
+            more.moves.append(here if to is None else MoveAway(*here, to))
 
     def shut(self) -> None:
         """Nothing more can be done with it."""
@@ -133,7 +141,7 @@ class Regrouped(Taken):
         self.endings = first.endings
 
     @property
-    def moves(self) -> list[Move]:
+    def moves(self) -> list[Move | MoveAway]:
         """Conversations that go to other groups."""
         return _NONE if self.more is None else self.more.moves
 
@@ -158,43 +166,68 @@ def family(transaction: Transaction) -> list[Transaction]:
     return [first, *more_of(first).parts]
 
 
-def lock(staging: Staging, transaction: Transaction, dialog: Endpoint | Begun, group: bytes) -> None:
-    """Lock the group that something is to be moved to. Raises InvalidGroup, MoveRefused or GroupLocked."""
+def _begun_in(transaction: Transaction, group: bytes) -> list[Begun]:
+    return [one for mate in family(transaction) for one in mate.begins if mate.group_of(one) == group]
+
+
+def is_here(staging: Staging, transaction: Transaction, dialog: Endpoint | Begun, group: bytes) -> bool:
+    """Whether a group lives in this partition, or begins here."""
+    if group == own_group(dialog.role, dialog.conversation) or staging.state.members(group):
+        return True
+    return bool(_begun_in(transaction, group))
+
+
+def lock_wherever(staging: Staging, transaction: Transaction, dialog: Endpoint | Begun, group: bytes) -> Address | None:
+    """Find the group that something is to be moved to, and lock it when it is here; where it is when it is not."""
+    here = is_here(staging, transaction, dialog, group)
+    return lock(staging, transaction, dialog, group, None if here else staging.scope.elsewhere(group))
+
+
+def lock(
+    staging: Staging, transaction: Transaction, dialog: Endpoint | Begun, group: bytes, found: Found | None
+) -> Address | None:
+    """Lock the group that something is to be moved to, unless it was found elsewhere and is still not here.
+
+    Returns where it is then: there nobody can lock it. Raises InvalidGroup, MoveRefused or GroupLocked.
+    """
     name = f"conversation group {UUID(bytes=group)}"
     service = dialog.terms.service
     mates = family(transaction)
-    begun = [one for mate in mates for one in mate.begins if mate.group_of(one) == group]
     members = staging.state.members(group)
-    there: list[Endpoint | Begun] = [*members, *begun]
-    if any(one.terms.service != service for one in there):
+    there: list[Endpoint | Begun] = [*members, *_begun_in(transaction, group)]
+    services = {one.terms.service for one in there}
+    here = is_here(staging, transaction, dialog, group)
+    if not here and found is not None:
+        services.add(found.service)
+    if services - {service}:
         raise InvalidGroup(f"{name} belongs to another service than {service!r}, which conversation {dialog.id} is of")
+    if not here:
+        return _away(staging, dialog, name, found)
     if not members:
-        if not begun and group != own_group(dialog.role, dialog.conversation):
-            _refuse_absent(staging, name, group)
-        return
+        return None
     if any(member.suspended for member in members):
         raise MoveRefused(f"{name} is suspended: resume it, skip its first message, or end it")
     if _has(mates, members[0]):
-        return
+        return None
     untried = staging.ready is not staging.state.ready and any(member.waits for member in members)
     if members[0].held or untried:  # after a crash each group has its turn first
         raise GroupLocked(f"another transaction has {name}; what was received comes again after a moment")
     for member in members:
         member.held = True
     more_of(transaction).targets[group] = members.copy()
+    return None
 
 
-def _refuse_absent(staging: Staging, name: str, group: bytes) -> None:
-    partition = staging.scope.elsewhere(group)
-    if partition is not None:
-        raise MoveRefused(
-            f"{name} lives in partition {partition} of this queue, and a transaction works in one partition: begin "
-            "dialogs that belong together as related ones, or `relocate` the conversations first"
+def _away(staging: Staging, dialog: Endpoint | Begun, name: str, found: Found | None) -> Address:
+    """Where the group is, when the conversation can go there."""
+    if found is None:
+        raise InvalidGroup(
+            f"{name} is none of this queue, as far as the journals of its partitions say: a conversation moves to a "
+            "group in which there is another one already. One that was begun just now is there after its commit"
         )
-    raise InvalidGroup(
-        f"{name} is none of this queue, as far as its partitions are here: a conversation moves to a group in which "
-        "there is another one already"
-    )
+    if isinstance(dialog, Endpoint):
+        staging.moving.check_bounds(dialog)
+    return found.address
 
 
 def _has(mates: list[Transaction], member: Endpoint) -> bool:
@@ -252,7 +285,15 @@ def unlock(transaction: Transaction) -> None:
 
 def move(state: Partition, operation: Move) -> None:
     """MOVE: the endpoint is received with another group from here on."""
-    index = operation.endpoint
+    state.move(_known(state, operation.endpoint), operation.group)
+
+
+def move_away(state: Partition, operation: MoveAway) -> None:
+    """MOVE_AWAY: the endpoint is of a group that lives elsewhere from here on, and goes there as RELOCATE says."""
+    state.move_away(_known(state, operation.endpoint), operation.group, operation.to)
+
+
+def _known(state: Partition, index: int) -> Endpoint:
     endpoint = state.table[index] if 0 <= index < len(state.table) else None
     if endpoint is None:
         raise PartitionHalted(
@@ -260,4 +301,4 @@ def move(state: Partition, operation: Move) -> None:
             "lives, to another group: the journal or the data log was changed. Nothing further is done with this "
             "partition"
         )
-    state.move(endpoint, operation.group)
+    return endpoint

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
-from konverse.schemas.errors import BadInput, SavepointNotFound
+from konverse.schemas.errors import BadInput, SavepointNotFound, TransactionTooLarge
 from konverse.schemas.identifiers import check_name
 from konverse.schemas.journal import EndOperation
-from konverse.schemas.operations import Cleanup, Finish, Move, SetTimer
+from konverse.schemas.limits import SAVEPOINT_ENTRIES_MAX
+from konverse.schemas.operations import Cleanup, Finish, Move, MoveAway, SetTimer
 
 if TYPE_CHECKING:
     from .begun import Begun
@@ -29,11 +30,16 @@ class Savepoints(Generic[Kept]):
         self._kept: list[tuple[str, Kept]] = []
 
     def save(self, name: str, kept: Kept) -> None:
-        """A savepoint; InvalidName."""
+        """A savepoint; InvalidName, TransactionTooLarge when there are SAVEPOINT_ENTRIES_MAX already."""
         if not isinstance(name, str):
             raise BadInput(f"a savepoint is named by a text, not by {type(name).__name__}")
         if self._kept and self._kept[-1][0] == name:  # nobody can go back to that one any more
             self._kept.pop()
+        if len(self._kept) == SAVEPOINT_ENTRIES_MAX:
+            raise TransactionTooLarge(
+                f"savepoint {name!r} would be one more than the {SAVEPOINT_ENTRIES_MAX} that a transaction may have; "
+                "one with the name of the last takes its place: use one name where only the last is gone back to"
+            )
         self._kept.append((check_name("savepoint", name), kept))
 
     def back_to(self, name: str) -> Kept:
@@ -56,7 +62,7 @@ class Staged(NamedTuple):
     cleanups: list[Cleanup]
     finishes: list[Finish]
     timers: list[SetTimer]
-    moves: list[Move]
+    moves: list[Move | MoveAway]
     size_bytes: int
     received: dict[int, int]
 

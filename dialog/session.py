@@ -141,7 +141,7 @@ class Session(Writing):
         if dialog.waiting_end is not None:
             return []
         self.check_over()
-        if dialog.state is DialogState.STAGED:
+        if dialog.state in (DialogState.STAGED, DialogState.NOT_BEGUN):
             dialog.check_open()
         dialog.go_along()
         dialog.waiting_end = error_body

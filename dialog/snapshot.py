@@ -26,6 +26,7 @@ from konverse.schemas.records import (
 from konverse.schemas.snapshot import (
     BASE,
     ENDPOINTS,
+    LEAVING,
     LEVELS,
     MAILBOX,
     OUTPUTS,
@@ -40,6 +41,7 @@ from .cleaned_snapshot import cleaned_of, restore_cleaned
 from .clock import Clock
 from .endpoint import NOTHING, Endpoint, Entry, FarStamp, Group, Lane, Stamp, Terms, Writer
 from .finishing import Finished
+from .leaving_snapshot import leaving_of, restore_leaving
 from .levels_snapshot import levels_of, restore_levels
 from .mailbox_snapshot import bounced_of, restore_mailbox
 from .moves_snapshot import far_writers, moves_of, restore_moves
@@ -94,6 +96,7 @@ class Freeze:
         self._pending = pending_rows(state)
         self._mailbox = list(state.mailbox.entries.values())
         self._cleaned = cleaned_of(state)
+        self._leaving = leaving_of(state)
         self._base = _base(state)
         self.oldest_waiting = state.pending.oldest()
         """Lowest offset of a row that waits for a decision, or of a message that waits among the pieces made so far."""
@@ -153,6 +156,7 @@ class Freeze:
         yield from _pieces_of(PENDING, {}, "rows", self._pending, size)
         yield from _pieces_of(MAILBOX, {}, "entries", map(bounced_of, self._mailbox), size)
         yield from _pieces_of(*self._cleaned, size)
+        yield from _pieces_of(*self._leaving, size)
 
     def _rows(self, first: int, count: int) -> list[_Row]:
         rows: list[_Row] = []
@@ -287,6 +291,8 @@ def restore(state: Partition, data: bytes) -> None:
             restore_rows(state, value["rows"])
         elif name == MAILBOX:
             restore_mailbox(state, value["entries"])
+        elif name == LEAVING:
+            restore_leaving(state, value["entries"])
         elif name == LEVELS:
             restore_levels(state, value)
         elif name == OUTPUTS:
@@ -338,6 +344,7 @@ def _restore_endpoints(
         unpack("Q", value["consumed"]), unpack("q", value["sent"]), unpack("I", value["lanes"]), strict=True,
     ):  # fmt: skip
         endpoint = Endpoint(conversation, role, code, terms[term], streams[stream])
+        endpoint.terms.uses += 1
         endpoint.index = place
         known = state.writers.get(opener)
         endpoint.opener = known.id if known is not None else opener

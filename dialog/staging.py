@@ -14,11 +14,12 @@ from .altering import Altering
 from .begun import indices, place
 from .dropping import Dropping
 from .endpoint import Endpoint
+from .leaving import Leaving
 from .moving import Moving
 from .partition import Partition
 from .priorities import Ready, by_level, said
 from .received import Rule, Scope
-from .regrouping import family, is_in_the_way, lock, take_apart
+from .regrouping import family, is_in_the_way, lock_wherever, take_apart
 from .rejecting import Judge
 from .second_groups import further, gather, release, spread
 from .states import State
@@ -40,6 +41,8 @@ class OwnerSettings:
     """The journal never stands still for longer."""
     turns: Turns = field(default_factory=Turns)
     """Of all owners of the process."""
+    hands_out: bool = True
+    """Groups are handed out here; an owner that only looks after a partition announces none of them by TRY."""
 
 
 def _locked(endpoint: Endpoint) -> list[Endpoint]:
@@ -64,9 +67,10 @@ class Staging:
         """Who decides which messages are rejected, once the partition is ours; nobody: none is."""
         self.moving = Moving(state, self.free)
         self.altering = Altering(state, self.moving)
+        self.leaving = Leaving(state, self.moving)
         self.dropping = Dropping(state)
         self.size_bytes = 0
-        self.scope.lock = partial(lock, self)
+        self.scope.lock = partial(lock_wherever, self)
         self.scope.further = partial(further, self)
         self.several = False
         """Some of what was finished moves conversations to other groups, or is on several of them."""
@@ -97,12 +101,14 @@ class Staging:
         state = self.state
         ready = state.ready if self.tried is None else self.tried
         table = state.table
-        most, leaving = self.settings.max_messages, self.altering.services
+        most, altered, leaving = self.settings.max_messages, self.altering.services, state.moves.leaving
         while ready:
             endpoint = ready.popleft()
             if endpoint.held or not (endpoint.queue or endpoint.urgent) or table[endpoint.index] is not endpoint:
                 continue
-            if leaving and self.altering.takes(endpoint):
+            if altered and self.altering.takes(endpoint):
+                continue
+            if leaving and self.leaving.takes(endpoint):
                 continue
             if endpoint.group is None:
                 endpoint.held = True
@@ -124,6 +130,8 @@ class Staging:
         most = self.settings.max_messages
         members = [(member, member.queue[:most]) for member in asked if member.waits]
         if endpoint.held or not members or (self.altering.services and self.altering.takes(endpoint)):
+            return None
+        if self.state.moves.leaving and self.leaving.takes(endpoint):
             return None
         if self.tried is not None:  # under a TRY its groups are handed out once
             tried = [member for member in endpoint.members if member in self.tried]
@@ -211,7 +219,9 @@ class Staging:
             self.free(transaction.dialog)
 
     def free(self, endpoint: Endpoint) -> None:
-        """Nothing holds its group any more."""
+        """Nothing holds its group any more, unless it leaves."""
+        if self.state.moves.leaving and self.leaving.keeps(endpoint):
+            return
         table, ready = self.state.table, self.state.ready
         for member in endpoint.members if endpoint.group is not None else (endpoint,):
             member.held = False

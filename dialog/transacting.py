@@ -129,7 +129,7 @@ class Transaction:
         self._check_staging()
         saved = self._savepoints.back_to(savepoint)
         for dialog in self.begun[len(saved.begun) :]:
-            dialog.state = DialogState.ENDED
+            dialog.state = DialogState.NOT_BEGUN
         self.steps, self.begun, self._known = [*saved.steps], [*saved.begun], {*saved.known}
         self.size_bytes = saved.size_bytes
 
@@ -137,7 +137,7 @@ class Transaction:
         """Nothing of it happens."""
         self.over = True
         for dialog in self.begun:
-            dialog.state = DialogState.ENDED
+            dialog.state = DialogState.NOT_BEGUN
 
     def _check_staging(self) -> None:
         if self.over:

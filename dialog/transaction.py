@@ -287,10 +287,12 @@ class Transaction(Regrouped):
     def move(self, dialog: Endpoint | Begun, group: UUID) -> None:
         """MOVE CONVERSATION when the transaction commits: what waits in it then, and comes later, is of that group.
 
-        `group` belongs to the same service and lives in this partition; both are locked until then (behaviours 88 to
-        90). Raises MoveRefused (8438) for a conversation that was ended, and for a group in another partition or that
-        is suspended, InvalidGroup (8439) for a group of another service or queue, GroupLocked (1222) while another
-        transaction has it: a handler that lets that pass is called again after a moment, and that counts no attempt.
+        `group` is of the same service; both are locked until then (behaviours 88 to 90), save a group in another
+        partition: to that the conversation goes behind the commit. Raises MoveRefused (8438) for a conversation that
+        was ended or a group that is suspended, InvalidGroup (8439) for one of another service or queue, GroupLocked
+        (1222) while another transaction has it: a handler that lets that pass is called again after a moment, and that
+        counts no attempt; InvalidState or QueueFull when it cannot leave its partition, KafkaUnavailable when it cannot
+        be read where the group lives.
         """
         self._stage_move(dialog, group)
 
@@ -308,7 +310,7 @@ class Transaction(Regrouped):
     def savepoint(self, name: str) -> None:
         """SAVE TRANSACTION: what is done from here on can be undone with `rollback`, also more than once.
 
-        A name may be used again: the last one counts. Raises InvalidName.
+        A name may be used again: the last one counts. Raises InvalidName, TransactionTooLarge.
         """
         if self._shut:
             self.refuse_shut()

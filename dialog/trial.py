@@ -263,7 +263,9 @@ class Trial:
         if self._stepped_back:
             return False
         left = any(map(self._ready, self._window))  # the one that stood for its group may have ended
-        return bool(self._suspects()) or left or self._some_ready() or state.ingest_to >= self._data_end
+        if self._suspects() or left or self._some_ready():
+            return staging.settings.hands_out  # else nobody has what a TRY would name, whoever dies
+        return state.ingest_to >= self._data_end
 
     def _choose(self) -> list[Endpoint]:
         self._state.ready.extend(filter(self._ready, self._window))

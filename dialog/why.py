@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Final
+from uuid import UUID
 
 from .endpoint import Endpoint
 from .partition import Partition
@@ -22,6 +23,12 @@ _STATES: Final = {
 def standing(state: Partition, endpoint: Endpoint) -> Iterator[str]:
     """Sentences about an endpoint, as the fold of its partition has it."""
     yield _STATES[endpoint.state]
+    to = state.moves.leaving.get(endpoint.group_id)
+    if to is not None:
+        yield (
+            f"It is about to move to {to.topic}/{to.partition}, to conversation group {UUID(bytes=endpoint.group_id)} "
+            "that lives there; the owner of its partition sees to it."
+        )
     yield from _unread(endpoint)
     yield from _outputs(state, endpoint)
 

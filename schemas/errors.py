@@ -122,7 +122,7 @@ class ForeignGroup(BadInput):
 
 
 class InvalidGroup(BadInput):
-    """A conversation moves to groups of its own service that live where it lives, and this is none of them."""
+    """A conversation moves to groups of its own service in its own queue, and this is none of them."""
 
     number = 8439
 
@@ -236,7 +236,7 @@ class BodyTooLarge(BadInput):
 
 
 class TransactionTooLarge(BadInput):
-    """What one transaction sends does not fit into one commit."""
+    """What one transaction sends does not fit into one commit, or it has too many savepoints."""
 
 
 class InvalidState(BadInput):

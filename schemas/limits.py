@@ -268,5 +268,8 @@ WAY_ENTRIES_MAX: Final = 10_000
 TRANSACTION_RECORDS_MAX: Final = 10_000
 """Begins, sends and ends of one client transaction: one record makes no more outputs than this."""
 
+SAVEPOINT_ENTRIES_MAX: Final = 1_000
+"""Savepoints of one transaction: each keeps the list of what was done before it, so all of them stay below 100 MB."""
+
 INBOX_RESULT_BYTES_MAX: Final = BODY_BYTES_MAX
 """What an inbox keeps of a message's effects: its answer."""

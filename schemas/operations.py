@@ -139,6 +139,14 @@ class Prioritize(NamedTuple):
     """One for each."""
 
 
+class MoveAway(NamedTuple):
+    """MOVE CONVERSATION to a group of another partition: the endpoint is of it, and goes there (section 7.2)."""
+
+    endpoint: int
+    group: bytes
+    to: Address
+
+
 Rare = (
     Prune
     | Attempt
@@ -157,6 +165,7 @@ Rare = (
     | Withdraw
     | Move
     | Prioritize
+    | MoveAway
 )
 
 _KINDS: Final[tuple[type[Rare], ...]] = (
@@ -177,6 +186,7 @@ _KINDS: Final[tuple[type[Rare], ...]] = (
     Withdraw,
     Move,
     Prioritize,
+    MoveAway,
 )
 _NAMES: Final[dict[type, str]] = {kind: f"konverse.{kind.__name__}" for kind in _KINDS}
 _FROM_AVRO: Final[dict[str, Any]] = {name: lambda value, kind=kind: kind(**value) for kind, name in _NAMES.items()} | {
@@ -186,6 +196,7 @@ _FROM_AVRO: Final[dict[str, Any]] = {name: lambda value, kind=kind: kind(**value
         tuple(map(address_from_avro, value["targets"])),
     ),
     "konverse.Relocate": lambda value: Relocate(**{**value, "to": address_from_avro(value["to"])}),
+    "konverse.MoveAway": lambda value: MoveAway(**{**value, "to": address_from_avro(value["to"])}),
     "konverse.Prioritize": lambda value: _prioritize(**value),
 }
 
@@ -202,7 +213,7 @@ def rare_to_avro(operation: Rare) -> tuple[str, dict[str, Any]]:
     if isinstance(operation, Abandon):
         fields["homes"] = [address_to_avro(address) for address in operation.homes]
         fields["targets"] = [address_to_avro(address) for address in operation.targets]
-    elif isinstance(operation, Relocate):
+    elif isinstance(operation, Relocate | MoveAway):
         fields["to"] = address_to_avro(operation.to)
     return _NAMES[type(operation)], fields
 

@@ -26,6 +26,7 @@ PENDING: Final = "konverse.Pending"
 MAILBOX: Final = "konverse.Mailbox"
 CLEANED: Final = "konverse.Cleaned"
 LEVELS: Final = "konverse.Levels"
+LEAVING: Final = "konverse.Leaving"
 
 
 class Chunk(NamedTuple):

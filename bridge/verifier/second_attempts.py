@@ -12,7 +12,7 @@ from typing import Any, Final
 from konverse.schemas.catalog import END_DIALOG
 from konverse.schemas.journal import Commit
 from konverse.schemas.limits import ATTEMPTS_MAX, TRY_SUSPECTS_MAX
-from konverse.schemas.operations import Attempt, Cleanup, Finish, Move, Resume, SetTimer, Skip, Suspend, Try
+from konverse.schemas.operations import Attempt, Cleanup, Finish, Move, MoveAway, Resume, SetTimer, Skip, Suspend, Try
 
 from .second_state import SecondState, Side
 
@@ -52,7 +52,9 @@ def acquitted(state: SecondState, commit: Commit) -> None:
     spoken = {*operations.receive_endpoints, *(sent[0] for sent in operations.sends)}
     spoken |= {end.endpoint for end in operations.ends}
     spoken |= {
-        operation.endpoint for operation in operations.rare if isinstance(operation, Finish | SetTimer | Cleanup | Move)
+        operation.endpoint
+        for operation in operations.rare
+        if isinstance(operation, Finish | SetTimer | Cleanup | Move | MoveAway)
     }
     _acquit(state, (state.table[index] for index in spoken if index in state.table))
     for index in operations.receive_endpoints:

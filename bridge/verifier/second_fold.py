@@ -20,6 +20,7 @@ from konverse.schemas.operations import (
     Finish,
     Lost,
     Move,
+    MoveAway,
     Prioritize,
     Prune,
     Relocate,
@@ -188,6 +189,7 @@ _RARE: Final[dict[type, Callable[[SecondState, Any], None]]] = {
     Fail: give_up_side,
     Withdraw: leave_the_error,
     Move: regroup,
+    MoveAway: regroup,
     Prioritize: give_levels,
     **DECIDED,
 }

@@ -54,6 +54,8 @@ class SecondMoves:
         """Pieces of a side that is arriving, by who sends them."""
         self.groups: dict[bytes, Address] = {}
         """Groups that the commit which is folded moves, and where to."""
+        self.leaving: dict[bytes, Address] = {}
+        """Groups that are to go to other partitions, because those live there to which something was moved."""
         self.left: dict[tuple[Key, int], list[Luggage]] = {}
         """What left, by its generation from then on; of several conversations when an id was used again."""
         self.arrived: dict[tuple[Key, int], list[Luggage]] = {}

@@ -47,7 +47,10 @@ def relocate(state: SecondState, operation: Relocate) -> None:
         state.problem(f"I3: a commit moves endpoint {operation.endpoint}, which does not live here as it says")
         return
     past, key = state.past, side.key
-    followed = operation.to.topic != state.address.topic
+    follows_group = state.moves.leaving.get(side.group) == operation.to
+    if not follows_group and side.group in state.moves.leaving and operation.to.topic == state.address.topic:
+        state.problem(f"I7: {key[1].hex()} moves elsewhere than to its group")
+    followed = follows_group or operation.to.topic != state.address.topic
     tried = past.wary or key in (*past.failures, *past.handed, *past.accused)
     if key in past.suspended or (tried and not followed):
         state.problem(f"I7: {key[1].hex()} moves away from its attempts")
@@ -64,6 +67,7 @@ def relocate(state: SecondState, operation: Relocate) -> None:
     )
     state.moves.away[side.key] = side.opener
     state.tally["moved"] += 1
+    state.tally["followed its group"] += follows_group
     state.tally["moved again"] += side.generation > 0
     state.tally["moved with unread"] += not side.ended and len(side.heard) > len(side.consumed)
     state.tally["moved finished"] += side.finished or side.peer_finished

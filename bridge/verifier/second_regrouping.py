@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from konverse.schemas.operations import Move
+from konverse.schemas.operations import Move, MoveAway
 
 from .second_state import SecondState
 
 
-def regroup(state: SecondState, operation: Move) -> None:
+def regroup(state: SecondState, operation: Move | MoveAway) -> None:
     """A side goes to another group, with all that it has not read."""
     side = state.table.get(operation.endpoint)
     if side is None:
@@ -22,5 +22,9 @@ def regroup(state: SecondState, operation: Move) -> None:
     mates.remove(side)
     if not mates:
         del state.groups[side.group]
+        state.moves.leaving.pop(side.group, None)
     side.group = operation.group
     state.join(side)
+    if isinstance(operation, MoveAway):
+        state.moves.leaving[side.group] = operation.to
+        state.tally["moved to a group elsewhere"] += 1

@@ -42,6 +42,7 @@ TALLIED: Final = (
     "redirected to what has moved", "owner went on behind a loss", "failed by a loss", "freed by a loss",
     "failed elsewhere by a loss", "rejected", "rejected at once",
     "begun in a group", "begun in a target's group", "moved to a group", "moved to a group with unread",
+    "moved to a group elsewhere", "followed its group",
     "cleaned up", "cleaned up, not open", "taken back", "cleaned up and spoken to", "given up",
     "timer set", "timer set anew", "timer rang", "timer rang beside an Error", "timer waited", "timer met a stub",
     "moved with a timer", "lifetime over", "ranked", "moved with a level",
@@ -329,6 +330,7 @@ class SecondState:
         self.groups[side.group].remove(side)
         if not self.groups[side.group]:
             del self.groups[side.group]
+            self.moves.leaving.pop(side.group, None)
         self.unused.append(side.index)
 
     def say_closed(self, key: Key, address: Address, generation: int) -> None:

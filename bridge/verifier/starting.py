@@ -31,6 +31,7 @@ from konverse.schemas.snapshot import (
     BASE,
     CLEANED,
     ENDPOINTS,
+    LEAVING,
     LEVELS,
     MAILBOX,
     PENDING,
@@ -304,9 +305,14 @@ def _clean(fold: SecondFold, item: dict[str, Any]) -> None:
     fold.cleanups.cleaned[item["conversation"]] = address_from_avro(item["home"]), item["at_ms"]
 
 
+def _leave(fold: SecondFold, item: dict[str, Any]) -> None:
+    fold.moves.leaving[item["group"]] = address_from_avro(item["to"])
+
+
 _ENTRIES: Final[dict[str, Callable[[SecondFold, dict[str, Any]], None]]] = {
     WAITING: _wait,
     MAILBOX: _keep,
     CLEANED: _clean,
+    LEAVING: _leave,
 }
 """What each section with entries says."""

@@ -132,7 +132,8 @@ class Views:
 
         That is what this process has sent and Kafka has not acknowledged, transactions of clients that nobody has
         expanded, and what stands in the outboxes of partitions: an owner notes that something has arrived with its next
-        commit. What a reader relocates stands in no view while it is on its way.
+        commit. What a reader relocates, or sends to its group in another partition, stands in no view while it is on
+        its way.
         """
         queues = self._queues(None)
         topics = {queue.topic for queue in queues}

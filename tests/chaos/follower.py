@@ -23,7 +23,7 @@ POLL_S: Final = 0.1
 
 def follow(broker: Broker, queue: Queue, over: Callable[[], bool], tell: Callable[[Owner], None]) -> None:
     """Stand by for every partition until it is over; then tell of each what its journal comes to."""
-    with closing(Owning(broker._kafka, queue, Rules(broker.catalog.check_send), OwnerSettings(), None)) as owning:
+    with closing(Owning(broker._kafka, queue, Rules(broker.catalog.check_send), OwnerSettings())) as owning:
         owning.stand_by()
         while not over():
             time.sleep(POLL_S)

@@ -11,6 +11,7 @@ import pytest
 from konverse.bridge.broker import Broker
 from konverse.bridge.dialog import Dialog
 from konverse.bridge.reader import Reader
+from konverse.dialog import moving
 from konverse.dialog.received import Message
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.catalog import Queue
@@ -29,6 +30,7 @@ from tests.kit.shop import (
     fill,
     handle,
     living,
+    open_shop,
     pumped,
     receive,
     sent,
@@ -196,6 +198,27 @@ def test_019_a_group_moves_as_a_whole(broker: Broker, later: str) -> None:
             assert members == 3
 
 
+def test_019_a_dialog_is_begun_with_its_group_also_when_the_service_came_back(servers: Servers, database: str) -> None:
+    """The group comes back to the partition that its id chooses, and not to the one that the process read then."""
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker, home_partitions=2)
+        later = broker.create_queue("Later").name
+        with broker.reader("Shop", partitions=(0,)) as here, broker.reader(later) as reader, pumped(here, reader):
+            here.wait_for_partitions(1)
+            dialogs = [sent(broker, b"0") for _ in range(8)]
+            until(lambda: lives(here, *dialogs, role=Role.INITIATOR), "all are at home")
+            broker.alter_service(SHOP_SERVICE, queue=later)
+            until(lambda: lives(reader, *dialogs, role=Role.INITIATOR), "all have moved")
+            with broker.reader("Shop", partitions=(1,)) as there, pumped(there):
+                broker.alter_service(SHOP_SERVICE, queue="Shop")
+                until(lambda: there.conversations + here.conversations == len(dialogs), "all are back")
+                apart = next(dialog for dialog in dialogs if lives(there, dialog, role=Role.INITIATOR))
+                related = begin(broker, related_to=apart)
+                related.send(ORDER, b"1")
+                until(lambda: lives(there, related, role=Role.INITIATOR), "it is with its group")
+                assert not lives(here, related, role=Role.INITIATOR)
+
+
 def test_019_a_suspended_conversation_moves_when_it_is_resumed(broker: Broker, later: str) -> None:
     dialog = sent(broker, b"poison")
 
@@ -232,6 +255,26 @@ def test_079_a_receive_with_where_that_waits_fails_when_the_service_is_moved(
         with pytest.raises(ServiceAltered, match=SHOP_SERVICE) as altered:
             waiting.result(DEADLINE_S)
     assert altered.value.number == 8468
+
+
+def test_079_what_cannot_follow_its_service_is_received_where_it_is(
+    broker: Broker, later: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a WHERE as without it; also what comes for it while that waits."""
+    monkeypatch.setattr(moving, "INSTALL_BYTES_MAX", 0)
+    dialog = sent(broker, b"0")
+    with broker.reader("Orders") as orders, ThreadPoolExecutor(1) as pool:
+        until(lambda: living(orders), "it has come")
+        broker.alter_service(ORDER_SERVICE, queue=later)
+        until(lambda: living(orders) and orders._owning.sweeping.altered.places, "the reader knows")
+        for body in (b"0", b"1"):
+            waiting = pool.submit(orders.receive, dialog=dialog.id, timeout=DEADLINE_S)
+            if body == b"1":
+                dialog.send(ORDER, body)
+            transaction = waiting.result(DEADLINE_S)
+            assert transaction is not None
+            with transaction:
+                assert [message.body for message in transaction] == [body]
 
 
 def test_018_a_service_is_not_moved_to_where_it_is(broker: Broker, later: str) -> None:

@@ -8,14 +8,16 @@ from typing import Any
 import pytest
 
 from konverse.bridge.broker import Broker
+from konverse.bridge.topics import Topics
 from konverse.dialog.received import Message
-from konverse.schemas.catalog import DEFAULT, ERROR
+from konverse.schemas.catalog import DEFAULT, ERROR, Queue
 from konverse.schemas.errors import (
     AlreadyExists,
     ContractNotFound,
     ContractTwice,
     InvalidContract,
     InvalidName,
+    KafkaUnavailable,
     MessageTypeNotFound,
     NothingChanged,
     NotSupportedYet,
@@ -271,3 +273,25 @@ def test_027_the_name_of_a_queue_does_not_begin_like_a_temporary_object(broker: 
     with pytest.raises(InvalidName, match="begins with #"):
         broker.create_queue("#Orders")
     broker.create_queue("Orders#2")
+
+
+def test_022_what_is_left_of_a_queue_is_deleted_by_another_call(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kafka was away when the queue was dropped already and its topics were not deleted."""
+    queue = broker.create_queue("Short")
+    delete = Topics.delete
+
+    def fail(_topics: Topics, _queue: Queue) -> None:
+        raise KafkaUnavailable("away")
+
+    monkeypatch.setattr(Topics, "delete", fail)
+    with pytest.raises(KafkaUnavailable):
+        broker.drop_queue("Short")
+    monkeypatch.setattr(Topics, "delete", delete)
+    assert broker._topics.partitions(queue.topic) is not None
+    broker.drop_queue("Short")
+    assert broker._topics.partitions(queue.topic) is None
+    for name in ("Short", "Never"):
+        with pytest.raises(QueueNotFound):
+            broker.drop_queue(name)

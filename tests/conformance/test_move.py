@@ -8,10 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from konverse.bridge.broker import Broker
+from konverse.bridge.dialog import Dialog
 from konverse.bridge.reader import Reader
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.catalog import DEFAULT
-from konverse.schemas.errors import GroupLocked, InvalidGroup, MoveRefused
+from konverse.schemas.errors import GroupLocked, InvalidGroup
+from konverse.schemas.records import Role
 from tests.kit.servers import Servers
 from tests.kit.shop import ORDER, RECEIPT, connected, drain, fill, open_shop, sent, until
 
@@ -94,7 +96,6 @@ def test_088_what_is_queued_and_what_comes_later_is_received_with_the_new_group(
 
 
 def test_089_a_group_of_another_queue_is_refused(broker: Broker) -> None:
-    """In part: a group of the same queue whose partition another process has is taken for one of another queue."""
     dialog = sent(broker, b"1")
     with broker.reader("Orders") as reader, taken(reader, dialog=dialog.id) as transaction:
         for group in (dialog.id, uuid.uuid4()):  # the initiator's, which lives in the shop's queue, and nobody's
@@ -116,23 +117,68 @@ def test_089_a_group_of_another_service_of_the_queue_is_refused(broker: Broker) 
             transaction.move(transaction.dialog, group)
 
 
-def test_089_a_group_in_another_partition_is_refused_and_what_to_do_is_said(servers: Servers, database: str) -> None:
-    """Deviates: groups live in partitions, and MOVE works within one; the error 8438 says what to do."""
+def test_088_a_group_in_another_partition_is_joined_there(servers: Servers, database: str) -> None:
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker, partitions=2)
-        dialogs = [sent(broker, b"0") for _ in range(8)]
         with broker.reader("Orders") as reader:
             reader.wait_for_partitions(2)
-            fill(reader, 8)
-            places = {}
-            for dialog in dialogs:
-                with taken(reader, dialog=dialog.id) as transaction:
-                    places[transaction._scope.partition] = (dialog, group_of(transaction))
-            assert len(places) == 2
-            (one, _), (_, group) = places.values()
-            with taken(reader, dialog=one.id) as transaction, pytest.raises(MoveRefused, match="relocate") as refused:
+            one, two, group = _in_two_partitions(broker, reader)
+            with taken(reader, dialog=one.id) as transaction:
+                assert transaction.receive(1)[0].body == b"0"
                 transaction.move(transaction.dialog, group)
-            assert refused.value.number == 8438
+            reader.settle()
+            one.send(ORDER, b"later")
+            broker.flush()
+            until(lambda: _waiting(reader, group) == [b"1", b"1", b"later"], "it is where its group is")
+            with taken(reader, group=group) as transaction:
+                assert {dialog.id for dialog in transaction.dialogs} == {one.id, two.id}
+                assert sorted(message.body for message in transaction) == [b"1", b"1", b"later"]
+            reader.settle()
+
+
+def test_088_a_group_whose_partition_another_process_has_is_found_and_joined(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker, connected(servers.bootstrap, database) as another:
+        open_shop(broker, partitions=2)
+        with broker.reader("Orders") as reader:
+            reader.wait_for_partitions(2)
+            one, two, group = _in_two_partitions(broker, reader)
+            first = _partition_of(reader, one.id)
+        with broker.reader("Orders", partitions=(first,)) as here:
+            fill(here, 2)
+            with taken(here, dialog=one.id) as transaction:
+                list(transaction)
+                transaction.move(transaction.dialog, group)  # nobody has the partition of the group now
+            here.settle()
+            one.send(ORDER, b"later")
+            broker.flush()
+            with another.reader("Orders", partitions=(1 - first,)) as there:
+                until(lambda: _waiting(there, group, here) == [b"1", b"later"], "it is in the other process")
+                with taken(there, group=group) as transaction:
+                    assert {dialog.id for dialog in transaction.dialogs} == {one.id, two.id}
+                    assert sorted(message.body for message in transaction) == [b"1", b"later"]
+
+
+def test_090_a_group_in_another_partition_is_not_locked(servers: Servers, database: str) -> None:
+    """Deviates: what goes to a group in another partition locks that only when it has come there."""
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker, partitions=2)
+        with broker.reader("Orders") as reader:
+            reader.wait_for_partitions(2)
+            one, two, group = _in_two_partitions(broker, reader)
+            with taken(reader, dialog=one.id) as transaction:
+                list(transaction)
+                transaction.move(transaction.dialog, group)
+                with ThreadPoolExecutor(1) as pool:
+                    other = pool.submit(taken, reader, group=group).result()
+                assert [dialog.id for dialog in other.dialogs] == [two.id]
+                with other:
+                    list(other)
+            reader.settle()
+            one.send(ORDER, b"later")
+            broker.flush()
+            until(lambda: _waiting(reader, group) == [b"later"], "the conversation is where its group is")
+            with taken(reader, group=group) as transaction:
+                assert {dialog.id for dialog in transaction.dialogs} == {one.id, two.id}
 
 
 def test_090_both_groups_are_locked_until_the_commit(broker: Broker) -> None:
@@ -184,3 +230,30 @@ def _can_move(reader: Reader, transaction: Transaction, group: uuid.UUID) -> boo
     except GroupLocked:
         return False
     return True
+
+
+def _partition_of(reader: Reader, conversation: uuid.UUID) -> int:
+    owners = [owner for owner in reader.owners if owner.fold.state.endpoint(Role.TARGET, conversation.bytes)]
+    return owners[0].identity.partition
+
+
+def _in_two_partitions(broker: Broker, reader: Reader) -> tuple[Dialog, Dialog, uuid.UUID]:
+    """Conversations with two messages and with one, whose targets live in two partitions; the group of the other."""
+    dialogs = [sent(broker, b"0", b"1") for _ in range(8)]
+    fill(reader, 16)
+    places = {_partition_of(reader, dialog.id): dialog for dialog in dialogs}
+    assert len(places) == 2
+    one, two = places.values()
+    with taken(reader, dialog=two.id) as transaction:
+        transaction.receive(1)
+        group = group_of(transaction)
+    reader.settle()
+    return one, two, group
+
+
+def _waiting(reader: Reader, group: uuid.UUID, *others: Reader) -> list[bytes]:
+    """What waits in a group in the partitions of a reader, while this one and others work."""
+    for one in (reader, *others):
+        one.keep_up()
+    members = [member for owner in reader.owners for member in owner.fold.state.members(group.bytes)]
+    return sorted(entry[2] or b"" for member in members for entry in member.queue)

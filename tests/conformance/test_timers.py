@@ -13,7 +13,7 @@ from konverse.bridge.broker import Broker
 from konverse.bridge.reader import Reader
 from konverse.dialog.received import Message
 from konverse.dialog.transaction import Transaction
-from konverse.schemas.catalog import DIALOG_TIMER, ERROR
+from konverse.schemas.catalog import DIALOG_TIMER, END_DIALOG, ERROR
 from konverse.schemas.errors import (
     ConversationEnded,
     InvalidTimeout,
@@ -227,6 +227,20 @@ def test_123_each_side_that_is_open_gets_an_error_when_the_lifetime_is_over(brok
     assert codes(errors) == [-8489, -8489]
     with pytest.raises(ConversationEnded):
         dialog.send(ORDER, b"late")
+
+
+def test_124_a_side_that_nobody_reads_learns_of_the_end_of_its_peer_alone(broker: Broker) -> None:
+    """In part: a side whose queue nobody reads gets no Error when its peer ends before somebody does."""
+    dialog = begin(broker, lifetime=0.3)
+    dialog.send(ORDER, b"0")
+    broker.flush()
+
+    def end(transaction: Transaction) -> None:
+        assert codes(list(transaction)) == [-8489]
+        transaction.end(transaction.dialog)
+
+    handle(broker, "Shop", end)
+    assert types(receive(broker, "Orders", 2)) == [ORDER, END_DIALOG]
 
 
 def test_123_a_handlers_dialog_has_a_lifetime_too(broker: Broker) -> None:

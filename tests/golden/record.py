@@ -46,7 +46,8 @@ PATHS: Final = frozenset({
     "owner went on behind a loss", "failed by a loss", "failed elsewhere by a loss", "freed by a loss",
     "timer set", "timer set anew", "timer rang", "timer rang beside an Error", "timer waited", "timer met a stub",
     "moved with a timer", "lifetime over", "rejected", "rejected at once", "begun in a group",
-    "begun in a target's group", "ranked", "moved with a level",
+    "begun in a target's group", "ranked", "moved with a level", "moved to a group with unread", "cleaned up, not open",
+    "taken back", "cleaned up and spoken to",
 })  # fmt: skip
 """Those of `tests.kit.simulator.sometimes` that leave their mark in a log."""
 

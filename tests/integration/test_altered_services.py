@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import signal
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from konverse.schemas.catalog import Queue
 from tests.kit.servers import Servers
-from tests.kit.shop import ORDER_SERVICE, connected, open_shop, receive, send_orders
+from tests.kit.shop import ORDER_SERVICE, connected, living, open_shop, receive, send_orders, until
 from tests.kit.workers import Job, Worker
 
 pytestmark = pytest.mark.stack
@@ -54,3 +55,28 @@ def test_what_a_killed_reader_of_the_old_queue_had_is_received_on_the_new_one(
             assert verification.run(lambda _count: None)[1] == []
         finally:
             verification.close()
+
+
+def test_handlers_go_on_while_the_catalog_is_read(
+    servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kafka may take its time to answer: nobody has to wait for the reader meanwhile."""
+    held: list[bool] = []
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        broker.create_queue("Later", partitions=2)
+        refresh = broker.catalog.refresh
+        with broker.reader("Orders") as orders:
+            reader_lock: Any = orders._lock
+
+            def watched() -> None:
+                held.append(reader_lock._is_owned())
+                refresh()
+
+            monkeypatch.setattr(broker.catalog, "refresh", watched)
+            orders.wait_for_partitions(1)
+            broker.alter_service(ORDER_SERVICE, queue="Later")
+            held.clear()
+            until(lambda: living(orders) or orders._owning.sweeping.altered.places, "the reader knows")
+    assert held
+    assert not any(held)

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+import konverse
+from konverse.schemas.errors import OutcomeUnknown
 from konverse.schemas.records import Role
 from tests.kit.oracle import prove_exactly_once, read_queue, sides_of
 from tests.kit.servers import Servers
-from tests.kit.shop import answer_once, connected, open_shop, queue_of, send_orders
+from tests.kit.shop import ORDER, ORDER_SERVICE, answer_once, begin, connected, open_shop, queue_of, send_orders
 from tests.kit.workers import Job, Worker
 
 pytestmark = pytest.mark.stack
@@ -45,3 +47,17 @@ def test_a_sender_killed_in_the_middle_leaves_what_was_acknowledged_and_a_prefix
         proof = prove_exactly_once(servers.bootstrap, queue_of(broker, "Orders"), queue_of(broker, "Shop"), sent)
     assert proof.messages >= acknowledged + 20
     print(f"{proof.messages - 20} messages of the dead sender, {sum(counts.values())} acknowledged")
+
+
+def test_what_was_sent_to_a_queue_that_was_dropped_is_not_waited_for(servers: Servers, database: str) -> None:
+    broker = konverse.connect(f"kafka://{servers.bootstrap}", database=database)
+    open_shop(broker)
+    dialog = begin(broker)
+    dialog.flush()
+    broker.drop_service(ORDER_SERVICE)
+    broker.drop_queue("Orders")
+    dialog.send(ORDER, b"too late")
+    with pytest.raises(
+        OutcomeUnknown, match=rf"1 records .*as the queues of konverse\.{database}\.Orders were dropped"
+    ):
+        broker.close()

@@ -35,6 +35,7 @@ from konverse.schemas.operations import (
     Finish,
     Lost,
     Move,
+    MoveAway,
     Prioritize,
     Prune,
     Rare,
@@ -229,6 +230,7 @@ rare: Final[st.SearchStrategy[Rare]] = st.one_of(
     st.builds(Cleanup, counters),
     st.builds(Withdraw, counters),
     st.builds(Move, counters, identifiers),
+    st.builds(MoveAway, counters, identifiers, addresses),
     st.dictionaries(counters, levels, max_size=4).map(lambda found: Prioritize([*found], bytes(found.values()))),
     st.builds(Fail, counters, st.integers(-9_999, -1), texts),
 )

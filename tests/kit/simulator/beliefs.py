@@ -131,6 +131,6 @@ def compare(world: World, place: Place, owner: Owner) -> None:
         place.fail(f"I3: {place.name}: the owner judges the journal otherwise than a fold of it")
     if head.now_ms != shadow.head.now_ms:
         place.fail(f"I3: {place.name}: the partition's time is {head.now_ms}, not {shadow.head.now_ms}")
-    if digest(state) != digest(shadow.state):
+    if digest(state) != digest(shadow.state) or state.moves.leaving != shadow.state.moves.leaving:
         place.fail(f"I3: {place.name}: the owner's state is not the fold of the logs")
     world.sometimes.happened("state compared")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from . import altering
+from . import altering, regrouping
 from .owning import OwnerProcess
 from .poison import unread_elsewhere
 
@@ -24,6 +24,7 @@ def settle_down(process: OwnerProcess) -> None:
     if process.leading:
         assert process.owner is not None
         altering.look(process, process.owner)
+        regrouping.look_again(process.owner)
         process._view.look(process.owner.fold.head.claim_offset)
         process._tick()
 

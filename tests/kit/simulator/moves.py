@@ -19,7 +19,7 @@ from konverse.schemas.errors import KonverseError
 from konverse.schemas.identifiers import Address
 from konverse.schemas.records import Role
 
-from . import altering
+from . import altering, regrouping
 from .places import Place
 
 if TYPE_CHECKING:
@@ -101,7 +101,10 @@ def patience(world: World) -> int:
     for place in world.places:
         place.follow(place.journal.end)
     return ROUNDS_PER_STUB * sum(
-        place.shadow.state.moves.count + 2 * altering.strangers(world, place) for place in world.places
+        place.shadow.state.moves.count
+        + 2 * altering.strangers(world, place)
+        + 2 * len(place.shadow.state.moves.leaving)
+        for place in world.places
     )
 
 
@@ -167,6 +170,8 @@ def check_place(place: Place, state: Partition, reference: SecondFold) -> Iterat
     generations = {side.index: (side.generation, side.previous) for side in reference.living.values() if side.previous}
     if {index: (one.generation, one.previous) for index, one in moves.arrivals.items()} != generations:
         yield f"I3: {place.name}: the product knows arrivals {moves.arrivals}, the reference {generations}"
+    if moves.leaving != reference.moves.leaving:
+        yield f"I3: {place.name}: groups that leave are {moves.leaving}, the reference says {reference.moves.leaving}"
     if moves.installing != reference.moves.installing:
         yield f"I3: {place.name}: pieces of endpoints differ"
 
@@ -194,6 +199,7 @@ def check_moves(world: World, references: References) -> Iterator[str]:
     yield from _verdicts(references)
     yield from _consumed_once(world)
     yield from altering.check_altered(world)
+    yield from regrouping.check_left(world)
 
 
 def _verdicts(references: References) -> Iterator[str]:

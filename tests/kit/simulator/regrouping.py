@@ -6,7 +6,8 @@ No two of them ever have the same conversation, whatever was moved; one commit c
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from konverse.bridge.verifier.second_fold import SecondFold
@@ -14,9 +15,10 @@ from konverse.dialog.begun import Begun
 from konverse.dialog.endpoint import Endpoint
 from konverse.dialog.owner import Owner
 from konverse.dialog.partition import Partition
+from konverse.dialog.received import Found
 from konverse.dialog.regrouping import family, more_of
 from konverse.dialog.transaction import Transaction
-from konverse.schemas.errors import GroupLocked, InvalidGroup, MoveRefused
+from konverse.schemas.errors import GroupLocked, InvalidGroup, InvalidState, MoveRefused, QueueFull
 from konverse.schemas.identifiers import Address
 
 from . import poison
@@ -27,12 +29,17 @@ if TYPE_CHECKING:
     from .owning import OwnerProcess
     from .world import World
 
+ELSEWHERE: Final = 600
+"""Rate of moving to a group in another partition, when there is one."""
+
 
 def takes(process: OwnerProcess, work: Work, transaction: Transaction) -> None:
     """A handler gets a group that nobody else has."""
     assert process.owner is not None
     poison.takes(process.place, process.owner, transaction)
     work.anchors += [transaction.dialog, *transaction.locked]
+    if can_leave(process.owner, transaction.dialog):
+        process.place.fail(f"I7: {process.place.name}: {transaction.dialog} is handed out, and its group is elsewhere")
     process.world.sometimes.happened("group of several", len(transaction.members) > 1)
     _is_alone(process, work)
 
@@ -74,7 +81,10 @@ def move_some(work: Work) -> None:
         group = dialog.conversation
     if owner.trial.careful and choices.choose(2):  # to one that may be to blame
         group = choices.pick([one for one in state.live() if one.waits] or others).group_id
+    if choices.chance(ELSEWHERE):
+        group = _some_elsewhere(world, work.process.place) or group
     known = [*state.members(group)]
+    owner.staging.scope.elsewhere = partial(_find, world, work.process.place)
     try:
         transaction.move(dialog, UUID(bytes=group))
     except InvalidGroup:
@@ -85,10 +95,58 @@ def move_some(work: Work) -> None:
         world.sometimes.happened("group locked")
         if choices.choose(3):
             raise
+    except (InvalidState, QueueFull):
+        world.sometimes.happened("move to another partition refused")
     else:
         work.anchors += known
         _is_alone(work.process, work)
         world.sometimes.happened("moved what was begun", isinstance(dialog, Begun))
+
+
+def _beside(world: World, place: Place) -> Iterator[Partition]:
+    """The other partitions of its queue that have an owner, as that has them."""
+    for process in world.owners:
+        there = process.place
+        if there is not place and there.address.topic == place.address.topic and process.leading:
+            assert process.owner is not None
+            yield process.owner.fold.state
+
+
+def _some_elsewhere(world: World, place: Place) -> bytes | None:
+    """A group that lives in another partition of the queue."""
+    groups = [one.group_id for state in _beside(world, place) for one in state.live()]
+    return world.choices.pick(groups) if groups else None
+
+
+def _find(world: World, place: Place, group: bytes) -> Found | None:
+    """Where a group lives; somebody else may own that partition already."""
+    for state in _beside(world, place):
+        members = state.members(group)
+        if members:
+            return Found(state.address, members[0].service)
+    return None
+
+
+def can_leave(owner: Owner, one: Endpoint) -> bool:
+    """Its group is to go to another partition, and nothing keeps it."""
+    moves, moving = owner.fold.state.moves, owner.staging.moving
+    return one.group_id in moves.leaving and not one.suspended and bool(moving._packed(one.members))
+
+
+def look_again(owner: Owner) -> None:
+    """Time passes."""
+    owner.staging.leaving.tick(owner.staging.leaving._look_at_ms)
+
+
+def check_left(world: World) -> Iterator[str]:
+    """In the end everything is in the partition of its group, save what cannot go there."""
+    for process in world.owners:
+        owner = process.owner
+        if owner is None or not process.leading:
+            continue
+        for one in owner.fold.state.live():
+            if can_leave(owner, one):
+                yield f"L1: {process.place.name}: {one} has not gone to its group"
 
 
 def came_back(process: OwnerProcess, owner: Owner, work: Work, *, steps_back: bool) -> None:

@@ -212,9 +212,12 @@ PATHS: Final = {
     "further group": "a handler got another conversation group in its transaction",
     "moved to a group": "a conversation went to another conversation group",
     "moved to a group with unread": "and something waited in it",
+    "moved to a group elsewhere": "in another partition of its queue",
+    "followed its group": "and its owner sent it there",
     "moved what was begun": "by the transaction that had begun it",
     "group to move to is none": "it was empty, or of another service",
     "group to move to is suspended": "or the conversation was ended by its session meanwhile",
+    "move to another partition refused": "something could not leave its partition for a group in another one",
     "group locked": "another transaction had the group to move to",
     "stepped back": "so its handler came again later",
     "ranked": "a side began with another level than the default",
@@ -236,7 +239,7 @@ LOSSES: Final = frozenset({
 
 RARE: Final = frozenset({
     "asked again", "fenced and silent", "FIN behind a move", "redirected first, opened by another",
-    "redirected to what has moved",
+    "redirected to what has moved", "move to another partition refused",
 })  # fmt: skip
 """Paths that come once in hundreds of runs or thousands: only long runs can be asked for them."""
 

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from konverse.bridge.handling import Handling
+from konverse.bridge.handling import PAUSE_MAX_S, Handling
 from konverse.schemas.errors import InvalidProcedure, TransactionTooLarge
 
 
@@ -77,3 +77,24 @@ def test_a_handler_that_cannot_be_called_with_a_transaction_alone_is_refused_beh
     with pytest.raises(InvalidProcedure) as refused:
         Handling("Orders", handler)
     assert refused.value.number == 9653
+
+
+def test_who_fails_again_and_again_pauses_longer_each_time_up_to_a_bound(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a backlog is worked through, and suspended, in the moment in which what the handler needs is away."""
+    pauses: list[float] = []
+    monkeypatch.setattr("konverse.bridge.handling.time", SimpleNamespace(sleep=pauses.append))
+    calls = iter([True] * 12 + [False] + [True] * 2)
+
+    def handler(_transaction: object) -> None:
+        if next(calls):
+            raise LookupError
+
+    transactions: list[Any] = [Emptied() for _ in range(15)]
+    Handling("Orders", handler).work(transactions)
+    assert pauses[:11] == sorted(pauses[:11])
+    assert (pauses[0] < 0.02, max(pauses), len(pauses)) == (True, PAUSE_MAX_S, 12)
+    assert pauses[11] == pauses[0], "one has succeeded in between"
+    said = [record for record in caplog.records if "times in a row" in record.getMessage()]
+    assert len(said) == 1

@@ -209,7 +209,7 @@ def test_a_receive_that_waits_for_a_service_that_has_left_is_told_where_it_is(
     altered = Altered(rules, before)
     altered.check("orders")
     catalog.news[Service, "orders"] = Service("orders", "Later", ("ordering",), ("Orders",))
-    altered.see([])
+    altered.see(altered.read(), {})
     with pytest.raises(ServiceAltered, match="'Later'") as error:
         altered.check("orders")
     assert error.value.number == 8468

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import math
+import threading
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
 import pytest
 
-from konverse.bridge.obeying import follow
+from konverse.bridge.obeying import Obeying, follow
+from konverse.bridge.operating import Operating, waits
+from konverse.dialog.phase import Phase
 from konverse.schemas.errors import BrokerClosed, DialogNotFound, InvalidState
 from konverse.schemas.instruction import Action, Instruction
+from tests.kit.driver import Driver
+from tests.kit.trials import suspended
 
 ONE, ANOTHER = UUID(int=1), UUID(int=2)
 
@@ -21,7 +27,16 @@ class Reader:
     def __init__(self, raises: Exception | None = None) -> None:
         self.queue = SimpleNamespace(name="Orders")
         self.done: list[Any] = []
+        self.closed = False
+        self.outcomes: list[bool | None] = []
         self._raises = raises
+
+    def sides(self, _conversation: UUID) -> list[Any]:
+        return [(None, self)]
+
+    def counts(self, sides: list[Any], _waits: object) -> bool | None:
+        assert sides == [(None, self)]
+        return self.outcomes.pop(0)
 
     @property
     def suspended(self) -> list[Any]:
@@ -85,3 +100,56 @@ def test_an_end_from_above_of_what_lives_elsewhere_is_left_to_others() -> None:
     for error in (DialogNotFound("it lives elsewhere"), BrokerClosed("closed")):
         reader: Any = Reader(error)
         assert not follow(reader, instruction(Action.CLEANUP, first=0))
+
+
+@pytest.fixture
+def obeying() -> Any:
+    """Without a thread, and with one instruction."""
+    found: Any = Obeying.__new__(Obeying)
+    found._kept, found._followed = {5: (math.inf, instruction(Action.RESUME))}, {}
+    return found
+
+
+def test_what_was_followed_is_kept_until_it_stands_in_the_journal(obeying: Any) -> None:
+    reader = Reader()
+    obeying._readers = lambda: [reader]
+    reader.outcomes = [False, False, True]
+    for _ in range(4):
+        assert obeying._kept
+        obeying._obey()
+    assert reader.done == [("resume", ONE)], "and not done twice"
+    assert (obeying._kept, obeying._followed) == ({}, {})
+
+
+@pytest.mark.parametrize("closed", [True, False])
+def test_what_was_lost_with_its_partition_is_followed_again_when_that_comes_back(obeying: Any, closed: bool) -> None:
+    lost, again = Reader(), Reader()
+    readers = [lost]
+    obeying._readers = lambda: readers
+    obeying._obey()
+    lost.outcomes, again.outcomes = [None], [True]
+    lost.closed = closed
+    readers[:] = [again]
+    obeying._obey()
+    obeying._obey()
+    assert (lost.done, again.done) == ([("resume", ONE)], [("resume", ONE)])
+    assert obeying._kept == {}
+
+
+def test_an_order_counts_when_its_commit_does() -> None:
+    """And never when its owner does not lead any more."""
+    driver = Driver()
+    driver.lead()
+    endpoint = suspended(driver)
+    operating: Any = Operating.__new__(Operating)
+    operating._lock, operating._check_open = threading.RLock(), lambda: None
+    operating._owning = SimpleNamespace(owners={0: driver.owner})
+    sides = operating.sides(endpoint.id)
+    operating.resume(endpoint.id)
+    assert operating.counts(sides, waits) is False, "it was not even said"
+    (append,) = driver.owner.commit(0)
+    assert operating.counts(sides, waits) is False, "it is on its way"
+    driver.acknowledge(append)
+    assert operating.counts(sides, waits) is True
+    driver.owner.phase = Phase.STOPPED
+    assert operating.counts(sides, waits) is None

@@ -9,10 +9,14 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, Message
 
+from konverse.bridge.judging import CatalogJudge, Rules
 from konverse.bridge.outputs import Outputs
 from konverse.bridge.owning import Owning
 from konverse.bridge.seldom import Seldom
 from konverse.dialog.events import Halted
+from konverse.dialog.staging import OwnerSettings
+from konverse.schemas.catalog import Queue
+from konverse.schemas.errors import KafkaUnavailable
 from konverse.schemas.identifiers import Address
 from tests.kit.driver import Driver
 
@@ -77,3 +81,34 @@ def test_a_mistake_is_not_lost_when_outputs_are_delivered_before_the_next_tick(o
 def test_a_mistake_is_not_lost_when_the_producer_of_outputs_is_replaced(owning: Any) -> None:
     owning._outputs.replace_producer()
     assert stopped(owning) == [(0, "a mistake of ours")]
+
+
+def test_nothing_is_opened_before_the_catalog_was_read() -> None:
+    """Nobody could close it when that fails."""
+    judge = CatalogJudge(cast("Any", Away()), cast("Any", None))
+    opened: list[str] = []
+    kafka: Any = Opening(opened)
+    queue = Queue("Orders", "k.d.Orders", "queue", 1, bytes(16), bytes(16), bytes(16))
+    with pytest.raises(KafkaUnavailable):
+        Owning(kafka, queue, Rules(lambda *_: None, judge), OwnerSettings(), kafka.view)
+    assert opened == []
+
+
+class Away:
+    """Stands in for a catalog that cannot be read."""
+
+    version = 0
+
+    def all(self, _kind: type) -> list[Any]:
+        raise KafkaUnavailable("Kafka does not answer")
+
+
+class Opening:
+    """Notes every client that is made."""
+
+    def __init__(self, opened: list[str]) -> None:
+        self._opened = opened
+        self.settings = SimpleNamespace(silence_timeout_s=60.0)
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_, **__: self._opened.append(name)

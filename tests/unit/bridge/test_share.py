@@ -25,7 +25,7 @@ class Owners:
     def __init__(self) -> None:
         self.queue = SimpleNamespace(name="Orders", topic="orders", subscription="queue", partitions=0)
         self.owners: dict[int, Owner] = {}
-        self.late, self.dropped = SimpleNamespace(count=0), False
+        self.late, self.sweeping = SimpleNamespace(count=0), SimpleNamespace(dropped=False)
         self.misplaced: set[int] = set()
         self.said: list[tuple[int, Owner, Stopped]] = []
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import threading
 from types import SimpleNamespace
 from typing import Any, cast
+from unittest.mock import patch
 
 import pytest
 
+from konverse.bridge import substituting
 from konverse.bridge.kafka import Kafka
 from konverse.bridge.substituting import Forsaken, Substitutes
 from konverse.schemas.catalog import Queue, Service
 from konverse.schemas.journal import Claim, Commit, Operations, encode_claim, encode_commit
 from tests.kit.builders import identifier
+from tests.kit.shop import DEADLINE_S
 
 QUEUE = Queue("Orders", "k.d.Orders", "queue", 3, identifier("incarnation"), identifier("data"), identifier("journal"))
 
@@ -74,3 +78,45 @@ def test_a_queue_is_looked_after_again_when_its_reader_here_is_closed() -> None:
     orders.closed = True
     substitutes._choose()
     assert made == [QUEUE]
+
+
+class Failing:
+    """Stands in for a reader that meets what nobody foresaw."""
+
+    def __init__(self, queue: Queue) -> None:
+        self.queue, self.closed = queue, False
+
+    def keep_up(self) -> None:
+        raise ZeroDivisionError
+
+    def check(self) -> None:
+        pass
+
+    def close(self) -> None:
+        raise LookupError
+
+
+def test_a_queue_is_looked_after_again_after_what_nobody_foresaw(caplog: pytest.LogCaptureFixture) -> None:
+    moved = Service("//order/service", "Later", (), (QUEUE.name,))
+    catalog = SimpleNamespace(all=lambda kind: [moved] if kind is Service else [QUEUE])
+    later = SimpleNamespace(queue=SimpleNamespace(name="Later"), closed=False)
+    made: list[Queue] = []
+    again = threading.Event()
+
+    def make(queue: Queue) -> Any:
+        made.append(queue)
+        if len(made) == 3:
+            again.set()
+        if len(made) == 2:
+            raise AttributeError
+        return Failing(queue)
+
+    with patch.multiple(substituting, WANTED_EVERY=1, PUMP_EVERY_S=0.001):
+        substitutes = Substitutes(cast("Any", catalog), lambda: cast("Any", [later]), make)
+        substitutes.look_after(QUEUE)
+        try:
+            assert again.wait(DEADLINE_S)
+        finally:
+            substitutes.close()
+    found = [line.exc_info[0] for line in caplog.records if line.exc_info is not None]
+    assert found[:3] == [ZeroDivisionError, LookupError, AttributeError], "each is said"

@@ -10,9 +10,12 @@ from konverse.dialog import moving
 from konverse.dialog.endpoint import Endpoint
 from konverse.dialog.events import Append
 from konverse.dialog.moves import Arrival
+from konverse.dialog.partition import Partition
+from konverse.dialog.relocation import moved_of
 from konverse.schemas.identifiers import Address
 from konverse.schemas.journal import Commit
 from konverse.schemas.journal import decode as decode_journal
+from konverse.schemas.moved import Moved
 from konverse.schemas.operations import Relocate, Resume
 from konverse.schemas.records import Role
 from tests.kit.builders import GROUP, Row, Scribe, address_of, begin_block, conversations, identifier, record
@@ -36,7 +39,7 @@ def to_elsewhere(_group: bytes) -> Address:
 
 
 def alter(driver: Driver, service: str = SERVICE) -> None:
-    driver.owner.staging.altering.look({service: to_elsewhere})
+    driver.owner.staging.altering.look({service: to_elsewhere}, {**driver.state.moves.arrivals})
 
 
 def moved(driver: Driver) -> list[int]:
@@ -163,7 +166,7 @@ def test_what_failed_is_tried_anew_on_the_new_queue(driver: Driver) -> None:
 
 def test_a_service_that_comes_back_is_received_here_again(driver: Driver) -> None:
     alter(driver)
-    driver.owner.staging.altering.look({})
+    driver.owner.staging.altering.look({}, {})
     assert len(moved(driver)) == 2, "what was locked goes, and is sent back"
     driver.arrive(*conversations("third", client=Scribe("late")))
     assert driver.owner.take() is not None
@@ -182,3 +185,36 @@ def test_what_comes_from_elsewhere_stays_until_the_catalog_is_read_again(driver:
     alter(driver)
     assert driver.owner.take() is None
     assert moved(driver) == [third.index]
+
+
+def test_what_is_too_large_is_packed_again_only_when_a_part_of_it_was_received(driver: Driver) -> None:
+    driver.arrive(*conversations("large", messages=2 * moving.AGAIN_PART, client=Scribe("late")))
+    packed: list[Endpoint] = []
+
+    def pack(state: Partition, endpoint: Endpoint) -> Moved:
+        packed.append(endpoint)
+        return moved_of(state, endpoint)
+
+    large = endpoint_of(driver, "large")
+    with patch.object(moving, "INSTALL_BYTES_MAX", 0), patch.object(moving, "moved_of", pack):
+        alter(driver)
+        for _ in range(3):
+            transaction = driver.owner.take(large)
+            assert transaction is not None
+            driver.owner.staging.roll_back(transaction)
+        alter(driver)
+        assert packed.count(large) == 1
+        for left in (31, 30, 29):
+            transaction = driver.owner.take(large)
+            assert transaction is not None
+            next(iter(transaction))
+            driver.owner.finish(transaction)
+            driver.commit()
+            assert len(large.queue) == left
+        assert packed.count(large) == 2
+    while driver.owner.take(large) is not None:
+        pass
+    assert large.index in moved(driver)
+    driver.state.forget(endpoint_of(driver, "first"))
+    alter(driver)
+    assert {one.conversation for one in driver.owner.staging.moving._too_large} <= {identifier("second")}

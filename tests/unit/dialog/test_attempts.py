@@ -179,6 +179,32 @@ def test_a_group_that_was_alone_has_an_attempt_more(driver: Driver) -> None:
     assert endpoint(successor(after, "last"), "b").attempts == 1
 
 
+@pytest.mark.parametrize("clean", [True, False])
+def test_who_hands_nothing_out_counts_nothing_and_leaves_the_suspects_to_the_next(driver: Driver, clean: bool) -> None:
+    """It looks after a partition for a while, and dies or gives it back."""
+    driver.arrive(*conversations("a"))
+    driver.commit()
+    killed = successor(driver)
+    killed.try_groups()
+    substitute = successor(killed, "substitute", hands_out=False)
+    assert not substitute.owner.trial.due
+    if clean:
+        (append,) = substitute.owner.release(0)
+        substitute.acknowledge(append)
+    last = successor(substitute, "last")
+    assert (last.owner.trial.careful, [*last.state.attempts.suspects]) == (True, [0])
+    assert endpoint(last, "a").attempts == 1, "by the one that was killed"
+    last.try_groups()
+    assert said(last) == [Try([0])]
+
+
+def test_who_hands_nothing_out_ends_the_care_when_nothing_is_left(driver: Driver) -> None:
+    substitute = successor(driver, hands_out=False)
+    substitute.commit()
+    assert said(substitute) == [Try([])]
+    assert not substitute.state.attempts.careful
+
+
 def test_while_there_are_suspects_nothing_else_is_handed_out(driver: Driver) -> None:
     driver.arrive(*conversations("a", "b"))
     driver.commit()

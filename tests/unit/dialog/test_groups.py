@@ -206,3 +206,15 @@ def test_every_kind_of_state_is_in_the_digest(pair: Pair) -> None:
     differs("a statistic")
     state.ingest_to += 1
     differs("the place in the data log")
+
+
+def test_names_go_with_the_last_conversation_that_has_them(pair: Pair) -> None:
+    """So a partition does not keep every contract and service of its past."""
+    conversation = pair.begin(contract="another")
+    second, other = pair.begin("second"), pair.begin("other")
+    assert len(pair.target.state.terms) == 2
+    finish(pair, conversation)
+    finish(pair, second)
+    assert [terms.contract for terms in pair.target.state.terms.values()] == [pair.receiver(other).contract]
+    finish(pair, other)
+    assert (pair.home.state.terms, pair.target.state.terms) == ({}, {})

@@ -249,14 +249,6 @@ def test_a_move_to_a_group_where_nobody_is_or_of_another_service_is_refused_beha
     assert not foreign.held
 
 
-def test_a_move_to_another_partition_is_refused_and_says_what_to_do(pair: Pair) -> None:
-    one = pair.receiver(pair.begin("one"))
-    staging = staging_of(pair.target)
-    staging.scope.elsewhere = lambda _: 3
-    with pytest.raises(MoveRefused, match=r"partition 3 .* related ones, or `relocate`"):
-        taken(staging).move(one, UUID(int=7))
-
-
 def test_who_needs_a_group_that_another_transaction_has_is_told_so(pair: Pair) -> None:
     one, two = two_lone(pair)
     staging = staging_of(pair.target)

@@ -12,7 +12,15 @@ from konverse.dialog.session import Session
 from konverse.dialog.transacting import Transaction as SessionTransaction
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.client_transaction import decode
-from konverse.schemas.errors import BadInput, DialogNotFound, InvalidName, InvalidState, NullHandle, SavepointNotFound
+from konverse.schemas.errors import (
+    BadInput,
+    DialogNotFound,
+    InvalidName,
+    InvalidState,
+    NullHandle,
+    SavepointNotFound,
+    TransactionTooLarge,
+)
 from konverse.schemas.journal import EndOperation
 from konverse.schemas.operations import Cleanup, Finish, SetTimer
 from konverse.schemas.records import Kind
@@ -202,7 +210,7 @@ def test_a_session_goes_back_in_its_transaction(session: Session) -> None:
     transaction.send(gone, "order", b"2")
     transaction.end(dialog, b"an error")
     transaction.rollback("a")
-    assert (gone.state, transaction.begun, transaction.size_bytes) == (DialogState.ENDED, [], size)
+    assert (gone.state, transaction.begun, transaction.size_bytes) == (DialogState.NOT_BEGUN, [], size)
     transaction.send(dialog, "order", b"3")
     (hand,) = session.commit(transaction)
     said = decode(hand.records[0][2] or b"")
@@ -223,3 +231,16 @@ def test_a_savepoint_that_is_set_again_takes_the_place_of_the_one_before_it() ->
         savepoints.save("each", kept)
     assert len(savepoints._kept) == 1
     assert savepoints.back_to("each") == 999
+
+
+def test_so_many_savepoints_a_transaction_may_have(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("konverse.dialog.savepoint.SAVEPOINT_ENTRIES_MAX", 3)
+    savepoints = Savepoints[int]()
+    for number, name in enumerate(["a", "b", "a", "a", "a"]):
+        savepoints.save(name, number)
+    with pytest.raises(TransactionTooLarge, match=r"'c' .* 3 "):
+        savepoints.save("c", 5)
+    assert savepoints.back_to("a") == 4, "the one before is as it was"
+    assert savepoints.back_to("b") == 1
+    savepoints.save("c", 5)
+    assert savepoints.back_to("a") == 0

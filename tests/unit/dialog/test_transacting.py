@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from konverse.dialog.lane import DialogState, SessionDialog
@@ -11,7 +13,14 @@ from konverse.dialog.transacting import Transaction
 from konverse.dialog.writing import Hand
 from konverse.schemas.client_transaction import ClientTransaction, decode
 from konverse.schemas.envelope import decode as decode_envelope
-from konverse.schemas.errors import BodyTooLarge, ConversationEnded, InvalidState, QueueFull, TransactionTooLarge
+from konverse.schemas.errors import (
+    BodyTooLarge,
+    ConversationEnded,
+    DialogNotFound,
+    InvalidState,
+    QueueFull,
+    TransactionTooLarge,
+)
 from konverse.schemas.limits import BODY_BYTES_MAX, TRANSACTION_RECORDS_MAX
 from konverse.schemas.records import Kind, WriterClosed
 from tests.kit.builders import Scribe, Side, address_of, begin_block, identifier
@@ -208,12 +217,43 @@ def test_what_was_dropped_has_not_begun(session: Session) -> None:
     with pytest.raises(InvalidState, match="has not been committed"):
         session.end(dialog)
     transaction.drop()
-    with pytest.raises(ConversationEnded):
-        session.send(dialog, "order", b"0")
     with pytest.raises(InvalidState, match="is over"):
         transaction.send(dialog, "order", b"0")
-    assert session.idle
+    check_is_not_begun(session, dialog)
     assert session.dialogs == {}
+
+
+def test_what_was_begun_behind_a_savepoint_that_was_gone_back_to_has_not_begun(session: Session) -> None:
+    transaction = Transaction(session)
+    transaction.savepoint("here")
+    dialog = transaction.begin(identifier("a"), begin_block())
+    transaction.rollback("here")
+    calls: list[Callable[[], object]] = [
+        lambda: transaction.send(dialog, "order", b"0"),
+        lambda: transaction.end(dialog),
+        lambda: transaction.set_timer(dialog, 1_000),
+    ]
+    for call in calls:
+        with pytest.raises(DialogNotFound):
+            call()
+    assert transaction.steps == []
+    check_is_not_begun(session, dialog)
+
+
+def check_is_not_begun(session: Session, dialog: SessionDialog) -> None:
+    """Nothing can be done with it, and nothing is written."""
+    calls: list[Callable[[], object]] = [
+        lambda: session.send(dialog, "order", b"0"),
+        lambda: session.finish(dialog),
+        lambda: session.end(dialog),
+        lambda: session.end(dialog, b"error"),
+        lambda: session.set_timer(dialog, 1_000),
+    ]
+    for call in calls:
+        with pytest.raises(DialogNotFound) as error:
+            call()
+        assert error.value.number == 8426
+    assert session.idle
 
 
 def test_a_conversation_that_was_begun_is_given_again(session: Session) -> None:

@@ -1,0 +1,287 @@
+"""MOVE CONVERSATION to a group of another partition: one commit decides, a later one carries it out (section 7.2)."""
+
+from __future__ import annotations
+
+from unittest.mock import patch
+from uuid import UUID
+
+import pytest
+
+from konverse.dialog import moving
+from konverse.dialog.emitter import Emit
+from konverse.dialog.endpoint import Endpoint
+from konverse.dialog.events import Tick
+from konverse.dialog.leaving import LOOK_EVERY_MS
+from konverse.dialog.partition import Partition
+from konverse.dialog.received import Found
+from konverse.dialog.snapshot import Freeze, digest, restore
+from konverse.dialog.staging import OwnerSettings, Staging
+from konverse.dialog.transaction import Transaction
+from konverse.dialog.why import standing
+from konverse.schemas.errors import InvalidGroup, InvalidState, QueueFull
+from konverse.schemas.journal import Operations
+from konverse.schemas.operations import Move, MoveAway, Relocate, Suspend
+from konverse.schemas.records import Role
+from tests.kit.builders import GROUP, Scribe, Side, address_of, anything, conversations, identifier, log_of
+from tests.kit.driver import Driver
+from tests.kit.moving import World, bodies, living
+
+ELSEWHERE = Found(address_of("orders", 1), "//sales/OrderService")
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+@pytest.fixture
+def driver() -> Driver:
+    driver = Driver()
+    driver.lead()
+    driver.arrive(*conversations("one", messages=2), *conversations("two", client=Scribe("another")))
+    driver.commit()
+    return driver
+
+
+def staging_of(world: World, service: str | None = None) -> Staging:
+    """Of the place where targets begin; the group looked for lives in the second place."""
+    staging = Staging(world.target.state, anything, OwnerSettings())
+    known = next(iter(world.target.state.live())).service if service is None else service
+    staging.scope.elsewhere = lambda _: Found(world.second.address, known)
+    return staging
+
+
+def taken(staging: Staging) -> Transaction:
+    transaction = staging.take()
+    assert transaction is not None, "no group is free and ready"
+    return transaction
+
+
+def commit(staging: Staging, side: Side) -> Operations:
+    """What an owner does with what was finished."""
+    operations, transactions = staging.merge()
+    side.commit(**{name: getattr(operations, name) for name in Operations.__dataclass_fields__})
+    staging.release(transactions)
+    return operations
+
+
+def move_away(world: World, one: Endpoint, group: bytes = GROUP) -> None:
+    world.target.commit(rare=[MoveAway(one.index, group, world.second.address)])
+
+
+def moves_one(staging: Staging, world: World, group: bytes = GROUP) -> Endpoint:
+    """A handler moves the next conversation to a group that lives elsewhere, and commits."""
+    transaction = taken(staging)
+    dialog = transaction.dialog
+    transaction.receive(1)
+    transaction.move(dialog, UUID(bytes=group))
+    staging.finish(transaction)
+    assert MoveAway(dialog.index, group, world.second.address) in commit(staging, world.target).rare
+    return dialog
+
+
+# --------------------------------------------------------------------------------------------------------- the moves
+
+
+def test_what_moves_to_a_group_elsewhere_is_received_with_it_there_behaviour_88(world: World) -> None:
+    mate = world.receiver(world.begin("mate"))
+    world.target.commit(rare=[Move(mate.index, GROUP)])
+    world.target.commit(rare=[Relocate(mate.index, world.second.address, 0, 1)])
+    world.settle()
+    one = world.receiver(world.begin("one", messages=2))
+    staging = staging_of(world)
+    moves_one(staging, world)
+    world.send(one.conversation, b"later")
+    assert staging.take() is None
+    assert commit(staging, world.target).rare == [Relocate(one.index, world.second.address, 0, 1)]
+    world.send(one.conversation, b"last")
+    world.settle()
+    there = living(world.second, Role.TARGET, one.conversation)
+    assert there.members == [living(world.second, Role.TARGET, mate.conversation), there]
+    assert bodies(there) == [b"1", b"later", b"last"]
+    assert (world.target.state.groups, world.target.state.moves.leaving) == ({}, {})
+
+
+def test_a_conversation_leaves_its_group_and_the_others_stay(world: World) -> None:
+    one, two = world.receiver(world.begin("one")), world.receiver(world.begin("two"))
+    world.target.commit(rare=[Move(one.index, two.group_id)])
+    own, staging = two.group_id, staging_of(world)
+    transaction = taken(staging)
+    list(transaction)
+    transaction.move(one, UUID(bytes=GROUP))
+    staging.finish(transaction)
+    commit(staging, world.target)
+    assert (two.members, two.group_id, two.held) == ([two], own, False)
+    assert (one.members, one.group_id, one.held) == ([one], GROUP, True)
+    commit(staging, world.target)
+    world.settle()
+    assert living(world.second, Role.TARGET, one.conversation).group_id == GROUP
+
+
+def test_who_comes_to_a_group_that_is_gone_founds_it_anew(world: World) -> None:
+    one = world.receiver(world.begin("one", messages=2))
+    staging = staging_of(world)
+    moves_one(staging, world)
+    commit(staging, world.target)
+    world.settle()
+    assert living(world.second, Role.TARGET, one.conversation).group_id == GROUP
+
+
+def test_who_comes_to_a_suspended_group_waits_with_it(world: World) -> None:
+    mate = world.receiver(world.begin("mate"))
+    world.target.commit(rare=[Move(mate.index, GROUP)])
+    world.target.commit(rare=[Relocate(mate.index, world.second.address, 0, 1)])
+    world.settle()
+    world.second.commit(rare=[Suspend(living(world.second, Role.TARGET, mate.conversation).index)])
+    one = world.receiver(world.begin("one", messages=2))
+    staging = staging_of(world)
+    moves_one(staging, world)
+    commit(staging, world.target)
+    world.settle()
+    assert living(world.second, Role.TARGET, one.conversation).suspended
+
+
+def test_who_joins_a_group_that_leaves_goes_along(world: World) -> None:
+    one, two = world.receiver(world.begin("one")), world.receiver(world.begin("two"))
+    move_away(world, one)
+    world.target.commit(rare=[Move(two.index, GROUP)])
+    staging = staging_of(world)
+    staging.leaving.look()
+    commit(staging, world.target)
+    world.settle()
+    assert living(world.second, Role.TARGET, two.conversation).members[1].conversation == two.conversation
+
+
+def test_two_that_move_to_one_group_in_one_commit_leave_together(world: World) -> None:
+    for name in ("one", "two"):
+        world.begin(name)
+    staging = staging_of(world)
+    first, second = taken(staging), taken(staging)
+    for transaction in (first, second):
+        list(transaction)
+        transaction.move(transaction.dialog, UUID(bytes=GROUP))
+        staging.finish(transaction)
+    commit(staging, world.target)
+    assert staging.take() is None
+    assert [type(operation) for operation in commit(staging, world.target).rare] == [Relocate, Relocate]
+    assert not staging.waiting
+
+
+def test_a_handler_that_fails_moves_nothing(world: World) -> None:
+    one = world.receiver(world.begin("one"))
+    staging = staging_of(world)
+    transaction = taken(staging)
+    transaction.move(one, UUID(bytes=GROUP))
+    staging.roll_back(transaction)
+    assert staging.merge()[0].rare == []
+    assert (taken(staging).dialog, one.group_id) == (one, transaction.dialog.group_id)
+
+
+# ---------------------------------------------------------------------------------------------------- what is refused
+
+
+def test_a_group_elsewhere_of_another_service_is_refused_behaviour_89(world: World) -> None:
+    world.begin("one")
+    transaction = taken(staging_of(world, "//sales/Another"))
+    with pytest.raises(InvalidGroup, match="another service") as refused:
+        transaction.move(transaction.dialog, UUID(bytes=GROUP))
+    assert refused.value.number == 8439
+
+
+@pytest.mark.parametrize(
+    ("bound", "value", "error"),
+    [
+        ("RELOCATION_HOPS_MAX", 0, InvalidState),
+        ("STUB_ENTRIES_MAX", 0, QueueFull),
+        ("INSTALL_BYTES_MAX", 1, InvalidState),
+    ],
+)
+def test_what_cannot_leave_its_partition_is_refused(
+    world: World, bound: str, value: int, error: type[Exception]
+) -> None:
+    world.begin("one")
+    transaction = taken(staging_of(world))
+    with patch.object(moving, bound, value), pytest.raises(error):
+        transaction.move(transaction.dialog, UUID(bytes=GROUP))
+    assert transaction.idle
+
+
+def test_what_is_about_to_go_to_its_group_is_not_relocated_elsewhere(world: World) -> None:
+    one = world.receiver(world.begin("one"))
+    move_away(world, one)
+    with pytest.raises(InvalidState, match="about to move"):
+        staging_of(world).moving.ask(one, world.third.address)
+
+
+# ------------------------------------------------------------------------------------------------ what comes between
+
+
+def test_a_group_that_leaves_is_state(world: World) -> None:
+    one = world.receiver(world.begin("one"))
+    world.target.commit(rare=[Move(one.index, GROUP)])
+    before = digest(world.target.state)
+    move_away(world, one)
+    assert digest(world.target.state) != before
+    restored = Partition(log_of())
+    restore(restored, b"".join(Freeze(world.target.state).pieces()))
+    assert digest(restored) == digest(world.target.state)
+    assert restored.moves.leaving == {GROUP: world.second.address}
+
+
+def test_the_next_owner_goes_on_with_the_move(driver: Driver) -> None:
+    driver.owner.staging.scope.elsewhere = lambda _: ELSEWHERE._replace(service=driver.state.live()[0].service)
+    transaction = driver.owner.take()
+    assert transaction is not None
+    list(transaction)
+    transaction.move(transaction.dialog, UUID(bytes=GROUP))
+    driver.owner.finish(transaction)
+    driver.commit()
+    assert GROUP in driver.state.moves.leaving
+    next_one = Driver(driver.journal, driver.data, "next")
+    next_one.lead()
+    assert next_one.owner.staging.moving
+    effects = next_one.commit()
+    assert [effect.address for effect in effects if isinstance(effect, Emit)] == [ELSEWHERE.address]
+    assert next_one.state.endpoint(Role.TARGET, identifier("one")) is None
+    assert next_one.state.moves.leaving == {}
+
+
+def test_what_cannot_leave_any_more_goes_on_where_it_is_until_it_can(driver: Driver) -> None:
+    one = driver.state.endpoint(Role.TARGET, identifier("one"))
+    assert one is not None
+    with patch.object(moving, "STUB_ENTRIES_MAX", 0):
+        driver.owner.staging.scope.elsewhere = lambda _: ELSEWHERE._replace(service=one.service)
+        transaction = driver.owner.take(one)
+        assert transaction is not None
+        transaction.receive(1)
+        with patch.object(moving, "STUB_ENTRIES_MAX", 9):
+            transaction.move(one, UUID(bytes=GROUP))
+        driver.owner.finish(transaction)
+        driver.commit()
+        again = driver.owner.take(one)
+        assert again is not None
+        assert [message.body for message in again] == [b"1"]
+        driver.owner.finish(again)
+        driver.commit()
+    assert GROUP in driver.state.moves.leaving
+    driver.now_ms += LOOK_EVERY_MS
+    append, *_ = driver.owner.step(Tick(), driver.now_ms)
+    driver.acknowledge(append)
+    assert driver.state.endpoint(Role.TARGET, identifier("one")) is None
+
+
+def test_the_end_of_a_conversation_that_leaves_is_the_end_of_its_going(world: World) -> None:
+    one = world.receiver(world.begin("one", messages=2))
+    staging = staging_of(world)
+    moves_one(staging, world)
+    world.target.end(one)
+    world.end_call(one.conversation)
+    world.home.deliver(world.target)
+    assert world.target.state.moves.leaving == {}
+    assert commit(staging, world.target).rare == []
+
+
+def test_why_says_that_it_is_about_to_move(world: World) -> None:
+    one = world.receiver(world.begin("one"))
+    move_away(world, one)
+    assert any("about to move to second/0" in sentence for sentence in standing(world.target.state, one))
