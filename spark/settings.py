@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from difflib import get_close_matches
+from enum import Enum
 from pathlib import Path
 from typing import Any, Final, Literal
 from uuid import UUID
@@ -26,6 +27,7 @@ OPTIONS: Final = (
     "endingOffsets",
     "startingTimestamp",
     "endingTimestamp",
+    "mode",
     "include",
     "maxRows",
     "failOnDataLoss",
@@ -49,6 +51,13 @@ FIXED: Final[dict[str, Any]] = {
 """Settings of the client on which correctness rests; nobody may change them."""
 
 _SERVER: Final = re.compile(r"(?:kafka://)?((?:\[[0-9A-Fa-f:.]+\]|[^\s,:/\[\]]+):(\d{1,5}))/?")
+
+
+class Mode(Enum):
+    """What a row is."""
+
+    MESSAGES = "messages"
+    CONVERSATIONS = "conversations"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +90,9 @@ class Settings:
     topic: str
     queue: str | None
     """Name of the queue when the topic was derived from it."""
+    database: str
+    instance: str
+    mode: Mode
     tag: bytes | None
     """First four bytes of the incarnation; None: whatever incarnation a record names."""
     starting: Offsets
@@ -113,6 +125,9 @@ def parse(options: Mapping[str, str]) -> Settings:
         bootstrap=_bootstrap(given.get("bootstrap")),
         topic=topic,
         queue=queue,
+        database=given.get("database", DEFAULT_DATABASE),
+        instance=given.get("instance", DEFAULT_INSTANCE),
+        mode=_mode(given),
         tag=_tag(given.get("incarnation")),
         starting=_border("starting", given, "earliest"),
         ending=_border("ending", given, "latest"),
@@ -190,6 +205,29 @@ def _include(value: str) -> bool:
     if value.lower() not in ("accepted", "all"):
         raise InvalidSettings(f"option 'include' is {value!r}; give 'accepted' or 'all'")
     return value.lower() == "all"
+
+
+_OF_MESSAGES: Final = (
+    "startingOffsets",
+    "endingOffsets",
+    "startingTimestamp",
+    "endingTimestamp",
+    "include",
+    "maxRows",
+)
+"""Options that choose among messages."""
+
+
+def _mode(given: Mapping[str, str]) -> Mode:
+    value = given.get("mode", Mode.MESSAGES.value).strip().lower()
+    if value not in [mode.value for mode in Mode]:
+        raise InvalidSettings(f"option 'mode' is {given['mode']!r}; give 'messages' or 'conversations'")
+    mode = Mode(value)
+    if mode is Mode.CONVERSATIONS:
+        for option in _OF_MESSAGES:
+            if option in given:
+                raise InvalidSettings(f"option {option!r} chooses among messages; remove it for mode 'conversations'")
+    return mode
 
 
 def _max_rows(value: str | None) -> int | None:

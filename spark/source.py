@@ -42,14 +42,24 @@ class KonverseDataSource(DataSource):
     def schema(self) -> str:
         """The columns; `verdict` with `include` = `all` only. A reader may ask for some of them by `.schema(...)`."""
         from .columns import ACCEPTED_COLUMNS, ALL_COLUMNS, COLUMNS  # noqa: PLC0415  # as above
+        from .settings import Mode  # noqa: PLC0415  # as above
 
+        if self._settings.mode is Mode.CONVERSATIONS:
+            from .conversations import COLUMNS as SIDES  # noqa: PLC0415  # as above
+
+            return ", ".join(f"`{name}` {column.sql}" for name, column in SIDES.items())
         names = ALL_COLUMNS if self._settings.include_all else ACCEPTED_COLUMNS
         return ", ".join(f"`{name}` {COLUMNS[name].sql}" for name in names)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read."""
         from .reader import FilteredMessagesReader, MessagesReader  # noqa: PLC0415  # as above
+        from .settings import Mode  # noqa: PLC0415  # as above
 
+        if self._settings.mode is Mode.CONVERSATIONS:
+            from .conversations import ConversationsReader  # noqa: PLC0415  # as above
+
+            return ConversationsReader(self._settings, schema)
         return (FilteredMessagesReader if _pushes_filters() else MessagesReader)(self._settings, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:

@@ -18,7 +18,7 @@ from konverse.schemas.errors import InvalidSettings, TopicMismatch
 from .admin import topic_id
 from .reader import Range, arrow_schema, check_partitions, read_range, resolve
 from .registered import Registration
-from .settings import Settings
+from .settings import Mode, Settings
 from .states import States
 from .topic import Bounds, Topic
 
@@ -48,6 +48,8 @@ class MessagesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """The messages of a queue as they come. Driver and tasks have one each; only the driver's keeps clients open."""
 
     def __init__(self, settings: Settings, schema: StructType) -> None:
+        if settings.mode is not Mode.MESSAGES:
+            raise InvalidSettings("a stream gives messages; read mode 'conversations' with spark.read")
         if settings.ending.default != "latest" or settings.ending.partitions:
             raise InvalidSettings(
                 "a stream has no end, so 'endingOffsets' and 'endingTimestamp' mean nothing to it; remove them, and "

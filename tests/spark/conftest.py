@@ -10,11 +10,13 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
+from konverse.bridge.broker import Broker
 from konverse.deploy.java import find_java, spark_java_home
 from konverse.schemas.errors import StackError
 from konverse.spark.session import local_session
 from tests.kit import until
 from tests.kit.servers import Servers, missing
+from tests.kit.shop import connected, open_shop
 from tests.spark.logs import Log
 
 NewLog = Callable[..., Log]
@@ -48,6 +50,18 @@ def new_log(servers: Servers) -> Iterator[NewLog]:
             return Log(servers.bootstrap, topic)
 
         yield make
+
+
+@pytest.fixture
+def shop(servers: Servers, database: str) -> Iterator[Broker]:
+    """A connection to a shop of the test's own, whose topics go when the test is over."""
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker, partitions=2)
+        yield broker
+    admin = AdminClient({"bootstrap.servers": servers.bootstrap})
+    mine = [topic for topic in admin.list_topics().topics if topic.startswith(f"konverse.{database}.")]
+    for deleted in admin.delete_topics(mine).values():
+        deleted.result()
 
 
 def has_leaders(admin: AdminClient, topic: str, partitions: int) -> bool:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import pytest
-from confluent_kafka.admin import AdminClient
 from pyspark.sql import SparkSession
 
 from konverse.bridge.broker import Broker
@@ -16,24 +14,12 @@ from konverse.schemas.catalog import Queue
 from konverse.spark.columns import COLUMNS
 from konverse.spark.settings import OPTIONS
 from tests.kit.servers import Servers
-from tests.kit.shop import connected, open_shop, queue_of, send_orders
+from tests.kit.shop import queue_of, send_orders
 from tests.spark.logs import rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
 
 PAGE: Final = (Path(__file__).parents[2] / "docs" / "spark.md").read_text(encoding="utf-8")
-
-
-@pytest.fixture
-def broker(servers: Servers, database: str) -> Iterator[Broker]:
-    """A connection to a shop of the test's own, whose topics go when the test is over."""
-    with connected(servers.bootstrap, database) as broker:
-        open_shop(broker, partitions=2)
-        yield broker
-    admin = AdminClient({"bootstrap.servers": servers.bootstrap})
-    mine = [topic for topic in admin.list_topics().topics if topic.startswith(f"konverse.{database}.")]
-    for deleted in admin.delete_topics(mine).values():
-        deleted.result()
 
 
 def code(language: str) -> str:
@@ -49,10 +35,10 @@ def placed(text: str, servers: Servers, database: str) -> str:
 
 
 def test_orders_that_were_sent_are_read_in_order(
-    spark: SparkSession, servers: Servers, broker: Broker, database: str
+    spark: SparkSession, servers: Servers, shop: Broker, database: str
 ) -> None:
-    sent = send_orders(broker, dialogs=3, messages=30)
-    queue: Queue = queue_of(broker, "Orders")
+    sent = send_orders(shop, dialogs=3, messages=30)
+    queue: Queue = queue_of(shop, "Orders")
     frame = (
         spark.read.format("konverse")
         .options(bootstrap=f"kafka://{servers.bootstrap}", database=database, queue="Orders", include="all")
@@ -69,9 +55,9 @@ def test_orders_that_were_sent_are_read_in_order(
 
 
 def test_the_examples_of_the_page_run(
-    spark: SparkSession, servers: Servers, broker: Broker, database: str, capsys: pytest.CaptureFixture[str]
+    spark: SparkSession, servers: Servers, shop: Broker, database: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    send_orders(broker, dialogs=2, messages=6)
+    send_orders(shop, dialogs=2, messages=6)
     exec(compile(placed(code("python"), servers, database), "docs/spark.md", "exec"), {})
     shown = capsys.readouterr().out
     assert re.search(r"//sales/Order\|\s+6\|", shown)

@@ -1,0 +1,63 @@
+"""The bridge's clients in Spark's processes: the catalog in the driver, folds of partitions in tasks."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import closing
+from typing import Any, Final
+
+from konverse.bridge.catalog import Catalog
+from konverse.bridge.following import Following
+from konverse.bridge.judging import CatalogJudge
+from konverse.bridge.kafka import Kafka
+from konverse.bridge.settings import Settings as BridgeSettings
+from konverse.bridge.validating.validator import Validator
+from konverse.dialog.partition import Partition
+from konverse.schemas.catalog import Queue
+from konverse.schemas.errors import QueueNotFound
+
+from .settings import Settings
+
+_KAFKAS: Final[dict[tuple[Any, ...], Kafka]] = {}
+"""One for each cluster and way to reach it, for as long as this process lives: its administrator's client is kept."""
+
+
+def kafka_of(settings: Settings) -> Kafka:
+    """What makes the bridge's clients for these options."""
+    key = (settings.bootstrap, *sorted(settings.client.items()))
+    if key not in _KAFKAS:
+        url = f"kafka://{settings.bootstrap}"
+        _KAFKAS[key] = Kafka(BridgeSettings.load(kafka=url, redis=None, client=dict(settings.client)))
+    return _KAFKAS[key]
+
+
+def queue_of(settings: Settings) -> Queue:
+    """The queue as the catalog knows it. QueueNotFound, or KafkaUnavailable."""
+    assert settings.queue is not None
+    kafka_of(settings).check()
+    with closing(_catalog(settings)) as catalog:
+        found = catalog.find(Queue, settings.queue)
+    if found is None:
+        raise QueueNotFound(
+            f"database {settings.database!r} has no queue {settings.queue!r}; check options 'instance', 'database' and "
+            "'queue'"
+        )
+    return found
+
+
+def fold(settings: Settings, queue: Queue, partition: int, timeout_s: float) -> Partition:
+    """The partition as whoever led it now would find it; a part of what waits when that is more than a view may read.
+
+    Raises KafkaUnavailable when Kafka is silent or it takes too long, PartitionHalted when the logs contradict
+    themselves.
+    """
+    with (
+        closing(_catalog(settings)) as catalog,
+        closing(Validator()) as validator,
+        Following(kafka_of(settings), queue, partition) as following,
+    ):
+        return following.look_ahead(CatalogJudge(catalog, validator, logging.DEBUG), timeout_s).state
+
+
+def _catalog(settings: Settings) -> Catalog:
+    return Catalog(kafka_of(settings), settings.instance, settings.database)

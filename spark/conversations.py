@@ -1,0 +1,156 @@
+"""Mode `conversations`: each side of each conversation of a queue, by its journal and by what its log counts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.types import StructType
+
+from konverse.dialog.clock import NO_TIME
+from konverse.dialog.endpoint import Endpoint, bytes_of
+from konverse.schemas.catalog import Queue
+from konverse.schemas.errors import InvalidSettings
+from konverse.schemas.records import Role
+
+from .acceptance import Acceptance
+from .bridging import fold, queue_of
+from .columns import TIMESTAMP
+from .counting import NOTHING, Came, Counting
+from .ingest import Ingest
+from .reader import rare_collections
+from .settings import Settings
+from .topic import Topic
+
+FOLD_S_MAX: Final = 600.0
+"""How long the fold of a partition may take."""
+
+ROWS_MAX: Final = 8_192
+"""Of one Arrow batch."""
+
+
+class Side(NamedTuple):
+    """One side of a conversation; without an endpoint when the partition has forgotten it."""
+
+    conversation: bytes
+    role: Role
+    partition: int
+    endpoint: Endpoint | None
+    came: Came
+
+
+class _Column(NamedTuple):
+    sql: str
+    arrow: Any
+    value: Callable[[Side], Any]
+
+
+def _of(read: Callable[[Endpoint], Any]) -> Callable[[Side], Any]:
+    """Null for a side that was forgotten."""
+    return lambda side: None if side.endpoint is None else read(side.endpoint)
+
+
+def _micros(time_ms: int | None) -> int | None:
+    return None if time_ms is None or time_ms == NO_TIME else time_ms * 1000
+
+
+_TEXT: Final = ("string", pa.string())
+_WHOLE: Final = ("bigint", pa.int64())
+_BYTES: Final = ("binary", pa.binary())
+_INT: Final = ("int", pa.int32())
+_MOMENT: Final = ("timestamp", TIMESTAMP)
+
+COLUMNS: Final[dict[str, _Column]] = {
+    "conversation": _Column(*_BYTES, lambda side: side.conversation),
+    "role": _Column(*_TEXT, lambda side: side.role.name),
+    "state": _Column(*_TEXT, _of(lambda endpoint: endpoint.state.name)),
+    "service": _Column(*_TEXT, _of(lambda endpoint: endpoint.service)),
+    "far_service": _Column(*_TEXT, _of(lambda endpoint: endpoint.far_service)),
+    "contract": _Column(*_TEXT, _of(lambda endpoint: endpoint.contract)),
+    "conversation_group": _Column(*_BYTES, _of(lambda endpoint: endpoint.group_id)),
+    "priority": _Column(*_INT, _of(lambda endpoint: endpoint.level)),
+    "partition": _Column(*_INT, lambda side: side.partition),
+    "messages": _Column(*_WHOLE, lambda side: side.came.messages),
+    "bytes": _Column(*_WHOLE, lambda side: side.came.bytes),
+    "duplicates": _Column(*_WHOLE, lambda side: side.came.duplicates),
+    "first_timestamp": _Column(*_MOMENT, lambda side: _micros(side.came.first_ms)),
+    "last_timestamp": _Column(*_MOMENT, lambda side: _micros(side.came.last_ms)),
+    "send_sequence": _Column(*_WHOLE, _of(lambda endpoint: None if endpoint.sent < 0 else endpoint.sent)),
+    "receive_sequence": _Column(*_WHOLE, _of(lambda endpoint: endpoint.received)),
+    "unread": _Column(*_WHOLE, _of(lambda endpoint: len(endpoint.queue) + len(endpoint.urgent))),
+    "unread_bytes": _Column(*_WHOLE, _of(lambda endpoint: bytes_of(endpoint.queue) + bytes_of(endpoint.urgent))),
+    "attempts": _Column(*_INT, _of(lambda endpoint: endpoint.attempts)),
+    "suspended": _Column("boolean", pa.bool_(), _of(lambda endpoint: endpoint.suspended)),
+    "dialog_timer": _Column(*_MOMENT, _of(lambda one: None if one.clock is None else _micros(one.clock.timer_ms))),
+    "lifetime": _Column(*_MOMENT, _of(lambda one: None if one.clock is None else _micros(one.clock.expires_ms))),
+}
+"""Every column, in the order in which a reader gives them."""
+
+
+@dataclass(frozen=True)
+class Part(InputPartition):
+    """One partition of the queue."""
+
+    queue: Queue
+    partition: int
+
+
+class ConversationsReader(DataSourceReader):
+    """A row for each side that lives in the queue, or for which something stands in its log."""
+
+    def __init__(self, settings: Settings, schema: StructType) -> None:
+        if settings.queue is None:
+            raise InvalidSettings("mode 'conversations' needs a queue; give 'queue' and its 'database' for 'topic'")
+        self._settings = settings
+        self._names = [field.name for field in schema.fields]
+        for field in schema.fields:
+            known = COLUMNS.get(field.name)
+            if known is None or field.dataType.simpleString() != known.sql:
+                wanted = f"{field.name} {field.dataType.simpleString()}"
+                there = ", ".join(f"{name} {column.sql}" for name, column in COLUMNS.items())
+                raise InvalidSettings(f"mode 'conversations' has no column {wanted!r}; it has {there}")
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """Each partition of the queue."""
+        queue = queue_of(self._settings)
+        return [Part(queue, number) for number in range(queue.partitions)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The sides of one partition."""
+        assert isinstance(partition, Part)
+        with rare_collections():
+            came = self._came(partition)
+            state = fold(self._settings, partition.queue, partition.partition, FOLD_S_MAX)
+            yield from self._batches(_sides(partition.partition, state.live(), came))
+
+    def _came(self, part: Part) -> dict[tuple[bytes, Role], Came]:
+        counting = Counting()
+        with Topic(self._settings) as topic:
+            bound = topic.bounds([part.partition])[part.partition]
+            ingest = Ingest(Acceptance(cut=bound.first > 0), tag=self._settings.tag)
+            for messages in topic.chunks(part.partition, bound.first, bound.end):
+                counting.add(ingest.take(messages))
+        return counting.result()
+
+    def _batches(self, sides: list[Side]) -> Iterator[pa.RecordBatch]:
+        for start in range(0, len(sides), ROWS_MAX):
+            some = sides[start : start + ROWS_MAX]
+            arrays = [
+                pa.array([COLUMNS[name].value(side) for side in some], COLUMNS[name].arrow) for name in self._names
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, names=self._names)
+
+
+def _sides(partition: int, live: list[Endpoint], came: dict[tuple[bytes, Role], Came]) -> list[Side]:
+    """Those that live, then those that are gone."""
+    sides = [
+        Side(one.conversation, one.role, partition, one, came.pop((one.conversation, one.role), NOTHING))
+        for one in live
+    ]
+    return [
+        *sides,
+        *(Side(conversation, role, partition, None, counts) for (conversation, role), counts in came.items()),
+    ]
