@@ -97,5 +97,8 @@ BOUNDS: Final = {
         128,
         "Packed entries of hashes that stay packed cost 80 to 83 bytes; one unpacked hash costs ten times that.",
     ),
+    "spark-ledger": Bound(
+        "value", ">=", 200_000, "What became of a million messages, asked of a queue in the middle of its work, in 5 s."
+    ),
     "spark-read": Bound("ratio", ">=", 1.0, "A queue must not be read slower than Spark's own source reads a topic."),
 }

@@ -14,7 +14,7 @@ from tests.bench.measure import Meter
 from tests.bench.model import Case, Figures, Load, Place, Row, Run
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
 
 def raw(place: Place, load: Load) -> Figures:
@@ -37,14 +37,36 @@ def product(place: Place, load: Load) -> Figures:
     """The same of a queue: `spark.read.format("konverse")`, options `bootstrap` and `queue`, through `timed`."""
     session = spark(connector=False)
     frame = (
-        session.read.format("konverse")
-        .option("bootstrap", place.bootstrap)
-        .option("database", conversations.database(place))
-        .option("queue", conversations.QUEUE)
+        queue(session, place)
         .load()
         .select("key", "body", "conversation", "sequence", "message_type", "partition", "offset")
     )
     return timed(session, frame, load)
+
+
+def ledger(place: Place, load: Load) -> Figures:
+    """Each side of each conversation of a queue, by its journal and its log: messages per second that went into it."""
+    session = spark(connector=False)
+    try:
+        frame = queue(session, place).option("mode", "conversations").load()
+        counted = frame.groupBy().sum("messages").collect()[0][0]
+        if counted != load.with_warm_up:
+            raise RuntimeError(f"{counted} messages were counted, not {load.with_warm_up}")
+        with Meter() as meter:
+            frame.write.format("noop").mode("overwrite").save()
+        return meter.figures(counted)
+    finally:
+        session.stop()
+
+
+def queue(session: SparkSession, place: Place) -> DataFrameReader:
+    """A reader of the run's queue."""
+    return (
+        session.read.format("konverse")
+        .option("bootstrap", place.bootstrap)
+        .option("database", conversations.database(place))
+        .option("queue", conversations.QUEUE)
+    )
 
 
 def timed(session: SparkSession, frame: DataFrame, load: Load) -> Figures:
@@ -92,5 +114,9 @@ CASES: Final = (
         (Row("spark-read", "rate", "rows/s"),),
         Run(product, _LOAD, prepare=fill.queue),
         Run(raw, _LOAD, prepare=fill.topic),
+    ),
+    Case(
+        (Row("spark-ledger", "rate", "messages/s"),),
+        Run(ledger, _LOAD, prepare=fill.queue),
     ),
 )
