@@ -139,7 +139,8 @@ class Moving:
             if any(member.clock is not None and member.clock.unsettled for member in members):
                 later.append(move)  # what leaves knows its times
                 continue
-            packed = self._packed(members) if members and (move.whole or (lives and len(members) == 1)) else []
+            goes = move.whole or (lives and len(members) == 1)
+            packed = self._packed(members) if members and goes else []
             if not packed:
                 self._let_go(endpoint)  # also when it is over: who joined its group meanwhile is locked yet
                 continue

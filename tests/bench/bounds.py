@@ -100,5 +100,5 @@ BOUNDS: Final = {
     "spark-ledger": Bound(
         "value", ">=", 200_000, "What became of a million messages, asked of a queue in the middle of its work, in 5 s."
     ),
-    "spark-read": Bound("ratio", ">=", 1.2, "A queue is read faster than Spark's own source reads a topic with headers."),
+    "spark-read": Bound("ratio", ">=", 1.2, "A queue is read faster than Spark's own source reads a topic."),
 }

@@ -20,7 +20,7 @@ from konverse.bridge.dialog import Dialog
 from konverse.bridge.following import Following
 from konverse.bridge.kafka import LogReader
 from konverse.schemas.catalog import END_DIALOG, Queue
-from konverse.schemas.errors import ConversationEnded, InvalidState
+from konverse.schemas.errors import ConversationEnded, DialogNotFound, InvalidState
 from konverse.schemas.identifiers import transmission_topic
 from tests.kit.servers import Servers
 from tests.kit.shop import NOTE, ORDER, ORDER_SERVICE, ORDERING, SHOP_SERVICE, begin, connected, open_shop, until
@@ -158,7 +158,7 @@ def test_a_block_that_an_exception_leaves_has_sent_nothing(servers: Servers, dat
             others.append(t.begin(SHOP_SERVICE, ORDER_SERVICE, ORDERING))
             t.send(others[0], ORDER, b"never")
             raise ZeroDivisionError
-        with pytest.raises(ConversationEnded):
+        with pytest.raises(DialogNotFound, match="the transaction that began it has not committed"):
             others[0].send(ORDER, b"never")
         with pytest.raises(InvalidState, match="over"):
             t.send(dialog, ORDER, b"never")

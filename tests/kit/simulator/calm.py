@@ -69,6 +69,7 @@ def is_quiet(process: OwnerProcess) -> bool:
         process.place.judge.owner == owner.claim_id
         and state.ingest_to == process.place.data.end == owner._journaled_to
         and unread_elsewhere(owner) == (0, 0)
+        and not any(one.urgent and not one.held and state.table[one.index] is one for one in owner.staging.ready)
         and not (owner.trial.resting or owner.trial.due or owner.staging.dropping or owner.staging.moving)
         and state.clocks.next_ms(owner.fold.head.now_ms) is None
         and not (state.changed or state.forgotten)
