@@ -20,6 +20,8 @@ from uuid import uuid4
 
 import numpy as np
 
+from konverse.schemas.limits import STREAM_STATE_ENTRIES_MAX
+
 from .acceptance import Acceptance
 
 FORMAT: Final = 1
@@ -28,9 +30,6 @@ _CONVERSATION_BYTES: Final = 16
 
 ENTRIES_PER_RECORD: Final = 4
 """A state is written when it has at most so many entries for each record read since the last: writing stays cheap."""
-
-PARTITIONS_KEPT_MAX: Final = 256
-"""States in this process; the one that was used longest ago goes first."""
 
 _WARM: dict[tuple[str, str, str, int], tuple[int, Acceptance]] = {}
 
@@ -64,7 +63,7 @@ class States:
         key = (*self._place, partition)
         _WARM.pop(key, None)
         _WARM[key] = (end, acceptance)
-        if len(_WARM) > PARTITIONS_KEPT_MAX:
+        if len(_WARM) > STREAM_STATE_ENTRIES_MAX:
             del _WARM[next(iter(_WARM))]
         with contextlib.suppress(OSError):  # a disk that is full costs time, and nothing else
             self._write(partition, first, end, acceptance)

@@ -15,7 +15,6 @@ from pyspark.sql.types import StructType
 
 from konverse.schemas.errors import InvalidSettings, TopicMismatch
 
-from .admin import topic_id
 from .reader import Range, arrow_schema, check_partitions, read_range, resolve
 from .registered import Registration
 from .settings import Mode, Settings
@@ -72,7 +71,7 @@ class MessagesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         settings = self._settings
         check_partitions(settings, [*bounds])
         begin = resolve(self._opened(), "startingOffsets", settings.starting, bounds)
-        return Position(topic=topic_id(settings), reader=uuid4().hex, partitions=_named(begin))
+        return Position(topic=self._topic_id(), reader=uuid4().hex, partitions=_named(begin))
 
     def latestOffset(self, start: Position, limit: ReadLimit) -> Position:  # type: ignore[override]  # a dict in JSON
         """How far the next micro-batch goes."""
@@ -153,8 +152,13 @@ class MessagesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._registration = Registration(self._settings, position["reader"])
         self._registration.needs({int(name): offset for name, offset in position["partitions"].items()})
 
+    def _topic_id(self) -> str:
+        from .bridging import topic_id  # noqa: PLC0415  # tasks do without the bridge
+
+        return topic_id(self._settings)
+
     def _check_topic(self, start: Position) -> None:
-        if topic_id(self._settings) != start["topic"]:
+        if self._topic_id() != start["topic"]:
             raise TopicMismatch(
                 f"topic {self._settings.topic!r} was deleted and made again: it is not the one of the checkpoint; "
                 "begin with a new checkpointLocation"

@@ -92,12 +92,8 @@ def test_of_old_states_one_is_left_for_who_begins_again(tmp_path: Path) -> None:
     kept.keep(1, 0, 10, Acceptance())
     assert sorted(file.name for file in tmp_path.glob("*/*")) == ["0.40", "0.50", "1.10"]
     states._WARM.clear()
-    assert [kept.newest(0, 0, at) is not None and kept.newest(0, 0, at)[0] for at in (39, 40, 49, 50)] == [  # type: ignore[index]
-        False,
-        40,
-        40,
-        50,
-    ]
+    found = [kept.newest(0, 0, at) for at in (39, 40, 49, 50)]
+    assert [one and one[0] for one in found] == [None, 40, 40, 50]
     assert kept.newest(0, 45, 49) is None, "what lies between was deleted"
 
 
