@@ -133,10 +133,7 @@ class Snapshots:
         if end.sha256 != self._state:
             self._place.fail(f"I3: {self._place.name}: a snapshot is not the state with which it began")
         one_of_four = end.sha256[0] < 64  # to restore all of them would take a quarter of a run
-        if (
-            one_of_four
-            and digest(_restored(self._place, [request.payloads[0][2] for request, _ in sent])) != self._state
-        ):
+        if one_of_four and digest(_restored(self._place, [request for request, _ in sent])) != self._state:
             self._place.fail(f"I3: {self._place.name}: what is recovered from a snapshot is not its state")
         known = all(request.landed and not lost for request, lost in sent)
         happened("snapshot written" if known else "snapshot lost")
@@ -147,9 +144,9 @@ class Snapshots:
         self._sent = []
 
 
-def _restored(place: Place, records: list[bytes]) -> Partition:
+def _restored(place: Place, requests: list[Request]) -> Partition:
     """The state that the records of one snapshot hold."""
     state = Partition(place.identity)
-    pieces = [record for record in map(decode, records) if isinstance(record, Chunk)]
-    restore(state, b"".join(piece.data for piece in pieces))
+    records = [decode(record) for request in requests for _, _, record in request.payloads if record is not None]
+    restore(state, b"".join(record.data for record in records if isinstance(record, Chunk)))
     return state
