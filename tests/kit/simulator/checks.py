@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 
 from konverse.bridge.verifier.second_fold import SecondFold
 from konverse.dialog.clock import NO_TIME, NOTHING_EXPECTED
@@ -12,9 +13,10 @@ from konverse.dialog.view import unpack
 from konverse.schemas.envelope import decode
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Address, time_of_writer
-from konverse.schemas.records import Kind, Role
+from konverse.schemas.records import Envelope, Kind, Role
 
 from .batch_checks import check_batches
+from .kafka import Record
 from .losses import check_losses, wrong
 from .moves import check_moves, check_place, lives
 from .moves import whole as whole_side
@@ -179,7 +181,8 @@ def _drained(world: World, place: Place, reference: SecondFold) -> Iterator[str]
         if len(side.consumed) < len(side.heard) and not side.ended:
             yield f"L1: {place.name}: {side.key} has unread messages"
         deaf = side.code == "DO" and world.losses.struck  # its END may have been deleted where its peer lives
-        if side.code not in ("SO", "CO") and side.key[1] not in unattended and not deaf:
+        left = side.code not in ("SO", "CO") and side.key[1] not in unattended and not deaf
+        if left and not _is_end_refused(place, reference, side.key[1]):
             yield f"L1: {place.name}: {side.key} is left in {side.code}"
     for address, stream in state.streams.items():
         made = len(reference.outputs.get(address, ()))
@@ -195,6 +198,19 @@ def _unattended(world: World) -> set[bytes]:
         return set()
     of_queries = {conversation for query in world.queries for conversation, _ in query.begun}
     return {plan.dialog.conversation for session in lost for plan in session.all_plans} | of_queries
+
+
+def _is_end_refused(place: Place, reference: SecondFold, conversation: bytes) -> bool:
+    """A session called to end it under an id that is too old, or ahead of time; it was told, and had stopped."""
+    calls = [envelope for _, envelope in _envelopes(place) if envelope.kind is Kind.END_CALL]
+    ended = [envelope for envelope in calls if envelope.conversation == conversation]
+    return any(envelope.counter not in reference.accepted.get(envelope.writer, ()) for envelope in ended)
+
+
+def _envelopes(place: Place) -> Iterator[tuple[Record, Envelope]]:
+    for record in place.data.records:
+        with suppress(MalformedRecord):
+            yield record, decode(record.header or b"")
 
 
 def _view(place: Place) -> Iterator[str]:
@@ -224,11 +240,7 @@ def _outputs(world: World, references: dict[Address, SecondFold]) -> Iterator[st
     """No output was there before its commit; all of them got there."""
     owners = {reference.writer: reference for reference in references.values()}
     for place in world.places:
-        for record in place.data.records:
-            try:
-                envelope = decode(record.header or b"")
-            except MalformedRecord:
-                continue
+        for record, envelope in _envelopes(place):
             source = owners.get(envelope.writer)
             if source is None or envelope.counter >= len(source.outputs.get(place.address, ())):
                 continue
