@@ -32,6 +32,7 @@ class Receiving(Regrouping):
     _check_open: Callable[[], None]
     _advance: Callable[..., bool]
     _hand_out: Callable[..., Transaction | None]
+    __iter__: Callable[..., Iterator[Transaction]]
 
     @checked
     def receive(
@@ -80,6 +81,29 @@ class Receiving(Regrouping):
                 )
             if self._advance():
                 time.sleep(PAUSE_S)
+
+    @checked
+    def batches(self, messages: int) -> Iterator[list[Transaction]]:
+        """Transactions together, for who works on many messages at a time: all that is ready, up to so many messages.
+
+        Each list has one transaction at least, and each transaction is for a `with` block of its own. Only what has
+        waited already is in a list: a poor queue makes short ones. Ends as iterating does, and raises the same.
+        """
+        if messages < 1:
+            raise BadInput(f"a batch has a number of messages from 1 on, not {messages}")
+        return self._batches(messages)
+
+    def _batches(self, messages: int) -> Iterator[list[Transaction]]:
+        for first in self:
+            taken, count = [first], len(first)
+            while count < messages:
+                with self._lock:
+                    further = self._take()
+                if further is None:
+                    break
+                taken.append(further)
+                count += len(further)
+            yield taken
 
     def _take(self) -> Transaction | None:
         """The next group, of the highest level that is ready in these partitions (behaviour 219)."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from .requirements import require
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+    from .answers import Done
 
 
 def decode(records: DataFrame) -> DataFrame:
@@ -22,3 +26,56 @@ def decode(records: DataFrame) -> DataFrame:
     from .decoding import decoded  # noqa: PLC0415  # after `require`
 
     return decoded(records)
+
+
+def map_arrow(
+    spark: SparkSession,
+    queue: str,
+    function: Callable[[pa.RecordBatch], pa.RecordBatch | pa.Table],
+    *,
+    rows: int = 10_000,
+    timeout: float | None = 10.0,
+    **settings: Any,
+) -> Done:
+    """Receive a queue in tasks of Spark, one for each of its partitions, with a function over Arrow batches.
+
+    `function` gets up to about `rows` messages (columns: `answers.MESSAGES`) and returns what is to be done (columns:
+    `answers.ANSWERS`): for a `receipt` a reply of `message_type` with `body`, an `end`, or an `error` with a
+    `description`. All of that and what was received are one commit for each conversation group, or nothing of it. Where
+    the function raises, halves are tried until it is known on which group; that is rolled back, and is suspended after
+    five attempts. Whoever has heard EndDialog or an Error ends the conversation, too, unless the function did.
+
+    Returns what was done when nothing has come for `timeout` seconds; with None it goes on until the job is cancelled.
+    `settings` are those of `konverse.connect`. A task that dies is made again by Spark where its settings allow it, and
+    others have its partitions meanwhile. Raises what `konverse.connect` raises, QueueNotFound, NotInstalled;
+    InvalidSettings for rows of a wrong shape.
+    """
+    require()
+    from konverse.bridge.settings import Settings  # noqa: PLC0415  # the Spark side costs nothing until it is used
+
+    from . import mapping  # noqa: PLC0415  # after `require`
+
+    return mapping.map_arrow(spark, mapping.Source(Settings.load(**settings), queue, rows, timeout), function)
+
+
+def process(
+    spark: SparkSession,
+    queue: str,
+    transform: Callable[[DataFrame], DataFrame],
+    *,
+    rows: int = 100_000,
+    timeout: float | None = 10.0,
+    **settings: Any,
+) -> Done:
+    """Receive a queue, and have a function from DataFrame to DataFrame answer: joins, SQL, whatever Spark can do.
+
+    As `map_arrow`, of which rows, columns, `timeout`, failures and errors are the same. The messages are received by
+    this process, the driver: Spark does the work on them, and what it answers comes back here. The column `receipt` has
+    to stay; `transform` may be called again with the same messages, and only what it says the last time counts.
+    """
+    require()
+    from konverse.bridge.settings import Settings  # noqa: PLC0415  # as above
+
+    from . import mapping  # noqa: PLC0415  # after `require`
+
+    return mapping.process(spark, mapping.Source(Settings.load(**settings), queue, rows, timeout), transform)

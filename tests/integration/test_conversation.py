@@ -108,7 +108,7 @@ def test_orders_are_answered_and_both_sides_end(servers: Servers, database: str)
 def test_two_processes_share_2000_messages_of_50_dialogs_in_order_and_exactly_once(
     servers: Servers, database: str, tmp_path: Path
 ) -> None:
-    job = Job(servers.bootstrap, database, str(tmp_path / "diary"), idle_s=5)
+    job = Job(servers.bootstrap, database, str(tmp_path / "diary"), idle_s=5, share=2)
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker, partitions=4, home_partitions=2)
         with Worker(job) as first, Worker(job) as second:

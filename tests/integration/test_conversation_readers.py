@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import uuid
+from collections import Counter
+from contextlib import suppress
 
 import pytest
 
 from konverse.dialog.transaction import Transaction
-from konverse.schemas.errors import InvalidState
+from konverse.schemas.errors import BadInput, InvalidState
 from tests.kit.servers import Servers
 from tests.kit.shop import (
     DEADLINE_S,
@@ -160,3 +162,27 @@ def test_a_transaction_is_worked_on_in_its_with_block_alone(servers: Servers, da
                 transaction.send(transaction.dialog, RECEIPT, b"never")
             with transaction:
                 transaction.send(transaction.dialog, RECEIPT, b"sent")
+
+
+def test_batches_have_what_is_ready_of_several_groups_each_with_a_block_of_its_own(
+    servers: Servers, database: str
+) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        send_orders(broker, dialogs=5, messages=20)
+        sizes: list[int] = []
+        taken: Counter[uuid.UUID] = Counter()
+        with broker.reader("Orders", timeout=2.0) as reader:
+            for batch in reader.batches(8):
+                sizes.append(len(batch))
+                for transaction in batch:
+                    with suppress(LookupError), transaction:
+                        messages = list(transaction)
+                        if len(sizes) == 1 and transaction is batch[0]:
+                            raise LookupError("the first one is rolled back, and comes again")
+                        taken[transaction.dialog.id] += len(messages)
+        assert len(taken) == 5
+        assert set(taken.values()) == {4}
+        assert max(sizes) == 2
+        with pytest.raises(BadInput), broker.reader("Orders") as reader:
+            reader.batches(0)

@@ -58,6 +58,8 @@ class Job:
     """`answer` reads a queue; `send` sends `count` numbered messages on a few dialogs."""
     queue: str = "Orders"
     partitions: list[int] | None = None
+    share: int = 0
+    """Partitions that a reader waits for before it says that it reads."""
     batch: int = 100
     max_messages: int | None = None
     idle_s: float | None = 3.0
@@ -223,6 +225,7 @@ def _answer(broker: Broker, job: Job, diary: Diary) -> None:
     reader = broker.reader(
         job.queue, batch=job.batch, max_messages=job.max_messages, timeout=job.idle_s, partitions=partitions
     )
+    reader.wait_for_partitions(job.share)
     diary.write("reads")
     owned: frozenset[int] = frozenset()
     with reader:

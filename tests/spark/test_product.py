@@ -23,15 +23,14 @@ PAGE: Final = (Path(__file__).parents[2] / "docs" / "spark.md").read_text(encodi
 
 
 def code(language: str) -> str:
-    """The page's one block of that language."""
-    (block,) = re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    return str(block)
+    """The page's blocks of that language, one behind the other."""
+    return "\n".join(re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
 
 
 def placed(text: str, servers: Servers, database: str) -> str:
     """The page's code for the servers of these tests."""
     assert "localhost:9092" in text
-    return text.replace("localhost:9092", servers.bootstrap).replace("sales", database)
+    return re.sub(r"(['\"])sales\1", rf"\1{database}\1", text.replace("localhost:9092", servers.bootstrap))
 
 
 def test_orders_that_were_sent_are_read_in_order(
@@ -62,6 +61,7 @@ def test_the_examples_of_the_page_run(
     shown = capsys.readouterr().out
     assert re.search(r"//sales/Order\|\s+6\|", shown)
     assert "last_sequence" in shown
+    assert "Done(messages=6, replies=6, ends=0, failed=0)" in shown
     spark.sql(placed(code("sql"), servers, database))
     assert spark.table("orders").count() == 6
     spark.catalog.dropTempView("orders")

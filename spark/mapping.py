@@ -1,0 +1,164 @@
+"""A queue received in batches, by tasks of Spark or by its driver: a function answers, and a commit has all of it.
+
+The messages of a batch are locked while the function works. What it answers is staged with what was received and joins
+a commit of the partition's owner, so a process that dies in between leaves the messages as they were, and whatever the
+function says the second time is the only answer there is.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from konverse.bridge.background import in_background
+from konverse.bridge.broker import Broker
+from konverse.bridge.handling import Handling
+from konverse.bridge.reader import Reader
+from konverse.bridge.settings import Settings
+from konverse.dialog.received import Message
+from konverse.dialog.transaction import Transaction
+from konverse.schemas.catalog import Queue
+from konverse.schemas.errors import InvalidSettings
+
+from .answers import Answer, Done, apply, read, rows_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+log: Final = logging.getLogger("konverse.spark")
+
+Function = Callable[[pa.RecordBatch], Any]
+Answered = dict[Transaction, "list[tuple[Message, list[Answer]]] | Exception"]
+"""The messages of each transaction with the answers to them, or how the function failed on it."""
+
+GROUPS_PER_COMMIT: Final = 1_000
+BEAT_S: Final = 0.2
+"""While the function works, Kafka hears of us so often."""
+
+_COUNTS: Final = "messages bigint, replies bigint, ends bigint, failed bigint"
+
+
+class Source(NamedTuple):
+    """What to receive, and how."""
+
+    settings: Settings
+    queue: str
+    rows: int
+    """Of a batch."""
+    timeout: float | None
+
+    @contextmanager
+    def reader(self) -> Iterator[Reader]:
+        """A reader of it in this process."""
+        with (
+            Broker(self.settings) as broker,
+            broker.reader(self.queue, batch=GROUPS_PER_COMMIT, timeout=self.timeout) as reader,
+        ):
+            yield reader
+
+    def partitions(self) -> int:
+        """So many tasks can share it."""
+        with Broker(self.settings) as broker:
+            return broker.catalog.get(Queue, self.queue).partitions
+
+
+def map_arrow(spark: SparkSession, source: Source, function: Function) -> Done:
+    """Receive with a task for each partition; what all of them have done."""
+    tasks = source.partitions()
+
+    def work(_batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with source.reader() as reader:
+            done = Batches(reader, function).work(source.rows)
+        yield pa.RecordBatch.from_pylist([done._asdict()])
+
+    counts = spark.range(tasks, numPartitions=tasks).mapInArrow(work, _COUNTS).collect()
+    return reduce(Done.plus, counts, Done())
+
+
+def process(spark: SparkSession, source: Source, transform: Callable[[DataFrame], DataFrame]) -> Done:
+    """Receive in this process, and have Spark answer each batch."""
+
+    def function(batch: pa.RecordBatch) -> pa.Table:
+        return transform(spark.createDataFrame(pa.Table.from_batches([batch]))).toArrow()
+
+    with source.reader() as reader:
+        return Batches(reader, function).work(source.rows)
+
+
+class Batches:
+    """The batches of one reader, and the function that answers them."""
+
+    def __init__(self, reader: Reader, function: Function) -> None:
+        self._reader = reader
+        self._function = function
+        self._handling = Handling(reader.queue.name, self._handle)
+        self._answers: Answered = {}
+        self._receipt = 0
+        self._done = Done()
+
+    def work(self, rows: int) -> Done:
+        """Until the reader ends. Raises InvalidSettings for answers of a wrong shape, which no attempt mends."""
+        for transactions in self._reader.batches(rows):
+            for transaction in transactions:
+                transaction.__enter__()
+            with _heard_of(self._reader):
+                self._answers = self._answered(transactions)
+            self._handling.work(transactions)
+        self._reader.settle()
+        return self._done
+
+    def _answered(self, transactions: Sequence[Transaction]) -> Answered:
+        """What the function says of these; where it fails, of each half, so that only who fails alone has failed."""
+        try:
+            return self._ask(transactions)
+        except InvalidSettings:
+            raise
+        except Exception as error:  # noqa: BLE001  # of the user's function
+            if len(transactions) == 1:
+                return {transactions[0]: error}
+        middle = len(transactions) // 2
+        return {**self._answered(transactions[:middle]), **self._answered(transactions[middle:])}
+
+    def _ask(self, transactions: Sequence[Transaction]) -> Answered:
+        received = [(transaction, list(transaction)) for transaction in transactions]
+        messages = [message for _, some in received for message in some]
+        first, self._receipt = self._receipt, self._receipt + len(messages)
+        answers = read(self._function(rows_of(messages, first)), first, len(messages))
+        found: Answered = {}
+        for transaction, some in received:
+            found[transaction] = [(message, answers.get(at, [])) for at, message in enumerate(some, first)]
+            first += len(some)
+        return found
+
+    def _handle(self, transaction: Transaction) -> None:
+        found = self._answers[transaction]
+        try:
+            if isinstance(found, Exception):
+                raise found
+            self._done = self._done.plus(apply(transaction, found))
+        except Exception:
+            self._done = self._done.plus(Done(failed=1))
+            raise
+
+
+@contextmanager
+def _heard_of(reader: Reader) -> Iterator[None]:
+    """While this thread is busy, commit what is finished and keep the partitions."""
+    over = threading.Event()
+
+    def beat() -> None:
+        while not over.wait(BEAT_S):
+            reader.keep_up()
+
+    thread = in_background("konverse-beat", beat)
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()

@@ -1,0 +1,131 @@
+"""A queue received by Spark: functions over Arrow batches and over frames answer, each message once."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from konverse.bridge.broker import Broker
+from konverse.schemas.errors import InvalidSettings
+from konverse.spark import map_arrow, process
+from konverse.spark.answers import Done
+from tests.kit.servers import Servers
+from tests.kit.shop import RECEIPT, drain, sent
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+
+IDLE_S = 3.0
+
+
+@pytest.fixture
+def place(servers: Servers, database: str) -> dict[str, Any]:
+    """What `konverse.connect` needs."""
+    return {"kafka": f"kafka://{servers.bootstrap}", "database": database}
+
+
+def receipts(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """A receipt for each order, with its body in capitals, where its sender still hears."""
+    hears = [state == "CONVERSING" for state in batch.column("state").to_pylist()]
+    orders = batch.filter(pa.array(hears, pa.bool_()))
+    bodies = [body.upper() for body in orders.column("body").to_pylist()]
+    types = [RECEIPT] * len(bodies)
+    return pa.RecordBatch.from_pydict({"receipt": orders.column("receipt"), "message_type": types, "body": bodies})
+
+
+def answered(shop: Broker) -> Counter[bytes]:
+    """The bodies of all receipts."""
+    return Counter(message.body for message in drain(shop, "Shop") if message.type == RECEIPT)
+
+
+def test_a_function_over_arrow_answers_each_message_once(
+    spark: SparkSession, shop: Broker, place: dict[str, Any]
+) -> None:
+    bodies = [b"order %d" % number for number in range(40)]
+    dialogs = [sent(shop, *bodies[at : at + 4]) for at in range(0, 40, 4)]
+    assert map_arrow(spark, "Orders", receipts, rows=7, timeout=IDLE_S, **place) == Done(40, 40, 0, 0)
+    assert answered(shop) == Counter(body.upper() for body in bodies)
+    for dialog in dialogs:
+        dialog.end()
+    shop.flush()
+    assert map_arrow(spark, "Shop", receipts, timeout=IDLE_S, **place) == Done()  # it passes the ends on
+    assert map_arrow(spark, "Orders", receipts, timeout=IDLE_S, **place) == Done(10, 0, 10, 0)
+
+
+def test_a_worker_killed_within_the_function_has_answered_nothing(
+    spark: SparkSession, shop: Broker, place: dict[str, Any], tmp_path: Path
+) -> None:
+    bodies = [b"order %d" % number for number in range(30)]
+    for body in bodies:
+        sent(shop, body)
+    killed = tmp_path / "killed"
+
+    def deadly(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if b"order 20" in batch.column("body").to_pylist() and not killed.exists():
+            killed.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return receipts(batch)
+
+    with pytest.raises(Py4JJavaError, match="worker exited"):
+        map_arrow(spark, "Orders", deadly, rows=5, timeout=IDLE_S, **place)
+    assert killed.exists()
+    map_arrow(spark, "Orders", deadly, rows=5, timeout=IDLE_S, **place)
+    assert answered(shop) == Counter(body.upper() for body in bodies)
+
+
+def test_who_fails_alone_is_suspended_and_the_others_are_answered(
+    spark: SparkSession, shop: Broker, place: dict[str, Any]
+) -> None:
+    dialogs = {body: sent(shop, body) for body in (b"one", b"poison", b"two", b"three")}
+
+    def picky(frame: DataFrame) -> DataFrame:
+        refused = f.when(f.col("body") == f.lit(b"poison"), f.raise_error(f.lit("not this one")))
+        reply = f.when(refused.isNull(), f.upper(f.col("body").cast("string")).cast("binary"))
+        return frame.select("receipt", f.lit(RECEIPT).alias("message_type"), reply.alias("body"))
+
+    done = process(spark, "Orders", picky, timeout=IDLE_S, **place)
+    assert done == Done(3, 3, 0, 5)
+    assert answered(shop) == Counter([b"ONE", b"TWO", b"THREE"])
+    (left,) = [one for partition in shop.suspended("Orders") for one in partition]
+    assert left.conversation == dialogs[b"poison"].id
+
+
+def test_a_frame_is_joined_and_answered(spark: SparkSession, shop: Broker, place: dict[str, Any]) -> None:
+    dialogs = [sent(shop, body) for body in (b"apple", b"pear", b"stone")]
+    prices = spark.createDataFrame([(bytearray(b"apple"), 3), (bytearray(b"pear"), 5)], "body binary, price int")
+
+    def priced(frame: DataFrame) -> DataFrame:
+        joined = frame.join(f.broadcast(prices), "body", "left")
+        return joined.select(
+            "receipt",
+            f.when(f.col("price").isNotNull(), RECEIPT).alias("message_type"),
+            f.col("price").cast("string").cast("binary").alias("body"),
+            f.col("price").isNotNull().alias("end"),
+            f.when(f.col("price").isNull(), 404).alias("error"),
+            f.lit("no such thing").alias("description"),
+        )
+
+    assert process(spark, "Orders", priced, timeout=IDLE_S, **place) == Done(3, 2, 3, 0)
+    heard = {(message.dialog.id, message.type.rpartition("/")[2]) for message in drain(shop, "Shop")}
+    ends = {(dialog.id, "EndDialog") for dialog in dialogs[:2]} | {(dialogs[2].id, "Error")}
+    assert heard == ends | {(dialog.id, "Receipt") for dialog in dialogs[:2]}
+
+
+def test_an_answer_without_receipts_does_nothing(spark: SparkSession, shop: Broker, place: dict[str, Any]) -> None:
+    sent(shop, b"order")
+    with pytest.raises(InvalidSettings, match="no column 'receipt'"):
+        process(spark, "Orders", lambda frame: frame.select("body"), timeout=IDLE_S, **place)
+    with pytest.raises(PySparkException, match="receipt 99"):
+        map_arrow(spark, "Orders", lambda _: pa.table({"receipt": [99]}), timeout=IDLE_S, **place)
+    with pytest.raises(PySparkException, match="column 'error' came back as string"):
+        map_arrow(spark, "Orders", lambda _: pa.table({"receipt": [0], "error": ["x"]}), timeout=IDLE_S, **place)
+    assert map_arrow(spark, "Orders", receipts, timeout=IDLE_S, **place) == Done(1, 1, 0, 0)
