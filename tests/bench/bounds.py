@@ -97,6 +97,10 @@ BOUNDS: Final = {
         128,
         "Packed entries of hashes that stay packed cost 80 to 83 bytes; one unpacked hash costs ten times that.",
     ),
+    "spark-map-arrow": Bound(
+        "ratio", ">=", 0.65, "Exactly once and answered, for a third more than a copy that may write a row twice."
+    ),
+    "spark-process": Bound("ratio", ">=", 0.5, "The same with any transformation of Spark in the middle."),
     "spark-ledger": Bound(
         "value", ">=", 200_000, "What became of a million messages, asked of a queue in the middle of its work, in 5 s."
     ),

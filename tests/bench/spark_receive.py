@@ -1,0 +1,97 @@
+"""Spark: a queue received by it, each message answered, against its own copy of a topic into another one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
+
+from konverse.spark import map_arrow, process
+from konverse.spark.answers import Done
+from tests.bench import conversations, fill
+from tests.bench.clients import create_topic
+from tests.bench.model import Case, Figures, Load, Place, Row, Run
+from tests.bench.spark_read import spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+IDLE_S: Final = 1.0
+"""After so long without messages receiving ends; it is not counted."""
+
+ROWS: Final = 10_000
+
+
+def raw(place: Place, load: Load) -> Figures:
+    """Spark's plain copy of key and value, which writes a row twice whenever a task runs again."""
+    session = spark(connector=True)
+    servers = {"kafka.bootstrap.servers": place.bootstrap}
+    frame = session.read.format("kafka").options(**servers, subscribe=place.name).load().select("key", "value")
+    into = create_topic(place.bootstrap, f"{place.name}-copy")
+    write = frame.write.format("kafka").options(**servers, topic=into).save
+    frame.limit(1).write.format("noop").mode("overwrite").save()
+    return timed(session, load, write, 0.0)
+
+
+def mapped(place: Place, load: Load) -> Figures:
+    """A task for each partition, and a function over Arrow batches."""
+    return received(place, load, lambda session, **where: map_arrow(session, conversations.QUEUE, answer, **where))
+
+
+def processed(place: Place, load: Load) -> Figures:
+    """The driver, and a function over frames."""
+    return received(place, load, lambda session, **where: process(session, conversations.QUEUE, answered, **where))
+
+
+def answer(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Each body back."""
+    types = pa.array([conversations.REPLY]).take(pa.array([0] * batch.num_rows))
+    return pa.RecordBatch.from_pydict(
+        {"receipt": batch.column("receipt"), "message_type": types, "body": batch.column("body")}
+    )
+
+
+def answered(frame: DataFrame) -> DataFrame:
+    """The same."""
+    return frame.selectExpr("receipt", f"'{conversations.REPLY}' AS message_type", "body")
+
+
+def received(place: Place, load: Load, receive: Callable[..., Done]) -> Figures:
+    """Messages per second, with all that a job needs to begin."""
+    session = spark(connector=False)
+    session.range(1).mapInArrow(lambda batches: batches, "id bigint").collect()
+    where: dict[str, Any] = {"kafka": f"kafka://{place.bootstrap}", "database": conversations.database(place)}
+
+    def work() -> None:
+        done = receive(session, rows=ROWS, timeout=IDLE_S, **where)
+        if done != Done(load.with_warm_up, load.with_warm_up, 0, 0):
+            raise RuntimeError(f"{done} instead of {load.with_warm_up} messages")
+
+    return timed(session, load, work, IDLE_S)
+
+
+def timed(session: SparkSession, load: Load, work: Callable[[], object], idle_s: float) -> Figures:
+    """Messages per second of a session that is warm."""
+    before = time.perf_counter()
+    try:
+        work()
+        return {"rate": load.with_warm_up / (time.perf_counter() - before - idle_s)}
+    finally:
+        session.stop()
+
+
+_LOAD: Final = Load(messages=200_000)
+CASES: Final = (
+    Case(
+        (Row("spark-map-arrow", "rate", "messages/s"),),
+        Run(mapped, _LOAD, prepare=fill.queue),
+        Run(raw, _LOAD, prepare=fill.topic),
+    ),
+    Case(
+        (Row("spark-process", "rate", "messages/s"),),
+        Run(processed, _LOAD, prepare=fill.queue),
+        Run(raw, _LOAD, prepare=fill.topic),
+    ),
+)
