@@ -57,6 +57,7 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._settings = settings
         self._topic: Topic | None = None
         self._registration: Registration | None = None
+        self._initial: Position | None = None
         self._stop_at: dict[str, int] | None = None
         self._known = False
         """The topic was seen to be that of the checkpoint since this stream was started."""
@@ -65,12 +66,15 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**self.__dict__, "_topic": None, "_registration": None}
 
     def initialOffset(self) -> Position:  # type: ignore[override]  # a dict in JSON
-        """Where the options say that a new stream begins."""
+        """Where the options say that a new stream begins. Spark asks twice, and has to hear the same."""
+        if self._initial is not None:
+            return self._initial
         bounds = self._bounds()
         settings = self._settings
         check_partitions(settings, [*bounds])
         begin = resolve(self._opened(), "startingOffsets", settings.starting, bounds)
-        return Position(topic=self._topic_id(), reader=uuid4().hex, partitions=_named(begin))
+        self._initial = Position(topic=self._topic_id(), reader=uuid4().hex, partitions=_named(begin))
+        return self._initial
 
     def latestOffset(self, start: Position, limit: ReadLimit) -> Position:  # type: ignore[override]  # a dict in JSON
         """How far the next micro-batch goes."""
