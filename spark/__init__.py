@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from .requirements import require
@@ -79,3 +79,20 @@ def process(
     from . import mapping  # noqa: PLC0415  # after `require`
 
     return mapping.process(spark, mapping.Source(Settings.load(**settings), queue, rows, timeout), transform)
+
+
+def typed(frame: DataFrame, message_type: str, options: Mapping[str, str], *, root: str | None = None) -> DataFrame:
+    """The rows of one message type, with the column `value`: their bodies, by the type's schema in the catalog.
+
+    `options` are those by which the frame was read: they say where the catalog is. The schema is that of now, a JSON
+    Schema, an Avro schema or an XML schema collection; `root` names the document's element where a collection has
+    several. `fault` is null, or says why a body has no value. The frame has the columns `message_type` and `body`.
+
+    Raises InvalidSettings for a type without a schema, and for a schema that is no type of Spark's, by the part of it;
+    MessageTypeNotFound, KafkaUnavailable, ValidatorUnavailable when the extra `validation` is missing, and NotInstalled
+    when the extra `spark` is.
+    """
+    require()
+    from .bodies import typed_rows  # noqa: PLC0415  # after `require`
+
+    return typed_rows(frame, message_type, options, root)

@@ -11,15 +11,16 @@ from typing import Any, Final
 
 from konverse.bridge.catalog import Catalog
 from konverse.bridge.following import Following
-from konverse.bridge.judging import CatalogJudge
+from konverse.bridge.judging import CatalogJudge, rule_of
 from konverse.bridge.kafka import Kafka
 from konverse.bridge.settings import OWN_PROPERTIES
 from konverse.bridge.settings import Settings as BridgeSettings
 from konverse.bridge.topics import Topics
-from konverse.bridge.validating.validator import Validator
+from konverse.bridge.validating.rules import Rule
+from konverse.bridge.validating.validator import Known, Validator
 from konverse.dialog.partition import Partition
-from konverse.schemas.catalog import Queue
-from konverse.schemas.errors import QueueNotFound
+from konverse.schemas.catalog import MessageType, Queue
+from konverse.schemas.errors import InvalidSettings, QueueNotFound
 
 from .settings import Settings
 
@@ -59,6 +60,26 @@ def queue_of(settings: Settings) -> Queue:
             "'queue'"
         )
     return found
+
+
+def schema_of(settings: Settings, message_type: str) -> Rule:
+    """What bodies of a type are held against, by the catalog as it is now.
+
+    Raises InvalidSettings for a type without a schema, MessageTypeNotFound, KafkaUnavailable, ValidatorUnavailable
+    where what reads such a schema is not installed.
+    """
+    kafka_of(settings).check()
+    with closing(_catalog(settings)) as catalog:
+        found = catalog.get(MessageType, message_type)
+        rule = rule_of(catalog, found)
+    if rule is None:
+        raise InvalidSettings(
+            f"message type {message_type!r} has no schema to parse bodies by, as its validation is {found.validation}; "
+            "give it VALID_XML, JSON_SCHEMA or AVRO with broker.alter_message_type(…)"
+        )
+    with closing(Validator()) as validator:
+        validator.check(Known.of(rule))
+    return rule
 
 
 def fold(settings: Settings, queue: Queue, partition: int, timeout_s: float) -> Partition:

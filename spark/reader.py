@@ -38,15 +38,14 @@ class Range(InputPartition):
     """Which rows of those; None: all."""
 
 
-class MessagesReader(DataSourceReader):
-    """Messages of a queue, one Arrow batch per few thousand records."""
+class RangesReader(DataSourceReader):
+    """Which records of a topic are wanted: ranges, one for each partition."""
 
-    def __init__(self, settings: Settings, schema: StructType) -> None:
+    def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._schema = arrow_schema(schema)
         self._selection = Selection()
 
-    def partitions(self) -> Sequence[InputPartition]:
+    def ranges(self) -> list[Range]:
         """One range for each partition that has something to read."""
         with Topic(self._settings) as topic:
             known = topic.partitions()
@@ -55,12 +54,6 @@ class MessagesReader(DataSourceReader):
             bounds = topic.bounds([p for p in known if wanted is None or p in wanted])
             ranges = self._ranges(topic, bounds)
         return [found for found in ranges if found.first < found.end] or [NOTHING]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one range."""
-        assert isinstance(partition, Range)
-        with Topic(self._settings) as topic:
-            yield from read_range(topic, partition, self._settings, self._schema)
 
     def _ranges(self, topic: Topic, bounds: Mapping[int, Bounds]) -> list[Range]:
         settings, selection = self._settings, self._selection
@@ -91,6 +84,24 @@ class MessagesReader(DataSourceReader):
         return since, before
 
 
+class MessagesReader(RangesReader):
+    """Messages of a queue, one Arrow batch per few thousand records."""
+
+    def __init__(self, settings: Settings, schema: StructType) -> None:
+        super().__init__(settings)
+        self._schema = arrow_schema(schema)
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """A task for each range."""
+        return self.ranges()
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one range."""
+        assert isinstance(partition, Range)
+        with Topic(self._settings) as topic:
+            yield from read_range(topic, partition, self._settings, self._schema)
+
+
 class FilteredMessagesReader(MessagesReader):
     """The same, for a session with `spark.sql.python.filterPushdown.enabled`."""
 
@@ -108,7 +119,7 @@ NOTHING: Final = Range(0, 0, 0, 0)
 
 
 def read_range(
-    topic: Topic, wanted: Range, settings: Settings, schema: pa.Schema, states: States | None = None
+    topic: Topic, wanted: Range, settings: Settings, schema: pa.Schema, states: States[Acceptance] | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Judge a partition from its log start, or from the nearest state of `states`; give the rows from `first` on."""
     if wanted.first >= wanted.end:

@@ -15,14 +15,22 @@ from .settings import FIXED, Settings
 log: Final = logging.getLogger("konverse.spark")
 
 
-class Registration:
-    """The offsets that a stream still needs, as those of a consumer group beside the queue's own."""
+NOTHING_NEEDED: Final = 1 << 62
+"""In place of an offset of a log that is not read: behind all that it will ever hold."""
 
-    def __init__(self, settings: Settings, reader: str) -> None:
+
+class Registration:
+    """The offsets that a stream still needs, as those of a consumer group beside the queue's own.
+
+    `data` is the queue's data topic where its journal is read: who says nothing of it holds all of it.
+    """
+
+    def __init__(self, settings: Settings, reader: str, data: str | None = None) -> None:
         self._topic = settings.topic
+        self._data = data
         config: dict[str, Any] = {"log_level": 2, **settings.client, **FIXED}
         config["bootstrap.servers"] = settings.bootstrap
-        config["group.id"] = f"{consumer_group(settings.topic)}.spark-{reader}"
+        config["group.id"] = f"{consumer_group(data or settings.topic)}.spark-{reader}"
         self._consumer = Consumer(config)
         self._told: dict[int, int] = {}
         self._refused = False
@@ -33,6 +41,8 @@ class Registration:
         if not changed:
             return
         places = [TopicPartition(self._topic, partition, offset) for partition, offset in changed.items()]
+        if self._data is not None:
+            places += [TopicPartition(self._data, partition, NOTHING_NEEDED) for partition in changed]
         try:
             self._consumer.commit(offsets=places, asynchronous=False)
         except KafkaException as error:

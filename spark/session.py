@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 DISCOVERED: Final = "pyspark_konverse"
 """The module by which Spark finds the format."""
 
+TASK_ATTEMPTS: Final = 4
+"""A task is tried so often, as on a cluster: a worker that dies ends no query."""
+
 
 def local_session(
     app: str,
@@ -49,7 +52,7 @@ def local_session(
         "spark.ui.showConsoleProgress": "false",
         **(config or {}),
     }
-    builder = SparkSession.builder.master(f"local[{cores}]").appName(app)
+    builder = SparkSession.builder.master(f"local[{cores},{TASK_ATTEMPTS}]").appName(app)
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()

@@ -57,6 +57,7 @@ class Mode(Enum):
     """What a row is."""
 
     MESSAGES = "messages"
+    JOURNAL = "journal"
     CONVERSATIONS = "conversations"
 
 
@@ -221,12 +222,14 @@ _OF_MESSAGES: Final = (
 def _mode(given: Mapping[str, str]) -> Mode:
     value = given.get("mode", Mode.MESSAGES.value).strip().lower()
     if value not in [mode.value for mode in Mode]:
-        raise InvalidSettings(f"option 'mode' is {given['mode']!r}; give 'messages' or 'conversations'")
+        raise InvalidSettings(f"option 'mode' is {given['mode']!r}; give 'messages', 'journal' or 'conversations'")
     mode = Mode(value)
     if mode is Mode.CONVERSATIONS:
         for option in _OF_MESSAGES:
             if option in given:
                 raise InvalidSettings(f"option {option!r} chooses among messages; remove it for mode 'conversations'")
+    if mode is Mode.JOURNAL and "incarnation" in given:
+        raise InvalidSettings("option 'incarnation' chooses among messages; remove it for mode 'journal'")
     return mode
 
 

@@ -7,8 +7,8 @@ sources, so that one too old for us is told so by an error of ours and disturbs 
 from __future__ import annotations
 
 import sys
-from collections.abc import MutableMapping
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Mapping, MutableMapping
+from typing import TYPE_CHECKING, Any, Final
 
 from .requirements import missing, require
 
@@ -21,11 +21,13 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
     from pyspark.sql.types import StructType
 
+    from .columns import Column
+
 _PUSHDOWN_PLANNER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 class KonverseDataSource(DataSource):
-    """Messages of a queue or topic. Options and columns: docs/spark.md."""
+    """Messages of a queue or topic, its journal or its conversations. Options and columns: docs/spark.md."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         require()
@@ -47,9 +49,14 @@ class KonverseDataSource(DataSource):
         if self._settings.mode is Mode.CONVERSATIONS:
             from .conversations import COLUMNS as SIDES  # noqa: PLC0415  # as above
 
-            return ", ".join(f"`{name}` {column.sql}" for name, column in SIDES.items())
+            return _sql(SIDES, SIDES)
+        if self._settings.mode is Mode.JOURNAL:
+            from .decisions import ACCEPTED_COLUMNS as COUNTING  # noqa: PLC0415  # as above
+            from .decisions import COLUMNS as DECISIONS  # noqa: PLC0415  # as above
+
+            return _sql(DECISIONS, DECISIONS if self._settings.include_all else COUNTING)
         names = ALL_COLUMNS if self._settings.include_all else ACCEPTED_COLUMNS
-        return ", ".join(f"`{name}` {COLUMNS[name].sql}" for name in names)
+        return _sql(COLUMNS, names)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read."""
@@ -60,18 +67,32 @@ class KonverseDataSource(DataSource):
             from .conversations import ConversationsReader  # noqa: PLC0415  # as above
 
             return ConversationsReader(self._settings, schema)
+        if self._settings.mode is Mode.JOURNAL:
+            from .journal import FilteredJournalReader, JournalReader  # noqa: PLC0415  # as above
+
+            return (FilteredJournalReader if _pushes_filters() else JournalReader)(self._settings, schema)
         return (FilteredMessagesReader if _pushes_filters() else MessagesReader)(self._settings, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A streaming read; NotInstalled with a pyspark that does not say where a micro-batch starts."""
+        from .settings import Mode  # noqa: PLC0415  # as above
+
         try:
+            from .journal_stream import JournalStreamReader  # noqa: PLC0415  # as above
             from .stream import MessagesStreamReader  # noqa: PLC0415  # as above
         except ImportError as error:
             raise missing(f"pyspark {_STREAMS_SINCE} or newer for streams") from error
+        if self._settings.mode is Mode.JOURNAL:
+            return JournalStreamReader(self._settings, schema)
         return MessagesStreamReader(self._settings, schema)
 
 
 _STREAMS_SINCE: Final = "4.2"
+
+
+def _sql(columns: Mapping[str, Column[Any]], names: Iterable[str]) -> str:
+    """Some columns as Spark wants to hear of them."""
+    return ", ".join(f"`{name}` {columns[name].sql}" for name in names)
 
 
 def _pushes_filters() -> bool:

@@ -1,4 +1,4 @@
-"""What a stream knows of a partition at some offset: which counter it expects of whom.
+"""What a stream knows of a partition at some offset: which counter it expects of whom, or who owns it.
 
 It follows from the records before that offset alone. So whoever has it saves reading them again, and whoever finds it
 missing, torn or of another log reads them, as long as the log has them: nothing is lost with it. It is kept in this
@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Generic, Protocol, TypeVar
 from uuid import uuid4
 
 import numpy as np
@@ -31,11 +31,29 @@ _CONVERSATION_BYTES: Final = 16
 ENTRIES_PER_RECORD: Final = 4
 """A state is written when it has at most so many entries for each record read since the last: writing stays cheap."""
 
-_WARM: dict[tuple[str, str, str, int], tuple[int, Acceptance]] = {}
+_WARM: dict[tuple[str, str, str, int], tuple[int, Any]] = {}
+
+Of = TypeVar("Of")
+
+
+class Form(Protocol[Of]):
+    """How a kind of state is written."""
+
+    def entries(self, state: Of) -> int:
+        """How large it is."""
+
+    def copy(self, state: Of) -> Of:
+        """One that goes on by itself."""
+
+    def encode(self, state: Of) -> tuple[dict[str, Any], bytes]:
+        """Values for JSON, and bytes."""
+
+    def decode(self, head: dict[str, Any], body: bytes) -> Of:
+        """What was encoded; ValueError, KeyError or TypeError for anything else."""
 
 
 @dataclass(frozen=True, slots=True)
-class States:
+class States(Generic[Of]):
     """The states of one stream."""
 
     folder: str | None
@@ -46,40 +64,40 @@ class States:
     """Which stream: each throws its own old states away."""
     tag: str
     """Which incarnation's records were judged; "any" for all."""
+    form: Form[Of]
 
-    def newest(self, partition: int, log_start: int, first: int) -> tuple[int, Acceptance] | None:
+    def newest(self, partition: int, log_start: int, first: int) -> tuple[int, Of] | None:
         """The state nearest before `first`, and its offset; None: read from the start of the log."""
         warm = _WARM.get((*self._place, partition))
         if warm is not None and warm[0] == first:
-            return first, warm[1].copy()
+            return first, self.form.copy(warm[1])
         for offset, file in sorted(self._files(partition), reverse=True):
             if log_start <= offset <= first:
                 with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-                    return offset, _decoded(file.read_bytes(), self._name(partition, offset))
+                    return offset, self._decoded(file.read_bytes(), self._name(partition, offset))
         return None
 
-    def keep(self, partition: int, first: int, end: int, acceptance: Acceptance) -> None:
+    def keep(self, partition: int, first: int, end: int, state: Of) -> None:
         """What is known at `end`; of those before `first` one is left, for who begins there again."""
         key = (*self._place, partition)
         _WARM.pop(key, None)
-        _WARM[key] = (end, acceptance)
+        _WARM[key] = (end, state)
         if len(_WARM) > STREAM_STATE_ENTRIES_MAX:
             del _WARM[next(iter(_WARM))]
         with contextlib.suppress(OSError):  # a disk that is full costs time, and nothing else
-            self._write(partition, first, end, acceptance)
+            self._write(partition, first, end, state)
 
-    def _write(self, partition: int, first: int, end: int, acceptance: Acceptance) -> None:
+    def _write(self, partition: int, first: int, end: int, state: Of) -> None:
         files = sorted(self._files(partition))
         before = [offset for offset, _ in files if offset <= first]
-        entries = len(acceptance.next) + len(acceptance.received[0]) + len(acceptance.received[1])
-        if entries > ENTRIES_PER_RECORD * (end - (before[-1] if before else 0)):
+        if self.form.entries(state) > ENTRIES_PER_RECORD * (end - (before[-1] if before else 0)):
             return
         folder = self._folder()
         if folder is None:
             return
         made = folder / f".{uuid4().hex}"
         try:
-            made.write_bytes(_encoded(acceptance, self._name(partition, end)))
+            made.write_bytes(self._encoded(state, self._name(partition, end)))
             made.replace(folder / f"{partition}.{end}")
         finally:
             made.unlink(missing_ok=True)
@@ -111,29 +129,48 @@ class States:
     def _name(self, partition: int, offset: int) -> str:
         return f"{self.topic}/{self.tag}/{partition}.{offset}"
 
+    def _encoded(self, state: Of, name: str) -> bytes:
+        head, body = self.form.encode(state)
+        return json.dumps({"format": FORMAT, "of": name, "crc": zlib.crc32(body), **head}).encode() + b"\n" + body
 
-def _encoded(acceptance: Acceptance, name: str) -> bytes:
-    tables = (acceptance.next, *acceptance.received)
-    parts = [b"".join(table) + np.fromiter(table.values(), np.int64, len(table)).tobytes() for table in tables]
-    body = b"".join(parts)
-    entries = [*map(len, tables)]
-    head = {"format": FORMAT, "of": name, "cut": acceptance.cut, "entries": entries, "crc": zlib.crc32(body)}
-    return json.dumps(head).encode() + b"\n" + body
+    def _decoded(self, data: bytes, name: str) -> Of:
+        """ValueError, KeyError or TypeError for what is not whole, or of another place."""
+        line, _, body = data.partition(b"\n")
+        head = json.loads(line)
+        if (head["format"], head["of"], head["crc"]) != (FORMAT, name, zlib.crc32(body)):
+            raise ValueError(name)
+        return self.form.decode(head, body)
 
 
-def _decoded(data: bytes, name: str) -> Acceptance:
-    """ValueError, KeyError or TypeError for what is not whole, or of another place."""
-    line, _, body = data.partition(b"\n")
-    head = json.loads(line)
-    if (head["format"], head["of"], head["crc"]) != (FORMAT, name, zlib.crc32(body)):
-        raise ValueError(name)
-    writers, *directions = head["entries"]
-    acceptance = Acceptance(cut=head["cut"])
-    acceptance.next, body = _table(body, writers, _WRITER_BYTES)
-    first, body = _table(body, directions[0], _CONVERSATION_BYTES)
-    second, body = _table(body, directions[1], _CONVERSATION_BYTES)
-    acceptance.received = (first, second)
-    return acceptance
+class Acceptances:
+    """How what is expected of writers is written: tables of names and numbers."""
+
+    def entries(self, state: Acceptance) -> int:
+        """Writers and directions."""
+        return len(state.next) + len(state.received[0]) + len(state.received[1])
+
+    def copy(self, state: Acceptance) -> Acceptance:
+        """One that goes on by itself."""
+        return state.copy()
+
+    def encode(self, state: Acceptance) -> tuple[dict[str, Any], bytes]:
+        """The tables, one behind the other."""
+        tables = (state.next, *state.received)
+        parts = [b"".join(table) + np.fromiter(table.values(), np.int64, len(table)).tobytes() for table in tables]
+        return {"cut": state.cut, "entries": [*map(len, tables)]}, b"".join(parts)
+
+    def decode(self, head: dict[str, Any], body: bytes) -> Acceptance:
+        """What was encoded."""
+        writers, *directions = head["entries"]
+        state = Acceptance(cut=head["cut"])
+        state.next, body = _table(body, writers, _WRITER_BYTES)
+        first, body = _table(body, directions[0], _CONVERSATION_BYTES)
+        second, body = _table(body, directions[1], _CONVERSATION_BYTES)
+        state.received = (first, second)
+        return state
+
+
+ACCEPTANCES: Final = Acceptances()
 
 
 def _table(body: bytes, entries: int, width: int) -> tuple[dict[bytes, int], bytes]:

@@ -18,7 +18,7 @@ from konverse.schemas.errors import InvalidSettings, TopicMismatch
 from .reader import Range, arrow_schema, check_partitions, read_range, resolve
 from .registered import Registration
 from .settings import Mode, Settings
-from .states import States
+from .states import ACCEPTANCES, States
 from .topic import Bounds, Topic
 
 log: Final = logging.getLogger("konverse.spark")
@@ -43,21 +43,21 @@ class StreamRange(Range):
     reader: str
 
 
-class MessagesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The messages of a queue as they come. Driver and tasks have one each; only the driver's keeps clients open."""
+class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Which records of a topic come next. Driver and tasks have one each; only the driver's keeps clients open."""
 
-    def __init__(self, settings: Settings, schema: StructType) -> None:
-        if settings.mode is not Mode.MESSAGES:
-            raise InvalidSettings("a stream gives messages; read mode 'conversations' with spark.read")
+    def __init__(self, settings: Settings) -> None:
+        if settings.mode is Mode.CONVERSATIONS:
+            raise InvalidSettings("a stream gives messages or a journal; read mode 'conversations' with spark.read")
         if settings.ending.default != "latest" or settings.ending.partitions:
             raise InvalidSettings(
                 "a stream has no end, so 'endingOffsets' and 'endingTimestamp' mean nothing to it; remove them, and "
                 "use the trigger availableNow to read what is there"
             )
         self._settings = settings
-        self._schema = arrow_schema(schema)
         self._topic: Topic | None = None
         self._registration: Registration | None = None
+        self._initial: Position | None = None
         self._stop_at: dict[str, int] | None = None
         self._known = False
         """The topic was seen to be that of the checkpoint since this stream was started."""
@@ -66,12 +66,15 @@ class MessagesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**self.__dict__, "_topic": None, "_registration": None}
 
     def initialOffset(self) -> Position:  # type: ignore[override]  # a dict in JSON
-        """Where the options say that a new stream begins."""
+        """Where the options say that a new stream begins. Spark asks twice, and has to hear the same."""
+        if self._initial is not None:
+            return self._initial
         bounds = self._bounds()
         settings = self._settings
         check_partitions(settings, [*bounds])
         begin = resolve(self._opened(), "startingOffsets", settings.starting, bounds)
-        return Position(topic=self._topic_id(), reader=uuid4().hex, partitions=_named(begin))
+        self._initial = Position(topic=self._topic_id(), reader=uuid4().hex, partitions=_named(begin))
+        return self._initial
 
     def latestOffset(self, start: Position, limit: ReadLimit) -> Position:  # type: ignore[override]  # a dict in JSON
         """How far the next micro-batch goes."""
@@ -99,7 +102,7 @@ class MessagesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """What is there now is all that this run reads."""
         self._stop_at = self._ends()
 
-    def partitions(self, start: Position, end: Position) -> Sequence[InputPartition]:  # type: ignore[override]
+    def ranges(self, start: Position, end: Position) -> list[StreamRange]:
         """One range for each partition that has something new."""
         self._check_topic(start)
         bounds = self._bounds()
@@ -111,14 +114,6 @@ class MessagesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 reach = (partition, bounds[partition].first, *self._spared(partition, first, until, bounds[partition]))
                 ranges.append(StreamRange(*reach, topic=start["topic"], reader=start["reader"]))
         return ranges
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one range."""
-        assert isinstance(partition, StreamRange)
-        tag = "any" if self._settings.tag is None else self._settings.tag.hex()
-        states = States(self._settings.state_folder, partition.topic, partition.reader, tag)
-        with Topic(self._settings) as topic:
-            yield from read_range(topic, partition, self._settings, self._schema, states)
 
     def commit(self, end: Position) -> None:  # type: ignore[override]  # a dict in JSON
         """What stands before is not needed any more."""
@@ -149,8 +144,11 @@ class MessagesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._settings.queue is None:
             return
         if self._registration is None:
-            self._registration = Registration(self._settings, position["reader"])
+            self._registration = self._registered(position["reader"])
         self._registration.needs({int(name): offset for name, offset in position["partitions"].items()})
+
+    def _registered(self, reader: str) -> Registration:
+        return Registration(self._settings, reader)
 
     def _topic_id(self) -> str:
         from .bridging import topic_id  # noqa: PLC0415  # tasks do without the bridge
@@ -178,6 +176,26 @@ class MessagesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._settings.fail_on_data_loss:
             raise TopicMismatch(f"{lost}. Set option 'failOnDataLoss' to 'false' to go on without them")
         log.warning("%s; the stream goes on without them", lost)
+
+
+class MessagesStreamReader(RangesStreamReader):
+    """The messages of a queue as they come."""
+
+    def __init__(self, settings: Settings, schema: StructType) -> None:
+        super().__init__(settings)
+        self._schema = arrow_schema(schema)
+
+    def partitions(self, start: Position, end: Position) -> Sequence[InputPartition]:  # type: ignore[override]
+        """A task for each range."""
+        return self.ranges(start, end)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one range."""
+        assert isinstance(partition, StreamRange)
+        tag = "any" if self._settings.tag is None else self._settings.tag.hex()
+        states = States(self._settings.state_folder, partition.topic, partition.reader, tag, ACCEPTANCES)
+        with Topic(self._settings) as topic:
+            yield from read_range(topic, partition, self._settings, self._schema, states)
 
 
 def _named(offsets: Mapping[int, int]) -> dict[str, int]:

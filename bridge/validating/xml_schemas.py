@@ -25,11 +25,11 @@ def check_of(documents: Sequence[str]) -> Check:
     """A check of bodies by these documents; InvalidSchema when they are none, or not all of it."""
     from lxml import etree  # noqa: PLC0415  # it may be absent, and then nobody comes here
 
-    plain, resolving = _parser(etree), _parser(etree)
+    plain, resolving = parser_of(etree), parser_of(etree)
     places: dict[str, bytes] = {}
     namespaces: dict[str, list[str]] = {}
     for number, document in enumerate(documents):
-        root = _read(etree, plain, number, document)
+        root = read(etree, plain, number, document)
         place = f"{_OURS}:{number}"
         places[place] = etree.tostring(root, encoding="utf-8")
         namespaces.setdefault(root.get("targetNamespace", ""), []).append(place)
@@ -69,14 +69,15 @@ def _resolver(etree: Any, places: dict[str, bytes]) -> Any:
     return Places()
 
 
-def _parser(etree: Any) -> Any:
+def parser_of(etree: Any, **more: bool) -> Any:
+    """What reads a document, and nothing that it refers to; `more` goes to lxml."""
     return etree.XMLParser(
-        resolve_entities=False, load_dtd=False, no_network=True, huge_tree=False, dtd_validation=False
+        resolve_entities=False, load_dtd=False, no_network=True, huge_tree=False, dtd_validation=False, **more
     )
 
 
-def _read(etree: Any, parser: Any, number: int, document: str) -> Any:
-    """The root of a schema document, with imports that name no place."""
+def read(etree: Any, parser: Any, number: int, document: str) -> Any:
+    """The root of a schema document, with imports that name no place; InvalidSchema."""
     data = document.encode()
     fault = fault_of(Validation.WELL_FORMED_XML, data)
     if fault:

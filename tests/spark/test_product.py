@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 from typing import Final
@@ -12,6 +13,8 @@ from pyspark.sql import SparkSession
 from konverse.bridge.broker import Broker
 from konverse.schemas.catalog import Queue
 from konverse.spark.columns import COLUMNS
+from konverse.spark.decisions import COLUMNS as DECISIONS
+from konverse.spark.decisions import Verdict
 from konverse.spark.settings import OPTIONS
 from tests.kit.servers import Servers
 from tests.kit.shop import queue_of, send_orders
@@ -57,11 +60,15 @@ def test_the_examples_of_the_page_run(
     spark: SparkSession, servers: Servers, shop: Broker, database: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     send_orders(shop, dialogs=2, messages=6)
+    invoice = {"type": "object", "properties": {"amount": {"type": "integer"}}}
+    shop.create_message_type("//sales/Invoice", "JSON_SCHEMA", schema=json.dumps(invoice))
     exec(compile(placed(code("python"), servers, database), "docs/spark.md", "exec"), {})
     shown = capsys.readouterr().out
     assert re.search(r"//sales/Order\|\s+6\|", shown)
     assert "last_sequence" in shown
     assert "Done(messages=6, replies=6, ends=0, failed=0)" in shown
+    assert "sum(value.amount)" in shown
+    assert "operation" in shown
     spark.sql(placed(code("sql"), servers, database))
     assert spark.table("orders").count() == 6
     spark.catalog.dropTempView("orders")
@@ -71,3 +78,5 @@ def test_the_page_names_every_option_and_column() -> None:
     named = set(re.findall(r"`(\w+)`", PAGE))
     assert set(OPTIONS) <= named
     assert set(COLUMNS) <= named
+    assert set(DECISIONS) <= named
+    assert {verdict.name for verdict in Verdict} <= named

@@ -20,7 +20,7 @@ def test_a_local_session_pushes_filters_down_and_has_no_page(spark: SparkSession
     assert spark.conf.get("spark.sql.python.filterPushdown.enabled") == "true"
     assert spark.conf.get("spark.sql.shuffle.partitions") == "4"
     assert spark.sparkContext.uiWebUrl is None
-    assert spark.sparkContext.master == "local[2]"
+    assert spark.sparkContext.master == "local[2,4]"
     assert spark.sparkContext.pythonExec == sys.executable
 
 

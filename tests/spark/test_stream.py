@@ -22,7 +22,7 @@ from konverse.spark import states
 from konverse.spark.acceptance import Acceptance
 from konverse.spark.registered import Registration
 from konverse.spark.settings import parse
-from konverse.spark.states import States
+from konverse.spark.states import ACCEPTANCES, States
 from konverse.spark.stream import MessagesStreamReader, Position
 from tests.kit.builders import GARBAGE, Scribe, identifier
 from tests.spark.conftest import NewLog
@@ -86,7 +86,7 @@ def test_a_duplicate_of_an_earlier_micro_batch_is_left_out(new_log: NewLog, tmp_
 
 @pytest.mark.usefixtures("cold")
 def test_of_old_states_one_is_left_for_who_begins_again(tmp_path: Path) -> None:
-    kept = States(str(tmp_path), "topic", "reader", "any")
+    kept = States(str(tmp_path), "topic", "reader", "any", ACCEPTANCES)
     for first in range(0, 50, 10):
         kept.keep(0, first, first + 10, Acceptance())
     kept.keep(1, 0, 10, Acceptance())
@@ -99,7 +99,7 @@ def test_of_old_states_one_is_left_for_who_begins_again(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("cold")
 def test_a_state_that_is_large_for_what_was_read_is_not_written(tmp_path: Path) -> None:
-    kept, many = States(str(tmp_path), "topic", "reader", "any"), Acceptance()
+    kept, many = States(str(tmp_path), "topic", "reader", "any", ACCEPTANCES), Acceptance()
     many.next = {number.to_bytes(20, "big"): number for number in range(1_000)}
     kept.keep(0, 0, 100, many)
     assert not [*tmp_path.glob("*/*")]
@@ -165,12 +165,12 @@ def test_a_log_that_has_become_shorter_is_a_loss(
 def test_what_one_incarnation_is_expected_to_say_is_not_expected_of_another(tmp_path: Path) -> None:
     known = Acceptance()
     known.next = {b"1" * 20: 7}
-    States(str(tmp_path), "topic", "reader", "aa").keep(0, 0, 10, known)
+    States(str(tmp_path), "topic", "reader", "aa", ACCEPTANCES).keep(0, 0, 10, known)
     for cold in (False, True):
         if cold:
             states._WARM.clear()
-        assert States(str(tmp_path), "topic", "reader", "any").newest(0, 0, 10) is None
-        found = States(str(tmp_path), "topic", "reader", "aa").newest(0, 0, 10)
+        assert States(str(tmp_path), "topic", "reader", "any", ACCEPTANCES).newest(0, 0, 10) is None
+        found = States(str(tmp_path), "topic", "reader", "aa", ACCEPTANCES).newest(0, 0, 10)
         assert found is not None
         assert found[1].next == known.next
 
