@@ -18,6 +18,7 @@ from konverse.dialog.events import Halted
 from konverse.schemas.errors import KonverseError, PartitionHalted, QueueNotFound, SteppedDown, TopicMismatch
 from konverse.schemas.identifiers import consumer_group
 
+from .background import in_background
 from .kafka import FETCH_RECORDS, ConsumerFailed, Kafka, LogTruncated, check_event
 from .orphans import Orphans
 from .owning import Owning
@@ -40,6 +41,9 @@ AWAY_S: Final = 5.0
 
 GATED_WAIT_S: Final = 0.005
 """As long as outputs to one destination wait for those to another, each wait here is one of theirs."""
+
+LEAVE_S: Final = 30.0
+"""For the farewell to a group: the brokers may be away, and the client asks them more than once."""
 
 JOIN_S: Final = 10.0
 """A reader that its group has given nothing yet is not idle for so long: joining takes a second or more."""
@@ -100,10 +104,22 @@ class Share:
             raise type(self.failure)(*self.failure.args)
 
     def close(self) -> None:
-        """Leave the group."""
+        """Leave the group.
+
+        In a thread, and not waited for without end: a client that is given partitions while it leaves was seen to wait
+        for itself for ever, in its own call of `assign`. The group takes what it holds from it as from who is silent.
+        """
         self._closed = True
         self._orphans.close()
-        self.consumer.close()
+        leaving = in_background("konverse-leaving", self.consumer.close)
+        leaving.join(LEAVE_S)
+        if leaving.is_alive():
+            log.warning(
+                "the Kafka client of queue %r has not left its group within %.0f s; it is left alone, and its "
+                "partitions go to others when the group misses it (setting max.poll.interval.ms)",
+                self._owning.queue.name,
+                LEAVE_S,
+            )
 
     def fetch(self, wait_s: float, records: int = FETCH_RECORDS) -> bool:
         """Take new data from Kafka, waiting for the first record only; callbacks of the group run in here."""
@@ -212,12 +228,16 @@ class Share:
 
     def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Handlers that are not done yet lose their work; the next owner receives the messages again."""
+        if self._closed:  # all of it was given back, by who waits for this with the lock
+            return
         with self._lock:
             for place in partitions:
                 self._owning.give_back(place.partition)
                 self._let_go(place.partition)
 
     def _on_lost(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        if self._closed:
+            return
         with self._lock:
             for place in partitions:
                 self._lost += place.partition in self._owning.owners

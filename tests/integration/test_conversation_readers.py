@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections import Counter
 from contextlib import suppress
 
 import pytest
 
+from konverse.bridge import share
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.errors import BadInput, InvalidState
 from tests.kit.servers import Servers
@@ -186,3 +188,31 @@ def test_batches_have_what_is_ready_of_several_groups_each_with_a_block_of_its_o
         assert max(sizes) == 2
         with pytest.raises(BadInput), broker.reader("Orders") as reader:
             reader.batches(0)
+
+
+def test_a_reader_closes_although_its_client_never_leaves_the_group(
+    servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    release, left = threading.Event(), threading.Event()
+    monkeypatch.setattr(share, "LEAVE_S", 0.2)
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        reader = broker.reader("Orders")
+        reader.wait_for_partitions(1)
+        consumer = reader._share.consumer
+
+        class Stuck:
+            def __getattr__(self, name: str) -> object:
+                return getattr(consumer, name)
+
+            def close(self) -> None:
+                release.wait(DEADLINE_S)
+                consumer.close()
+                left.set()
+
+        monkeypatch.setattr(reader._share, "consumer", Stuck())
+        reader.close()
+        assert reader.closed
+        assert "has not left its group" in caplog.text
+        release.set()
+        assert left.wait(DEADLINE_S)
