@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from konverse.dialog.leaving import found_in
 from konverse.dialog.received import Found
 from konverse.schemas.catalog import Queue
 
@@ -13,7 +14,6 @@ from .kafka import Kafka
 
 if TYPE_CHECKING:
     from konverse.dialog.owner import Owner
-    from konverse.dialog.partition import Partition
 
 
 class Groups:
@@ -26,7 +26,7 @@ class Groups:
 
     def find_here(self, group: bytes) -> Found | None:
         """A group in the partitions that are ours."""
-        here = (_found_in(owner.fold.state, group) for owner in self._owners.values())
+        here = (found_in(owner.fold.state, group) for owner in self._owners.values())
         return next(filter(None, here), None)
 
     def find_away(self, group: bytes) -> Found | None:
@@ -38,12 +38,7 @@ class Groups:
         for number in range(self._queue.partitions):
             if number not in self._owners:
                 with Following(self._kafka, self._queue, number) as following:
-                    found = _found_in(following.catch_up(), group)
+                    found = found_in(following.catch_up(), group)
                 if found is not None:
                     return found
         return None
-
-
-def _found_in(state: Partition, group: bytes) -> Found | None:
-    members = state.members(group)
-    return Found(state.address, members[0].service) if members else None

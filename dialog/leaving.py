@@ -11,9 +11,19 @@ from typing import Final
 from .endpoint import Endpoint
 from .moving import Moving
 from .partition import Partition
+from .received import Found
 
 LOOK_EVERY_MS: Final = 5_000
 """To look at a group that cannot move costs as much as its messages are long."""
+
+
+def found_in(state: Partition, group: bytes) -> Found | None:
+    """Where to go to join a group that has members in this partition; None when it has none here.
+
+    What is about to leave is followed to where it goes: who came here instead would stay behind alone.
+    """
+    members = state.members(group)
+    return Found(state.moves.leaving.get(group, state.address), members[0].service) if members else None
 
 
 class Leaving:

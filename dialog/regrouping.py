@@ -172,9 +172,13 @@ def _begun_in(transaction: Transaction, group: bytes) -> list[Begun]:
 
 def is_here(staging: Staging, transaction: Transaction, dialog: Endpoint | Begun, group: bytes) -> bool:
     """Whether a group lives in this partition, or begins here."""
-    if group == own_group(dialog.role, dialog.conversation) or staging.state.members(group):
+    if isinstance(dialog, Begun) and _is_own(dialog, group):  # it is new: nobody can be in that elsewhere
         return True
-    return bool(_begun_in(transaction, group))
+    return bool(staging.state.members(group) or _begun_in(transaction, group))
+
+
+def _is_own(dialog: Endpoint | Begun, group: bytes) -> bool:
+    return group == own_group(dialog.role, dialog.conversation)
 
 
 def lock_wherever(staging: Staging, transaction: Transaction, dialog: Endpoint | Begun, group: bytes) -> Address | None:
@@ -201,7 +205,7 @@ def lock(
         services.add(found.service)
     if services - {service}:
         raise InvalidGroup(f"{name} belongs to another service than {service!r}, which conversation {dialog.id} is of")
-    if not here:
+    if not here and not _founds(staging, dialog, group, found):
         return _away(staging, dialog, name, found)
     if not members:
         return None
@@ -216,6 +220,11 @@ def lock(
         member.held = True
     more_of(transaction).targets[group] = members.copy()
     return None
+
+
+def _founds(staging: Staging, dialog: Endpoint | Begun, group: bytes, found: Found | None) -> bool:
+    """It may be the first one in the group here: that is its own and lives nowhere, or is on its way here."""
+    return _is_own(dialog, group) if found is None else found.address == staging.state.address
 
 
 def _away(staging: Staging, dialog: Endpoint | Begun, name: str, found: Found | None) -> Address:

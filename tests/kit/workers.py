@@ -55,7 +55,8 @@ class Job:
     log: str
     """JSON lines, appended."""
     work: str = "answer"
-    """`answer` reads a queue; `send` sends `count` numbered messages on a few dialogs."""
+    """`answer` reads a queue; `gather` moves each conversation to the group that its message names; `send` sends
+    `count` numbered messages on a few dialogs."""
     queue: str = "Orders"
     partitions: list[int] | None = None
     share: int = 0
@@ -254,6 +255,16 @@ def _answer(broker: Broker, job: Job, diary: Diary) -> None:
                         until(Path(job.release).exists, "release of the handler", 120)
 
 
+def _gather(broker: Broker, job: Job, diary: Diary) -> None:
+    partitions = None if job.partitions is None else tuple(job.partitions)
+    with broker.reader(job.queue, max_messages=job.max_messages, timeout=job.idle_s, partitions=partitions) as reader:
+        for transaction in reader:
+            with transaction:
+                for message in transaction:
+                    transaction.move(message.dialog, uuid.UUID(message.body.decode()))
+                    diary.write("moves", conversation=str(message.dialog.id))
+
+
 def _send(broker: Broker, job: Job, diary: Diary) -> None:
     dialogs = [begin(broker) for _ in range(job.dialogs)]
     last: list[tuple[Dialog, Callable[[], bool]]] = []
@@ -289,7 +300,7 @@ def main() -> None:
     if job.die_at:
         POINTS[job.die_at](Death(job, diary))
     with konverse.connect(f"kafka://{job.bootstrap}", database=job.database, **job.settings) as broker:
-        {"answer": _answer, "send": _send}[job.work](broker, job, diary)
+        {"answer": _answer, "gather": _gather, "send": _send}[job.work](broker, job, diary)
     diary.write("done")
 
 

@@ -13,6 +13,7 @@ from uuid import UUID
 from konverse.bridge.verifier.second_fold import SecondFold
 from konverse.dialog.begun import Begun
 from konverse.dialog.endpoint import Endpoint
+from konverse.dialog.leaving import found_in
 from konverse.dialog.owner import Owner
 from konverse.dialog.partition import Partition
 from konverse.dialog.received import Found
@@ -121,9 +122,9 @@ def _some_elsewhere(world: World, place: Place) -> bytes | None:
 def _find(world: World, place: Place, group: bytes) -> Found | None:
     """Where a group lives; somebody else may own that partition already."""
     for state in _beside(world, place):
-        members = state.members(group)
-        if members:
-            return Found(state.address, members[0].service)
+        found = found_in(state, group)
+        if found is not None:
+            return found
     return None
 
 

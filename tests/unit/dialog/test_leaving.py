@@ -11,7 +11,7 @@ from konverse.dialog import moving
 from konverse.dialog.emitter import Emit
 from konverse.dialog.endpoint import Endpoint
 from konverse.dialog.events import Tick
-from konverse.dialog.leaving import LOOK_EVERY_MS
+from konverse.dialog.leaving import LOOK_EVERY_MS, found_in
 from konverse.dialog.partition import Partition
 from konverse.dialog.received import Found
 from konverse.dialog.snapshot import Freeze, digest, restore
@@ -124,6 +124,74 @@ def test_who_comes_to_a_suspended_group_waits_with_it(world: World) -> None:
     commit(staging, world.target)
     world.settle()
     assert living(world.second, Role.TARGET, one.conversation).suspended
+
+
+def test_who_goes_back_to_its_own_group_joins_those_who_are_in_it_elsewhere(world: World) -> None:
+    one, two = world.receiver(world.begin("one", messages=2)), world.receiver(world.begin("two"))
+    own = one.group_id
+    world.target.commit(rare=[Move(two.index, own)])
+    world.target.commit(rare=[Move(one.index, GROUP)])
+    world.target.commit(rare=[Relocate(two.index, world.second.address, 0, 1)])
+    world.settle()
+    staging = staging_of(world)
+    transaction = staging.take_from(one, whole=True)
+    assert transaction is not None
+    transaction.receive(1)
+    transaction.move(one, UUID(bytes=own))
+    staging.finish(transaction)
+    for _ in range(2):
+        commit(staging, world.target)
+    world.settle()
+    mates = living(world.second, Role.TARGET, two.conversation).members
+    assert [mate.conversation for mate in mates] == [two.conversation, one.conversation]
+
+
+def test_who_goes_back_to_its_own_group_founds_it_when_nobody_is_in_it(world: World) -> None:
+    one = world.receiver(world.begin("one"))
+    own = one.group_id
+    world.target.commit(rare=[Move(one.index, GROUP)])
+    staging = staging_of(world)
+    staging.scope.elsewhere = lambda _: None
+    transaction = taken(staging)
+    transaction.move(one, UUID(bytes=own))
+    staging.finish(transaction)
+    assert Move(one.index, own) in commit(staging, world.target).rare
+    assert (one.group_id, one.members, one.held) == (own, [one], False)
+
+
+def test_a_group_that_leaves_is_found_where_it_goes(world: World) -> None:
+    one = world.receiver(world.begin("one"))
+    found = found_in(world.target.state, one.group_id)
+    assert found == (world.target.address, one.service)
+    move_away(world, one)
+    assert found_in(world.target.state, GROUP) == (world.second.address, one.service)
+    assert found_in(world.second.state, GROUP) is None
+
+
+def test_who_moves_to_a_group_that_is_on_its_way_here_founds_it_here(world: World) -> None:
+    world.begin("one")
+    staging = staging_of(world)
+    service = world.target.state.live()[0].service
+    staging.scope.elsewhere = lambda _: Found(world.target.address, service)
+    transaction = taken(staging)
+    dialog = transaction.dialog
+    transaction.move(dialog, UUID(bytes=GROUP))
+    staging.finish(transaction)
+    assert Move(dialog.index, GROUP) in commit(staging, world.target).rare
+    assert world.target.state.moves.leaving == {}
+
+
+def test_who_leaves_for_its_own_group_is_restored_as_it_was(world: World) -> None:
+    one = world.receiver(world.begin("one"))
+    own = one.group_id
+    world.target.commit(rare=[Move(one.index, GROUP)])
+    move_away(world, one, own)
+    restored = Partition(log_of())
+    restore(restored, b"".join(Freeze(world.target.state).pieces()))
+    assert digest(restored) == digest(world.target.state)
+    staging = Staging(restored, anything, OwnerSettings())
+    staging.leaving.look()
+    assert staging.merge()[0].rare == [Relocate(one.index, world.second.address, 0, 1)]
 
 
 def test_who_joins_a_group_that_leaves_goes_along(world: World) -> None:

@@ -1,0 +1,127 @@
+"""MOVE CONVERSATION across partitions: processes that are killed between its two steps (protocol.md section 7.2)."""
+
+from __future__ import annotations
+
+import signal
+import uuid
+from pathlib import Path
+
+import pytest
+
+from konverse.bridge.broker import Broker
+from konverse.bridge.dialog import Dialog
+from konverse.bridge.reader import Reader
+from konverse.schemas.records import Role
+from tests.integration.test_following import following
+from tests.kit.oracle import verify
+from tests.kit.servers import Servers
+from tests.kit.shop import DEADLINE_S, ORDER, connected, fill, open_shop, queue_of, sent, until
+from tests.kit.workers import Job, Worker
+
+pytestmark = pytest.mark.stack
+
+
+def places_of(broker: Broker, partitions: int, dialogs: int) -> dict[int, tuple[Dialog, uuid.UUID]]:
+    """A conversation of which nothing waits in each partition, and its group."""
+    begun = [sent(broker, b"first") for _ in range(dialogs)]
+    with broker.reader("Orders") as reader:
+        reader.wait_for_partitions(partitions, DEADLINE_S)
+        fill(reader, dialogs)
+        for _ in begun:
+            with next(iter(reader)) as transaction:
+                list(transaction)
+        reader.settle()
+        found = {}
+        for owner in reader.owners:
+            for dialog in begun:
+                endpoint = owner.fold.state.endpoint(Role.TARGET, dialog.id.bytes)
+                if endpoint is not None:
+                    found[owner.identity.partition] = dialog, uuid.UUID(bytes=endpoint.group_id)
+    assert len(found) == partitions
+    return found
+
+
+def waiting(reader: Reader, group: uuid.UUID, partition: int) -> list[bytes]:
+    """What waits in a group in one partition, sorted."""
+    reader.keep_up()
+    states = [owner.fold.state for owner in reader.owners if owner.identity.partition == partition]
+    return sorted(entry[2] or b"" for state in states for one in state.members(group.bytes) for entry in one.queue)
+
+
+def test_who_follows_a_process_that_was_killed_between_the_steps_of_a_move_goes_on_with_it(
+    servers: Servers, database: str, tmp_path: Path
+) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker, partitions=2)
+        places = places_of(broker, 2, 8)
+        (one, _), (two, group) = places[0], places[1]
+        for body in (str(group).encode(), b"unread"):
+            one.send(ORDER, body)
+        broker.flush()
+        job = Job(
+            servers.bootstrap,
+            database,
+            str(tmp_path / "diary"),
+            work="gather",
+            partitions=[0],
+            max_messages=1,
+            die_at="after the COMMIT is in the journal, before its acknowledgement is handled",
+        )
+        with Worker(job) as killed:
+            assert killed.wait() == -signal.SIGKILL
+            assert len(killed.said("moves")) == 1
+        with following(servers, broker) as followed:
+            moves = followed.catch_up().moves
+            assert (moves.leaving, moves.count) == ({group.bytes: queue_of(broker, "Orders").address(1)}, 0)
+        one.send(ORDER, b"later")
+        broker.flush()
+        with broker.reader("Orders") as reader:
+            until(lambda: waiting(reader, group, 1) == [b"later", b"unread"], "it is where its group is")
+            transaction = reader.receive(group=group, timeout=DEADLINE_S)
+            assert transaction is not None
+            with transaction:
+                assert {dialog.id for dialog in transaction.dialogs} == {one.id, two.id}
+                assert [message.body for message in transaction] == [b"unread", b"later"]
+            reader.settle()
+        assert verify(servers.bootstrap, [queue_of(broker, name) for name in ("Orders", "Shop")]) == []
+
+
+def test_two_that_move_to_one_group_from_two_partitions_are_received_with_it_together(
+    servers: Servers, database: str, tmp_path: Path
+) -> None:
+    """The first one has not left yet when the second one looks where the group is."""
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker, partitions=3)
+        places = places_of(broker, 3, 24)
+        (one, _), (two, _), (three, group) = places[0], places[1], places[2]
+        for dialog in (one, two):
+            dialog.send(ORDER, str(group).encode())
+            dialog.send(ORDER, b"unread")
+        broker.flush()
+        job = Job(
+            servers.bootstrap,
+            database,
+            str(tmp_path / "diary"),
+            work="gather",
+            partitions=[0],
+            max_messages=1,
+            die_at="after the COMMIT is in the journal, before its acknowledgement is handled",
+        )
+        with Worker(job) as killed:
+            assert killed.wait() == -signal.SIGKILL
+        with broker.reader("Orders", partitions=(1,)) as reader:
+            transaction = reader.receive(dialog=two.id, timeout=DEADLINE_S)
+            assert transaction is not None
+            with transaction:
+                transaction.receive(1)
+                transaction.move(transaction.dialog, group)
+            reader.settle()
+        with broker.reader("Orders") as reader:
+            until(lambda: waiting(reader, group, 2) == [b"unread"] * 2, "both are where their group is")
+            transaction = reader.receive(group=group, timeout=DEADLINE_S)
+            assert transaction is not None
+            with transaction:
+                assert {dialog.id for dialog in transaction.dialogs} == {one.id, two.id, three.id}
+                list(transaction)
+            reader.settle()
+        assert verify(servers.bootstrap, [queue_of(broker, name) for name in ("Orders", "Shop")]) == []
