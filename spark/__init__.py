@@ -37,6 +37,6 @@ def typed(frame: DataFrame, message_type: str, options: Mapping[str, str], *, ro
     when the extra `spark` is.
     """
     require()
-    from .typed import typed_rows  # noqa: PLC0415  # after `require`
+    from .bodies import typed_rows  # noqa: PLC0415  # after `require`
 
     return typed_rows(frame, message_type, options, root)

@@ -26,14 +26,14 @@ PAGE: Final = (Path(__file__).parents[2] / "docs" / "spark.md").read_text(encodi
 
 
 def code(language: str) -> str:
-    """The page's blocks of that language, one behind the other."""
-    return "\n".join(re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
+    """The page's blocks of that language."""
+    return "".join(re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
 
 
 def placed(text: str, servers: Servers, database: str) -> str:
     """The page's code for the servers of these tests."""
     assert "localhost:9092" in text
-    return text.replace("localhost:9092", servers.bootstrap).replace("sales", database)
+    return re.sub(r"(?<=['\"])sales(?=['\"])", database, text.replace("localhost:9092", servers.bootstrap))
 
 
 def test_orders_that_were_sent_are_read_in_order(
@@ -61,7 +61,7 @@ def test_the_examples_of_the_page_run(
 ) -> None:
     send_orders(shop, dialogs=2, messages=6)
     invoice = {"type": "object", "properties": {"amount": {"type": "integer"}}}
-    shop.create_message_type(f"//{database}/Invoice", "JSON_SCHEMA", schema=json.dumps(invoice))
+    shop.create_message_type("//sales/Invoice", "JSON_SCHEMA", schema=json.dumps(invoice))
     exec(compile(placed(code("python"), servers, database), "docs/spark.md", "exec"), {})
     shown = capsys.readouterr().out
     assert re.search(r"//sales/Order\|\s+6\|", shown)
