@@ -26,14 +26,14 @@ PAGE: Final = (Path(__file__).parents[2] / "docs" / "spark.md").read_text(encodi
 
 
 def code(language: str) -> str:
-    """The page's blocks of that language, one behind the other."""
-    return "\n".join(re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
+    """The page's blocks of that language."""
+    return "".join(re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
 
 
 def placed(text: str, servers: Servers, database: str) -> str:
     """The page's code for the servers of these tests."""
     assert "localhost:9092" in text
-    return re.sub(r"(['\"])sales\1", rf"\1{database}\1", text.replace("localhost:9092", servers.bootstrap))
+    return re.sub(r"(?<=['\"])sales(?=['\"])", database, text.replace("localhost:9092", servers.bootstrap))
 
 
 def test_orders_that_were_sent_are_read_in_order(

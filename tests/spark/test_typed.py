@@ -11,6 +11,7 @@ import pytest
 from fastavro import parse_schema, schemaless_writer
 from pyspark.sql import DataFrame, SparkSession
 
+import konverse.spark
 from konverse.bridge.broker import Broker
 from konverse.schemas.errors import InvalidSettings, MessageTypeNotFound, ValidatorUnavailable
 from konverse.spark import typed
@@ -90,6 +91,7 @@ def test_bodies_have_the_type_of_their_schema(
     assert "pieces" in str(found[1][1])
     assert found[2][1] == "a document type of its own"
     refusals(frame, given)
+    assert konverse.spark.typed is typed, "no module of that name takes its place"
 
 
 def refusals(frame: DataFrame, given: dict[str, str]) -> None:
