@@ -10,20 +10,19 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from konverse.bridge.broker import Broker
 from konverse.schemas.errors import InvalidSettings
 from konverse.spark import map_arrow, process
-from konverse.spark.answers import Done
+from konverse.spark.answers import Done, read
 from tests.kit.servers import Servers
 from tests.kit.shop import RECEIPT, drain, sent
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
 
-IDLE_S = 3.0
+IDLE_S = 2.0
 
 
 @pytest.fixture
@@ -121,8 +120,20 @@ def test_an_answer_without_receipts_does_nothing(spark: SparkSession, shop: Brok
     sent(shop, b"order")
     with pytest.raises(InvalidSettings, match="no column 'receipt'"):
         process(spark, "Orders", lambda frame: frame.select("body"), timeout=IDLE_S, **place)
-    with pytest.raises(PySparkException, match="receipt 99"):
-        map_arrow(spark, "Orders", lambda _: pa.table({"receipt": [99]}), timeout=IDLE_S, **place)
-    with pytest.raises(PySparkException, match="column 'error' came back as string"):
-        map_arrow(spark, "Orders", lambda _: pa.table({"receipt": [0], "error": ["x"]}), timeout=IDLE_S, **place)
     assert map_arrow(spark, "Orders", receipts, timeout=IDLE_S, **place) == Done(1, 1, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        ({"receipt": [99]}, "receipt 99, which no message"),
+        ({"receipt": [None]}, "receipt None"),
+        ({"receipt": [7], "error": ["x"]}, "column 'error' came back as string"),
+        ({"receipt": ["seven"]}, "column 'receipt' came back as string"),
+    ],
+)
+def test_answers_that_say_nothing_of_these_messages_are_refused(answer: dict[str, list[Any]], says: str) -> None:
+    with pytest.raises(InvalidSettings, match=says):
+        read(pa.table(answer), first=7, count=2)
+    with pytest.raises(InvalidSettings, match="must return an Arrow batch or table, not list"):
+        read([answer], first=7, count=2)
