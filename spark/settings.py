@@ -115,14 +115,14 @@ def parse(options: Mapping[str, str]) -> Settings:
     client: dict[str, str] = {}
     for option, value in options.items():
         if option.lower().startswith(CLIENT_PREFIX):
-            client[_client_setting(option)] = value
+            client[client_setting(option)] = value
         elif option.lower() in known:
             given[known[option.lower()]] = value
         else:
             raise InvalidSettings(_unknown(option))
     topic, queue = _topic(given)
     return Settings(
-        bootstrap=_bootstrap(given.get("bootstrap")),
+        bootstrap=bootstrap_servers(given.get("bootstrap")),
         topic=topic,
         queue=queue,
         database=given.get("database", DEFAULT_DATABASE),
@@ -148,7 +148,8 @@ def _unknown(option: str) -> str:
     )
 
 
-def _client_setting(option: str) -> str:
+def client_setting(option: str) -> str:
+    """The setting of the client that an option `kafka.…` names; InvalidSettings when nobody may change it."""
     setting = option[len(CLIENT_PREFIX) :].lower()
     if setting == "bootstrap.servers":
         raise InvalidSettings(f"option {option!r} is not used by the format konverse; give 'bootstrap' instead")
@@ -157,7 +158,8 @@ def _client_setting(option: str) -> str:
     return setting
 
 
-def _bootstrap(value: str | None) -> str:
+def bootstrap_servers(value: str | None) -> str:
+    """Brokers as librdkafka takes them; InvalidSettings when there are none."""
     if not value:
         raise InvalidSettings("option 'bootstrap' is missing; give it the Kafka brokers as 'host:port,host:port'")
     servers = []

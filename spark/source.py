@@ -1,4 +1,4 @@
-"""`spark.read.format("konverse")` and `readStream`: the messages of a queue as a DataFrame.
+"""`format("konverse")`: the messages of a queue as a DataFrame, and the rows of a DataFrame as messages.
 
 Spark finds the format by itself (module `pyspark_konverse`). This module loads with any pyspark that knows Python data
 sources, so that one too old for us is told so by an error of ours and disturbs nobody else's format.
@@ -18,21 +18,30 @@ except ImportError as error:
     raise missing("pyspark 4.1 or newer") from error
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
     from pyspark.sql.types import StructType
 
 _PUSHDOWN_PLANNER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
+_WRITE_PLANNER: Final = "pyspark.sql.worker.write_into_data_source"
 
 
 class KonverseDataSource(DataSource):
-    """Messages of a queue or topic. Options and columns: docs/spark.md."""
+    """Messages of a queue or topic, or to services. Options and columns: docs/spark.md."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         require()
         from .settings import parse  # noqa: PLC0415  # after `require`
+        from .write_settings import FROM_SERVICE  # noqa: PLC0415  # as above
 
         super().__init__(options)
-        self._settings = parse(options)
+        self._writes = FROM_SERVICE in options or _is(_WRITE_PLANNER)
+        if not self._writes:
+            self._settings = parse(options)
 
     @classmethod
     def name(cls) -> str:
@@ -62,6 +71,20 @@ class KonverseDataSource(DataSource):
             return ConversationsReader(self._settings, schema)
         return (FilteredMessagesReader if _pushes_filters() else MessagesReader)(self._settings, schema)
 
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001  # Spark's own
+        """A batch write."""
+        from .sink import BatchWriter  # noqa: PLC0415  # as above
+        from .write_settings import parse_writer  # noqa: PLC0415  # as above
+
+        return BatchWriter(parse_writer(self.options), schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001  # as above
+        """A streaming write."""
+        from .sink import StreamWriter  # noqa: PLC0415  # as above
+        from .write_settings import parse_writer  # noqa: PLC0415  # as above
+
+        return StreamWriter(parse_writer(self.options), schema, overwrite=overwrite)
+
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A streaming read; NotInstalled with a pyspark that does not say where a micro-batch starts."""
         try:
@@ -76,5 +99,10 @@ _STREAMS_SINCE: Final = "4.2"
 
 def _pushes_filters() -> bool:
     """Whether Spark asks for push-down just now: it refuses a reader that could while its setting is off."""
+    return _is(_PUSHDOWN_PLANNER)
+
+
+def _is(worker: str) -> bool:
+    """Whether this process is Spark's worker of that name."""
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
-    return _PUSHDOWN_PLANNER in sys.modules or (main is not None and main.name == _PUSHDOWN_PLANNER)
+    return worker in sys.modules or (main is not None and main.name == worker)
