@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
 from typing import Any, Final
 
@@ -29,8 +30,16 @@ _POLL_EVERY: Final = 0x3FF
 _LATE_S: Final = 5.0
 """Behind the client's own time-out, for a client that says nothing at all."""
 
-_PRODUCERS: Final[dict[tuple[Any, ...], Producer]] = {}
-"""One for each cluster and way to reach it, for as long as this process lives."""
+
+class _Kept(threading.local):
+    """The producers of a thread, for as long as it lives: acknowledgements are heard in the order of their offsets."""
+
+    def __init__(self) -> None:
+        self.producers: dict[tuple[Any, ...], Producer] = {}
+        """One for each process, cluster and way to reach it: a forked process inherits what it cannot use."""
+
+
+_KEPT: Final = _Kept()
 
 
 class Delivery:
@@ -39,8 +48,8 @@ class Delivery:
     def __init__(self, settings: WriteSettings) -> None:
         self._settings = settings
         self._key = (os.getpid(), settings.bootstrap, settings.delivery_timeout_s, *sorted(settings.client.items()))
-        self._producer = _PRODUCERS.get(self._key) or _made(settings)
-        _PRODUCERS[self._key] = self._producer
+        self._producer = _KEPT.producers.get(self._key) or _made(settings)
+        _KEPT.producers[self._key] = self._producer
         self._last: dict[tuple[str | None, int | None], int] = {}
         """Highest offset by partition."""
         self._failure: KonverseError | None = None
@@ -110,7 +119,7 @@ class Delivery:
 
     def _fail(self, error: KonverseError) -> None:
         """What this producer still has is let go with it: rows of an execution that reports nothing are void."""
-        _PRODUCERS.pop(self._key, None)
+        _KEPT.producers.pop(self._key, None)
         self._producer.purge()
         raise error
 
