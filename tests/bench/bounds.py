@@ -101,4 +101,10 @@ BOUNDS: Final = {
         "value", ">=", 200_000, "What became of a million messages, asked of a queue in the middle of its work, in 5 s."
     ),
     "spark-read": Bound("ratio", ">=", 1.2, "A queue is read faster than Spark's own source reads a topic."),
+    "spark-write": Bound(
+        "ratio",
+        ">=",
+        0.4,
+        "Each row once costs at most 2.5 times Spark's own sink, which may write a row twice.",
+    ),
 }

@@ -15,6 +15,7 @@ from tests.bench import (
     redis_memory,
     send,
     spark_read,
+    spark_write,
     timers,
     transactions,
 )
@@ -32,6 +33,7 @@ CASES: Final[tuple[Case, ...]] = (
     *owner_memory.CASES,
     *redis_memory.CASES,
     *spark_read.CASES,
+    *spark_write.CASES,
 )
 
 
