@@ -14,6 +14,7 @@ from konverse.schemas.errors import (
     BodyTooLarge,
     InvalidSettings,
     NotInContract,
+    NotSupportedYet,
     ServiceNotFound,
     WrongDirection,
 )
@@ -38,9 +39,14 @@ Headers = list[tuple[str, str | bytes | None]]
 
 
 def check_columns(schema: StructType) -> None:
-    """Raise InvalidSettings for a column that is missing, unknown, there twice, or of another type."""
+    """Raise InvalidSettings for a column that is missing, unknown, there twice, or of another type; NotSupportedYet."""
     allowed = {**NEEDED, **OPTIONAL}
     found = [field.name for field in schema.fields]
+    if "end" in found:
+        raise NotSupportedYet(
+            "rows cannot end conversations yet; drop column 'end', and end them at the target, or from the queue of "
+            "'from_service'"
+        )
     for name in NEEDED:
         if name not in found:
             raise InvalidSettings(f"the DataFrame has no column {name!r}; a writer needs {', '.join(NEEDED)}")

@@ -13,9 +13,12 @@ from konverse.bridge.broker import Broker
 from konverse.schemas.catalog import Queue
 from konverse.spark.columns import COLUMNS
 from konverse.spark.settings import OPTIONS
+from konverse.spark.write_rows import NEEDED, OPTIONAL
+from konverse.spark.write_settings import OPTIONS as WRITER_OPTIONS
 from tests.kit.servers import Servers
-from tests.kit.shop import queue_of, send_orders
+from tests.kit.shop import queue_of, receive, send_orders
 from tests.spark.logs import rows
+from tests.spark.test_write import by_conversation
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
 
@@ -23,15 +26,14 @@ PAGE: Final = (Path(__file__).parents[2] / "docs" / "spark.md").read_text(encodi
 
 
 def code(language: str) -> str:
-    """The page's one block of that language."""
-    (block,) = re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    return str(block)
+    """The page's blocks of that language."""
+    return "".join(re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL))
 
 
 def placed(text: str, servers: Servers, database: str) -> str:
     """The page's code for the servers of these tests."""
     assert "localhost:9092" in text
-    return text.replace("localhost:9092", servers.bootstrap).replace("sales", database)
+    return re.sub(r"(?<=['\"])sales(?=['\"])", database, text.replace("localhost:9092", servers.bootstrap))
 
 
 def test_orders_that_were_sent_are_read_in_order(
@@ -54,6 +56,7 @@ def test_orders_that_were_sent_are_read_in_order(
     assert found == sent
 
 
+@pytest.mark.usefixtures("transmitting")
 def test_the_examples_of_the_page_run(
     spark: SparkSession, servers: Servers, shop: Broker, database: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -65,9 +68,12 @@ def test_the_examples_of_the_page_run(
     spark.sql(placed(code("sql"), servers, database))
     assert spark.table("orders").count() == 6
     spark.catalog.dropTempView("orders")
+    written = by_conversation(receive(shop, "Orders", 12))
+    assert len(written) == 4
+    assert all(len(bodies) == 3 for bodies in written.values())
 
 
 def test_the_page_names_every_option_and_column() -> None:
     named = set(re.findall(r"`(\w+)`", PAGE))
-    assert set(OPTIONS) <= named
-    assert set(COLUMNS) <= named
+    assert {*OPTIONS, *WRITER_OPTIONS} <= named
+    assert {*COLUMNS, *NEEDED, *OPTIONAL} <= named

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -195,6 +196,7 @@ def test_columns_are_checked_before_anything_is_written(
     made = frame(spark, [])
     for wrong, words in (
         (made.drop("key"), "has no column 'key'"),
+        (made.selectExpr("*", "true AS end"), "NotSupportedYet: rows cannot end conversations yet"),
         (made.selectExpr("*", "1 AS kye"), "has column 'kye' which a writer does not know"),
         (made.selectExpr("to_service", "message_type", "body", "1 AS key"), "column 'key' is int; cast it to binary"),
     ):
@@ -202,3 +204,30 @@ def test_columns_are_checked_before_anything_is_written(
             write(wrong, servers, database)
     with pytest.raises(PySparkException, match="what was sent cannot be overwritten"):
         write_as(made, "overwrite", servers, database)
+
+
+def test_tables_files_and_generated_rows_are_written_alike(
+    spark: SparkSession, servers: Servers, shop: Broker, database: str, tmp_path: Path
+) -> None:
+    frame(spark, [line("one", b"file 0"), line("one", b"file 1")]).write.parquet(str(tmp_path / "rows"))
+    write(spark.read.parquet(str(tmp_path / "rows")), servers, database)
+    frame(spark, [line("one", b"table")]).createOrReplaceTempView("to_write")
+    write(spark.table("to_write"), servers, database)
+    spark.catalog.dropTempView("to_write")
+    rate = spark.readStream.format("rate-micro-batch").options(rowsPerBatch="4", numPartitions="2").load()
+    rows = rate.selectExpr(
+        f"'{ORDER_SERVICE}' AS to_service",
+        f"'{ORDER}' AS message_type",
+        "concat('rate ', value) AS body",
+        "'one' AS key",
+    )
+    options = {"bootstrap": servers.bootstrap, "database": database, "from_service": SHOP_SERVICE, "contract": ORDERING}
+    options["checkpointLocation"] = str(tmp_path / "checkpoint")
+    query = rows.writeStream.format("konverse").options(**options).trigger(once=True).start()
+    assert query.awaitTermination(120)
+    got = by_conversation(receive(shop, "Orders", 7)).values()
+    assert sorted(map(sorted, got)) == [
+        [b"file 0", b"file 1"],
+        [b"rate 0", b"rate 1", b"rate 2", b"rate 3"],
+        [b"table"],
+    ]
