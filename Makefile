@@ -5,7 +5,8 @@
 .DELETE_ON_ERROR:
 .PHONY: help demo test lint coverage bench chaos simulate mutants test-compose clean
 
-JOBS ?= 2
+# Runs of tests side by side: most of a test's time is waiting for Kafka, so that three keep two cores busy.
+TESTERS ?= 3
 SEEDS ?= 1500
 PROFILE ?= smoke
 
@@ -29,7 +30,7 @@ demo: $(READY)  ## Run the tour; INPUT=file gives it other messages
 	$(BIN)/python -m examples.demo $(if $(INPUT),--input "$(INPUT)")
 
 test: lint  ## Lint, all tests, and 1,500 seeds of the simulator
-	$(BIN)/python -m pytest tests --numprocesses $(JOBS) --dist loadgroup
+	$(BIN)/python -m pytest tests --numprocesses $(TESTERS) --dist loadgroup
 	$(BIN)/python -m tests.simulation --seeds 1500 --all-paths
 
 lint: $(READY)  ## Style, format, types and layers
@@ -55,7 +56,7 @@ simulate: $(READY)  ## Run the seeded simulator; SEEDS=1500 FIRST=seed
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) $(if $(FIRST),--first $(FIRST))
 
 mutants: $(READY)  ## Switch off each rule of the protocol; the simulator has to notice
-	$(BIN)/python -m tests.simulation.mutation --jobs $(JOBS)
+	$(BIN)/python -m tests.simulation.mutation
 
 test-compose: $(READY)  ## Build and try the compose stack; needs Docker
 	$(BIN)/python -m tests.compose

@@ -311,18 +311,20 @@ class Catalog:
         objects = self._objects.setdefault(change.database, {})
         key = change.kind, change.name
         known, value = objects.get(key), change.value
-        if change.value is None:
+        if isinstance(known, Service) and not (isinstance(value, Service) and known.queue == value.queue):
+            self._placed.pop((change.database, change.name), None)
+        if isinstance(value, Service):
+            self._placed.setdefault((change.database, change.name), offset)
+        if value is None:
             self._ids.pop((change.database, *key), None)
         else:
             self._ids.setdefault((change.database, *key), FIRST_USER_ID + offset)
-        if change.value is None and key not in BORN_WITH:
+        if value is None and key not in BORN_WITH:
             objects.pop(key, None)
         else:
-            objects[key] = change.value
+            objects[key] = value
         self._allowed.clear()
         self._ways = {}
-        if isinstance(value, Service) and not (isinstance(known, Service) and known.queue == value.queue):
-            self._placed[change.database, change.name] = offset
 
     def _open(self) -> LogReader:
         if self._reader is None:

@@ -12,15 +12,13 @@ from typing import Final
 
 from konverse.dialog.owner import Owner
 from konverse.dialog.transaction import Transaction
+from konverse.schemas.limits import RESTING_ENTRIES_MAX
 
 log: Final = logging.getLogger("konverse.reader")
 
 REST_S: Final = 0.05
 REST_MAX_S: Final = 1.0
 """What comes meanwhile for such a group waits so long at most."""
-
-KNOWN_ENTRIES_MAX: Final = 10_000
-"""Groups of which it is known how often they rested; all are forgotten when there are more."""
 
 
 class Resting:
@@ -40,7 +38,7 @@ class Resting:
     def add(self, owner: Owner, transaction: Transaction) -> None:
         """Its block has ended, and nothing was done in it."""
         conversation = transaction.dialog.conversation
-        if len(self._times) >= KNOWN_ENTRIES_MAX:
+        if len(self._times) >= RESTING_ENTRIES_MAX:
             self._times.clear()
         times = self._times[conversation] = self._times.get(conversation, 0) + 1
         rest_s = min(REST_MAX_S, REST_S * 2.0 ** min(times - 1, 10))

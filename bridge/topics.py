@@ -103,19 +103,24 @@ class Topics:
             raise TopicMismatch(
                 f"topic {name} has {found} partitions, not {partitions}; partitions are fixed when a queue is created"
             )
-        resource = ConfigResource(ResourceType.TOPIC, name)
-        try:
-            actual = self._kafka.admin.describe_configs([resource])[resource].result()
-        except KafkaException as error:
-            raise unavailable(f"the settings of topic {name} cannot be read", error) from None
+        actual = self.config(name)
         for key, wanted in config.items():
-            value = str(actual[key].value)
+            value = actual[key]
             fits = int(value) >= int(wanted) if key == "max.message.bytes" else value == wanted
             if not fits:
                 raise TopicMismatch(
                     f"topic {name} has {key}={value}; konverse needs {wanted}. "
                     f"Change it with: kafka-configs --alter --topic {name} --add-config {key}={wanted}"
                 )
+
+    def config(self, name: str) -> dict[str, str]:
+        """The settings of a topic. Raises KafkaUnavailable."""
+        resource = ConfigResource(ResourceType.TOPIC, name)
+        try:
+            found = self._kafka.admin.describe_configs([resource])[resource].result()
+        except KafkaException as error:
+            raise unavailable(f"the settings of topic {name} cannot be read", error) from None
+        return {key: str(entry.value) for key, entry in found.items()}
 
     def partitions(self, name: str) -> int | None:
         """Number of partitions; None when the topic does not exist."""

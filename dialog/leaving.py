@@ -32,6 +32,7 @@ class Leaving:
 
     def look(self) -> None:
         """Have all of them moved that nobody has."""
+        self._moving.forget_ended()
         for group in self._state.moves.leaving:
             self.takes(self._state.members(group)[0])
 

@@ -271,5 +271,11 @@ TRANSACTION_RECORDS_MAX: Final = 10_000
 SAVEPOINT_ENTRIES_MAX: Final = 1_000
 """Savepoints of one transaction: each keeps the list of what was done before it, so all of them stay below 100 MB."""
 
+RESTING_ENTRIES_MAX: Final = 10_000
+"""Groups of which a reader knows how often in a row nothing was taken of them; above, all are forgotten."""
+
+STREAM_STATE_ENTRIES_MAX: Final = 256
+"""Partitions of Spark's streams whose state a worker process keeps; the one used longest ago goes first."""
+
 INBOX_RESULT_BYTES_MAX: Final = BODY_BYTES_MAX
 """What an inbox keeps of a message's effects: its answer."""

@@ -28,6 +28,9 @@ GAP: Final = 2
 SEQUENCED: Final = (Kind.MESSAGE, Kind.END, Kind.ERROR)
 """Kinds that take a number in their direction: what an application receives."""
 
+IS_SEQUENCED: Final = np.isin(np.arange(256), SEQUENCED)
+"""The same, by the number of a kind."""
+
 _ADOPTED_MAX: Final = 1 << 62
 """No honest counter comes near; a higher one is not taken over."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import IntEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -13,19 +13,21 @@ from numpy.typing import NDArray
 
 from konverse.schemas.records import Kind, Role
 
-from .frame import TAG_BYTES
+from .frame import TAG_BYTES, Frame
 from .headers import HEADERS_TYPE
 from .ingest import Rows, Verdict
 
+Of = TypeVar("Of")
 
-class Column(NamedTuple):
-    """A column of a message."""
+
+class Column(NamedTuple, Generic[Of]):
+    """A column, and how it is made."""
 
     sql: str
     """Its type in Spark."""
     arrow: Any
     """The same in Arrow."""
-    make: Callable[[Rows], Any]
+    make: Callable[[Of], Any]
 
 
 def batch(rows: Rows, schema: pa.Schema, keep: NDArray[np.bool_]) -> pa.RecordBatch | None:
@@ -36,45 +38,41 @@ def batch(rows: Rows, schema: pa.Schema, keep: NDArray[np.bool_]) -> pa.RecordBa
     return made if keep.all() else made.filter(pa.array(keep))
 
 
-def _identifiers(rows: Rows, values: NDArray[np.void]) -> pa.BinaryArray:
+def identifiers(values: NDArray[np.void], decoded: NDArray[np.bool_]) -> pa.BinaryArray:
     """16 bytes per row; null where no envelope is."""
     count = len(values)
     borders = np.arange(0, 16 * count + 1, 16).astype(np.int32)
-    valid = None if rows.decoded.all() else pa.py_buffer(np.packbits(rows.decoded, bitorder="little"))
+    valid = None if decoded.all() else pa.py_buffer(np.packbits(decoded, bitorder="little"))
     buffers = [valid, pa.py_buffer(borders), pa.py_buffer(values.view(np.uint8))]
     return pa.Array.from_buffers(pa.binary(), count, buffers)
 
 
-def _writers(rows: Rows) -> pa.BinaryArray:
-    both = rows.frame.tagged_writer
-    writers = both.view(np.uint8).reshape(len(both), -1)[:, TAG_BYTES:]
-    return _identifiers(rows, np.ascontiguousarray(writers).view("V16").reshape(-1))
+def writers(frame: Frame, decoded: NDArray[np.bool_]) -> pa.BinaryArray:
+    """The writers; null where no envelope is."""
+    both = frame.tagged_writer
+    alone = both.view(np.uint8).reshape(len(both), -1)[:, TAG_BYTES:]
+    return identifiers(np.ascontiguousarray(alone).view("V16").reshape(-1), decoded)
 
 
-def _masked(rows: Rows, values: NDArray[Any]) -> pa.Array:
+def masked(values: NDArray[Any], decoded: NDArray[np.bool_]) -> pa.Array:
     """The values; null where no envelope is."""
-    return pa.array(values) if rows.decoded.all() else pa.array(values, mask=~rows.decoded)
+    return pa.array(values) if decoded.all() else pa.array(values, mask=~decoded)
 
 
 def _names(kind: type[IntEnum]) -> pa.StringArray:
     return pa.array([member.name for member in kind], pa.string())
 
 
-_ROLES: Final = _names(Role)
-_KINDS: Final = _names(Kind)
+ROLES: Final = _names(Role)
+KINDS: Final = _names(Kind)
 _VERDICTS: Final = _names(Verdict)
 
 
-def _message_types(rows: Rows) -> pa.StringArray:
-    types = rows.frame.message_type
-    if rows.decoded.all():
+def message_types(types: pa.StringArray, decoded: NDArray[np.bool_]) -> pa.StringArray:
+    """The types; null where no envelope is."""
+    if decoded.all():
         return types
-    return pa.array(np.where(rows.decoded, types.to_numpy(zero_copy_only=False), None), pa.string())
-
-
-def _sequences(rows: Rows) -> pa.Int64Array:
-    missing = rows.sequence < 0
-    return pa.array(rows.sequence, mask=missing) if missing.any() else pa.array(rows.sequence)
+    return pa.array(np.where(decoded, types.to_numpy(zero_copy_only=False), None), pa.string())
 
 
 def _partitions(rows: Rows) -> pa.Int32Array:
@@ -91,20 +89,20 @@ def _timestamps(rows: Rows) -> pa.TimestampArray:
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 
-COLUMNS: Final[dict[str, Column]] = {
-    "conversation": Column("binary", pa.binary(), lambda rows: _identifiers(rows, rows.frame.conversation)),
-    "role": Column("string", pa.string(), lambda rows: _ROLES.take(_masked(rows, rows.frame.role))),
-    "sequence": Column("bigint", pa.int64(), _sequences),
-    "message_type": Column("string", pa.string(), _message_types),
+COLUMNS: Final[dict[str, Column[Rows]]] = {
+    "conversation": Column("binary", pa.binary(), lambda rows: identifiers(rows.frame.conversation, rows.decoded)),
+    "role": Column("string", pa.string(), lambda rows: ROLES.take(masked(rows.frame.role, rows.decoded))),
+    "sequence": Column("bigint", pa.int64(), lambda rows: masked(rows.sequence, rows.sequence >= 0)),
+    "message_type": Column("string", pa.string(), lambda rows: message_types(rows.frame.message_type, rows.decoded)),
     "body": Column("binary", pa.binary(), lambda rows: pa.array(list(map(Message.value, rows.messages)), pa.binary())),
     "key": Column("binary", pa.binary(), lambda rows: pa.array(list(map(Message.key, rows.messages)), pa.binary())),
     "headers": Column("array<struct<key:string,value:binary>>", HEADERS_TYPE, lambda rows: rows.headers.others()),
     "partition": Column("int", pa.int32(), _partitions),
     "offset": Column("bigint", pa.int64(), lambda rows: pa.array(rows.offsets)),
     "timestamp": Column("timestamp", TIMESTAMP, _timestamps),
-    "writer": Column("binary", pa.binary(), _writers),
-    "counter": Column("bigint", pa.int64(), lambda rows: _masked(rows, rows.frame.counter)),
-    "kind": Column("string", pa.string(), lambda rows: _KINDS.take(_masked(rows, rows.frame.kind))),
+    "writer": Column("binary", pa.binary(), lambda rows: writers(rows.frame, rows.decoded)),
+    "counter": Column("bigint", pa.int64(), lambda rows: masked(rows.frame.counter, rows.decoded)),
+    "kind": Column("string", pa.string(), lambda rows: KINDS.take(masked(rows.frame.kind, rows.decoded))),
     "verdict": Column("string", pa.string(), lambda rows: _VERDICTS.take(pa.array(rows.verdict))),
 }
 """Every column, in the order in which a reader gives them."""

@@ -18,10 +18,10 @@ from konverse.schemas.records import Role
 
 from .acceptance import Acceptance
 from .bridging import fold, queue_of
-from .columns import TIMESTAMP
+from .columns import TIMESTAMP, Column
 from .counting import NOTHING, Came, Counting
 from .ingest import Ingest
-from .reader import rare_collections
+from .reader import arrow_schema, rare_collections
 from .settings import Settings
 from .topic import Topic
 
@@ -42,12 +42,6 @@ class Side(NamedTuple):
     came: Came
 
 
-class _Column(NamedTuple):
-    sql: str
-    arrow: Any
-    value: Callable[[Side], Any]
-
-
 def _of(read: Callable[[Endpoint], Any]) -> Callable[[Side], Any]:
     """Null for a side that was forgotten."""
     return lambda side: None if side.endpoint is None else read(side.endpoint)
@@ -63,29 +57,29 @@ _BYTES: Final = ("binary", pa.binary())
 _INT: Final = ("int", pa.int32())
 _MOMENT: Final = ("timestamp", TIMESTAMP)
 
-COLUMNS: Final[dict[str, _Column]] = {
-    "conversation": _Column(*_BYTES, lambda side: side.conversation),
-    "role": _Column(*_TEXT, lambda side: side.role.name),
-    "state": _Column(*_TEXT, _of(lambda endpoint: endpoint.state.name)),
-    "service": _Column(*_TEXT, _of(lambda endpoint: endpoint.service)),
-    "far_service": _Column(*_TEXT, _of(lambda endpoint: endpoint.far_service)),
-    "contract": _Column(*_TEXT, _of(lambda endpoint: endpoint.contract)),
-    "conversation_group": _Column(*_BYTES, _of(lambda endpoint: endpoint.group_id)),
-    "priority": _Column(*_INT, _of(lambda endpoint: endpoint.level)),
-    "partition": _Column(*_INT, lambda side: side.partition),
-    "messages": _Column(*_WHOLE, lambda side: side.came.messages),
-    "bytes": _Column(*_WHOLE, lambda side: side.came.bytes),
-    "duplicates": _Column(*_WHOLE, lambda side: side.came.duplicates),
-    "first_timestamp": _Column(*_MOMENT, lambda side: _micros(side.came.first_ms)),
-    "last_timestamp": _Column(*_MOMENT, lambda side: _micros(side.came.last_ms)),
-    "send_sequence": _Column(*_WHOLE, _of(lambda endpoint: None if endpoint.sent < 0 else endpoint.sent)),
-    "receive_sequence": _Column(*_WHOLE, _of(lambda endpoint: endpoint.received)),
-    "unread": _Column(*_WHOLE, _of(lambda endpoint: len(endpoint.queue) + len(endpoint.urgent))),
-    "unread_bytes": _Column(*_WHOLE, _of(lambda endpoint: bytes_of(endpoint.queue) + bytes_of(endpoint.urgent))),
-    "attempts": _Column(*_INT, _of(lambda endpoint: endpoint.attempts)),
-    "suspended": _Column("boolean", pa.bool_(), _of(lambda endpoint: endpoint.suspended)),
-    "dialog_timer": _Column(*_MOMENT, _of(lambda one: None if one.clock is None else _micros(one.clock.timer_ms))),
-    "lifetime": _Column(*_MOMENT, _of(lambda one: None if one.clock is None else _micros(one.clock.expires_ms))),
+COLUMNS: Final[dict[str, Column[Side]]] = {
+    "conversation": Column(*_BYTES, lambda side: side.conversation),
+    "role": Column(*_TEXT, lambda side: side.role.name),
+    "state": Column(*_TEXT, _of(lambda endpoint: endpoint.state.name)),
+    "service": Column(*_TEXT, _of(lambda endpoint: endpoint.service)),
+    "far_service": Column(*_TEXT, _of(lambda endpoint: endpoint.far_service)),
+    "contract": Column(*_TEXT, _of(lambda endpoint: endpoint.contract)),
+    "conversation_group": Column(*_BYTES, _of(lambda endpoint: endpoint.group_id)),
+    "priority": Column(*_INT, _of(lambda endpoint: endpoint.level)),
+    "partition": Column(*_INT, lambda side: side.partition),
+    "messages": Column(*_WHOLE, lambda side: side.came.messages),
+    "bytes": Column(*_WHOLE, lambda side: side.came.bytes),
+    "duplicates": Column(*_WHOLE, lambda side: side.came.duplicates),
+    "first_timestamp": Column(*_MOMENT, lambda side: _micros(side.came.first_ms)),
+    "last_timestamp": Column(*_MOMENT, lambda side: _micros(side.came.last_ms)),
+    "send_sequence": Column(*_WHOLE, _of(lambda endpoint: None if endpoint.sent < 0 else endpoint.sent)),
+    "receive_sequence": Column(*_WHOLE, _of(lambda endpoint: endpoint.received)),
+    "unread": Column(*_WHOLE, _of(lambda endpoint: len(endpoint.queue) + len(endpoint.urgent))),
+    "unread_bytes": Column(*_WHOLE, _of(lambda endpoint: bytes_of(endpoint.queue) + bytes_of(endpoint.urgent))),
+    "attempts": Column(*_INT, _of(lambda endpoint: endpoint.attempts)),
+    "suspended": Column("boolean", pa.bool_(), _of(lambda endpoint: endpoint.suspended)),
+    "dialog_timer": Column(*_MOMENT, _of(lambda one: None if one.clock is None else _micros(one.clock.timer_ms))),
+    "lifetime": Column(*_MOMENT, _of(lambda one: None if one.clock is None else _micros(one.clock.expires_ms))),
 }
 """Every column, in the order in which a reader gives them."""
 
@@ -105,13 +99,7 @@ class ConversationsReader(DataSourceReader):
         if settings.queue is None:
             raise InvalidSettings("mode 'conversations' needs a queue; give 'queue' and its 'database' for 'topic'")
         self._settings = settings
-        self._names = [field.name for field in schema.fields]
-        for field in schema.fields:
-            known = COLUMNS.get(field.name)
-            if known is None or field.dataType.simpleString() != known.sql:
-                wanted = f"{field.name} {field.dataType.simpleString()}"
-                there = ", ".join(f"{name} {column.sql}" for name, column in COLUMNS.items())
-                raise InvalidSettings(f"mode 'conversations' has no column {wanted!r}; it has {there}")
+        self._schema = arrow_schema(schema, COLUMNS)
 
     def partitions(self) -> Sequence[InputPartition]:
         """Each partition of the queue."""
@@ -138,10 +126,8 @@ class ConversationsReader(DataSourceReader):
     def _batches(self, sides: list[Side]) -> Iterator[pa.RecordBatch]:
         for start in range(0, len(sides), ROWS_MAX):
             some = sides[start : start + ROWS_MAX]
-            arrays = [
-                pa.array([COLUMNS[name].value(side) for side in some], COLUMNS[name].arrow) for name in self._names
-            ]
-            yield pa.RecordBatch.from_arrays(arrays, names=self._names)
+            arrays = [pa.array(map(COLUMNS[field.name].make, some), field.type) for field in self._schema]
+            yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
 def _sides(partition: int, live: list[Endpoint], came: dict[tuple[bytes, Role], Came]) -> list[Side]:

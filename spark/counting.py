@@ -9,7 +9,8 @@ import pyarrow as pa
 
 from konverse.schemas.records import Kind, Role
 
-from .acceptance import SEQUENCED
+from .acceptance import IS_SEQUENCED
+from .columns import identifiers
 from .ingest import Rows, Verdict
 
 PARTS_MAX: Final = 64
@@ -23,7 +24,6 @@ _SUMMED: Final = [
     ("last_ms", "max"),
 ]
 _KEY: Final = ["conversation", "role"]
-_IS_SEQUENCED: Final = np.isin(np.arange(256), SEQUENCED)
 
 
 class Came(NamedTuple):
@@ -48,19 +48,16 @@ class Counting:
     def add(self, rows: Rows) -> None:
         """Count the records of a chunk that an application would see, and the duplicates of such."""
         accepted = rows.sequence >= 0
-        duplicate = (rows.verdict == Verdict.duplicate) & _IS_SEQUENCED[rows.frame.kind]
+        duplicate = (rows.verdict == Verdict.duplicate) & IS_SEQUENCED[rows.frame.kind]
         keep = accepted | duplicate
         if not keep.any():
             return
         is_message = accepted & (rows.frame.kind == Kind.MESSAGE)
         sizes = np.fromiter((len(message.value() or b"") for message in rows.messages), np.int64, len(keep))
         times = pa.array(np.array([message.timestamp()[1] for message in rows.messages], np.int64), mask=~accepted)
-        conversations = pa.Array.from_buffers(
-            pa.binary(16), len(keep), [None, pa.py_buffer(rows.frame.conversation.view(np.uint8))]
-        )
         table = pa.table(
             {
-                "conversation": conversations,
+                "conversation": identifiers(rows.frame.conversation, rows.decoded),
                 "role": rows.frame.role,
                 "messages": is_message.astype(np.int64),
                 "bytes": np.where(is_message, sizes, 0),

@@ -8,15 +8,13 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numpy.typing import NDArray
 from pyspark.sql import DataFrame
 
 from konverse.schemas.envelope import HEADER
 from konverse.schemas.errors import InvalidSettings
-from konverse.schemas.records import Kind, Role
 
-from .columns import TIMESTAMP
-from .frame import TAG_BYTES, Frame, decode
+from .columns import KINDS, ROLES, TIMESTAMP, identifiers, masked, message_types, writers
+from .frame import decode
 from .headers import HEADERS_TYPE
 
 NEEDED: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "headers")
@@ -50,10 +48,10 @@ def _batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     sound = frame.sound
     numbers = frame.sequence
     columns: dict[str, Any] = {
-        "conversation": _bytes(frame.conversation, sound),
-        "role": _named([role.name for role in Role], frame.role, sound),
-        "sequence": pa.array(numbers, mask=~sound | (numbers < 0)),
-        "message_type": pc.if_else(pa.array(sound), frame.message_type, None),
+        "conversation": identifiers(frame.conversation, sound),
+        "role": ROLES.take(masked(frame.role, sound)),
+        "sequence": masked(numbers, sound & (numbers >= 0)),
+        "message_type": message_types(frame.message_type, sound),
         "body": batch.column("value"),
         "key": batch.column("key"),
         "headers": others,
@@ -61,9 +59,9 @@ def _batch(batch: pa.RecordBatch) -> pa.RecordBatch:
         "partition": batch.column("partition"),
         "offset": batch.column("offset"),
         "timestamp": batch.column("timestamp").cast(TIMESTAMP),
-        "writer": _bytes(_writers(frame), sound),
-        "counter": pa.array(frame.counter, mask=~sound),
-        "kind": _named([kind.name for kind in Kind], frame.kind, sound),
+        "writer": writers(frame, sound),
+        "counter": masked(frame.counter, sound),
+        "kind": KINDS.take(masked(frame.kind, sound)),
     }
     return pa.RecordBatch.from_pydict(columns)
 
@@ -82,18 +80,3 @@ def _apart(headers: Any) -> tuple[list[bytes | None], pa.ListArray]:
     left = np.bincount(rows[~is_ours], minlength=len(headers))
     borders = np.concatenate(([0], np.cumsum(left))).astype(np.int32)
     return found, pa.ListArray.from_arrays(pa.array(borders), pairs.filter(pa.array(~is_ours)), type=HEADERS_TYPE)
-
-
-def _writers(frame: Frame) -> NDArray[np.void]:
-    both = frame.tagged_writer.view(np.uint8).reshape(len(frame.tagged_writer), -1)
-    return np.ascontiguousarray(both[:, TAG_BYTES:]).view("V16").reshape(-1)
-
-
-def _bytes(values: NDArray[np.void], sound: NDArray[np.bool_]) -> pa.Array:
-    fixed = pa.Array.from_buffers(pa.binary(16), len(values), [None, pa.py_buffer(values.view(np.uint8))])
-    return pc.if_else(pa.array(sound), fixed.cast(pa.binary()), None)
-
-
-def _named(names: list[str], numbers: NDArray[np.uint8], sound: NDArray[np.bool_]) -> pa.Array:
-    known = sound & (numbers < len(names))
-    return pa.array(names, pa.string()).take(pa.array(np.where(known, numbers, 0), mask=~known))

@@ -102,8 +102,6 @@ def narrowed(selection: Selection, pushed: Filter) -> Selection | None:
         return selection
     if column[0] == "conversation":
         return _conversations(selection, pushed)
-    if column[0] == "timestamp":
-        return None
     if isinstance(pushed, In):
         whole = all(_is_whole(item) for item in value)
         return selection.among(column[0], value) if whole else None

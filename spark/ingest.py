@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from enum import IntEnum
-from typing import Final, NamedTuple, cast
+from typing import NamedTuple, cast
 
 import numpy as np
 from confluent_kafka import Message
 from numpy.typing import NDArray
 
-from .acceptance import ACCEPTED, DUPLICATE, GAP, SEQUENCED, Acceptance
+from .acceptance import ACCEPTED, DUPLICATE, GAP, IS_SEQUENCED, Acceptance
 from .frame import Frame, decode
 from .headers import Headers, split
 
@@ -26,9 +26,6 @@ class Verdict(IntEnum):
     """Without our header, or meant for another incarnation of the queue."""
     control = 5
     """Accepted, and of a kind that applications never see."""
-
-
-_IS_SEQUENCED: Final = np.isin(np.arange(256), SEQUENCED)
 
 
 class Rows(NamedTuple):
@@ -63,7 +60,7 @@ class Ingest:
         verdict[rows] = self._acceptance.judge(frame.tagged_writer[rows], frame.counter[rows])
         sequence = np.full(len(messages), -1, np.int64)
         taken = verdict == ACCEPTED
-        in_sequence = taken & _IS_SEQUENCED[frame.kind]
+        in_sequence = taken & IS_SEQUENCED[frame.kind]
         verdict[taken & ~in_sequence] = Verdict.control
         rows = _where(in_sequence)
         sequence[rows] = self._acceptance.number(

@@ -6,7 +6,7 @@ import gc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -15,8 +15,7 @@ from pyspark.sql.types import StructType
 from konverse.schemas.errors import InvalidSettings
 
 from .acceptance import Acceptance
-from .admin import times_rise
-from .columns import COLUMNS, batch
+from .columns import COLUMNS, Column, batch
 from .filters import Conversations, Selection, select
 from .ingest import Ingest, Verdict
 from .settings import Offsets, Position, Settings, Since
@@ -81,6 +80,8 @@ class MessagesReader(DataSourceReader):
 
     def _times(self, topic: Topic, partitions: Iterable[int]) -> tuple[dict[int, int], dict[int, int]]:
         """Offsets between which all wanted times are; none where times do not tell offsets, or nobody asked."""
+        from .bridging import times_rise  # noqa: PLC0415  # tasks do without the bridge
+
         selection, everything = self._selection, Selection()
         since_ms, before_ms = selection.since_ms, selection.before_ms
         if (since_ms, before_ms) == (everything.since_ms, everything.before_ms) or not times_rise(self._settings):
@@ -145,13 +146,13 @@ def rare_collections() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-def arrow_schema(schema: StructType) -> pa.Schema:
-    """The Arrow form of a schema of ours, or of some of its columns; InvalidSettings for anything else."""
+def arrow_schema(schema: StructType, columns: Mapping[str, Column[Any]] = COLUMNS) -> pa.Schema:
+    """The Arrow form of a schema of these columns, or of some of them; InvalidSettings for anything else."""
     fields = []
     for field in schema.fields:
-        column = COLUMNS.get(field.name)
+        column = columns.get(field.name)
         if column is None:
-            raise InvalidSettings(f"the format konverse has no column {field.name!r}; it has {', '.join(COLUMNS)}")
+            raise InvalidSettings(f"the format konverse has no column {field.name!r}; it has {', '.join(columns)}")
         if field.dataType.simpleString() != column.sql:
             found = field.dataType.simpleString()
             raise InvalidSettings(f"column {field.name!r} has the type {column.sql}, not {found}; correct the schema")

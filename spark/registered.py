@@ -25,9 +25,10 @@ class Registration:
         config["group.id"] = f"{consumer_group(settings.topic)}.spark-{reader}"
         self._consumer = Consumer(config)
         self._told: dict[int, int] = {}
+        self._refused = False
 
     def needs(self, offsets: Mapping[int, int]) -> None:
-        """From these offsets on nothing may be deleted. A refusal is said once and stops no stream."""
+        """From these offsets on nothing may be deleted. A refusal is said once, stops no stream, and is tried again."""
         changed = {partition: offset for partition, offset in offsets.items() if self._told.get(partition) != offset}
         if not changed:
             return
@@ -35,13 +36,15 @@ class Registration:
         try:
             self._consumer.commit(offsets=places, asynchronous=False)
         except KafkaException as error:
-            if not self._told:
+            if not self._refused:
+                self._refused = True
                 log.warning(
                     "%s: the stream is not registered as a reader (%s); truncation may delete what it has not read",
                     self._topic,
                     error.args[0].str(),
                 )
-        self._told.update(changed)
+        else:
+            self._told.update(changed)
 
     def close(self) -> None:
         """The group stays, until Kafka forgets it for want of use."""

@@ -1,8 +1,8 @@
 """What a stream knows of a partition at some offset: which counter it expects of whom.
 
 It follows from the records before that offset alone. So whoever has it saves reading them again, and whoever finds it
-missing, torn or of another log reads them: nothing is lost with it. It is kept in this process, and in a folder, for
-the task that goes on in another one.
+missing, torn or of another log reads them, as long as the log has them: nothing is lost with it. It is kept in this
+process, and in a folder, for the task that goes on in another one.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from uuid import uuid4
 
 import numpy as np
 
+from konverse.schemas.limits import STREAM_STATE_ENTRIES_MAX
+
 from .acceptance import Acceptance
 
 FORMAT: Final = 1
@@ -29,10 +31,7 @@ _CONVERSATION_BYTES: Final = 16
 ENTRIES_PER_RECORD: Final = 4
 """A state is written when it has at most so many entries for each record read since the last: writing stays cheap."""
 
-PARTITIONS_KEPT_MAX: Final = 256
-"""States in this process; the one that was used longest ago goes first."""
-
-_WARM: dict[tuple[str, str, int], tuple[int, Acceptance]] = {}
+_WARM: dict[tuple[str, str, str, int], tuple[int, Acceptance]] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,10 +44,12 @@ class States:
     """Kafka's id of the topic."""
     reader: str
     """Which stream: each throws its own old states away."""
+    tag: str
+    """Which incarnation's records were judged; "any" for all."""
 
     def newest(self, partition: int, log_start: int, first: int) -> tuple[int, Acceptance] | None:
         """The state nearest before `first`, and its offset; None: read from the start of the log."""
-        warm = _WARM.get((self.topic, self.reader, partition))
+        warm = _WARM.get((*self._place, partition))
         if warm is not None and warm[0] == first:
             return first, warm[1].copy()
         for offset, file in sorted(self._files(partition), reverse=True):
@@ -59,10 +60,10 @@ class States:
 
     def keep(self, partition: int, first: int, end: int, acceptance: Acceptance) -> None:
         """What is known at `end`; of those before `first` one is left, for who begins there again."""
-        key = (self.topic, self.reader, partition)
+        key = (*self._place, partition)
         _WARM.pop(key, None)
         _WARM[key] = (end, acceptance)
-        if len(_WARM) > PARTITIONS_KEPT_MAX:
+        if len(_WARM) > STREAM_STATE_ENTRIES_MAX:
             del _WARM[next(iter(_WARM))]
         with contextlib.suppress(OSError):  # a disk that is full costs time, and nothing else
             self._write(partition, first, end, acceptance)
@@ -95,7 +96,7 @@ class States:
     def _folder(self) -> Path | None:
         """The folder, made when it is missing; None when it is not ours to trust."""
         root = Path(self.folder or Path(tempfile.gettempdir()) / f"konverse-spark-{os.getuid()}")
-        folder = root / f"{self.topic}-{self.reader}"
+        folder = root / "-".join(self._place)
         try:
             root.mkdir(mode=0o700, parents=True, exist_ok=True)
             folder.mkdir(mode=0o700, exist_ok=True)
@@ -103,8 +104,12 @@ class States:
         except OSError:
             return None
 
+    @property
+    def _place(self) -> tuple[str, str, str]:
+        return self.topic, self.reader, self.tag
+
     def _name(self, partition: int, offset: int) -> str:
-        return f"{self.topic}/{partition}.{offset}"
+        return f"{self.topic}/{self.tag}/{partition}.{offset}"
 
 
 def _encoded(acceptance: Acceptance, name: str) -> bytes:

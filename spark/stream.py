@@ -15,7 +15,6 @@ from pyspark.sql.types import StructType
 
 from konverse.schemas.errors import InvalidSettings, TopicMismatch
 
-from .admin import topic_id
 from .reader import Range, arrow_schema, check_partitions, read_range, resolve
 from .registered import Registration
 from .settings import Mode, Settings
@@ -60,6 +59,8 @@ class MessagesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._topic: Topic | None = None
         self._registration: Registration | None = None
         self._stop_at: dict[str, int] | None = None
+        self._known = False
+        """The topic was seen to be that of the checkpoint since this stream was started."""
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_topic": None, "_registration": None}
@@ -70,12 +71,21 @@ class MessagesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         settings = self._settings
         check_partitions(settings, [*bounds])
         begin = resolve(self._opened(), "startingOffsets", settings.starting, bounds)
-        return Position(topic=topic_id(settings), reader=uuid4().hex, partitions=_named(begin))
+        return Position(topic=self._topic_id(), reader=uuid4().hex, partitions=_named(begin))
 
     def latestOffset(self, start: Position, limit: ReadLimit) -> Position:  # type: ignore[override]  # a dict in JSON
         """How far the next micro-batch goes."""
-        begin = {partition: start["partitions"].get(partition, 0) for partition in self._ends()}
-        ends = {partition: max(begin[partition], end) for partition, end in self._ends().items()}
+        ends = self._ends()
+        begin = {partition: start["partitions"].get(partition, 0) for partition in ends}
+        shorter = [partition for partition, end in ends.items() if end < begin[partition]]
+        if shorter or not self._known:
+            self._check_topic(start)
+            self._known = True
+        for partition in shorter:
+            self._lost(
+                f"partition {partition}", f"ends at {ends[partition]}, before the checkpoint's {begin[partition]}"
+            )
+            begin[partition] = ends[partition]
         if isinstance(limit, ReadMaxRows):
             ends = _shared(begin, ends, limit.max_rows)
         return Position(topic=start["topic"], reader=start["reader"], partitions=ends)
@@ -91,27 +101,22 @@ class MessagesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: Position, end: Position) -> Sequence[InputPartition]:  # type: ignore[override]
         """One range for each partition that has something new."""
-        now = topic_id(self._settings)
-        if now != start["topic"]:
-            raise TopicMismatch(
-                f"topic {self._settings.topic!r} was deleted and made again: it is not the one of the checkpoint; "
-                "begin with a new checkpointLocation"
-            )
+        self._check_topic(start)
         bounds = self._bounds()
         self._needs(start)
         ranges = []
         for name, until in end["partitions"].items():
             partition, first = int(name), start["partitions"].get(name, 0)
             if first < until:
-                begin = self._spared(partition, first, until, bounds[partition])
-                reach = (partition, bounds[partition].first, begin, until)
+                reach = (partition, bounds[partition].first, *self._spared(partition, first, until, bounds[partition]))
                 ranges.append(StreamRange(*reach, topic=start["topic"], reader=start["reader"]))
         return ranges
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one range."""
         assert isinstance(partition, StreamRange)
-        states = States(self._settings.state_folder, partition.topic, partition.reader)
+        tag = "any" if self._settings.tag is None else self._settings.tag.hex()
+        states = States(self._settings.state_folder, partition.topic, partition.reader, tag)
         with Topic(self._settings) as topic:
             yield from read_range(topic, partition, self._settings, self._schema, states)
 
@@ -147,18 +152,32 @@ class MessagesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._registration = Registration(self._settings, position["reader"])
         self._registration.needs({int(name): offset for name, offset in position["partitions"].items()})
 
-    def _spared(self, partition: int, first: int, until: int, bound: Bounds) -> int:
-        """Where reading can begin; TopicMismatch when records were deleted before they were read."""
-        if bound.first <= first and until <= bound.end:
-            return first
-        lost = (
-            f"partition {partition} of topic {self._settings.topic!r} holds offsets {bound.first} up to {bound.end}, "
-            f"and the checkpoint goes on from {first} to {until}: records were deleted before they were read"
-        )
+    def _topic_id(self) -> str:
+        from .bridging import topic_id  # noqa: PLC0415  # tasks do without the bridge
+
+        return topic_id(self._settings)
+
+    def _check_topic(self, start: Position) -> None:
+        if self._topic_id() != start["topic"]:
+            raise TopicMismatch(
+                f"topic {self._settings.topic!r} was deleted and made again: it is not the one of the checkpoint; "
+                "begin with a new checkpointLocation"
+            )
+
+    def _spared(self, partition: int, first: int, until: int, bound: Bounds) -> tuple[int, int]:
+        """What of these offsets is still there."""
+        if first < bound.first or bound.end < until:
+            planned = f"and the checkpoint goes on from {first} to {until}"
+            self._lost(f"partition {partition}", f"holds offsets {bound.first} up to {bound.end}, {planned}")
+        until = min(until, bound.end)
+        return min(max(first, bound.first), until), until
+
+    def _lost(self, where: str, what: str) -> None:
+        """Records were deleted before they were read: TopicMismatch, or a warning when the options say so."""
+        lost = f"{where} of topic {self._settings.topic!r} {what}: records were deleted before they were read"
         if self._settings.fail_on_data_loss:
             raise TopicMismatch(f"{lost}. Set option 'failOnDataLoss' to 'false' to go on without them")
         log.warning("%s; the stream goes on without them", lost)
-        return min(max(first, bound.first), until)
 
 
 def _named(offsets: Mapping[int, int]) -> dict[str, int]:

@@ -100,7 +100,8 @@ def _begin(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
 def _end_call(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
     side = state.living.get((int(envelope.role), envelope.conversation))
     if side is not None and not side.ended:
-        side.ended_by_session = envelope.suffix.origin or envelope.writer
+        if not side.peer_failed:  # else the peer has heard of an Error before, not of this end
+            side.ended_by_session = envelope.suffix.origin or envelope.writer
         state.end(side, failed=bool(record.body))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from konverse.deploy.jars import spark_connector_jars
@@ -47,16 +48,8 @@ def product(place: Place, load: Load) -> Figures:
 def ledger(place: Place, load: Load) -> Figures:
     """Each side of each conversation of a queue, by its journal and its log: messages per second that went into it."""
     session = spark(connector=False)
-    try:
-        frame = queue(session, place).option("mode", "conversations").load()
-        counted = frame.groupBy().sum("messages").collect()[0][0]
-        if counted != load.with_warm_up:
-            raise RuntimeError(f"{counted} messages were counted, not {load.with_warm_up}")
-        with Meter() as meter:
-            frame.write.format("noop").mode("overwrite").save()
-        return meter.figures(counted)
-    finally:
-        session.stop()
+    frame = queue(session, place).option("mode", "conversations").load()
+    return timed(session, frame, load, lambda frame: int(frame.groupBy().sum("messages").collect()[0][0]))
 
 
 def queue(session: SparkSession, place: Place) -> DataFrameReader:
@@ -69,13 +62,15 @@ def queue(session: SparkSession, place: Place) -> DataFrameReader:
     )
 
 
-def timed(session: SparkSession, frame: DataFrame, load: Load) -> Figures:
-    """Rows per second into nothing, after one run that warms everything up and a look at the number of rows."""
+def timed(
+    session: SparkSession, frame: DataFrame, load: Load, count: Callable[[DataFrame], int] | None = None
+) -> Figures:
+    """Messages per second into nothing, after one run that warms everything up and a count; by default of the rows."""
     try:
         frame.write.format("noop").mode("overwrite").save()
-        rows = frame.count()
+        rows = count(frame) if count else frame.count()
         if rows != load.with_warm_up:
-            raise RuntimeError(f"{rows} rows were read, not {load.with_warm_up}")
+            raise RuntimeError(f"{rows} messages were read, not {load.with_warm_up}")
         with Meter() as meter:
             frame.write.format("noop").mode("overwrite").save()
         return meter.figures(rows)

@@ -88,7 +88,7 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, str], words: 
 
 def test_a_column_that_is_none_is_refused() -> None:
     schema = StructType([StructField("unread", LongType()), StructField("body", LongType())])
-    with pytest.raises(InvalidSettings, match="no column 'body bigint'; it has conversation binary"):
+    with pytest.raises(InvalidSettings, match="no column 'body'; it has conversation, role, state"):
         ConversationsReader(parse(PLACE), schema)
 
 

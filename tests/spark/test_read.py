@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -16,6 +15,7 @@ from pyspark.sql.functions import lit
 from konverse.schemas.records import End, Role
 from konverse.spark.columns import ACCEPTED_COLUMNS, ALL_COLUMNS
 from konverse.spark.ledger import conversations
+from tests.kit import until
 from tests.kit.builders import GARBAGE, Scribe, identifier
 from tests.kit.servers import Servers
 from tests.spark.conftest import NewLog
@@ -190,9 +190,8 @@ def test_times_and_conversations_choose_what_is_read(spark: SparkSession, new_lo
     log, scribe = new_log(message_timestamp_type="LogAppendTime"), Scribe("writer")
     another = identifier("another")
     log.write(*(scribe.message(ORDERS, one) for one in (CONVERSATION, another, CONVERSATION)))
-    time.sleep(0.01)
-    between = datetime.now(UTC)
-    time.sleep(0.01)
+    between = rows(log.read(spark), "timestamp")[-1][0].replace(tzinfo=UTC) + timedelta(milliseconds=1)
+    until(lambda: datetime.now(UTC) > between)
     log.write(*(scribe.message(ORDERS, one) for one in (another, CONVERSATION)))
     frame = log.read(spark)
     moment, ours = lit(between), lit(CONVERSATION)

@@ -10,7 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
@@ -20,6 +20,7 @@ from konverse.schemas.errors import InvalidSettings, TopicMismatch
 from konverse.schemas.identifiers import consumer_group, data_topic
 from konverse.spark import states
 from konverse.spark.acceptance import Acceptance
+from konverse.spark.registered import Registration
 from konverse.spark.settings import parse
 from konverse.spark.states import States
 from konverse.spark.stream import MessagesStreamReader, Position
@@ -85,24 +86,20 @@ def test_a_duplicate_of_an_earlier_micro_batch_is_left_out(new_log: NewLog, tmp_
 
 @pytest.mark.usefixtures("cold")
 def test_of_old_states_one_is_left_for_who_begins_again(tmp_path: Path) -> None:
-    kept = States(str(tmp_path), "topic", "reader")
+    kept = States(str(tmp_path), "topic", "reader", "any")
     for first in range(0, 50, 10):
         kept.keep(0, first, first + 10, Acceptance())
     kept.keep(1, 0, 10, Acceptance())
     assert sorted(file.name for file in tmp_path.glob("*/*")) == ["0.40", "0.50", "1.10"]
     states._WARM.clear()
-    assert [kept.newest(0, 0, at) is not None and kept.newest(0, 0, at)[0] for at in (39, 40, 49, 50)] == [  # type: ignore[index]
-        False,
-        40,
-        40,
-        50,
-    ]
+    found = [kept.newest(0, 0, at) for at in (39, 40, 49, 50)]
+    assert [one and one[0] for one in found] == [None, 40, 40, 50]
     assert kept.newest(0, 45, 49) is None, "what lies between was deleted"
 
 
 @pytest.mark.usefixtures("cold")
 def test_a_state_that_is_large_for_what_was_read_is_not_written(tmp_path: Path) -> None:
-    kept, many = States(str(tmp_path), "topic", "reader"), Acceptance()
+    kept, many = States(str(tmp_path), "topic", "reader", "any"), Acceptance()
     many.next = {number.to_bytes(20, "big"): number for number in range(1_000)}
     kept.keep(0, 0, 100, many)
     assert not [*tmp_path.glob("*/*")]
@@ -139,7 +136,66 @@ def test_a_log_that_ends_before_the_checkpoint_is_another_one(new_log: NewLog, t
     other: Position = {**start, "topic": "0" * 32}
     with pytest.raises(TopicMismatch, match="was deleted and made again"):
         made.partitions(other, end)
-    made.stop()
+    restarted = reader(log, tmp_path)
+    with pytest.raises(TopicMismatch, match="was deleted and made again"):
+        restarted.latestOffset({**other, "partitions": {"0": 100}}, ReadAllAvailable())
+    for one in (made, restarted):
+        one.stop()
+
+
+def test_a_log_that_has_become_shorter_is_a_loss(
+    new_log: NewLog, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = new_log()
+    log.write(*messages(Scribe("writer"), 3))
+    made, tolerant = reader(log, tmp_path), reader(log, tmp_path, failOnDataLoss="false")
+    start = made.initialOffset()
+    ahead: Position = {**start, "partitions": {"0": 100}}
+    with pytest.raises(TopicMismatch, match=r"partition 0 of .* ends at 3, before the checkpoint's 100"):
+        made.latestOffset(ahead, ReadAllAvailable())
+    with caplog.at_level(logging.WARNING):
+        assert tolerant.latestOffset(ahead, ReadAllAvailable())["partitions"] == {"0": 3}
+        assert fetch(tolerant, start, ahead) == [0, 1, 2]
+    assert "goes on without them" in caplog.text
+    for one in (made, tolerant):
+        one.stop()
+
+
+@pytest.mark.usefixtures("cold")
+def test_what_one_incarnation_is_expected_to_say_is_not_expected_of_another(tmp_path: Path) -> None:
+    known = Acceptance()
+    known.next = {b"1" * 20: 7}
+    States(str(tmp_path), "topic", "reader", "aa").keep(0, 0, 10, known)
+    for cold in (False, True):
+        if cold:
+            states._WARM.clear()
+        assert States(str(tmp_path), "topic", "reader", "any").newest(0, 0, 10) is None
+        found = States(str(tmp_path), "topic", "reader", "aa").newest(0, 0, 10)
+        assert found is not None
+        assert found[1].next == known.next
+
+
+def test_a_registration_that_was_refused_is_tried_again(
+    new_log: NewLog, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = new_log()
+    made = Registration(parse(log.options()), "reader")
+    tried: list[int] = []
+
+    class Refusing:
+        def commit(self, *, offsets: list[TopicPartition], asynchronous: bool) -> None:
+            assert not asynchronous
+            tried.append(offsets[0].offset)
+            if len(tried) < 3:
+                raise KafkaException(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED))
+
+    made.close()
+    monkeypatch.setattr(made, "_consumer", Refusing())
+    with caplog.at_level(logging.WARNING):
+        for _ in range(4):
+            made.needs({0: 5})
+    assert tried == [5, 5, 5]
+    assert caplog.text.count("not registered") == 1
 
 
 @pytest.mark.usefixtures("cold")

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING
 
 from konverse.dialog.events import Appended, AppendSnapshot, SnapshotWritten
 from konverse.dialog.owner import Owner
+from konverse.dialog.partition import Partition
 from konverse.dialog.recovery import Recovery
-from konverse.dialog.snapshot import digest
+from konverse.dialog.snapshot import digest, restore
 from konverse.dialog.snapshot_search import Found
-from konverse.schemas.snapshot import SnapshotEnd, decode
+from konverse.schemas.snapshot import Chunk, SnapshotEnd, decode
 
 from .kafka import Outcome, Payload, Request
 from .places import Place
@@ -128,9 +129,12 @@ class Snapshots:
             return None
         end = decode(effect.records[-1])
         assert isinstance(end, SnapshotEnd)
+        sent, self._sent = self._sent, []
         if end.sha256 != self._state:
             self._place.fail(f"I3: {self._place.name}: a snapshot is not the state with which it began")
-        sent, self._sent = self._sent, []
+        one_of_four = end.sha256[0] < 64  # to restore all of them would take a quarter of a run
+        if one_of_four and digest(_restored(self._place, [request for request, _ in sent])) != self._state:
+            self._place.fail(f"I3: {self._place.name}: what is recovered from a snapshot is not its state")
         known = all(request.landed and not lost for request, lost in sent)
         happened("snapshot written" if known else "snapshot lost")
         return SnapshotWritten(min(request.landed[0].offset for request, _ in sent) if known else None)
@@ -138,3 +142,11 @@ class Snapshots:
     def abandon(self) -> None:
         """The process is gone; what it had sent lives on."""
         self._sent = []
+
+
+def _restored(place: Place, requests: list[Request]) -> Partition:
+    """The state that the records of one snapshot hold."""
+    state = Partition(place.identity)
+    records = [decode(record) for request in requests for _, _, record in request.payloads if record is not None]
+    restore(state, b"".join(record.data for record in records if isinstance(record, Chunk)))
+    return state

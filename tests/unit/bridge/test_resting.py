@@ -58,7 +58,7 @@ def test_who_rests_shorter_comes_first(now: list[float]) -> None:
 
 
 def test_so_many_groups_are_known(now: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(resting, "KNOWN_ENTRIES_MAX", 2)
+    monkeypatch.setattr(resting, "RESTING_ENTRIES_MAX", 2)
     groups = Resting("Orders")
     for name in "abc":
         groups.add(transaction(name), transaction(name))

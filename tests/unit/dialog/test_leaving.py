@@ -16,15 +16,14 @@ from konverse.dialog.partition import Partition
 from konverse.dialog.received import Found
 from konverse.dialog.snapshot import Freeze, digest, restore
 from konverse.dialog.staging import OwnerSettings, Staging
-from konverse.dialog.transaction import Transaction
 from konverse.dialog.why import standing
 from konverse.schemas.errors import InvalidGroup, InvalidState, QueueFull
-from konverse.schemas.journal import Operations
 from konverse.schemas.operations import Move, MoveAway, Relocate, Suspend
 from konverse.schemas.records import Role
-from tests.kit.builders import GROUP, Scribe, Side, address_of, anything, conversations, identifier, log_of
+from tests.kit.builders import GROUP, Scribe, address_of, anything, conversations, identifier, log_of
 from tests.kit.driver import Driver
 from tests.kit.moving import World, bodies, living
+from tests.kit.staging import commit, taken
 
 ELSEWHERE = Found(address_of("orders", 1), "//sales/OrderService")
 
@@ -49,20 +48,6 @@ def staging_of(world: World, service: str | None = None) -> Staging:
     known = next(iter(world.target.state.live())).service if service is None else service
     staging.scope.elsewhere = lambda _: Found(world.second.address, known)
     return staging
-
-
-def taken(staging: Staging) -> Transaction:
-    transaction = staging.take()
-    assert transaction is not None, "no group is free and ready"
-    return transaction
-
-
-def commit(staging: Staging, side: Side) -> Operations:
-    """What an owner does with what was finished."""
-    operations, transactions = staging.merge()
-    side.commit(**{name: getattr(operations, name) for name in Operations.__dataclass_fields__})
-    staging.release(transactions)
-    return operations
 
 
 def move_away(world: World, one: Endpoint, group: bytes = GROUP) -> None:

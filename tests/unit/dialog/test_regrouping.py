@@ -10,15 +10,14 @@ from konverse.dialog.endpoint import Endpoint
 from konverse.dialog.partition import Partition
 from konverse.dialog.snapshot import Freeze, digest, restore
 from konverse.dialog.staging import OwnerSettings, Staging
-from konverse.dialog.transaction import Transaction
 from konverse.schemas.errors import BadInput, GroupLocked, InvalidGroup, MoveRefused, PartitionHalted
-from konverse.schemas.journal import Operations
 from konverse.schemas.operations import Attempt, Move, Suspend, Try
 from konverse.schemas.records import Role
 from tests.kit.builders import GROUP, Pair, Scribe, Side, anything, begin_block, conversations, identifier, log_of
 from tests.kit.driver import Driver
 from tests.kit.moving import World
 from tests.kit.moving import move as relocated
+from tests.kit.staging import commit, taken
 from tests.kit.trials import endpoint, said, suspended
 
 
@@ -36,20 +35,6 @@ def driver() -> Driver:
 
 def staging_of(side: Side) -> Staging:
     return Staging(side.state, anything, OwnerSettings())
-
-
-def taken(staging: Staging) -> Transaction:
-    transaction = staging.take()
-    assert transaction is not None, "no group is free and ready"
-    return transaction
-
-
-def commit(staging: Staging, side: Side) -> Operations:
-    """What an owner does with what was finished."""
-    operations, transactions = staging.merge()
-    side.commit(**{name: getattr(operations, name) for name in Operations.__dataclass_fields__})
-    staging.release(transactions)
-    return operations
 
 
 def group_of(endpoint: Endpoint) -> UUID:

@@ -9,8 +9,7 @@ import pytest
 
 from konverse.dialog.snapshot import digest
 from konverse.dialog.staging import OwnerSettings, Staging
-from konverse.dialog.transaction import Transaction
-from konverse.schemas.journal import GENESIS_HASH, Commit, Operations, encode_commit
+from konverse.schemas.journal import GENESIS_HASH, Commit, encode_commit
 from konverse.schemas.limits import (
     BODY_BYTES_MAX,
     COMMIT_BYTES_MAX,
@@ -19,6 +18,7 @@ from konverse.schemas.limits import (
     TRANSACTION_BYTES_MAX,
 )
 from tests.kit.builders import GROUP, Pair, Side, anything
+from tests.kit.staging import commit, taken
 
 Stage = Callable[..., Staging]
 
@@ -30,19 +30,6 @@ def pair() -> Pair:
 
 def staging_of(side: Side, **settings: Any) -> Staging:
     return Staging(side.state, anything, OwnerSettings(**settings))
-
-
-def taken(staging: Staging) -> Transaction:
-    transaction = staging.take()
-    assert transaction is not None, "no group is free and ready"
-    return transaction
-
-
-def commit(staging: Staging, side: Side) -> None:
-    """What an owner does with what was finished."""
-    operations, transactions = staging.merge()
-    side.commit(**{name: getattr(operations, name) for name in Operations.__dataclass_fields__})
-    staging.release(transactions)
 
 
 # -------------------------------------------------------------------------------------------------------- handing out

@@ -7,7 +7,8 @@ from collections import deque
 import pytest
 
 from tests.kit.builders import Pair
-from tests.unit.dialog.test_staging import commit, staging_of, taken
+from tests.kit.staging import commit, taken
+from tests.unit.dialog.test_staging import staging_of
 
 
 @pytest.fixture
