@@ -19,7 +19,7 @@ from konverse.bridge.following import Following
 from konverse.bridge.kafka import Kafka
 from konverse.bridge.reader import Reader
 from konverse.bridge.transmission import ensure_queue, transmitter
-from konverse.dialog.batch_driver import Again, Decided, Driver, Put, Refused, Start, look
+from konverse.dialog.batch_driver import Again, Close, Decided, Driver, Put, Refused, Start, look
 from konverse.dialog.batch_task import Report
 from konverse.dialog.partition import Partition
 from konverse.schemas.catalog import Queue
@@ -91,6 +91,13 @@ class Deciding:
         self._do(self._driver.step(Start(batch, 0)))
         state = self._look(time.monotonic())
         self._do(self._driver.step(look(state, self._driver.query, self._driver.run, self._driver.places)))
+
+    def end(self) -> None:
+        """Nothing comes behind the batch that was decided: its query need not be remembered.
+
+        Nobody waits for that. When it is lost, time does it.
+        """
+        self._do(self._driver.step(Close()))
 
     def _look(self, deadline: float) -> Partition:
         """What the journal says; KafkaUnavailable for long enough is raised, and a while of it is not."""

@@ -15,16 +15,16 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
-from konverse.dialog.batch_task import Row
 from konverse.schemas.envelope import HEADER
 from konverse.schemas.errors import BodyTooLarge, InvalidSettings, KafkaUnavailable, KonverseError
+from konverse.schemas.identifiers import Address
 
-from .write_rows import Headers
+from .write_rows import Records
 from .write_settings import WriteSettings
 
 log: Final = logging.getLogger("konverse.spark")
 
-_POLL_EVERY: Final = 0x3FF
+_POLL_EVERY: Final = 1_000
 """Acknowledgements are heard once in so many records."""
 
 _LATE_S: Final = 5.0
@@ -42,6 +42,37 @@ class _Kept(threading.local):
 _KEPT: Final = _Kept()
 
 
+class _Heard:
+    """What Kafka acknowledged of the records for one partition."""
+
+    __slots__ = ("_last", "_place", "_settings", "acknowledged", "failure")
+
+    def __init__(self, place: Address, settings: WriteSettings) -> None:
+        self._place = place
+        self._settings = settings
+        self._last = -1
+        self.acknowledged = 0
+        self.failure: KonverseError | None = None
+
+    def __call__(self, error: KafkaError | None, message: Message) -> None:
+        """Called for each record: it has no more to do than it must."""
+        offset = message.offset()
+        if error is None and offset is not None and offset > self._last:
+            self._last = offset
+            self.acknowledged += 1
+        elif self.failure is None:
+            self.failure = self._why(error, offset)
+
+    def _why(self, error: KafkaError | None, offset: int | None) -> KonverseError:
+        place = self._place
+        if error is not None:
+            return _failure(error, place.topic, self._settings)
+        return KafkaUnavailable(
+            f"Kafka acknowledged a row of {place.topic}/{place.partition} at offset {offset} behind one at "
+            f"{self._last}: it is not certain that all rows are there. Nothing of this batch is received"
+        )
+
+
 class Delivery:
     """The records of one execution. Not for several threads."""
 
@@ -50,34 +81,67 @@ class Delivery:
         self._key = (os.getpid(), settings.bootstrap, settings.delivery_timeout_s, *sorted(settings.client.items()))
         self._producer = _KEPT.producers.get(self._key) or _made(settings)
         _KEPT.producers[self._key] = self._producer
-        self._last: dict[tuple[str | None, int | None], int] = {}
-        """Highest offset by partition."""
-        self._failure: KonverseError | None = None
+        self._heard: dict[Address, _Heard] = {}
         self.handed = 0
-        self.acknowledged = 0
 
-    def hand(self, row: Row, headers: Headers) -> None:
-        """One more record; the errors of those before it are raised here, too."""
-        envelope, key, body = row.record
-        address = row.address
-        pairs: Headers = [(HEADER, envelope), *headers]
-        deadline = 0.0
-        while True:
-            try:
-                self._producer.produce(address.topic, body, key, address.partition, self._reported, headers=pairs)
-                break
-            except BufferError:
-                deadline = deadline or time.monotonic() + self._settings.delivery_timeout_s + _LATE_S
-                if time.monotonic() > deadline:
-                    self._fail(KafkaUnavailable(f"Kafka takes no records for {address.topic}; check that it runs"))
-                self._producer.poll(0.05)
-                self._check()
-            except KafkaException as error:
-                self._fail(_failure(error.args[0], address.topic, self._settings))
-        self.handed += 1
-        if not self.handed & _POLL_EVERY:
+    @property
+    def acknowledged(self) -> int:
+        """Records that are in their logs."""
+        return sum(heard.acknowledged for heard in self._heard.values())
+
+    def heard(self, address: Address) -> _Heard:
+        """Who is told what became of the records for a partition."""
+        found = self._heard.get(address)
+        if found is None:
+            found = self._heard[address] = _Heard(address, self._settings)
+        return found
+
+    def hand(self, records: Records) -> None:
+        """More records for one partition; the errors of those before them are raised here, too."""
+        address, envelopes, keys, bodies, others = records
+        topic, partition, heard = address.topic, address.partition, self.heard(address)
+        produce = self._producer.produce
+        for start in range(0, len(envelopes), _POLL_EVERY):
+            part = slice(start, start + _POLL_EVERY)
+            headers: Any = {}
+            if others is None:
+                rows: Any = zip(envelopes[part], keys[part], bodies[part], strict=True)
+                for envelope, key, body in rows:
+                    headers[HEADER] = envelope
+                    try:
+                        produce(topic, body, key, partition, heard, None, 0, headers)
+                    except (BufferError, KafkaException) as error:
+                        self._hand_again(address, body, key, headers, error)
+            else:
+                rows = zip(envelopes[part], keys[part], bodies[part], others[part], strict=True)
+                for envelope, key, body, more in rows:
+                    headers = [(HEADER, envelope), *more]
+                    try:
+                        produce(topic, body, key, partition, heard, None, 0, headers)
+                    except (BufferError, KafkaException) as error:
+                        self._hand_again(address, body, key, headers, error)
+            self.handed += len(envelopes[part])
             self._producer.poll(0)
             self._check()
+
+    def _hand_again(
+        self, address: Address, body: bytes | None, key: bytes, headers: Any, error: BufferError | KafkaException
+    ) -> None:
+        """A record that the client did not take: it is full, which passes, or refuses it."""
+        deadline = time.monotonic() + self._settings.delivery_timeout_s + _LATE_S
+        heard = self.heard(address)
+        while True:
+            if isinstance(error, KafkaException):
+                self._fail(_failure(error.args[0], address.topic, self._settings))
+            if time.monotonic() > deadline:
+                self._fail(KafkaUnavailable(f"Kafka takes no records for {address.topic}; check that it runs"))
+            self._producer.poll(0.05)
+            self._check()
+            try:
+                self._producer.produce(address.topic, body, key, address.partition, heard, None, 0, headers)
+                return
+            except (BufferError, KafkaException) as again:
+                error = again
 
     def finish(self) -> int:
         """Wait until all that was handed over is acknowledged; returns how many records that are.
@@ -99,23 +163,10 @@ class Delivery:
         self._check()
         return self.acknowledged
 
-    def _reported(self, error: KafkaError | None, message: Message) -> None:
-        if error is not None:
-            self._failure = self._failure or _failure(error, message.topic() or "", self._settings)
-            return
-        place, offset = (message.topic(), message.partition()), message.offset()
-        if offset is None or offset <= self._last.get(place, -1):
-            self._failure = self._failure or KafkaUnavailable(
-                f"Kafka acknowledged a row of {place[0]}/{place[1]} at offset {offset} behind one at "
-                f"{self._last.get(place)}: it is not certain that all rows are there. Nothing of this batch is received"
-            )
-            return
-        self._last[place] = offset
-        self.acknowledged += 1
-
     def _check(self) -> None:
-        if self._failure is not None:
-            self._fail(self._failure)
+        for heard in self._heard.values():
+            if heard.failure is not None:
+                self._fail(heard.failure)
 
     def _fail(self, error: KonverseError) -> None:
         """What this producer still has is let go with it: rows of an execution that reports nothing are void."""

@@ -30,8 +30,9 @@ from konverse.schemas.records import Role
 from .bridging import kafka_of
 from .deciding import Deciding
 from .delivering import Delivery
+from .write_checks import check_columns
 from .write_plan import Plan, name_id, stream_id
-from .write_rows import Rows, check_columns
+from .write_rows import Rows
 from .write_settings import WriteSettings, query_uuid
 
 if TYPE_CHECKING:
@@ -68,8 +69,8 @@ class _Writer:
         task = Task(of, os.urandom(16))
         rows, delivery = Rows(plan, task), Delivery(self._settings)
         for some in batches:
-            for row, headers in rows.of(some):
-                delivery.hand(row, headers)
+            for records in rows.of(some):
+                delivery.hand(records)
         task.acknowledged(delivery.finish())
         report = task.report()
         if report is None:
@@ -83,7 +84,10 @@ class _Writer:
             return True
         plan, query = written[0].plan, written[0].report.task.query
         with Deciding(kafka_of(self._settings), self._settings.instance, plan, query) as deciding:
-            return deciding.decide(batch, [one.report for one in written])
+            ours = deciding.decide(batch, [one.report for one in written])
+            if query == plan.run:  # nobody else ever writes under it
+                deciding.end()
+            return ours
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):

@@ -24,9 +24,10 @@ from konverse.schemas.limits import STREAM_STATE_ENTRIES_MAX
 
 from .acceptance import Acceptance
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 _WRITER_BYTES: Final = 20
 _CONVERSATION_BYTES: Final = 16
+_TRACK_BYTES: Final = 17
 
 ENTRIES_PER_RECORD: Final = 4
 """A state is written when it has at most so many entries for each record read since the last: writing stays cheap."""
@@ -71,7 +72,7 @@ class States:
     def _write(self, partition: int, first: int, end: int, acceptance: Acceptance) -> None:
         files = sorted(self._files(partition))
         before = [offset for offset, _ in files if offset <= first]
-        entries = len(acceptance.next) + len(acceptance.received[0]) + len(acceptance.received[1])
+        entries = sum(map(len, _tables(acceptance)))
         if entries > ENTRIES_PER_RECORD * (end - (before[-1] if before else 0)):
             return
         folder = self._folder()
@@ -112,12 +113,17 @@ class States:
         return f"{self.topic}/{self.tag}/{partition}.{offset}"
 
 
+def _tables(acceptance: Acceptance) -> tuple[dict[bytes, int], ...]:
+    return acceptance.next, *acceptance.received, acceptance.decided
+
+
 def _encoded(acceptance: Acceptance, name: str) -> bytes:
-    tables = (acceptance.next, *acceptance.received)
+    tables = _tables(acceptance)
     parts = [b"".join(table) + np.fromiter(table.values(), np.int64, len(table)).tobytes() for table in tables]
     body = b"".join(parts)
     entries = [*map(len, tables)]
-    head = {"format": FORMAT, "of": name, "cut": acceptance.cut, "entries": entries, "crc": zlib.crc32(body)}
+    known = {"cut": acceptance.cut, "waits_from": acceptance.waits_from, "entries": entries}
+    head = {"format": FORMAT, "of": name, **known, "crc": zlib.crc32(body)}
     return json.dumps(head).encode() + b"\n" + body
 
 
@@ -127,12 +133,14 @@ def _decoded(data: bytes, name: str) -> Acceptance:
     head = json.loads(line)
     if (head["format"], head["of"], head["crc"]) != (FORMAT, name, zlib.crc32(body)):
         raise ValueError(name)
-    writers, *directions = head["entries"]
+    writers, *directions, tracks = head["entries"]
     acceptance = Acceptance(cut=head["cut"])
+    acceptance.waits_from = head["waits_from"]
     acceptance.next, body = _table(body, writers, _WRITER_BYTES)
     first, body = _table(body, directions[0], _CONVERSATION_BYTES)
     second, body = _table(body, directions[1], _CONVERSATION_BYTES)
     acceptance.received = (first, second)
+    acceptance.decided, _ = _table(body, tracks, _TRACK_BYTES)
     return acceptance
 
 

@@ -1,66 +1,43 @@
-"""Rows of a DataFrame as the records of a task. Each row is checked here, before anything counts."""
+"""Rows of a DataFrame as the records of a task, made column by column: a row costs a few concatenations."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
 
-from konverse.dialog.batch_task import Row, Task
-from konverse.schemas.envelope import HEADER
-from konverse.schemas.errors import (
-    BadInput,
-    BodyTooLarge,
-    InvalidSettings,
-    NotInContract,
-    NotSupportedYet,
-    ServiceNotFound,
-    WrongDirection,
-)
-from konverse.schemas.limits import BODY_BYTES_MAX, KEY_BYTES_MAX
-from konverse.schemas.records import Begin
+from konverse.dialog.batch_task import Task
+from konverse.schemas.identifiers import Address
+from konverse.schemas.records import NO_SEQUENCE, Begin
+from konverse.schemas.varint import varint, varints
 
+from .write_checks import Checks, Columns, Headers, columns_of
 from .write_plan import Plan
 
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
-
-NEEDED: Final = {
-    "to_service": ("string",),
-    "message_type": ("string",),
-    "body": ("binary", "string"),
-    "key": ("binary", "string"),
-}
-OPTIONAL: Final = {"headers": ("array<struct<key:string,value:binary>>",)}
-"""Columns, and which types of Spark they may have."""
-
-Headers = list[tuple[str, str | bytes | None]]
+_NO_SEQUENCE: Final = varint(NO_SEQUENCE)
 
 
-def check_columns(schema: StructType) -> None:
-    """Raise InvalidSettings for a column that is missing, unknown, there twice, or of another type; NotSupportedYet."""
-    allowed = {**NEEDED, **OPTIONAL}
-    found = [field.name for field in schema.fields]
-    if "end" in found:
-        raise NotSupportedYet(
-            "rows cannot end conversations yet; drop column 'end', and end them at the target, or from the queue of "
-            "'from_service'"
-        )
-    for name in NEEDED:
-        if name not in found:
-            raise InvalidSettings(f"the DataFrame has no column {name!r}; a writer needs {', '.join(NEEDED)}")
-    for field in schema.fields:
-        if field.name not in allowed or found.count(field.name) > 1:
-            what = "twice" if found.count(field.name) > 1 else "which a writer does not know"
-            raise InvalidSettings(
-                f"the DataFrame has column {field.name!r} {what}; select {', '.join(NEEDED)} and, if there are any, "
-                f"{', '.join(OPTIONAL)}"
-            )
-        kind = field.dataType.simpleString()
-        if kind not in allowed[field.name]:
-            wanted = " or ".join(allowed[field.name])
-            raise InvalidSettings(f"column {field.name!r} is {kind}; cast it to {wanted}")
+class Records(NamedTuple):
+    """Records for one partition, in their order."""
+
+    address: Address
+    envelopes: list[bytes]
+    keys: list[bytes]
+    bodies: list[bytes | None]
+    others: list[Headers] | None
+    """The users' headers of each record; None: there are none."""
+
+
+class _Dialog(NamedTuple):
+    """A conversation that this execution writes to."""
+
+    conversation: bytes
+    begin: Begin
+    prefix: bytes
 
 
 class Rows:
@@ -69,74 +46,118 @@ class Rows:
     def __init__(self, plan: Plan, task: Task) -> None:
         self._plan = plan
         self._task = task
-        self._dialogs: dict[tuple[str, bytes], tuple[bytes, Begin]] = {}
+        self._checks = Checks(plan, task.task.number)
+        self._dialogs: dict[tuple[str, bytes], _Dialog] = {}
         """Those that this execution has begun. They may live already: then its BEGIN changes nothing."""
-        self._read = 0
 
-    def of(self, batch: pa.RecordBatch) -> Iterator[tuple[Row, Headers]]:
-        """The records of a batch of rows, with the user's headers. Typed errors name row and column."""
-        columns = {name: batch.column(name).to_pylist() for name in batch.schema.names}
-        headers: Sequence[Any] = columns.get("headers") or [None] * batch.num_rows
-        named = zip(*(columns[name] for name in NEEDED), headers, strict=True)
-        for to_service, message_type, body, key, others in named:
-            yield from self._row(to_service, message_type, _bytes(body) or b"", _bytes(key), others)
-            self._read += 1
+    def of(self, batch: pa.RecordBatch) -> Iterator[Records]:
+        """The records of a batch of rows, partition by partition. Typed errors name row and column."""
+        if not batch.num_rows:
+            return
+        columns = columns_of(batch)
+        others = self._checks.check(columns)
+        lanes = _Lanes(self._task, columns, others)
+        for code, (first, service, key) in enumerate(lanes.names()):
+            dialog = self._dialogs.get((service, key))
+            if dialog is None:
+                dialog = self._new(service, key)
+                self._dialogs[service, key] = dialog
+                yield _begun(self._task, dialog)
+                lanes.open(first, dialog)
+            lanes.lead(code, dialog)
+        yield from lanes.records()
 
-    def _row(
-        self, to_service: str | None, message_type: str | None, body: bytes, key: bytes | None, headers: Any
-    ) -> Iterator[tuple[Row, Headers]]:
-        if key is None or to_service is None or message_type is None:
-            column = "key" if key is None else "to_service" if to_service is None else "message_type"
-            raise self._fault(BadInput, column, "it is null; every row needs one")
-        known = self._dialogs.get((to_service, key))
-        self._check(to_service, message_type, body, key)
-        task, others = self._task, self._headers(headers)
-        if known is None:
-            conversation, begin = self._plan.dialog(task.task.query, to_service, key)
-            self._dialogs[to_service, key] = conversation, begin
-            yield task.begin(conversation, begin), []
-            yield task.first(conversation, begin, message_type, body), others
-        else:
-            conversation, begin = known
-            yield task.message(begin.target, conversation, begin.home, message_type, body), others
-
-    def _check(self, to_service: str, message_type: str, body: bytes, key: bytes) -> None:
-        plan = self._plan
-        if to_service not in plan.services:
-            known = ", ".join(map(repr, plan.services))
-            raise self._fault(
-                ServiceNotFound,
-                "to_service",
-                f"{to_service!r} is no service that may be a target of contract {plan.contract!r} here; there are "
-                f"{known} (option 'to_services' may leave some out)",
-            )
-        if not plan.types.get(message_type):
-            if message_type in plan.types:
-                text = f"contract {plan.contract!r} lets only the target send {message_type!r}, and rows are no answers"
-                raise self._fault(WrongDirection, "message_type", text)
-            known = ", ".join(repr(name) for name, ours in plan.types.items() if ours)
-            text = f"{message_type!r} is not in contract {plan.contract!r}; it has {known}"
-            raise self._fault(NotInContract, "message_type", text)
-        if len(body) > BODY_BYTES_MAX:
-            text = f"it has {len(body)} bytes; at most {BODY_BYTES_MAX} fit into one message"
-            raise self._fault(BodyTooLarge, "body", text)
-        if len(key) > KEY_BYTES_MAX:
-            raise self._fault(BadInput, "key", f"it has {len(key)} bytes; at most {KEY_BYTES_MAX} are allowed")
-
-    def _headers(self, given: Any) -> Headers:
-        pairs: Headers = []
-        for entry in given or ():
-            name = None if entry is None else entry["key"]
-            if name is None or name == HEADER:
-                what = "without a name" if name is None else f"named {HEADER!r}, which is konverse's own"
-                raise self._fault(BadInput, "headers", f"it holds a header {what}; remove it")
-            pairs.append((name, entry["value"]))
-        return pairs
-
-    def _fault(self, kind: type[BadInput], column: str, text: str) -> BadInput:
-        where = f"row {self._read} of task {self._task.task.number}, column {column!r}"
-        return kind(f"{where}: {text}. Nothing of this batch is received")
+    def _new(self, service: str, key: bytes) -> _Dialog:
+        conversation, begin = self._plan.dialog(self._task.task.query, service, key)
+        return _Dialog(conversation, begin, self._task.prefix(begin.target, conversation))
 
 
-def _bytes(value: str | bytes | None) -> bytes | None:
-    return value.encode() if isinstance(value, str) else value
+def _begun(task: Task, dialog: _Dialog) -> Records:
+    row = task.begin(dialog.conversation, dialog.begin)
+    envelope, key, body = row.record
+    return Records(row.address, [envelope], [key], [body], None)
+
+
+class _Lanes:
+    """Rows of one batch by what their headers have in common: the conversation and the message type."""
+
+    def __init__(self, task: Task, columns: Columns, others: list[Headers] | None) -> None:
+        self._task = task
+        self._columns = columns
+        self._others = others
+        keys = _codes(columns.keys)
+        whole = _codes(columns.services).astype(np.int64) * len(columns.keys.dictionary) + keys
+        found, self._firsts, self._dialog = np.unique(whole, return_index=True, return_inverse=True)
+        self._found = found
+        self._types: list[str] = columns.types.dictionary.to_pylist()
+        self._of = [_NOBODY] * len(found)
+        self._opened: dict[int, _Dialog] = {}
+
+    def names(self) -> Iterator[tuple[int, str, bytes]]:
+        """Of each conversation: its first row, its service and its key."""
+        services, keys = self._columns.services.dictionary.to_pylist(), self._columns.keys.dictionary.to_pylist()
+        for first, code in zip(self._firsts.tolist(), self._found.tolist(), strict=True):
+            yield first, services[code // len(keys)], keys[code % len(keys)]
+
+    def lead(self, code: int, dialog: _Dialog) -> None:
+        """Which dialog the conversation with this number, in the order of `names`, is."""
+        self._of[code] = dialog
+
+    def open(self, row: int, dialog: _Dialog) -> None:
+        """The row is the first message of its dialog."""
+        self._opened[row] = dialog
+
+    def records(self) -> Iterator[Records]:
+        """All rows, partition by partition and each in its order."""
+        addresses = list(dict.fromkeys(dialog.begin.target for dialog in self._of))
+        numbers = {address: number for number, address in enumerate(addresses)}
+        targets = np.array([numbers[dialog.begin.target] for dialog in self._of], np.int32)[self._dialog]
+        bodies = self._columns.bodies
+        values = bodies.to_numpy(zero_copy_only=False)
+        sizes = pc.fill_null(pc.binary_length(bodies), 0).to_numpy(zero_copy_only=False)
+        prefixes, endings, keys = self._parts()
+        for number, address in enumerate(addresses):
+            rows = np.flatnonzero(targets == number)
+            first = self._task.numbers(address, len(rows), int(sizes[rows].sum()))
+            between = varints(first, len(rows))
+            parts = zip(prefixes[rows].tolist(), between, endings[rows].tolist(), strict=True)
+            envelopes = [prefix + counter + ending for prefix, counter, ending in parts]
+            others = self._others and [self._others[row] for row in rows.tolist()]
+            yield Records(address, envelopes, keys[rows].tolist(), _bodies(values[rows]), others)
+
+    def _parts(self) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
+        """Of each row: how its header begins and ends, and the record's key."""
+        dialogs, task = self._of, self._task
+        prefixes = _objects([dialog.prefix for dialog in dialogs])[self._dialog]
+        keys = _objects([dialog.conversation for dialog in dialogs])[self._dialog]
+        homes = {home: number for number, home in enumerate(dict.fromkeys(dialog.begin.home for dialog in dialogs))}
+        by_home = _objects([_NO_SEQUENCE + task.suffix(kind, home) for home in homes for kind in self._types])
+        home_of = np.array([homes[dialog.begin.home] for dialog in dialogs], np.int64)[self._dialog]
+        types = _codes(self._columns.types)
+        endings = by_home[home_of * len(self._types) + types]
+        for row, dialog in self._opened.items():
+            prefix, suffix = task.opening(dialog.conversation, dialog.begin, self._types[types[row]])
+            prefixes[row], endings[row] = prefix, _NO_SEQUENCE + suffix
+            keys[row] = dialog.begin.key or dialog.conversation
+        return prefixes, endings, keys
+
+
+_NOBODY: Final[Any] = None
+"""Until `lead` has said who it is."""
+
+
+def _codes(column: pa.DictionaryArray) -> NDArray[np.int64]:
+    codes: NDArray[np.int64] = column.indices.to_numpy(zero_copy_only=False).astype(np.int64)
+    return codes
+
+
+def _objects(values: list[bytes]) -> NDArray[Any]:
+    """An array of Python's own objects; numpy would make it one of bytes of one length."""
+    made = np.empty(len(values), np.object_)
+    made[:] = values
+    return made
+
+
+def _bodies(values: NDArray[Any]) -> list[bytes | None]:
+    """Null is an empty body, for a body of none is what a BEGIN has."""
+    return [value or b"" for value in values.tolist()]

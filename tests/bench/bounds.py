@@ -102,9 +102,9 @@ BOUNDS: Final = {
     ),
     "spark-read": Bound("ratio", ">=", 1.2, "A queue is read faster than Spark's own source reads a topic."),
     "spark-write": Bound(
-        "ratio",
-        ">=",
-        0.4,
-        "Each row once costs at most 2.5 times Spark's own sink, which may write a row twice.",
+        "ratio", ">=", 1.0, "200,000 rows, each once, as fast as Spark's own sink, which may write a row twice."
+    ),
+    "spark-write-large": Bound(
+        "ratio", ">=", 0.7, "A million rows, each once, in one batch of a queue with partitions enough for it."
     ),
 }

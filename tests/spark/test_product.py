@@ -13,7 +13,7 @@ from konverse.bridge.broker import Broker
 from konverse.schemas.catalog import Queue
 from konverse.spark.columns import COLUMNS
 from konverse.spark.settings import OPTIONS
-from konverse.spark.write_rows import NEEDED, OPTIONAL
+from konverse.spark.write_checks import NEEDED, OPTIONAL
 from konverse.spark.write_settings import OPTIONS as WRITER_OPTIONS
 from tests.kit.servers import Servers
 from tests.kit.shop import queue_of, receive, send_orders
@@ -66,7 +66,7 @@ def test_the_examples_of_the_page_run(
     assert re.search(r"//sales/Order\|\s+6\|", shown)
     assert "last_sequence" in shown
     spark.sql(placed(code("sql"), servers, database))
-    assert spark.table("orders").count() == 6
+    assert spark.table("orders").count() == 12, "what was written, too"
     spark.catalog.dropTempView("orders")
     written = by_conversation(receive(shop, "Orders", 12))
     assert len(written) == 4

@@ -63,6 +63,12 @@ def write_as(made: DataFrame, mode: str, servers: Servers, database: str, **opti
     made.write.format("konverse").options(**given).mode(mode).save()
 
 
+def read(spark: SparkSession, servers: Servers, database: str, **options: str) -> DataFrame:
+    """The queue of the orders."""
+    given = {"bootstrap": servers.bootstrap, "database": database, "queue": "Orders", **options}
+    return spark.read.format("konverse").options(**given).load()
+
+
 def by_conversation(messages: Iterable[Message]) -> dict[bytes, list[bytes]]:
     """The bodies of each conversation, as they came."""
     found: dict[bytes, list[bytes]] = defaultdict(list)
@@ -121,15 +127,52 @@ def test_headers_and_string_columns_and_keys_choose_partitions_as_kafka_does(
         "concat('k', id) AS key, array(struct('trace' AS key, cast('t' AS binary) AS value)) AS headers FROM range(8)"
     )
     write(made, servers, database)
-    raw = spark.read.format("konverse").options(
-        bootstrap=servers.bootstrap, database=database, queue="Orders", include="all"
-    )
-    rows = [row for row in raw.load().collect() if row["kind"] == "PENDING" and row["body"] is not None]
+    rows = read(spark, servers, database).collect()
     assert len(rows) == 8
     for row in rows:
         assert [(header["key"], bytes(header["value"])) for header in row["headers"]] == [("trace", b"t")]
         assert row["partition"] == choose_partition(bytes(row["body"]), 2)
     receive(shop, "Orders", 8)
+
+
+def test_what_is_written_is_read_by_spark_when_it_is_decided(
+    spark: SparkSession, servers: Servers, shop: Broker, database: str, tmp_path: Path
+) -> None:
+    rows = lines(keys=3, each=4)
+    write(frame(spark, rows, tasks=2), servers, database)
+    with pytest.raises(PySparkException, match="BadInput"):
+        write(frame(spark, [line("key 0", b"never"), line(None, b"")], tasks=1), servers, database)
+    write(frame(spark, [line("key 0", b"other")]), servers, database)
+    sent = by_conversation(receive(shop, "Orders", 13))
+    found = read(spark, servers, database)
+    got: dict[bytes, list[bytes]] = defaultdict(list)
+    for row in found.orderBy("sequence").collect():
+        assert (row["kind"], row["role"], row["message_type"]) == ("MESSAGE", "INITIATOR", ORDER)
+        assert row["sequence"] == len(got[bytes(row["conversation"])])
+        got[bytes(row["conversation"])].append(bytes(row["body"]))
+    assert got == sent
+    whole = read(spark, servers, database, include="all").groupBy("kind", "verdict").count().collect()
+    counts = {(row["kind"], row["verdict"]): row["count"] for row in whole}
+    assert (counts["MESSAGE", "accepted"], counts["PENDING", "pending"] >= 13) == (13, True)
+    sides = read(spark, servers, database, mode="conversations").collect()
+    assert {bytes(row["conversation"]): row["messages"] for row in sides} == {
+        key: len(all_) for key, all_ in sent.items()
+    }
+    latest = max(row["offset"] for row in read(spark, servers, database).where("partition = 0").collect())
+    one = read(spark, servers, database).where(f"partition = 0 AND offset = {latest}")
+    assert one.count() == 1, "it was decided behind that offset"
+    stream = spark.readStream.format("konverse").options(
+        bootstrap=servers.bootstrap,
+        database=database,
+        queue="Orders",
+        maxRows="5",
+        stateFolder=str(tmp_path / "states"),
+    )
+    query = stream.load().writeStream.format("memory").queryName("decided").trigger(availableNow=True)
+    assert query.option("checkpointLocation", str(tmp_path / "checkpoint")).start().awaitTermination(120)
+    streamed = spark.table("decided").orderBy("conversation", "sequence").collect()
+    again = read(spark, servers, database).orderBy("conversation", "sequence").collect()
+    assert (len(again), streamed) == (13, again)
 
 
 def test_an_empty_frame_and_empty_partitions_are_written(

@@ -15,6 +15,7 @@ from konverse.schemas.errors import KafkaUnavailable, TransactionTooLarge
 from konverse.schemas.limits import BATCH_RECORDS_MAX
 from konverse.spark.delivering import Delivery
 from konverse.spark.sink import Written
+from tests.kit.builders import address_of
 from tests.kit.servers import Servers
 from tests.kit.shop import drain, receive
 from tests.spark.executions import (
@@ -153,8 +154,8 @@ def test_an_acknowledgement_out_of_order_is_none(servers: Servers, shop: Broker,
     delivery = Delivery(batch_writer(servers.bootstrap, database)._settings)
 
     def acknowledge(partition: int, offset: int | None) -> None:
-        message: Any = SimpleNamespace(topic=lambda: "t", partition=lambda: partition, offset=lambda: offset)
-        delivery._reported(None, message)
+        message: Any = SimpleNamespace(offset=lambda: offset)
+        delivery.heard(address_of("t", partition))(None, message)
 
     acknowledge(0, 5)
     acknowledge(1, 3)
