@@ -138,6 +138,11 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         for option, value in (("query", settings.query), ("batch", settings.batch)):
             if value:
                 raise InvalidSettings(f"option {option!r} is for batch writes; remove it: a stream has its checkpoint")
+        if not settings.checkpoint:
+            raise InvalidSettings(
+                "option 'checkpointLocation' is missing; give it to the stream itself, not to the session: its place "
+                "tells a copy of a checkpoint apart, and two that look alike would lose what the other has written"
+            )
         check_columns(schema)
         super().__init__(settings, None if _commits() else plan_of(settings))
 

@@ -130,3 +130,18 @@ def test_options_of_batch_writes_are_refused(
     query = start(source.frame, servers, database, tmp_path / "checkpoint", query="mine")
     with pytest.raises(PySparkException, match="option 'query' is for batch writes; remove it"):
         query.awaitTermination(120)
+
+
+def test_a_stream_that_does_not_say_where_its_checkpoint_is_is_refused(
+    spark: SparkSession, servers: Servers, shop: Broker, database: str, tmp_path: Path
+) -> None:
+    source = Source(spark, tmp_path / "in")
+    source.add("a1")
+    options = {"bootstrap": servers.bootstrap, "database": database, "from_service": SHOP_SERVICE, "contract": ORDERING}
+    spark.conf.set("spark.sql.streaming.checkpointLocation", str(tmp_path / "checkpoints"))
+    try:
+        query = source.frame.writeStream.format("konverse").options(**options).trigger(availableNow=True).start()
+        with pytest.raises(PySparkException, match="option 'checkpointLocation' is missing; give it to the stream"):
+            query.awaitTermination(120)
+    finally:
+        spark.conf.unset("spark.sql.streaming.checkpointLocation")
