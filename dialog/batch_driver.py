@@ -24,6 +24,7 @@ from konverse.schemas.records import NO_SEQUENCE, Kind, Role, Suffix
 
 from .batch_task import Report, TaskOf, too_large
 from .batches import Judgement
+from .judging import is_over
 from .lane import Handed
 from .partition import Partition
 
@@ -47,6 +48,10 @@ class Again(NamedTuple):
     """Event: time has passed; what may have been lost goes again."""
 
 
+class Close(NamedTuple):
+    """Event: nothing comes behind the batch that was decided. For a query that has the id of its driver alone."""
+
+
 class Seen(NamedTuple):
     """Event: what the journal of the transmission partition says of the query (`look`)."""
 
@@ -55,8 +60,10 @@ class Seen(NamedTuple):
     """Writer of the BATCH that decided it."""
     full: bool
     """Too many queries are known there; this one is not."""
+    over: bool
+    """It is judged no more."""
     heard: int
-    """BATCHes of this driver that were read there."""
+    """Records of this driver that were read there."""
     outputs: dict[Address, tuple[int, int]]
     """Partition of the query -> outputs for it that arrived, and that were ever made."""
 
@@ -96,6 +103,7 @@ def look(state: Partition, query: bytes, run: bytes, places: Iterable[Address]) 
         judgement.decided,
         judgement.by,
         known is None and len(state.judgements) >= QUERY_ENTRIES_MAX,
+        is_over(state, query),
         writer.next if writer is not None else 0,
         {place: (stream.acked, stream.next) for place, stream in streams},
     )
@@ -174,6 +182,8 @@ class Driver:
         if event.decided >= self.batch:
             self.phase = Phase.IDLE
             return [Decided(self.batch, ours=(event.decided, event.by) == (self.batch, self.run))]
+        if event.over:
+            return self._refuse("the query has ended, or began too long ago; begin a new one")
         if event.full:
             return self._refuse(f"the transmission queue knows {QUERY_ENTRIES_MAX} other queries, and takes no more")
         if self._sent:
@@ -214,6 +224,14 @@ class Driver:
     def _again(self, _event: Again) -> list[Effect]:
         return [Put(self.judge, list(self._put))] if self._put else []
 
+    def _close(self, _event: Close) -> list[Effect]:
+        assert self.query == self.run, "others may write under that id"
+        assert self.phase is Phase.IDLE, "it is not decided"
+        prefix = head(Kind.CLOSE_WRITER, 0, Role.INITIATOR, self.judge.tag, self.run) + self.run
+        self._put.append((encode(prefix, self._next, NO_SEQUENCE, _EMPTY), self.run, None))
+        self._next += 1
+        return self._again(Again())
+
     def _refuse(self, reason: str) -> list[Effect]:
         self.phase = Phase.IDLE
         return [Refused(self.batch, reason)]
@@ -226,4 +244,5 @@ _STEPS: Final[dict[type, Callable[[Driver, Any], list[Effect]]]] = {
     Report: Driver._report,  # noqa: SLF001
     Seen: Driver._seen,  # noqa: SLF001
     Again: Driver._again,  # noqa: SLF001
+    Close: Driver._close,  # noqa: SLF001
 }

@@ -70,19 +70,36 @@ class Task:
 
     def first(self, conversation: bytes, begin: Begin, message_type: str, body: bytes) -> Row:
         """The first message of a dialog; its BEGIN is in the same batch or an earlier one."""
-        suffix = encode_suffix(Suffix(message_type, begin=begin, detail=self._detail(begins=False)))
-        number = self._number(begin.target, body)
-        header = encode(self._head(begin.target, FIRST) + conversation, number, NO_SEQUENCE, suffix)
+        prefix, suffix = self.opening(conversation, begin, message_type)
+        header = encode(prefix, self._number(begin.target, body), NO_SEQUENCE, suffix)
         return Row(begin.target, (header, begin.key or conversation, body))
+
+    def opening(self, conversation: bytes, begin: Begin, message_type: str) -> tuple[bytes, bytes]:
+        """How the header of the first message of a dialog begins, and how it ends; a number is between them."""
+        suffix = encode_suffix(Suffix(message_type, begin=begin, detail=self._detail(begins=False)))
+        return self._head(begin.target, FIRST) + conversation, suffix
 
     def message(self, to: Address, conversation: bytes, home: Address, message_type: str, body: bytes) -> Row:
         """A further message of a dialog whose home is `home`."""
+        suffix = self.suffix(message_type, home)
+        number = self._number(to, body)
+        return Row(to, (encode(self.prefix(to, conversation), number, NO_SEQUENCE, suffix), conversation, body))
+
+    def prefix(self, to: Address, conversation: bytes) -> bytes:
+        """How the header of every further message of a dialog begins; `numbers` and `suffix` follow."""
+        return self._head(to) + conversation
+
+    def suffix(self, message_type: str, home: Address) -> bytes:
+        """How the header of every further message of that type ends, in dialogs of that home."""
         suffix = self._suffixes.get((message_type, home))
         if suffix is None:
             suffix = encode_suffix(Suffix(message_type, home=home, detail=self._detail(begins=False)))
             self._suffixes[message_type, home] = suffix
-        number = self._number(to, body)
-        return Row(to, (encode(self._head(to) + conversation, number, NO_SEQUENCE, suffix), conversation, body))
+        return suffix
+
+    def numbers(self, to: Address, count: int, size_bytes: int) -> int:
+        """The first of the numbers of so many messages there, which follow those before; their bodies' bytes."""
+        return self._take((to, False), count, size_bytes)
 
     def acknowledged(self, count: int = 1) -> None:
         """So many rows are in their logs, whatever became of the others."""
@@ -105,12 +122,14 @@ class Task:
         size = len(body or b"")
         if size > BODY_BYTES_MAX:
             raise BodyTooLarge(f"the body has {size} bytes; at most {BODY_BYTES_MAX} fit into one message")
-        place = (to, body is None)
-        number, size_bytes = self.counts.get(place, (0, 0))
-        if number >= BATCH_RECORDS_MAX or size_bytes + size > BATCH_BYTES_MAX:
-            raise TransactionTooLarge(too_large(to))
-        self.counts[place] = (number + 1, size_bytes + size)
-        self.unacknowledged += 1
+        return self._take((to, body is None), 1, size)
+
+    def _take(self, place: tuple[Address, bool], count: int, size_bytes: int) -> int:
+        number, size_before = self.counts.get(place, (0, 0))
+        if number + count > BATCH_RECORDS_MAX or size_before + size_bytes > BATCH_BYTES_MAX:
+            raise TransactionTooLarge(too_large(place[0]))
+        self.counts[place] = (number + count, size_before + size_bytes)
+        self.unacknowledged += count
         return number
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from konverse.schemas.batches import ABANDONED, Batch, Counts, Winners, decode_batch, encode_winners, winners_at
 from konverse.schemas.envelope import encode_suffix
 from konverse.schemas.errors import MalformedRecord
-from konverse.schemas.identifiers import Address
+from konverse.schemas.identifiers import Address, time_of_writer
 from konverse.schemas.limits import QUERY_ENTRIES_MAX, VETO_ENTRIES_MAX
 from konverse.schemas.operations import Abandon
 from konverse.schemas.records import NO_SEQUENCE, Decision, Envelope, Kind, Role, Suffix, Veto
@@ -40,14 +40,16 @@ def hear_batch(state: Partition, _offset: int, _header: bytes, envelope: Envelop
 def hear_veto(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:
     """VETO of a partition: the attempt shall not win, unless it has; then the decision is on its way already."""
     detail = envelope.suffix.detail
+    if isinstance(detail, Veto) and is_over(state, detail.query):
+        _tell_lost(state, detail)  # if it has won, that was said before
+        return
     judgement = _of(state, detail.query) if isinstance(detail, Veto) else None
     if not isinstance(detail, Veto) or judgement is None or len(judgement.vetoed) >= VETO_ENTRIES_MAX:
         state.statistics.undeliverable += 1
         return
     if detail.batch > judgement.decided:
         judgement.vetoed[detail.attempt] = detail.batch
-        decision = Decision(detail.query, detail.batch, detail.begins, final=False)
-        _tell(state, detail.at, decision, ((detail.attempt, 0),))
+        _tell_lost(state, detail)
 
 
 def abandon(state: Partition, operation: Abandon) -> None:
@@ -60,8 +62,19 @@ def abandon(state: Partition, operation: Abandon) -> None:
         _tell_all(state, Batch(operation.query, ABANDONED, (), homes, targets))
 
 
+def is_over(state: Partition, query: bytes) -> bool:
+    """Whether a query is judged no more: the writer whose id it has is closed, or was forgotten since."""
+    writer = state.writers.get(query)
+    if writer is not None:
+        return writer.closed_at is not None
+    time_ms = time_of_writer(query)
+    return time_ms is not None and time_ms < state.floor_ms
+
+
 def _of(state: Partition, query: bytes) -> Judgement | None:
-    """What was decided of a query; None when it is not known and too many are."""
+    """What was decided of a query; None when it is over, or not known and too many are."""
+    if is_over(state, query):
+        return None
     judgement = state.judgements.get(query)
     if judgement is None and len(state.judgements) < QUERY_ENTRIES_MAX:
         judgement = state.judgements[query] = Judgement()
@@ -78,6 +91,11 @@ def _tell_all(state: Partition, batch: Batch) -> None:
             state.hold(state.stream_to(address), behind=state.stream_to(home))
         decision = Decision(batch.query, batch.number, begins=False, final=True)
         _tell(state, address, decision, winners_at(batch, counts))
+
+
+def _tell_lost(state: Partition, veto: Veto) -> None:
+    decision = Decision(veto.query, veto.batch, veto.begins, final=False)
+    _tell(state, veto.at, decision, ((veto.attempt, 0),))
 
 
 def _tell(state: Partition, address: Address, decision: Decision, winners: Winners) -> None:

@@ -14,6 +14,7 @@ from konverse.schemas.records import HEIR, Envelope, Kind, Notice, NoticeReason,
 
 from .answers import answer, home_of
 from .endpoint import CHANGED, NOBODY, Record, Writer
+from .judging import is_over
 from .partition import Partition
 
 
@@ -74,6 +75,7 @@ def hear_close_writer(state: Partition, _offset: int, _header: bytes, envelope: 
             return
         writer = state.writers[identifier] = Writer(identifier)
     writer.close()
+    state.judgements.pop(identifier, None)
     inherits = envelope.flags & HEIR and envelope.writer != identifier
     if writer.heir is None:
         writer.heir = (envelope.writer, _goes_on_at(envelope, writer)) if inherits else NOBODY
@@ -144,6 +146,8 @@ def prune(state: Partition, operation: Prune) -> None:
     old = [key for key in state.answers if (time_of_writer(key[0]) or 0) < floor_ms]
     for key in old:
         del state.answers[key]
+    for query in [query for query in state.judgements if is_over(state, query)]:
+        del state.judgements[query]
 
 
 assert CHANGED < 0, "no counter"

@@ -50,12 +50,18 @@ class Acceptance:
         """Next counter by incarnation tag and writer (20 bytes)."""
         self.received: tuple[dict[bytes, int], dict[bytes, int]] = ({}, {})
         """Next sequence number by conversation, one table per role of the sender; forgotten when the direction ends."""
+        self.decided: dict[bytes, int] = {}
+        """Highest batch that was decided, by query and whether BEGINs or messages of it are meant (17 bytes)."""
+        self.waits_from: int | None = None
+        """Lowest offset of a row that waits for the decision about its batch; None when none does."""
 
     def copy(self) -> Acceptance:
         """One that goes on from here by itself."""
         out = Acceptance(cut=self.cut)
         out.next = dict(self.next)
         out.received = (dict(self.received[0]), dict(self.received[1]))
+        out.decided = dict(self.decided)
+        out.waits_from = self.waits_from
         return out
 
     def judge(self, tagged_writers: NDArray[np.void], counters: Ints) -> NDArray[np.uint8]:

@@ -6,8 +6,9 @@ To import the bridge takes a third of a second: tasks that only read a log do wi
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from contextlib import closing
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from konverse.bridge.catalog import Catalog
 from konverse.bridge.following import Following
@@ -28,7 +29,21 @@ _KAFKAS: Final[dict[tuple[Any, ...], Kafka]] = {}
 """One for each cluster and way to reach it, for as long as this process lives: its administrator's client is kept."""
 
 
-def kafka_of(settings: Settings) -> Kafka:
+class Reachable(Protocol):
+    """Options that say where Kafka is."""
+
+    @property
+    def bootstrap(self) -> str:
+        """Brokers, `host:port,host:port`."""
+        ...
+
+    @property
+    def client(self) -> Mapping[str, str]:
+        """Settings for librdkafka."""
+        ...
+
+
+def kafka_of(settings: Reachable) -> Kafka:
     """What makes the bridge's clients for these options."""
     key = (settings.bootstrap, *sorted(settings.client.items()))
     if key not in _KAFKAS:

@@ -120,7 +120,8 @@ class ConversationsReader(DataSourceReader):
             bound = topic.bounds([part.partition])[part.partition]
             ingest = Ingest(Acceptance(cut=bound.first > 0), tag=self._settings.tag)
             for messages in topic.chunks(part.partition, bound.first, bound.end):
-                counting.add(ingest.take(messages))
+                for rows in ingest.take(messages):
+                    counting.add(rows)
         return counting.result()
 
     def _batches(self, sides: list[Side]) -> Iterator[pa.RecordBatch]:

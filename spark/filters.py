@@ -26,7 +26,7 @@ from .ingest import Rows
 
 CONVERSATION_BYTES: Final = 16
 
-_OFFSET_END: Final = 1 << 63
+OFFSET_END: Final = 1 << 63
 """Behind every offset."""
 
 _TIME_END: Final = 1 << 62
@@ -52,7 +52,7 @@ class Selection:
     partitions: frozenset[int] | None = None
     """None: every partition."""
     first: int = 0
-    end: int = _OFFSET_END
+    end: int = OFFSET_END
     """Offsets from `first` up to, not including, `end`."""
     since_ms: int = 0
     before_ms: int = _TIME_END
@@ -85,8 +85,8 @@ class Selection:
 _NEVER_NULL: Final = ("partition", "offset")
 
 _RANGES: Final[dict[type[Filter], Callable[[int], tuple[int, int]]]] = {
-    GreaterThan: lambda value: (value + 1, _OFFSET_END),
-    GreaterThanOrEqual: lambda value: (value, _OFFSET_END),
+    GreaterThan: lambda value: (value + 1, OFFSET_END),
+    GreaterThanOrEqual: lambda value: (value, OFFSET_END),
     LessThan: lambda value: (0, value),
     LessThanOrEqual: lambda value: (0, value + 1),
 }

@@ -48,6 +48,19 @@ class Frame(NamedTuple):
     sequence: NDArray[np.int64]
     message_type: pa.StringArray
 
+    def part(self, rows: slice) -> Frame:
+        """Some consecutive rows."""
+        return Frame(
+            self.sound[rows],
+            self.kind[rows],
+            self.role[rows],
+            self.tagged_writer[rows],
+            self.conversation[rows],
+            self.counter[rows],
+            self.sequence[rows],
+            self.message_type[rows],
+        )
+
 
 def decode(headers: Sequence[bytes | None]) -> Frame:
     """The envelopes in `headers`, of which None is none; whatever the bytes are, nothing is raised."""

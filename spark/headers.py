@@ -30,6 +30,10 @@ class Headers(NamedTuple):
     raw: list[KafkaHeaders] | None
     """All headers of each record; None when no record has another header than ours."""
 
+    def part(self, rows: slice) -> Headers:
+        """Those of some consecutive records."""
+        return Headers(self.ours[rows], None if self.raw is None else self.raw[rows])
+
     def others(self) -> pa.ListArray:
         """The users' headers, in their order."""
         rows = [[pair for pair in headers or () if pair[0] != HEADER] for headers in self.raw or ()]

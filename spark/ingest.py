@@ -10,8 +10,11 @@ import numpy as np
 from confluent_kafka import Message
 from numpy.typing import NDArray
 
+from konverse.schemas.records import Kind
+
 from .acceptance import ACCEPTED, DUPLICATE, GAP, IS_SEQUENCED, Acceptance
-from .frame import Frame, decode
+from .batch_rows import BatchRows, Won
+from .frame import TAG_BYTES, Frame, decode
 from .headers import Headers, split
 
 
@@ -26,6 +29,8 @@ class Verdict(IntEnum):
     """Without our header, or meant for another incarnation of the queue."""
     control = 5
     """Accepted, and of a kind that applications never see."""
+    pending = 6
+    """A row of a batch: void where it stands. If it wins, it comes once more, as a message, when that is decided."""
 
 
 class Rows(NamedTuple):
@@ -39,34 +44,98 @@ class Rows(NamedTuple):
     sequence: NDArray[np.int64]
     """-1 where a record has none."""
     decoded: NDArray[np.bool_]
-    """Rows with an envelope that concerns this queue: those whose counter was judged."""
+    """Rows with an envelope that concerns this queue."""
+    decided_at: int | None = None
+    """Offset of the DECISION that made these rows count; None: they count where they stand."""
 
 
 class Ingest:
-    """One partition, from where the counters stand as `acceptance` says."""
+    """One partition, from where the counters stand as `acceptance` says.
 
-    def __init__(self, acceptance: Acceptance, *, tag: bytes | None) -> None:
+    `cut`: the start of the log is gone, so rows of batches may be missing.
+    """
+
+    def __init__(self, acceptance: Acceptance, *, tag: bytes | None, cut: bool = False) -> None:
         self._tag = None if tag is None else np.frombuffer(tag, np.uint8)
         self._acceptance = acceptance
+        self.batches = BatchRows(acceptance.decided, cut=cut or acceptance.cut)
 
-    def take(self, messages: list[Message]) -> Rows:
-        """Judge the records that follow those of the last call."""
-        offsets = np.fromiter(cast("Iterator[int]", map(Message.offset, messages)), np.int64, len(messages))
+    def recall(self, messages: list[Message]) -> None:
+        """Records that were judged before: those of them that still wait for a decision wait here, too."""
+        headers = split(messages)
+        frame = decode(headers.ours)
+        self._wait(messages, headers, frame, self._concerned(headers, frame) == ACCEPTED)
+
+    def take(self, messages: list[Message]) -> list[Rows]:
+        """Judge the records that follow those of the last call; the rows of a batch come behind its DECISION."""
+        offsets = _offsets(messages)
         headers = split(messages)
         frame = decode(headers.ours)
         verdict = self._concerned(headers, frame)
         decoded = verdict == ACCEPTED
-        rows = _where(decoded)
+        pending = decoded & (frame.kind == Kind.PENDING)
+        verdict[pending] = Verdict.pending
+        rows = _where(verdict == ACCEPTED)
         verdict[rows] = self._acceptance.judge(frame.tagged_writer[rows], frame.counter[rows])
-        sequence = np.full(len(messages), -1, np.int64)
         taken = verdict == ACCEPTED
-        in_sequence = taken & IS_SEQUENCED[frame.kind]
-        verdict[taken & ~in_sequence] = Verdict.control
-        rows = _where(in_sequence)
-        sequence[rows] = self._acceptance.number(
-            frame.conversation[rows], frame.role[rows], frame.kind[rows], frame.sequence[rows]
+        decisions = np.flatnonzero(taken & (frame.kind == Kind.DECISION)).tolist()
+        verdict[taken & ~IS_SEQUENCED[frame.kind]] = Verdict.control
+        sequence = np.full(len(messages), -1, np.int64)
+        whole = Rows(messages, offsets, headers, frame, verdict, sequence, decoded)
+        if not decisions:
+            self._wait(messages, headers, frame, pending)
+            return [self._numbered(whole)]
+        return list(self._in_turn(whole, pending, decisions))
+
+    def _in_turn(self, whole: Rows, pending: NDArray[np.bool_], decisions: list[int]) -> Iterator[Rows]:
+        """The records up to each decision that makes rows count, then those rows."""
+        given = waiting = 0
+        for at in decisions:
+            part = slice(waiting, at)
+            self._wait(whole.messages[part], whole.headers.part(part), whole.frame.part(part), pending[part])
+            waiting = at
+            won = self.batches.decide(cast("bytes", whole.headers.ours[at]), whole.messages[at])
+            if won is not None:
+                yield self._numbered(_part(whole, slice(given, at + 1)))
+                yield self._numbered(
+                    self._accepted(won, int(whole.offsets[at]), whole.frame.tagged_writer[at : at + 1])
+                )
+                given = at + 1
+        part = slice(waiting, len(whole.messages))
+        self._wait(whole.messages[part], whole.headers.part(part), whole.frame.part(part), pending[part])
+        if given < len(whole.messages):
+            yield self._numbered(_part(whole, slice(given, len(whole.messages))))
+
+    def _wait(self, messages: list[Message], headers: Headers, frame: Frame, among: NDArray[np.bool_]) -> None:
+        rows = np.flatnonzero(among & (frame.kind == Kind.PENDING)).tolist()
+        if rows:
+            self.batches.put(headers.ours, messages, rows)
+
+    def _accepted(self, won: Won, decided_at: int, told_by: NDArray[np.void]) -> Rows:
+        """As if the query had sent them when they were decided, under its next counters."""
+        count = len(won.messages)
+        writer = told_by.tobytes()[:TAG_BYTES] + won.query
+        first = self._acceptance.next.get(writer, 0)
+        self._acceptance.next[writer] = first + count
+        headers = split(won.messages)
+        frame = decode(headers.ours)._replace(
+            kind=np.full(count, Kind.BEGIN if won.begins else Kind.MESSAGE, np.uint8),
+            tagged_writer=np.frombuffer(writer * count, f"V{len(writer)}"),
+            counter=np.arange(first, first + count),
         )
-        return Rows(messages, offsets, headers, frame, verdict, sequence, decoded)
+        verdict = np.full(count, Verdict.control if won.begins else ACCEPTED, np.uint8)
+        sequence = np.full(count, -1, np.int64)
+        decoded = np.ones(count, np.bool_)
+        return Rows(won.messages, _offsets(won.messages), headers, frame, verdict, sequence, decoded, decided_at)
+
+    def _numbered(self, rows: Rows) -> Rows:
+        """With the sequence numbers of what an application receives."""
+        frame = rows.frame
+        where = _where(rows.verdict == ACCEPTED)
+        rows.sequence[where] = self._acceptance.number(
+            frame.conversation[where], frame.role[where], frame.kind[where], frame.sequence[where]
+        )
+        return rows
 
     def _concerned(self, headers: Headers, frame: Frame) -> NDArray[np.uint8]:
         """ACCEPTED for every record whose counter is to be judged, else malformed or foreign."""
@@ -82,3 +151,19 @@ class Ingest:
 def _where(mask: NDArray[np.bool_]) -> slice | NDArray[np.intp]:
     """The rows of a mask; all of them without copying."""
     return slice(None) if mask.all() else np.flatnonzero(mask)
+
+
+def _part(rows: Rows, part: slice) -> Rows:
+    return Rows(
+        rows.messages[part],
+        rows.offsets[part],
+        rows.headers.part(part),
+        rows.frame.part(part),
+        rows.verdict[part],
+        rows.sequence[part],
+        rows.decoded[part],
+    )
+
+
+def _offsets(messages: list[Message]) -> NDArray[np.int64]:
+    return np.fromiter(cast("Iterator[int]", map(Message.offset, messages)), np.int64, len(messages))

@@ -73,7 +73,7 @@ class JournalReader(RangesReader):
 
 
 class FilteredJournalReader(JournalReader):
-    """The same, for a session with `spark.sql.python.filterPushdown.enabled`."""
+    """The same, with the option `pushFilters`."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
         """Take filters on partition and offset, a hint from those on time; leave the rest to Spark."""

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import gc
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from konverse.schemas.errors import InvalidSettings
+from konverse.schemas.errors import InvalidSettings, TopicMismatch
 
 from .acceptance import Acceptance
 from .columns import COLUMNS, Column, batch
-from .filters import Conversations, Selection, select
-from .ingest import Ingest, Verdict
+from .filters import OFFSET_END, Conversations, Selection, select
+from .ingest import Ingest, Rows, Verdict
 from .settings import Offsets, Position, Settings, Since
 from .states import States
 from .topic import Bounds, Topic
@@ -25,10 +28,15 @@ from .topic import Bounds, Topic
 if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
 
+log: Final = logging.getLogger("konverse.spark")
+
 
 @dataclass(frozen=True)
 class Range(InputPartition):
-    """What one task reads: the log is judged from `log_start`, rows are given from `first` up to `end`."""
+    """What one task reads: the log is judged from `log_start`, rows are given that count from `first` up to `end`.
+
+    The row of a batch counts from where the log decides the batch, and keeps the offset at which it was written.
+    """
 
     partition: int
     log_start: int
@@ -36,6 +44,13 @@ class Range(InputPartition):
     end: int
     only: Conversations | None = None
     """Which rows of those; None: all."""
+    written_from: int = 0
+    written_before: int = OFFSET_END
+    """And those alone that were written at these offsets."""
+
+    def may_hold_rows(self) -> bool:
+        """Whether there is anything to read."""
+        return max(self.first, self.written_from) < self.end and self.written_from < self.written_before
 
 
 class RangesReader(DataSourceReader):
@@ -53,7 +68,7 @@ class RangesReader(DataSourceReader):
             wanted = self._selection.partitions
             bounds = topic.bounds([p for p in known if wanted is None or p in wanted])
             ranges = self._ranges(topic, bounds)
-        return [found for found in ranges if found.first < found.end] or [NOTHING]
+        return [found for found in ranges if found.may_hold_rows()] or [NOTHING]
 
     def _ranges(self, topic: Topic, bounds: Mapping[int, Bounds]) -> list[Range]:
         settings, selection = self._settings, self._selection
@@ -64,9 +79,11 @@ class RangesReader(DataSourceReader):
             Range(
                 one,
                 bound.first,
-                max(first[one], selection.first, since.get(one, 0)),
-                min(end[one], selection.end, before.get(one, end[one])),
+                first[one],
+                end[one],
                 selection.conversations,
+                max(selection.first, since.get(one, 0)),
+                min(selection.end, before.get(one, OFFSET_END)),
             )
             for one, bound in bounds.items()
         ]
@@ -103,7 +120,7 @@ class MessagesReader(RangesReader):
 
 
 class FilteredMessagesReader(MessagesReader):
-    """The same, for a session with `spark.sql.python.filterPushdown.enabled`."""
+    """The same, with the option `pushFilters`."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
         """Take filters on partition, offset and conversation, a hint from those on time; leave the rest to Spark."""
@@ -121,25 +138,57 @@ NOTHING: Final = Range(0, 0, 0, 0)
 def read_range(
     topic: Topic, wanted: Range, settings: Settings, schema: pa.Schema, states: States[Acceptance] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Judge a partition from its log start, or from the nearest state of `states`; give the rows from `first` on."""
-    if wanted.first >= wanted.end:
+    """Judge a partition from its log start, or from the nearest state of `states`; give the rows that are wanted.
+
+    TopicMismatch, or a warning, when a stream finds the rows of a batch gone that it has not given yet.
+    """
+    if not wanted.may_hold_rows():
         return
     found = states.newest(wanted.partition, wanted.log_start, wanted.first) if states else None
     begin, acceptance = found or (wanted.log_start, Acceptance(cut=wanted.log_start > 0))
-    ingest = Ingest(acceptance, tag=settings.tag)
+    ingest = Ingest(acceptance, tag=settings.tag, cut=wanted.log_start > 0)
     with rare_collections():
+        if acceptance.waits_from is not None:
+            for messages in topic.chunks(wanted.partition, max(acceptance.waits_from, wanted.log_start), begin):
+                ingest.recall(messages)
         for messages in topic.chunks(wanted.partition, begin, wanted.end):
-            rows = ingest.take(messages)
-            keep = rows.offsets >= wanted.first
-            if not settings.include_all:
-                keep &= rows.verdict == Verdict.accepted
-            if wanted.only is not None:
-                keep &= wanted.only.among(rows)
-            made = batch(rows, schema, keep)
-            if made is not None:
-                yield made
+            behind = cast("int", messages[-1].offset()) + 1
+            for rows in ingest.take(messages):
+                made = batch(rows, schema, _kept(rows, wanted, settings))
+                if made is not None:
+                    yield made
+            if behind >= wanted.written_before and not ingest.batches.waits(wanted.written_before):
+                return
     if states:
+        lost_at = ingest.batches.lost_at
+        if lost_at is not None and lost_at >= wanted.first:
+            lose(settings, f"partition {wanted.partition}", f"misses rows of a batch that was decided at {lost_at}")
+        acceptance.waits_from = ingest.batches.oldest()
         states.keep(wanted.partition, wanted.first, wanted.end, acceptance)
+
+
+def _kept(rows: Rows, wanted: Range, settings: Settings) -> NDArray[np.bool_]:
+    """Which rows were asked for."""
+    if rows.decided_at is None:
+        keep = rows.offsets >= max(wanted.first, wanted.written_from)
+    elif wanted.first <= rows.decided_at:
+        keep = rows.offsets >= wanted.written_from
+    else:
+        return np.zeros(len(rows.offsets), np.bool_)
+    keep &= rows.offsets < wanted.written_before
+    if not settings.include_all:
+        keep &= rows.verdict == Verdict.accepted
+    if wanted.only is not None:
+        keep &= wanted.only.among(rows)
+    return keep
+
+
+def lose(settings: Settings, where: str, what: str) -> None:
+    """Records were deleted before they were read: TopicMismatch, or a warning when the options say so."""
+    lost = f"{where} of topic {settings.topic!r} {what}: records were deleted before they were read"
+    if settings.fail_on_data_loss:
+        raise TopicMismatch(f"{lost}. Set option 'failOnDataLoss' to 'false' to go on without them")
+    log.warning("%s; the stream goes on without them", lost)
 
 
 @contextmanager

@@ -32,6 +32,7 @@ OPTIONS: Final = (
     "maxRows",
     "failOnDataLoss",
     "stateFolder",
+    "pushFilters",
 )
 CLIENT_PREFIX: Final = "kafka."
 """`kafka.<setting>` goes to librdkafka as `<setting>`."""
@@ -103,6 +104,8 @@ class Settings:
     """Rows of a micro-batch at most; None: what there is."""
     fail_on_data_loss: bool
     """Whether a stream whose records were deleted before they were read fails, or says so and goes on."""
+    push_filters: bool
+    """Whether filters narrow what is read; right for a frame that is used once."""
     state_folder: str | None
     """Where streams keep what they know of each partition; None: a folder of this user's own on each machine."""
     client: Mapping[str, str]
@@ -116,14 +119,14 @@ def parse(options: Mapping[str, str]) -> Settings:
     client: dict[str, str] = {}
     for option, value in options.items():
         if option.lower().startswith(CLIENT_PREFIX):
-            client[_client_setting(option)] = value
+            client[client_setting(option)] = value
         elif option.lower() in known:
             given[known[option.lower()]] = value
         else:
             raise InvalidSettings(_unknown(option))
     topic, queue = _topic(given)
     return Settings(
-        bootstrap=_bootstrap(given.get("bootstrap")),
+        bootstrap=bootstrap_servers(given.get("bootstrap")),
         topic=topic,
         queue=queue,
         database=given.get("database", DEFAULT_DATABASE),
@@ -135,6 +138,7 @@ def parse(options: Mapping[str, str]) -> Settings:
         include_all=_include(given.get("include", "accepted")),
         max_rows=_max_rows(given.get("maxRows")),
         fail_on_data_loss=_flag("failOnDataLoss", given.get("failOnDataLoss", "true")),
+        push_filters=_flag("pushFilters", given.get("pushFilters", "false")),
         state_folder=_folder(given.get("stateFolder")),
         client=client,
     )
@@ -149,7 +153,8 @@ def _unknown(option: str) -> str:
     )
 
 
-def _client_setting(option: str) -> str:
+def client_setting(option: str) -> str:
+    """The setting of the client that an option `kafka.…` names; InvalidSettings when nobody may change it."""
     setting = option[len(CLIENT_PREFIX) :].lower()
     if setting == "bootstrap.servers":
         raise InvalidSettings(f"option {option!r} is not used by the format konverse; give 'bootstrap' instead")
@@ -158,7 +163,8 @@ def _client_setting(option: str) -> str:
     return setting
 
 
-def _bootstrap(value: str | None) -> str:
+def bootstrap_servers(value: str | None) -> str:
+    """Brokers as librdkafka takes them; InvalidSettings when there are none."""
     if not value:
         raise InvalidSettings("option 'bootstrap' is missing; give it the Kafka brokers as 'host:port,host:port'")
     servers = []

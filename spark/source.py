@@ -1,4 +1,4 @@
-"""`spark.read.format("konverse")` and `readStream`: the messages of a queue as a DataFrame.
+"""`format("konverse")`: the messages of a queue as a DataFrame, and the rows of a DataFrame as messages.
 
 Spark finds the format by itself (module `pyspark_konverse`). This module loads with any pyspark that knows Python data
 sources, so that one too old for us is told so by an error of ours and disturbs nobody else's format.
@@ -18,23 +18,32 @@ except ImportError as error:
     raise missing("pyspark 4.1 or newer") from error
 
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
     from pyspark.sql.types import StructType
 
     from .columns import Column
 
 _PUSHDOWN_PLANNER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
+_WRITE_PLANNER: Final = "pyspark.sql.worker.write_into_data_source"
 
 
 class KonverseDataSource(DataSource):
-    """Messages of a queue or topic, its journal or its conversations. Options and columns: docs/spark.md."""
+    """A queue's messages, its journal or its conversations, and messages to services. All about it: docs/spark.md."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         require()
         from .settings import parse  # noqa: PLC0415  # after `require`
+        from .write_settings import FROM_SERVICE  # noqa: PLC0415  # as above
 
         super().__init__(options)
-        self._settings = parse(options)
+        self._writes = FROM_SERVICE in options or _is(_WRITE_PLANNER)
+        if not self._writes:
+            self._settings = parse(options)
 
     @classmethod
     def name(cls) -> str:
@@ -70,8 +79,30 @@ class KonverseDataSource(DataSource):
         if self._settings.mode is Mode.JOURNAL:
             from .journal import FilteredJournalReader, JournalReader  # noqa: PLC0415  # as above
 
-            return (FilteredJournalReader if _pushes_filters() else JournalReader)(self._settings, schema)
-        return (FilteredMessagesReader if _pushes_filters() else MessagesReader)(self._settings, schema)
+            return (FilteredJournalReader if self._pushes_filters else JournalReader)(self._settings, schema)
+        return (FilteredMessagesReader if self._pushes_filters else MessagesReader)(self._settings, schema)
+
+    @property
+    def _pushes_filters(self) -> bool:
+        """Whether it is wanted, and Spark asks just now: it refuses a reader that could while its own setting is off.
+
+        Spark 4.3 keeps the reader with the table: a query without filters gets that of the filtered one before it.
+        """
+        return self._settings.push_filters and _is(_PUSHDOWN_PLANNER)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001  # Spark's own
+        """A batch write."""
+        from .sink import BatchWriter  # noqa: PLC0415  # as above
+        from .write_settings import parse_writer  # noqa: PLC0415  # as above
+
+        return BatchWriter(parse_writer(self.options), schema, overwrite=overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001  # as above
+        """A streaming write."""
+        from .sink import StreamWriter  # noqa: PLC0415  # as above
+        from .write_settings import parse_writer  # noqa: PLC0415  # as above
+
+        return StreamWriter(parse_writer(self.options), schema, overwrite=overwrite)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A streaming read; NotInstalled with a pyspark that does not say where a micro-batch starts."""
@@ -95,7 +126,7 @@ def _sql(columns: Mapping[str, Column[Any]], names: Iterable[str]) -> str:
     return ", ".join(f"`{name}` {columns[name].sql}" for name in names)
 
 
-def _pushes_filters() -> bool:
-    """Whether Spark asks for push-down just now: it refuses a reader that could while its setting is off."""
+def _is(worker: str) -> bool:
+    """Whether this process is Spark's worker of that name."""
     main = getattr(sys.modules.get("__main__"), "__spec__", None)
-    return _PUSHDOWN_PLANNER in sys.modules or (main is not None and main.name == _PUSHDOWN_PLANNER)
+    return worker in sys.modules or (main is not None and main.name == worker)

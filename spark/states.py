@@ -24,9 +24,10 @@ from konverse.schemas.limits import STREAM_STATE_ENTRIES_MAX
 
 from .acceptance import Acceptance
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 _WRITER_BYTES: Final = 20
 _CONVERSATION_BYTES: Final = 16
+_TRACK_BYTES: Final = 17
 
 ENTRIES_PER_RECORD: Final = 4
 """A state is written when it has at most so many entries for each record read since the last: writing stays cheap."""
@@ -146,8 +147,8 @@ class Acceptances:
     """How what is expected of writers is written: tables of names and numbers."""
 
     def entries(self, state: Acceptance) -> int:
-        """Writers and directions."""
-        return len(state.next) + len(state.received[0]) + len(state.received[1])
+        """Writers, directions and queries."""
+        return sum(map(len, _tables(state)))
 
     def copy(self, state: Acceptance) -> Acceptance:
         """One that goes on by itself."""
@@ -155,19 +156,26 @@ class Acceptances:
 
     def encode(self, state: Acceptance) -> tuple[dict[str, Any], bytes]:
         """The tables, one behind the other."""
-        tables = (state.next, *state.received)
+        tables = _tables(state)
         parts = [b"".join(table) + np.fromiter(table.values(), np.int64, len(table)).tobytes() for table in tables]
-        return {"cut": state.cut, "entries": [*map(len, tables)]}, b"".join(parts)
+        known = {"cut": state.cut, "waits_from": state.waits_from, "entries": [*map(len, tables)]}
+        return known, b"".join(parts)
 
     def decode(self, head: dict[str, Any], body: bytes) -> Acceptance:
         """What was encoded."""
-        writers, *directions = head["entries"]
+        writers, *directions, tracks = head["entries"]
         state = Acceptance(cut=head["cut"])
+        state.waits_from = head["waits_from"]
         state.next, body = _table(body, writers, _WRITER_BYTES)
         first, body = _table(body, directions[0], _CONVERSATION_BYTES)
         second, body = _table(body, directions[1], _CONVERSATION_BYTES)
         state.received = (first, second)
+        state.decided, _ = _table(body, tracks, _TRACK_BYTES)
         return state
+
+
+def _tables(acceptance: Acceptance) -> tuple[dict[bytes, int], ...]:
+    return acceptance.next, *acceptance.received, acceptance.decided
 
 
 ACCEPTANCES: Final = Acceptances()

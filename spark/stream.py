@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypedDict
+from typing import Any, TypedDict
 from uuid import uuid4
 
 import pyarrow as pa
@@ -15,13 +14,11 @@ from pyspark.sql.types import StructType
 
 from konverse.schemas.errors import InvalidSettings, TopicMismatch
 
-from .reader import Range, arrow_schema, check_partitions, read_range, resolve
+from .reader import Range, arrow_schema, check_partitions, lose, read_range, resolve
 from .registered import Registration
 from .settings import Mode, Settings
 from .states import ACCEPTANCES, States
 from .topic import Bounds, Topic
-
-log: Final = logging.getLogger("konverse.spark")
 
 
 class Position(TypedDict):
@@ -85,8 +82,10 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._check_topic(start)
             self._known = True
         for partition in shorter:
-            self._lost(
-                f"partition {partition}", f"ends at {ends[partition]}, before the checkpoint's {begin[partition]}"
+            lose(
+                self._settings,
+                f"partition {partition}",
+                f"ends at {ends[partition]}, before the checkpoint's {begin[partition]}",
             )
             begin[partition] = ends[partition]
         if isinstance(limit, ReadMaxRows):
@@ -166,16 +165,9 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """What of these offsets is still there."""
         if first < bound.first or bound.end < until:
             planned = f"and the checkpoint goes on from {first} to {until}"
-            self._lost(f"partition {partition}", f"holds offsets {bound.first} up to {bound.end}, {planned}")
+            lose(self._settings, f"partition {partition}", f"holds offsets {bound.first} up to {bound.end}, {planned}")
         until = min(until, bound.end)
         return min(max(first, bound.first), until), until
-
-    def _lost(self, where: str, what: str) -> None:
-        """Records were deleted before they were read: TopicMismatch, or a warning when the options say so."""
-        lost = f"{where} of topic {self._settings.topic!r} {what}: records were deleted before they were read"
-        if self._settings.fail_on_data_loss:
-            raise TopicMismatch(f"{lost}. Set option 'failOnDataLoss' to 'false' to go on without them")
-        log.warning("%s; the stream goes on without them", lost)
 
 
 class MessagesStreamReader(RangesStreamReader):

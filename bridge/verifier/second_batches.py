@@ -24,6 +24,7 @@ from konverse.schemas.records import Decision, Envelope, Kind, Pending, Role, Ve
 from .records import LogRecord, Record
 from .second_rows import Taken, Waits
 from .second_state import Said, SecondState
+from .second_writers import is_over
 
 WHOLE: Final = (Kind.BATCH, Kind.DECISION)
 """Kinds whose bodies must be read: they are not kept as digests."""
@@ -120,6 +121,9 @@ def hear_batch(state: SecondState, envelope: Envelope, record: LogRecord) -> Non
     except MalformedRecord:
         state.tally["malformed"] += 1
         return
+    if is_over(state, batch.query):
+        state.tally["BATCH of a query that is over"] += 1
+        return
     if not batches.knows(batch.query):
         return
     if batch.number <= batches.decided(batch.query):
@@ -133,6 +137,9 @@ def hear_batch(state: SecondState, envelope: Envelope, record: LogRecord) -> Non
 def hear_veto(state: SecondState, envelope: Envelope) -> None:
     """An attempt has no room somewhere: it shall not win, if it has not yet."""
     detail, batches = envelope.suffix.detail, state.batches
+    if isinstance(detail, Veto) and is_over(state, detail.query):
+        _tell_loser(state, detail)
+        return
     if not isinstance(detail, Veto) or not batches.knows(detail.query):
         return
     excluded = batches.excluded[detail.query]
@@ -140,8 +147,7 @@ def hear_veto(state: SecondState, envelope: Envelope) -> None:
         state.tally["veto too late"] += 1
     elif len(excluded) < VETO_ENTRIES_MAX:
         excluded[detail.attempt] = detail.batch
-        decision = Decision(detail.query, detail.batch, detail.begins, final=False)
-        _tell(state, detail.at, decision, ((detail.attempt, 0),))
+        _tell_loser(state, detail)
 
 
 def give_up(state: SecondState, operation: Abandon) -> None:
@@ -163,6 +169,11 @@ def _decide(state: SecondState, batch: Batch, by: bytes) -> None:
                 state.hold(address, behind=home)
             decision = Decision(batch.query, batch.number, begins, final=True)
             _tell(state, address, decision, winners_at(batch, numbers))
+
+
+def _tell_loser(state: SecondState, veto: Veto) -> None:
+    decision = Decision(veto.query, veto.batch, veto.begins, final=False)
+    _tell(state, veto.at, decision, ((veto.attempt, 0),))
 
 
 def _tell(state: SecondState, address: Address, decision: Decision, winners: Winners) -> None:

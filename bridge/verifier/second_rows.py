@@ -93,6 +93,11 @@ class SecondBatches:
             self.excluded[query] = {}
         return query in self.judged
 
+    def end(self, query: bytes) -> None:
+        """The query is judged no more."""
+        self.judged.pop(query, None)
+        self.excluded.pop(query, None)
+
     def decided(self, query: bytes) -> int:
         """Number of the highest batch that was decided here."""
         return max((batch.number for batch, _ in self.judged[query]), default=-1)

@@ -33,6 +33,13 @@ def untrusted(state: SecondState, writer: bytes) -> NoticeReason | None:
     return None
 
 
+def is_over(state: SecondState, query: bytes) -> bool:
+    """The driver of a single write has the id of its query as a writer, and has closed it, or a PRUNE did."""
+    if is_known(state, query):
+        return query in state.closed
+    return untrusted(state, query) is NoticeReason.PRUNED
+
+
 def notify(state: SecondState, envelope: Envelope, due: int, reason: NoticeReason) -> None:
     """Say it once, to those who have a time."""
     writer = envelope.writer
@@ -76,6 +83,7 @@ def close(state: SecondState, envelope: Envelope) -> None:
     if writer not in state.closed:
         state.closed[writer] = len(state.accepted[writer])
         state.seen.pop(writer, None)
+    state.batches.end(writer)
     wanted = bool(envelope.flags & HEIR) and envelope.writer != writer
     if writer not in state.heirs:
         comes_again = envelope.sequence <= state.closed[writer]
@@ -183,3 +191,5 @@ def prune(state: SecondState, operation: Prune) -> None:
     state.cleanups.cleaned = {key: known for key, known in state.cleanups.cleaned.items() if known[1] >= floor}
     for key in [key for key in state.answers if (minted_ms(key[0]) or 0) < floor]:
         del state.answers[key]
+    for query in [query for query in state.batches.judged if is_over(state, query)]:
+        state.batches.end(query)

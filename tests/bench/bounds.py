@@ -105,4 +105,10 @@ BOUNDS: Final = {
         "value", ">=", 200_000, "What became of a million messages, asked of a queue in the middle of its work, in 5 s."
     ),
     "spark-read": Bound("ratio", ">=", 1.2, "A queue is read faster than Spark's own source reads a topic."),
+    "spark-write": Bound(
+        "ratio", ">=", 1.0, "200,000 rows, each once, as fast as Spark's own sink, which may write a row twice."
+    ),
+    "spark-write-large": Bound(
+        "ratio", ">=", 0.7, "A million rows, each once, in one batch of a queue with partitions enough for it."
+    ),
 }

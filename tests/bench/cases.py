@@ -16,6 +16,7 @@ from tests.bench import (
     send,
     spark_read,
     spark_receive,
+    spark_write,
     timers,
     transactions,
 )
@@ -34,6 +35,7 @@ CASES: Final[tuple[Case, ...]] = (
     *redis_memory.CASES,
     *spark_read.CASES,
     *spark_receive.CASES,
+    *spark_write.CASES,
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -11,6 +12,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark.sql import SparkSession
 
 from konverse.bridge.broker import Broker
+from konverse.bridge.kafka import Kafka
+from konverse.bridge.settings import Settings
+from konverse.bridge.transmission import ensure_queue, transmitter
 from konverse.deploy.java import find_java, spark_java_home
 from konverse.schemas.errors import StackError
 from konverse.spark.session import local_session
@@ -73,3 +77,21 @@ def has_leaders(admin: AdminClient, topic: str, partitions: int) -> bool:
 def drop(admin: AdminClient, topic: str) -> None:
     """Delete a topic."""
     admin.delete_topics([topic])[topic].result()
+
+
+@pytest.fixture(scope="session")
+def transmitting(servers: Servers) -> Iterator[None]:
+    """Somebody looks after the transmission queue, as `konverse transmit` does."""
+    kafka = Kafka(Settings.load(kafka=f"kafka://{servers.bootstrap}", redis=None))
+    reader = transmitter(kafka, ensure_queue(kafka, "konverse"))
+
+    def work() -> None:
+        with reader:
+            for _ in reader:
+                pass
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    yield
+    reader.stop()
+    thread.join()

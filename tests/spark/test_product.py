@@ -16,9 +16,12 @@ from konverse.spark.columns import COLUMNS
 from konverse.spark.decisions import COLUMNS as DECISIONS
 from konverse.spark.decisions import Verdict
 from konverse.spark.settings import OPTIONS
+from konverse.spark.write_checks import NEEDED, OPTIONAL
+from konverse.spark.write_settings import OPTIONS as WRITER_OPTIONS
 from tests.kit.servers import Servers
-from tests.kit.shop import queue_of, send_orders
+from tests.kit.shop import queue_of, receive, send_orders
 from tests.spark.logs import rows
+from tests.spark.test_write import by_conversation
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
 
@@ -56,6 +59,7 @@ def test_orders_that_were_sent_are_read_in_order(
     assert found == sent
 
 
+@pytest.mark.usefixtures("transmitting")
 def test_the_examples_of_the_page_run(
     spark: SparkSession, servers: Servers, shop: Broker, database: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -70,13 +74,16 @@ def test_the_examples_of_the_page_run(
     assert "sum(value.amount)" in shown
     assert "operation" in shown
     spark.sql(placed(code("sql"), servers, database))
-    assert spark.table("orders").count() == 6
+    assert spark.table("orders").count() == 12, "what was written, too"
     spark.catalog.dropTempView("orders")
+    written = by_conversation(receive(shop, "Orders", 6))
+    assert len(written) == 2
+    assert all(len(bodies) == 3 for bodies in written.values())
 
 
 def test_the_page_names_every_option_and_column() -> None:
     named = set(re.findall(r"`(\w+)`", PAGE))
-    assert set(OPTIONS) <= named
-    assert set(COLUMNS) <= named
     assert set(DECISIONS) <= named
     assert {verdict.name for verdict in Verdict} <= named
+    assert {*OPTIONS, *WRITER_OPTIONS} <= named
+    assert {*COLUMNS, *NEEDED, *OPTIONAL} <= named

@@ -109,16 +109,25 @@ def test_filters_on_partition_and_offset_are_pushed_down(spark: SparkSession, ne
     log = new_log(3)
     for partition in range(3):
         log.fill(messages(Scribe(f"writer {partition}"), 5), partition=partition)
-    frame = log.read(spark)
+    frame = log.read(spark, pushFilters="true")
     assert tasks(frame) == 3
     chosen = frame.where("partition in (0, 2) and offset > 2 and kind = 'MESSAGE'")
     assert tasks(chosen) == 2
     assert rows(chosen, "partition", "offset") == [(0, 3), (0, 4), (2, 3), (2, 4)]
     assert rows(frame.where("partition = 7"), "offset") == []
     with setting(spark, PUSHDOWN, "false"):
-        unpushed = log.read(spark).where("partition = 2 and offset = 1")
+        unpushed = log.read(spark, pushFilters="true").where("partition = 2 and offset = 1")
         assert tasks(unpushed) == 3
         assert rows(unpushed, "partition", "offset") == [(2, 1)]
+
+
+def test_a_filtered_query_changes_nothing_for_later_ones_on_the_same_frame(spark: SparkSession, new_log: NewLog) -> None:
+    log = new_log()
+    log.fill(messages(Scribe("writer"), 10))
+    frame = log.read(spark)
+    one, other = frame.where("offset = 3"), frame.where("offset = 5")
+    counts = [made.count() for made in (frame, one, frame, other, one.union(other), frame)]
+    assert counts == [10, 1, 10, 1, 2, 10]
 
 
 def test_empty_partitions_and_holes_of_transactions_are_read(spark: SparkSession, new_log: NewLog) -> None:
@@ -193,7 +202,7 @@ def test_times_and_conversations_choose_what_is_read(spark: SparkSession, new_lo
     between = rows(log.read(spark), "timestamp")[-1][0].replace(tzinfo=UTC) + timedelta(milliseconds=1)
     until(lambda: datetime.now(UTC) > between)
     log.write(*(scribe.message(ORDERS, one) for one in (another, CONVERSATION)))
-    frame = log.read(spark)
+    frame = log.read(spark, pushFilters="true")
     moment, ours = lit(between), lit(CONVERSATION)
 
     def counters(chosen: DataFrame) -> list[Any]:

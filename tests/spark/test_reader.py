@@ -197,7 +197,7 @@ def test_filters_narrow_the_ranges(new_log: NewLog) -> None:
     made = FilteredMessagesReader(parse(log.options()), COUNTERS)
     rest = made.pushFilters([EqualTo(("partition",), 1), GreaterThanOrEqual(("offset",), 2), LessThan(("offset",), 4)])
     assert list(rest) == []
-    assert ranges(made) == [Range(1, 0, 2, 4)]
+    assert ranges(made) == [Range(1, 0, 0, 5, None, 2, 4)]
     assert counters(made) == [2, 3]
 
 

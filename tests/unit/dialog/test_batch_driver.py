@@ -7,7 +7,7 @@ from unittest.mock import patch
 import pytest
 
 from konverse.dialog import batch_driver as module
-from konverse.dialog.batch_driver import Again, Decided, Driver, Phase, Put, Refused, Seen, Start, look
+from konverse.dialog.batch_driver import Again, Close, Decided, Driver, Phase, Put, Refused, Seen, Start, look
 from konverse.dialog.batch_task import Report
 from konverse.schemas.batches import ABANDONED, decode_batch
 from konverse.schemas.envelope import decode
@@ -17,7 +17,7 @@ from tests.kit.batches import HOME, JUDGE, QUERY, TARGET, Query
 from tests.kit.builders import Side, identifier
 
 RUN, OTHER = identifier("a run"), identifier("another run")
-NOTHING = Seen(-1, b"", full=False, heard=0, outputs={})
+NOTHING = Seen(-1, b"", full=False, over=False, heard=0, outputs={})
 
 
 @pytest.fixture
@@ -172,7 +172,27 @@ def test_what_a_driver_sees_is_what_the_transmission_partition_knows() -> None:
     assert look(judge.state, QUERY, query.driver.id, (HOME, TARGET)) == NOTHING
     query.batch(to=judge, number=2)
     seen = look(judge.state, QUERY, query.driver.id, (HOME, TARGET))
-    assert seen == Seen(2, query.driver.id, full=False, heard=1, outputs={HOME: (0, 1), TARGET: (0, 1)})
+    assert seen == Seen(2, query.driver.id, full=False, over=False, heard=1, outputs={HOME: (0, 1), TARGET: (0, 1)})
     with patch.object(module, "QUERY_ENTRIES_MAX", 1):
         assert look(judge.state, identifier("another"), RUN, ()).full
         assert not look(judge.state, QUERY, RUN, ()).full
+
+
+def test_the_query_of_a_single_write_is_closed_behind_its_batch() -> None:
+    driver = Driver(RUN, RUN, JUDGE, (HOME,), (TARGET,))
+    put(driver)
+    assert driver.step(NOTHING._replace(decided=0, by=RUN, heard=1)) == [Decided(0, ours=True)]
+    (effect,) = driver.step(Close())
+    assert isinstance(effect, Put)
+    ((header, _, _),) = effect.records
+    envelope = decode(header)
+    assert (envelope.kind, envelope.writer, envelope.counter) == (Kind.CLOSE_WRITER, RUN, 1)
+    assert envelope.conversation == RUN
+    several = Driver(QUERY, RUN, JUDGE, (HOME,), (TARGET,))
+    with pytest.raises(AssertionError, match="others may write under that id"):
+        several.step(Close())
+
+
+def test_a_query_that_is_over_is_refused(driver: Driver) -> None:
+    driver.step(Start(0, 0))
+    assert "has ended, or began too long ago" in refused(driver, NOTHING._replace(over=True))

@@ -6,18 +6,20 @@ from unittest.mock import patch
 
 import pytest
 
+from konverse.dialog.batch_driver import look
 from konverse.dialog.batch_task import Task
 from konverse.dialog.batches import Judgement
 from konverse.dialog.partition import Partition
 from konverse.dialog.snapshot import Freeze, digest, restore
-from konverse.schemas.batches import ABANDONED, decode_winners
-from konverse.schemas.identifiers import Address
-from konverse.schemas.operations import Abandon
+from konverse.schemas.batches import ABANDONED, Batch, decode_winners, encode_batch
+from konverse.schemas.identifiers import Address, session_writer
+from konverse.schemas.operations import Abandon, Prune
 from konverse.schemas.records import Decision, Kind, Suffix, Veto
 from tests.kit.batches import HOME, QUERY, RUN, TARGET, Query
 from tests.kit.builders import Scribe, Side, address_of, identifier
 
 C = identifier("a conversation")
+NOW_MS = 1_700_000_000_000
 ELSEWHERE = address_of("elsewhere")
 
 
@@ -150,3 +152,56 @@ def test_what_was_decided_is_state(query: Query, judge: Side) -> None:
     assert (judgement.decided, judgement.by, judgement.vetoed) == (4, RUN, {identifier("loser"): 5})
     judgement.vetoed.clear()
     assert digest(other) != digest(judge.state)
+
+
+def single(judge: Side, number: int = 0) -> tuple[Query, bytes]:
+    """A query whose driver has the query's id for a writer, as that of a single write has."""
+    query = Query()
+    query.driver.id = session_writer(NOW_MS, 1)
+    judge.state.now_ms = NOW_MS
+    write(query, judge, number)
+    return query, query.driver.id
+
+
+def write(query: Query, judge: Side, number: int, name: bytes | None = None) -> None:
+    body = encode_batch(Batch(name or query.driver.id, number, (), {HOME: ()}, {TARGET: ()}))
+    judge.take(query.driver.write(Kind.BATCH, judge.address, QUERY), body)
+
+
+def test_a_query_whose_writer_is_closed_is_forgotten_and_judged_no_more(query: Query, judge: Side) -> None:
+    single_, identifier_ = single(judge)
+    query.batch(to=judge)
+    assert {*judge.state.judgements} == {identifier_, QUERY}
+    judge.take(single_.driver.close(judge.address, identifier_))
+    assert {*judge.state.judgements} == {QUERY}
+    write(query, judge, 1, identifier_)
+    assert {*judge.state.judgements} == {QUERY}
+    assert told(judge, HOME) == [(0, True, 0), (0, True, 0)], "one of each query"
+    assert look(judge.state, identifier_, RUN, ()).over
+
+
+def test_a_veto_that_comes_when_a_query_is_over_is_agreed_to(query: Query, judge: Side) -> None:
+    single_, identifier_ = single(judge)
+    judge.take(single_.driver.close(judge.address, identifier_))
+    suffix = Suffix(detail=Veto(identifier_, 0, False, identifier("late"), ELSEWHERE))
+    judge.take(Scribe("a partition").write(Kind.VETO, judge.address, QUERY, suffix=suffix))
+    (answer,) = judge.outputs(ELSEWHERE)
+    assert answer.detail == Decision(identifier_, 0, begins=False, final=False)
+    assert decode_winners(answer.body or b"") == ((identifier("late"), 0),)
+    assert judge.state.judgements == {}
+
+
+def test_a_query_is_forgotten_with_its_writer_by_a_prune_and_not_judged_again(query: Query, judge: Side) -> None:
+    _, identifier_ = single(judge)
+    unheard = session_writer(NOW_MS, 7)
+    write(query, judge, 0, unheard)
+    query.batch(to=judge)
+    assert {*judge.state.judgements} == {identifier_, unheard, QUERY}
+    judge.commit(rare=[Prune(0)])
+    assert {*judge.state.judgements} == {identifier_, unheard, QUERY}
+    judge.state.now_ms = NOW_MS + 10
+    judge.commit(rare=[Prune(NOW_MS + 5)])
+    assert {*judge.state.judgements} == {QUERY}, "a query without a time is remembered"
+    for name in (identifier_, unheard):
+        write(query, judge, 1, name)
+    assert {*judge.state.judgements} == {QUERY}

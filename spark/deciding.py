@@ -1,0 +1,195 @@
+"""The driver's part of a write: puts BATCH into the transmission queue, and waits until the journal shows who won.
+
+`konverse.dialog.batch_driver` says what to do; this module asks Kafka. Whoever owns the partition of the
+transmission queue decides. A process that finds nobody there owns a share of it itself for as long as it waits.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final, Self
+
+from confluent_kafka import KafkaException
+
+from konverse.bridge.background import in_background
+from konverse.bridge.following import Following
+from konverse.bridge.kafka import Kafka
+from konverse.bridge.reader import Reader
+from konverse.bridge.transmission import ensure_queue, transmitter
+from konverse.dialog.batch_driver import Again, Close, Decided, Driver, Put, Refused, Start, look
+from konverse.dialog.batch_task import Report
+from konverse.dialog.partition import Partition
+from konverse.schemas.catalog import Queue
+from konverse.schemas.envelope import HEADER
+from konverse.schemas.errors import KafkaUnavailable, KonverseError, OutcomeUnknown, TransactionTooLarge
+
+from .write_plan import Plan
+
+log: Final = logging.getLogger("konverse.spark")
+
+LOOK_EVERY_S: Final = 0.02
+AGAIN_EVERY_S: Final = 2.0
+"""A BATCH that was not decided goes to Kafka again so often."""
+
+ALONE_S: Final = 1.5
+"""After so long without a decision this process looks after the transmission queue, too."""
+
+DECIDE_S: Final = 300.0
+"""A batch that is not decided by then has an unknown outcome."""
+
+
+class Deciding:
+    """One batch of a query, from the reports of its tasks to the decision. Use it in a `with` statement."""
+
+    def __init__(self, kafka: Kafka, instance: str, plan: Plan, query: bytes) -> None:
+        judge = plan.judge(query)
+        self._kafka = kafka
+        self._driver = Driver(query, plan.run, judge, plan.homes, plan.targets)
+        self._queue = ensure_queue(kafka, instance)
+        self._following = Following(kafka, self._queue, judge.partition)
+        self._producer = kafka.journal_producer()
+        self._put_at = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._following.close()
+
+    def decide(self, batch: int, reports: Sequence[Report], timeout_s: float = DECIDE_S) -> bool:
+        """Return when the batch is decided; whether for the rows of these reports.
+
+        If it was not, another run of the query has decided it with rows of its own, and these are void. Raises
+        TransactionTooLarge when nothing of it can be received, OutcomeUnknown when nobody decides in time.
+        """
+        driver = self._driver
+        self._do(driver.step(Start(batch, len(reports))))
+        for report in reports:
+            self._do(driver.step(report))
+        deadline, alone_at = time.monotonic() + timeout_s, time.monotonic() + ALONE_S
+        with self._company() as help_out:
+            while True:
+                state = self._look(deadline)
+                decided = self._do(driver.step(look(state, driver.query, driver.run, driver.places)))
+                if decided is not None:
+                    self._settle(state, deadline)
+                    return decided.ours
+                if time.monotonic() > deadline:
+                    raise self._unknown(batch, timeout_s)
+                if time.monotonic() > alone_at:
+                    help_out()
+                    alone_at = float("inf")
+                if time.monotonic() > self._put_at + AGAIN_EVERY_S:
+                    self._do(driver.step(Again()))
+                time.sleep(LOOK_EVERY_S)
+
+    def give_up(self, batch: int) -> None:
+        """Have the batch decided without rows, so that those that wait go. Nobody waits for it."""
+        self._do(self._driver.step(Start(batch, 0)))
+        state = self._look(time.monotonic())
+        self._do(self._driver.step(look(state, self._driver.query, self._driver.run, self._driver.places)))
+
+    def end(self) -> None:
+        """Nothing comes behind the batch that was decided: its query need not be remembered.
+
+        Nobody waits for that. When it is lost, time does it.
+        """
+        self._do(self._driver.step(Close()))
+
+    def _look(self, deadline: float) -> Partition:
+        """What the journal says; KafkaUnavailable for long enough is raised, and a while of it is not."""
+        while True:
+            try:
+                return self._following.catch_up()
+            except KafkaUnavailable:
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(LOOK_EVERY_S)
+
+    def _settle(self, state: Partition, deadline: float) -> None:
+        """Wait until every partition of the query has the decision: the next batch could not leave before that."""
+        driver = self._driver
+        outputs = look(state, driver.query, driver.run, driver.places).outputs
+        made = {place: count for place, (_, count) in outputs.items()}
+        while True:
+            seen = look(self._look(deadline), driver.query, driver.run, driver.places)
+            if all(seen.outputs[place][0] >= count for place, count in made.items() if place in seen.outputs):
+                return
+            if time.monotonic() > deadline:
+                log.warning(
+                    "batch %d is decided, and not all queues know it yet; whoever looks after the transmission queue "
+                    "next tells them (`konverse transmit`)",
+                    driver.batch,
+                )
+                return
+            time.sleep(LOOK_EVERY_S)
+
+    def _do(self, effects: Sequence[Put | Decided | Refused]) -> Decided | None:
+        decided = None
+        for effect in effects:
+            if isinstance(effect, Put):
+                self._put(effect)
+            elif isinstance(effect, Refused):
+                raise TransactionTooLarge(f"batch {effect.batch} is not received: {effect.reason}")
+            else:
+                decided = effect
+        return decided
+
+    def _put(self, effect: Put) -> None:
+        self._put_at = time.monotonic()
+        place = effect.address
+        try:
+            for header, key, body in effect.records:
+                self._producer.produce(place.topic, body, key, place.partition, headers={HEADER: header})
+            self._producer.flush(AGAIN_EVERY_S)
+        except (BufferError, KafkaException) as error:  # it goes again
+            log.warning("a decision does not leave for now: %s", error)
+
+    @contextmanager
+    def _company(self) -> Iterator[_Helper]:
+        helper = _Helper(self._kafka, self._queue)
+        try:
+            yield helper
+        finally:
+            helper.close()
+
+    def _unknown(self, batch: int, timeout_s: float) -> OutcomeUnknown:
+        return OutcomeUnknown(
+            f"whether batch {batch} of query {self._driver.query.hex()} counts is not known after {timeout_s:.0f} s: "
+            "nobody decides. Check that Kafka runs and that somebody looks after the transmission queue "
+            f"(`konverse transmit`). To write the same rows again without the danger of twice, give 'query' = "
+            f"'{self._driver.query.hex()}' and 'batch' = '{batch}' (a stream does so by itself)"
+        )
+
+
+class _Helper:
+    """Looks after a share of the transmission queue in the background, from the time when it is called."""
+
+    def __init__(self, kafka: Kafka, queue: Queue) -> None:
+        self._kafka = kafka
+        self._queue = queue
+        self._reader: Reader | None = None
+
+    def __call__(self) -> None:
+        log.info("nobody seems to look after the transmission queue; this process does while it waits")
+        try:
+            self._reader = transmitter(self._kafka, self._queue)
+        except (KafkaException, KonverseError) as error:
+            log.warning("this process cannot look after the transmission queue: %s", error)
+            return
+        self._thread = in_background("konverse-deciding", self._work)
+
+    def _work(self) -> None:
+        assert self._reader is not None
+        with self._reader as reader:
+            for _ in reader:
+                pass
+
+    def close(self) -> None:
+        """Give the share back."""
+        if self._reader is not None:
+            self._reader.stop()
+            self._thread.join()

@@ -1,0 +1,179 @@
+"""Which columns and rows can be sent. An error names the row and the column, and nothing of its batch is received."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from konverse.schemas.envelope import HEADER
+from konverse.schemas.errors import (
+    BadInput,
+    BodyTooLarge,
+    InvalidSettings,
+    NotInContract,
+    NotSupportedYet,
+    ServiceNotFound,
+    WrongDirection,
+)
+from konverse.schemas.limits import BODY_BYTES_MAX, KEY_BYTES_MAX
+
+from .write_plan import Plan
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+NEEDED: Final = {
+    "to_service": ("string",),
+    "message_type": ("string",),
+    "body": ("binary", "string"),
+    "key": ("binary", "string"),
+}
+OPTIONAL: Final = {"headers": ("array<struct<key:string,value:binary>>",)}
+"""Columns, and which types of Spark they may have."""
+
+Headers = list[tuple[str, str | bytes | None]]
+
+
+def check_columns(schema: StructType) -> None:
+    """Raise InvalidSettings for a column that is missing, unknown, there twice, or of another type; NotSupportedYet."""
+    allowed = {**NEEDED, **OPTIONAL}
+    found = [field.name for field in schema.fields]
+    if "end" in found:
+        raise NotSupportedYet(
+            "rows cannot end conversations yet; drop column 'end', and end them at the target, or from the queue of "
+            "'from_service'"
+        )
+    for name in NEEDED:
+        if name not in found:
+            raise InvalidSettings(f"the DataFrame has no column {name!r}; a writer needs {', '.join(NEEDED)}")
+    for field in schema.fields:
+        if field.name not in allowed or found.count(field.name) > 1:
+            what = "twice" if found.count(field.name) > 1 else "which a writer does not know"
+            raise InvalidSettings(
+                f"the DataFrame has column {field.name!r} {what}; select {', '.join(NEEDED)} and, if there are any, "
+                f"{', '.join(OPTIONAL)}"
+            )
+        kind = field.dataType.simpleString()
+        if kind not in allowed[field.name]:
+            wanted = " or ".join(allowed[field.name])
+            raise InvalidSettings(f"column {field.name!r} is {kind}; cast it to {wanted}")
+
+
+class Columns(NamedTuple):
+    """Rows of a DataFrame. What repeats is there once, with the number of its place for each row."""
+
+    services: pa.DictionaryArray
+    types: pa.DictionaryArray
+    keys: pa.DictionaryArray
+    bodies: pa.Array
+    headers: pa.Array | None
+    """None: no row has any."""
+
+
+def columns_of(batch: pa.RecordBatch) -> Columns:
+    """The columns of a batch as Spark gives it; strings of keys and bodies are bytes from here on."""
+    headers = batch.column("headers") if "headers" in batch.schema.names else None
+    return Columns(
+        batch.column("to_service").dictionary_encode(),
+        batch.column("message_type").dictionary_encode(),
+        _bytes(batch.column("key")).dictionary_encode(),
+        _bytes(batch.column("body")),
+        None if headers is None or headers.null_count == len(headers) else headers,
+    )
+
+
+def _bytes(column: pa.Array) -> pa.Array:
+    """The same bytes; Spark gives large arrays when it is told to."""
+    return column.cast(pa.large_binary() if pa.types.is_large_string(column.type) else pa.binary())
+
+
+class _Row(NamedTuple):
+    to_service: str | None
+    message_type: str | None
+    key: bytes | None
+    body_bytes: int
+    headers: Any
+
+
+class Checks:
+    """The rows of one execution of a task, looked at before they are written."""
+
+    def __init__(self, plan: Plan, task: int) -> None:
+        self._plan = plan
+        self._task = task
+        self._read = 0
+        """Rows before those that are looked at."""
+
+    def check(self, rows: Columns) -> list[Headers] | None:
+        """The users' headers, if any; raises BadInput, or something more special, for the first row with a fault."""
+        found = None if rows.headers is None and self._fine(rows) else [*self._one_by_one(rows)]
+        self._read += len(rows.bodies)
+        return found
+
+    def _fine(self, rows: Columns) -> bool:
+        """Whether every row can be sent, by one look at each column."""
+        plan = self._plan
+        return (
+            not (rows.services.null_count or rows.types.null_count or rows.keys.null_count)
+            and all(service in plan.services for service in rows.services.dictionary.to_pylist())
+            and all(plan.types.get(name) for name in rows.types.dictionary.to_pylist())
+            and _longest(rows.keys.dictionary) <= KEY_BYTES_MAX
+            and _longest(rows.bodies) <= BODY_BYTES_MAX
+        )
+
+    def _one_by_one(self, rows: Columns) -> Iterator[Headers]:
+        services, types, keys = (some.to_pylist() for some in (rows.services, rows.types, rows.keys))
+        bodies = pc.fill_null(pc.binary_length(rows.bodies), 0).to_pylist()
+        headers = [None] * len(bodies) if rows.headers is None else rows.headers.to_pylist()
+        for number, row in enumerate(zip(services, types, keys, bodies, headers, strict=True), self._read):
+            yield self._row(number, _Row(*row))
+
+    def _row(self, row: int, given: _Row) -> Headers:
+        to_service, message_type, key, size, headers = given
+        plan = self._plan
+        for column, value in (("key", key), ("to_service", to_service), ("message_type", message_type)):
+            if value is None:
+                raise self._fault(BadInput, row, column, "it is null; every row needs one")
+        if to_service not in plan.services:
+            known = ", ".join(map(repr, plan.services))
+            text = (
+                f"{to_service!r} is no service that may be a target of contract {plan.contract!r} here; there are "
+                f"{known} (option 'to_services' may leave some out)"
+            )
+            raise self._fault(ServiceNotFound, row, "to_service", text)
+        if not plan.types.get(message_type or ""):
+            if message_type in plan.types:
+                text = f"contract {plan.contract!r} lets only the target send {message_type!r}, and rows are no answers"
+                raise self._fault(WrongDirection, row, "message_type", text)
+            known = ", ".join(repr(name) for name, ours in plan.types.items() if ours)
+            text = f"{message_type!r} is not in contract {plan.contract!r}; it has {known}"
+            raise self._fault(NotInContract, row, "message_type", text)
+        if size > BODY_BYTES_MAX:
+            text = f"it has {size} bytes; at most {BODY_BYTES_MAX} fit into one message"
+            raise self._fault(BodyTooLarge, row, "body", text)
+        if len(key or b"") > KEY_BYTES_MAX:
+            text = f"it has {len(key or b'')} bytes; at most {KEY_BYTES_MAX} are allowed"
+            raise self._fault(BadInput, row, "key", text)
+        return self._headers(row, headers)
+
+    def _headers(self, row: int, given: Any) -> Headers:
+        pairs: Headers = []
+        for entry in given or ():
+            name = None if entry is None else entry["key"]
+            if name is None or name == HEADER:
+                what = "without a name" if name is None else f"named {HEADER!r}, which is konverse's own"
+                raise self._fault(BadInput, row, "headers", f"it holds a header {what}; remove it")
+            pairs.append((name, entry["value"]))
+        return pairs
+
+    def _fault(self, kind: type[BadInput], row: int, column: str, text: str) -> BadInput:
+        where = f"row {row} of task {self._task}, column {column!r}"
+        return kind(f"{where}: {text}. Nothing of this batch is received")
+
+
+def _longest(column: pa.Array) -> int:
+    """Bytes of the longest value; 0 of none."""
+    return pc.max(pc.binary_length(column)).as_py() or 0

@@ -1,0 +1,143 @@
+"""Rows of batches in a log are what an owner's fold makes of them, however the log is cut into calls and tasks."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+from confluent_kafka import Message
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from konverse.schemas.batches import encode_winners
+from konverse.schemas.envelope import HEADER
+from konverse.schemas.records import Decision, Kind, Role, Suffix
+from konverse.spark.acceptance import Acceptance
+from konverse.spark.ingest import Ingest, Rows, Verdict
+from konverse.spark.states import ACCEPTANCES, States
+from tests.kit.batches import QUERY, Query, Taken
+from tests.kit.builders import Scribe, Side, begin_block, identifier
+
+CONVERSATIONS = [identifier(name) for name in ("a", "b")]
+TASKS = [(batch, number, attempt) for batch in range(3) for number in range(2) for attempt in range(2)]
+
+
+def log_of(records: list[Taken]) -> list[Message]:
+    """As a consumer gives them."""
+    return [
+        Message(
+            topic="t", partition=0, offset=offset, key=b"k", value=body, headers=[(HEADER, header)], timestamp=(1, 5)
+        )
+        for offset, (header, body) in enumerate(records)
+    ]
+
+
+def pieces(messages: list[Message], cuts: list[int]) -> list[list[Message]]:
+    places = [0, *sorted(cuts), len(messages)]
+    return [messages[start:end] for start, end in pairwise(places) if start < end]
+
+
+def received(parts: list[Rows]) -> dict[bytes, list[tuple[int, bytes | None]]]:
+    """Offsets and bodies of each conversation's messages, by sequence."""
+    found: dict[bytes, dict[int, tuple[int, bytes | None]]] = {}
+    for rows in parts:
+        for row, message in enumerate(rows.messages):
+            if rows.verdict[row] == Verdict.accepted:
+                assert rows.frame.kind[row] == Kind.MESSAGE
+                known = found.setdefault(bytes(rows.frame.conversation[row].tobytes()), {})
+                assert int(rows.sequence[row]) == len(known), "each number once, in order"
+                known[int(rows.sequence[row])] = (int(rows.offsets[row]), message.value())
+    return {conversation: [*known.values()] for conversation, known in found.items()}
+
+
+def decision(judge: Scribe, side: Side, winners: list[tuple[bytes, int]], batch: int, *, final: bool) -> Taken:
+    suffix = Suffix(detail=Decision(QUERY, batch, begins=False, final=final))
+    return judge.write(Kind.DECISION, side.address, QUERY, suffix=suffix), encode_winners(tuple(winners))
+
+
+@st.composite
+def logs(draw: st.DrawFn) -> list[Taken]:
+    """Messages of a session, rows of executions, decisions, and some of all of them again."""
+    side, session, judge, query = Side("orders"), Scribe("session"), Scribe("judge"), Query()
+    tasks = {of: query.task(of[1], f"attempt {of}", of[0]) for of in TASKS}
+    log: list[Taken] = [(session.first(side.address, one, begin_block(group=one)), b"begin") for one in CONVERSATIONS]
+    written = dict.fromkeys(TASKS, 0)
+    for at in range(draw(st.integers(0, 25))):
+        what = draw(st.sampled_from(["row"] * 5 + ["message", "again", "decide", "decide", "veto"]))
+        conversation = draw(st.sampled_from(CONVERSATIONS))
+        of = draw(st.sampled_from(TASKS))
+        if what == "row":
+            log.append(query.message(tasks[of], conversation, b"row %d" % at))
+            written[of] += 1
+        elif what == "message":
+            log.append((session.message(side.address, conversation), b"message %d" % at))
+        elif what == "again":
+            log.append(draw(st.sampled_from(log)))
+        else:
+            won = [(of[0], number, draw(st.integers(0, 1))) for number in range(2)]
+            too_many = draw(st.sampled_from([0] * 9 + [1]))
+            winners = [(tasks[one].attempt, written[one] + too_many) for one in won if written[one]]
+            log.append(decision(judge, side, winners, of[0], final=what == "decide"))
+    return log
+
+
+@settings(max_examples=300, deadline=None)  # the first example makes Arrow's and numpy's own
+@given(logs(), st.data())
+def test_rows_of_batches_are_what_the_owner_makes_of_them(log: list[Taken], data: st.DataObject) -> None:
+    side = Side("orders")
+    for header, body in log:
+        side.take(header, body)
+    expected = {}
+    for conversation in CONVERSATIONS:
+        endpoint = side.state.endpoint(Role.TARGET, conversation)
+        assert endpoint is not None
+        expected[conversation] = [(offset, body) for offset, _, body, _ in endpoint.queue]
+    messages = log_of(log)
+    cuts = data.draw(st.lists(st.integers(0, len(log)), max_size=4))
+    ingest, parts = Ingest(Acceptance(), tag=None), []
+    for piece in pieces(messages, cuts):
+        if data.draw(st.booleans()):  # another task goes on
+            ingest = handed_over(ingest, messages, piece[0].offset() or 0)
+        parts += ingest.take(piece)
+    assert received(parts) == expected
+    own = [offset for rows in parts if rows.decided_at is None for offset in rows.offsets.tolist()]
+    assert own == [*range(len(log))], "each record once, in its place"
+    waiting = ingest.batches.oldest()
+    oldest = side.state.pending.oldest()
+    assert waiting == oldest
+
+
+def handed_over(ingest: Ingest, messages: list[Message], at: int) -> Ingest:
+    """What a task does that finds the state of another one."""
+    acceptance: Any = ingest._acceptance.copy()  # the reader keeps it beside
+    waits_from = ingest.batches.oldest()
+    made = Ingest(acceptance, tag=None)
+    if waits_from is not None:
+        made.recall(messages[waits_from:at])
+    return made
+
+
+def test_what_was_decided_and_what_waits_is_kept_with_the_state(tmp_path: Any) -> None:
+    known = Acceptance()
+    known.decided = {QUERY + b"\0": 7}
+    known.waits_from = 3
+    States(str(tmp_path), "topic", "reader", "any", ACCEPTANCES).keep(0, 0, 10, known)
+    from konverse.spark import states  # what this process knows is forgotten
+
+    states._WARM.clear()
+    found = States(str(tmp_path), "topic", "reader", "any", ACCEPTANCES).newest(0, 0, 10)
+    assert found is not None
+    assert (found[0], found[1].decided, found[1].waits_from) == (10, {QUERY + b"\0": 7}, 3)
+
+
+def test_rows_of_a_batch_that_are_gone_with_the_start_of_the_log_leave_the_others() -> None:
+    side, query = Side("orders"), Query()
+    task = query.task()
+    rows = [query.message(task, CONVERSATIONS[0], b"%d" % number) for number in range(3)]
+    log = [*rows, decision(query.judge, side, [(task.attempt, 3)], 0, final=True)]
+    for cut, bodies in ((False, []), (True, [b"1", b"2"])):
+        ingest = Ingest(Acceptance(cut=cut), tag=None)
+        parts = ingest.take(log_of(log)[1:])
+        accepted = [m.value() for part in parts for m, v in zip(part.messages, part.verdict, strict=True) if not v]
+        assert accepted == bodies
+        assert ingest.batches.lost_at == (3 if cut else None)

@@ -1,0 +1,176 @@
+"""What is received when tasks run twice or die, drivers die and meet each other, and Kafka does not answer."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from konverse.bridge.broker import Broker
+from konverse.schemas.errors import KafkaUnavailable, TransactionTooLarge
+from konverse.schemas.limits import BATCH_RECORDS_MAX
+from konverse.spark.delivering import Delivery
+from konverse.spark.sink import Written
+from tests.kit.builders import address_of
+from tests.kit.servers import Servers
+from tests.kit.shop import drain, receive
+from tests.spark.executions import (
+    POINTS,
+    Context,
+    batch_writer,
+    execute,
+    killed,
+    run,
+    stream_writer,
+)
+from tests.spark.test_write import by_conversation
+
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.xdist_group("spark"),
+    pytest.mark.timeout(120),
+    pytest.mark.usefixtures("transmitting"),
+]
+
+FEW = [("a", b"1"), ("b", b"2"), ("a", b"3")]
+
+
+def numbered(text: str, count: int = 3_000) -> list[tuple[str, bytes]]:
+    return [(f"key {number % 7}", b"%s %d" % (text.encode(), number)) for number in range(count)]
+
+
+def check_received(shop: Broker, *wanted: list[tuple[str, bytes]]) -> None:
+    """These rows are received, those of a key in this order, and no others."""
+    rows = [row for some in wanted for row in some]
+    keys = sorted({key for key, _ in rows})
+    got = by_conversation(receive(shop, "Orders", len(rows)))
+    assert sorted(got.values()) == sorted([body for mine, body in rows if mine == key] for key in keys)
+    assert drain(shop, "Orders") == []
+
+
+def test_of_a_task_that_runs_twice_with_other_rows_one_execution_counts(
+    servers: Servers, shop: Broker, database: str
+) -> None:
+    writer = batch_writer(servers.bootstrap, database)
+    with ThreadPoolExecutor(2) as pool:
+        first, second = (pool.submit(execute, writer, numbered(text)) for text in ("first", "second"))
+    zombie = second.result()
+    assert zombie.report.attempt != first.result().report.attempt
+    writer.commit([first.result()])
+    execute(writer, numbered("late"))
+    check_received(shop, numbered("first"))
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_task_that_is_killed_is_executed_again(
+    servers: Servers, shop: Broker, database: str, tmp_path: Path, point: str
+) -> None:
+    writer = batch_writer(servers.bootstrap, database)
+    killed(tmp_path, point, writer, numbered("killed"))
+    run(writer, numbered("again"))
+    check_received(shop, numbered("again"))
+
+
+def test_a_driver_that_is_killed_before_its_batch_has_written_nothing(
+    servers: Servers, shop: Broker, database: str
+) -> None:
+    execute(batch_writer(servers.bootstrap, database, query="q"), numbered("killed"))
+    run(batch_writer(servers.bootstrap, database, query="q"), numbered("again", 500), FEW)
+    check_received(shop, numbered("again", 500), FEW)
+
+
+def test_a_driver_that_is_killed_behind_its_batch_has_written_all_whatever_the_next_one_writes(
+    servers: Servers, shop: Broker, database: str, tmp_path: Path
+) -> None:
+    writer = batch_writer(servers.bootstrap, database, query="q")
+    killed(tmp_path, "commit", writer, [execute(writer, numbered("killed")), execute(writer, FEW, Context(1))])
+    run(batch_writer(servers.bootstrap, database, query="q"), numbered("again"))
+    check_received(shop, numbered("killed"), FEW)
+
+
+def test_of_two_drivers_at_once_one_writes_the_batch(servers: Servers, shop: Broker, database: str) -> None:
+    checkpoint = f"/{database}"
+    writers = [stream_writer(servers.bootstrap, database, checkpoint) for _ in range(2)]
+    bodies = [numbered("one"), numbered("two")]
+    task = Context(0, "q", 7)
+    written = [execute(writer, rows, task) for writer, rows in zip(writers, bodies, strict=True)]
+    with ThreadPoolExecutor(2) as pool:
+        for future in [pool.submit(writer.commit, [one], 7) for writer, one in zip(writers, written, strict=True)]:
+            future.result()
+    got = by_conversation(receive(shop, "Orders", 3_000))
+    assert {body.split()[0] for bodies in got.values() for body in bodies} in ({b"one"}, {b"two"})
+    assert drain(shop, "Orders") == []
+
+
+def test_a_driver_that_was_stopped_decides_nothing_when_its_successor_is_far_ahead(
+    servers: Servers, shop: Broker, database: str
+) -> None:
+    checkpoint = f"/{database}"
+    stopped = stream_writer(servers.bootstrap, database, checkpoint)
+    late = execute(stopped, numbered("late"), Context(0, "q", 1))
+    wanted = []
+    for batch in (1, 2):
+        wanted.append(numbered(f"batch {batch}", 100))
+        writer = stream_writer(servers.bootstrap, database, checkpoint)
+        writer.commit([execute(writer, wanted[-1], Context(0, "q", batch))], batch)
+    stopped.commit([late], 1)
+    check_received(shop, *wanted)
+
+
+def test_a_write_that_failed_leaves_no_rows_that_wait(servers: Servers, shop: Broker, database: str) -> None:
+    writer = batch_writer(servers.bootstrap, database)
+    execute(writer, numbered("failed"))
+    writer.abort([None])
+    run(batch_writer(servers.bootstrap, database), FEW)
+    check_received(shop, FEW)
+    with shop.reader("Orders", timeout=5) as reader:
+        reader.wait_for_partitions(2)
+        deadline = time.monotonic() + 30
+        while any(owner.fold.state.pending.rows for owner in reader.owners) and time.monotonic() < deadline:
+            reader.keep_up()
+        assert [owner.fold.state.pending.rows for owner in reader.owners] == [0, 0]
+
+
+def test_a_full_client_is_waited_for(servers: Servers, shop: Broker, database: str) -> None:
+    writer = batch_writer(servers.bootstrap, database, **{"kafka.queue.buffering.max.messages": "10"})
+    run(writer, numbered("slow", 300))
+    check_received(shop, numbered("slow", 300))
+
+
+def test_a_batch_that_is_too_large_says_so(servers: Servers, shop: Broker, database: str) -> None:
+    writer = batch_writer(servers.bootstrap, database)
+    half = [("one", b"")] * (BATCH_RECORDS_MAX // 2 + 1)
+    messages: list[Any] = [execute(writer, half, Context(number)) for number in range(2)]
+    with pytest.raises(TransactionTooLarge, match=r"more than 100000 rows .* write smaller batches"):
+        writer.commit(messages)
+    assert drain(shop, "Orders") == []
+
+
+def test_an_acknowledgement_out_of_order_is_none(servers: Servers, shop: Broker, database: str) -> None:
+    delivery = Delivery(batch_writer(servers.bootstrap, database)._settings)
+
+    def acknowledge(partition: int, offset: int | None) -> None:
+        message: Any = SimpleNamespace(offset=lambda: offset)
+        delivery.heard(address_of("t", partition))(None, message)
+
+    acknowledge(0, 5)
+    acknowledge(1, 3)
+    acknowledge(0, 9)
+    assert delivery.acknowledged == 3
+    acknowledge(0, 8)
+    assert delivery.acknowledged == 3
+    with pytest.raises(KafkaUnavailable, match="at offset 8 behind one at 9: it is not certain that all rows"):
+        delivery.finish()
+
+
+def test_what_a_task_reports_goes_over_the_wire(servers: Servers, shop: Broker, database: str) -> None:
+    written = execute(batch_writer(servers.bootstrap, database), FEW)
+    assert isinstance(written, Written)
+    assert {
+        begins: sum(n for (_, kind), (n, _) in written.report.counts.items() if kind is begins)
+        for begins in (True, False)
+    } == {True: 2, False: 3}

@@ -1,0 +1,147 @@
+"""A streaming write: each micro-batch is received once, wherever the query was stopped and whatever ran again."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from konverse.bridge.broker import Broker
+from tests.kit.servers import Servers
+from tests.kit.shop import ORDER, ORDER_SERVICE, ORDERING, SHOP_SERVICE, drain, receive
+from tests.spark.test_write import by_conversation
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.kafka,
+    pytest.mark.xdist_group("spark"),
+    pytest.mark.timeout(300),
+    pytest.mark.usefixtures("transmitting"),
+]
+
+
+class Source:
+    """A folder of text files that a stream reads, one a micro-batch; each line is a message."""
+
+    def __init__(self, spark: SparkSession, folder: Path) -> None:
+        self.folder = folder
+        folder.mkdir()
+        self._spark = spark
+        self._files = 0
+
+    def add(self, *bodies: str) -> None:
+        """One more file."""
+        staged = self.folder.parent / f"staged {self._files}"
+        staged.write_text("\n".join(bodies), "utf-8")
+        staged.rename(self.folder / f"{self._files:03}.txt")
+        self._files += 1
+
+    @property
+    def frame(self) -> DataFrame:
+        """Rows for the order service, of one key each first letter."""
+        lines = self._spark.readStream.option("maxFilesPerTrigger", "1").text(str(self.folder))
+        return lines.selectExpr(
+            f"'{ORDER_SERVICE}' AS to_service", f"'{ORDER}' AS message_type", "value AS body", "left(value, 1) AS key"
+        )
+
+
+def start(made: DataFrame, servers: Servers, database: str, checkpoint: Path, **options: Any) -> StreamingQuery:
+    given = {"from_service": SHOP_SERVICE, "contract": ORDERING, "checkpointLocation": str(checkpoint), **options}
+    given |= {"bootstrap": servers.bootstrap, "database": database}
+    return made.writeStream.format("konverse").options(**given).trigger(availableNow=True).start()
+
+
+def run(made: DataFrame, servers: Servers, database: str, checkpoint: Path, **options: Any) -> None:
+    """Write what is there."""
+    query = start(made, servers, database, checkpoint, **options)
+    try:
+        assert query.awaitTermination(120)
+    finally:
+        query.stop()
+
+
+def undo(checkpoint: Path, batches: int = 1) -> None:
+    """As if the driver had died before it noted its last batches as done."""
+    noted = sorted((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
+    for path in noted[-batches:]:
+        path.unlink()
+        path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+
+
+def test_a_query_goes_on_from_its_checkpoint_and_a_batch_that_was_decided_is_not_written_again(
+    spark: SparkSession, servers: Servers, shop: Broker, database: str, tmp_path: Path
+) -> None:
+    source, checkpoint = Source(spark, tmp_path / "in"), tmp_path / "checkpoint"
+    source.add("a1", "b1", "a2")
+    source.add("b2", "a3")
+    run(source.frame, servers, database, checkpoint)
+    assert sorted(by_conversation(receive(shop, "Orders", 5)).values()) == [[b"a1", b"a2", b"a3"], [b"b1", b"b2"]]
+    undo(checkpoint)
+    source.add("a4", "c1")
+    run(source.frame, servers, database, checkpoint)
+    run(source.frame, servers, database, checkpoint)
+    again = by_conversation(receive(shop, "Orders", 2))
+    assert sorted(again.values()) == [[b"a4"], [b"c1"]]
+    assert drain(shop, "Orders") == []
+
+
+def test_a_copied_checkpoint_and_a_new_one_are_other_writers(
+    spark: SparkSession, servers: Servers, shop: Broker, database: str, tmp_path: Path
+) -> None:
+    source = Source(spark, tmp_path / "in")
+    source.add("a1")
+    run(source.frame, servers, database, tmp_path / "first")
+    shutil.copytree(tmp_path / "first", tmp_path / "copy")
+    source.add("a2")
+    for checkpoint in ("first", "copy", "new"):
+        run(source.frame, servers, database, tmp_path / checkpoint, pool="letters")
+    got = sorted(message.body for message in receive(shop, "Orders", 5))
+    assert got == [b"a1", b"a1", b"a2", b"a2", b"a2"]
+    assert drain(shop, "Orders") == []
+
+
+def test_a_bad_row_stops_the_query_and_nothing_of_its_batch_is_received(
+    spark: SparkSession, servers: Servers, shop: Broker, database: str, tmp_path: Path
+) -> None:
+    source = Source(spark, tmp_path / "in")
+    source.add("a1", "b1")
+    source.add("a2", "bad")
+    made = source.frame.selectExpr("to_service", "message_type", "body", "nullif(key, 'z') AS key")
+    spoiled = made.selectExpr("to_service", f"if(body = 'bad', '//none', '{ORDER}') AS message_type", "body", "key")
+    query = start(spoiled, servers, database, tmp_path / "checkpoint")
+    with pytest.raises(PySparkException, match="NotInContract: row 1 of task 0, column 'message_type'"):
+        query.awaitTermination(120)
+    run(made, servers, database, tmp_path / "checkpoint")
+    got = by_conversation(receive(shop, "Orders", 4))
+    assert sorted(got.values()) == [[b"a1", b"a2"], [b"b1", b"bad"]]
+    assert drain(shop, "Orders") == []
+
+
+def test_options_of_batch_writes_are_refused(
+    spark: SparkSession, servers: Servers, shop: Broker, database: str, tmp_path: Path
+) -> None:
+    source = Source(spark, tmp_path / "in")
+    source.add("a1")
+    query = start(source.frame, servers, database, tmp_path / "checkpoint", query="mine")
+    with pytest.raises(PySparkException, match="option 'query' is for batch writes; remove it"):
+        query.awaitTermination(120)
+
+
+def test_a_stream_that_does_not_say_where_its_checkpoint_is_is_refused(
+    spark: SparkSession, servers: Servers, shop: Broker, database: str, tmp_path: Path
+) -> None:
+    source = Source(spark, tmp_path / "in")
+    source.add("a1")
+    options = {"bootstrap": servers.bootstrap, "database": database, "from_service": SHOP_SERVICE, "contract": ORDERING}
+    spark.conf.set("spark.sql.streaming.checkpointLocation", str(tmp_path / "checkpoints"))
+    try:
+        query = source.frame.writeStream.format("konverse").options(**options).trigger(availableNow=True).start()
+        with pytest.raises(PySparkException, match="option 'checkpointLocation' is missing; give it to the stream"):
+            query.awaitTermination(120)
+    finally:
+        spark.conf.unset("spark.sql.streaming.checkpointLocation")
