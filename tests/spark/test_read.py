@@ -121,7 +121,7 @@ def test_filters_on_partition_and_offset_are_pushed_down(spark: SparkSession, ne
         assert rows(unpushed, "partition", "offset") == [(2, 1)]
 
 
-def test_a_filtered_query_changes_nothing_for_later_ones_on_the_same_frame(spark: SparkSession, new_log: NewLog) -> None:
+def test_a_filtered_query_changes_nothing_for_later_ones_on_the_frame(spark: SparkSession, new_log: NewLog) -> None:
     log = new_log()
     log.fill(messages(Scribe("writer"), 10))
     frame = log.read(spark)
