@@ -252,7 +252,7 @@ class Broker(Activating, Administration, Instructing):
         return Obeying(self._kafka, self.database, readers)
 
     def verification(self, queues: Sequence[Queue], since_ms: int | None = None) -> Verification:
-        """The logs of these queues as they end now, to be verified: `run` it, then close it."""
+        """The logs of these queues as they end now, to be verified: `run` it."""
         self._check_open()
         return Verification(self._kafka, queues, since_ms)
 

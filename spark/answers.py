@@ -6,12 +6,12 @@ an end, or an end with an error, in the order of the rows. A message without an 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from konverse.dialog.endpoint import Endpoint
+from konverse.dialog.endpoint import Endpoint, timestamp_ms
 from konverse.dialog.received import Message
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.catalog import END_DIALOG, ERROR
@@ -77,22 +77,33 @@ class Done(NamedTuple):
 
 def rows_of(messages: Sequence[Message], first: int) -> pa.RecordBatch:
     """Messages as rows; the receipts count from `first` on."""
-    sides = [message.dialog for message in messages]
-    columns: dict[str, list[Any]] = {
-        RECEIPT: [*range(first, first + len(messages))],
-        "conversation": [side.conversation for side in sides],
-        "role": [Role(side.role).name for side in sides],
-        "service": [side.terms.service for side in sides],
-        "far_service": [side.terms.far_service for side in sides],
-        "contract": [side.terms.contract for side in sides],
-        "state": [side.state.name for side in sides],
-        "sequence": [message.sequence if message.sequence >= 0 else None for message in messages],
-        "message_type": [message.type for message in messages],
-        "body": [message.body for message in messages],
-        "headers": [message.headers for message in messages],
-        "timestamp": [message.timestamp for message in messages],
+    numbers: dict[Endpoint, int] = {}
+    which = pa.array([numbers.setdefault(message.dialog, len(numbers)) for message in messages], pa.int32())
+    columns: dict[str, Any] = {
+        RECEIPT: pa.array(range(first, first + len(messages)), pa.int64()),
+        **{name: pa.array(map(of, numbers), MESSAGES.field(name).type).take(which) for name, of in _SIDES.items()},
+        **{name: pa.array(map(of, messages), MESSAGES.field(name).type) for name, of in _EACH.items()},
     }
     return pa.RecordBatch.from_pydict(columns, schema=MESSAGES)
+
+
+_SIDES: Final[dict[str, Callable[[Endpoint], Any]]] = {
+    "conversation": lambda side: side.conversation,
+    "role": lambda side: Role(side.role).name,
+    "service": lambda side: side.terms.service,
+    "far_service": lambda side: side.terms.far_service,
+    "contract": lambda side: side.terms.contract,
+    "state": lambda side: side.state.name,
+}
+"""What all messages of a conversation share."""
+
+_EACH: Final[dict[str, Callable[[Message], Any]]] = {
+    "sequence": lambda message: None if message.sequence < 0 else message.sequence,
+    "message_type": lambda message: message.type,
+    "body": lambda message: message.body,
+    "headers": lambda message: message.headers,
+    "timestamp": lambda message: 1_000 * timestamp_ms(message.stamp),
+}
 
 
 def read(answered: Any, first: int, count: int) -> dict[int, list[Answer]]:

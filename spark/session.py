@@ -22,15 +22,16 @@ TASK_ATTEMPTS: Final = 4
 """A task is tried so often, as on a cluster: a worker that dies ends no query."""
 
 
-def local_session(
+def local_session(  # noqa: PLR0913  # each has a default that suits
     app: str,
     *,
     cores: int = 2,
+    master: str | None = None,
     java_home: str | os.PathLike[str] | None = None,
     memory: str = "1g",
     config: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """A session on this machine, with filter push-down, few shuffle partitions and without the web page.
+    """A session on this machine (or at `master`), with filter push-down, few shuffle partitions and no web page.
 
     `java_home`: a Java 17 or newer; by default JAVA_HOME, else the `java` on PATH. `memory` is the driver's heap.
     `config` holds further Spark settings, and has the last word. Workers run this very Python. Raises NotInstalled
@@ -52,7 +53,7 @@ def local_session(
         "spark.ui.showConsoleProgress": "false",
         **(config or {}),
     }
-    builder = SparkSession.builder.master(f"local[{cores},{TASK_ATTEMPTS}]").appName(app)
+    builder = SparkSession.builder.master(master or f"local[{cores},{TASK_ATTEMPTS}]").appName(app)
     for name, value in settings.items():
         builder = builder.config(name, value)
     return builder.getOrCreate()

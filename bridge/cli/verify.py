@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from importlib.metadata import entry_points
 from typing import Annotated, Any, Final
 
 import redis
@@ -11,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from konverse.bridge.verifier.check import KINDS, Finding, PartitionVerdict
-from konverse.bridge.verifier.reading import Verification, Views
+from konverse.bridge.verifier.reading import Judged, Verification, Views
 from konverse.bridge.verifier.shown import read_view
 from konverse.bridge.view import connect_redis, reading
 from konverse.schemas.catalog import Queue
@@ -37,6 +38,8 @@ def verify(
         datetime | None, typer.Option(help="Begin at the last snapshot before this time (local) of each partition.")
     ] = None,
     *,
+    spark: Annotated[bool, typer.Option("--spark", help="Have Spark read the partitions, side by side.")] = False,
+    master: Annotated[str | None, typer.Option(help="Spark's master for --spark; none: all cores here.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Read the logs of queues and prove or refute: each message once, in order, none missing, every output delivered.
@@ -54,7 +57,8 @@ def verify(
         views = _views(broker.settings.redis, chosen, required=redis_url is not None)
         since_ms = None if since is None else _milliseconds(since)
         verification = broker.verification(chosen, since_ms)
-        verdicts, findings = _run(verification, views or {}, quiet=as_json)
+        judged = _spread(master) if spark else None
+        verdicts, findings = _run(verification, views or {}, judged, quiet=as_json)
     if as_json:
         print_json({"view_compared": views is not None, **_as_dict(verdicts, findings)})
     else:
@@ -70,16 +74,22 @@ def _milliseconds(since: datetime) -> int:
         raise typer.BadParameter(f"{since:%Y-%m-%d} is no time of a log", param_hint="--since") from None
 
 
-def _run(verification: Verification, views: Views, *, quiet: bool) -> tuple[list[PartitionVerdict], list[Finding]]:
+def _spread(master: str | None) -> Judged:
+    """What has Spark judge partitions; bridge imports nothing above it, so it is found by name."""
+    (found,) = entry_points(group="konverse.verifiers", name="spark")
+    judged: Judged = found.load()(master)
+    return judged
+
+
+def _run(
+    verification: Verification, views: Views, judged: Judged | None, *, quiet: bool
+) -> tuple[list[PartitionVerdict], list[Finding]]:
     columns = (TextColumn("Reading"), BarColumn(), MofNCompleteColumn(), TextColumn("records"))
-    try:
-        console = Console(stderr=True)
-        quiet = quiet or not console.is_terminal
-        with Progress(*columns, console=console, transient=True, disable=quiet) as progress:
-            task = progress.add_task("", total=verification.records)
-            return verification.run(lambda count: progress.advance(task, count), views)
-    finally:
-        verification.close()
+    console = Console(stderr=True)
+    quiet = quiet or not console.is_terminal
+    with Progress(*columns, console=console, transient=True, disable=quiet) as progress:
+        task = progress.add_task("", total=verification.records)
+        return verification.run(lambda count: progress.advance(task, count), views, judged)
 
 
 def _views(url: str | None, queues: list[Queue], *, required: bool) -> Views | None:

@@ -71,40 +71,19 @@ def shorten(record: Record) -> Record:
     return record._replace(body=digest(body), whole=len(body))
 
 
-class Verification:
-    """The verification of some queues of one cluster, which hear each other's outputs."""
+class PartitionReading:
+    """Reads and folds partitions, one at a time, wherever there is a client."""
 
-    def __init__(self, kafka: Kafka, queues: Sequence[Queue], since_ms: int | None = None) -> None:
-        """With `since_ms` (Kafka's time) each partition begins at its newest snapshot that is not younger.
-
-        Where the beginning of a log was deleted, the oldest snapshot is the beginning.
-        """
+    def __init__(self, log: LogReader, owners: Collection[bytes], since_ms: int | None = None) -> None:
+        """`owners` are the writer ids of all partitions that are verified together."""
+        self._log = log
+        self._owners = owners
         self._since_ms = since_ms
-        self._log = LogReader(kafka)
-        self.extents = self._measure(queues)
 
-    @property
-    def records(self) -> int:
-        """How many records there are to read, about."""
-        return sum(extent.records for extent in self.extents)
-
-    def run(
-        self, progress: Progress = lambda _: None, views: Views = MappingProxyType({})
-    ) -> tuple[list[PartitionVerdict], list[Finding]]:
-        """Read and fold everything: the partitions, and all that contradicts the promise.
-
-        `views` were read before this was made: by topic and partition, what Redis shows.
-        """
-        owners = {owner_writer(extent.place.incarnation, extent.place.partition) for extent in self.extents}
-        verdicts = [self._judge(extent, owners, progress, views) for extent in self.extents]
-        findings = [finding for verdict in verdicts for finding in verdict.findings]
-        return verdicts, [*findings, *compare(verdicts)]
-
-    def close(self) -> None:
-        """Close the client."""
-        self._log.close()
-
-    def _judge(self, extent: Extent, owners: Collection[bytes], progress: Progress, views: Views) -> PartitionVerdict:
+    def judge(
+        self, extent: Extent, shown: Shown | None = None, progress: Progress = lambda _: None
+    ) -> PartitionVerdict:
+        """What the logs of one partition say; `shown` is what Redis shows of it."""
         snapshots = self._snapshots(extent)
         place = extent.place
         start = beginning(snapshots, place.journal_start, place.data_start, self._since_ms)
@@ -117,12 +96,11 @@ class Verification:
         data = [shorten(record) for record in records]
         known = [one for one in snapshots if journal_from <= one.end.offset < extent.journal_end]
         place = place._replace(snapshots=known[-1:])
-        shown = views.get((place.topic, place.partition))
         if shown is not None and shown.journal_offset < journal_from - 1:
             shown = None  # it shows how things stood before
         if shown is not None:
             place = place._replace(shown_at=shown.journal_offset)
-        verdict = judge(place, journal, data, owners, digest)
+        verdict = judge(place, journal, data, self._owners, digest)
         if shown is not None:
             verdict.findings += compare_view(verdict, shown)
         return verdict
@@ -132,22 +110,6 @@ class Verification:
         first, end = self._log.ends(extent.snapshots, extent.place.partition)
         records = self._read(extent.snapshots, extent.place.partition, first, end, lambda _: None)
         return [one for one in starts(records, extent.place.identity) if one.end.fold_version == FOLD_VERSION]
-
-    def _measure(self, queues: Iterable[Queue]) -> list[Extent]:
-        partitions = [(queue, number) for queue in queues for number in range(queue.partitions)]
-        first = [self._log.ends(queue.topic, number) for queue, number in partitions]
-        names = [journal_topic(queue.topic, queue.subscription) for queue, _ in partitions]
-        journals = [self._log.ends(name, number) for name, (_, number) in zip(names, partitions, strict=True)]
-        second = [self._log.ends(queue.topic, number) for queue, number in partitions]
-        extents = []
-        for (queue, number), name, (start, certain_to), (journal_start, journal_end), (_, end) in zip(
-            partitions, names, first, journals, second, strict=True
-        ):
-            ids = (queue.incarnation, queue.data_topic_id, queue.journal_topic_id)
-            place = Place(queue.topic, number, *ids, certain_to, end, start, journal_start)
-            snapshots = snapshot_topic(queue.topic, queue.subscription)
-            extents.append(Extent(place, name, snapshots, journal_end))
-        return extents
 
     def _read(self, topic: str, partition: int, start: int, end: int, progress: Progress) -> Iterator[Record]:
         try:
@@ -159,6 +121,70 @@ class Verification:
             raise Unavailable(
                 f"{topic}/{partition} was truncated while it was read, before offset {end}. Verify again"
             ) from None
+
+
+class Verification:
+    """The verification of some queues of one cluster, which hear each other's outputs."""
+
+    def __init__(self, kafka: Kafka, queues: Sequence[Queue], since_ms: int | None = None) -> None:
+        """With `since_ms` (Kafka's time) each partition begins at its newest snapshot that is not younger.
+
+        Where the beginning of a log was deleted, the oldest snapshot is the beginning.
+        """
+        self.kafka = kafka
+        self.since_ms = since_ms
+        with closing(LogReader(kafka)) as log:
+            self.extents = measure(log, queues)
+        self.owners = {owner_writer(extent.place.incarnation, extent.place.partition) for extent in self.extents}
+
+    @property
+    def records(self) -> int:
+        """How many records there are to read, about."""
+        return sum(extent.records for extent in self.extents)
+
+    def run(
+        self,
+        progress: Progress = lambda _: None,
+        views: Views = MappingProxyType({}),
+        judged: Judged | None = None,
+    ) -> tuple[list[PartitionVerdict], list[Finding]]:
+        """Read and fold everything: the partitions, and all that contradicts the promise.
+
+        `views` were read before this was made: by topic and partition, what Redis shows. `judged` has the partitions
+        judged somewhere else, by `PartitionReading`; without it that is done here, one after the other.
+        """
+        verdicts = [*(judged or _here)(self, views, progress)]
+        findings = [finding for verdict in verdicts for finding in verdict.findings]
+        return verdicts, [*findings, *compare(verdicts)]
+
+
+Judged = Callable[[Verification, Views, Progress], Iterable[PartitionVerdict]]
+"""Gives the verdict of each extent, in their order."""
+
+
+def _here(verification: Verification, views: Views, progress: Progress) -> Iterator[PartitionVerdict]:
+    with closing(LogReader(verification.kafka)) as log:
+        reading = PartitionReading(log, verification.owners, verification.since_ms)
+        for extent in verification.extents:
+            yield reading.judge(extent, views.get((extent.place.topic, extent.place.partition)), progress)
+
+
+def measure(log: LogReader, queues: Iterable[Queue]) -> list[Extent]:
+    """Where the logs of these queues begin and end, asked for in the order that makes the comparison fair."""
+    partitions = [(queue, number) for queue in queues for number in range(queue.partitions)]
+    first = [log.ends(queue.topic, number) for queue, number in partitions]
+    names = [journal_topic(queue.topic, queue.subscription) for queue, _ in partitions]
+    journals = [log.ends(name, number) for name, (_, number) in zip(names, partitions, strict=True)]
+    second = [log.ends(queue.topic, number) for queue, number in partitions]
+    extents = []
+    for (queue, number), name, (start, certain_to), (journal_start, journal_end), (_, end) in zip(
+        partitions, names, first, journals, second, strict=True
+    ):
+        ids = (queue.incarnation, queue.data_topic_id, queue.journal_topic_id)
+        place = Place(queue.topic, number, *ids, certain_to, end, start, journal_start)
+        snapshots = snapshot_topic(queue.topic, queue.subscription)
+        extents.append(Extent(place, name, snapshots, journal_end))
+    return extents
 
 
 def _record(message: Message) -> Record:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Final, Self
@@ -17,11 +17,12 @@ from confluent_kafka import KafkaException, Message, TopicPartition
 
 from konverse.bridge.kafka import Kafka, LogReader, LogTruncated
 from konverse.bridge.settings import Settings
-from konverse.bridge.verifier.reading import Verification, shorten
+from konverse.bridge.verifier.check import Finding, PartitionVerdict
+from konverse.bridge.verifier.reading import PartitionReading, Verification, Views, measure, shorten
 from konverse.bridge.verifier.records import Record
 from konverse.schemas.catalog import Queue
 from konverse.schemas.errors import KafkaUnavailable
-from konverse.schemas.identifiers import consumer_group, journal_topic
+from konverse.schemas.identifiers import Address, consumer_group, journal_topic
 from konverse.schemas.records import BounceId
 
 from .topics import bodies_in
@@ -147,17 +148,43 @@ class Proof(Verification):
 
     def __init__(self, kafka: Kafka, queues: Sequence[Queue], archive: Archive | None = None) -> None:
         super().__init__(kafka, queues)
-        if archive is not None:
-            self._log.close()
-            self._log = _ArchivedLogs(kafka, archive)
-            self.extents = self._measure(queues)
+        self._log = LogReader(kafka) if archive is None else _ArchivedLogs(kafka, archive)
+        self.extents = measure(self._log, queues)
+        self._reading = _Noting(self._log, self.owners)
+        self._reading.places = {(one.place.topic, one.place.partition): one.place.address for one in self.extents}
+
+    @property
+    def bodies(self) -> dict[BounceId, tuple[str, ...]]:
+        """What each record brings."""
+        return self._reading.bodies
+
+    def look(self, views: Views) -> tuple[list[PartitionVerdict], list[Finding]]:
+        """As `run`, with the records that are noted."""
+        return self.run(
+            views=views,
+            judged=lambda _, views, progress: (
+                self._reading.judge(extent, views.get((extent.place.topic, extent.place.partition)), progress)
+                for extent in self.extents
+            ),
+        )
+
+    def close(self) -> None:
+        """Close the client."""
+        self._log.close()
+
+
+class _Noting(PartitionReading):
+    """Reads partitions, and notes bodies."""
+
+    def __init__(self, log: LogReader, owners: Collection[bytes]) -> None:
+        super().__init__(log, owners)
+        self.places: dict[tuple[str, int], Address] = {}
         self.bodies: dict[BounceId, tuple[str, ...]] = {}
-        self._places = {(each.place.topic, each.place.partition): each.place.address for each in self.extents}
 
     def _read(
         self, topic: str, partition: int, start: int, end: int, progress: Callable[[int], None]
     ) -> Iterator[Record]:
-        address = self._places.get((topic, partition))
+        address = self.places.get((topic, partition))
         for record in super()._read(topic, partition, start, end, progress):
             if address is not None:
                 self.bodies.update(bodies_in(address, [shorten(record)]))

@@ -56,15 +56,14 @@ def look(
     transmission = find_queue(kafka, kafka.settings.instance)
     wanted = [*queues, *([transmission] if transmission else [])]
     with closing(Proof(kafka, wanted, archive)) as proof:
-        verdicts, findings = proof.run(views=views)
+        verdicts, findings = proof.look(views)
         topics = observe(verdicts, findings, proof.bodies)
     return verdicts, topics
 
 
 def what_is_left(bootstrap: str, queues: Sequence[Queue]) -> list[Finding]:
     """What the verifier objects to in logs whose beginnings were deleted."""
-    with closing(Verification(Kafka(Settings(kafka=f"kafka://{bootstrap}")), queues)) as verification:
-        return verification.run()[1]
+    return Verification(Kafka(Settings(kafka=f"kafka://{bootstrap}")), queues).run()[1]
 
 
 def drained(
@@ -164,8 +163,7 @@ def fold_again(broker: Broker, queue: Queue) -> dict[str, dict[SideKey, Facts]]:
     reading = broker.reader(queue.name, partitions=tuple(range(queue.partitions))) if own else broker.transmitter()
     with reading as reader:
         reader.wait_for_partitions(queue.partitions, DRAIN_S)  # also without a group: Kafka may have none any more
-        with closing(broker.verification([queue])) as verification:
-            ends = {extent.place.partition: extent.place.data_end for extent in verification.extents}
+        ends = {one.place.partition: one.place.data_end for one in broker.verification([queue]).extents}
 
         def ingested() -> bool:
             work(reader)

@@ -154,10 +154,7 @@ def test_121_a_later_message_of_the_target_gives_it_error_8462(broker: Broker) -
 def verified(broker: Broker) -> list[Finding]:
     """What `konverse verify` finds in the logs of the shop."""
     verification = broker.verification([queue_of(broker, name) for name in ("Orders", "Shop")])
-    try:
-        return verification.run(lambda _count: None)[1]
-    finally:
-        verification.close()
+    return verification.run()[1]
 
 
 def firsts(servers: Servers, broker: Broker, dialog: Dialog) -> list[RawRecord]:

@@ -112,10 +112,7 @@ def refuted(broker: Broker) -> list[str]:
     """What the verifier has against the logs of the database and of the transmission queue."""
     queues = [*broker.catalog.all(Queue), broker.transmission_queue()]
     verification = broker.verification([queue for queue in queues if queue is not None])
-    try:
-        return [finding.text for finding in verification.run()[1]]
-    finally:
-        verification.close()
+    return [finding.text for finding in verification.run()[1]]
 
 
 def test_what_is_sent_by_both_paths_is_received_in_the_order_of_the_calls(

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -338,8 +337,7 @@ def prove_exactly_once(
 
 def verify(bootstrap: str, queues: list[Queue]) -> list[Finding]:
     """What `konverse verify` finds."""
-    with closing(Verification(Kafka(Settings(kafka=f"kafka://{bootstrap}")), queues)) as verification:
-        return verification.run()[1]
+    return Verification(Kafka(Settings(kafka=f"kafka://{bootstrap}")), queues).run()[1]
 
 
 def _prove_answers(side: Side, initiator: Side, seen: set[bytes]) -> None:

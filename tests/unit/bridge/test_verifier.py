@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 from functools import cache
 
@@ -54,7 +55,10 @@ def history(seed: int) -> History:
 def findings(logs: History) -> list[Finding]:
     owners = {each.writer for each in logs}
     verdicts = [judge(each.place, each.journal, each.data, owners) for each in logs]
-    return [finding for verdict in verdicts for finding in verdict.findings] + list(compare(verdicts))
+    compared = list(compare(verdicts))
+    sent = [pickle.loads(pickle.dumps(verdict)) for verdict in verdicts]  # as tasks of Spark do
+    assert list(compare(sent)) == compared
+    return [finding for verdict in verdicts for finding in verdict.findings] + compared
 
 
 @pytest.mark.parametrize("what", [*DAMAGES, *DAMAGED_MOVES])

@@ -1,0 +1,80 @@
+"""`konverse verify --spark`: a task reads and judges a partition, and the driver compares what all of them say.
+
+The judge is the verifier's own. What a task sends is its whole verdict, packed: some hundred bytes for each message.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import zlib
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+
+from konverse.bridge.kafka import Kafka, LogReader
+from konverse.bridge.verifier.check import PartitionVerdict
+from konverse.bridge.verifier.reading import Judged, PartitionReading, Progress, Verification, Views
+
+from .requirements import require
+from .session import local_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LARGE: Final = {"spark.driver.maxResultSize": "0"}
+"""Verdicts are as large as they are."""
+
+_SCHEMA: Final = "number bigint, verdict binary"
+
+
+def spread(master: str | None) -> Judged:
+    """Judges partitions on the Spark cluster at `master`, or on this machine. Raises NotInstalled."""
+    require()
+
+    def judged(verification: Verification, views: Views, progress: Progress) -> Iterator[PartitionVerdict]:
+        with _session(master) as session:
+            yield from verdicts(session, verification, views, progress)
+
+    return judged
+
+
+def verdicts(
+    spark: SparkSession, verification: Verification, views: Views, progress: Progress
+) -> Iterator[PartitionVerdict]:
+    """The verdict of each partition, in their order."""
+    settings, extents = verification.kafka.settings, verification.extents
+    owners, since_ms = verification.owners, verification.since_ms
+
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with closing(LogReader(Kafka(settings))) as log:
+            reading = PartitionReading(log, owners, since_ms)
+            for batch in batches:
+                for number in batch.column("id").to_pylist():
+                    place = extents[number].place
+                    verdict = reading.judge(extents[number], views.get((place.topic, place.partition)))
+                    packed = zlib.compress(pickle.dumps(verdict, pickle.HIGHEST_PROTOCOL), 1)
+                    yield pa.RecordBatch.from_pydict({"number": [number], "verdict": [packed]})
+
+    numbers = spark.range(len(extents), numPartitions=len(extents))
+    for row in sorted(numbers.mapInArrow(work, _SCHEMA).collect()):
+        progress(extents[row.number].records)
+        yield pickle.loads(zlib.decompress(row.verdict))  # noqa: S301  # our own tasks have written it
+
+
+@contextmanager
+def _session(master: str | None) -> Iterator[SparkSession]:
+    """One of our own, which goes again, unless this process has one."""
+    from pyspark.sql import SparkSession  # noqa: PLC0415  # after `require`
+
+    found = SparkSession.getActiveSession()
+    if found is not None:
+        yield found
+        return
+    made = local_session("konverse verify", cores=os.cpu_count() or 1, master=master, config=_LARGE)
+    try:
+        yield made
+    finally:
+        made.stop()
