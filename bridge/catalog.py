@@ -92,9 +92,10 @@ class Catalog:
         self._mirror = mirror
         self._changed = False
         """Here, and Redis has not been told yet."""
-        self._allowed: dict[tuple[str, Role, str], bool] = {}
-        self._ways: dict[tuple[str, str, str], tuple[Queue, Queue]] = {}
+        self._allowed: set[tuple[str, Role, str]] = set()
         """Another one with each change: what was looked up before it does not get into the next one."""
+        self._ways: dict[tuple[str, str, str], tuple[Queue, Queue]] = {}
+        """So is this."""
 
     # ------------------------------------------------------------------------------------------------------- read
 
@@ -191,7 +192,8 @@ class Catalog:
 
     def check_send(self, contract: str, role: Role, message_type: str) -> None:
         """Raise unless that side may send that type under the contract (behaviours 45 to 47)."""
-        if self._allowed.get((contract, role, message_type)):
+        allowed = self._allowed
+        if (contract, role, message_type) in allowed:
             return
         if message_type in SYSTEM_TYPES:
             raise NotInContract(f"{message_type!r} is a system message, which nobody sends: use `end`")
@@ -207,7 +209,7 @@ class Catalog:
                 f"contract {contract!r} lets only the {sent_by.value.lower()} send {message_type!r}, "
                 f"and this side is the {role.name.lower()}"
             )
-        self._allowed[contract, role, message_type] = True
+        allowed.add((contract, role, message_type))
 
     def keep_fresh(self) -> None:
         """Read what others change, every few seconds from here on, and have Redis show it."""
@@ -323,7 +325,7 @@ class Catalog:
             objects.pop(key, None)
         else:
             objects[key] = value
-        self._allowed.clear()
+        self._allowed = set()
         self._ways = {}
 
     def _open(self) -> LogReader:

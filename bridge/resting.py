@@ -21,6 +21,11 @@ REST_MAX_S: Final = 1.0
 """What comes meanwhile for such a group waits so long at most."""
 
 
+def _rest_s(times: int) -> float:
+    """How long a group rests the n-th time in a row; it may do so for years."""
+    return min(REST_MAX_S, REST_S * 2.0 ** min(times - 1, 10))
+
+
 class Resting:
     """Those of one reader. Whoever calls holds its lock."""
 
@@ -41,8 +46,8 @@ class Resting:
         if len(self._times) >= RESTING_ENTRIES_MAX:
             self._times.clear()
         times = self._times[conversation] = self._times.get(conversation, 0) + 1
-        rest_s = min(REST_MAX_S, REST_S * 2.0 ** min(times - 1, 10))
-        if rest_s == REST_MAX_S > REST_S * 2.0 ** (times - 2):
+        rest_s = _rest_s(times)
+        if rest_s == REST_MAX_S > _rest_s(times - 1):
             log.warning(
                 "a handler of queue %r has taken nothing of conversation %s for %d times in a row; it is called again "
                 "every %.0f s. Receive its messages, or end the conversation",

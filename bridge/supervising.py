@@ -108,7 +108,7 @@ class Child:
             "reader process %d has ended %s; it is started again in %.1f s, and what it had not committed is received "
             "again",
             process.pid,
-            f"by signal {signal.Signals(-code).name}" if code < 0 else f"with code {code}",
+            f"by signal {_signal_name(-code)}" if code < 0 else f"with code {code}",
             wait_s,
         )
 
@@ -127,6 +127,11 @@ class Child:
     def _close(process: subprocess.Popen[bytes]) -> None:
         if process.stdin is not None:
             process.stdin.close()
+
+
+def _signal_name(number: int) -> str:
+    """Real-time signals have none."""
+    return signal.Signals(number).name if number in set(signal.Signals) else str(number)
 
 
 class Supervisor:

@@ -46,9 +46,15 @@ def explain(kafka: Kafka, queues: list[Queue], conversation: UUID) -> Iterator[l
         found, unseen = found or bool(endpoints), unseen + behind
     if not found:
         raise DialogNotFound(
-            f"no queue of this database has conversation {conversation}: it is over on both sides, it belongs to "
-            f"another database, or what begins it is among the {unseen:,} records that no owner has committed yet"
+            f"no queue of this database has conversation {conversation}: it is over on both sides, or it belongs to "
+            "another database (--database)" + _maybe_unseen(unseen)
         )
+
+
+def _maybe_unseen(offsets: int) -> str:
+    if not offsets:
+        return ""
+    return f", or what begins it is in the {offsets:,} offset{'s' * (offsets > 1)} of logs that no owner has committed"
 
 
 def _standing(queue: Queue, partition: int, endpoint: Endpoint, reasons: list[str]) -> Standing:
@@ -64,7 +70,8 @@ def _of_the_queue(queue: Queue) -> Iterator[str]:
 
 def _of_the_partition(head: JournalHead, behind: int, silence_timeout_s: float) -> Iterator[str]:
     if behind:
-        yield f"Not in the journal of its partition yet, and maybe of this conversation: {behind:,} offsets of the log."
+        offsets = f"{behind:,} offset{'s' * (behind > 1)} of the log"
+        yield f"Not in the journal of its partition yet, and maybe of this conversation: {offsets}."
     silent_s = silence_s(head)
     if head.clean:
         yield "Its partition has no owner: no reader of the queue runs."

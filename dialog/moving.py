@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from konverse.schemas.errors import BadInput, DialogNotFound, InvalidState, QueueFull
 from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import (
-    COMMIT_GROUPS_MAX,
+    COMMIT_MOVE_ENTRIES_MAX,
     INSTALL_BYTES_MAX,
     OUTBOX_RECORDS_MAX,
     RELOCATION_HOPS_MAX,
@@ -73,13 +73,16 @@ class Moving:
         self._asked.append(Asked(endpoint, to, whole=True))
         return True
 
-    def _packed(self, members: Sequence[Endpoint]) -> list[bytes]:
-        """The states of these endpoints as they would travel; none at all when one of them has to stay."""
+    def _packed(self, members: Sequence[Endpoint], found: int = 0) -> list[bytes]:
+        """The states of these endpoints as they would travel; none at all when one of them has to stay.
+
+        A group goes in one commit, so one of more members than a commit moves stays. `found` endpoints go before.
+        """
         state = self._state
-        stubs = state.moves.count + len(self._asked) + len(members)
-        if stubs > STUB_ENTRIES_MAX or any(
-            state.moves.generation_of(member.index) >= RELOCATION_HOPS_MAX for member in members
-        ):
+        stubs = state.moves.count + len(self._asked) + found + len(members)
+        if stubs > STUB_ENTRIES_MAX or len(members) > COMMIT_MOVE_ENTRIES_MAX:
+            return []
+        if any(state.moves.generation_of(member.index) >= RELOCATION_HOPS_MAX for member in members):
             return []
         waiting = sum(len(member.queue) + len(member.urgent) for member in members)
         if waiting > self._too_large.get(members[0], waiting):
@@ -130,17 +133,20 @@ class Moving:
         if not self:
             return []
         state, found = self._state, list[Relocate]()
-        asked, later = self._asked[:COMMIT_GROUPS_MAX], self._asked[COMMIT_GROUPS_MAX:]
+        asked, later = self._asked, list[Asked]()
         self._asked = []
-        for move in asked:
+        for number, move in enumerate(asked):
             endpoint = move.endpoint
+            if found and len(found) + len(endpoint.members) > COMMIT_MOVE_ENTRIES_MAX:
+                later += asked[number:]
+                break
             lives = state.table[endpoint.index] is endpoint
             members = [member for member in endpoint.members if state.table[member.index] is member]
             if any(member.clock is not None and member.clock.unsettled for member in members):
                 later.append(move)  # what leaves knows its times
                 continue
             goes = move.whole or (lives and len(members) == 1)
-            packed = self._packed(members) if members and goes else []
+            packed = self._packed(members, len(found)) if members and goes else []
             if not packed:
                 self._let_go(endpoint)  # also when it is over: who joined its group meanwhile is locked yet
                 continue

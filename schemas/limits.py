@@ -64,6 +64,9 @@ QUEUE_READERS_MAX: Final = 32_767
 COMMIT_GROUPS_MAX: Final = 10_000
 """Transactions that share one commit, however large `batch` is set: bounds what a crash sends back to the handlers."""
 
+COMMIT_MOVE_ENTRIES_MAX: Final = 10_000
+"""Endpoints that one commit moves: 3 MB with addresses of the longest kind, beside transactions of the longest kind."""
+
 QUEUE_PARTITIONS_MAX: Final = 1_024
 """Partitions of one queue: each costs a journal, an owner and some files of the broker."""
 

@@ -65,3 +65,9 @@ def test_so_many_groups_are_known(now: list[float], monkeypatch: pytest.MonkeyPa
     assert len(groups._times) == 1
     now[0] += 1
     assert len(groups.due()) == 3
+
+
+def test_a_group_of_which_nothing_is_taken_for_days_rests_on(now: list[float]) -> None:
+    groups, one = Resting("Orders"), transaction("a")
+    groups._times[one.dialog.conversation] = 100_000
+    assert rest_of(groups, one, now) == pytest.approx(REST_MAX_S, abs=REST_S / 4)

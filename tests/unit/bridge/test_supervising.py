@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from konverse.bridge import supervising
-from konverse.bridge.supervising import BACK_OFF_S, BACK_OFF_S_MAX, Supervisor, back_off_s
+from konverse.bridge.supervising import BACK_OFF_S, BACK_OFF_S_MAX, Child, Supervisor, _signal_name, back_off_s
 from konverse.bridge.working import DRAINED, IN_VAIN, STOPPED, Job
 from tests.kit.shop import until
 
@@ -96,3 +96,17 @@ def test_who_does_not_finish_is_cut_off(
     (pid,) = tmp_path.iterdir()
     with pytest.raises(ProcessLookupError):
         os.kill(int(pid.name), 0)
+
+
+def test_a_process_that_a_signal_without_a_name_has_ended_is_started_again(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    program = f"import os; os.kill(os.getpid(), {signal.SIGRTMIN + 1})"
+    monkeypatch.setattr(supervising, "command", lambda _job: [sys.executable, "-c", program])
+    child = Child(JOB)
+    child.look()
+    until(lambda: not child.alive, "the process has died")
+    child.look()
+    assert child.code is None
+    assert f"by signal {signal.SIGRTMIN + 1};" in caplog.text
+    assert _signal_name(signal.SIGKILL) == "SIGKILL"

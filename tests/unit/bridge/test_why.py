@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from konverse.bridge.why import _of_the_partition
+from konverse.bridge.why import _maybe_unseen, _of_the_partition
 from konverse.dialog.head import JournalHead
 from tests.kit.builders import log_of
 
@@ -19,4 +19,12 @@ def test_a_partition_that_nobody_looks_after_says_so() -> None:
     (dead,) = _of_the_partition(head, 0, 60.0)
     assert "has written nothing for 3,600 s, and is dead" in dead
     (behind, _) = _of_the_partition(head, 1_234, 60.0)
-    assert "1,234 offsets" in behind
+    assert "1,234 offsets of the log" in behind
+    (behind, _) = _of_the_partition(head, 1, 60.0)
+    assert "1 offset of the log" in behind
+
+
+def test_what_nobody_has_committed_is_named_where_there_is_some() -> None:
+    assert _maybe_unseen(0) == ""
+    assert "in the 1 offset of logs" in _maybe_unseen(1)
+    assert "in the 1,234 offsets of logs" in _maybe_unseen(1_234)

@@ -121,7 +121,7 @@ def test_a_full_outbox_is_waited_for(driver: Driver) -> None:
 
 def test_so_many_groups_move_with_one_commit(driver: Driver) -> None:
     alter(driver)
-    with patch.object(moving, "COMMIT_GROUPS_MAX", 1):
+    with patch.object(moving, "COMMIT_MOVE_ENTRIES_MAX", 1):
         assert len(moved(driver)) == 1
         assert len(moved(driver)) == 1
 

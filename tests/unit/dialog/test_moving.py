@@ -11,7 +11,19 @@ from konverse.dialog.emitter import Emit
 from konverse.dialog.endpoint import Endpoint
 from konverse.dialog.events import Append, Tick
 from konverse.schemas.errors import BadInput, DialogNotFound, InvalidState, KonverseError, QueueFull
-from konverse.schemas.limits import UNCOMMITTED_MS_MAX
+from konverse.schemas.identifiers import Address
+from konverse.schemas.journal import Commit, Operations, encode_commit
+from konverse.schemas.limits import (
+    COMMIT_BYTES_MAX,
+    COMMIT_BYTES_TARGET,
+    COMMIT_MOVE_ENTRIES_MAX,
+    QUEUE_PARTITIONS_MAX,
+    RELOCATION_HOPS_MAX,
+    TOPIC_NAME_LENGTH_MAX,
+    TRANSACTION_BYTES_MAX,
+    UNCOMMITTED_MS_MAX,
+)
+from konverse.schemas.operations import Relocate
 from konverse.schemas.records import End, Kind, Role
 from tests.kit.builders import GROUP, Row, Scribe, address_of, begin_block, conversations, identifier, record
 from tests.kit.driver import Driver
@@ -166,3 +178,53 @@ def test_a_group_that_who_moves_has_left_behind_is_let_go(driver: Driver) -> Non
     assert not two.held
     assert two in driver.state.ready
     assert ELSEWHERE not in driver.state.streams
+
+
+def moved_by(driver: Driver) -> list[int]:
+    """How many endpoints each commit moves, until one moves none."""
+    moved: list[int] = []
+    while found := driver.owner.staging.moving.operations():
+        moved.append(len(found))
+    return moved
+
+
+def test_a_commit_moves_so_many_endpoints_and_the_next_one_goes_on(driver: Driver) -> None:
+    driver.arrive(begun("one", GROUP), begun("two", GROUP))
+    driver.commit()
+    moves = driver.owner.staging.moving
+    for name, role in ("one", Role.INITIATOR), ("first", Role.TARGET), ("second", Role.TARGET):
+        assert moves.take_along(endpoint_of(driver, name, role), ELSEWHERE)
+    with patch.object(moving, "COMMIT_MOVE_ENTRIES_MAX", 2):
+        assert moved_by(driver) == [2, 2]
+
+
+def test_a_group_of_more_than_one_commit_moves_stays_and_is_handed_out(driver: Driver) -> None:
+    driver.arrive(begun("one", GROUP), begun("two", GROUP))
+    driver.commit()
+    one = endpoint_of(driver, "one", Role.INITIATOR)
+    with patch.object(moving, "COMMIT_MOVE_ENTRIES_MAX", 1):
+        assert not driver.owner.staging.moving.take_along(one, ELSEWHERE)
+    assert not one.held
+
+
+def test_no_more_endpoints_leave_than_stubs_are_kept(driver: Driver) -> None:
+    """Members of a group that is asked count one by one."""
+    driver.arrive(begun("one", GROUP), begun("two", GROUP))
+    driver.commit()
+    moves, first = driver.owner.staging.moving, endpoint_of(driver, "first")
+    with patch.object(moving, "STUB_ENTRIES_MAX", 2):
+        assert moves.take_along(endpoint_of(driver, "one", Role.INITIATOR), ELSEWHERE)
+        with patch.object(moving, "STUB_ENTRIES_MAX", 3):
+            assert moves.take_along(first, ELSEWHERE)
+        assert moved_by(driver) == [2]
+    assert not first.held
+
+
+def test_the_largest_commit_has_room_for_moves_to_the_longest_name() -> None:
+    operations = Operations()
+    longest = Address("q" * TOPIC_NAME_LENGTH_MAX, QUEUE_PARTITIONS_MAX, b"tag!")
+    operations.rare += [
+        Relocate(1_000_000 + n, longest, RELOCATION_HOPS_MAX, 32) for n in range(COMMIT_MOVE_ENTRIES_MAX)
+    ]
+    size = len(encode_commit(Commit(1, b"o" * 16, 1, b"h" * 32, 1, operations, [], [])))
+    assert COMMIT_BYTES_TARGET + TRANSACTION_BYTES_MAX + size < COMMIT_BYTES_MAX
