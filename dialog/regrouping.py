@@ -111,7 +111,10 @@ class Regrouped(Taken):
         if dialog is not self.dialog:
             self._check_member(dialog)
         if not isinstance(group, UUID):
-            raise BadInput(f"a conversation moves to a group that is named by its id, a UUID, not by {group!r}")
+            raise BadInput(
+                f"a conversation moves to a group that is named by its id, a UUID, not by {group!r}; of the bytes of a "
+                "`group_id`, uuid.UUID(bytes=…) makes one"
+            )
         if dialog.state.code in {"DO", "CD"} or self._ends(dialog):
             raise MoveRefused(f"cannot move conversation {dialog.id}: this side has ended it")
         more, to = more_of(self), None
