@@ -49,7 +49,13 @@ def of_journal(settings: Settings) -> Settings:
 def parts(queue: Queue, ranges: Sequence[Range]) -> list[Part]:
     """A task for each range."""
     names = (queue.incarnation, queue.data_topic_id, queue.journal_topic_id)
-    return [Part(one, LogIdentity(queue.topic, one.partition, *names)) for one in ranges]
+    return [Part(_narrow(one), LogIdentity(queue.topic, one.partition, *names)) for one in ranges]
+
+
+def _narrow(wanted: Range) -> Range:
+    """Records of a journal count where they stand."""
+    first, end = max(wanted.first, wanted.written_from), min(wanted.end, wanted.written_before)
+    return replace(wanted, first=first, end=end)
 
 
 class JournalReader(RangesReader):

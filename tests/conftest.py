@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient
 from konverse.deploy.settings import StackSettings
 from konverse.deploy.stack import LocalStack
 from konverse.schemas.errors import StackError
-from konverse.schemas.identifiers import escape
+from konverse.schemas.identifiers import escape, transmission_topic
 from tests.kit.servers import Servers, missing, needs_local_servers, prepare, provide
 
 NewStack = Callable[[StackSettings], LocalStack]
@@ -80,6 +80,16 @@ def database(request: pytest.FixtureRequest) -> Iterator[str]:
         for deleted in (admin.delete_topics(names) if names else {}).values():
             with suppress(KafkaException):
                 deleted.result(10)
+
+
+@pytest.fixture
+def instance(servers: Servers, database: str) -> Iterator[str]:
+    """An instance of the test's own, and so a transmission queue."""
+    yield database
+    admin = AdminClient({"bootstrap.servers": servers.bootstrap})
+    with suppress(KafkaException):
+        topic = transmission_topic(database)
+        admin.delete_topics([name for name in admin.list_topics(timeout=10).topics if name.startswith(topic)])
 
 
 def _folder_of_all_workers(factory: pytest.TempPathFactory) -> Path | None:

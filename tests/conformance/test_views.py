@@ -29,6 +29,7 @@ from tests.kit.shop import (
     end_at_target,
     handle,
     living,
+    open_shop,
     pumped,
     queue_of,
     receive,
@@ -223,10 +224,11 @@ def test_150_what_does_not_leave_says_why(broker: Broker) -> None:
 
 
 def test_150_what_a_transaction_sends_waits_for_whoever_transmits(
-    servers: Servers, database: str, broker: Broker
+    servers: Servers, database: str, instance: str
 ) -> None:
     """And 151: it is there until the message is in its queue."""
-    with connected(servers.bootstrap, database, transmit=False) as client:
+    with connected(servers.bootstrap, database, instance=instance, transmit=False) as client:
+        open_shop(client)
         with client.transaction() as transaction:
             dialog = transaction.begin(SHOP_SERVICE, ORDER_SERVICE, ORDERING)
             transaction.send(dialog, ORDER, b"cup")
@@ -236,13 +238,13 @@ def test_150_what_a_transaction_sends_waits_for_whoever_transmits(
         def rows() -> list[tuple[str, int | None, bytes, str | None]]:
             return [
                 (row.message_type_name, row.message_sequence_number, row.message_body, row.to_service_name)
-                for row in broker.views.transmission_queue()
+                for row in client.views.transmission_queue()
                 if row.conversation_handle == dialog.id
             ]
 
         assert rows() == [(ORDER, 0, b"cup", ORDER_SERVICE), (NOTE, 1, b"pot", ORDER_SERVICE)]
-        assert broker.views.transmission_status(dialog.id)
-        assert list(broker.views.contents("Orders")) == []
+        assert client.views.transmission_status(dialog.id)
+        assert list(client.views.contents("Orders")) == []
         with client.transmitter() as transmitter, pumped(transmitter):
             until(lambda: not rows(), "both have arrived")
-            assert [row.message_body for row in broker.views.contents("Orders")] == [b"cup", b"pot"]
+            assert [row.message_body for row in client.views.contents("Orders")] == [b"cup", b"pot"]

@@ -8,12 +8,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
-from confluent_kafka import KafkaException
-from confluent_kafka.admin import AdminClient
 
 from konverse.bridge.broker import Broker
 from konverse.bridge.dialog import Dialog
@@ -21,7 +19,6 @@ from konverse.bridge.following import Following
 from konverse.bridge.kafka import LogReader
 from konverse.schemas.catalog import END_DIALOG, Queue
 from konverse.schemas.errors import ConversationEnded, DialogNotFound, InvalidState
-from konverse.schemas.identifiers import transmission_topic
 from tests.kit.servers import Servers
 from tests.kit.shop import NOTE, ORDER, ORDER_SERVICE, ORDERING, SHOP_SERVICE, begin, connected, open_shop, until
 
@@ -51,16 +48,6 @@ with konverse.connect(f"kafka://{sys.argv[1]}", instance=sys.argv[2]) as broker,
     for _ in reader:
         pass
 """
-
-
-@pytest.fixture
-def instance(servers: Servers, database: str) -> Iterator[str]:
-    """An instance of the test's own, and so a transmission queue."""
-    yield database
-    admin = AdminClient({"bootstrap.servers": servers.bootstrap})
-    with suppress(KafkaException):
-        topic = transmission_topic(database)
-        admin.delete_topics([name for name in admin.list_topics(timeout=10).topics if name.startswith(topic)])
 
 
 @contextmanager
