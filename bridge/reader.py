@@ -74,6 +74,7 @@ class Reader(Operating, Receiving):
         self._crew = Crew()
         self._lost_told = 0
         """Partitions that were lost, as far as `settle` has told."""
+        self._plenty = PLENTY_RECORDS
         self._advance_at = 0.0
         """When Kafka must be looked after again, however much there is to hand out."""
         owning.attach = self._attach
@@ -373,7 +374,7 @@ class Reader(Operating, Receiving):
         """
         owners = self._owning.owners.values()
         unread = sum(owner.trial.unread[0] for owner in owners)
-        return not all(owner.staging.ready for owner in owners) or unread < PLENTY_RECORDS
+        return not all(owner.staging.ready for owner in owners) or unread < self._plenty
 
     def _ready_owners(self) -> bool:
         return any(

@@ -15,6 +15,7 @@ from konverse.dialog.states import State
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.catalog import Queue
 from konverse.schemas.errors import BadInput, DialogNotFound, NoPartition
+from konverse.schemas.limits import LOOK_AHEAD_RECORDS_MAX
 
 from .arguments import Seconds, checked
 from .regrouping import Regrouping
@@ -23,12 +24,16 @@ from .share import Share
 PAUSE_S: Final = 0.002
 """Between two looks, while other groups than the wanted one are ready."""
 
+GATHER_S: Final = 0.05
+"""A batch waits so long for further messages: Kafka answers in less."""
+
 
 class Receiving(Regrouping):
     """The part of a reader that looks for messages."""
 
     queue: Queue
     _share: Share
+    _plenty: int
     _check_open: Callable[[], None]
     _advance: Callable[..., bool]
     _hand_out: Callable[..., Transaction | None]
@@ -86,15 +91,21 @@ class Receiving(Regrouping):
     def batches(self, messages: int) -> Iterator[list[Transaction]]:
         """Transactions together, for who works on many messages at a time: all that is ready, up to so many messages.
 
-        Each list has one transaction at least, and each transaction is for a `with` block of its own. Only what has
-        waited already is in a list: a poor queue makes short ones. Ends as iterating does, and raises the same.
+        Each list has one transaction at least, and each transaction is for a `with` block of its own. What Kafka has is
+        read first, up to half of the look-ahead (10,000 messages for each partition that is ours): a poor queue makes
+        short lists. Ends as iterating does, and raises the same.
         """
         if messages < 1:
             raise BadInput(f"a batch has a number of messages from 1 on, not {messages}")
         return self._batches(messages)
 
     def _batches(self, messages: int) -> Iterator[list[Transaction]]:
-        for first in self:
+        self._plenty = max(self._plenty, 2 * messages)
+        while True:
+            self._gather(messages)
+            first = next(self, None)
+            if first is None:
+                return
             taken, count = [first], len(first)
             while count < messages:
                 with self._lock:
@@ -104,6 +115,29 @@ class Receiving(Regrouping):
                 taken.append(further)
                 count += len(further)
             yield taken
+
+    def _gather(self, messages: int) -> None:
+        """Read on until so many messages wait and what was finished is committed, or for GATHER_S nothing happens.
+
+        Half of the look-ahead is enough: a partition that is full is paused, and its fetching begins anew afterwards.
+        """
+        seen: tuple[int, bool] | None = None
+        until_s = 0.0
+        while True:
+            self._advance(keep_up=True)
+            with self._lock:
+                owners = self._owning.owners.values()
+                unread = sum(owner.trial.unread[0] for owner in owners)
+                committing = any(owner.committing or owner.staging.waiting for owner in owners)
+                enough = min(messages, LOOK_AHEAD_RECORDS_MAX // 2 * len(owners))
+            if unread >= enough > 0 and not committing:
+                return
+            if (unread, committing) != seen:
+                seen, until_s = (unread, committing), time.monotonic() + GATHER_S
+            elif time.monotonic() >= until_s:
+                return
+            else:
+                time.sleep(PAUSE_S)
 
     def _take(self) -> Transaction | None:
         """The next group, of the highest level that is ready in these partitions (behaviour 219)."""

@@ -37,13 +37,16 @@ def map_arrow(
     timeout: float | None = 10.0,
     **settings: Any,
 ) -> Done:
-    """Receive a queue in tasks of Spark, one for each of its partitions, with a function over Arrow batches.
+    """Receive a queue in tasks of Spark, up to one for each of its partitions, with a function over Arrow batches.
 
     `function` gets up to about `rows` messages (columns: `answers.MESSAGES`) and returns what is to be done (columns:
     `answers.ANSWERS`): for a `receipt` a reply of `message_type` with `body`, an `end`, or an `error` with a
     `description`. All of that and what was received are one commit for each conversation group, or nothing of it. Where
     the function raises, halves are tried until it is known on which group; that is rolled back, and is suspended after
-    five attempts. Whoever has heard EndDialog or an Error ends the conversation, too, unless the function did.
+    five attempts. Where the answers to one group do not fit into a commit, the first ones are taken and the other
+    messages come again. Whoever has heard EndDialog or an Error ends the conversation, too, unless the function did.
+
+    There are as many tasks as partitions, but no more than Spark has cores when it begins.
 
     Returns what was done when nothing has come for `timeout` seconds; with None it goes on until the job is cancelled.
     `settings` are those of `konverse.connect`. A task that dies is made again by Spark where its settings allow it, and

@@ -6,10 +6,14 @@ an end, or an end with an error, in the order of the rows. A message without an 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain, repeat
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from konverse.dialog.endpoint import Endpoint, timestamp_ms
 from konverse.dialog.received import Message
@@ -50,15 +54,22 @@ ANSWERS: Final = pa.schema([
 """What it may answer with: `receipt`, and those of the others that it needs. Further columns are not looked at."""
 
 
-class Answer(NamedTuple):
-    """A row of an answer; what is null or was left out is None."""
+Row = tuple[int, str | None, bytes | None, bool | None, int | None, str | None]
+"""A row of an answer, in the order of ANSWERS; what is null or was left out is None."""
 
-    receipt: int | None
-    message_type: str | None
-    body: bytes | None
-    end: bool | None
-    error: int | None
-    description: str | None
+
+class Part(NamedTuple):
+    """The messages of one transaction, and the rows that answer them in the order of their receipts."""
+
+    messages: list[Message]
+    first: int
+    """Receipt of the first message; the others count on from it."""
+    rows: list[Row]
+
+    def head(self, count: int) -> Part:
+        """The first `count` messages alone."""
+        last = self.first + count
+        return Part(self.messages[:count], self.first, [row for row in self.rows if row[0] < last])
 
 
 class Done(NamedTuple):
@@ -76,13 +87,19 @@ class Done(NamedTuple):
 
 
 def rows_of(messages: Sequence[Message], first: int) -> pa.RecordBatch:
-    """Messages as rows; the receipts count from `first` on."""
-    numbers: dict[Endpoint, int] = {}
-    which = pa.array([numbers.setdefault(message.dialog, len(numbers)) for message in messages], pa.int32())
+    """Messages as rows; the receipts count from `first` on. There is one at least."""
+    types, bodies, sequences, dialogs, _, stamps, _ = zip(*messages, strict=True)
+    numbers = {dialog: number for number, dialog in enumerate(dict.fromkeys(dialogs))}
+    which = pa.array([numbers[dialog] for dialog in dialogs], pa.int32())
+    counted = pa.array(sequences, pa.int64())
     columns: dict[str, Any] = {
-        RECEIPT: pa.array(range(first, first + len(messages)), pa.int64()),
+        RECEIPT: np.arange(first, first + len(messages), dtype=np.int64),
         **{name: pa.array(map(of, numbers), MESSAGES.field(name).type).take(which) for name, of in _SIDES.items()},
-        **{name: pa.array(map(of, messages), MESSAGES.field(name).type) for name, of in _EACH.items()},
+        "sequence": pc.if_else(pc.less(counted, 0), None, counted),
+        "message_type": pa.array(types, pa.string()),
+        "body": pa.array(bodies, pa.binary()),
+        "headers": pa.array([() if isinstance(stamp, int) else stamp[1] for stamp in stamps], HEADERS_TYPE),
+        "timestamp": pa.array([1_000 * timestamp_ms(stamp) for stamp in stamps], TIMESTAMP),
     }
     return pa.RecordBatch.from_pydict(columns, schema=MESSAGES)
 
@@ -97,17 +114,9 @@ _SIDES: Final[dict[str, Callable[[Endpoint], Any]]] = {
 }
 """What all messages of a conversation share."""
 
-_EACH: Final[dict[str, Callable[[Message], Any]]] = {
-    "sequence": lambda message: None if message.sequence < 0 else message.sequence,
-    "message_type": lambda message: message.type,
-    "body": lambda message: message.body,
-    "headers": lambda message: message.headers,
-    "timestamp": lambda message: 1_000 * timestamp_ms(message.stamp),
-}
 
-
-def read(answered: Any, first: int, count: int) -> dict[int, list[Answer]]:
-    """The answers by receipt, in their order. InvalidSettings for what cannot be one; nothing is done then."""
+def read(answered: Any, first: int, count: int) -> list[Row]:
+    """The rows by receipt, those of one in their order. InvalidSettings for what cannot be one: nothing is done."""
     if not isinstance(answered, pa.RecordBatch | pa.Table):
         raise InvalidSettings(f"the function must return an Arrow batch or table, not {type(answered).__name__}")
     if RECEIPT not in answered.schema.names:
@@ -115,46 +124,64 @@ def read(answered: Any, first: int, count: int) -> dict[int, list[Answer]]:
             f"the rows that came back have no column {RECEIPT!r}, they have {', '.join(answered.schema.names)}; keep "
             "the one that came in: it says to which message a row is an answer"
         )
-    columns = [_column(answered, field) for field in ANSWERS]
-    found: dict[int, list[Answer]] = {}
-    for row in zip(*columns, strict=True):
-        answer = Answer(*row)
-        if answer.receipt is None or not first <= answer.receipt < first + count:
+    table = answered if isinstance(answered, pa.Table) else pa.Table.from_batches([answered])
+    columns = [_values(table, field) for field in ANSWERS]
+    for receipt in columns[0]:
+        if receipt is None or not first <= receipt < first + count:
             raise InvalidSettings(
-                f"a row came back with the receipt {answer.receipt}, which no message of this batch has; keep receipts "
-                "as they come in"
+                f"a row came back with the receipt {receipt}, which no message of this batch has; keep receipts as "
+                "they come in"
             )
-        found.setdefault(answer.receipt, []).append(answer)
-    return found
+    rows: list[Row] = list(zip(*columns, strict=False))  # those that were left out have no end
+    rows.sort(key=itemgetter(0))
+    return rows
 
 
-def _column(answered: Any, field: pa.Field) -> list[Any]:
-    if field.name not in answered.schema.names:
-        return [None] * answered.num_rows
-    column = answered.column(field.name)
+def _values(answered: pa.Table, field: pa.Field) -> Iterable[Any]:
+    match answered.schema.names.count(field.name):
+        case 0:
+            return repeat(None)
+        case 1:
+            column = answered.column(field.name)
+        case several:
+            raise InvalidSettings(f"{several} columns that came back have the name {field.name!r}; keep one")
     try:
-        values: list[Any] = column.cast(field.type).to_pylist()
+        column = column.cast(field.type)
     except pa.ArrowException as error:
         raise InvalidSettings(f"column {field.name!r} came back as {column.type}, not {field.type}: {error}") from None
-    return values
+    if field.type == pa.binary() or (field.name == RECEIPT and not column.null_count):  # of which few are alike
+        values: list[Any] = column.to_numpy().tolist()
+        return values
+    chunks = column.dictionary_encode().chunks  # a text that comes again is one object, and known at a glance
+    return chain.from_iterable(map(_decoded, chunks))
 
 
-def apply(transaction: Transaction, messages: Sequence[tuple[Message, list[Answer]]]) -> Done:
+def _decoded(chunk: pa.DictionaryArray) -> list[Any]:
+    values = [*chunk.dictionary.to_pylist(), None]
+    return [values[index] for index in pc.fill_null(chunk.indices, len(values) - 1).to_numpy().tolist()]
+
+
+def apply(transaction: Transaction, part: Part) -> Done:
     """Stage the answers. Who has heard of the end of a conversation ends it, too, when no answer does."""
+    messages, first, rows = part
     replies, ended = 0, set[Endpoint]()
-    for message, answers in messages:
-        dialog = message.dialog
-        for answer in answers:
-            if answer.message_type is not None:
-                transaction.send(dialog, answer.message_type, answer.body or b"")
-                replies += 1
-            if answer.error is not None:
-                transaction.end(dialog, error=answer.error, description=answer.description or "")
-            elif answer.end:
-                transaction.end(dialog)
-            if answer.error is not None or answer.end:
-                ended.add(dialog)
-        if message.type in (END_DIALOG, ERROR) and dialog not in ended:
+    for receipt, message_type, body, end, error, description in rows:
+        dialog = messages[receipt - first].dialog
+        if message_type is not None:
+            transaction.send(dialog, message_type, body or b"")
+            replies += 1
+        if error is not None:
+            transaction.end(dialog, error=error, description=description or "")
+            ended.add(dialog)
+        elif end:
             transaction.end(dialog)
             ended.add(dialog)
+    for message in messages:
+        if message.type in LAST and message.dialog not in ended:
+            transaction.end(message.dialog)
+            ended.add(message.dialog)
     return Done(len(messages), replies, len(ended), 0)
+
+
+LAST: Final = frozenset({END_DIALOG, ERROR})
+"""What comes last in a conversation."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
@@ -21,12 +22,11 @@ from konverse.bridge.broker import Broker
 from konverse.bridge.handling import Handling
 from konverse.bridge.reader import Reader
 from konverse.bridge.settings import Settings
-from konverse.dialog.received import Message
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.catalog import Queue
-from konverse.schemas.errors import InvalidSettings
+from konverse.schemas.errors import InvalidSettings, TransactionTooLarge
 
-from .answers import Answer, Done, apply, read, rows_of
+from .answers import Done, Part, apply, read, rows_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,12 +34,15 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("konverse.spark")
 
 Function = Callable[[pa.RecordBatch], Any]
-Answered = dict[Transaction, "list[tuple[Message, list[Answer]]] | Exception"]
+Answered = dict[Transaction, Part | Exception]
 """The messages of each transaction with the answers to them, or how the function failed on it."""
 
 GROUPS_PER_COMMIT: Final = 1_000
-BEAT_S: Final = 0.2
-"""While the function works, Kafka hears of us so often."""
+BEAT_S: Final = 0.01
+"""While the function works, Kafka hears of us so often, and what comes next is read."""
+
+_ROWS_OF_ALL: Final = 65_536
+"""A range of so many rows is divided among all cores."""
 
 _COUNTS: Final = "messages bigint, replies bigint, ends bigint, failed bigint"
 
@@ -69,8 +72,8 @@ class Source(NamedTuple):
 
 
 def map_arrow(spark: SparkSession, source: Source, function: Function) -> Done:
-    """Receive with a task for each partition; what all of them have done."""
-    tasks = source.partitions()
+    """Receive with a task for each partition, and no more than can run at once; what all of them have done."""
+    tasks = min(source.partitions(), cores(spark))
 
     def work(_batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with source.reader() as reader:
@@ -89,6 +92,15 @@ def process(spark: SparkSession, source: Source, transform: Callable[[DataFrame]
 
     with source.reader() as reader:
         return Batches(reader, function).work(source.rows)
+
+
+def cores(spark: SparkSession) -> int:
+    """So many tasks can run at once: a further one would wait until the others have nothing left to receive."""
+    context = getattr(spark, "sparkContext", None)
+    if context is not None:
+        return int(context.defaultParallelism)
+    parts = spark.range(_ROWS_OF_ALL).selectExpr("spark_partition_id()").distinct().collect()  # by Spark Connect
+    return max(1 + part for (part,) in parts)
 
 
 class Batches:
@@ -126,25 +138,42 @@ class Batches:
         return {**self._answered(transactions[:middle]), **self._answered(transactions[middle:])}
 
     def _ask(self, transactions: Sequence[Transaction]) -> Answered:
-        received = [(transaction, list(transaction)) for transaction in transactions]
-        messages = [message for _, some in received for message in some]
-        first, self._receipt = self._receipt, self._receipt + len(messages)
-        answers = read(self._function(rows_of(messages, first)), first, len(messages))
+        received = [list(transaction) for transaction in transactions]
+        messages = [message for some in received for message in some]
+        at, self._receipt = self._receipt, self._receipt + len(messages)
+        rows = read(self._function(rows_of(messages, at)), at, len(messages))
+        receipts = [row[0] for row in rows]
         found: Answered = {}
-        for transaction, some in received:
-            found[transaction] = [(message, answers.get(at, [])) for at, message in enumerate(some, first)]
-            first += len(some)
+        upto = 0
+        for transaction, some in zip(transactions, received, strict=True):
+            since, upto = upto, bisect_left(receipts, at + len(some), upto)
+            found[transaction] = Part(some, at, rows[since:upto])
+            at += len(some)
         return found
 
     def _handle(self, transaction: Transaction) -> None:
-        found = self._answers[transaction]
+        part = self._answers[transaction]
         try:
-            if isinstance(found, Exception):
-                raise found
-            self._done = self._done.plus(apply(transaction, found))
+            if isinstance(part, Exception):
+                raise part
+            self._done = self._done.plus(self._apply(transaction, part))
         except Exception:
             self._done = self._done.plus(Done(failed=1))
             raise
+
+    @staticmethod
+    def _apply(transaction: Transaction, part: Part) -> Done:
+        """Stage the answers, as far as they fit into one commit; the messages behind that come again."""
+        while True:
+            try:
+                return apply(transaction, part)
+            except TransactionTooLarge:
+                count = len(part.messages)
+                if count == 1:
+                    raise
+                transaction.clear()
+                part = part.head(count // 2)
+                transaction.receive(len(part.messages))
 
 
 @contextmanager

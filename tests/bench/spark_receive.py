@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 IDLE_S: Final = 1.0
 """After so long without messages receiving ends; it is not counted."""
 
-ROWS: Final = 10_000
-
 
 def raw(place: Place, load: Load) -> Figures:
     """Spark's plain copy of key and value, which writes a row twice whenever a task runs again."""
@@ -65,7 +63,7 @@ def received(place: Place, load: Load, receive: Callable[..., Done]) -> Figures:
     where: dict[str, Any] = {"kafka": f"kafka://{place.bootstrap}", "database": conversations.database(place)}
 
     def work() -> None:
-        done = receive(session, rows=ROWS, timeout=IDLE_S, **where)
+        done = receive(session, timeout=IDLE_S, **where)
         if done != Done(load.with_warm_up, load.with_warm_up, 0, 0):
             raise RuntimeError(f"{done} instead of {load.with_warm_up} messages")
 

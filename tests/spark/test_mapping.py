@@ -15,6 +15,7 @@ from pyspark.sql import functions as f
 
 from konverse.bridge.broker import Broker
 from konverse.schemas.errors import InvalidSettings
+from konverse.schemas.limits import TRANSACTION_BYTES_MAX
 from konverse.spark import map_arrow, process
 from konverse.spark.answers import Done, read
 from tests.kit.servers import Servers
@@ -123,6 +124,29 @@ def test_an_answer_without_receipts_does_nothing(spark: SparkSession, shop: Brok
     assert map_arrow(spark, "Orders", receipts, timeout=IDLE_S, **place) == Done(1, 1, 0, 0)
 
 
+def test_answers_are_read_by_their_receipts_and_what_is_left_out_is_none() -> None:
+    rows = pa.table({"receipt": [8, 7, 8], "body": [b"x", None, b"y"], "message_type": [RECEIPT, None, RECEIPT]})
+    nothing = (None, None, None)
+    said = [(7, None, None, *nothing), (8, RECEIPT, b"x", *nothing), (8, RECEIPT, b"y", *nothing)]
+    assert read(rows, first=7, count=2) == read(rows.to_batches()[0], first=7, count=2) == said
+
+
+def test_answers_that_fit_into_no_commit_are_given_in_several(
+    spark: SparkSession, shop: Broker, place: dict[str, Any]
+) -> None:
+    large = TRANSACTION_BYTES_MAX // 5
+    sent(shop, *(b"%d" % number for number in range(10)))
+
+    def doubled(batch: pa.RecordBatch) -> pa.RecordBatch:
+        bodies = [body.rjust(large, b"0") for body in batch.column("body").to_pylist()]
+        return pa.RecordBatch.from_pydict(
+            {"receipt": batch.column("receipt"), "message_type": [RECEIPT] * batch.num_rows, "body": bodies}
+        )
+
+    assert map_arrow(spark, "Orders", doubled, timeout=IDLE_S, **place) == Done(10, 10, 0, 0)
+    assert answered(shop) == Counter(b"%d".rjust(large + 1, b"0") % number for number in range(10))
+
+
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
@@ -130,10 +154,12 @@ def test_an_answer_without_receipts_does_nothing(spark: SparkSession, shop: Brok
         ({"receipt": [None]}, "receipt None"),
         ({"receipt": [7], "error": ["x"]}, "column 'error' came back as string"),
         ({"receipt": ["seven"]}, "column 'receipt' came back as string"),
+        ({"receipt": [7], "body": [b"x"], "two": [b"y"]}, "2 columns that came back have the name 'body'"),
     ],
 )
 def test_answers_that_say_nothing_of_these_messages_are_refused(answer: dict[str, list[Any]], says: str) -> None:
+    table = pa.table(answer)
     with pytest.raises(InvalidSettings, match=says):
-        read(pa.table(answer), first=7, count=2)
+        read(table.rename_columns(["body" if name == "two" else name for name in answer]), first=7, count=2)
     with pytest.raises(InvalidSettings, match="must return an Arrow batch or table, not list"):
         read([answer], first=7, count=2)
