@@ -193,6 +193,11 @@ class Reader(Operating, Receiving):
         return self._share.lost == lost and not self._share.waiting and not self._ready_owners()
 
     @property
+    def lost(self) -> int:
+        """How often finished work came too late for its partition, or may have, so far (see `settle`)."""
+        return self._share.lost
+
+    @property
     def closed(self) -> bool:
         """Whether `close` was called."""
         return self._closed

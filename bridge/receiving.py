@@ -103,7 +103,7 @@ class Receiving(Regrouping):
         self._plenty = max(self._plenty, 2 * messages)
         while True:
             self._gather(messages)
-            first = next(self, None)
+            first = next(iter(self), None)
             if first is None:
                 return
             taken, count = [first], len(first)

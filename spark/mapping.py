@@ -24,7 +24,7 @@ from konverse.bridge.reader import Reader
 from konverse.bridge.settings import Settings
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.catalog import Queue
-from konverse.schemas.errors import InvalidSettings, TransactionTooLarge
+from konverse.schemas.errors import InvalidSettings, SteppedDown, TransactionTooLarge
 
 from .answers import Done, Part, apply, read, rows_of
 
@@ -100,7 +100,7 @@ def cores(spark: SparkSession) -> int:
     if context is not None:
         return int(context.defaultParallelism)
     parts = spark.range(_ROWS_OF_ALL).selectExpr("spark_partition_id()").distinct().collect()  # by Spark Connect
-    return max(1 + part for (part,) in parts)
+    return 1 + max(int(part) for (part,) in parts)
 
 
 class Batches:
@@ -121,9 +121,20 @@ class Batches:
                 transaction.__enter__()
             with _heard_of(self._reader):
                 self._answers = self._answered(transactions)
-            self._handling.work(transactions)
-        self._reader.settle()
+            self._handling.work(self._counted(transactions))
+        try:
+            self._reader.settle()
+        except SteppedDown as error:
+            log.info("%s", error)
         return self._done
+
+    def _counted(self, transactions: Sequence[Transaction]) -> Iterator[Transaction]:
+        """These; what comes too late, as its partition went to another reader, is that one's to count."""
+        for transaction in transactions:
+            done, lost = self._done, self._reader.lost
+            yield transaction
+            if self._reader.lost > lost:
+                self._done = done
 
     def _answered(self, transactions: Sequence[Transaction]) -> Answered:
         """What the function says of these; where it fails, of each half, so that only who fails alone has failed."""

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 DISCOVERED: Final = "pyspark_konverse"
 """The module by which Spark finds the format."""
 
+DAEMON: Final = "konverse.spark.daemon"
+"""From it Spark forks its Python workers. Every executor needs konverse anyway."""
+
 TASK_ATTEMPTS: Final = 4
 """A task is tried so often, as on a cluster: a worker that dies ends no query."""
 
@@ -46,6 +49,7 @@ def local_session(  # noqa: PLR0913  # each has a default that suits
     make_discoverable()
     settings = {
         "spark.driver.memory": memory,
+        "spark.python.daemon.module": DAEMON,
         "spark.sql.python.filterPushdown.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(2 * cores),

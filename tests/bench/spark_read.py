@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from konverse.deploy.jars import spark_connector_jars
 from konverse.deploy.java import find_java, spark_java_home
+from konverse.spark.session import local_session
 from tests.bench import conversations, fill
 from tests.bench.clients import PARTITIONS
 from tests.bench.measure import Meter
@@ -82,23 +82,13 @@ def spark(*, connector: bool) -> SparkSession:
     """A quiet local session on two threads and on loopback only, with the jars of Spark's Kafka source or without."""
     java = find_java()
     jars = sorted(spark_connector_jars(java).glob("*.jar")) if connector else []
-    os.environ["JAVA_HOME"] = str(spark_java_home(java))
-    os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    from pyspark.sql import SparkSession
-
-    from konverse.spark.session import make_discoverable
-
-    make_discoverable()
-    builder = (
-        SparkSession.builder.master("local[2]")
-        .appName("konverse bench")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.memory", "2g")
-        .config("spark.sql.shuffle.partitions", str(PARTITIONS))
-        .config("spark.jars", ",".join(map(str, jars)))
+    session = local_session(
+        "konverse bench",
+        java_home=spark_java_home(java),
+        memory="2g",
+        config={"spark.sql.shuffle.partitions": str(PARTITIONS), "spark.jars": ",".join(map(str, jars))},
     )
-    session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     return session
 
