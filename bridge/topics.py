@@ -28,6 +28,9 @@ JOURNAL_CONFIG: Final = {
 
 WATCH_EVERY_S: Final = 3.0
 
+SESSION_TIMEOUT_S: Final = 45.0
+"""Kafka's default of `group.consumer.session.timeout.ms`, and librdkafka's of `session.timeout.ms`."""
+
 _VISIBLE_WITHIN_S: Final = 15.0
 
 
@@ -121,6 +124,20 @@ class Topics:
         except KafkaException as error:
             raise unavailable(f"the settings of topic {name} cannot be read", error) from None
         return {key: str(entry.value) for key, entry in found.items()}
+
+    def session_timeout_s(self) -> float:
+        """After so long Kafka takes a silent member of a consumer group for dead; its default where it does not say."""
+        own = self._kafka.settings.client.get("session.timeout.ms")
+        if own is not None and self._kafka.settings.group_protocol == "classic":
+            return int(own) / 1000
+        admin = self._kafka.admin
+        try:
+            broker = min(admin.list_topics(timeout=self._kafka.settings.connect_timeout_s).brokers)
+            resource = ConfigResource(ResourceType.BROKER, str(broker))
+            found = admin.describe_configs([resource])[resource].result()
+            return int(str(found["group.consumer.session.timeout.ms"].value)) / 1000
+        except (KafkaException, KeyError, ValueError):  # who may not read it, or an older broker
+            return SESSION_TIMEOUT_S
 
     def partitions(self, name: str) -> int | None:
         """Number of partitions; None when the topic does not exist."""

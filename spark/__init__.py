@@ -49,9 +49,9 @@ def map_arrow(
     There are as many tasks as partitions, but no more than Spark has cores when it begins.
 
     Returns what was done when nothing has come for `timeout` seconds; with None it goes on until the job is cancelled.
-    `settings` are those of `konverse.connect`. A task that dies is made again by Spark where its settings allow it, and
-    others have its partitions meanwhile. Raises what `konverse.connect` raises, QueueNotFound, NotInstalled;
-    InvalidSettings for rows of a wrong shape.
+    `settings` are those of `konverse.connect`. A task that dies is made again by Spark where its settings allow it;
+    that one stays longer, until Kafka has given the dead one's partitions to another member of the group. Raises what
+    `konverse.connect` raises, QueueNotFound, NotInstalled; InvalidSettings for rows of a wrong shape.
     """
     require()
     from konverse.bridge.settings import Settings  # noqa: PLC0415  # the Spark side costs nothing until it is used

@@ -1,4 +1,4 @@
-"""The process that Spark forks Python workers from, with what konverse's tasks need in it: `spark.python.daemon.module`.
+"""What Spark forks Python workers from, with all in it that konverse's tasks need: `spark.python.daemon.module`.
 
 A worker of Spark's own daemon imports the bridge, Arrow and pandas before its first row, which takes it a second.
 """

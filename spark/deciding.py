@@ -18,7 +18,7 @@ from konverse.bridge.background import in_background
 from konverse.bridge.following import Following
 from konverse.bridge.kafka import Kafka
 from konverse.bridge.reader import Reader
-from konverse.bridge.transmission import ensure_queue, transmitter
+from konverse.bridge.transmission import transmitter
 from konverse.dialog.batch_driver import Again, Close, Decided, Driver, Put, Refused, Start, look
 from konverse.dialog.batch_task import Report
 from konverse.dialog.partition import Partition
@@ -44,11 +44,11 @@ DECIDE_S: Final = 300.0
 class Deciding:
     """One batch of a query, from the reports of its tasks to the decision. Use it in a `with` statement."""
 
-    def __init__(self, kafka: Kafka, instance: str, plan: Plan, query: bytes) -> None:
+    def __init__(self, kafka: Kafka, plan: Plan, query: bytes) -> None:
         judge = plan.judge(query)
         self._kafka = kafka
         self._driver = Driver(query, plan.run, judge, plan.homes, plan.targets)
-        self._queue = ensure_queue(kafka, instance)
+        self._queue = plan.transmission
         self._following = Following(kafka, self._queue, judge.partition)
         self._producer = kafka.journal_producer()
         self._put_at = 0.0

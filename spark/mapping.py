@@ -16,12 +16,15 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pyarrow as pa
+from pyspark import TaskContext
 
 from konverse.bridge.background import in_background
 from konverse.bridge.broker import Broker
 from konverse.bridge.handling import Handling
+from konverse.bridge.kafka import Kafka
 from konverse.bridge.reader import Reader
 from konverse.bridge.settings import Settings
+from konverse.bridge.topics import Topics
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.catalog import Queue
 from konverse.schemas.errors import InvalidSettings, SteppedDown, TransactionTooLarge
@@ -56,6 +59,15 @@ class Source(NamedTuple):
     """Of a batch."""
     timeout: float | None
 
+    def behind_the_dead(self) -> Source:
+        """The same for who takes the place of a reader that died: until Kafka gives its partitions to another one.
+
+        Whoever ended before would leave the messages of those partitions waiting.
+        """
+        if self.timeout is None:
+            return self
+        return self._replace(timeout=self.timeout + Topics(Kafka(self.settings)).session_timeout_s())
+
     @contextmanager
     def reader(self) -> Iterator[Reader]:
         """A reader of it in this process."""
@@ -76,7 +88,9 @@ def map_arrow(spark: SparkSession, source: Source, function: Function) -> Done:
     tasks = min(source.partitions(), cores(spark))
 
     def work(_batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with source.reader() as reader:
+        context = TaskContext.get()
+        again = context is not None and context.attemptNumber() > 0
+        with (source.behind_the_dead() if again else source).reader() as reader:
             done = Batches(reader, function).work(source.rows)
         yield pa.RecordBatch.from_pylist([done._asdict()])
 

@@ -83,7 +83,7 @@ class _Writer:
         if not written:
             return True
         plan, query = written[0].plan, written[0].report.task.query
-        with Deciding(kafka_of(self._settings), self._settings.instance, plan, query) as deciding:
+        with Deciding(kafka_of(self._settings), plan, query) as deciding:
             ours = deciding.decide(batch, [one.report for one in written])
             if query == plan.run:  # nobody else ever writes under it
                 deciding.end()
@@ -125,7 +125,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         """In the driver: a task failed for good. Rows of a write that nobody can repeat need not wait any longer."""
         if self._settings.query is not None or None not in messages or self._plan is None:
             return  # a repetition decides; or it may have been decided, which the journal shows
-        with Deciding(kafka_of(self._settings), self._settings.instance, self._plan, self._query) as deciding:
+        with Deciding(kafka_of(self._settings), self._plan, self._query) as deciding:
             deciding.give_up(self._settings.batch)
 
 
@@ -184,7 +184,7 @@ def plan_of(settings: WriteSettings) -> Plan:
         database=settings.database,
         from_service=settings.from_service,
         contract=settings.contract,
-        judges=_partitions(ensure_queue(kafka, settings.instance)),
+        transmission=ensure_queue(kafka, settings.instance),
         homes=_partitions(home),
         services={name: _partitions(queue) for name, queue in services.items()},
         types={name: sent_by.allows(Role.INITIATOR) for name, sent_by in contract.sent_by.items()},

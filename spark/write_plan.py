@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 from uuid import UUID, uuid5
 
 from konverse.routing.partitioning import choose_partition
+from konverse.schemas.catalog import Queue
 from konverse.schemas.identifiers import Address
 from konverse.schemas.records import Begin
 
@@ -29,8 +30,8 @@ class Plan(NamedTuple):
     database: str
     from_service: str
     contract: str
-    judges: tuple[Address, ...]
-    """The partitions of the transmission queue."""
+    transmission: Queue
+    """In its partitions batches are decided."""
     homes: tuple[Address, ...]
     """Of the queue of `from_service`."""
     services: Mapping[str, tuple[Address, ...]]
@@ -46,7 +47,7 @@ class Plan(NamedTuple):
 
     def judge(self, query: bytes) -> Address:
         """Where a query's batches are decided: the same place for as long as the queue lives."""
-        return self.judges[choose_partition(query, len(self.judges))]
+        return self.transmission.address(choose_partition(query, self.transmission.partitions))
 
     def dialog(self, query: bytes, to_service: str, key: bytes) -> tuple[bytes, Begin]:
         """The conversation of a key: the same one in every batch, task and run."""
