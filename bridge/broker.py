@@ -235,7 +235,8 @@ class Broker(Activating, Administration, Instructing):
     def why(self, conversation: uuid.UUID) -> Iterator[list[Standing]]:
         """Where the sides of a conversation stand and what they wait for, in words: a list for each partition.
 
-        Mostly an empty one. Raises DialogNotFound at the end when no partition had it.
+        They are empty but for the last one, as each side also tells how the other one's partition is. Raises
+        DialogNotFound at the end when no partition had it.
         """
         self._check_open()
         return explain(self._kafka, self.catalog.all(Queue), conversation)

@@ -207,7 +207,7 @@ class Catalog:
         if not sent_by.allows(role):
             raise WrongDirection(
                 f"contract {contract!r} lets only the {sent_by.value.lower()} send {message_type!r}, "
-                f"and this side is the {role.name.lower()}"
+                f"and this side is the {role.name.lower()}; create a contract in which it is sent by ANY"
             )
         allowed.add((contract, role, message_type))
 

@@ -104,14 +104,18 @@ class Share:
             raise type(self.failure)(*self.failure.args)
 
     def close(self) -> None:
-        """Leave the group.
-
-        In a thread, and not waited for without end: a client that is given partitions while it leaves was seen to wait
-        for itself for ever, in its own call of `assign`. The group takes what it holds from it as from who is silent.
-        """
+        """Leave the group."""
         self._closed = True
         self._orphans.close()
-        leaving = in_background("konverse-leaving", self.consumer.close)
+        self._leave(self.consumer)
+
+    def _leave(self, consumer: Consumer) -> None:
+        """In a thread, and not waited for without end; what it calls back does nothing.
+
+        A client that is given partitions while it leaves was seen to wait for itself for ever, in its own call of
+        `assign`. The group takes what it holds from it as from who is silent.
+        """
+        leaving = in_background("konverse-leaving", consumer.close)
         leaving.join(LEAVE_S)
         if leaving.is_alive():
             log.warning(
@@ -208,11 +212,11 @@ class Share:
         for number in [*self._assigned, *self._owning.owners]:
             self._owning.give_back(number)
             self._let_go(number)
-        self.consumer.close()
-        self.consumer = self._subscribe()
+        failed, self.consumer = self.consumer, self._subscribe()
+        self._leave(failed)
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        if self._closed:  # the group gave us something while we left it
+        if self._has_left(consumer):  # the group gave us something while we left it
             return
         with self._lock:
             for number in self._orphans.numbers.intersection(place.partition for place in partitions):
@@ -226,23 +230,26 @@ class Share:
         consumer.pause(waiting)
         consumer.resume([place for place in places if place not in waiting])  # the client does not forget a pause
 
-    def _on_revoke(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+    def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         """Handlers that are not done yet lose their work; the next owner receives the messages again."""
-        if self._closed:  # all of it was given back, by who waits for this with the lock
+        if self._has_left(consumer):  # all of it was given back, by who waits for this with the lock
             return
         with self._lock:
             for place in partitions:
                 self._owning.give_back(place.partition)
                 self._let_go(place.partition)
 
-    def _on_lost(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
-        if self._closed:
+    def _on_lost(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        if self._has_left(consumer):
             return
         with self._lock:
             for place in partitions:
                 self._lost += place.partition in self._owning.owners
                 self._owning.drop(place.partition)
                 self._let_go(place.partition)
+
+    def _has_left(self, consumer: Consumer) -> bool:
+        return self._closed or consumer is not self.consumer
 
     def _let_go(self, number: int) -> None:
         self._orphans.leave(number)

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from uuid import UUID
 
 from konverse.dialog.endpoint import Endpoint
 from konverse.dialog.head import JournalHead
+from konverse.dialog.states import State
 from konverse.dialog.why import standing
 from konverse.schemas.catalog import Queue
 from konverse.schemas.errors import DialogNotFound
+from konverse.schemas.identifiers import Address
 from konverse.schemas.records import Role
 
 from .following import Following, partitions_of
@@ -34,21 +36,44 @@ class Standing:
 
 
 def explain(kafka: Kafka, queues: list[Queue], conversation: UUID) -> Iterator[list[Standing]]:
-    """The sides that live in a partition, for each partition of these queues; raises DialogNotFound when none does."""
-    found, unseen = False, 0
-    for queue, partition in partitions_of(queues):
+    """A list for each partition of these queues: empty ones, then all sides. DialogNotFound when nobody has it."""
+    sides: list[tuple[Queue, int, Endpoint, list[str]]] = []
+    around: dict[Address, list[str]] = {}
+    unseen, places = 0, [*partitions_of(queues)]
+    for looked_at, (queue, partition) in enumerate(places, 1):
         with Following(kafka, queue, partition) as following:
             state, head = following.catch_up(), following.head
             behind = following.behind()
-        common = [*_of_the_queue(queue), *_of_the_partition(head, behind, kafka.settings.silence_timeout_s)]
-        endpoints = [endpoint for role in Role if (endpoint := state.endpoint(role, conversation.bytes)) is not None]
-        yield [_standing(queue, partition, endpoint, [*standing(state, endpoint), *common]) for endpoint in endpoints]
-        found, unseen = found or bool(endpoints), unseen + behind
-    if not found:
+        unseen += behind
+        around[queue.address(partition)] = [
+            *_of_the_queue(queue),
+            *_of_the_partition(head, behind, kafka.settings.silence_timeout_s),
+        ]
+        for role in Role:
+            endpoint = state.endpoint(role, conversation.bytes)
+            if endpoint is not None:
+                sides.append((queue, partition, endpoint, [*standing(state, endpoint)]))
+        if looked_at < len(places):
+            yield []
+    if not sides:
         raise DialogNotFound(
             f"no queue of this database has conversation {conversation}: it is over on both sides, or it belongs to "
             "another database (--database)" + _maybe_unseen(unseen)
         )
+    yield [
+        _standing(
+            queue, partition, endpoint, [*said, *around[queue.address(partition)], *_of_the_far(endpoint, around)]
+        )
+        for queue, partition, endpoint, said in sides
+    ]
+
+
+def _of_the_far(endpoint: Endpoint, around: Mapping[Address, list[str]]) -> Iterator[str]:
+    """What keeps the other side from receiving, where this one's messages go if it has sent any."""
+    far = endpoint.stream.address
+    if endpoint.sent and endpoint.state is not State.DISCONNECTED_INBOUND:
+        for sentence in around.get(far, ()):
+            yield f"Where the other side lives, in {far.topic}/{far.partition}: {sentence}"
 
 
 def _maybe_unseen(offsets: int) -> str:

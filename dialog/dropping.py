@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from konverse.schemas.journal import EndOperation, Operations
-from konverse.schemas.limits import COMMIT_GROUPS_MAX, OUTBOX_RECORDS_MAX
+from konverse.schemas.limits import COMMIT_BYTES_TARGET, COMMIT_GROUPS_MAX, OUTBOX_RECORDS_MAX
 from konverse.schemas.operations import Attempt, Cleanup, Fail, Resume, Skip, Suspend, Try
 
 from .endpoint import Endpoint
@@ -24,6 +24,8 @@ CONTRACT_DROPPED: Final = -8487
 _NO_SERVICE: Final = "The remote service has been dropped."
 _NO_CONTRACT: Final = "The contract of this conversation has been dropped."
 
+_END_BYTES: Final = 24
+"""About as many does an ending take in a commit, without its description."""
 
 Ending = EndOperation | Cleanup | Fail
 """How a conversation ends."""
@@ -66,7 +68,7 @@ class Dropping:
         self._asked.append((endpoint, ending))
 
     def fill(self, operations: Operations) -> None:
-        """Add those that this commit ends to all that it says already.
+        """Add those that this commit ends to all that it says already, up to the bytes of a commit.
 
         One that a handler has is waited for, one of which the commit says something else comes with the next one, and
         so do all while the outbox is full. After a crash what the dead owner may have handed out is tried first.
@@ -79,15 +81,19 @@ class Dropping:
                 named.add(operation.endpoint)
             elif isinstance(operation, Attempt | Try):
                 named.update(operation.endpoints)
-        for ending in (*self._next(self._asked, named), *self._next(self._left, named)):
+        asked = self._next(self._asked, named, COMMIT_BYTES_TARGET)
+        left = self._next(self._left, named, COMMIT_BYTES_TARGET - sum(map(_size_bytes, asked)))
+        for ending in (*asked, *left):
             if isinstance(ending, EndOperation):
                 operations.ends.append(ending)
             else:
                 operations.rare.append(ending)
 
-    def _next(self, waiting: deque[tuple[Endpoint, Ending]], named: set[int]) -> list[Ending]:
+    def _next(self, waiting: deque[tuple[Endpoint, Ending]], named: set[int], room_bytes: int) -> list[Ending]:
         found: list[Ending] = []
         for _ in range(min(len(waiting), COMMIT_GROUPS_MAX)):
+            if room_bytes <= 0:
+                break
             endpoint, ending = waiting.popleft()
             if self._state.table[endpoint.index] is not endpoint or not _may(endpoint, ending):
                 continue
@@ -96,7 +102,12 @@ class Dropping:
             else:
                 named.add(endpoint.index)
                 found.append(ending)
+                room_bytes -= _size_bytes(ending)
         return found
+
+
+def _size_bytes(ending: Ending) -> int:
+    return _END_BYTES if isinstance(ending, Cleanup) else _END_BYTES + len(ending.description.encode())
 
 
 def _may(endpoint: Endpoint, ending: Ending) -> bool:

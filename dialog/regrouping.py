@@ -218,7 +218,10 @@ def lock(
         return None
     untried = staging.ready is not staging.state.ready and any(member.waits for member in members)
     if members[0].held or untried:  # after a crash each group has its turn first
-        raise GroupLocked(f"another transaction has {name}; what was received comes again after a moment")
+        raise GroupLocked(
+            f"another transaction has {name}, or has had it and is not committed yet; what was received comes again "
+            "after a moment"
+        )
     for member in members:
         member.held = True
     more_of(transaction).targets[group] = members.copy()

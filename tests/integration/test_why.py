@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import uuid
 from contextlib import suppress
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from konverse.bridge.broker import Broker
+from konverse.schemas.catalog import Queue
 from konverse.schemas.limits import ATTEMPTS_MAX
 from tests.integration.test_commands import run
 from tests.kit.servers import Servers
@@ -46,6 +48,9 @@ def test_each_side_says_what_it_waits_for(servers: Servers, database: str) -> No
         )
         assert "no reader of the queue runs" in told["target"]
         assert "Nothing waits to be received." in told["initiator"]
+        there = f"in {broker.catalog.get(Queue, 'Orders').topic}/"
+        (said,) = re.findall(f"Where the other side lives, {there}[0-9]+: [^.]+[.]", told["initiator"])
+        assert said.endswith("no reader of the queue runs.")
         handle(broker, "Orders", lambda transaction: transaction.end(transaction.dialog))
         told = why(broker, dialog.id)
         assert "waits for the other side to end" in told["target"]

@@ -173,3 +173,16 @@ def test_so_many_end_in_one_commit_and_no_more(driver: Driver, monkeypatch: pyte
         driver.commit()
         alive = [name for name in NAMES if endpoint_of(driver, name).state is not State.DISCONNECTED_OUTBOUND]
         assert len(alive) == left
+
+
+def test_so_many_bytes_of_descriptions_go_into_one_commit_and_no_more(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dropping, "COMMIT_BYTES_TARGET", 1_000)
+    for name in NAMES:
+        endpoint = endpoint_of(driver, name)
+        driver.owner.staging.dropping.ask(endpoint, EndOperation(endpoint.index, 7, "é" * 400))
+    for left in (1, 0):
+        driver.commit()
+        alive = [name for name in NAMES if endpoint_of(driver, name).state is not State.DISCONNECTED_OUTBOUND]
+        assert len(alive) == left
