@@ -70,7 +70,7 @@ class Done(NamedTuple):
     failed: int = 0
     """Transactions that were rolled back, each time."""
 
-    def plus(self, other: Sequence[int]) -> Done:
+    def plus(self, other: Done) -> Done:
         """Both together."""
         return Done(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
@@ -108,6 +108,16 @@ _EACH: Final[dict[str, Callable[[Message], Any]]] = {
 
 def read(answered: Any, first: int, count: int) -> dict[int, list[Answer]]:
     """The answers by receipt, in their order. InvalidSettings for what cannot be one; nothing is done then."""
+    receipts = receipts_of(answered, first, count)
+    columns = [column_of(answered, field) for field in ANSWERS]
+    found: dict[int, list[Answer]] = {}
+    for receipt, row in zip(receipts, zip(*columns, strict=True), strict=True):
+        found.setdefault(receipt, []).append(Answer(*row))
+    return found
+
+
+def receipts_of(answered: Any, first: int, count: int) -> list[int]:
+    """The receipt of each row that came back. InvalidSettings for one that no message of the batch has."""
     if not isinstance(answered, pa.RecordBatch | pa.Table):
         raise InvalidSettings(f"the function must return an Arrow batch or table, not {type(answered).__name__}")
     if RECEIPT not in answered.schema.names:
@@ -115,22 +125,24 @@ def read(answered: Any, first: int, count: int) -> dict[int, list[Answer]]:
             f"the rows that came back have no column {RECEIPT!r}, they have {', '.join(answered.schema.names)}; keep "
             "the one that came in: it says to which message a row is an answer"
         )
-    columns = [_column(answered, field) for field in ANSWERS]
-    found: dict[int, list[Answer]] = {}
-    for row in zip(*columns, strict=True):
-        answer = Answer(*row)
-        if answer.receipt is None or not first <= answer.receipt < first + count:
+    receipts = column_of(answered, ANSWERS.field(RECEIPT))
+    for receipt in receipts:
+        if receipt is None or not first <= receipt < first + count:
             raise InvalidSettings(
-                f"a row came back with the receipt {answer.receipt}, which no message of this batch has; keep receipts "
-                "as they come in"
+                f"a row came back with the receipt {receipt}, which no message of this batch has; keep receipts as "
+                "they come in"
             )
-        found.setdefault(answer.receipt, []).append(answer)
-    return found
+    return receipts
 
 
-def _column(answered: Any, field: pa.Field) -> list[Any]:
+def column_of(answered: Any, field: pa.Field) -> list[Any]:
+    """The values of a column that came back; nulls when it was left out. InvalidSettings for another type."""
     if field.name not in answered.schema.names:
         return [None] * answered.num_rows
+    if answered.schema.names.count(field.name) > 1:
+        raise InvalidSettings(
+            f"column {field.name!r} came back more than once: select one of them, or rename the others"
+        )
     column = answered.column(field.name)
     try:
         values: list[Any] = column.cast(field.type).to_pylist()

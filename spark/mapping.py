@@ -7,12 +7,12 @@ function says the second time is the only answer there is.
 
 from __future__ import annotations
 
-import logging
+import json
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import pyarrow as pa
 
@@ -31,17 +31,38 @@ from .answers import Answer, Done, apply, read, rows_of
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-log: Final = logging.getLogger("konverse.spark")
-
 Function = Callable[[pa.RecordBatch], Any]
-Answered = dict[Transaction, "list[tuple[Message, list[Answer]]] | Exception"]
-"""The messages of each transaction with the answers to them, or how the function failed on it."""
 
 GROUPS_PER_COMMIT: Final = 1_000
 BEAT_S: Final = 0.2
 """While the function works, Kafka hears of us so often."""
 
-_COUNTS: Final = "messages bigint, replies bigint, ends bigint, failed bigint"
+
+class Counted(Protocol):
+    """Counts of what was done."""
+
+    def plus(self, other: Self) -> Self:
+        """Both together."""
+        ...
+
+
+Counts = TypeVar("Counts", bound=Counted)
+
+
+class Task(Protocol[Counts]):
+    """What is done with the transactions of a batch: first all are asked about together, then each is worked on."""
+
+    nothing: Counts
+    failure: Counts
+    """What one transaction counts that is rolled back."""
+
+    def ask(self, transactions: Sequence[Transaction]) -> Mapping[Transaction, Any]:
+        """What is to be done with each; an exception for one alone that cannot be worked on. Raises for all of them."""
+        ...
+
+    def apply(self, transaction: Transaction, found: Any) -> Counts:
+        """Do that with one of them. Raises to have it rolled back."""
+        ...
 
 
 class Source(NamedTuple):
@@ -54,13 +75,13 @@ class Source(NamedTuple):
     timeout: float | None
 
     @contextmanager
-    def reader(self) -> Iterator[Reader]:
+    def opened(self) -> Iterator[tuple[Broker, Reader]]:
         """A reader of it in this process."""
         with (
             Broker(self.settings) as broker,
             broker.reader(self.queue, batch=GROUPS_PER_COMMIT, timeout=self.timeout) as reader,
         ):
-            yield reader
+            yield broker, reader
 
     def partitions(self) -> int:
         """So many tasks can share it."""
@@ -70,15 +91,23 @@ class Source(NamedTuple):
 
 def map_arrow(spark: SparkSession, source: Source, function: Function) -> Done:
     """Receive with a task for each partition; what all of them have done."""
+
+    def work() -> dict[str, Any]:
+        with source.opened() as (_, reader):
+            return Batches(reader, Answering(function)).work(source.rows)._asdict()
+
+    return reduce(Done.plus, (Done(**done) for done in in_tasks(spark, source, work)), Done())
+
+
+def in_tasks(spark: SparkSession, source: Source, work: Callable[[], dict[str, Any]]) -> list[dict[str, Any]]:
+    """What `work` returns in a task for each partition of the queue."""
     tasks = source.partitions()
 
-    def work(_batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with source.reader() as reader:
-            done = Batches(reader, function).work(source.rows)
-        yield pa.RecordBatch.from_pylist([done._asdict()])
+    def run(_batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        yield pa.RecordBatch.from_pylist([{"done": json.dumps(work())}])
 
-    counts = spark.range(tasks, numPartitions=tasks).mapInArrow(work, _COUNTS).collect()
-    return reduce(Done.plus, counts, Done())
+    rows = spark.range(tasks, numPartitions=tasks).mapInArrow(run, "done string").collect()
+    return [json.loads(row.done) for row in rows]
 
 
 def process(spark: SparkSession, source: Source, transform: Callable[[DataFrame], DataFrame]) -> Done:
@@ -87,36 +116,67 @@ def process(spark: SparkSession, source: Source, transform: Callable[[DataFrame]
     def function(batch: pa.RecordBatch) -> pa.Table:
         return transform(spark.createDataFrame(pa.Table.from_batches([batch]))).toArrow()
 
-    with source.reader() as reader:
-        return Batches(reader, function).work(source.rows)
+    with source.opened() as (_, reader):
+        return Batches(reader, Answering(function)).work(source.rows)
 
 
-class Batches:
-    """The batches of one reader, and the function that answers them."""
+class Answering:
+    """Replies, ends and errors that a function answers with."""
 
-    def __init__(self, reader: Reader, function: Function) -> None:
-        self._reader = reader
+    nothing = Done()
+    failure = Done(failed=1)
+
+    def __init__(self, function: Function) -> None:
         self._function = function
-        self._handling = Handling(reader.queue.name, self._handle)
-        self._answers: Answered = {}
         self._receipt = 0
-        self._done = Done()
 
-    def work(self, rows: int) -> Done:
+    def ask(self, transactions: Sequence[Transaction]) -> dict[Transaction, list[tuple[Message, list[Answer]]]]:
+        """The messages of each with the answers to them."""
+        received = [(transaction, list(transaction)) for transaction in transactions]
+        messages = [message for _, some in received for message in some]
+        first, self._receipt = self._receipt, self._receipt + len(messages)
+        answers = read(self._function(rows_of(messages, first)), first, len(messages))
+        found: dict[Transaction, list[tuple[Message, list[Answer]]]] = {}
+        for transaction, some in received:
+            found[transaction] = [(message, answers.get(at, [])) for at, message in enumerate(some, first)]
+            first += len(some)
+        return found
+
+    def apply(self, transaction: Transaction, found: list[tuple[Message, list[Answer]]]) -> Done:
+        """Stage the answers."""
+        return apply(transaction, found)
+
+
+class Batches(Generic[Counts]):
+    """The batches of one reader, and what is done with them."""
+
+    def __init__(
+        self, reader: Reader, task: Task[Counts], shown: Callable[[Counts], object] = lambda counts: counts
+    ) -> None:
+        """`shown` is called behind each batch with the counts of all so far."""
+        self._reader = reader
+        self._task = task
+        self._shown = shown
+        self._handling = Handling(reader.queue.name, self._handle)
+        self._found: Mapping[Transaction, Any] = {}
+        self._done = task.nothing
+
+    def work(self, rows: int) -> Counts:
         """Until the reader ends. Raises InvalidSettings for answers of a wrong shape, which no attempt mends."""
         for transactions in self._reader.batches(rows):
             for transaction in transactions:
                 transaction.__enter__()
             with _heard_of(self._reader):
-                self._answers = self._answered(transactions)
+                self._found = self._answered(transactions)
             self._handling.work(transactions)
+            self._shown(self._done)
         self._reader.settle()
         return self._done
 
-    def _answered(self, transactions: Sequence[Transaction]) -> Answered:
-        """What the function says of these; where it fails, of each half, so that only who fails alone has failed."""
+    def _answered(self, transactions: Sequence[Transaction]) -> Mapping[Transaction, Any]:
+        """What is to be done with these; where asking fails, each half's, so that only who fails alone has failed."""
         try:
-            return self._ask(transactions)
+            return self._task.ask(transactions)
         except InvalidSettings:
             raise
         except Exception as error:  # noqa: BLE001  # of the user's function
@@ -125,25 +185,14 @@ class Batches:
         middle = len(transactions) // 2
         return {**self._answered(transactions[:middle]), **self._answered(transactions[middle:])}
 
-    def _ask(self, transactions: Sequence[Transaction]) -> Answered:
-        received = [(transaction, list(transaction)) for transaction in transactions]
-        messages = [message for _, some in received for message in some]
-        first, self._receipt = self._receipt, self._receipt + len(messages)
-        answers = read(self._function(rows_of(messages, first)), first, len(messages))
-        found: Answered = {}
-        for transaction, some in received:
-            found[transaction] = [(message, answers.get(at, [])) for at, message in enumerate(some, first)]
-            first += len(some)
-        return found
-
     def _handle(self, transaction: Transaction) -> None:
-        found = self._answers[transaction]
+        found = self._found[transaction]
         try:
             if isinstance(found, Exception):
                 raise found
-            self._done = self._done.plus(apply(transaction, found))
+            self._done = self._done.plus(self._task.apply(transaction, found))
         except Exception:
-            self._done = self._done.plus(Done(failed=1))
+            self._done = self._done.plus(self._task.failure)
             raise
 
 
