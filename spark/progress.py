@@ -20,7 +20,9 @@ Shown = Callable[[Routed], object]
 
 
 @contextmanager
-def showing(*, progress: Shown | bool, stream: IO[str] | None = None) -> Iterator[Shown]:
+def showing(
+    *, progress: Shown | bool, stream: IO[str] | None = None, clock: Callable[[], float] = time.monotonic
+) -> Iterator[Shown]:
     """What to call with the counts of all so far; it shows them on the stream (stderr), or calls who was given."""
     if callable(progress):
         yield progress
@@ -29,22 +31,23 @@ def showing(*, progress: Shown | bool, stream: IO[str] | None = None) -> Iterato
         yield lambda routed: routed
         return
     console = Console(file=stream or sys.stderr)
-    began_s = time.monotonic()
+    began_s = clock()
     if not console.is_terminal:
-        yield _Lines(console.file, began_s)
+        yield _Lines(console.file, clock, began_s)
         return
     with Progress(SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn(), console=console) as line:
         task = line.add_task("Routing")
-        yield lambda routed: line.update(task, description=told(routed, time.monotonic() - began_s))
+        yield lambda routed: line.update(task, description=told(routed, clock() - began_s))
 
 
 class _Lines:
-    def __init__(self, stream: IO[str], began_s: float) -> None:
+    def __init__(self, stream: IO[str], clock: Callable[[], float], began_s: float) -> None:
         self._stream = stream
+        self._clock = clock
         self._began_s = self._told_s = began_s
 
     def __call__(self, routed: Routed) -> None:
-        now_s = time.monotonic()
+        now_s = self._clock()
         if now_s - self._told_s >= PLAIN_EVERY_S:
             self._told_s = now_s
             print(told(routed, now_s - self._began_s), file=self._stream, flush=True)
