@@ -228,26 +228,10 @@ def test_a_service_on_the_queue_of_the_router_is_refused(
     assert "'//sales/Also', a service on queue 'Orders'" in caplog.text
 
 
-@pytest.mark.parametrize(
-    ("classifier", "says"),
-    [
-        ("no such expression(", "no expression over the columns of a message (receipt, conversation"),
-        ("region", "region"),
-        ("length(body)", "gives int, and the name of a service is a string"),
-        (lambda frame: frame.select("body"), "no column 'receipt'"),
-        (lambda frame: frame, "no column 'to_service'"),
-        (lambda frame: frame.withColumn("to_service", f.length("body")), "'to_service' came back as int32"),
-        (lambda frame: frame.withColumn("to_service", f.col("region")), "cannot be run"),
-        (lambda frame: frame.selectExpr("receipt + 99 AS receipt", "'x' AS to_service"), "receipt 99"),
-    ],
-)
-def test_a_classifier_of_a_wrong_shape_does_nothing(
-    regions: Broker, by_region: Route, classifier: Any, says: str
-) -> None:
+def test_a_classifier_of_a_wrong_shape_does_nothing(regions: Broker, by_region: Route) -> None:
     sent(regions, b"north 1")
-    with pytest.raises(InvalidSettings) as refused:
-        by_region(classifier)
-    assert says in str(refused.value)
+    with pytest.raises(InvalidSettings, match="no column 'to_service'"):
+        by_region(lambda frame: frame)
     assert by_region() == Routed(forwarded=1, targets={service_of("north"): 1})
 
 
