@@ -64,6 +64,10 @@ class Task(Protocol[Counts]):
         """Do that with one of them. Raises to have it rolled back."""
         ...
 
+    def check(self) -> object:
+        """Asking has failed: raise when it would fail whatever was asked about, which ends the work."""
+        ...
+
 
 class Source(NamedTuple):
     """What to receive, and how."""
@@ -117,7 +121,7 @@ def process(spark: SparkSession, source: Source, transform: Callable[[DataFrame]
         return transform(spark.createDataFrame(pa.Table.from_batches([batch]))).toArrow()
 
     with source.opened() as (_, reader):
-        return Batches(reader, Answering(function)).work(source.rows)
+        return Batches(reader, Answering(function, spark.range(1).count)).work(source.rows)
 
 
 class Answering:
@@ -126,9 +130,11 @@ class Answering:
     nothing = Done()
     failure = Done(failed=1)
 
-    def __init__(self, function: Function) -> None:
+    def __init__(self, function: Function, check: Callable[[], object] = lambda: None) -> None:
+        """`check` raises when no function can work here, such as a Spark that was stopped."""
         self._function = function
         self._receipt = 0
+        self.check = check
 
     def ask(self, transactions: Sequence[Transaction]) -> dict[Transaction, list[tuple[Message, list[Answer]]]]:
         """The messages of each with the answers to them."""
@@ -180,6 +186,7 @@ class Batches(Generic[Counts]):
         except InvalidSettings:
             raise
         except Exception as error:  # noqa: BLE001  # of the user's function
+            self._task.check()  # else all would be suspended because Spark has gone
             if len(transactions) == 1:
                 return {transactions[0]: error}
         middle = len(transactions) // 2

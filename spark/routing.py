@@ -60,7 +60,7 @@ def route(
     manner.check()
     transform = by_expression(spark, classifier) if isinstance(classifier, str) else classifier
     with source.opened() as (broker, reader):
-        task = Classifying(broker, reader.queue.name, by_frame(spark, transform), manner)
+        task = Classifying(broker, reader.queue.name, by_frame(spark, transform), manner, spark.range(1).count)
         return Batches(reader, task, shown).work(source.rows)
 
 
@@ -134,13 +134,16 @@ class Classifying:
     nothing = Routed()
     failure = Routed(failed=1)
 
-    def __init__(self, broker: Broker, queue: str, classify: Function, manner: Manner) -> None:
+    def __init__(
+        self, broker: Broker, queue: str, classify: Function, manner: Manner, check: Callable[[], object] = lambda: None
+    ) -> None:
         self._catalog = broker.catalog
         self._queue = queue
         self._classify = classify
         self._forwards = manner.mode == FORWARD
         self._router = Router(manner.mode, redirect_type=manner.redirect_type, resolve=self._resolve)
         self._receipt = 0
+        self.check = check
 
     def ask(self, transactions: Sequence[Transaction]) -> dict[Transaction, Decision | Exception | None]:
         """What the classifier decides on each that is not mapped yet; None for the others."""

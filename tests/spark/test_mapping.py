@@ -14,9 +14,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from konverse.bridge.broker import Broker
+from konverse.bridge.settings import Settings
 from konverse.schemas.errors import InvalidSettings
 from konverse.spark import map_arrow, process
 from konverse.spark.answers import Done, read
+from konverse.spark.mapping import Answering, Batches, Source
 from tests.kit.servers import Servers
 from tests.kit.shop import RECEIPT, drain, sent
 
@@ -121,6 +123,24 @@ def test_an_answer_without_receipts_does_nothing(spark: SparkSession, shop: Brok
     with pytest.raises(InvalidSettings, match="no column 'receipt'"):
         process(spark, "Orders", lambda frame: frame.select("body"), timeout=IDLE_S, **place)
     assert map_arrow(spark, "Orders", receipts, timeout=IDLE_S, **place) == Done(1, 1, 0, 0)
+
+
+def test_where_no_function_can_work_the_work_ends_and_nobody_is_suspended(
+    spark: SparkSession, shop: Broker, place: dict[str, Any]
+) -> None:
+    for number in range(3):
+        sent(shop, b"order %d" % number)
+
+    def gone() -> None:
+        raise ConnectionError("Spark was stopped")
+
+    def fail(_batch: pa.RecordBatch) -> pa.RecordBatch:
+        raise LookupError("nobody works here")
+
+    source = Source(Settings.load(**place), "Orders", 100, IDLE_S)
+    with pytest.raises(ConnectionError, match="Spark was stopped"), source.opened() as (_, reader):
+        Batches(reader, Answering(fail, gone)).work(source.rows)
+    assert map_arrow(spark, "Orders", receipts, timeout=IDLE_S, **place) == Done(3, 3, 0, 0)
 
 
 @pytest.mark.parametrize(
