@@ -1,1 +1,1 @@
-"""Where a new dialog goes: pure decisions over names and partition counts."""
+"""Where a new dialog goes, by names and partition counts or by its first message: pure decisions."""

@@ -176,7 +176,7 @@ class InvalidSchema(BadInput):
 
 
 class InvalidRoute(BadInput):
-    """Clauses of a route that cannot be, or not together."""
+    """Clauses of a route that cannot be, or not together; or a classifier's answer by which nothing can be routed."""
 
     def __init__(self, text: str, number: int | None = None) -> None:
         super().__init__(text)

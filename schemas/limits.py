@@ -282,3 +282,6 @@ STREAM_STATE_ENTRIES_MAX: Final = 256
 
 INBOX_RESULT_BYTES_MAX: Final = BODY_BYTES_MAX
 """What an inbox keeps of a message's effects: its answer."""
+
+ROUTING_TABLE_ENTRIES_MAX: Final = 1_000_000
+"""Keys of a routing table that Spark joins: it is in the driver's memory, and goes to every worker as a whole."""

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from konverse.routing.routed import Routed
+
     from .answers import Done
 
 
@@ -82,6 +84,87 @@ def process(
     from . import mapping  # noqa: PLC0415  # after `require`
 
     return mapping.process(spark, mapping.Source(Settings.load(**settings), queue, rows, timeout), transform)
+
+
+def route(  # noqa: PLR0913  # the ways to route
+    spark: SparkSession,
+    queue: str,
+    classifier: str | Callable[[DataFrame], DataFrame],
+    *,
+    mode: str = "forward",
+    redirect_type: str = "RedirectTo",
+    progress: bool | Callable[[Routed], object] = False,
+    rows: int = 100_000,
+    timeout: float | None = 10.0,
+    **settings: Any,
+) -> Routed:
+    """Receive a queue, and pass its conversations on to the services that the content of their first messages asks for.
+
+    `classifier` is a SQL expression over the columns of a message (`answers.MESSAGES`) that gives the name of a
+    service, or a function from DataFrame to DataFrame that keeps `receipt` and adds `to_service` (as `routing_table`
+    makes one), with `broker_instance` and `reason` if it likes. Null, or no row, is unclassifiable: the conversation
+    ends with Error 1 and the `reason`. Only the first message of a conversation is classified, the others follow it.
+
+    With `mode="forward"` the router begins a dialog to that service, under the same contract and from the service that
+    received; replies come back on the first dialog, ends and Errors are passed on both ways. With "redirect" the
+    initiator gets a message of type `redirect_type` that says where to go, and the dialog ends. All of it is in the
+    commits of the queue's owners, so each happens once. Beware: those who end before they were redirected never go.
+
+    What cannot be routed (a service that does not exist, a service of this queue, several answers, a type that the
+    contract does not have, a classifier that raises) is rolled back, tried again, and suspended after five attempts;
+    the others go on. `progress` shows a line of counts on stderr, or is called with them behind each batch. `rows`,
+    `timeout` and `settings` are those of `process`. Raises InvalidSettings for an expression or rows of a wrong shape,
+    and what `process` raises; nothing of that batch is done then.
+    """
+    require()
+    from konverse.bridge.settings import Settings  # noqa: PLC0415  # as above
+
+    from . import mapping, routing  # noqa: PLC0415  # after `require`
+    from .progress import showing  # noqa: PLC0415  # as above
+
+    source = mapping.Source(Settings.load(**settings), queue, rows, timeout)
+    with showing(progress=progress) as shown:
+        return routing.route(spark, source, classifier, routing.Manner(mode, redirect_type), shown)
+
+
+def route_arrow(  # noqa: PLR0913  # as above
+    spark: SparkSession,
+    queue: str,
+    function: Callable[[pa.RecordBatch], pa.RecordBatch | pa.Table],
+    *,
+    mode: str = "forward",
+    redirect_type: str = "RedirectTo",
+    rows: int = 10_000,
+    timeout: float | None = 10.0,
+    **settings: Any,
+) -> Routed:
+    """As `route`, in tasks of Spark, one for each partition of the queue, as `map_arrow`: without a way by the driver.
+
+    `function` gets Arrow batches of first messages and returns `receipt` and `to_service`, with `broker_instance` and
+    `reason` if it likes.
+    """
+    require()
+    from konverse.bridge.settings import Settings  # noqa: PLC0415  # as above
+
+    from . import mapping, routing  # noqa: PLC0415  # after `require`
+
+    source = mapping.Source(Settings.load(**settings), queue, rows, timeout)
+    return routing.route_arrow(spark, source, function, routing.Manner(mode, redirect_type))
+
+
+def routing_table(load: Callable[[], DataFrame], key: str, *, every: float = 0.0) -> Callable[[DataFrame], DataFrame]:
+    """A classifier for `route`: the service whose key a message has in a table, which may change meanwhile.
+
+    `load` gives the table: columns `key` and `to_service`, both strings, and `broker_instance` if there are other
+    databases. It is called again for each batch, or after `every` seconds, and read as a whole: a batch is classified
+    by one version of it, which is broadcast. `key` is a SQL expression over the columns of a message. A message
+    without a key in the table is unclassifiable. When a table cannot be read, or has a key twice, the version before
+    stays in use and the log says so; without one the work ends with InvalidSettings. At most 1,000,000 rows.
+    """
+    require()
+    from .routing_table import RoutingTable  # noqa: PLC0415  # after `require`
+
+    return RoutingTable(load, key, every)
 
 
 def typed(frame: DataFrame, message_type: str, options: Mapping[str, str], *, root: str | None = None) -> DataFrame:

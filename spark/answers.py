@@ -6,10 +6,10 @@ an end, or an end with an error, in the order of the rows. A message without an 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from itertools import chain, repeat
+from collections.abc import Callable, Sequence
+from itertools import chain
 from operator import itemgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 import pyarrow as pa
@@ -44,18 +44,17 @@ MESSAGES: Final = pa.schema([
 """What a function gets. A reply can be sent on a conversation whose `state` is CONVERSING."""
 
 ANSWERS: Final = pa.schema([
-    pa.field(RECEIPT, pa.int64()),
     pa.field("message_type", pa.string()),
     pa.field("body", pa.binary()),
     pa.field("end", pa.bool_()),
     pa.field("error", pa.int32()),
     pa.field("description", pa.string()),
 ])  # fmt: skip
-"""What it may answer with: `receipt`, and those of the others that it needs. Further columns are not looked at."""
+"""What it may answer with beside `receipt`: those that it needs. Further columns are not looked at."""
 
 
 Row = tuple[int, str | None, bytes | None, bool | None, int | None, str | None]
-"""A row of an answer, in the order of ANSWERS; what is null or was left out is None."""
+"""A row of an answer: its receipt, then in the order of ANSWERS; what is null or was left out is None."""
 
 
 class Part(NamedTuple):
@@ -81,7 +80,7 @@ class Done(NamedTuple):
     failed: int = 0
     """Transactions that were rolled back, each time."""
 
-    def plus(self, other: Sequence[int]) -> Done:
+    def plus(self, other: Done) -> Done:
         """Both together."""
         return Done(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
@@ -117,6 +116,14 @@ _SIDES: Final[dict[str, Callable[[Endpoint], Any]]] = {
 
 def read(answered: Any, first: int, count: int) -> list[Row]:
     """The rows by receipt, those of one in their order. InvalidSettings for what cannot be one: nothing is done."""
+    receipts = receipts_of(answered, first, count)
+    rows: list[Row] = list(zip(receipts, *(column_of(answered, field) for field in ANSWERS), strict=True))
+    rows.sort(key=itemgetter(0))
+    return rows
+
+
+def receipts_of(answered: Any, first: int, count: int) -> list[int]:
+    """The receipt of each row that came back. InvalidSettings for one that no message of the batch has."""
     if not isinstance(answered, pa.RecordBatch | pa.Table):
         raise InvalidSettings(f"the function must return an Arrow batch or table, not {type(answered).__name__}")
     if RECEIPT not in answered.schema.names:
@@ -124,36 +131,34 @@ def read(answered: Any, first: int, count: int) -> list[Row]:
             f"the rows that came back have no column {RECEIPT!r}, they have {', '.join(answered.schema.names)}; keep "
             "the one that came in: it says to which message a row is an answer"
         )
-    table = answered if isinstance(answered, pa.Table) else pa.Table.from_batches([answered])
-    columns = [_values(table, field) for field in ANSWERS]
-    for receipt in columns[0]:
+    receipts = column_of(answered, MESSAGES.field(RECEIPT))
+    for receipt in receipts:
         if receipt is None or not first <= receipt < first + count:
             raise InvalidSettings(
                 f"a row came back with the receipt {receipt}, which no message of this batch has; keep receipts as "
                 "they come in"
             )
-    rows: list[Row] = list(zip(*columns, strict=False))  # those that were left out have no end
-    rows.sort(key=itemgetter(0))
-    return rows
+    return receipts
 
 
-def _values(answered: pa.Table, field: pa.Field) -> Iterable[Any]:
-    match answered.schema.names.count(field.name):
-        case 0:
-            return repeat(None)
-        case 1:
-            column = answered.column(field.name)
-        case several:
-            raise InvalidSettings(f"{several} columns that came back have the name {field.name!r}; keep one")
+def column_of(answered: Any, field: pa.Field) -> list[Any]:
+    """The values of a column that came back; nulls when it was left out. InvalidSettings for another type."""
+    if field.name not in answered.schema.names:
+        return [None] * answered.num_rows
+    if answered.schema.names.count(field.name) > 1:
+        raise InvalidSettings(
+            f"column {field.name!r} came back more than once: select one of them, or rename the others"
+        )
+    column = answered.column(field.name)
     try:
-        column = column.cast(field.type)
+        values = pa.chunked_array([column]) if isinstance(column, pa.Array) else column
+        values = values.cast(field.type)
     except pa.ArrowException as error:
         raise InvalidSettings(f"column {field.name!r} came back as {column.type}, not {field.type}: {error}") from None
-    if field.type == pa.binary() or (field.name == RECEIPT and not column.null_count):  # of which few are alike
-        values: list[Any] = column.to_numpy().tolist()
-        return values
-    chunks = column.dictionary_encode().chunks  # a text that comes again is one object, and known at a glance
-    return chain.from_iterable(map(_decoded, chunks))
+    if field.type == pa.binary() or (field.name == RECEIPT and not values.null_count):  # of which few are alike
+        return cast("list[Any]", values.to_numpy().tolist())
+    # a text that comes again is one object, and known at a glance
+    return [*chain.from_iterable(map(_decoded, values.dictionary_encode().chunks))]
 
 
 def _decoded(chunk: pa.DictionaryArray) -> list[Any]:

@@ -7,13 +7,14 @@ function says the second time is the only answer there is.
 
 from __future__ import annotations
 
+import json
 import logging
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import reduce
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("konverse.spark")
 
 Function = Callable[[pa.RecordBatch], Any]
-Answered = dict[Transaction, Part | Exception]
-"""The messages of each transaction with the answers to them, or how the function failed on it."""
 
 GROUPS_PER_COMMIT: Final = 1_000
 BEAT_S: Final = 0.01
@@ -47,7 +46,36 @@ BEAT_S: Final = 0.01
 _ROWS_OF_ALL: Final = 65_536
 """A range of so many rows is divided among all cores."""
 
-_COUNTS: Final = "messages bigint, replies bigint, ends bigint, failed bigint"
+
+class Counted(Protocol):
+    """Counts of what was done."""
+
+    def plus(self, other: Self) -> Self:
+        """Both together."""
+        ...
+
+
+Counts = TypeVar("Counts", bound=Counted)
+
+
+class Task(Protocol[Counts]):
+    """What is done with the transactions of a batch: first all are asked about together, then each is worked on."""
+
+    nothing: Counts
+    failure: Counts
+    """What one transaction counts that is rolled back."""
+
+    def ask(self, transactions: Sequence[Transaction]) -> Mapping[Transaction, Any]:
+        """What is to be done with each; an exception for one alone that cannot be worked on. Raises for all of them."""
+        ...
+
+    def apply(self, transaction: Transaction, found: Any) -> Counts:
+        """Do that with one of them. Raises to have it rolled back."""
+        ...
+
+    def check(self) -> object:
+        """Asking has failed: raise when it would fail whatever was asked about, which ends the work."""
+        ...
 
 
 class Source(NamedTuple):
@@ -69,13 +97,13 @@ class Source(NamedTuple):
         return self._replace(timeout=self.timeout + Topics(Kafka(self.settings)).session_timeout_s())
 
     @contextmanager
-    def reader(self) -> Iterator[Reader]:
+    def opened(self) -> Iterator[tuple[Broker, Reader]]:
         """A reader of it in this process."""
         with (
             Broker(self.settings) as broker,
             broker.reader(self.queue, batch=GROUPS_PER_COMMIT, timeout=self.timeout) as reader,
         ):
-            yield reader
+            yield broker, reader
 
     def partitions(self) -> int:
         """So many tasks can share it."""
@@ -84,18 +112,26 @@ class Source(NamedTuple):
 
 
 def map_arrow(spark: SparkSession, source: Source, function: Function) -> Done:
-    """Receive with a task for each partition, and no more than can run at once; what all of them have done."""
+    """Receive in tasks; what all of them have done."""
+
+    def work(mine: Source) -> dict[str, Any]:
+        with mine.opened() as (_, reader):
+            return Batches(reader, Answering(function)).work(mine.rows)._asdict()
+
+    return reduce(Done.plus, (Done(**done) for done in in_tasks(spark, source, work)), Done())
+
+
+def in_tasks(spark: SparkSession, source: Source, work: Callable[[Source], dict[str, Any]]) -> list[dict[str, Any]]:
+    """What `work` returns in a task for each partition of the queue, as far as there are cores."""
     tasks = min(source.partitions(), cores(spark))
 
-    def work(_batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run(_batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
         again = context is not None and context.attemptNumber() > 0
-        with (source.behind_the_dead() if again else source).reader() as reader:
-            done = Batches(reader, function).work(source.rows)
-        yield pa.RecordBatch.from_pylist([done._asdict()])
+        yield pa.RecordBatch.from_pylist([{"done": json.dumps(work(source.behind_the_dead() if again else source))}])
 
-    counts = spark.range(tasks, numPartitions=tasks).mapInArrow(work, _COUNTS).collect()
-    return reduce(Done.plus, counts, Done())
+    rows = spark.range(tasks, numPartitions=tasks).mapInArrow(run, "done string").collect()
+    return [json.loads(row.done) for row in rows]
 
 
 def process(spark: SparkSession, source: Source, transform: Callable[[DataFrame], DataFrame]) -> Done:
@@ -104,8 +140,8 @@ def process(spark: SparkSession, source: Source, transform: Callable[[DataFrame]
     def function(batch: pa.RecordBatch) -> pa.Table:
         return transform(spark.createDataFrame(pa.Table.from_batches([batch]))).toArrow()
 
-    with source.reader() as reader:
-        return Batches(reader, function).work(source.rows)
+    with source.opened() as (_, reader):
+        return Batches(reader, Answering(function, spark.range(1).count)).work(source.rows)
 
 
 def cores(spark: SparkSession) -> int:
@@ -117,25 +153,70 @@ def cores(spark: SparkSession) -> int:
     return 1 + max(int(part) for (part,) in parts)
 
 
-class Batches:
-    """The batches of one reader, and the function that answers them."""
+class Answering:
+    """Replies, ends and errors that a function answers with."""
 
-    def __init__(self, reader: Reader, function: Function) -> None:
-        self._reader = reader
+    nothing = Done()
+    failure = Done(failed=1)
+
+    def __init__(self, function: Function, check: Callable[[], object] = lambda: None) -> None:
+        """`check` raises when no function can work here, such as a Spark that was stopped."""
         self._function = function
-        self._handling = Handling(reader.queue.name, self._handle)
-        self._answers: Answered = {}
         self._receipt = 0
-        self._done = Done()
+        self.check = check
 
-    def work(self, rows: int) -> Done:
+    def ask(self, transactions: Sequence[Transaction]) -> dict[Transaction, Part]:
+        """The messages of each with the answers to them."""
+        received = [list(transaction) for transaction in transactions]
+        messages = [message for some in received for message in some]
+        at, self._receipt = self._receipt, self._receipt + len(messages)
+        rows = read(self._function(rows_of(messages, at)), at, len(messages))
+        receipts = [row[0] for row in rows]
+        found: dict[Transaction, Part] = {}
+        upto = 0
+        for transaction, some in zip(transactions, received, strict=True):
+            since, upto = upto, bisect_left(receipts, at + len(some), upto)
+            found[transaction] = Part(some, at, rows[since:upto])
+            at += len(some)
+        return found
+
+    def apply(self, transaction: Transaction, found: Part) -> Done:
+        """Stage the answers, as far as they fit into one commit; the messages behind that come again."""
+        while True:
+            try:
+                return apply(transaction, found)
+            except TransactionTooLarge:
+                count = len(found.messages)
+                if count == 1:
+                    raise
+                transaction.clear()
+                found = found.head(count // 2)
+                transaction.receive(len(found.messages))
+
+
+class Batches(Generic[Counts]):
+    """The batches of one reader, and what is done with them."""
+
+    def __init__(
+        self, reader: Reader, task: Task[Counts], shown: Callable[[Counts], object] = lambda counts: counts
+    ) -> None:
+        """`shown` is called behind each batch with the counts of all so far."""
+        self._reader = reader
+        self._task = task
+        self._shown = shown
+        self._handling = Handling(reader.queue.name, self._handle)
+        self._found: Mapping[Transaction, Any] = {}
+        self._done = task.nothing
+
+    def work(self, rows: int) -> Counts:
         """Until the reader ends. Raises InvalidSettings for answers of a wrong shape, which no attempt mends."""
         for transactions in self._reader.batches(rows):
             for transaction in transactions:
                 transaction.__enter__()
             with _heard_of(self._reader):
-                self._answers = self._answered(transactions)
+                self._found = self._answered(transactions)
             self._handling.work(self._counted(transactions))
+            self._shown(self._done)
         try:
             self._reader.settle()
         except SteppedDown as error:
@@ -150,55 +231,28 @@ class Batches:
             if self._reader.lost > lost:
                 self._done = done
 
-    def _answered(self, transactions: Sequence[Transaction]) -> Answered:
-        """What the function says of these; where it fails, of each half, so that only who fails alone has failed."""
+    def _answered(self, transactions: Sequence[Transaction]) -> Mapping[Transaction, Any]:
+        """What is to be done with these; where asking fails, each half's, so that only who fails alone has failed."""
         try:
-            return self._ask(transactions)
+            return self._task.ask(transactions)
         except InvalidSettings:
             raise
         except Exception as error:  # noqa: BLE001  # of the user's function
+            self._task.check()  # else all would be suspended because Spark has gone
             if len(transactions) == 1:
                 return {transactions[0]: error}
         middle = len(transactions) // 2
         return {**self._answered(transactions[:middle]), **self._answered(transactions[middle:])}
 
-    def _ask(self, transactions: Sequence[Transaction]) -> Answered:
-        received = [list(transaction) for transaction in transactions]
-        messages = [message for some in received for message in some]
-        at, self._receipt = self._receipt, self._receipt + len(messages)
-        rows = read(self._function(rows_of(messages, at)), at, len(messages))
-        receipts = [row[0] for row in rows]
-        found: Answered = {}
-        upto = 0
-        for transaction, some in zip(transactions, received, strict=True):
-            since, upto = upto, bisect_left(receipts, at + len(some), upto)
-            found[transaction] = Part(some, at, rows[since:upto])
-            at += len(some)
-        return found
-
     def _handle(self, transaction: Transaction) -> None:
-        part = self._answers[transaction]
+        found = self._found[transaction]
         try:
-            if isinstance(part, Exception):
-                raise part
-            self._done = self._done.plus(self._apply(transaction, part))
+            if isinstance(found, Exception):
+                raise found
+            self._done = self._done.plus(self._task.apply(transaction, found))
         except Exception:
-            self._done = self._done.plus(Done(failed=1))
+            self._done = self._done.plus(self._task.failure)
             raise
-
-    @staticmethod
-    def _apply(transaction: Transaction, part: Part) -> Done:
-        """Stage the answers, as far as they fit into one commit; the messages behind that come again."""
-        while True:
-            try:
-                return apply(transaction, part)
-            except TransactionTooLarge:
-                count = len(part.messages)
-                if count == 1:
-                    raise
-                transaction.clear()
-                part = part.head(count // 2)
-                transaction.receive(len(part.messages))
 
 
 @contextmanager

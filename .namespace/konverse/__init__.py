@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from konverse.dialog.begun import Begun
     from konverse.dialog.received import Message
     from konverse.dialog.transaction import Transaction
+    from konverse.routing.documents import origin_of, read_redirect
     from konverse.schemas.catalog import DEFAULT, DIALOG_TIMER, END_DIALOG, ERROR
     from konverse.schemas.records import BounceReason
     from konverse.schemas.system_messages import read_error
@@ -42,7 +43,9 @@ __all__ = [
     "Suspended",
     "Transaction",
     "connect",
+    "origin_of",
     "read_error",
+    "read_redirect",
 ]
 __version__ = "0.1.0"
 
@@ -64,7 +67,9 @@ _MODULES: Final = {
     "DIALOG_TIMER": "schemas.catalog",
     "END_DIALOG": "schemas.catalog",
     "ERROR": "schemas.catalog",
+    "origin_of": "routing.documents",
     "read_error": "schemas.system_messages",
+    "read_redirect": "routing.documents",
 }
 
 

@@ -41,25 +41,26 @@ class Verdict:
 def check(bootstrap: str, orders: Queue, shop: Queue, sent: int) -> Verdict:
     """Judge a run that sent the orders 0 … sent-1 of a file."""
     verdict = Verdict()
-    received = _numbers(bootstrap, orders, verdict)
-    replied = _numbers(bootstrap, shop, verdict)
+    received = numbers(bootstrap, orders, verdict)
+    replied = numbers(bootstrap, shop, verdict)
     verdict.conversations = len(received)
     verdict.received = sum(map(len, received.values()))
     verdict.replied = sum(map(len, replied.values()))
-    _once(verdict, "order", received, sent)
-    _once(verdict, "receipt", replied, sent)
-    for conversation, numbers in received.items():
-        if numbers != sorted(numbers):
-            verdict.problems.append(f"conversation {conversation.hex()} received orders out of order: {numbers[:20]}")
-        if replied.get(conversation, []) != numbers:
+    once(verdict, "order", received, sent)
+    once(verdict, "receipt", replied, sent)
+    for conversation, got in received.items():
+        if got != sorted(got):
+            verdict.problems.append(f"conversation {conversation.hex()} received orders out of order: {got[:20]}")
+        if replied.get(conversation, []) != got:
             verdict.problems.append(f"conversation {conversation.hex()} was not answered order by order")
     return verdict
 
 
-def _once(verdict: Verdict, what: str, found: dict[bytes, list[int]], sent: int) -> None:
+def once(verdict: Verdict, what: str, found: dict[bytes, list[int]], sent: int) -> None:
+    """Note which of the numbers 0 … sent-1 are missing or came more than once."""
     counts = [0] * sent
-    for numbers in found.values():
-        for number in numbers:
+    for got in found.values():
+        for number in got:
             counts[number] += 1
     missing = [number for number, count in enumerate(counts) if count == 0]
     doubled = [number for number, count in enumerate(counts) if count > 1]
@@ -69,7 +70,7 @@ def _once(verdict: Verdict, what: str, found: dict[bytes, list[int]], sent: int)
         verdict.problems.append(f"{len(doubled)} {what}s came more than once, the first is {doubled[0]}")
 
 
-def _numbers(bootstrap: str, queue: Queue, verdict: Verdict) -> dict[bytes, list[int]]:
+def numbers(bootstrap: str, queue: Queue, verdict: Verdict) -> dict[bytes, list[int]]:
     """The numbers in the bodies of accepted messages, by conversation, in the order of the log."""
     found: defaultdict[bytes, list[int]] = defaultdict(list)
     sequences: defaultdict[bytes, int] = defaultdict(int)

@@ -14,10 +14,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from konverse.bridge.broker import Broker
+from konverse.bridge.settings import Settings
 from konverse.schemas.errors import InvalidSettings
 from konverse.schemas.limits import TRANSACTION_BYTES_MAX
 from konverse.spark import map_arrow, process
 from konverse.spark.answers import Done, read
+from konverse.spark.mapping import Answering, Batches, Source
 from tests.kit.servers import Servers
 from tests.kit.shop import RECEIPT, drain, sent
 
@@ -147,6 +149,24 @@ def test_answers_that_fit_into_no_commit_are_given_in_several(
     assert answered(shop) == Counter(b"%d".rjust(large + 1, b"0") % number for number in range(10))
 
 
+def test_where_no_function_can_work_the_work_ends_and_nobody_is_suspended(
+    spark: SparkSession, shop: Broker, place: dict[str, Any]
+) -> None:
+    for number in range(3):
+        sent(shop, b"order %d" % number)
+
+    def gone() -> None:
+        raise ConnectionError("Spark was stopped")
+
+    def fail(_batch: pa.RecordBatch) -> pa.RecordBatch:
+        raise LookupError("nobody works here")
+
+    source = Source(Settings.load(**place), "Orders", 100, IDLE_S)
+    with pytest.raises(ConnectionError, match="Spark was stopped"), source.opened() as (_, reader):
+        Batches(reader, Answering(fail, gone)).work(source.rows)
+    assert map_arrow(spark, "Orders", receipts, timeout=IDLE_S, **place) == Done(3, 3, 0, 0)
+
+
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
@@ -154,7 +174,7 @@ def test_answers_that_fit_into_no_commit_are_given_in_several(
         ({"receipt": [None]}, "receipt None"),
         ({"receipt": [7], "error": ["x"]}, "column 'error' came back as string"),
         ({"receipt": ["seven"]}, "column 'receipt' came back as string"),
-        ({"receipt": [7], "body": [b"x"], "two": [b"y"]}, "2 columns that came back have the name 'body'"),
+        ({"receipt": [7], "body": [b"x"], "two": [b"y"]}, "column .body. came back more than once"),
     ],
 )
 def test_answers_that_say_nothing_of_these_messages_are_refused(answer: dict[str, list[Any]], says: str) -> None:

@@ -18,6 +18,7 @@ from konverse.spark.decisions import Verdict
 from konverse.spark.settings import OPTIONS
 from konverse.spark.write_checks import NEEDED, OPTIONAL
 from konverse.spark.write_settings import OPTIONS as WRITER_OPTIONS
+from tests.kit.regions import open_regions
 from tests.kit.servers import Servers
 from tests.kit.shop import queue_of, receive, send_orders
 from tests.spark.logs import rows
@@ -66,6 +67,7 @@ def test_the_examples_of_the_page_run(
     send_orders(shop, dialogs=2, messages=6)
     invoice = {"type": "object", "properties": {"amount": {"type": "integer"}}}
     shop.create_message_type("//sales/Invoice", "JSON_SCHEMA", schema=json.dumps(invoice))
+    open_regions(shop)
     exec(compile(placed(code("python"), servers, database), "docs/spark.md", "exec"), {})
     shown = capsys.readouterr().out
     assert re.search(r"//sales/Order\|\s+6\|", shown)
@@ -76,7 +78,8 @@ def test_the_examples_of_the_page_run(
     spark.sql(placed(code("sql"), servers, database))
     assert spark.table("orders").count() == 12, "what was written, too"
     spark.catalog.dropTempView("orders")
-    written = by_conversation(receive(shop, "Orders", 6))
+    assert "Routed(forwarded=2, followed=4," in shown
+    written = by_conversation(receive(shop, "South", 6))
     assert len(written) == 2
     assert all(len(bodies) == 3 for bodies in written.values())
 

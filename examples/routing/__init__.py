@@ -1,0 +1,1 @@
+"""Orders that a Spark job routes by their content: what `make demo-spark` plays."""

@@ -1,0 +1,46 @@
+"""A router, the services of four regions behind it, and the orders that go through."""
+
+from __future__ import annotations
+
+import json
+from typing import Final
+
+from konverse.bridge.broker import Broker
+
+ORDER: Final = "//sales/Order"
+ORDERING: Final = "//sales/Ordering"
+ROUTER: Final = "//sales/Router"
+SHOP: Final = "//sales/Shop"
+ORDERS: Final = "Orders"
+REGIONS: Final = ("north", "east", "south", "west")
+
+
+def service_of(region: str) -> str:
+    """The service of a region."""
+    return f"//sales/{region.capitalize()}"
+
+
+def queue_of(region: str) -> str:
+    """The queue of its service."""
+    return region.capitalize()
+
+
+def region_of(conversation: int) -> str:
+    """The region of a conversation's orders."""
+    return REGIONS[conversation % len(REGIONS)]
+
+
+def order(number: int, each: int) -> bytes:
+    """The body of an order: so many are in each conversation, numbered one conversation after the other."""
+    return json.dumps({"number": number, "region": region_of(number // each)}).encode()
+
+
+def create(broker: Broker, *, partitions: int) -> None:
+    """Create message type, contract, queues and services in an empty database."""
+    broker.create_message_type(ORDER)
+    broker.create_contract(ORDERING, {ORDER: "INITIATOR"})
+    for queue, service in ((ORDERS, ROUTER), *((queue_of(region), service_of(region)) for region in REGIONS)):
+        broker.create_queue(queue, partitions=partitions)
+        broker.create_service(service, queue=queue, contracts=[ORDERING])
+    broker.create_queue("Shop")
+    broker.create_service(SHOP, queue="Shop")

@@ -1,0 +1,227 @@
+"""Data-dependent routing by Spark: which messages are classified, and what becomes of the rows that come back.
+
+Only the first messages of conversations that are not mapped yet go through the classifier; all others follow. What is
+done then is the pure step of `konverse.routing.router`, in the transactions of the partition's owner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import pyarrow as pa
+
+from konverse.bridge.broker import Broker
+from konverse.dialog.received import Message
+from konverse.dialog.transaction import Transaction
+from konverse.routing.decisions import Decision, Target, Unclassifiable
+from konverse.routing.routed import Routed
+from konverse.routing.router import FORWARD, REDIRECT_TO, Router
+from konverse.schemas.catalog import Service
+from konverse.schemas.errors import GroupLocked, InvalidRoute, InvalidSettings, KonverseError
+
+from .answers import RECEIPT, column_of, receipts_of, rows_of
+from .mapping import Batches, Function, Source, in_tasks
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+TO_SERVICE: Final = "to_service"
+
+DECISIONS: Final = pa.schema([
+    pa.field(TO_SERVICE, pa.string()),
+    pa.field("broker_instance", pa.string()),
+    pa.field("reason", pa.string()),
+])  # fmt: skip
+"""What a classifier answers with beside `receipt`: `to_service`, and those of the others that it needs."""
+
+
+class Manner(NamedTuple):
+    """How to route."""
+
+    mode: str = FORWARD
+    redirect_type: str = REDIRECT_TO
+
+    def check(self) -> None:
+        """Raise InvalidSettings for a mode that does not exist, before anything is received."""
+        Router(self.mode)
+
+
+def route(
+    spark: SparkSession,
+    source: Source,
+    classifier: str | Callable[[DataFrame], DataFrame],
+    manner: Manner,
+    shown: Callable[[Routed], object],
+) -> Routed:
+    """Receive in this process, and have Spark classify each batch."""
+    manner.check()
+    transform = by_expression(spark, classifier) if isinstance(classifier, str) else classifier
+    with source.opened() as (broker, reader):
+        task = Classifying(broker, reader.queue.name, by_frame(spark, transform), manner, spark.range(1).count)
+        return Batches(reader, task, shown).work(source.rows)
+
+
+def route_arrow(spark: SparkSession, source: Source, function: Function, manner: Manner) -> Routed:
+    """Receive and classify in tasks."""
+    manner.check()
+
+    def work(mine: Source) -> dict[str, Any]:
+        with mine.opened() as (broker, reader):
+            task = Classifying(broker, reader.queue.name, function, manner)
+            return asdict(Batches(reader, task).work(mine.rows))
+
+    return reduce(Routed.plus, (Routed(**done) for done in in_tasks(spark, source, work)), Routed())
+
+
+def by_expression(spark: SparkSession, expression: str) -> Callable[[DataFrame], DataFrame]:
+    """A classifier that is a SQL expression. InvalidSettings when it is none, or gives something else than a text."""
+    from pyspark.errors import PySparkException  # noqa: PLC0415  # tasks do without
+    from pyspark.sql import functions as f  # noqa: PLC0415  # as above
+
+    from .answers import MESSAGES  # noqa: PLC0415  # as above
+
+    def transform(frame: DataFrame) -> DataFrame:
+        return frame.select(RECEIPT, f.expr(expression).alias(TO_SERVICE))
+
+    try:
+        kind = transform(spark.createDataFrame(MESSAGES.empty_table())).schema[TO_SERVICE].dataType.simpleString()
+    except PySparkException as error:
+        raise InvalidSettings(
+            f"the classifier {expression!r} is no expression over the columns of a message "
+            f"({', '.join(MESSAGES.names)}): {_first_line(error)}"
+        ) from None
+    if kind not in {"string", "void"}:
+        raise InvalidSettings(f"the classifier {expression!r} gives {kind}, and the name of a service is a string")
+    return transform
+
+
+def by_frame(spark: SparkSession, transform: Callable[[DataFrame], DataFrame]) -> Function:
+    """A classifier that adds columns to a frame, as a function over Arrow batches.
+
+    What cannot be planned is InvalidSettings, as no attempt mends it.
+    """
+    from pyspark.errors import AnalysisException  # noqa: PLC0415  # tasks do without
+
+    def function(batch: pa.RecordBatch) -> pa.Table:
+        try:
+            frame = transform(spark.createDataFrame(pa.Table.from_batches([batch])))
+            names = frame.columns
+            for name in (RECEIPT, TO_SERVICE):
+                if name not in names:
+                    raise InvalidSettings(_lacks(name, names))
+            return frame.select(*(name for name in (RECEIPT, *DECISIONS.names) if name in names)).toArrow()
+        except AnalysisException as error:
+            raise InvalidSettings(f"what the classifier makes of a frame cannot be run: {_first_line(error)}") from None
+
+    return function
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().splitlines()[0]
+
+
+def _lacks(name: str, names: Sequence[str]) -> str:
+    what = "says to which message a row belongs" if name == RECEIPT else "names the service, or is null"
+    return f"the classifier's rows have no column {name!r}, which {what}; they have {', '.join(names)}"
+
+
+class Classifying:
+    """What a router does with the transactions of a batch."""
+
+    nothing = Routed()
+    failure = Routed(failed=1)
+
+    def __init__(
+        self, broker: Broker, queue: str, classify: Function, manner: Manner, check: Callable[[], object] = lambda: None
+    ) -> None:
+        self._catalog = broker.catalog
+        self._queue = queue
+        self._classify = classify
+        self._forwards = manner.mode == FORWARD
+        self._router = Router(manner.mode, redirect_type=manner.redirect_type, resolve=self._resolve)
+        self._receipt = 0
+        self.check = check
+
+    def ask(self, transactions: Sequence[Transaction]) -> dict[Transaction, Decision | Exception | None]:
+        """What the classifier decides on each that is not mapped yet; None for the others."""
+        found: dict[Transaction, Decision | Exception | None] = {}
+        asked: dict[Transaction, Message] = {}
+        for transaction in transactions:
+            found[transaction] = None
+            try:
+                message = self._router.undecided(transaction)
+            except KonverseError as error:
+                found[transaction] = error
+            else:
+                if message is not None:
+                    asked[transaction] = message
+        if asked:
+            first, self._receipt = self._receipt, self._receipt + len(asked)
+            decisions = read(self._classify(rows_of([*asked.values()], first)), first, [*asked.values()])
+            found.update(zip(asked, decisions, strict=True))
+        return found
+
+    def apply(self, transaction: Transaction, found: Decision | None) -> Routed:
+        """Do it."""
+
+        def decide(message: Message) -> Decision:
+            if found is None:
+                raise GroupLocked(f"conversation {message.dialog.id} lost its way just now; it is looked at once more")
+            return found
+
+        return self._router.step(transaction, decide)
+
+    def _resolve(self, target: Target) -> Target:
+        """The target by the catalog. Raises ServiceNotFound; InvalidRoute for a service on the router's queue."""
+        if target.broker_instance not in {None, str(self._catalog.broker_id)}:
+            return target
+        if self._catalog.get(Service, target.service).queue == self._queue:
+            raise InvalidRoute(
+                f"a conversation was classified as one for {target.service!r}, a service on queue {self._queue!r}, "
+                "which the router itself receives: it would come back for ever. Let the classifier answer with a "
+                "service on another queue, or null"
+            )
+        return target._replace(broker_instance=None) if self._forwards else target
+
+
+def read(answered: Any, first: int, messages: Sequence[Message]) -> list[Decision | Exception]:
+    """The decision on each message; InvalidRoute where one has several. InvalidSettings for rows of a wrong shape.
+
+    A message without a row is unclassifiable, like one whose row has a null: joins leave out what they do not find.
+    """
+    receipts = receipts_of(answered, first, len(messages))
+    names = answered.schema.names
+    if TO_SERVICE not in names:
+        raise InvalidSettings(_lacks(TO_SERVICE, names))
+    kind = answered.column(TO_SERVICE).type if names.count(TO_SERVICE) == 1 else pa.null()
+    if not (pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_null(kind)):
+        raise InvalidSettings(f"column {TO_SERVICE!r} came back as {kind}, and the name of a service is a string")
+    columns = [column_of(answered, field) for field in DECISIONS]
+    rows: list[list[tuple[str | None, str | None, str | None]]] = [[] for _ in messages]
+    for receipt, row in zip(receipts, zip(*columns, strict=True), strict=True):
+        rows[receipt - first].append(row)
+    return [_decision(some, message, at) for at, (some, message) in enumerate(zip(rows, messages, strict=True), first)]
+
+
+def _decision(
+    rows: Sequence[tuple[str | None, str | None, str | None]], message: Message, receipt: int
+) -> Decision | Exception:
+    if len(rows) > 1:
+        services = ", ".join(repr(service) for service, _, _ in rows)
+        return InvalidRoute(
+            f"the classifier answered {len(rows)} times for receipt {receipt}, the first message of conversation "
+            f"{message.dialog.id}: {services}. Let it give one row for each receipt; a table that it joins may have a "
+            "key twice"
+        )
+    service, instance, reason = rows[0] if rows else (None, None, None)
+    if service is None:
+        return Unclassifiable(reason or "")
+    if not service:
+        return InvalidRoute(
+            f"the classifier answered with an empty text for receipt {receipt}, the first message of conversation "
+            f"{message.dialog.id}; column {TO_SERVICE!r} names a service, or is null for what cannot be classified"
+        )
+    return Target(service, instance)

@@ -1,0 +1,58 @@
+"""A partition whose handlers begin dialogs, and the place where these go, without servers."""
+
+from __future__ import annotations
+
+from konverse.dialog.begun import Begun
+from konverse.dialog.received import Clauses
+from konverse.dialog.staging import OwnerSettings, Staging
+from konverse.dialog.transaction import Transaction
+from konverse.schemas.journal import Operations
+from konverse.schemas.records import Begin, Role
+from tests.kit.builders import Pair, Side, anything, identifier
+
+
+class Desk:
+    """A partition of `orders` whose handlers begin dialogs with `depot`."""
+
+    def __init__(self) -> None:
+        self.pair = Pair()
+        self.side = self.pair.target
+        self.depot = Side("depot")
+        self.staging = Staging(self.side.state, anything, OwnerSettings())
+        self.staging.scope.begin = self._begin
+        self._count = 0
+
+    def _begin(self, clauses: Clauses) -> tuple[bytes, Begin]:
+        self._count += 1
+        conversation = identifier(f"begun {self._count}")
+        near, far, contract, group, key, _ = clauses
+        return conversation, Begin(
+            near, far, contract, self.side.address, self.depot.address, group or conversation, key
+        )
+
+    def take(self) -> Transaction:
+        transaction = self.staging.take()
+        assert transaction is not None, "no group is ready"
+        return transaction
+
+    def order(self, name: str = "an order") -> Transaction:
+        """Somebody sends an order; the transaction with it, all of it taken."""
+        self.pair.begin(name)
+        transaction = self.take()
+        list(transaction)
+        return transaction
+
+    def commit(self, *transactions: Transaction) -> None:
+        for transaction in transactions:
+            self.staging.finish(transaction)
+        operations, merged = self.staging.merge()
+        self.side.commit(**{name: getattr(operations, name) for name in Operations.__dataclass_fields__})
+        self.staging.release(merged)
+
+    def answer(self, dialog: Begun) -> None:
+        """The other side hears of it, and answers."""
+        self.side.deliver(self.depot)
+        receiver = self.depot.state.endpoint(Role.TARGET, dialog.conversation)
+        assert receiver is not None
+        self.depot.send(receiver, b"answer")
+        self.depot.deliver(self.side)

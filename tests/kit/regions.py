@@ -1,0 +1,64 @@
+"""Services of three regions behind a router: the order service of the shop, which passes orders on by their content."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final
+
+from konverse.bridge.broker import Broker
+from konverse.dialog.received import Message
+from konverse.schemas.catalog import END_DIALOG, ERROR
+from tests.kit.shop import DEADLINE_S, ORDERING, RECEIPT, drain, receive
+
+REGIONS: Final = ("north", "south", "west")
+
+BY_REGION: Final = "'//sales/' || initcap(split_part(CAST(body AS STRING), ' ', 1))"
+"""The service of an order, by the first word of its body; for SQL."""
+
+
+def service_of(region: str) -> str:
+    """Its service."""
+    return f"//sales/{region.capitalize()}"
+
+
+def open_regions(broker: Broker, regions: tuple[str, ...] = REGIONS) -> None:
+    """A queue with a service for each region, beside the shop."""
+    for region in regions:
+        broker.create_queue(region.capitalize())
+        broker.create_service(service_of(region), queue=region.capitalize(), contracts=[ORDERING])
+
+
+def answer_in(broker: Broker, region: str, count: int, *, end: bool = False, error: int = 0) -> Counter[bytes]:
+    """The region answers so many orders, and ends if it is told to; the bodies that it got."""
+    got = Counter[bytes]()
+    with broker.reader(region.capitalize(), timeout=DEADLINE_S) as reader:
+        for transaction in reader:
+            with transaction:
+                for message in transaction:
+                    got[message.body] += 1
+                    if not error:
+                        transaction.send(message.dialog, RECEIPT, region.encode() + b" has " + message.body)
+                if error:
+                    transaction.end(transaction.dialog, error=error, description=f"not in the {region}")
+                elif end:
+                    transaction.end(transaction.dialog)
+            if got.total() >= count:
+                break
+    return got
+
+
+def heard(broker: Broker, count: int) -> list[Message]:
+    """So many messages come back to the shop, and no further one."""
+    messages = receive(broker, "Shop", count)
+    assert drain(broker, "Shop") == []
+    return messages
+
+
+def kinds(messages: list[Message]) -> Counter[str]:
+    """Their types, in short."""
+    return Counter(message.type.rpartition("/")[2] for message in messages)
+
+
+def ends(messages: list[Message]) -> list[Message]:
+    """Those that tell of an end."""
+    return [message for message in messages if message.type in (END_DIALOG, ERROR)]

@@ -1,0 +1,52 @@
+"""What is shown while a long work goes on."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from konverse.routing.routed import Routed
+from konverse.spark.progress import showing, told
+
+SOME = Routed(forwarded=1_000, followed=2_000, rejected=3, failed=1)
+
+
+class Terminal(io.StringIO):
+    """A stream that says that somebody looks at it."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_the_counts_are_told_in_a_line() -> None:
+    assert told(SOME, 2.0) == "Routed 3,003 messages, 1,502/s: 1,000 forwarded, 2,000 followed, 3 rejected, 1 failed"
+    assert told(Routed(), 0.0) == "Routed 0 messages, 0/s: none yet"
+
+
+def test_a_terminal_has_one_line_that_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setenv("COLUMNS", "200")
+    stream = Terminal()
+    with showing(progress=True, stream=stream) as shown:
+        shown(SOME)
+    assert "1,000 forwarded, 2,000 followed" in stream.getvalue()
+
+
+def test_elsewhere_plain_lines_come_now_and_then() -> None:
+    times = iter([0.0, 9.0, 10.0, 19.0])
+    stream = io.StringIO()
+    with showing(progress=True, stream=stream, clock=lambda: next(times)) as shown:
+        for _ in range(3):
+            shown(SOME)
+    assert stream.getvalue() == told(SOME, 10.0) + "\n"
+
+
+def test_nothing_is_written_where_nobody_asked_or_a_function_is_called() -> None:
+    stream = io.StringIO()
+    told_to: list[Routed] = []
+    for wanted in (False, told_to.append):
+        with showing(progress=wanted, stream=stream) as shown:
+            shown(SOME)
+    assert stream.getvalue() == ""
+    assert told_to == [SOME]

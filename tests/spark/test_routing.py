@@ -1,0 +1,274 @@
+"""Orders are routed by their content to services of regions by Spark, and what these say comes back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from konverse.bridge.broker import Broker
+from konverse.routing.decisions import Target
+from konverse.routing.documents import Origin, origin_of, read_redirect
+from konverse.routing.routed import Routed
+from konverse.schemas.catalog import END_DIALOG, ERROR
+from konverse.schemas.errors import InvalidSettings
+from konverse.schemas.system_messages import read_error
+from konverse.spark import route, route_arrow, routing_table
+from tests.kit.regions import BY_REGION, REGIONS, answer_in, heard, kinds, open_regions, service_of
+from tests.kit.servers import Servers
+from tests.kit.shop import ORDER, ORDER_SERVICE, RECEIPT, drain, handle, sent
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+
+IDLE_S = 2.0
+
+Route = Callable[..., Routed]
+
+
+@pytest.fixture
+def regions(shop: Broker) -> Broker:
+    """The shop, and services of three regions."""
+    open_regions(shop)
+    return shop
+
+
+@pytest.fixture
+def place(servers: Servers, database: str) -> dict[str, Any]:
+    """What `konverse.connect` needs."""
+    return {"kafka": f"kafka://{servers.bootstrap}", "database": database, "timeout": IDLE_S}
+
+
+@pytest.fixture
+def by_region(spark: SparkSession, place: dict[str, Any]) -> Route:
+    """Route the orders by their region."""
+    return lambda classifier=BY_REGION, **options: route(spark, "Orders", classifier, **place, **options)
+
+
+def test_orders_go_to_their_regions_and_answers_come_back(regions: Broker, by_region: Route) -> None:
+    dialogs = {region: [sent(regions, f"{region} {n}".encode(), b"more") for n in range(3)] for region in REGIONS}
+    to = {service_of(region): 6 for region in REGIONS}
+    assert by_region() == Routed(forwarded=9, followed=9, targets=to)
+    for region in REGIONS:
+        got = answer_in(regions, region, 6)
+        assert got == Counter([b"more"] * 3 + [f"{region} {n}".encode() for n in range(3)])
+    assert by_region() == Routed(replied=18)
+    answers = heard(regions, 18)
+    assert kinds(answers) == {"Receipt": 18}
+    for region, some in dialogs.items():
+        for number, dialog in enumerate(some):
+            mine = [message.body.decode() for message in answers if message.dialog.id == dialog.id]
+            assert mine == [f"{region} has {region} {number}", f"{region} has more"]
+    again = dialogs["south"][1]
+    again.send(ORDER, b"north, by its words")
+    again.end()
+    regions.flush()
+    assert drain(regions, "Shop") == [], "it passes the end on"
+    assert by_region() == Routed(followed=1, ended=1, targets={service_of("south"): 1}), "the first one has decided"
+    last = drain(regions, "South")
+    assert [(message.type, message.body) for message in last] == [(ORDER, b"north, by its words"), (END_DIALOG, b"")]
+
+
+def test_ends_and_errors_of_the_targets_come_back(regions: Broker, by_region: Route) -> None:
+    fine, refused = sent(regions, b"north 1"), sent(regions, b"west 1")
+    by_region()
+    answer_in(regions, "north", 1, end=True)
+    answer_in(regions, "west", 1, error=404)
+    assert by_region() == Routed(replied=1, ended=2)
+    messages = {(message.dialog.id, message.type): message.body for message in heard(regions, 3)}
+    assert {*messages} == {(fine.id, RECEIPT), (fine.id, END_DIALOG), (refused.id, ERROR)}
+    code, description = read_error(messages[refused.id, ERROR])
+    assert code == 10001
+    assert origin_of(description) == Origin(service_of("west"), 404, "not in the west")
+
+
+def test_what_no_service_is_known_for_ends_with_error_1(regions: Broker, by_region: Route) -> None:
+    known, unknown = sent(regions, b"north 1"), sent(regions, b"nowhere")
+    expression = f"CASE WHEN body LIKE 'n%' AND body <> 'nowhere' THEN {BY_REGION} END"
+    assert by_region(expression) == Routed(forwarded=1, rejected=1, targets={service_of("north"): 1})
+    (message,) = heard(regions, 1)
+    assert (message.dialog.id, message.type) == (unknown.id, ERROR)
+    assert read_error(message.body) == (1, f"No service is known for this message of type {ORDER!r}.")
+    assert [one.body for one in drain(regions, "North")] == [b"north 1"]
+    assert known.id != unknown.id
+
+
+def test_a_redirection_names_the_service_and_its_dialog_begins_anew(regions: Broker, by_region: Route) -> None:
+    regions.create_message_type("RedirectTo")
+    contract = "//sales/Redirected"
+    regions.create_contract(contract, {ORDER: "INITIATOR", RECEIPT: "TARGET", "RedirectTo": "TARGET"})
+    regions.alter_service(ORDER_SERVICE, add=[contract])
+    regions.alter_service(service_of("south"), add=[contract])
+    dialog = regions.begin_dialog("//sales/ShopService", ORDER_SERVICE, contract)
+    dialog.send(ORDER, b"south 1")
+    dialog.flush()
+    assert by_region(mode="redirect") == Routed(redirected=1, targets={service_of("south"): 1})
+    told, end = heard(regions, 2)
+    assert (told.type, end.type) == ("RedirectTo", END_DIALOG)
+    target = read_redirect(told.body)
+    assert target == Target(service_of("south"))
+    direct = regions.begin_dialog("//sales/ShopService", target.service, contract)
+    direct.send(ORDER, b"south 1")
+    direct.flush()
+    assert answer_in(regions, "south", 1) == Counter([b"south 1"])
+    assert [message.body for message in heard(regions, 1)] == [b"south has south 1"]
+
+
+def test_a_contract_that_has_no_redirection_is_named(
+    regions: Broker, by_region: Route, caplog: pytest.LogCaptureFixture
+) -> None:
+    sent(regions, b"south 1")
+    assert by_region(mode="redirect") == Routed(failed=5)
+    assert "'RedirectTo'" in caplog.text
+    assert len([one for partition in regions.suspended("Orders") for one in partition]) == 1
+
+
+def test_a_function_from_frame_to_frame_classifies(spark: SparkSession, regions: Broker, by_region: Route) -> None:
+    known = spark.createDataFrame(
+        [("north", service_of("north")), ("south", service_of("south"))], "region string, to_service string"
+    )
+
+    def classify(frame: DataFrame) -> DataFrame:
+        named = frame.withColumn("region", f.split_part(f.col("body").cast("string"), f.lit(" "), f.lit(1)))
+        return named.join(known, "region", "left").withColumn("reason", f.lit("we are not there"))
+
+    for body in (b"north 1", b"south 1", b"south 2", b"east 1"):
+        sent(regions, body)
+    expected = {service_of("north"): 1, service_of("south"): 2}
+    assert by_region(classify) == Routed(forwarded=3, rejected=1, targets=expected)
+    (message,) = heard(regions, 1)
+    assert read_error(message.body) == (1, "we are not there")
+
+
+def test_a_table_that_changes_is_read_again(spark: SparkSession, regions: Broker, by_region: Route) -> None:
+    rows = [("north", service_of("north")), ("south", service_of("south"))]
+
+    def load() -> DataFrame:
+        return spark.createDataFrame(rows, "key string, to_service string")
+
+    classify = routing_table(load, "split_part(CAST(body AS STRING), ' ', 1)")
+    first, unknown = sent(regions, b"north 1"), sent(regions, b"west 1")
+    assert by_region(classify) == Routed(forwarded=1, rejected=1, targets={service_of("north"): 1})
+    (message,) = heard(regions, 1)
+    assert message.dialog.id == unknown.id
+    assert read_error(message.body) == (1, "The routing table (version 1) has no service for key 'west'.")
+    rows[:] = [("north", service_of("west")), ("west", service_of("west"))]
+    first.send(ORDER, b"north 2")
+    sent(regions, b"north 3")
+    sent(regions, b"west 2")
+    assert by_region(classify) == Routed(
+        forwarded=2, followed=1, targets={service_of("north"): 1, service_of("west"): 2}
+    )
+    assert sorted(one.body for one in drain(regions, "North")) == [b"north 1", b"north 2"]
+    assert sorted(one.body for one in drain(regions, "West")) == [b"north 3", b"west 2"]
+
+
+def arrow_by_region(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The service of each order by its first word."""
+    services = [service_of(body.decode().split()[0]) for body in batch.column("body").to_pylist()]
+    return pa.RecordBatch.from_pydict({"receipt": batch.column("receipt"), "to_service": services})
+
+
+def test_a_function_over_arrow_classifies_in_tasks(spark: SparkSession, regions: Broker, place: dict[str, Any]) -> None:
+    for number in range(10):
+        for region in REGIONS:
+            sent(regions, f"{region} {number}".encode(), b"more")
+    expected = Routed(forwarded=30, followed=30, targets={service_of(region): 20 for region in REGIONS})
+    assert route_arrow(spark, "Orders", arrow_by_region, **place) == expected
+    for region in REGIONS:
+        answer_in(regions, region, 20)
+    assert route_arrow(spark, "Orders", arrow_by_region, **place) == Routed(replied=60)
+    assert kinds(heard(regions, 60)) == {"Receipt": 60}
+
+
+def test_who_cannot_be_routed_is_suspended_and_the_others_are(
+    spark: SparkSession, regions: Broker, by_region: Route, caplog: pytest.LogCaptureFixture
+) -> None:
+    bodies = [b"north 1", b"nowhere 1", b"self 1", b"twice 1", b"raise 1", b"empty 1", b"west 1"]
+    dialogs = {body: sent(regions, body) for body in bodies}
+    word = f.split_part(f.col("body").cast("string"), f.lit(" "), f.lit(1))
+    raised = f.when(word == "raise", f.raise_error(f.lit("no classifier for this"))).cast("string")
+
+    def classify(frame: DataFrame) -> DataFrame:
+        service = f.when(word == "self", ORDER_SERVICE).when(word == "empty", "").otherwise(f.expr(BY_REGION))
+        named = frame.withColumn("to_service", f.coalesce(raised, service))
+        return named.unionByName(named.where(word == "twice"))
+
+    assert by_region(classify) == Routed(
+        forwarded=2, failed=25, targets={service_of("north"): 1, service_of("west"): 1}
+    )
+    left = {one.conversation for partition in regions.suspended("Orders") for one in partition}
+    assert left == {dialogs[body].id for body in bodies[1:-1]}
+    for said in (
+        f"ServiceNotFound: there is no service {service_of('nowhere')!r}",
+        f"was classified as one for {ORDER_SERVICE!r}, which is the router that received it",
+        "the classifier answered 2 times for receipt",
+        "no classifier for this",
+        "the classifier answered with an empty text for receipt",
+    ):
+        assert said in caplog.text, said
+    assert str(dialogs[b"twice 1"].id) in caplog.text
+    open_regions(regions, ("nowhere",))
+    with regions.reader("Orders") as reader:
+        reader.wait_for_partitions(2)
+        reader.resume(dialogs[b"nowhere 1"].id)
+    assert by_region() == Routed(forwarded=1, targets={service_of("nowhere"): 1}), "nothing is lost"
+
+
+def test_a_service_on_the_queue_of_the_router_is_refused(
+    regions: Broker, by_region: Route, caplog: pytest.LogCaptureFixture
+) -> None:
+    regions.create_service("//sales/Also", queue="Orders", contracts=["//sales/Ordering"])
+    sent(regions, b"also 1")
+    assert by_region() == Routed(failed=5)
+    assert "'//sales/Also', a service on queue 'Orders'" in caplog.text
+
+
+def test_a_classifier_of_a_wrong_shape_does_nothing(regions: Broker, by_region: Route) -> None:
+    sent(regions, b"north 1")
+    with pytest.raises(InvalidSettings, match="no column 'to_service'"):
+        by_region(lambda frame: frame)
+    assert by_region() == Routed(forwarded=1, targets={service_of("north"): 1})
+
+
+def test_a_mode_that_does_not_exist_is_refused(by_region: Route, regions: Broker) -> None:
+    with pytest.raises(InvalidSettings, match="'sideways'"):
+        by_region(mode="sideways")
+
+
+def test_counts_are_shown_behind_each_batch(regions: Broker, by_region: Route) -> None:
+    for number in range(4):
+        sent(regions, b"north %d" % number)
+    shown: list[Routed] = []
+    done = by_region(progress=shown.append, rows=1)
+    assert shown[-1] == done
+    assert len(shown) == 4
+
+
+def test_a_router_behind_a_router_passes_both_origins_on(
+    spark: SparkSession, regions: Broker, by_region: Route, place: dict[str, Any]
+) -> None:
+    open_regions(regions, ("hub",))
+    dialog = sent(regions, b"west 1")
+    assert by_region(f"'{service_of('hub')}'").forwarded == 1
+    assert route(spark, "Hub", BY_REGION, **place).forwarded == 1
+    answer_in(regions, "west", 1, error=5)
+    assert route(spark, "Hub", BY_REGION, **place).ended == 1
+    assert by_region().ended == 1
+    (message,) = heard(regions, 1)
+    assert message.dialog.id == dialog.id
+    outer = origin_of(read_error(message.body)[1])
+    assert outer is not None
+    assert (outer.service, outer.code) == (service_of("hub"), 10001)
+    assert origin_of(outer.description) == Origin(service_of("west"), 5, "not in the west")
+
+
+def test_a_conversation_can_be_ended_by_hand(regions: Broker, by_region: Route) -> None:
+    sent(regions, b"north 1")
+    by_region()
+    handle(regions, "North", lambda transaction: transaction.end(transaction.dialog))
+    assert by_region() == Routed(ended=1)

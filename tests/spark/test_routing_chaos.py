@@ -1,0 +1,106 @@
+"""A router that decides by chance, whose workers and drivers are killed: each message arrives once, at one service."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+from typing import Any, Final
+from uuid import UUID
+
+import pytest
+from pyspark.sql import SparkSession
+
+from konverse.bridge.broker import Broker
+from konverse.schemas.catalog import Queue
+from konverse.spark import route
+from tests.kit.regions import BY_REGION, REGIONS, heard, open_regions
+from tests.kit.servers import Servers
+from tests.kit.shop import ORDER, RECEIPT, begin, until
+from tests.spark.deadly_router import OF_DRIVERS, OF_TASKS_DRIVERS, POINTS
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.kafka,
+    pytest.mark.slow,
+    pytest.mark.xdist_group("spark"),
+    pytest.mark.timeout(600),
+]
+
+DIALOGS: Final = 60
+MESSAGES: Final = 4
+RUN_S: Final = 180.0
+
+
+class Deadly:
+    """A process with a router, and Spark's own processes below it."""
+
+    def __init__(self, servers: Servers, database: str, folder: Path, where: str) -> None:
+        self._log = (folder / "log").open("ab")
+        command = [sys.executable, "-m", "tests.spark.deadly_router", servers.bootstrap, database, str(folder), where]
+        self._process = subprocess.Popen(command, stdout=self._log, stderr=self._log, start_new_session=True)
+
+    @property
+    def over(self) -> bool:
+        """Whether it has ended."""
+        return self._process.poll() is not None
+
+    def kill(self) -> None:
+        """Kill -9 the driver: its Python and its Java. Workers may live on for a moment."""
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._log.close()
+
+
+def answered(shop: Broker, region: str) -> dict[UUID, list[str]]:
+    """The region answers what is there; what it got, by its conversations."""
+    got: defaultdict[UUID, list[str]] = defaultdict(list)
+    with shop.reader(region.capitalize(), timeout=2.0) as reader:
+        for transaction in reader:
+            with transaction:
+                for message in transaction:
+                    got[message.dialog.id].append(message.body.decode())
+                    transaction.send(message.dialog, RECEIPT, f"{region} {message.body.decode()}".encode())
+    return dict(got)
+
+
+def test_each_message_arrives_once_whoever_is_killed(
+    spark: SparkSession, servers: Servers, shop: Broker, database: str, tmp_path: Path
+) -> None:
+    open_regions(shop)
+    (tmp_path / "deaths").mkdir()
+    dialogs = [begin(shop) for _ in range(DIALOGS)]
+    for number in range(MESSAGES):
+        for which, dialog in enumerate(dialogs):
+            dialog.send(ORDER, f"{which} {number}".encode())
+    shop.flush()
+    for point, where in ((OF_TASKS_DRIVERS[0], "tasks"), *((point, "driver") for point in (*OF_DRIVERS, None))):
+        deadly = Deadly(servers, database, tmp_path, where)
+        try:
+            awaited = tmp_path / "deaths" / point if point else tmp_path / "done"
+            until(lambda awaited=awaited, deadly=deadly: awaited.exists() or deadly.over, awaited.name, RUN_S)  # type: ignore[misc]
+            assert awaited.exists(), (tmp_path / "log").read_text("utf-8")[-3_000:]
+        finally:
+            deadly.kill()
+    assert sorted(path.name for path in (tmp_path / "deaths").iterdir()) == sorted(POINTS)
+
+    arrived: dict[int, str] = {}
+    for region in REGIONS:
+        for bodies in answered(shop, region).values():
+            which = int(bodies[0].split()[0])
+            assert bodies == [f"{which} {number}" for number in range(MESSAGES)], "once, in order, together"
+            assert arrived.setdefault(which, region) == region
+    assert sorted(arrived) == [*range(DIALOGS)]
+
+    place: dict[str, Any] = {"kafka": f"kafka://{servers.bootstrap}", "database": database, "timeout": 2.0}
+    assert route(spark, "Orders", BY_REGION, **place).replied == DIALOGS * MESSAGES
+    replies: defaultdict[UUID, list[str]] = defaultdict(list)
+    for message in heard(shop, DIALOGS * MESSAGES):
+        replies[message.dialog.id].append(message.body.decode())
+    for which, dialog in enumerate(dialogs):
+        assert replies[dialog.id] == [f"{arrived[which]} {which} {number}" for number in range(MESSAGES)]
+    _, findings = shop.verification(shop.catalog.all(Queue)).run()
+    assert findings == []
