@@ -16,6 +16,7 @@ from tests.bench import (
     send,
     spark_read,
     spark_receive,
+    spark_stream,
     spark_write,
     timers,
     transactions,
@@ -35,6 +36,7 @@ CASES: Final[tuple[Case, ...]] = (
     *redis_memory.CASES,
     *spark_read.CASES,
     *spark_receive.CASES,
+    *spark_stream.CASES,
     *spark_write.CASES,
 )
 
