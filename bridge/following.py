@@ -107,11 +107,11 @@ class Following:
             raise KafkaUnavailable(f"the logs of {where} were not read to their end in time; give it more")
         return told(recovery, event)
 
-    def look_ahead(self, judge: Judge, timeout_s: float = CATCH_UP_S) -> Ahead:
+    def look_ahead(self, judge: Judge | None, timeout_s: float = CATCH_UP_S) -> Ahead:
         """Catch up, and fold the data that no commit has ingested yet as an owner would that began now.
 
-        `judge` says what of it is rejected. It is a guess at what that owner decides, so it is given away: the next
-        `catch_up` begins anew. Raises what `catch_up` raises.
+        `judge` says what of it is rejected (None: nothing is). It is a guess at what that owner decides, so it is given
+        away: the next `catch_up` begins anew. Raises what `catch_up` raises.
         """
         state = self.catch_up(timeout_s)
         fold, number = self._fold, self._identity.partition

@@ -30,15 +30,18 @@ class Groups:
         return next(filter(None, here), None)
 
     def find_away(self, group: bytes) -> Found | None:
-        """A group in the partitions that are not ours; None when it is in none, as far as their owners have committed.
+        """A group in the partitions that are not ours; None when it is in none.
 
-        One journal after the other is read, from its newest snapshot on, which may take seconds. Whether a partition
-        has an owner now makes no difference. Raises what `Following.catch_up` raises.
+        One journal after the other is read, from its newest snapshot on, and the data that nobody has committed yet, as
+        a group that was moved may wait there to be taken up. That may take seconds. Whether a partition has an owner
+        now makes no difference. Raises what `Following.catch_up` raises.
         """
         for number in range(self._queue.partitions):
             if number not in self._owners:
                 with Following(self._kafka, self._queue, number) as following:
                     found = found_in(following.catch_up(), group)
+                    if found is None and following.behind():
+                        found = found_in(following.look_ahead(None).state, group)
                 if found is not None:
                     return found
         return None

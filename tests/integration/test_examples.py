@@ -144,6 +144,8 @@ def test_looking_disturbs_nobody(example: Example, servers: Servers, database: s
 
 def test_every_example_is_listed_and_run() -> None:
     listed = re.findall(r"^\| \[([a-z]+)\.py\]\(", (FOLDER / "README.md").read_text("utf-8"), re.MULTILINE)
-    assert sorted(listed) == sorted(path.stem for path in FOLDER.glob("*.py") if path.stem not in ("__init__", "demo"))
+    assert sorted(listed) == sorted(
+        path.stem for path in FOLDER.glob("*.py") if path.stem not in ("__init__", "demo", "spark_demo")
+    )
     here = Path(__file__).read_text("utf-8")
     assert [name for name in listed if f'example("{name}")' not in here] == []

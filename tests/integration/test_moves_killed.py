@@ -125,3 +125,36 @@ def test_two_that_move_to_one_group_from_two_partitions_are_received_with_it_tog
                 list(transaction)
             reader.settle()
         assert verify(servers.bootstrap, [queue_of(broker, name) for name in ("Orders", "Shop")]) == []
+
+
+def test_a_group_that_has_left_and_that_nobody_has_taken_up_yet_is_joined_where_it_goes(
+    servers: Servers, database: str
+) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker, partitions=3)
+        places = places_of(broker, 3, 24)
+        (one, _), (two, group) = places[0], places[1]
+        with broker.reader("Orders", partitions=(1,)) as reader:
+            reader.wait_for_partitions(1, DEADLINE_S)
+            reader.relocate(two.id, 2)
+            reader.settle()
+        one.send(ORDER, b"to the others")
+        broker.flush()
+        with broker.reader("Orders", partitions=(0,)) as reader:
+            transaction = reader.receive(dialog=one.id, timeout=DEADLINE_S)
+            assert transaction is not None
+            with transaction:
+                list(transaction)
+                transaction.move(transaction.dialog, group)
+            reader.settle()
+        one.send(ORDER, b"later")
+        broker.flush()
+        with broker.reader("Orders") as reader:
+            until(lambda: waiting(reader, group, 2) == [b"later"], "it is where its group is")
+            transaction = reader.receive(group=group, timeout=DEADLINE_S)
+            assert transaction is not None
+            with transaction:
+                assert {dialog.id for dialog in transaction.dialogs} == {one.id, two.id}
+                list(transaction)
+            reader.settle()
+        assert verify(servers.bootstrap, [queue_of(broker, name) for name in ("Orders", "Shop")]) == []
