@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, Self
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, Producer
 
 from konverse.bridge.background import in_background
 from konverse.bridge.following import Following
@@ -40,6 +40,9 @@ ALONE_S: Final = 1.5
 DECIDE_S: Final = 300.0
 """A batch that is not decided by then has an unknown outcome."""
 
+_PRODUCERS: Final[dict[Kafka, Producer]] = {}
+"""Kept for as long as the process lives: a new one waits half a second until Kafka has given it an id."""
+
 
 class Deciding:
     """One batch of a query, from the reports of its tasks to the decision. Use it in a `with` statement."""
@@ -50,7 +53,6 @@ class Deciding:
         self._driver = Driver(query, plan.run, judge, plan.homes, plan.targets)
         self._queue = plan.transmission
         self._following = Following(kafka, self._queue, judge.partition)
-        self._producer = kafka.journal_producer()
         self._put_at = 0.0
 
     def __enter__(self) -> Self:
@@ -141,11 +143,15 @@ class Deciding:
     def _put(self, effect: Put) -> None:
         self._put_at = time.monotonic()
         place = effect.address
+        producer = _PRODUCERS.get(self._kafka)
+        if producer is None:
+            producer = _PRODUCERS[self._kafka] = self._kafka.journal_producer()
         try:
             for header, key, body in effect.records:
-                self._producer.produce(place.topic, body, key, place.partition, headers={HEADER: header})
-            self._producer.flush(AGAIN_EVERY_S)
+                producer.produce(place.topic, body, key, place.partition, headers={HEADER: header})
+            producer.flush(AGAIN_EVERY_S)
         except (BufferError, KafkaException) as error:  # it goes again
+            _PRODUCERS.pop(self._kafka, None)
             log.warning("a decision does not leave for now: %s", error)
 
     @contextmanager

@@ -79,7 +79,8 @@ class Delivery:
     def __init__(self, settings: WriteSettings) -> None:
         self._settings = settings
         self._key = (os.getpid(), settings.bootstrap, settings.delivery_timeout_s, *sorted(settings.client.items()))
-        self._producer = _KEPT.producers.get(self._key) or _made(settings)
+        kept = _KEPT.producers.get(self._key)
+        self._producer = _made(settings) if kept is None else kept  # an idle one is empty, and false
         _KEPT.producers[self._key] = self._producer
         self._heard: dict[Address, _Heard] = {}
         self.handed = 0
