@@ -43,6 +43,9 @@ PARTITIONS: Final = 4
 KEEP_MS: Final = 7 * 24 * 3_600_000
 """What was expanded stays for those who verify."""
 
+DECIDE_WITHIN_MS: Final = 20
+"""Nobody receives from the queue, and somebody waits for all that comes into it."""
+
 LOOK_EVERY_S: Final = 0.1
 """How often the journal is asked whether the outputs of transactions have arrived."""
 
@@ -83,7 +86,7 @@ def ensure_queue(kafka: Kafka, instance: str) -> Queue:
 
 def transmitter(kafka: Kafka, queue: Queue) -> Reader:
     """An owner of a share of the transmission queue: iterate over it; nothing comes, and transactions leave."""
-    owning = Owning(kafka, queue, Rules(lambda *_: None), OwnerSettings())
+    owning = Owning(kafka, queue, Rules(lambda *_: None), OwnerSettings(uncommitted_ms=DECIDE_WITHIN_MS))
     return Reader(kafka, owning, ReaderOptions(), lambda _: None)
 
 

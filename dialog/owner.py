@@ -24,7 +24,6 @@ from konverse.schemas.limits import (
     LOOK_AHEAD_BYTES_MAX,
     LOOK_AHEAD_RECORDS_MAX,
     OUTBOX_RECORDS_MAX,
-    UNCOMMITTED_MS_MAX,
 )
 from konverse.schemas.operations import Cleanup, Rare, Withdraw
 
@@ -348,8 +347,8 @@ class Owner:
             return self.snapshots.go_on() if self.phase is Phase.FOLLOWING else []
         effects: list[Effect] = self.upkeep.go_on()
         self.staging.leaving.tick(now_ms)
-        since, gated = self._waiting_since, self.fold.state.gated
-        late = since is not None and (now_ms - since >= UNCOMMITTED_MS_MAX or self.emitter.opens(gated))
+        since, gated, most_ms = self._waiting_since, self.fold.state.gated, self.staging.settings.uncommitted_ms
+        late = since is not None and (now_ms - since >= most_ms or self.emitter.opens(gated))
         due = late or self.upkeep.due(now_ms) or self.staging.dropping or self.staging.moving
         if self._in_flight is None and (self.trial.tick(now_ms) or due):  # else it waits on, for the next commit
             self._waiting_since = None

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from konverse.schemas.journal import Operations
-from konverse.schemas.limits import COMMIT_BYTES_TARGET, COMMIT_GROUPS_MAX, TIME_LAG_MS_MAX
+from konverse.schemas.limits import COMMIT_BYTES_TARGET, COMMIT_GROUPS_MAX, TIME_LAG_MS_MAX, UNCOMMITTED_MS_MAX
 from konverse.schemas.operations import Withdraw
 
 from .altering import Altering
@@ -41,6 +41,8 @@ class OwnerSettings:
     """The journal never stands still for longer."""
     turns: Turns = field(default_factory=Turns)
     """Of all owners of the process."""
+    uncommitted_ms: int = UNCOMMITTED_MS_MAX
+    """What came in and what arrived elsewhere is committed within that, also when no handler has done anything."""
     hands_out: bool = True
     """Groups are handed out here; an owner that only looks after a partition announces none of them by TRY."""
 
