@@ -168,6 +168,12 @@ class Broker(Activating, Administration, Instructing):
         sender = self._open_transmission()
         return ClientTransaction(sender, self.catalog, self._mailboxes, self._begin_block)
 
+    @checked
+    def session_timeout_s(self) -> float:
+        """After so long Kafka gives the partitions of a reader that died to another one, in seconds."""
+        self._check_open()
+        return self._topics.session_timeout_s()
+
     def transmission_queue(self) -> Queue | None:
         """The transmission queue of the instance; None before anybody has needed it."""
         self._check_open()

@@ -47,7 +47,7 @@ ADVANCE_EVERY_S: Final = 0.005
 """Slow handlers must not keep commits, acknowledgements and the consumer group waiting."""
 
 PLENTY_RECORDS: Final = 4 * FETCH_RECORDS
-"""So many unread messages are worked off before more are fetched."""
+"""Unread messages are so many when there is no hurry to fetch more, unless somebody asks for larger batches."""
 
 SETTLE_S: Final = 30.0
 CLOSE_S: Final = 10.0
@@ -75,6 +75,7 @@ class Reader(Operating, Receiving):
         self._lost_told = 0
         """Partitions that were lost, as far as `settle` has told."""
         self._plenty = PLENTY_RECORDS
+        """So many unread messages are worked off before more are fetched."""
         self._advance_at = 0.0
         """When Kafka must be looked after again, however much there is to hand out."""
         owning.attach = self._attach
@@ -377,9 +378,11 @@ class Reader(Operating, Receiving):
 
         Else more is not fetched before a commit is done: what waits long leaves the caches.
         """
-        owners = self._owning.owners.values()
-        unread = sum(owner.trial.unread[0] for owner in owners)
-        return not all(owner.staging.ready for owner in owners) or unread < self._plenty
+        return not all(owner.staging.ready for owner in self._owning.owners.values()) or self._unread() < self._plenty
+
+    def _unread(self) -> int:
+        """Messages that wait in our partitions, taken ones among them until they are committed."""
+        return sum(owner.trial.unread[0] for owner in self._owning.owners.values())
 
     def _ready_owners(self) -> bool:
         return any(

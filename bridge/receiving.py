@@ -34,6 +34,7 @@ class Receiving(Regrouping):
     queue: Queue
     _share: Share
     _plenty: int
+    _unread: Callable[[], int]
     _check_open: Callable[[], None]
     _advance: Callable[..., bool]
     _hand_out: Callable[..., Transaction | None]
@@ -126,8 +127,7 @@ class Receiving(Regrouping):
         while True:
             self._advance(keep_up=True)
             with self._lock:
-                owners = self._owning.owners.values()
-                unread = sum(owner.trial.unread[0] for owner in owners)
+                owners, unread = self._owning.owners.values(), self._unread()
                 committing = any(owner.committing or owner.staging.waiting for owner in owners)
                 enough = min(messages, LOOK_AHEAD_RECORDS_MAX // 2 * len(owners))
             if unread >= enough > 0 and not committing:

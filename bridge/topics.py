@@ -126,13 +126,16 @@ class Topics:
         return {key: str(entry.value) for key, entry in found.items()}
 
     def session_timeout_s(self) -> float:
-        """After so long Kafka takes a silent member of a consumer group for dead; its default where it does not say."""
-        own = self._kafka.settings.client.get("session.timeout.ms")
-        if own is not None and self._kafka.settings.group_protocol == "classic":
-            return int(own) / 1000
-        admin = self._kafka.admin
+        """After so long Kafka takes a silent member of a consumer group for dead; its default where it does not say.
+
+        The brokers decide that, save in the classic protocol, where each member does.
+        """
+        settings, admin = self._kafka.settings, self._kafka.admin
+        if settings.group_protocol == "classic":
+            own = settings.client.get("session.timeout.ms")
+            return SESSION_TIMEOUT_S if own is None else int(own) / 1000
         try:
-            broker = min(admin.list_topics(timeout=self._kafka.settings.connect_timeout_s).brokers)
+            broker = min(admin.list_topics(timeout=settings.connect_timeout_s).brokers)
             resource = ConfigResource(ResourceType.BROKER, str(broker))
             found = admin.describe_configs([resource])[resource].result()
             return int(str(found["group.consumer.session.timeout.ms"].value)) / 1000

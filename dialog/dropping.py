@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from konverse.schemas.journal import EndOperation, Operations
+from konverse.schemas.journal import END_BYTES, EndOperation, Operations
 from konverse.schemas.limits import COMMIT_BYTES_TARGET, COMMIT_GROUPS_MAX, OUTBOX_RECORDS_MAX
 from konverse.schemas.operations import Attempt, Cleanup, Fail, Resume, Skip, Suspend, Try
 
@@ -23,9 +23,6 @@ SERVICE_DROPPED: Final = -8470
 CONTRACT_DROPPED: Final = -8487
 _NO_SERVICE: Final = "The remote service has been dropped."
 _NO_CONTRACT: Final = "The contract of this conversation has been dropped."
-
-_END_BYTES: Final = 24
-"""About as many does an ending take in a commit, without its description."""
 
 Ending = EndOperation | Cleanup | Fail
 """How a conversation ends."""
@@ -107,7 +104,7 @@ class Dropping:
 
 
 def _size_bytes(ending: Ending) -> int:
-    return _END_BYTES if isinstance(ending, Cleanup) else _END_BYTES + len(ending.description.encode())
+    return END_BYTES if isinstance(ending, Cleanup) else END_BYTES + len(ending.description.encode())
 
 
 def _may(endpoint: Endpoint, ending: Ending) -> bool:

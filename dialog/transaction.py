@@ -22,7 +22,7 @@ from konverse.schemas.errors import (
     TimerRefused,
     TransactionTooLarge,
 )
-from konverse.schemas.journal import EndOperation, Sends
+from konverse.schemas.journal import END_BYTES, OUTPUT_BYTES, EndOperation, Sends
 from konverse.schemas.limits import BODY_BYTES_MAX, TIMEOUT_MS_MAX, TRANSACTION_BYTES_MAX
 from konverse.schemas.operations import Cleanup, Finish, SetTimer
 from konverse.schemas.records import FOR_EVER
@@ -36,12 +36,6 @@ from .received import Clauses, Scope
 from .regrouping import NO_DIALOG, SPEAKERS, Regrouped, family
 from .savepoint import Savepoints, Staged, back_to, staged_by
 from .states import SENDING, State
-
-_OUTPUT_BYTES: Final = 14
-"""What an output takes in a commit beside its body: endpoint, type and size."""
-
-_END_BYTES: Final = 24
-"""What an end takes in a commit beside its description, or a timer: endpoint, code and a length."""
 
 _NONE: Final[list[Any]] = []
 """Nothing sent, nothing ended: one empty list for all, never filled."""
@@ -147,7 +141,7 @@ class Transaction(Regrouped):
         if body.__class__ is not bytes:
             body = as_bytes(body)
         size = len(body)
-        total = self.size_bytes + size + _OUTPUT_BYTES
+        total = self.size_bytes + size + OUTPUT_BYTES
         if (
             dialog is not self._dialog
             or message_type is not self._type
@@ -198,7 +192,7 @@ class Transaction(Regrouped):
         if dialog is not self.dialog:
             self._check_member(dialog)
         text = description.encode("utf-8", "replace")
-        total = self.size_bytes + len(text) + _END_BYTES
+        total = self.size_bytes + len(text) + END_BYTES
         if total > TRANSACTION_BYTES_MAX:
             _refuse_size(0, total)
         self.size_bytes = total
@@ -222,7 +216,7 @@ class Transaction(Regrouped):
         """Nothing of what was sent on it here leaves."""
         for index, _, bodies in self.sends:
             if index == dialog.index:
-                self.size_bytes -= sum(len(body) + _OUTPUT_BYTES for body in bodies)
+                self.size_bytes -= sum(len(body) + OUTPUT_BYTES for body in bodies)
         self.sends = [sends for sends in self.sends if sends[0] != dialog.index]
 
     def finish(self, dialog: Endpoint | Begun) -> None:
@@ -243,7 +237,7 @@ class Transaction(Regrouped):
         if (dialog.finished is not None and dialog.finished.own) or operation in self.finishes:
             return
         self._dialog = NO_DIALOG
-        self.size_bytes += _END_BYTES
+        self.size_bytes += END_BYTES
         self.finishes = [*self.finishes, operation]
 
     def set_timer(self, dialog: Endpoint | Begun, timeout: float) -> None:
@@ -261,7 +255,7 @@ class Transaction(Regrouped):
             self._check_member(dialog)
         check_timer(timeout_ms, self._left_ms(dialog), dialog.id)
         timers = [timer for timer in self.timers if timer.endpoint != dialog.index]
-        total = self.size_bytes + _END_BYTES * (len(timers) == len(self.timers))
+        total = self.size_bytes + END_BYTES * (len(timers) == len(self.timers))
         if total > TRANSACTION_BYTES_MAX:
             _refuse_size(0, total)
         self.size_bytes = total

@@ -30,12 +30,13 @@ from rich.table import Table
 
 import konverse
 from examples.sales.check import Verdict, check
+from examples.sales.ending import end_with
 from examples.sales.orders import SHIPPED, read_orders
 from examples.sales.services import ORDERS, SHOP, create
 from konverse.deploy.progress import reporter_for
 from konverse.deploy.stack import LocalStack
 from konverse.schemas.catalog import Queue
-from konverse.schemas.errors import BadInput, KonverseError, StackError
+from konverse.schemas.errors import BadInput, StackError
 
 RATE: Final = 2_500.0
 """Orders a second: slow enough to watch, and to have a middle in which to kill."""
@@ -198,12 +199,7 @@ def main(
 ) -> None:
     """Send a file of sales through conversations, kill a worker in the middle, and check that nothing was lost."""
     console = Console()
-    try:
-        holds = demonstrate(console, input_, spark=spark)
-    except KonverseError as error:
-        console.print(str(error), style="red", markup=False)
-        raise typer.Exit(2 if isinstance(error, BadInput) else 3) from None
-    raise typer.Exit(0 if holds else 1)
+    end_with(console, lambda: demonstrate(console, input_, spark=spark))
 
 
 if __name__ == "__main__":

@@ -38,10 +38,11 @@ import konverse
 from examples.routing.chart import Mark, draw
 from examples.routing.services import ORDER, ORDERING, ORDERS, REGIONS, ROUTER, SHOP, create, order, queue_of, region_of
 from examples.sales.check import Verdict, numbers, once
+from examples.sales.ending import end_with
 from konverse.deploy.progress import reporter_for
 from konverse.deploy.stack import LocalStack
 from konverse.schemas.catalog import Queue
-from konverse.schemas.errors import BadInput, KonverseError, StackError
+from konverse.schemas.errors import BadInput, StackError
 
 DATABASE: Final = "sales"
 PARTITIONS: Final = 4
@@ -315,12 +316,7 @@ def main(
 ) -> None:
     """Route orders by their content with Spark, kill a worker and the driver, and check that nothing was lost."""
     console = Console()
-    try:
-        holds = demonstrate(console, messages, conversations, chart)
-    except KonverseError as error:
-        console.print(str(error), style="red", markup=False)
-        raise typer.Exit(2 if isinstance(error, BadInput) else 3) from None
-    raise typer.Exit(0 if holds else 1)
+    end_with(console, lambda: demonstrate(console, messages, conversations, chart))
 
 
 if __name__ == "__main__":

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from konverse.schemas.errors import InvalidRoute
-
 
 class Target(NamedTuple):
     """The service that a conversation is for."""
@@ -30,28 +28,3 @@ Decision = Target | Unclassifiable
 def unknown(message_type: str) -> str:
     """Why a message is unclassifiable when the classifier gives no reason."""
     return f"No service is known for this message of type {message_type!r}."
-
-
-def decision_of(answer: object) -> Decision:
-    """What a classifier's answer means: a service's name, None for unclassifiable, or a decision as it is.
-
-    Raises InvalidRoute for anything else.
-    """
-    if isinstance(answer, str):
-        answer = Target(answer)
-    if isinstance(answer, Target):
-        service: object = answer.service
-        if not isinstance(service, str) or not service:
-            raise InvalidRoute(
-                f"a classifier answers with the name of a service, not with {service!r}; for a message that "
-                "cannot be classified it answers with null (None)"
-            )
-        return answer
-    if answer is None:
-        return Unclassifiable()
-    if isinstance(answer, Unclassifiable):
-        return answer
-    raise InvalidRoute(
-        f"a classifier answers with the name of a service as a text, not with {type(answer).__name__}; for a message "
-        "that cannot be classified it answers with null (None)"
-    )

@@ -19,6 +19,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from konverse.schemas.catalog import DIALOG_TIMER, END_DIALOG, ERROR
 from konverse.schemas.errors import InvalidRoute, InvalidSettings, InvalidState, NotSupportedYet
 from konverse.schemas.groups import own_group
+from konverse.schemas.journal import OUTPUT_BYTES
 from konverse.schemas.limits import ERROR_DESCRIPTION_CHARACTERS_MAX, HEADER_BYTES_MAX, TRANSACTION_BYTES_MAX
 from konverse.schemas.records import Role
 
@@ -33,9 +34,6 @@ REDIRECT_TO: Final = "RedirectTo"
 
 ASIDE_BYTES: Final = 2 * HEADER_BYTES_MAX + 8 * ERROR_DESCRIPTION_CHARACTERS_MAX
 """Room in a transaction for all that a step does beside passing messages on: a begin and two ends."""
-
-_OUTPUT_BYTES: Final = 16
-"""What a message that is passed on takes beside its body."""
 
 _SENDING: Final = ("SO", "CO")
 _OVER: Final = ("DO", "CD")
@@ -264,7 +262,7 @@ def _fitting(work: Work) -> list[Any]:
     messages = list(work)
     room = TRANSACTION_BYTES_MAX - ASIDE_BYTES - work.size_bytes
     for count, message in enumerate(messages):
-        room -= len(message.body) + _OUTPUT_BYTES
+        room -= len(message.body) + OUTPUT_BYTES
         if room < 0 and count:
             work.put_back()
             return list(islice(work, count))

@@ -60,6 +60,12 @@ class EndOperation(NamedTuple):
     description: str = ""
 
 
+OUTPUT_BYTES: Final = 14
+"""What an output takes in a commit beside its body: endpoint, type and size."""
+
+END_BYTES: Final = 24
+"""What an end takes in a commit beside its description, or a timer: endpoint, code and a length."""
+
 Sends = tuple[int, str, list[bytes]]
 """Outputs that follow each other on one endpoint: its index, their message type, their bodies."""
 

@@ -22,10 +22,8 @@ from pyspark import TaskContext
 from konverse.bridge.background import in_background
 from konverse.bridge.broker import Broker
 from konverse.bridge.handling import Handling
-from konverse.bridge.kafka import Kafka
 from konverse.bridge.reader import Reader
 from konverse.bridge.settings import Settings
-from konverse.bridge.topics import Topics
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.catalog import Queue
 from konverse.schemas.errors import InvalidSettings, SteppedDown, TransactionTooLarge
@@ -86,24 +84,21 @@ class Source(NamedTuple):
     rows: int
     """Of a batch."""
     timeout: float | None
+    behind_a_dead_one: bool = False
+    """It takes the place of a reader that died, and stays until Kafka has given that one's partitions to another.
 
-    def behind_the_dead(self) -> Source:
-        """The same for who takes the place of a reader that died: until Kafka gives its partitions to another one.
-
-        Whoever ended before would leave the messages of those partitions waiting.
-        """
-        if self.timeout is None:
-            return self
-        return self._replace(timeout=self.timeout + Topics(Kafka(self.settings)).session_timeout_s())
+    Whoever ended before would leave the messages of those partitions waiting.
+    """
 
     @contextmanager
     def opened(self) -> Iterator[tuple[Broker, Reader]]:
         """A reader of it in this process."""
-        with (
-            Broker(self.settings) as broker,
-            broker.reader(self.queue, batch=GROUPS_PER_COMMIT, timeout=self.timeout) as reader,
-        ):
-            yield broker, reader
+        with Broker(self.settings) as broker:
+            timeout = self.timeout
+            if timeout is not None and self.behind_a_dead_one:
+                timeout += broker.session_timeout_s()
+            with broker.reader(self.queue, batch=GROUPS_PER_COMMIT, timeout=timeout) as reader:
+                yield broker, reader
 
     def partitions(self) -> int:
         """So many tasks can share it."""
@@ -127,8 +122,8 @@ def in_tasks(spark: SparkSession, source: Source, work: Callable[[Source], dict[
 
     def run(_batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
-        again = context is not None and context.attemptNumber() > 0
-        yield pa.RecordBatch.from_pylist([{"done": json.dumps(work(source.behind_the_dead() if again else source))}])
+        mine = source._replace(behind_a_dead_one=context is not None and context.attemptNumber() > 0)
+        yield pa.RecordBatch.from_pylist([{"done": json.dumps(work(mine))}])
 
     rows = spark.range(tasks, numPartitions=tasks).mapInArrow(run, "done string").collect()
     return [json.loads(row.done) for row in rows]

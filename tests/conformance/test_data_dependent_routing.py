@@ -10,7 +10,7 @@ import pytest
 
 from konverse.bridge.broker import Broker
 from konverse.dialog.received import Message
-from konverse.routing.decisions import Decision, Unclassifiable, decision_of
+from konverse.routing.decisions import Decision, Target, Unclassifiable
 from konverse.routing.documents import Origin, origin_of, read_redirect
 from konverse.routing.routed import Routed
 from konverse.routing.router import REDIRECT, REDIRECT_TO, Router
@@ -41,7 +41,8 @@ class Classifier:
     def __call__(self, message: Message) -> Decision:
         self.asked.append(message.body)
         word = message.body.decode().partition(" ")[0]
-        return decision_of({"north": NORTH, "south": SOUTH}.get(word))
+        service = {"north": NORTH, "south": SOUTH}.get(word)
+        return Unclassifiable() if service is None else Target(service)
 
 
 def route(broker: Broker, classifier: Callable[[Message], Decision], router: Router | None = None) -> Routed:

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from konverse.bridge import share
+from konverse.bridge import receiving, share
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.errors import BadInput, InvalidState
 from tests.kit.servers import Servers
@@ -216,3 +216,22 @@ def test_a_reader_closes_although_its_client_never_leaves_the_group(
         assert "has not left its group" in caplog.text
         release.set()
         assert left.wait(DEADLINE_S)
+
+
+def test_a_batch_is_as_large_as_was_asked_for_when_so_much_waits(
+    servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(receiving, "GATHER_S", 5.0)
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker, partitions=2)
+        send_orders(broker, dialogs=20, messages=9_000)
+        sizes: list[int] = []
+        with broker.reader("Orders", timeout=1.0) as reader:
+            reader.wait_for_partitions(2)
+            for batch in reader.batches(4_000):
+                sizes.append(0)
+                for transaction in batch:
+                    with transaction:
+                        sizes[-1] += len(list(transaction))
+    assert sum(sizes) == 9_000
+    assert min(sizes[:2]) >= 4_000, "one fetch has a thousand"

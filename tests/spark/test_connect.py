@@ -38,10 +38,12 @@ import json, sys
 from pyspark.sql import SparkSession
 from konverse.schemas.errors import InvalidSettings
 from konverse.spark import route, routing_table
+from konverse.spark.mapping import cores
 
 place = json.loads(sys.argv[1])
 spark = SparkSession.builder.remote("local[2]").config("spark.ui.enabled", "false").getOrCreate()
 assert "connect" in type(spark).__module__
+print("cores", cores(spark))
 try:
     route(spark, "Orders", "nothing", **place)
 except InvalidSettings as error:
@@ -77,6 +79,7 @@ def test_a_client_of_connect_routes(servers: Servers, shop: Broker, database: st
     given = {"kafka": f"kafka://{servers.bootstrap}", "database": database, "timeout": 3.0}
     program = [sys.executable, "-c", ROUTER, json.dumps(given)]
     done = subprocess.run(program, capture_output=True, text=True, timeout=200, env=dict(os.environ), check=False)
+    assert "cores 2" in done.stdout, done.stderr[-3_000:]
     assert "refused True" in done.stdout, done.stderr[-3_000:]
     assert "by table {'//sales/North': 2}" in done.stdout, done.stderr[-3_000:]
     assert [message.body for message in drain(shop, "North")] == [b"north 1", b"north 2"]

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import signal
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 import pyarrow as pa
 import pytest
@@ -15,7 +18,7 @@ from pyspark.sql import functions as f
 
 from konverse.bridge.broker import Broker
 from konverse.bridge.settings import Settings
-from konverse.schemas.errors import InvalidSettings
+from konverse.schemas.errors import InvalidSettings, SteppedDown
 from konverse.schemas.limits import TRANSACTION_BYTES_MAX
 from konverse.spark import map_arrow, process
 from konverse.spark.answers import Done, read
@@ -165,6 +168,34 @@ def test_where_no_function_can_work_the_work_ends_and_nobody_is_suspended(
     with pytest.raises(ConnectionError, match="Spark was stopped"), source.opened() as (_, reader):
         Batches(reader, Answering(fail, gone)).work(source.rows)
     assert map_arrow(spark, "Orders", receipts, timeout=IDLE_S, **place) == Done(3, 3, 0, 0)
+
+
+class Late:
+    """A reader whose partition goes to another one while the second of its two transactions is at work."""
+
+    queue = SimpleNamespace(name="Orders")
+    lost = 0
+
+    def batches(self, _rows: int) -> Iterator[list[Any]]:
+        yield [MagicMock(), MagicMock(__exit__=self._lose)]
+
+    def _lose(self, *_: object) -> None:
+        self.lost += 1
+
+    def keep_up(self) -> None:
+        """Nothing to do."""
+
+    def settle(self) -> None:
+        raise SteppedDown("a partition was given back")
+
+
+def test_what_came_too_late_for_its_partition_is_counted_by_who_has_it_now() -> None:
+    task = MagicMock(nothing=Done(), failure=Done(failed=1))
+    task.ask.side_effect = dict.fromkeys
+    task.apply.return_value = Done(messages=3, replies=3)
+    reader: Any = Late()
+    assert Batches(reader, task).work(100) == Done(messages=3, replies=3)
+    assert task.apply.call_count == 2
 
 
 @pytest.mark.parametrize(

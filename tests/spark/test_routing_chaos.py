@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 from collections import defaultdict
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +16,7 @@ from konverse.spark import route
 from tests.kit.regions import BY_REGION, REGIONS, heard, open_regions
 from tests.kit.servers import Servers
 from tests.kit.shop import ORDER, RECEIPT, begin, until
+from tests.spark.deadly import Driver
 from tests.spark.deadly_router import OF_DRIVERS, OF_TASKS_DRIVERS, POINTS
 
 pytestmark = [
@@ -33,26 +30,6 @@ pytestmark = [
 DIALOGS: Final = 60
 MESSAGES: Final = 4
 RUN_S: Final = 180.0
-
-
-class Deadly:
-    """A process with a router, and Spark's own processes below it."""
-
-    def __init__(self, servers: Servers, database: str, folder: Path, where: str) -> None:
-        self._log = (folder / "log").open("ab")
-        command = [sys.executable, "-m", "tests.spark.deadly_router", servers.bootstrap, database, str(folder), where]
-        self._process = subprocess.Popen(command, stdout=self._log, stderr=self._log, start_new_session=True)
-
-    @property
-    def over(self) -> bool:
-        """Whether it has ended."""
-        return self._process.poll() is not None
-
-    def kill(self) -> None:
-        """Kill -9 the driver: its Python and its Java. Workers may live on for a moment."""
-        os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        self._log.close()
 
 
 def answered(shop: Broker, region: str) -> dict[UUID, list[str]]:
@@ -78,7 +55,7 @@ def test_each_message_arrives_once_whoever_is_killed(
             dialog.send(ORDER, f"{which} {number}".encode())
     shop.flush()
     for point, where in ((OF_TASKS_DRIVERS[0], "tasks"), *((point, "driver") for point in (*OF_DRIVERS, None))):
-        deadly = Deadly(servers, database, tmp_path, where)
+        deadly = Driver(tmp_path, "tests.spark.deadly_router", servers.bootstrap, database, str(tmp_path), where)
         try:
             awaited = tmp_path / "deaths" / point if point else tmp_path / "done"
             until(lambda awaited=awaited, deadly=deadly: awaited.exists() or deadly.over, awaited.name, RUN_S)  # type: ignore[misc]

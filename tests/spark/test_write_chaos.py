@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from pathlib import Path
@@ -16,6 +12,7 @@ import pytest
 from konverse.bridge.broker import Broker
 from tests.kit.servers import Servers
 from tests.kit.shop import drain, receive, until
+from tests.spark.deadly import Driver
 from tests.spark.deadly_query import OF_DRIVERS, POINTS
 
 pytestmark = [
@@ -32,30 +29,6 @@ LINES: Final = 60
 RUN_S: Final = 180.0
 
 
-class Query:
-    """A process with a query, and Spark's own processes below it."""
-
-    def __init__(self, servers: Servers, database: str, folder: Path) -> None:
-        self._log = (folder / "log").open("ab")
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.spark.deadly_query", servers.bootstrap, database, str(folder)],
-            stdout=self._log,
-            stderr=self._log,
-            start_new_session=True,
-        )
-
-    @property
-    def over(self) -> bool:
-        """Whether it has ended."""
-        return self._process.poll() is not None
-
-    def kill(self) -> None:
-        """Kill -9 the driver: its Python and its Java. Workers may live on for a moment."""
-        os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
-        self._log.close()
-
-
 def test_each_row_is_received_once_whoever_is_killed(
     servers: Servers, shop: Broker, database: str, tmp_path: Path
 ) -> None:
@@ -66,7 +39,7 @@ def test_each_row_is_received_once_whoever_is_killed(
         (tmp_path / "in" / f"{file}.txt").write_text("\n".join(bodies[file * LINES : (file + 1) * LINES]), "utf-8")
         time.sleep(0.01)
     for point in (*OF_DRIVERS, None):
-        query = Query(servers, database, tmp_path)
+        query = Driver(tmp_path, "tests.spark.deadly_query", servers.bootstrap, database, str(tmp_path))
         try:
             awaited = tmp_path / "deaths" / point if point else tmp_path / "done"
             until(lambda awaited=awaited, query=query: awaited.exists() or query.over, awaited.name, RUN_S)  # type: ignore[misc]

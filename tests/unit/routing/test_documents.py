@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from konverse.routing.decisions import Target, Unclassifiable, decision_of
+from konverse.routing.decisions import Target
 from konverse.routing.documents import Origin, origin_of, passed_on, read_redirect, redirect_body, shortened
-from konverse.schemas.errors import BadInput, InvalidRoute, MalformedRecord
+from konverse.schemas.errors import BadInput, MalformedRecord
 from konverse.schemas.limits import ERROR_DESCRIPTION_CHARACTERS_MAX
 from konverse.schemas.system_messages import error_body
 
@@ -81,16 +81,3 @@ def test_a_redirection_is_bytes() -> None:
     text: Any = "<RedirectTo/>"
     with pytest.raises(BadInput, match="bytes, not str"):
         read_redirect(text)
-
-
-def test_answers_of_a_classifier_are_decisions() -> None:
-    assert decision_of("a") == Target("a")
-    assert decision_of(None) == Unclassifiable()
-    assert decision_of(Target("a", "b")) == Target("a", "b")
-    assert decision_of(Unclassifiable("so")) == Unclassifiable("so")
-
-
-@pytest.mark.parametrize("answer", [7, b"a", "", ["a"], Target("")])
-def test_other_answers_of_a_classifier_are_refused(answer: object) -> None:
-    with pytest.raises(InvalidRoute, match="name of a service"):
-        decision_of(answer)
