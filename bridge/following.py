@@ -50,11 +50,13 @@ def partitions_of(queues: Iterable[Queue]) -> Iterator[tuple[Queue, int]]:
 class Following:
     """One partition of a queue as its journal says it is. Not for several threads at a time."""
 
-    def __init__(self, kafka: Kafka, queue: Queue, partition: int) -> None:
+    def __init__(self, kafka: Kafka, queue: Queue, partition: int, reading: LogReading | None = None) -> None:
+        """With `reading` its client is used, and not closed: another one follows, too, and not at the same time."""
         self._identity = LogIdentity(
             queue.topic, partition, queue.incarnation, queue.data_topic_id, queue.journal_topic_id
         )
-        self._reading = LogReading(kafka, queue)
+        self._reading = reading or LogReading(kafka, queue)
+        self._own = reading is None
         self._begin_anew()
 
     def _begin_anew(self) -> None:
@@ -107,11 +109,11 @@ class Following:
             raise KafkaUnavailable(f"the logs of {where} were not read to their end in time; give it more")
         return told(recovery, event)
 
-    def look_ahead(self, judge: Judge | None, timeout_s: float = CATCH_UP_S) -> Ahead:
+    def look_ahead(self, judge: Judge, timeout_s: float = CATCH_UP_S) -> Ahead:
         """Catch up, and fold the data that no commit has ingested yet as an owner would that began now.
 
-        `judge` says what of it is rejected (None: nothing is). It is a guess at what that owner decides, so it is given
-        away: the next `catch_up` begins anew. Raises what `catch_up` raises.
+        `judge` says what of it is rejected. It is a guess at what that owner decides, so it is given away: the next
+        `catch_up` begins anew. Raises what `catch_up` raises.
         """
         state = self.catch_up(timeout_s)
         fold, number = self._fold, self._identity.partition
@@ -142,8 +144,9 @@ class Following:
         return max(0, end - self.state.ingest_to)
 
     def close(self) -> None:
-        """Close the clients."""
-        self._reading.close()
+        """Close the client, if it is its own."""
+        if self._own:
+            self._reading.close()
 
     def __enter__(self) -> Self:
         return self

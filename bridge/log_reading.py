@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any, Final
 
@@ -22,10 +22,12 @@ from konverse.dialog.events import (
     Recover,
     SnapshotsRead,
 )
+from konverse.dialog.ingest import Columns
 from konverse.dialog.journal_feed import JournalRecord
 from konverse.schemas.catalog import Queue
 from konverse.schemas.errors import KafkaUnavailable
 from konverse.schemas.identifiers import journal_topic, snapshot_topic
+from konverse.schemas.limits import VIEW_AHEAD_BYTES_MAX, VIEW_AHEAD_RECORDS_MAX
 
 from .columns import columns_of
 from .kafka import Kafka, LogReader, LogTruncated
@@ -64,6 +66,26 @@ class LogReading:
             return self._reader.ends(self._topics[ReadData], partition)[1]
         except KafkaUnavailable:
             return None
+
+    def data_behind(self, partition: int, start: int) -> Iterator[Columns]:
+        """Data from `start` to the present end of the log, as much as a view would read; nothing when it is gone.
+
+        Raises KafkaUnavailable.
+        """
+        end = self._reader.ends(self._topics[ReadData], partition)[1]
+        records, size = 0, 0
+        while start < end and records < VIEW_AHEAD_RECORDS_MAX and size < VIEW_AHEAD_BYTES_MAX:
+            read = self.answer(partition, ReadData(start, min(end, start + VIEW_AHEAD_RECORDS_MAX - records)))
+            if isinstance(read, OutOfRange):
+                return
+            if not isinstance(read, DataRead):
+                raise KafkaUnavailable(
+                    f"{self._topics[ReadData]}/{partition} cannot be read; check that the broker runs and is reachable"
+                )
+            yield read.columns
+            records += len(read.columns.offsets)
+            size += sum(len(body) for body in read.columns.bodies if body)
+            start = read.columns.next_offset
 
     def data_gone(self, partition: int, offset: int) -> DataGone | OutOfRange | Appended:
         """The event: the data log does not hold the offset at which its owner would go on."""

@@ -248,6 +248,7 @@ class Owning:
             if self._view is not None:
                 exits.callback(self._view.close)
             exits.callback(self._reading.close)
+            exits.callback(self.groups.close)
             exits.callback(self._truncation.close)
             exits.callback(self._snapshots.close)
             exits.callback(self._outputs.close)

@@ -37,14 +37,15 @@ class Regrouping:
         self, owner: Owner, transaction: Transaction, dialog: Endpoint | Begun, group: bytes
     ) -> Address | None:
         """Nobody else waits while the journals of other partitions are read."""
-        staging = owner.staging
+        staging, groups = owner.staging, self._owning.groups
         with self._lock:
-            found = self._owning.groups.find_here(group)
+            found = groups.find_here(group)
             if found is not None or is_here(staging, transaction, dialog, group):
                 return lock(staging, transaction, dialog, group, found)
-        found = self._owning.groups.find_away(group)
-        with self._lock:
-            return lock(staging, transaction, dialog, group, found)
+            here = groups.look_here(group)
+        found = groups.find_away(here)
+        with self._lock:  # it may have arrived meanwhile
+            return lock(staging, transaction, dialog, group, groups.find_here(group) or found)
 
     def _further(self, owner: Owner, transaction: Transaction) -> Transaction | None:
         with self._lock:

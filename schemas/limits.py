@@ -166,6 +166,12 @@ VIEW_AHEAD_RECORDS_MAX: Final = 200_000
 VIEW_AHEAD_BYTES_MAX: Final = 268_435_456
 """And the bytes of its bodies: whoever looks at a queue that is never read must not run out of memory."""
 
+FOLLOWED_ENTRIES_MAX: Final = 16
+"""Partitions of others that a reader keeps folded once it has looked for a group there: each is a whole state."""
+
+FOLLOWED_BYTES_MAX: Final = VIEW_AHEAD_BYTES_MAX
+"""And the bytes of what waits in them; the others are folded anew by each search."""
+
 VIEW_VALUE_BYTES_MAX: Final = 64
 """A packed endpoint in Redis; one byte more and Redis unpacks the whole hash (ten times the memory)."""
 

@@ -82,6 +82,15 @@ class Moved(NamedTuple):
     """Its priority. Another one than the default stands behind the record, so that a state may be older."""
 
 
+class MovedGroup(NamedTuple):
+    """What the beginning of a state says about its conversation group."""
+
+    generation: int
+    service: str
+    group: bytes | None
+    """None: a target, which is its own."""
+
+
 def encode_moved(moved: Moved) -> bytes:
     """The bytes of a state."""
     out = BytesIO()
@@ -128,6 +137,15 @@ def decode_moved(data: bytes) -> Moved:
     return moved._replace(level=level)
 
 
+def group_of_moved(piece: bytes) -> MovedGroup:
+    """Of the first piece of a state; MalformedRecord for anything else that does not begin like one."""
+    try:
+        value = cast("dict[str, Any]", schemaless_reader(BytesIO(piece), _GROUP_SCHEMA, None))
+    except Exception as error:  # as above
+        raise MalformedRecord("the state of an endpoint that is not Avro") from error
+    return MovedGroup(*(value[name] for name in MovedGroup._fields))
+
+
 def pieces_of(data: bytes) -> list[bytes]:
     """The bytes of a state, cut into bodies of records."""
     return [data[at : at + BODY_BYTES_MAX] for at in range(0, len(data), BODY_BYTES_MAX)]
@@ -164,4 +182,10 @@ def _message_from_avro(value: dict[str, Any]) -> MovedMessage:
     return MovedMessage(**{**value, "headers": headers, "origin": origin_from_avro(value["origin"])})
 
 
-MOVED_SCHEMA: Final = parse_schema(json.loads(files("konverse.schemas").joinpath("moved.avsc").read_text("utf-8")))
+_PLAIN: Final = json.loads(files("konverse.schemas").joinpath("moved.avsc").read_text("utf-8"))
+
+MOVED_SCHEMA: Final = parse_schema(_PLAIN)
+
+_FIELDS: Final = [field["name"] for field in _PLAIN["fields"]]
+_GROUP_SCHEMA: Final = parse_schema({**_PLAIN, "fields": _PLAIN["fields"][: _FIELDS.index("group") + 1]})
+"""As far as the group: none of what may be long stands before it, so it is in the first piece."""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from konverse.schemas import moved as moved_state
 from konverse.schemas.errors import MalformedRecord
-from konverse.schemas.moved import Moved, decode_moved, encode_moved, pieces_of
+from konverse.schemas.moved import Moved, MovedGroup, decode_moved, encode_moved, group_of_moved, pieces_of
 from tests.kit.strategies import damaged, moved_states
 
 
@@ -29,3 +29,17 @@ def test_a_state_or_malformed_record_comes_of_any_bytes(data: bytes) -> None:
     except MalformedRecord:
         return
     assert isinstance(moved, Moved)
+
+
+@given(moved_states())
+def test_the_first_piece_says_of_which_group_it_is(moved: Moved) -> None:
+    piece = pieces_of(encode_moved(moved._replace(waiting=[], urgent=[])))[0]
+    assert group_of_moved(piece) == (moved.generation, moved.service, moved.group)
+
+
+@given(damaged(moved_states().map(encode_moved)))
+def test_a_group_or_malformed_record_comes_of_any_bytes(data: bytes) -> None:
+    try:
+        assert isinstance(group_of_moved(data), MovedGroup)
+    except MalformedRecord:
+        return

@@ -63,9 +63,9 @@ def test_owners_are_closed_to_the_end_although_one_partition_cannot_be_given_bac
 
     owning.give_back = give_back
     owning._standby = None
-    for name in ("_outputs", "_snapshots", "_truncation", "_reading", "_view"):
+    for name in ("_outputs", "_snapshots", "_truncation", "groups", "_reading", "_view"):
         setattr(owning, name, SimpleNamespace(close=lambda name=name: closed.append(name)))
     with pytest.raises(RuntimeError):
         owning.close()
     assert {"partition 0", "partition 1"} <= set(closed)
-    assert closed[2:] == ["_outputs", "_snapshots", "_truncation", "_reading", "_view"]
+    assert closed[2:] == ["_outputs", "_snapshots", "_truncation", "groups", "_reading", "_view"]

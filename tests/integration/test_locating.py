@@ -1,0 +1,137 @@
+"""Where a group lives, as a reader of other partitions finds it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from konverse.bridge.broker import Broker
+from konverse.bridge.kafka import Kafka
+from konverse.bridge.locating import Groups
+from konverse.bridge.log_reading import LogReading
+from konverse.bridge.outputs import Outputs
+from konverse.bridge.settings import Settings
+from konverse.dialog.events import ReadData, ReadJournal, ReadSnapshots
+from tests.integration.test_moves_killed import places_of
+from tests.kit.oracle import verify
+from tests.kit.servers import Servers
+from tests.kit.shop import DEADLINE_S, ORDER, connected, open_shop, queue_of, until
+
+pytestmark = pytest.mark.stack
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many offsets of the journals and snapshots were asked for, by each question."""
+    offsets: list[int] = []
+    answer = LogReading.answer
+
+    def spied(self: LogReading, partition: int, question: Any) -> Any:
+        if not isinstance(question, ReadData):
+            assert isinstance(question, ReadJournal | ReadSnapshots)
+            offsets.append(question.end - question.start)
+        return answer(self, partition, question)
+
+    monkeypatch.setattr(LogReading, "answer", spied)
+    return offsets
+
+
+def groups_of(servers: Servers, broker: Broker) -> Groups:
+    """As a reader without partitions sees them."""
+    return Groups(Kafka(Settings(kafka=f"kafka://{servers.bootstrap}")), queue_of(broker, "Orders"), {})
+
+
+@pytest.mark.parametrize("kept", [16, 1])
+def test_who_looks_again_reads_what_is_new(
+    servers: Servers, database: str, asked: list[int], monkeypatch: pytest.MonkeyPatch, kept: int
+) -> None:
+    monkeypatch.setattr("konverse.bridge.locating.FOLLOWED_ENTRIES_MAX", kept)
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker, partitions=2)
+        places = places_of(broker, 2, 8)
+        queue, groups = queue_of(broker, "Orders"), groups_of(servers, broker)
+        for number, (_, group) in [*places.items()] * 2:
+            found = groups.find_away(groups.look_here(group.bytes))
+            assert found is not None
+            assert found.address == queue.address(number)
+        asked.clear()
+        assert groups.find_away(groups.look_here(bytes(16))) is None
+        assert (sum(asked) == 0) is (kept == 16)
+        asked.clear()
+        with broker.reader("Orders", partitions=(1,)) as reader:
+            reader.wait_for_partitions(1, DEADLINE_S)
+        others = sum(asked)
+        asked.clear()
+        assert groups.find_away(groups.look_here(bytes(16))) is None
+        assert 0 < sum(asked) < 20 or kept == 1, others
+        groups.close()
+        assert len(groups._followed) == 0
+
+
+def test_what_waits_in_partitions_that_are_kept_has_a_bound(
+    servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("konverse.bridge.locating.FOLLOWED_BYTES_MAX", 2)
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker, partitions=2)
+        places = places_of(broker, 2, 8)
+        groups = groups_of(servers, broker)
+        assert groups.find_away(groups.look_here(bytes(16))) is None
+        assert sorted(groups._followed) == [0, 1]
+        places[0][0].send(ORDER, b"larger")
+        broker.flush()
+        with broker.reader("Orders") as reader:
+            until(lambda: _unread(reader), "it is ingested")
+            reader.settle()
+        assert groups.find_away(groups.look_here(bytes(16))) is None
+        assert sorted(groups._followed) == [1]
+        groups.close()
+
+
+def _unread(reader: Any) -> int:
+    reader.keep_up()
+    return sum(owner.fold.state.unread for owner in reader.owners)
+
+
+def test_a_group_of_which_nothing_has_left_its_partition_is_joined_where_it_goes(
+    servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its owner has gone with the commit that moves it, and before the state was in the other log."""
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker, partitions=3)
+        places = places_of(broker, 3, 24)
+        (one, _), (two, group) = places[0], places[1]
+        with monkeypatch.context() as silent, broker.reader("Orders", partitions=(1,)) as reader:
+            silent.setattr(Outputs, "add", lambda *_: None)
+            reader.wait_for_partitions(1, DEADLINE_S)
+            reader.relocate(two.id, 2)
+            until(lambda: _left(reader), "it has left")
+        one.send(ORDER, b"to the others")
+        broker.flush()
+        with broker.reader("Orders", partitions=(0,)) as reader:
+            transaction = reader.receive(dialog=one.id, timeout=DEADLINE_S)
+            assert transaction is not None
+            with transaction:
+                list(transaction)
+                transaction.move(transaction.dialog, group)
+            reader.settle()
+        for dialog in (one, two):
+            dialog.send(ORDER, b"later")
+        broker.flush()
+        with broker.reader("Orders") as reader:
+            reader.wait_for_partitions(3, DEADLINE_S)
+            until(lambda: _together(reader, group.bytes), "both are there")
+            reader.settle()
+        assert verify(servers.bootstrap, [queue_of(broker, name) for name in ("Orders", "Shop")]) == []
+
+
+def _left(reader: Any) -> bool:
+    reader.keep_up()
+    return any(owner.fold.state.moves.count for owner in reader.owners)
+
+
+def _together(reader: Any, group: bytes) -> bool:
+    reader.keep_up()
+    places = {owner.identity.partition: len(owner.fold.state.members(group)) for owner in reader.owners}
+    return {number: count for number, count in places.items() if count} == {2: 2}
