@@ -13,6 +13,7 @@ import signal
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -26,14 +27,15 @@ from redis import RedisError
 from tests.compose import host, images
 from tests.compose.engine import Engine, engine
 from tests.compose.shell import CannotRunHere, CheckFailed, Shell
-from tests.compose.stack import Stack
+from tests.compose.stack import SERVERS, Stack
 
 OK: Final = 0
 FAILED: Final = 1
 INTERRUPTED: Final = 130
 SKIPPED: Final = 77
 
-SPARK_SUBMIT: Final = ["spark-submit", "--master", "spark://spark-master:7077", "--conf", "spark.ui.enabled=false"]
+SPARK: Final = "spark://spark-master:7077"
+SPARK_SUBMIT: Final = ["spark-submit", "--master", SPARK, "--conf", "spark.ui.enabled=false"]
 
 
 @dataclass
@@ -77,8 +79,11 @@ def check_conversation(stack: Stack) -> str:
 
 
 def check_spark(stack: Stack) -> str:
-    """A job submitted to the Spark master runs on the worker."""
-    return stack.run(*SPARK_SUBMIT, "tests/compose/spark_job.py").strip()
+    """A job given to the Spark master has both workers route and answer orders, and the verifier finds no fault."""
+    database = f"routed_{uuid.uuid4().hex[:8]}"
+    said = stack.run(*SPARK_SUBMIT, "tests/compose/spark_job.py", database, str(SERVERS["spark-worker"])).strip()
+    stack.run("konverse", "verify", "--spark", "--master", SPARK, "--database", database)
+    return f"{said}; `konverse verify --spark` finds no fault"
 
 
 def check_volumes(stack: Stack) -> str:

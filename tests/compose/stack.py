@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+from collections import Counter
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +13,9 @@ from tests.compose.engine import Engine
 from tests.compose.files import COMPOSE_FILE, HERE
 from tests.compose.shell import CheckFailed, Shell, wait_until
 
-SERVERS: Final = ("kafka", "redis", "spark-master", "spark-worker")
+SERVERS: Final = Counter({"kafka": 1, "redis": 1, "spark-master": 1, "spark-worker": 2})
+"""Service -> how many containers it has."""
+PROFILE: Final = "spark"
 PORTS: Final = ("KAFKA_PORT", "REDIS_PORT", "SPARK_PORT", "SPARK_UI_PORT")
 STATE: Final = (
     '{{index .Config.Labels "com.docker.compose.service"}} {{.State.Status}} '
@@ -47,7 +50,8 @@ class Stack:
 
     def command(self, *words: str | Path) -> list[str | Path]:
         """The words of a compose command on this stack."""
-        return [*self.engine.compose, "--file", COMPOSE_FILE, "--project-name", self.project, *words]
+        project = ("--project-name", self.project, "--profile", PROFILE)
+        return [*self.engine.compose, "--file", COMPOSE_FILE, *project, *words]
 
     def compose(self, *words: str | Path, within_s: float = COMMAND_S) -> str:
         """Run compose on this stack."""
@@ -91,17 +95,17 @@ class Stack:
 
     def _is_healthy(self) -> bool:
         states = self._states()
-        ended = {service: state for service, state in states.items() if state in {"exited", "dead", "unhealthy"}}
+        ended = [(service, state) for service, state in states if state in {"exited", "dead", "unhealthy"}]
         if ended:
             raise CheckFailed(f"a server does not serve: {ended}")
-        return [states.get(service) for service in SERVERS] == ["healthy"] * len(SERVERS)
+        return Counter(service for service, state in states if state == "healthy") == SERVERS
 
-    def _states(self) -> dict[str, str]:
-        """Service -> its container's health, or its status where it is not running."""
+    def _states(self) -> list[tuple[str, str]]:
+        """Each container's service, and its health, or its status where it is not running."""
         containers = self._listed("container")
         printed = self.engine.docker("inspect", "--format", STATE, *containers) if containers else ""
         found = [line.split() for line in printed.splitlines()]
-        return {service: health if status == "running" else status for service, status, health in found}
+        return [(service, health if status == "running" else status) for service, status, health in found]
 
 
 def free_ports() -> dict[str, int]:
