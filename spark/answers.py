@@ -19,7 +19,15 @@ from konverse.dialog.endpoint import Endpoint, timestamp_ms
 from konverse.dialog.received import Message
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.catalog import END_DIALOG, ERROR
-from konverse.schemas.errors import InvalidSettings
+from konverse.schemas.errors import (
+    BadInput,
+    BodyTooLarge,
+    InvalidSettings,
+    InvalidState,
+    MessageTypeNotFound,
+    NotInContract,
+    WrongDirection,
+)
 from konverse.schemas.records import Role
 
 from .columns import TIMESTAMP
@@ -167,26 +175,48 @@ def _decoded(chunk: pa.DictionaryArray) -> list[Any]:
 
 
 def apply(transaction: Transaction, part: Part) -> Done:
-    """Stage the answers. Who has heard of the end of a conversation ends it, too, when no answer does."""
+    """Stage the answers. Who has heard of the end of a conversation ends it, too, when no answer does.
+
+    What Transaction.send and Transaction.end raise for an answer that cannot be names its message and, where it is one
+    alone, the column.
+    """
     messages, first, rows = part
-    replies, ended = 0, set[Endpoint]()
-    for receipt, message_type, body, end, error, description in rows:
-        dialog = messages[receipt - first].dialog
-        if message_type is not None:
-            transaction.send(dialog, message_type, body or b"")
-            replies += 1
-        if error is not None:
-            transaction.end(dialog, error=error, description=description or "")
-            ended.add(dialog)
-        elif end:
-            transaction.end(dialog)
-            ended.add(dialog)
+    replies, ended, receipt = 0, set[Endpoint](), first
+    try:
+        for receipt, message_type, body, end, error, description in rows:
+            dialog = messages[receipt - first].dialog
+            if message_type is not None:
+                transaction.send(dialog, message_type, body or b"")
+                replies += 1
+            if error is not None:
+                transaction.end(dialog, error=error, description=description or "")
+                ended.add(dialog)
+            elif end:
+                transaction.end(dialog)
+                ended.add(dialog)
+    except (MessageTypeNotFound, NotInContract, WrongDirection, BodyTooLarge, InvalidState) as fault:
+        raise _named(fault, messages[receipt - first]) from fault
     for message in messages:
         if message.type in LAST and message.dialog not in ended:
             transaction.end(message.dialog)
             ended.add(message.dialog)
     return Done(len(messages), replies, len(ended), 0)
 
+
+def _named(fault: BadInput, message: Message) -> BadInput:
+    """The same, with the row that it is about: one among all that a transaction answers."""
+    column = _FAULTS.get(type(fault))
+    which = "the answer" if column is None else f"column {column!r} of the answer"
+    return type(fault)(f"{which} to message {message.id} (#{message.sequence}): {fault}")
+
+
+_FAULTS: Final[dict[type[BadInput], str]] = {
+    MessageTypeNotFound: "message_type",
+    NotInContract: "message_type",
+    WrongDirection: "message_type",
+    BodyTooLarge: "body",
+}
+"""What Transaction.send raises -> the column that it is about."""
 
 LAST: Final = frozenset({END_DIALOG, ERROR})
 """What comes last in a conversation."""

@@ -19,12 +19,12 @@ from pyspark.sql import functions as f
 from konverse.bridge.broker import Broker
 from konverse.bridge.settings import Settings
 from konverse.schemas.errors import InvalidSettings, SteppedDown
-from konverse.schemas.limits import TRANSACTION_BYTES_MAX
+from konverse.schemas.limits import BODY_BYTES_MAX, TRANSACTION_BYTES_MAX
 from konverse.spark import map_arrow, process
 from konverse.spark.answers import Done, read
 from konverse.spark.mapping import Answering, Batches, Source
 from tests.kit.servers import Servers
-from tests.kit.shop import RECEIPT, drain, sent
+from tests.kit.shop import ORDER, RECEIPT, drain, sent
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
 
@@ -99,6 +99,43 @@ def test_who_fails_alone_is_suspended_and_the_others_are_answered(
     assert answered(shop) == Counter([b"ONE", b"TWO", b"THREE"])
     (left,) = [one for partition in shop.suspended("Orders") for one in partition]
     assert left.conversation == dialogs[b"poison"].id
+
+
+def test_an_answer_that_cannot_be_sent_is_named_and_the_others_are_sent(
+    spark: SparkSession, shop: Broker, place: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    answers: dict[bytes, tuple[str, bytes, int | None]] = {
+        b"unknown": ("//sales/Nothing", b"", None),
+        b"of no contract": ("//sales/Other", b"", None),
+        b"other side": (ORDER, b"", None),
+        b"large": (RECEIPT, bytes(BODY_BYTES_MAX + 1), None),
+        b"code": (RECEIPT, b"", -1),
+    }
+    shop.create_message_type("//sales/Other")
+    dialogs = {body: sent(shop, b"first", body) for body in answers}
+    sent(shop, b"good", b"null body")
+
+    def answer(frame: DataFrame) -> DataFrame:
+        rows = [
+            (receipt, *answers.get(bytes(body), (RECEIPT, None if body == b"null body" else bytes(body), None)))
+            for receipt, body in frame.select("receipt", "body").collect()
+        ]
+        return spark.createDataFrame(rows, "receipt long, message_type string, body binary, error int")
+
+    assert process(spark, "Orders", answer, timeout=IDLE_S, **place) == Done(2, 2, 0, 25)
+    assert answered(shop) == Counter([b"good", b""]), "nothing of the others was sent, not even their first answers"
+    left = {one.conversation for partition in shop.suspended("Orders") for one in partition}
+    assert left == {dialog.id for dialog in dialogs.values()}
+    second = 1  # the first answer of each was fine
+    for said in (
+        "MessageTypeNotFound: column 'message_type' of the answer to message",
+        "NotInContract: column 'message_type' of the answer to message",
+        "WrongDirection: column 'message_type' of the answer to message",
+        "BodyTooLarge: column 'body' of the answer to message",
+        "InvalidState: the answer to message",
+    ):
+        (line, *_) = [line for line in caplog.text.splitlines() if said in line]
+        assert f"(#{second}): " in line.partition(said)[2], line
 
 
 def test_a_frame_is_joined_and_answered(spark: SparkSession, shop: Broker, place: dict[str, Any]) -> None:
