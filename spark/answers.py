@@ -194,7 +194,7 @@ def apply(transaction: Transaction, part: Part) -> Done:
             elif end:
                 transaction.end(dialog)
                 ended.add(dialog)
-    except (MessageTypeNotFound, NotInContract, WrongDirection, BodyTooLarge, InvalidState) as fault:
+    except tuple(_FAULTS) as fault:
         raise _named(fault, messages[receipt - first]) from fault
     for message in messages:
         if message.type in LAST and message.dialog not in ended:
@@ -205,18 +205,18 @@ def apply(transaction: Transaction, part: Part) -> Done:
 
 def _named(fault: BadInput, message: Message) -> BadInput:
     """The same, with the row that it is about: one among all that a transaction answers."""
-    column = _FAULTS.get(type(fault))
-    which = "the answer" if column is None else f"column {column!r} of the answer"
+    which = _FAULTS.get(type(fault), "the answer")
     return type(fault)(f"{which} to message {message.id} (#{message.sequence}): {fault}")
 
 
 _FAULTS: Final[dict[type[BadInput], str]] = {
-    MessageTypeNotFound: "message_type",
-    NotInContract: "message_type",
-    WrongDirection: "message_type",
-    BodyTooLarge: "body",
+    MessageTypeNotFound: "column 'message_type' of the answer",
+    NotInContract: "column 'message_type' of the answer",
+    WrongDirection: "column 'message_type' of the answer",
+    BodyTooLarge: "column 'body' of the answer",
+    InvalidState: "the answer",
 }
-"""What Transaction.send raises -> the column that it is about."""
+"""What Transaction.send and Transaction.end raise for an answer that cannot be -> what of it is meant."""
 
 LAST: Final = frozenset({END_DIALOG, ERROR})
 """What comes last in a conversation."""

@@ -13,7 +13,7 @@ from konverse.bridge.log_reading import LogReading
 from konverse.bridge.outputs import Outputs
 from konverse.bridge.settings import Settings
 from konverse.dialog.events import ReadData, ReadJournal, ReadSnapshots
-from tests.integration.test_moves_killed import places_of
+from tests.integration.test_moves_killed import joins, places_of
 from tests.kit.oracle import verify
 from tests.kit.servers import Servers
 from tests.kit.shop import DEADLINE_S, ORDER, connected, open_shop, queue_of, until
@@ -107,15 +107,7 @@ def test_a_group_of_which_nothing_has_left_its_partition_is_joined_where_it_goes
             reader.wait_for_partitions(1, DEADLINE_S)
             reader.relocate(two.id, 2)
             until(lambda: _left(reader), "it has left")
-        one.send(ORDER, b"to the others")
-        broker.flush()
-        with broker.reader("Orders", partitions=(0,)) as reader:
-            transaction = reader.receive(dialog=one.id, timeout=DEADLINE_S)
-            assert transaction is not None
-            with transaction:
-                list(transaction)
-                transaction.move(transaction.dialog, group)
-            reader.settle()
+        joins(broker, one, group)
         for dialog in (one, two):
             dialog.send(ORDER, b"later")
         broker.flush()

@@ -41,6 +41,19 @@ def places_of(broker: Broker, partitions: int, dialogs: int) -> dict[int, tuple[
     return found
 
 
+def joins(broker: Broker, dialog: Dialog, group: uuid.UUID) -> None:
+    """The target of `dialog`, in partition 0 of Orders, moves to a group that lives elsewhere."""
+    dialog.send(ORDER, b"to the others")
+    broker.flush()
+    with broker.reader("Orders", partitions=(0,)) as reader:
+        transaction = reader.receive(dialog=dialog.id, timeout=DEADLINE_S)
+        assert transaction is not None
+        with transaction:
+            list(transaction)
+            transaction.move(transaction.dialog, group)
+        reader.settle()
+
+
 def waiting(reader: Reader, group: uuid.UUID, partition: int) -> list[bytes]:
     """What waits in a group in one partition, sorted."""
     reader.keep_up()
@@ -138,15 +151,7 @@ def test_a_group_that_has_left_and_that_nobody_has_taken_up_yet_is_joined_where_
             reader.wait_for_partitions(1, DEADLINE_S)
             reader.relocate(two.id, 2)
             reader.settle()
-        one.send(ORDER, b"to the others")
-        broker.flush()
-        with broker.reader("Orders", partitions=(0,)) as reader:
-            transaction = reader.receive(dialog=one.id, timeout=DEADLINE_S)
-            assert transaction is not None
-            with transaction:
-                list(transaction)
-                transaction.move(transaction.dialog, group)
-            reader.settle()
+        joins(broker, one, group)
         one.send(ORDER, b"later")
         broker.flush()
         with broker.reader("Orders") as reader:
