@@ -13,7 +13,7 @@ from konverse.schemas.envelope import encode, encode_suffix, head
 from konverse.schemas.errors import BodyTooLarge, TransactionTooLarge
 from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, BODY_BYTES_MAX
-from konverse.schemas.records import FIRST, NO_SEQUENCE, Begin, Kind, Pending, Role, Suffix
+from konverse.schemas.records import FIRST, LAST, NO_SEQUENCE, Begin, Kind, Pending, Role, Suffix
 
 from .lane import Handed
 
@@ -68,9 +68,10 @@ class Task:
         header = encode(self._head(begin.home) + conversation, number, NO_SEQUENCE, suffix)
         return Row(begin.home, (header, begin.key or conversation, None))
 
-    def first(self, conversation: bytes, begin: Begin, message_type: str, body: bytes) -> Row:
-        """The first message of a dialog; its BEGIN is in the same batch or an earlier one."""
+    def first(self, conversation: bytes, begin: Begin, message_type: str, body: bytes, *, last: bool = False) -> Row:
+        """The first message of a dialog; its BEGIN is in the same batch or an earlier one. `last`: see `ending`."""
         prefix, suffix = self.opening(conversation, begin, message_type)
+        prefix = ending(prefix) if last else prefix
         header = encode(prefix, self._number(begin.target, body), NO_SEQUENCE, suffix)
         return Row(begin.target, (header, begin.key or conversation, body))
 
@@ -79,11 +80,15 @@ class Task:
         suffix = encode_suffix(Suffix(message_type, begin=begin, detail=self._detail(begins=False)))
         return self._head(begin.target, FIRST) + conversation, suffix
 
-    def message(self, to: Address, conversation: bytes, home: Address, message_type: str, body: bytes) -> Row:
-        """A further message of a dialog whose home is `home`."""
+    def message(  # noqa: PLR0913  # a message, where it goes, and whether it is the last
+        self, to: Address, conversation: bytes, home: Address, message_type: str, body: bytes, *, last: bool = False
+    ) -> Row:
+        """A further message of a dialog whose home is `home`. `last`: see `ending`."""
+        prefix = self.prefix(to, conversation)
+        prefix = ending(prefix) if last else prefix
         suffix = self.suffix(message_type, home)
         number = self._number(to, body)
-        return Row(to, (encode(self.prefix(to, conversation), number, NO_SEQUENCE, suffix), conversation, body))
+        return Row(to, (encode(prefix, number, NO_SEQUENCE, suffix), conversation, body))
 
     def prefix(self, to: Address, conversation: bytes) -> bytes:
         """How the header of every further message of a dialog begins; `numbers` and `suffix` follow."""
@@ -131,6 +136,11 @@ class Task:
         self.counts[place] = (number + count, size_before + size_bytes)
         self.unacknowledged += count
         return number
+
+
+def ending(prefix: bytes) -> bytes:
+    """How the header of a message begins with which its side ends the dialog, behind all rows of the batch."""
+    return bytes((prefix[0], prefix[1] | LAST)) + prefix[2:]
 
 
 def too_large(address: Address) -> str:

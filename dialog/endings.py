@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from konverse.schemas.catalog import END_DIALOG, ERROR
 from konverse.schemas.envelope import encode_suffix
 from konverse.schemas.identifiers import Address
@@ -21,6 +23,22 @@ def hear_end_call(state: Partition, _offset: int, _header: bytes, envelope: Enve
     endpoint = state.endpoint(envelope.role, envelope.conversation)
     if endpoint is not None and endpoint.state is not State.DISCONNECTED_OUTBOUND:
         end_endpoint(state, endpoint, record[0] or None)
+
+
+def call_end(state: Partition, last: Envelope) -> None:
+    """Ask home to end the initiator's side behind its last message, which is accepted here.
+
+    Home answers with END. It comes here behind all that was accepted together with that message.
+    """
+    home = last.suffix.home if last.suffix.begin is None else last.suffix.begin.home
+    if last.role is not Role.INITIATOR or home is None:
+        return
+    stream = state.stream_to(home)
+    prefix = stream.head(Kind.END_CALL, Role.INITIATOR) + last.conversation
+    stream.push(Run(prefix, last.conversation, NO_SEQUENCE, _CALL_SUFFIX, [None]))
+
+
+_CALL_SUFFIX: Final = encode_suffix(Suffix(END_DIALOG))
 
 
 def end_endpoint(state: Partition, endpoint: Endpoint, error_body: bytes | None) -> None:

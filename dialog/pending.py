@@ -19,10 +19,11 @@ from konverse.schemas.limits import (
     SUFFIX_CACHE_ENTRIES_MAX,
 )
 from konverse.schemas.operations import Exclude, Rare
-from konverse.schemas.records import NO_SEQUENCE, Decision, Envelope, Kind, Pending, Role, Suffix, Veto
+from konverse.schemas.records import LAST, NO_SEQUENCE, Decision, Envelope, Kind, Pending, Role, Suffix, Veto
 
 from .answers import refuse_closed
 from .batches import Row
+from .endings import call_end
 from .endpoint import Record, Writer
 from .messages import hear_begin, hear_message
 from .outbox import Run
@@ -126,15 +127,18 @@ def _accept(state: Partition, detail: Decision, row: Row) -> None:
     if writer is None:
         writer = state.writers[detail.query] = Writer(detail.query)
     kind = Kind.BEGIN if detail.begins else Kind.MESSAGE
-    prefix = head(kind, row.flags, row.role, state.address.tag, writer.id) + row.conversation
+    prefix = head(kind, row.flags & ~LAST, row.role, state.address.tag, writer.id) + row.conversation
     header = encode(prefix, writer.next, NO_SEQUENCE, row.suffix)
     envelope, record = decode(header), (row.body, row.stamp)
     writer.advance()
     if writer.closed_at is not None:
         refuse_closed(state, envelope, record, closing_of(state, writer))
-    elif state.moves.stubs and forwarded(state, row.offset, header, envelope, record):
+        return
+    if state.moves.stubs and forwarded(state, row.offset, header, envelope, record):
         pass  # its conversation has moved
     elif detail.begins:
         hear_begin(state, row.offset, header, envelope, record)
     else:
         hear_message(state, row.offset, header, envelope, record)
+    if row.flags & LAST and not detail.begins:
+        call_end(state, envelope)

@@ -23,6 +23,9 @@ HEIR: Final = 2
 REFUSED: Final = 2
 """Flag of END: its BEGIN was refused, so it ends nothing but what its opener has opened."""
 
+LAST: Final = 4
+"""Flag of PENDING: when this message is accepted its side ends, behind all rows of the batch."""
+
 FOR_EVER: Final = -1
 """In place of a lifetime."""
 

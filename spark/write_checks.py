@@ -14,7 +14,6 @@ from konverse.schemas.errors import (
     BodyTooLarge,
     InvalidSettings,
     NotInContract,
-    NotSupportedYet,
     ServiceNotFound,
     WrongDirection,
 )
@@ -31,21 +30,16 @@ NEEDED: Final = {
     "body": ("binary", "string"),
     "key": ("binary", "string"),
 }
-OPTIONAL: Final = {"headers": ("array<struct<key:string,value:binary>>",)}
+OPTIONAL: Final = {"headers": ("array<struct<key:string,value:binary>>",), "end": ("boolean",)}
 """Columns, and which types of Spark they may have."""
 
 Headers = list[tuple[str, str | bytes | None]]
 
 
 def check_columns(schema: StructType) -> None:
-    """Raise InvalidSettings for a column that is missing, unknown, there twice, or of another type; NotSupportedYet."""
+    """Raise InvalidSettings for a column that is missing, unknown, there twice, or or of another type."""
     allowed = {**NEEDED, **OPTIONAL}
     found = [field.name for field in schema.fields]
-    if "end" in found:
-        raise NotSupportedYet(
-            "rows cannot end conversations yet; drop column 'end', and end them at the target, or from the queue of "
-            "'from_service'"
-        )
     for name in NEEDED:
         if name not in found:
             raise InvalidSettings(f"the DataFrame has no column {name!r}; a writer needs {', '.join(NEEDED)}")
@@ -71,6 +65,8 @@ class Columns(NamedTuple):
     bodies: pa.Array
     headers: pa.Array | None
     """None: no row has any."""
+    ending: list[int]
+    """Rows with which their conversations end."""
 
 
 def columns_of(batch: pa.RecordBatch) -> Columns:
@@ -82,7 +78,14 @@ def columns_of(batch: pa.RecordBatch) -> Columns:
         _bytes(batch.column("key")).dictionary_encode(),
         _bytes(batch.column("body")),
         None if headers is None or headers.null_count == len(headers) else headers,
+        _true(batch.column("end")) if "end" in batch.schema.names else [],
     )
+
+
+def _true(column: pa.BooleanArray) -> list[int]:
+    """The places where it is; null is false."""
+    places: list[int] = pc.indices_nonzero(column).to_pylist()
+    return places
 
 
 def _bytes(column: pa.Array) -> pa.Array:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from konverse.dialog.batch_task import Task
+from konverse.dialog.batch_task import Task, ending
 from konverse.schemas.identifiers import Address
 from konverse.schemas.records import NO_SEQUENCE, Begin
 from konverse.schemas.varint import varint, varints
@@ -139,6 +139,8 @@ class _Lanes:
             prefix, suffix = task.opening(dialog.conversation, dialog.begin, self._types[types[row]])
             prefixes[row], endings[row] = prefix, _NO_SEQUENCE + suffix
             keys[row] = dialog.begin.key or dialog.conversation
+        for row in self._columns.ending:
+            prefixes[row] = ending(prefixes[row])
         return prefixes, endings, keys
 
 

@@ -1,4 +1,4 @@
-"""What the second fold says to records that nobody accepts."""
+"""What the second fold says to records that nobody accepts, and to the home of those behind which a side ends."""
 
 from __future__ import annotations
 
@@ -46,6 +46,14 @@ def answer_end(state: SecondState, envelope: Envelope, detail: End) -> None:
         state.order, Kind.END, int(Role.TARGET), envelope.conversation, -1, END_DIALOG, b"", answer, None,
         envelope.flags & REFUSED,
     ))  # fmt: skip
+
+
+def ask_for_end(state: SecondState, last: Envelope) -> None:
+    """A row of a query was the last message of its side: home is to end it."""
+    begin = last.suffix.begin
+    home = begin.home if begin is not None else last.suffix.home
+    if home is not None and last.role is Role.INITIATOR:
+        state.say(home, Said(state.order, Kind.END_CALL, 0, last.conversation, -1, END_DIALOG, b"", None))
 
 
 def refuse_begin(state: SecondState, envelope: Envelope) -> bool:

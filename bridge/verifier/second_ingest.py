@@ -8,11 +8,11 @@ from typing import Final
 from konverse.schemas.catalog import ERROR
 from konverse.schemas.envelope import decode, encode_envelope
 from konverse.schemas.errors import MalformedRecord
-from konverse.schemas.records import REFUSED, BounceReason, End, Envelope, Kind, NoticeReason, Role
+from konverse.schemas.records import LAST, REFUSED, BounceReason, End, Envelope, Kind, NoticeReason, Role
 from konverse.schemas.system_messages import rejected_body
 
 from .records import LogRecord, Record, origin_of
-from .second_answers import answer_end, bounce, refuse_begin, stray
+from .second_answers import answer_end, ask_for_end, bounce, refuse_begin, stray
 from .second_batches import hear_batch, hear_decision, hear_row, hear_veto
 from .second_ends import told_of_cleanup
 from .second_loss import resumes
@@ -115,10 +115,12 @@ def _decision(state: SecondState, envelope: Envelope, record: LogRecord) -> None
 def _hear_row(state: SecondState, row: Envelope, record: LogRecord) -> None:
     """A row that won, as the next record of its query."""
     taken = state.accepted.setdefault(row.writer, [])
-    envelope = row._replace(counter=len(taken))
+    envelope = row._replace(counter=len(taken), flags=row.flags & ~LAST)
     taken.append(envelope.counter)
     whole = Record(record.offset, encode_envelope(envelope), record.body, record.timestamp_ms, record.order)
     state.verdicts[envelope.writer, envelope.counter] = _judge(state, envelope, whole)
+    if row.flags & LAST and row.kind is Kind.MESSAGE and row.writer not in state.closed:
+        ask_for_end(state, row)
 
 
 def _message(state: SecondState, envelope: Envelope, record: LogRecord) -> str:

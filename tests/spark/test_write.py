@@ -13,7 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from konverse.bridge.broker import Broker
 from konverse.dialog.received import Message
+from konverse.dialog.transaction import Transaction
 from konverse.routing.partitioning import choose_partition
+from konverse.schemas.catalog import END_DIALOG
 from konverse.schemas.limits import BODY_BYTES_MAX, KEY_BYTES_MAX
 from tests.kit.servers import Servers
 from tests.kit.shop import (
@@ -175,6 +177,36 @@ def test_what_is_written_is_read_by_spark_when_it_is_decided(
     assert (len(again), streamed) == (13, again)
 
 
+def test_a_row_ends_its_conversation_behind_its_batch_and_the_next_one_begins_it_anew(
+    spark: SparkSession, servers: Servers, shop: Broker, database: str
+) -> None:
+    rows = [line("one", b"0"), line("two", b"0"), line("one", b"1"), line("one", b"2")]
+    last = "CASE WHEN body = X'31' THEN true WHEN body = X'30' THEN false END AS end"
+    made = frame(spark, rows).selectExpr("*", last)
+    write(made, servers, database, pool="carts")
+    sent = receive(shop, "Orders", 4)
+    ended = next(message.dialog.id for message in sent if message.body == b"1")
+    assert drain(shop, "Shop") == []  # there the ended side lives, and tells the other one
+    with shop.reader("Orders", timeout=5) as orders:
+        (end,) = [message for transaction in orders for message in _ended(transaction)]
+        orders.settle()
+    assert (end.type, end.dialog.id, end.sequence) == (END_DIALOG, ended, 3)
+    drain(shop, "Shop")
+    write(frame(spark, [line("one", b"anew"), line("two", b"1")]), servers, database, pool="carts")
+    got = {message.body: (message.dialog.id, message.sequence) for message in receive(shop, "Orders", 2)}
+    assert got[b"anew"] == (ended, 0)
+    assert got[b"1"][1] == 1
+
+
+def _ended(transaction: Transaction) -> list[Message]:
+    """What was received; its dialogs are ended on this side, too."""
+    with transaction:
+        messages = [*transaction]
+        for message in messages:
+            transaction.end(message.dialog)
+    return messages
+
+
 def test_an_empty_frame_and_empty_partitions_are_written(
     spark: SparkSession, servers: Servers, shop: Broker, database: str
 ) -> None:
@@ -239,7 +271,7 @@ def test_columns_are_checked_before_anything_is_written(
     made = frame(spark, [])
     for wrong, words in (
         (made.drop("key"), "has no column 'key'"),
-        (made.selectExpr("*", "true AS end"), "NotSupportedYet: rows cannot end conversations yet"),
+        (made.selectExpr("*", "1 AS end"), "column 'end' is int; cast it to boolean"),
         (made.selectExpr("*", "1 AS kye"), "has column 'kye' which a writer does not know"),
         (made.selectExpr("to_service", "message_type", "body", "1 AS key"), "column 'key' is int; cast it to binary"),
     ):

@@ -99,8 +99,9 @@ class TaskProcess:
             if begin.target not in [place.address for place in query.targets]:
                 return
             body = b"r%d" % world.new_message()
-            kind = ("t", "u")[choices.choose(2)]
-            self._hand(self.task.message(begin.target, conversation, begin.home, kind, body), conversation)
+            kind, last = ("t", "u")[choices.choose(2)], not choices.choose(6)
+            world.sometimes.happened("row ends its dialog", last)
+            self._hand(self.task.message(begin.target, conversation, begin.home, kind, body, last=last), conversation)
             return
         conversation = world.identifier(b"batchdialog")
         home, target = choices.pick(query.homes), choices.pick(query.targets)
@@ -108,7 +109,8 @@ class TaskProcess:
         query.begun.append((conversation, begin))
         self._began.append((conversation, begin))
         rows = [self.task.begin(conversation, begin)]
-        rows.append(self.task.first(conversation, begin, "t", b"r%d" % world.new_message()))
+        body, last = b"r%d" % world.new_message(), not choices.choose(8)
+        rows.append(self.task.first(conversation, begin, "t", body, last=last))
         for row in rows[:: 1 - 2 * choices.choose(2)]:
             self._hand(row, conversation)
 

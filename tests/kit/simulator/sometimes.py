@@ -123,6 +123,7 @@ PATHS: Final = {
     "batch decided by another": "and another driver's BATCH had won",
     "batch refused": "a driver saw that its batch can not be received, and gave up",
     "batch for several": "the rows of a batch were for several partitions",
+    "row ends its dialog": "a row of a query was the last message of its side",
     "row bounced": "a row that won came for a conversation that had ended, or never was",
     "row discarded": "or for a side that had ended",
     "two drivers": "two drivers of one query were there at once",

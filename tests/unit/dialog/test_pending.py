@@ -11,10 +11,11 @@ from konverse.dialog import pending as module
 from konverse.dialog.partition import Partition
 from konverse.dialog.pending import overflowing
 from konverse.dialog.snapshot import Freeze, digest, restore
+from konverse.dialog.states import State
 from konverse.schemas.limits import BATCH_RECORDS_MAX
 from konverse.schemas.operations import Exclude
 from konverse.schemas.records import BounceReason, Decision, Kind, Role, Suffix, Veto
-from tests.kit.batches import HOME, JUDGE, QUERY, Query, taken
+from tests.kit.batches import HOME, JUDGE, QUERY, TARGET, Query, taken
 from tests.kit.builders import Scribe, Side, begin_block, identifier
 
 C = identifier("a conversation")
@@ -125,6 +126,40 @@ def test_rows_of_a_closed_query_come_back(query: Query, side: Side) -> None:
     query.decide(side, [(task, 1)])
     (bounce,) = side.outputs(HOME)
     assert bounce.detail.reason is BounceReason.WRITER_CLOSED
+
+
+def test_a_side_ends_behind_all_rows_of_a_batch_when_one_of_them_says_so(query: Query, side: Side) -> None:
+    home, task = Side("replies"), query.task()
+    block = begin_block(home="replies", target="orders", group=C)
+    home.take(*taken(task.begin(C, block)))
+    side.take(*taken(task.first(C, block, "order", b"0", last=True)))
+    side.take(*query.message(task, C, b"1"))
+    query.decide(home, [(task, 1)], begins=True)
+    assert side.outputs(HOME) == [], "nothing ends before it is decided"
+    query.decide(side, [(task, 2)])
+    assert bodies(side) == [b"0", b"1"]
+    (call,) = side.outputs(HOME)
+    assert (call.kind, call.detail) == (Kind.END_CALL, None)
+    home.take(Scribe("orders").write(Kind.END_CALL, home.address, C), None)
+    endpoint = home.state.endpoint(Role.INITIATOR, C)
+    assert endpoint is not None
+    assert endpoint.state is State.DISCONNECTED_OUTBOUND
+    assert [one.kind for one in home.outputs(TARGET)] == [Kind.END]
+
+
+def test_what_comes_in_vain_ends_its_dialog_all_the_same(query: Query, side: Side) -> None:
+    task = query.task()
+    side.take(*taken(task.message(TARGET, C, HOME, "order", b"late", last=True)))
+    query.decide(side, [(task, 1)])
+    assert [one.kind for one in side.outputs(HOME)] == [Kind.BOUNCE, Kind.END_CALL]
+
+
+def test_the_rows_of_a_closed_query_end_nothing(query: Query, side: Side) -> None:
+    side.take(Scribe("somebody").close(side.address, QUERY))
+    task = query.task()
+    side.take(*taken(task.message(TARGET, C, HOME, "order", b"", last=True)))
+    query.decide(side, [(task, 1)])
+    assert Kind.END_CALL not in [one.kind for one in side.outputs(HOME)]
 
 
 def test_of_a_batch_that_is_not_whole_nothing_is_accepted(query: Query, side: Side) -> None:
