@@ -186,6 +186,7 @@ class LogReader:
         """First offset of the log and its end. A topic that was created just now may need a moment."""
         deadline = time.monotonic() + self._timeout_s
         consumer = self._client()
+        self._make_known(topic)
         while True:
             try:
                 return consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=self._timeout_s)

@@ -73,27 +73,32 @@ class Groups:
     def _search(self, here: Here) -> Found | None:
         for number in here.ingested:
             self._leave(number)
-        places: list[int] = []
+        before: list[int] = []
         for _ in range(PASSES):
-            before, places, in_flight = places, [], here.in_flight.copy()
-            for number in range(self._queue.partitions):
-                if number in here.ingested:
-                    in_flight += self._arriving(number, here.ingested[number], here.group)
-                    continue
-                following = self._follow(number)
-                state = following.catch_up()
-                places.append(following.head.offset)
-                found = found_in(state, here.group)
-                if found is None:
-                    in_flight += sent(state, here.group)
-                    in_flight += self._arriving(number, state.ingest_to, here.group)
-                self._keep(number, following)
-                if found is not None:
-                    return found
-            found = newest(one for one in in_flight if one.found.address.topic == self._queue.topic)
+            found, places = self._pass(here)
             if found is not None or places == before:
                 return found
+            before = places
         return None
+
+    def _pass(self, here: Here) -> tuple[Found | None, list[int]]:
+        """Every partition once: the group, and how far the journals were read that are not ours."""
+        in_flight, places = [*here.in_flight], list[int]()
+        for number, start in here.ingested.items():
+            in_flight += self._arriving(number, start, here.group)
+        for number in range(self._queue.partitions):
+            if number in here.ingested:
+                continue
+            following = self._follow(number)
+            state = following.catch_up()
+            self._keep(number, following)
+            found = found_in(state, here.group)
+            if found is not None:
+                return found, places
+            places.append(following.head.offset)
+            in_flight += sent(state, here.group)
+            in_flight += self._arriving(number, state.ingest_to, here.group)
+        return newest(one for one in in_flight if one.found.address.topic == self._queue.topic), places
 
     def _arriving(self, number: int, start: int, group: bytes) -> Iterator[InFlight]:
         for columns in self._read().data_behind(number, start):

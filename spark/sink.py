@@ -96,7 +96,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
     def __init__(self, settings: WriteSettings, schema: StructType, *, overwrite: bool) -> None:
         if overwrite:
             raise InvalidSettings("what was sent cannot be overwritten; use mode('append')")
-        check_columns(schema)
+        check_columns(schema, settings.for_all_rows)
         super().__init__(settings, plan_of(settings))
 
     @property
@@ -143,7 +143,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
                 "option 'checkpointLocation' is missing; give it to the stream itself, not to the session: its place "
                 "tells a copy of a checkpoint apart, and two that look alike would lose what the other has written"
             )
-        check_columns(schema)
+        check_columns(schema, settings.for_all_rows)
         super().__init__(settings, None if _commits() else plan_of(settings))
 
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
@@ -170,7 +170,8 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
 def plan_of(settings: WriteSettings) -> Plan:
     """What the catalog says about a write, and a new id for this run of it.
 
-    Raises ServiceNotFound, ContractNotFound, QueueNotFound, KafkaUnavailable.
+    Raises ServiceNotFound, ContractNotFound, QueueNotFound, KafkaUnavailable, and for a message type that is given for
+    all rows MessageTypeNotFound, NotInContract, WrongDirection.
     """
     kafka = kafka_of(settings)
     kafka.check()
@@ -178,6 +179,8 @@ def plan_of(settings: WriteSettings) -> Plan:
         contract = catalog.get(Contract, settings.contract)
         home = catalog.get(Queue, catalog.get(Service, settings.from_service).queue)
         services = {name: catalog.get(Queue, service.queue) for name, service in _services(settings, catalog).items()}
+        if "message_type" in settings.for_all_rows:
+            catalog.check_send(settings.contract, Role.INITIATOR, settings.for_all_rows["message_type"])
     run, _ = WriterIds(kafka, Topics(kafka), settings.instance).new()
     return Plan(
         run=run,
@@ -188,6 +191,7 @@ def plan_of(settings: WriteSettings) -> Plan:
         homes=_partitions(home),
         services={name: _partitions(queue) for name, queue in services.items()},
         types={name: sent_by.allows(Role.INITIATOR) for name, sent_by in contract.sent_by.items()},
+        for_all_rows=settings.for_all_rows,
         pool=settings.pool,
     )
 

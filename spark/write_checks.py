@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -36,13 +37,17 @@ OPTIONAL: Final = {"headers": ("array<struct<key:string,value:binary>>",), "end"
 Headers = list[tuple[str, str | bytes | None]]
 
 
-def check_columns(schema: StructType) -> None:
-    """Raise InvalidSettings for a column that is missing, unknown, there twice, or or of another type."""
+def check_columns(schema: StructType, for_all_rows: Mapping[str, str]) -> None:
+    """Raise InvalidSettings for a column that is missing, unknown, there twice, or of another type."""
     allowed = {**NEEDED, **OPTIONAL}
     found = [field.name for field in schema.fields]
     for name in NEEDED:
-        if name not in found:
+        if name not in found and name not in for_all_rows:
             raise InvalidSettings(f"the DataFrame has no column {name!r}; a writer needs {', '.join(NEEDED)}")
+        if name in found and name in for_all_rows:
+            raise InvalidSettings(
+                f"the DataFrame has column {name!r}, and option {name!r} gives one value for all rows; leave one out"
+            )
     for field in schema.fields:
         if field.name not in allowed or found.count(field.name) > 1:
             what = "twice" if found.count(field.name) > 1 else "which a writer does not know"
@@ -69,17 +74,24 @@ class Columns(NamedTuple):
     """Rows with which their conversations end."""
 
 
-def columns_of(batch: pa.RecordBatch) -> Columns:
+def columns_of(batch: pa.RecordBatch, for_all_rows: Mapping[str, str]) -> Columns:
     """The columns of a batch as Spark gives it; strings of keys and bodies are bytes from here on."""
     headers = batch.column("headers") if "headers" in batch.schema.names else None
     return Columns(
-        batch.column("to_service").dictionary_encode(),
-        batch.column("message_type").dictionary_encode(),
+        _names(batch, "to_service", for_all_rows),
+        _names(batch, "message_type", for_all_rows),
         _bytes(batch.column("key")).dictionary_encode(),
         _bytes(batch.column("body")),
         None if headers is None or headers.null_count == len(headers) else headers,
         _true(batch.column("end")) if "end" in batch.schema.names else [],
     )
+
+
+def _names(batch: pa.RecordBatch, column: str, for_all_rows: Mapping[str, str]) -> pa.DictionaryArray:
+    """A column of names, or the one name that all rows have."""
+    if column in for_all_rows:
+        return pa.DictionaryArray.from_arrays(np.zeros(batch.num_rows, np.int32), [for_all_rows[column]])
+    return batch.column(column).dictionary_encode()
 
 
 def _true(column: pa.BooleanArray) -> list[int]:

@@ -38,6 +38,8 @@ class Plan(NamedTuple):
     """Partitions of the queue of each service that rows may name."""
     types: Mapping[str, bool]
     """Message types of the contract; whether its initiator may send them."""
+    for_all_rows: Mapping[str, str]
+    """Columns that the rows leave out, and the value that all have in them."""
     pool: str | None
 
     @property

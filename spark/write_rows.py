@@ -54,7 +54,7 @@ class Rows:
         """The records of a batch of rows, partition by partition. Typed errors name row and column."""
         if not batch.num_rows:
             return
-        columns = columns_of(batch)
+        columns = columns_of(batch, self._plan.for_all_rows)
         others = self._checks.check(columns)
         lanes = _Lanes(self._task, columns, others)
         for code, (first, service, key) in enumerate(lanes.names()):

@@ -20,12 +20,16 @@ from .settings import CLIENT_PREFIX, DEFAULT_DATABASE, DEFAULT_INSTANCE, bootstr
 FROM_SERVICE: Final = "from_service"
 """The option that every writer needs, and no reader has."""
 
+FOR_ALL_ROWS: Final = ("to_service", "message_type")
+"""Options in place of the columns of the same names."""
+
 OPTIONS: Final = (
     "bootstrap",
     "database",
     "instance",
     FROM_SERVICE,
     "to_services",
+    *FOR_ALL_ROWS,
     "contract",
     "pool",
     "query",
@@ -48,6 +52,8 @@ class WriteSettings:
     from_service: str
     to_services: tuple[str, ...] | None
     """Services that rows may name; None: all that may be targets of the contract."""
+    for_all_rows: Mapping[str, str]
+    """Columns that the frame leaves out, and the value that all rows have in them."""
     contract: str
     pool: str | None
     """Whose conversations the rows go to; None: those of this query alone."""
@@ -91,7 +97,8 @@ def parse_writer(options: Mapping[str, str]) -> WriteSettings:
         database=given.get("database", DEFAULT_DATABASE),
         instance=given.get("instance", DEFAULT_INSTANCE),
         from_service=given[FROM_SERVICE],
-        to_services=_services(given.get("to_services")),
+        to_services=_services(given.get("to_services", given.get("to_service"))),
+        for_all_rows={name: given[name] for name in FOR_ALL_ROWS if _filled(name, given) is not None},
         contract=given.get("contract", DEFAULT),
         pool=_filled("pool", given),
         query=_filled("query", given),

@@ -39,11 +39,10 @@ def product(place: Place, load: Load) -> Figures:
     session = spark(connector=True)
     with conversations.connect(place) as broker:
         conversations.create(broker, partitions(load))
-    rows = source(session, place).selectExpr(
-        "'//order/service' AS to_service", f"'{conversations.MESSAGE}' AS message_type", "value AS body", "key"
-    )
+    rows = source(session, place).selectExpr("value AS body", "key")
     options = {"bootstrap": place.bootstrap, "database": conversations.database(place)}
     options |= {"from_service": "//order/shop", "contract": "//order"}
+    options |= {"to_service": "//order/service", "message_type": conversations.MESSAGE}
     with transmitting(place):
         return timed(session, rows, load, "konverse", options)
 

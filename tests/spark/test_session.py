@@ -6,10 +6,12 @@ import os
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 from pyspark.sql import SparkSession
 
+from konverse.spark.daemon import forget_archives
 from konverse.spark.session import DISCOVERED, make_discoverable
 
 
@@ -44,3 +46,15 @@ def test_a_folder_that_spark_sees_is_left_alone(monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setenv("PYTHONPATH", "already")
     make_discoverable()
     assert os.environ["PYTHONPATH"] == "already"
+
+
+def test_workers_do_not_read_the_directories_of_archives_anew(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    archive = tmp_path / "some.zip"
+    with ZipFile(archive, "w") as made:
+        made.writestr("konverse_archived.py", "")
+    monkeypatch.syspath_prepend(str(archive))
+    assert find_spec("konverse_archived") is not None
+    monkeypatch.setattr(sys, "path_importer_cache", sys.path_importer_cache.copy())
+    forget_archives()
+    assert [path for path in sys.path_importer_cache if path.endswith((".jar", ".zip"))] == []
+    assert find_spec("konverse_archived") is not None, "what is in one is found all the same"

@@ -121,6 +121,24 @@ def test_both_sides_of_the_dialog_live_and_answers_come_to_the_service_that_wrot
     assert len({message.dialog.id for message in answers}) == 3
 
 
+def test_a_service_and_a_type_for_all_rows_are_options(
+    spark: SparkSession, servers: Servers, shop: Broker, database: str
+) -> None:
+    rows = lines(keys=3, each=4)
+    made = frame(spark, rows, tasks=2).select("key", "body")
+    write(made, servers, database, to_service=ORDER_SERVICE, message_type=ORDER)
+    got = by_conversation(receive(shop, "Orders", len(rows)))
+    assert sorted(got.values()) == sorted([row[2] for row in rows if row[3] == f"key {key}"] for key in range(3))
+    for wrong, words in (
+        ({"to_service": "//x", "message_type": ORDER}, "ServiceNotFound: there is no service '//x'"),
+        ({"to_service": ORDER_SERVICE, "message_type": RECEIPT}, "WrongDirection: contract"),
+        ({"to_service": ORDER_SERVICE, "message_type": ""}, "InvalidSettings: option 'message_type' is empty"),
+        ({"to_service": ORDER_SERVICE}, "the DataFrame has no column 'message_type'"),
+    ):
+        with pytest.raises(PySparkException, match=words):
+            write(made, servers, database, **wrong)
+
+
 def test_headers_and_string_columns_and_keys_choose_partitions_as_kafka_does(
     spark: SparkSession, servers: Servers, shop: Broker, database: str
 ) -> None:
@@ -254,6 +272,7 @@ WRONG: list[tuple[dict[str, str], str]] = [
     ({"deliveryTimeout": "soon"}, "InvalidSettings: option 'deliveryTimeout' is 'soon'"),
     ({"to_services": " ,"}, "InvalidSettings: option 'to_services' is empty"),
     ({"pool": ""}, "InvalidSettings: option 'pool' is empty"),
+    ({"to_service": ORDER_SERVICE}, "has column 'to_service', and option 'to_service' gives one value for all rows"),
 ]
 
 
