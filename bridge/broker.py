@@ -30,7 +30,6 @@ from .collector import prepare_collector
 from .dialog import Dialog
 from .draining import Draining
 from .forks import closed_in_children
-from .instructing import Instructing
 from .judging import CatalogJudge, Rules
 from .kafka import Kafka
 from .mailboxes import Mailboxes
@@ -42,6 +41,7 @@ from .reader import Reader
 from .sending import Sender
 from .settings import ReaderOptions, Settings
 from .substituting import Substitutes
+from .tidying import Tidying
 from .topics import Topics
 from .transactions import ClientTransaction
 from .transmission import Transmission, ensure_queue, find_queue, transmitter
@@ -67,7 +67,7 @@ def connect(
     return Broker(Settings.load(kafka=kafka, redis=redis, database=database, **settings))
 
 
-class Broker(Activating, Administration, Instructing):
+class Broker(Activating, Administration, Tidying):
     """Catalog, dialogs and readers of one database. Thread-safe; close it, or use it as a context manager."""
 
     def __init__(self, settings: Settings) -> None:
