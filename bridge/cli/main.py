@@ -18,6 +18,7 @@ from typer.core import TyperGroup
 from konverse.schemas.errors import KafkaUnavailable, KonverseError, RedisUnavailable
 
 from .codes import BUG, exit_code
+from .conversations import conversations
 from .operate import end, error_broker_conversations, resume, skip, suspended
 from .run import run
 from .show import list_catalog
@@ -94,6 +95,7 @@ def konverse(
 
 app.command("view")(view)
 app.command("list")(list_catalog)
+app.command("conversations")(conversations)
 app.command("why")(why)
 app.command("verify")(verify)
 app.command("run")(run)

@@ -121,9 +121,14 @@ def _origins(found: View[Any]) -> Iterable[str]:
         yield f"{_partitions(redis)} from Redis"
     for reason, count in Counter(source.reason for source in found.sources if not source.from_redis).items():
         yield f"{_partitions(count)} folded from the logs{': ' if reason else ''}{reason}"
-    unseen = sum(source.unseen for source in found.sources)
-    if unseen:
-        yield f"{unseen:,} offsets of data that nobody has ingested were not read"
+    yield from unseen(found)
+
+
+def unseen(found: View[Any]) -> Iterable[str]:
+    """What was not looked at, in words."""
+    offsets = sum(source.unseen for source in found.sources)
+    if offsets:
+        yield f"{offsets:,} offsets of data that nobody has ingested were not read"
 
 
 def _partitions(count: int) -> str:

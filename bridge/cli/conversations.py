@@ -1,0 +1,182 @@
+"""`konverse conversations`: the sides of conversations, and with `--leaked` those that somebody has forgotten."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from datetime import datetime
+from itertools import groupby
+from typing import Annotated, Any, Final, NamedTuple
+from uuid import UUID
+
+import typer
+
+from konverse.bridge.broker import Broker
+from konverse.bridge.forgotten import ConversationSide, Leaked
+from konverse.bridge.tidying import SILENT_S
+from konverse.bridge.views.listing import View
+from konverse.dialog.states import State
+from konverse.schemas.catalog import Queue, Service
+
+from .connection import AsJson, Database, Kafka, opened
+from .tables import print_json, print_table
+from .view import ROWS_SHOWN, unseen
+
+UNITS_S: Final = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
+STATES: Final = tuple(state.code for state in State if state is not State.CLOSED)
+
+
+class Wanted(NamedTuple):
+    """Which sides."""
+
+    queue: str | None
+    service: str | None
+    state: str | None
+
+    def check(self, broker: Broker) -> None:
+        """Raise QueueNotFound or ServiceNotFound for what does not exist, typer.BadParameter for what is no state."""
+        if self.state is not None and self.state not in STATES:
+            raise typer.BadParameter(f"{self.state!r} is none of {', '.join(STATES)}", param_hint="--state")
+        if self.queue is not None:
+            broker.catalog.get(Queue, self.queue)
+        if self.service is not None:
+            broker.catalog.get(Service, self.service)
+
+    def has(self, side: ConversationSide) -> bool:
+        """Whether it is one of them; the queue was chosen before."""
+        return self.service in (None, side.service) and self.state in (None, side.state)
+
+
+def conversations(
+    *,
+    queue: Annotated[str | None, typer.Option(help="Sides that live on this queue; else on all of them")] = None,
+    service: Annotated[str | None, typer.Option(help="Sides of this service only")] = None,
+    state: Annotated[str | None, typer.Option(help=f"Sides in this state only: {', '.join(STATES)}")] = None,
+    leaked: Annotated[bool, typer.Option("--leaked", help="Those that somebody has forgotten, and why")] = False,
+    older_than: Annotated[
+        str | None, typer.Option(help="With --leaked: silent for so long, as 90s, 30m, 1h or 2d (else 1h)")
+    ] = None,
+    end: Annotated[
+        bool, typer.Option("--end", help="With --leaked: end the conversations that are listed, both sides of them")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --end: do not ask")] = False,
+    timeout: Annotated[float, typer.Option(min=0, help="With --end: seconds to wait for the workers")] = 15.0,
+    kafka: Kafka = None,
+    database: Database = None,
+    as_json: AsJson = False,  # a flag of the command line
+) -> None:
+    """List the sides of conversations; with --leaked those that somebody has forgotten, why, and what to do.
+
+    Read from the logs, without disturbing anybody; Redis is not needed. With --end workers of `konverse run` end what
+    is listed WITH CLEANUP: both sides go, with all that waits for them, and nobody is told.
+    """
+    if (end or older_than is not None) and not leaked:
+        raise typer.BadParameter("this is about what somebody has forgotten: add --leaked", param_hint="--leaked")
+    if end and not yes and (as_json or not sys.stdin.isatty()):
+        raise typer.BadParameter("there is nobody to be asked here: add --yes", param_hint="--end")
+    older_than_s = SILENT_S if older_than is None else _seconds(older_than)
+    wanted = Wanted(queue, service, state)
+    with opened(kafka, database=database) as broker:
+        wanted.check(broker)
+        if not leaked:
+            _list(_only(wanted, broker.conversations(queue)), as_json=as_json)
+            return
+        found = _only(wanted, broker.leaked(older_than=older_than_s, queue=queue))
+        if not as_json:
+            _tell(found)
+        ended = _end(broker, found, timeout, ask=not yes) if end and found else []
+    if as_json:
+        print_json([_plain(one) | ({"ended": one.conversation in ended} if end else {}) for one in found])
+    for line in unseen(found):
+        typer.echo(line, err=True)
+
+
+def _only(wanted: Wanted, found: View[Any]) -> View[Any]:
+    return View([one for one in found if wanted.has(one)], found.sources)
+
+
+def _seconds(text: str) -> float:
+    matched = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text.strip())
+    if matched is None:
+        raise typer.BadParameter(f"{text!r} is no time; write 90s, 30m, 1h or 2d", param_hint="--older-than")
+    return float(matched[1]) * UNITS_S[matched[2]]
+
+
+def _list(found: View[ConversationSide], *, as_json: bool) -> None:
+    if as_json:
+        print_json([_plain(one) for one in found])
+    else:
+        columns: dict[str, int | None] = {"conversation": 36, "side": None, "state": None, "unread": 6, "service": None}
+        print_table(
+            _count(len(found), "side", " of conversations"),
+            columns | {"in": None},
+            (
+                (one.conversation, _short(one), one.state, one.unread, one.service, f"{one.queue}/{one.partition}")
+                for one in found[:ROWS_SHOWN]
+            ),
+        )
+        _tell_of_more(len(found))
+    for line in unseen(found):
+        typer.echo(line, err=as_json)
+
+
+def _short(side: ConversationSide) -> str:
+    return "init" if side.role == "initiator" else side.role
+
+
+def _tell(found: View[Leaked]) -> None:
+    """Each conversation, its sides, and their sentences."""
+    causes = Counter(one.cause for one in found)
+    counted = ", ".join(f"{count:,} {cause}" for cause, count in causes.most_common())
+    typer.echo(_count(len(found), "forgotten side", " of conversations") + (f": {counted}" if counted else ""))
+    for conversation, sides in _by_conversation(found[:ROWS_SHOWN]):
+        typer.echo(str(conversation))
+        for one in sides:
+            where = f"{one.queue}/{one.partition}, talks to {one.far_service}"
+            typer.echo(f"  {one.role} {one.service}, {one.state}, in {where}")
+            typer.echo(f"    {one.why}")
+            typer.echo(f"    {one.remedy}")
+    _tell_of_more(len(found))
+
+
+def _tell_of_more(count: int) -> None:
+    if count > ROWS_SHOWN:
+        typer.echo(f"… and {count - ROWS_SHOWN:,} more; --json prints all")
+
+
+def _by_conversation(found: Iterable[Leaked]) -> Iterator[tuple[UUID, Iterator[Leaked]]]:
+    ordered = sorted(found, key=lambda one: (one.conversation, one.role))
+    return groupby(ordered, key=lambda one: one.conversation)
+
+
+def _end(broker: Broker, found: View[Leaked], timeout_s: float, *, ask: bool) -> list[UUID]:
+    """Those conversations that are ended."""
+    count, unread = len({one.conversation for one in found}), sum(one.unread for one in found)
+    what = _count(count, "conversation") + (f", and drop {_count(unread, 'message')} unread" if unread else "")
+    if ask and not typer.confirm(f"End {what}?", err=True):
+        typer.echo("nothing is ended", err=True)
+        return []
+    ended = broker.end_leaked(found, timeout=timeout_s)
+    passed = count - len(ended)
+    typer.echo(f"{_count(len(ended), 'conversation')} ended", err=True)
+    if passed:
+        typer.echo(f"{_count(passed, 'conversation')} passed over, on which something was said or done since", err=True)
+    return ended
+
+
+def _count(number: int, what: str, more: str = "") -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}{more}"
+
+
+def _plain(side: ConversationSide) -> dict[str, Any]:
+    """As JSON has it: times as ISO 8601."""
+    return {name: _text(value) for name, value in asdict(side).items()}
+
+
+def _text(value: object) -> object:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return str(value) if isinstance(value, UUID) else value
