@@ -29,6 +29,7 @@ from .catalog import Catalog
 from .collector import prepare_collector
 from .dialog import Dialog
 from .draining import Draining
+from .fire_and_forget import FireAndForget
 from .forks import closed_in_children
 from .judging import CatalogJudge, Rules
 from .kafka import Kafka
@@ -87,6 +88,7 @@ class Broker(Activating, Administration, Tidying):
         self._sender: Sender | None = None
         self._transmission: Transmission | None = None
         self._readers: list[Reader] = []
+        self._fire_and_forget = FireAndForget(lambda: self._readers)
         self._turns = Turns()
         self._begin_block = partial(begin_block, settings, self.catalog, self._owned)
         self._substitutes = Substitutes(
@@ -344,6 +346,7 @@ class Broker(Activating, Administration, Tidying):
 
     def _keep(self, reader: Reader) -> Reader:
         """It is closed with the broker: at once when that was closed meanwhile."""
+        self._fire_and_forget.reads(reader.queue.topic)
         with self._lock:
             self._readers = [other for other in self._readers if not other.closed] + [reader]
             closed = self._closed
@@ -370,7 +373,7 @@ class Broker(Activating, Administration, Tidying):
         with self._lock:
             self._check_open()
             if self._sender is None:
-                self._sender = Sender(self._kafka, self._sessions.new(), self._has_topic)
+                self._sender = Sender(self._kafka, self._sessions.new(), self._has_topic, self._fire_and_forget)
             return self._sender
 
     def _has_topic(self, topic: str) -> bool:

@@ -114,6 +114,8 @@ class Dialog:
         A second end changes nothing. Raises InvalidState for an error code below 0 or a missing description (112).
         """
         check_error(error, description)
+        if not error:
+            self._sender.fire_and_forget.look(self._staged)
         self._sender.end(self._staged, error_body(error, description) if error else b"")
 
     def __repr__(self) -> str:

@@ -15,6 +15,7 @@ from konverse.schemas.errors import GroupLocked, TransactionTooLarge
 from konverse.schemas.limits import ATTEMPTS_MAX
 
 from .activation import check_procedure
+from .fire_and_forget import look_at
 from .logs import FIELDS
 from .seldom import Seldom
 
@@ -84,6 +85,8 @@ class Handling:
                 well = False
                 self._say(transaction, error)
                 raise _Failed from error
+            if transaction.begins:
+                look_at(transaction)
         return well
 
     def _say(self, transaction: Transaction, error: Exception) -> None:

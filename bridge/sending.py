@@ -22,6 +22,7 @@ from konverse.schemas.records import Begin
 from konverse.schemas.token import Token
 
 from .exits import leave_at_exit
+from .fire_and_forget import FireAndForget
 from .health import SILENT_S, Health
 from .kafka import Kafka, discard
 from .leaving import leave, no_room
@@ -38,11 +39,16 @@ class Sender(Serving):
     """Hands over what a session decides."""
 
     def __init__(
-        self, kafka: Kafka, renewing: Renewing, has_topic: Callable[[str], bool] = lambda _topic: True
+        self,
+        kafka: Kafka,
+        renewing: Renewing,
+        has_topic: Callable[[str], bool] = lambda _topic: True,
+        fire_and_forget: FireAndForget | None = None,
     ) -> None:
         """`has_topic` tells whether a queue of that data topic was not dropped, as far as is known; it asks nobody."""
         super().__init__(kafka, renewing)
         self._has_topic = has_topic
+        self.fire_and_forget = fire_and_forget or FireAndForget(tuple)
         leave_at_exit(self)
 
     # ------------------------------------------------------------------------------------------------------- calls

@@ -10,7 +10,7 @@ from konverse.dialog.transacting import Transaction
 from konverse.schemas.bodies import as_bytes
 from konverse.schemas.catalog import DEFAULT
 from konverse.schemas.errors import BadInput, InvalidState, NullHandle
-from konverse.schemas.records import Role
+from konverse.schemas.records import Kind, Role
 from konverse.schemas.system_messages import check_error, error_body
 
 from .arguments import checked
@@ -104,7 +104,11 @@ class ClientTransaction:
         """End this side of a dialog, as `dialog.end`: the peer gets everything that was sent before."""
         self._check_entered()
         check_error(error, description)
-        self._transaction.end(_staged(dialog), error_body(error, description) if error else b"")
+        staged = _staged(dialog)
+        if not error:
+            sends = any(step.dialog is staged and step.kind is Kind.MESSAGE for step in self._transaction.steps)
+            self._sender.fire_and_forget.look(staged, sends=sends)
+        self._transaction.end(staged, error_body(error, description) if error else b"")
 
     @checked
     def savepoint(self, name: str) -> None:

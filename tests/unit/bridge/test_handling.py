@@ -17,6 +17,7 @@ class Emptied:
 
     dialog = SimpleNamespace(id=UUID(int=7), attempts=3)
     members = (dialog,)
+    begins = ()
 
     def __init__(self) -> None:
         self.rolled_back = False
