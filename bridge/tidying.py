@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from contextlib import closing
 from typing import Final
 from uuid import UUID
@@ -50,7 +50,7 @@ class Tidying(Instructing):
         return self._sides(self.catalog.all(Queue)).leaked(self._kafka, older_than, only)
 
     @checked
-    def end_leaked(self, leaked: Iterable[Leaked], *, timeout: Seconds = OBEYED_S) -> list[UUID]:
+    def end_leaked(self, leaked: Sequence[Leaked], *, timeout: Seconds = OBEYED_S) -> list[UUID]:
         """Have conversations ended that `leaked` has given, WITH CLEANUP: both sides go, with all that waits for them.
 
         They are looked at again before: one on which something was said or done since then goes on. Returns those

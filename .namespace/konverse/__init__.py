@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from konverse.bridge.app import App
     from konverse.bridge.broker import Broker, connect
     from konverse.bridge.dialog import Dialog
+    from konverse.bridge.forgotten import ConversationSide, Leaked
     from konverse.bridge.inbox import Inbox
     from konverse.bridge.instructing import Suspended
     from konverse.bridge.mailboxes import BouncedMessage
@@ -36,8 +37,10 @@ __all__ = [
     "BouncedMessage",
     "Broker",
     "ClientTransaction",
+    "ConversationSide",
     "Dialog",
     "Inbox",
+    "Leaked",
     "Message",
     "Reader",
     "Suspended",
@@ -54,6 +57,8 @@ _MODULES: Final = {
     "Begun": "dialog.begun",
     "Broker": "bridge.broker",
     "ClientTransaction": "bridge.transactions",
+    "ConversationSide": "bridge.forgotten",
+    "Leaked": "bridge.forgotten",
     "connect": "bridge.broker",
     "BouncedMessage": "bridge.mailboxes",
     "BounceReason": "schemas.records",

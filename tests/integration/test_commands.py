@@ -52,6 +52,8 @@ def test_a_database_without_queues_is_not_verified_and_those_that_are_there_are_
     [
         (["list"], 0),
         (["suspended"], 0),
+        (["conversations"], 0),
+        (["conversations", "--leaked"], 0),
         (["view", "conversation_endpoints"], 0),
         (["view", "services", "--json"], 0),
         (["why", str(uuid.UUID(int=7))], 2),
@@ -60,7 +62,19 @@ def test_a_database_without_queues_is_not_verified_and_those_that_are_there_are_
         (["end", str(uuid.UUID(int=7))], 2),
         (["verify"], 2),
     ],
-    ids=["list", "suspended", "view", "view --json", "why", "resume", "skip", "end", "verify"],
+    ids=[
+        "list",
+        "suspended",
+        "conversations",
+        "conversations --leaked",
+        "view",
+        "view --json",
+        "why",
+        "resume",
+        "skip",
+        "end",
+        "verify",
+    ],
 )
 def test_every_command_says_of_a_database_without_queues_that_its_name_may_be_mistyped(
     servers: Servers, command: list[str], expected: int
