@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from contextlib import closing
-from typing import Final
+from typing import Annotated, Final
 from uuid import UUID
+
+from pydantic import SkipValidation
 
 from konverse.dialog.endpoint import Endpoint
 from konverse.schemas.catalog import Queue
+from konverse.schemas.errors import BadInput
 from konverse.schemas.instruction import Action
 
 from .arguments import Seconds, checked
@@ -20,6 +23,10 @@ from .views.looking import Looking
 
 SILENT_S: Final = 3_600.0
 """On what nobody has said or done anything for so long may be forgotten."""
+
+
+Leaks = Annotated[Iterable[Leaked], SkipValidation]
+"""What `leaked` has given, or some of it; a view is no list, so it is looked at where it is used."""
 
 
 class Tidying(Instructing):
@@ -50,14 +57,15 @@ class Tidying(Instructing):
         return self._sides(self.catalog.all(Queue)).leaked(self._kafka, older_than, only)
 
     @checked
-    def end_leaked(self, leaked: Sequence[Leaked], *, timeout: Seconds = OBEYED_S) -> list[UUID]:
+    def end_leaked(self, leaked: Leaks, *, timeout: Seconds = OBEYED_S) -> list[UUID]:
         """Have conversations ended that `leaked` has given, WITH CLEANUP: both sides go, with all that waits for them.
 
         They are looked at again before: one on which something was said or done since then goes on. Returns those
-        that are ended. Owners do it, as with `end`; raises OutcomeUnknown when one has not within `timeout` seconds.
+        that are ended. Owners do it, as with `end`. Raises BadInput for what is nothing of that kind, OutcomeUnknown
+        when an owner has not done it within `timeout` seconds.
         """
         self._check_open()
-        wanted = [*leaked]
+        wanted = _those(leaked)
         if not wanted:
             return []
         still = {_key(one) for one in self.leaked(older_than=min(one.silent_s for one in wanted))}
@@ -79,6 +87,14 @@ class Tidying(Instructing):
     def _sides(self, queues: list[Queue]) -> Sides:
         with closing(Looking(self._kafka, self.catalog, self._validator, None)) as looking:
             return Sides(looking, queues)
+
+
+def _those(leaked: object) -> list[Leaked]:
+    given = [*leaked] if isinstance(leaked, Iterable) else []
+    found = [one for one in given if isinstance(one, Leaked)]
+    if len(found) < len(given) or not isinstance(leaked, Iterable):
+        raise BadInput(f"end_leaked takes what `broker.leaked` has given, not {leaked!r}")
+    return found
 
 
 def _key(one: Leaked) -> tuple[UUID, str, str, int, int]:
