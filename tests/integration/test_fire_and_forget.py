@@ -9,7 +9,8 @@ import pytest
 from konverse.bridge.broker import Broker
 from konverse.dialog.received import Message
 from konverse.dialog.transaction import Transaction
-from konverse.schemas.catalog import DEFAULT, Queue
+from konverse.schemas.catalog import DEFAULT, ERROR, Queue
+from konverse.schemas.system_messages import read_error
 from tests.kit.servers import Servers
 from tests.kit.shop import (
     NOTE,
@@ -98,6 +99,19 @@ def test_a_handler_that_begins_sends_and_ends_is_one(
         assert warnings() == []
         work(forget)
         assert len(warnings()) == 1
+
+
+def test_an_error_is_lost_on_who_has_ended_and_comes_to_who_waits(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        for waits in (False, True):
+            dialog = broker.begin_dialog(SHOP_SERVICE, SHOP_SERVICE, ORDERING)  # which accepts no contract
+            dialog.send(ORDER)
+            if not waits:
+                dialog.end()
+            broker.flush()
+            errors = [read_error(message.body)[0] for message in drain(broker, "Shop") if message.type == ERROR]
+            assert errors == ([-8408] if waits else [])
 
 
 def after_a_reply(broker: Broker) -> None:
