@@ -25,7 +25,9 @@ from .kafka import LogReader, LogTruncated
 def active(
     reader: LogReader, queue: Queue, partition: int, names: Mapping[int, bytes], since_ms: int
 ) -> Iterator[set[bytes]]:
-    """Conversations of which records of a partition tell that came since then, by Kafka's times: a set for each chunk.
+    """Conversations of which records of a partition tell that came since then: a set for each chunk.
+
+    Journals have the broker's time. Data has that of whoever sent it, which is wrong by less than anybody asks for.
 
     `names` are the conversations of its endpoints, by index. One that was forgotten meanwhile, and whose index another
     one has, counts for that: so none seems silent that is not. Raises KafkaUnavailable.

@@ -155,7 +155,7 @@ def _by_conversation(found: Iterable[Leaked]) -> Iterator[tuple[UUID, Iterator[L
 def _end(broker: Broker, found: View[Leaked], timeout_s: float, *, ask: bool) -> list[UUID]:
     """Those conversations that are ended."""
     count, unread = len({one.conversation for one in found}), sum(one.unread for one in found)
-    what = _count(count, "conversation") + (f", and drop {_count(unread, 'message')} unread" if unread else "")
+    what = _count(count, "conversation") + (f", and drop {_count(unread, 'unread message')}" if unread else "")
     if ask and not typer.confirm(f"End {what}?", err=True):
         typer.echo("nothing is ended", err=True)
         return []

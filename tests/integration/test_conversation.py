@@ -40,7 +40,7 @@ pytestmark = pytest.mark.stack
 
 
 def test_the_conversation_of_the_readme_works_as_often_as_it_is_run(
-    servers: Servers, database: str, capsys: pytest.CaptureFixture[str]
+    servers: Servers, database: str, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(2):
         exec(compile(readme("import konverse\n\nbroker =", servers, database), "README.md", "exec"), {})
@@ -49,6 +49,7 @@ def test_the_conversation_of_the_readme_works_as_often_as_it_is_run(
             f"{RECEIPT} b'accepted'",
             f"{END_DIALOG} b''",
         ]
+    assert not [text for text in caplog.messages if "fire and forget" in text]
 
 
 def test_the_worker_of_the_readme_works(servers: Servers, database: str, capsys: pytest.CaptureFixture[str]) -> None:
