@@ -211,6 +211,7 @@ class Broker(Activating, Administration, Tidying):
         options.check(known)
         self._topics.check_queue(known)
         self.catalog.keep_fresh()
+        self._fire_and_forget.reads(known.topic)
         reader = self._keep(self._read(known, options))
         beside = sum(other.queue.topic == known.topic for other in self._readers)
         if partitions is None and beside > known.partitions:
@@ -346,7 +347,6 @@ class Broker(Activating, Administration, Tidying):
 
     def _keep(self, reader: Reader) -> Reader:
         """It is closed with the broker: at once when that was closed meanwhile."""
-        self._fire_and_forget.reads(reader.queue.topic)
         with self._lock:
             self._readers = [other for other in self._readers if not other.closed] + [reader]
             closed = self._closed
