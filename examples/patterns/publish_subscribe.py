@@ -115,7 +115,7 @@ def subscribe(broker: konverse.Broker, tags: Sequence[str] = TAGS) -> list[konve
 
 def work(broker: konverse.Broker, publisher: Publisher) -> None:
     """Let the publisher do what there is to do; in an application `konverse run` does."""
-    with broker.reader("Publisher", timeout=2) as reader:
+    with broker.reader("Publisher", timeout=1) as reader:
         reader.run(publisher.handle)
 
 
@@ -134,7 +134,7 @@ def main() -> None:
         work(broker, publisher)
 
         got: Counter[UUID] = Counter()
-        with broker.reader("Subscribers", timeout=2) as reader:
+        with broker.reader("Subscribers", timeout=1) as reader:
             for transaction in reader:
                 with transaction:
                     got.update(message.dialog.id for message in transaction)
@@ -144,7 +144,7 @@ def main() -> None:
         for dialog in (*subscribers, author):
             dialog.end()
         broker.flush()
-        with broker.reader("Subscribers", timeout=2) as reader:
+        with broker.reader("Subscribers", timeout=1) as reader:
             reader.run(list)  # passes the ends on
         work(broker, publisher)
         (left,) = publisher.tables.execute("SELECT count(*) FROM subscriptions").fetchone()
