@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -26,13 +27,17 @@ TRANSACTIONS = (1 + 3) + (3 + 3) + (1 + 3 + 2) + (3 + 2 + 2)
 and for the one that is not, where two steps are taken back."""
 
 
+def ended(worker: subprocess.Popen[bytes], over: threading.Event) -> bool:
+    return over.is_set() or worker.poll() is not None
+
+
 def started_again(command: list[str], over: threading.Event) -> list[int]:
     """Start it whenever it has died, until all is over; the exit codes of those that died."""
     codes: list[int] = []
     while not over.is_set():
         worker = subprocess.Popen(command, start_new_session=True)
         try:
-            until(lambda of=worker: over.is_set() or of.poll() is not None, "it dies, or all is over", PATIENCE_S)
+            until(partial(ended, worker, over), "it dies, or all is over", PATIENCE_S)
         finally:
             if worker.poll() is None:
                 worker.kill()
