@@ -1,23 +1,26 @@
-"""The saga's conductor and steps, killed once in each transaction: `python -m … KAFKA DATABASE FOLDER`."""
+"""The handlers of a pattern, killed once in each transaction: `python -m … MODULE KAFKA DATABASE FOLDER`."""
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sys
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+from contextlib import ExitStack
 from pathlib import Path
 
 import konverse
-from examples.patterns import saga
+from konverse.schemas.catalog import Queue
 
 Handler = Callable[[konverse.Transaction], object]
 
 
 def main() -> None:
     """Work until killed."""
-    kafka, database, folder = sys.argv[1:]
+    module, kafka, database, folder = sys.argv[1:]
+    app: konverse.App = importlib.import_module(module).app
 
     def dying(handler: Handler) -> Handler:
         def handle(transaction: konverse.Transaction) -> None:
@@ -29,13 +32,14 @@ def main() -> None:
 
         return handle
 
-    with (
-        konverse.connect(f"kafka://{kafka}", database=database) as broker,
-        broker.reader("Agency", partitions=(0, 1)) as agency,
-        broker.reader("Steps", partitions=(0, 1)) as steps,
-        ThreadPoolExecutor(2) as pool,
-    ):
-        runs = [pool.submit(agency.run, dying(saga.conduct)), pool.submit(steps.run, dying(saga.step))]
+    with ExitStack() as exits:
+        broker = exits.enter_context(konverse.connect(f"kafka://{kafka}", database=database))
+        pool = exits.enter_context(ThreadPoolExecutor(len(app.activations)))
+        runs = []
+        for one in app.activations:
+            partitions = range(broker.catalog.get(Queue, one.queue).partitions)  # at once, whoever has just died
+            reader = broker.reader(one.queue, partitions=partitions, max_messages=one.max_messages)
+            runs.append(pool.submit(reader.run, dying(one.handler)))
         for run in wait(runs, return_when=FIRST_COMPLETED).done:
             run.result()
 
