@@ -60,18 +60,17 @@ def conduct(transaction: konverse.Transaction) -> None:
         if kind == ORDER:
             if wanted:
                 order(transaction, STEPS[0], message)
-        elif kind == DONE and wanted:
-            following = STEPS.index(dialog.far_service) + 1
-            if following < len(STEPS):
-                order(transaction, STEPS[following], message)
-                return
-            for one in travellers:
-                transaction.send(one, DONE, message.body)
-            for one in (*done, dialog, *travellers):
-                transaction.end(one)
-            return
         elif kind == DONE:
-            transaction.send(dialog, UNDO, b"the traveller has gone")
+            place = STEPS.index(dialog.far_service)
+            if len(done) < place:  # one before it has failed since, and this one has its UNDO already
+                continue
+            if not wanted:
+                transaction.send(dialog, UNDO, b"the traveller has gone")
+            elif place + 1 < len(STEPS):
+                order(transaction, STEPS[place + 1], message)
+            else:
+                go_through(transaction, [*done, dialog], travellers, message.body)
+            return
         elif dialog.is_initiator:  # this step is undone, or was never done
             reason = message.body if kind == UNDONE else konverse.read_error(message.body)[1].encode()
             transaction.end(dialog)
@@ -88,12 +87,17 @@ def order(transaction: konverse.Transaction, service: str, message: konverse.Mes
     transaction.send(step, ORDER, message.body)
 
 
-def go_back(
-    transaction: konverse.Transaction,
-    done: list[Endpoint],
-    travellers: list[Endpoint],
-    reason: bytes,
+def go_through(
+    transaction: konverse.Transaction, done: list[Endpoint], travellers: list[Endpoint], place: bytes
 ) -> None:
+    """All steps are done: their ends make them final."""
+    for traveller in travellers:
+        transaction.send(traveller, DONE, place)
+    for dialog in (*done, *travellers):
+        transaction.end(dialog)
+
+
+def go_back(transaction: konverse.Transaction, done: list[Endpoint], travellers: list[Endpoint], reason: bytes) -> None:
     """Have the last step undone that is done; when none is left the order has failed."""
     if done:
         last = max(done, key=lambda dialog: STEPS.index(dialog.far_service))
@@ -117,7 +121,8 @@ def step(transaction: konverse.Transaction) -> None:
         with tables(inbox, "travel", *TABLES) as database, inbox.once(database, message) as effects:
             if effects.first:
                 book(database, message)
-        transaction.send(dialog, DONE if message.type == ORDER else UNDONE, message.body)
+        if dialog.state.code == "CO":  # else it was told to undo twice
+            transaction.send(dialog, DONE if message.type == ORDER else UNDONE, message.body)
 
 
 def kind_of(dialog: Endpoint) -> str:
