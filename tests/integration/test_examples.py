@@ -13,10 +13,12 @@ from typing import Final
 import pytest
 
 from examples import answering
+from examples.patterns import asynchronous_call, fan_out_fan_in, request_reply, saga, scheduled_work
+from konverse.bridge.broker import Broker
 from konverse.schemas.catalog import END_DIALOG
 from tests.kit.answering import Run
 from tests.kit.servers import Servers
-from tests.kit.shop import connected
+from tests.kit.shop import connected, until
 
 pytestmark = pytest.mark.stack
 
@@ -26,10 +28,11 @@ Example = Callable[[str], list[str]]
 
 
 @pytest.fixture
-def example(servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch) -> Example:
+def example(servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Example:
     """Runs an example as `python -m` does; the lines that it prints."""
     monkeypatch.setenv("KONVERSE_KAFKA", f"kafka://{servers.bootstrap}")
     monkeypatch.setenv("KONVERSE_DATABASE", database)
+    monkeypatch.setenv("EXAMPLES_TABLES", str(tmp_path))
 
     def run(name: str) -> list[str]:
         output = io.StringIO()
@@ -142,10 +145,107 @@ def test_looking_disturbs_nobody(example: Example, servers: Servers, database: s
         assert list(broker.views.contents("Depot")) == []
 
 
+def test_a_question_is_answered_also_when_somebody_else_fetches_the_answer(
+    servers: Servers, database: str, tmp_path: Path, example: Example
+) -> None:
+    lines = [
+        "CHF: 0.94",
+        "XYZ: error 404, there is no rate of XYZ",
+        "CHF on a holiday: error -8489, ",
+        "NOK, fetched later: 11.60",
+    ]
+    with connected(servers.bootstrap, database) as broker:
+        request_reply.create(broker)
+    with Run(servers, database, tmp_path, app="examples.patterns.request_reply:app"):
+        for _ in range(2):
+            told = example("patterns/request_reply")
+            assert [line[: len(head)] for line, head in zip(told, lines, strict=True)] == lines
+
+
+def test_an_article_goes_to_those_who_want_one_of_its_tags(example: Example) -> None:
+    wanting = {0: "%", 1: "B", 2: "C", 5: "%"}
+    tags = enumerate(("%", "B", "C", "D", "E", "%", "G", "H", "I", "J"))
+    lines = [f"subscriber {number} of {tag}: {int(number in wanting)}" for number, tag in tags]
+    lines.append("subscriptions left: 0")
+    assert example("patterns/publish_subscribe") == lines
+    assert example("patterns/publish_subscribe") == lines
+
+
+def test_answers_of_several_services_come_together_in_one_also_without_those_that_are_late(
+    servers: Servers, database: str, tmp_path: Path, example: Example
+) -> None:
+    lines = [f"{pallets} pallets: {40 * pallets} by //freight/Ship, of 3 offers" for pallets in (3, 4)]
+    with connected(servers.bootstrap, database) as broker:
+        fan_out_fan_in.create(broker)
+    with Run(servers, database, tmp_path, app="examples.patterns.fan_out_fan_in:app"):
+        assert example("patterns/fan_out_fan_in") == lines
+        assert example("patterns/fan_out_fan_in") == lines
+        with connected(servers.bootstrap, database) as broker:
+            until(lambda: open_sides(broker) == 0, "nothing is left open")
+
+
+def test_a_saga_goes_through_or_back(servers: Servers, database: str, tmp_path: Path, example: Example) -> None:
+    lines = [
+        "Oslo: booked",
+        "Venice: no car in Venice",
+        *("flight booked", "hotel booked", "car booked"),
+        *("flight booked", "hotel booked", "hotel taken back", "flight taken back"),
+    ]
+    with connected(servers.bootstrap, database) as broker:
+        saga.create(broker)
+    with Run(servers, database, tmp_path, app="examples.patterns.saga:app"):
+        assert example("patterns/saga") == lines
+        assert example("patterns/saga") == lines
+        with connected(servers.bootstrap, database) as broker:
+            until(lambda: open_sides(broker) == 0, "nothing is left open")
+
+
+def test_scheduled_work_is_done_again_and_again_until_it_is_stopped(
+    servers: Servers, database: str, tmp_path: Path, example: Example
+) -> None:
+    lines = [f"round {number}: all is well" for number in (1, 2, 3)]
+    with connected(servers.bootstrap, database) as broker:
+        scheduled_work.create(broker)
+    with Run(servers, database, tmp_path, app="examples.patterns.scheduled_work:app"):
+        assert example("patterns/scheduled_work") == lines
+        assert example("patterns/scheduled_work") == lines
+        with connected(servers.bootstrap, database) as broker:
+            until(lambda: open_sides(broker) == 0, "nothing is left open")
+
+
+def test_a_function_is_called_and_whoever_has_the_id_fetches_what_it_led_to(
+    servers: Servers, database: str, tmp_path: Path, example: Example
+) -> None:
+    lines = [
+        "result: 3.0",
+        "result: ['to', 'be', 'or', 'not']",
+        "raised: error 1, ZeroDivisionError: division by zero",
+        "raised: error 2, no function 'eval' is registered",
+    ]
+    with connected(servers.bootstrap, database) as broker:
+        asynchronous_call.create(broker)
+    with Run(servers, database, tmp_path, app="examples.patterns.asynchronous_call:app"):
+        assert example("patterns/asynchronous_call") == lines
+        assert example("patterns/asynchronous_call") == lines
+
+
+def test_work_moves_between_readers_that_come_and_go(example: Example) -> None:
+    lines = ["Anna alone: ['Anna']", "Anna and Ben: ['Anna', 'Ben']", "Ben alone: {'Ben': 24}"]
+    assert example("patterns/load_balancing") == lines
+    assert example("patterns/load_balancing") == lines
+
+
+def open_sides(broker: Broker) -> int:
+    """Conversation endpoints that are there, closed or not."""
+    return len(list(broker.views.conversation_endpoints()))
+
+
 def test_every_example_is_listed_and_run() -> None:
-    listed = re.findall(r"^\| \[([a-z]+)\.py\]\(", (FOLDER / "README.md").read_text("utf-8"), re.MULTILINE)
-    assert sorted(listed) == sorted(
-        path.stem for path in FOLDER.glob("*.py") if path.stem not in ("__init__", "demo", "spark_demo")
+    listed = re.findall(
+        r"^\| \[[a-z_/]+\.py\]\(([a-z_/]+)\.py\)", (FOLDER / "README.md").read_text("utf-8"), re.MULTILINE
     )
+    aside = {"__init__", "demo", "spark_demo", "patterns/__init__", "patterns/tables"}
+    paths = [*FOLDER.glob("*.py"), *FOLDER.glob("patterns/*.py")]
+    assert sorted(listed) == sorted({path.relative_to(FOLDER).with_suffix("").as_posix() for path in paths} - aside)
     here = Path(__file__).read_text("utf-8")
     assert [name for name in listed if f'example("{name}")' not in here] == []

@@ -1,0 +1,1 @@
+"""Patterns of conversations, a program each; the tests run every one of them."""

@@ -1,0 +1,133 @@
+"""Asynchronous call of a function: its result, or what it raised, comes as a message, once, whoever has died meanwhile.
+
+Use it for what takes longer than a caller should wait, or must happen though the caller dies: the call is a
+conversation, and its id, noted anywhere, fetches the result later. A function may run again when its worker dies before
+the commit: what it does outside of Kafka needs an inbox. Calls come in the order of their commits, and with one reader
+one after the other. Functions are called by names that were registered, and arguments are JSON: whoever may send calls
+nothing else.
+
+    konverse run examples.patterns.asynchronous_call:app   calls the functions
+    python -m examples.patterns.asynchronous_call          creates the services, calls, and fetches the results
+
+Where Kafka is, and which database, say KONVERSE_KAFKA and KONVERSE_DATABASE, or konverse.toml.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, Final
+from uuid import UUID
+
+import konverse
+
+CALL: Final = "//calls/Call"
+RESULT: Final = "//calls/Result"
+CALLING: Final = "//calls/Calling"
+CALLER: Final = "//calls/Caller"
+CALLEE: Final = "//calls/Callee"
+
+RAISED: Final = 1
+UNKNOWN: Final = 2
+PATIENCE_S: Final = 60.0
+
+app = konverse.App()
+functions: dict[str, Callable[..., Any]] = {}
+
+
+def function(called: Callable[..., Any]) -> Callable[..., Any]:
+    """Let the decorated function be called by its name."""
+    functions[called.__name__] = called
+    return called
+
+
+@function
+def mean(*numbers: float) -> float:
+    """Fails without numbers."""
+    return sum(numbers) / len(numbers)
+
+
+@function
+def words(text: str) -> list[str]:
+    """The words of a text."""
+    return text.split()
+
+
+@app.activate("Calls", max_readers=2, max_messages=1)
+def perform(transaction: konverse.Transaction) -> None:
+    """Call what is asked for. What the function raises is its result, and no reason to call it again."""
+    for message in transaction:
+        dialog = message.dialog
+        if message.type != CALL:
+            transaction.end(dialog)
+            return
+        call = json.loads(message.body)
+        called = functions.get(call["function"])
+        if called is None:
+            transaction.end(dialog, error=UNKNOWN, description=f"no function {call['function']!r} is registered")
+            return
+        try:
+            result = json.dumps(called(*call["arguments"])).encode()
+        except Exception as error:  # noqa: BLE001  # whatever it is, the caller wants to know
+            transaction.end(dialog, error=RAISED, description=f"{type(error).__name__}: {error}")
+            return
+        if dialog.state.code == "CO":  # else nobody waits for it any more
+            transaction.send(dialog, RESULT, result)
+        transaction.end(dialog)
+        return
+
+
+def create(broker: konverse.Broker) -> None:
+    """One who calls, and one who is called."""
+    broker.create_message_type(CALL, if_not_exists=True)
+    broker.create_message_type(RESULT, if_not_exists=True)
+    broker.create_contract(CALLING, {CALL: "INITIATOR", RESULT: "TARGET"}, if_not_exists=True)
+    broker.create_queue("Calls", partitions=2, if_not_exists=True)
+    broker.create_queue("Results", if_not_exists=True)
+    broker.create_service(CALLEE, queue="Calls", contracts=[CALLING], if_not_exists=True)
+    broker.create_service(CALLER, queue="Results", if_not_exists=True)
+
+
+def call(broker: konverse.Broker, name: str, *arguments: Any) -> UUID:
+    """Call a function; returns at once the id by which its result is fetched. `broker.flush()` makes the call last."""
+    dialog = broker.begin_dialog(CALLER, CALLEE, CALLING)
+    dialog.send(CALL, json.dumps({"function": name, "arguments": arguments}).encode())
+    return dialog.id
+
+
+def result(reader: konverse.Reader, called: UUID) -> Any:
+    """The result of a call; raises RuntimeError with what its function raised, TimeoutError when it takes long."""
+    transaction = reader.receive(dialog=called, timeout=PATIENCE_S)
+    if transaction is None:
+        raise TimeoutError("no result yet: does `konverse run examples.patterns.asynchronous_call:app` run?")
+    with transaction:
+        message = next(iter(transaction))
+        transaction.end(message.dialog)
+    if message.type == konverse.ERROR:
+        code, description = konverse.read_error(message.body)
+        raise RuntimeError(f"error {code}, {description}")
+    return json.loads(message.body)
+
+
+def main() -> None:
+    """Four calls at once; who made them is gone when their results are fetched."""
+    with konverse.connect() as broker:
+        create(broker)
+        calls = [
+            call(broker, "mean", 1, 2, 6),
+            call(broker, "words", "to be or not"),
+            call(broker, "mean"),
+            call(broker, "eval", "1 + 1"),
+        ]
+    with konverse.connect() as broker, broker.reader("Results") as reader:
+        reader.wait_for_partitions(1)
+        for each in calls:
+            try:
+                print("result:", result(reader, each))
+            except RuntimeError as error:
+                print("raised:", error)
+        reader.settle()
+
+
+if __name__ == "__main__":
+    main()
