@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any, Final, Self
@@ -23,6 +23,7 @@ from konverse.schemas.identifiers import catalog_topic, check_name
 
 from .activation import Activating
 from .administration import Administration
+from .adopting import Adopted, Adopter
 from .arguments import Seconds, checked
 from .beginning import Wanted, begin_block, begin_here, check_same
 from .catalog import Catalog
@@ -116,6 +117,7 @@ class Broker(Activating, Administration, Tidying):
         lifetime: float | None = None,
         broker_instance: uuid.UUID | str | None = None,
         encryption: bool = False,
+        returning: bool = False,
     ) -> Dialog:
         """BEGIN DIALOG. Returns at once; nothing reaches the target before the first message (behaviour 31).
 
@@ -126,9 +128,10 @@ class Broker(Activating, Administration, Tidying):
         and a dialog that this process began is given again. `lifetime` counts in seconds: after it each side that is
         open gets an Error (-8489; 123), and without it the dialog lives for ever. `broker_instance` is the id of this
         database (`views.databases` has it) or "CURRENT DATABASE" (42). `encryption` insists on TLS to Kafka, which
-        encrypts whatever this says. Raises ServiceNotFound (8423; 8490 with `broker_instance`), ContractNotFound
-        (8425), ForeignGroup (9610), InvalidTimeout (8411), InvalidSettings, NotSupportedYet. Whether the target service
-        accepts the contract is its receiver's to say, with an Error (-8408; 16).
+        encrypts whatever this says. What comes to the target of a `returning` dialog when that has ended comes back to
+        `dialog.bounced`, instead of being discarded (110). Raises ServiceNotFound (8423; 8490 with `broker_instance`),
+        ContractNotFound (8425), ForeignGroup (9610), InvalidTimeout (8411), InvalidSettings, NotSupportedYet. Whether
+        the target service accepts the contract is its receiver's to say, with an Error (-8408; 16).
         """
         self._check_open()
         wanted = Wanted(
@@ -142,11 +145,20 @@ class Broker(Activating, Administration, Tidying):
             lifetime,
             broker_instance,
             encryption,
+            returning,
         )
         sender = self._open_sender()
         conversation, begin, placed = self._begin_block(wanted)
-        dialog = Dialog(sender, sender.begin(conversation, begin), self.catalog, self._mailboxes, placed)
-        return check_same(dialog, wanted)
+        staged = sender.begin(conversation, begin, returning=returning)
+        return check_same(Dialog(sender, staged, self.catalog, self._mailboxes, placed), wanted)
+
+    def adopt(
+        self, wanted: Sequence[Wanted], *, writers: Collection[bytes] = (), timeout: float | None = None
+    ) -> list[Adopted]:
+        """Go on with conversations that a process has left which is gone: see `Adopter.adopt`. Seconds."""
+        self._check_open()
+        adopter = Adopter(self._open_sender(), self.catalog, self._mailboxes, self._begin_block)
+        return adopter.adopt(wanted, writers, self.settings.send_timeout_s if timeout is None else timeout)
 
     @checked
     def send(self, dialogs: list[Dialog], message_type: str = DEFAULT, body: bytes = b"") -> None:

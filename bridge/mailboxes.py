@@ -141,7 +141,7 @@ class Mailboxes:
         deadline = time.monotonic() + timeout_s
         ids = sender.session.ids
         while True:
-            found = self._ask(dialog, lambda home: self._of(dialog, ids, home), keep_up=True)
+            found = self.ask(dialog.begin.home, lambda home: self._of(dialog, ids, home), keep_up=True)
             if found or time.monotonic() >= deadline:
                 return [BouncedMessage(self, sender, dialog, bounced) for bounced in found]
             time.sleep(POLL_S)
@@ -195,9 +195,8 @@ class Mailboxes:
 
     # -------------------------------------------------------------------------------------------------------- homes
 
-    def _ask(self, dialog: SessionDialog, question: Question, *, keep_up: bool) -> Any:
-        """The answer of the dialog's home. To `keep_up` is to let a reader of this process read on meanwhile."""
-        home = dialog.begin.home
+    def ask(self, home: Address, question: Question, *, keep_up: bool) -> Any:
+        """The answer of a home, or a target. To `keep_up` is to let a reader of this process read on meanwhile."""
         for reader in self._readers():
             if reader.queue.topic == home.topic and not reader.closed and home.partition in reader.partitions:
                 if keep_up:
@@ -263,7 +262,7 @@ class Mailboxes:
             return True
 
         sender.wait_for_id()  # now: the question is asked while the reader, or the following, is locked
-        self._ask(dialog, question, keep_up=False)
+        self.ask(dialog.begin.home, question, keep_up=False)
 
     def _awaited(self) -> list[SessionDialog]:
         """A dialog of each home from which news is awaited."""
