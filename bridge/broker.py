@@ -38,6 +38,7 @@ from .mirror import CatalogMirror
 from .obeying import Obeying
 from .outcomes import Sessions, opened
 from .owning import Owning
+from .pools import Pools
 from .reader import Reader
 from .sending import Sender
 from .settings import ReaderOptions, Settings
@@ -67,7 +68,7 @@ def connect(
     return Broker(Settings.load(kafka=kafka, redis=redis, database=database, **settings))
 
 
-class Broker(Activating, Administration, Instructing):
+class Broker(Pools, Activating, Administration, Instructing):
     """Catalog, dialogs and readers of one database. Thread-safe; close it, or use it as a context manager."""
 
     def __init__(self, settings: Settings) -> None:
@@ -282,7 +283,8 @@ class Broker(Activating, Administration, Instructing):
         return self._sessions.outcome(token, self._sender.session if self._sender else None, timeout)
 
     def close(self) -> None:
-        """Close readers (what is finished is committed), send what waits, say goodbye. Safe to call twice."""
+        """Close pools and readers (what is finished is committed), send what waits, say goodbye. Safe to call twice."""
+        self._close_pools()
         with self._lock:
             if self._closed:
                 return
@@ -305,6 +307,7 @@ class Broker(Activating, Administration, Instructing):
         """In a forked child: closed, see `bridge.forks`."""
         self._closed = True
         self._lock = threading.Lock()
+        self._pools_forked()
         self._mailboxes.forked()
         self._validator.forked()
         self._substitutes.forked()
