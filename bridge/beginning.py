@@ -46,6 +46,7 @@ class Wanted(NamedTuple):
     """Seconds."""
     broker_instance: uuid.UUID | str | None = None
     encryption: bool = False
+    returning: bool = False
 
 
 class Prepared(NamedTuple):
@@ -161,10 +162,10 @@ def _begin(  # noqa: PLR0913, PLR0917  # what a BEGIN names
 
 def check_same(dialog: Dialog, wanted: Wanted) -> Dialog:
     """The dialog, which may have been begun before; BadInput when that was another one."""
-    known = dialog.begin
-    if (known.from_service, known.to_service, known.contract) != wanted[:3]:
+    known, returning = dialog.begin, dialog.staged.returning
+    if (known.from_service, known.to_service, known.contract, returning) != (*wanted[:3], wanted.returning):
         raise BadInput(
             f"conversation {dialog.id} was begun from {known.from_service!r} to {known.to_service!r} "
-            f"under {known.contract!r}; give another id"
+            f"under {known.contract!r}, {'' if returning else 'not '}returning; give another id"
         )
     return dialog

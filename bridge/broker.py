@@ -115,6 +115,7 @@ class Broker(Pools, Activating, Administration, Instructing):
         lifetime: float | None = None,
         broker_instance: uuid.UUID | str | None = None,
         encryption: bool = False,
+        returning: bool = False,
     ) -> Dialog:
         """BEGIN DIALOG. Returns at once; nothing reaches the target before the first message (behaviour 31).
 
@@ -125,9 +126,10 @@ class Broker(Pools, Activating, Administration, Instructing):
         and a dialog that this process began is given again. `lifetime` counts in seconds: after it each side that is
         open gets an Error (-8489; 123), and without it the dialog lives for ever. `broker_instance` is the id of this
         database (`views.databases` has it) or "CURRENT DATABASE" (42). `encryption` insists on TLS to Kafka, which
-        encrypts whatever this says. Raises ServiceNotFound (8423; 8490 with `broker_instance`), ContractNotFound
-        (8425), ForeignGroup (9610), InvalidTimeout (8411), InvalidSettings, NotSupportedYet. Whether the target service
-        accepts the contract is its receiver's to say, with an Error (-8408; 16).
+        encrypts whatever this says. What comes to the target of a `returning` dialog when that has ended comes back to
+        `dialog.bounced`, instead of being discarded (110). Raises ServiceNotFound (8423; 8490 with `broker_instance`),
+        ContractNotFound (8425), ForeignGroup (9610), InvalidTimeout (8411), InvalidSettings, NotSupportedYet. Whether
+        the target service accepts the contract is its receiver's to say, with an Error (-8408; 16).
         """
         self._check_open()
         wanted = Wanted(
@@ -141,11 +143,12 @@ class Broker(Pools, Activating, Administration, Instructing):
             lifetime,
             broker_instance,
             encryption,
+            returning,
         )
         sender = self._open_sender()
         conversation, begin, placed = self._begin_block(wanted)
-        dialog = Dialog(sender, sender.begin(conversation, begin), self.catalog, self._mailboxes, placed)
-        return check_same(dialog, wanted)
+        staged = sender.begin(conversation, begin, returning=returning)
+        return check_same(Dialog(sender, staged, self.catalog, self._mailboxes, placed), wanted)
 
     @checked
     def send(self, dialogs: list[Dialog], message_type: str = DEFAULT, body: bytes = b"") -> None:

@@ -47,7 +47,7 @@ class Sender(Serving):
 
     # ------------------------------------------------------------------------------------------------------- calls
 
-    def begin(self, conversation: bytes, begin: Begin) -> SessionDialog:
+    def begin(self, conversation: bytes, begin: Begin, *, returning: bool = False) -> SessionDialog:
         """Begin a dialog; returns at once, the first messages leave when its home has it.
 
         Waits only when too much is on its way to that home, then QueueFull.
@@ -60,7 +60,7 @@ class Sender(Serving):
             return lane is None or not lane.full or conversation in self.session.dialogs
 
         def call() -> list[Hand]:
-            dialog, hands = self.session.begin(conversation, begin)
+            dialog, hands = self.session.begin(conversation, begin, returning=returning)
             begun.append(dialog)
             return hands
 

@@ -58,6 +58,7 @@ class ClientTransaction:
         lifetime: float | None = None,
         broker_instance: uuid.UUID | str | None = None,
         encryption: bool = False,
+        returning: bool = False,
     ) -> Dialog:
         """BEGIN DIALOG as `broker.begin_dialog`; the dialog is used by this transaction until the block has ended."""
         self._check_entered()
@@ -72,9 +73,10 @@ class ClientTransaction:
             lifetime,
             broker_instance,
             encryption,
+            returning,
         )
         conversation, begin, placed = self._begin_block(wanted)
-        staged = self._transaction.begin(conversation, begin)
+        staged = self._transaction.begin(conversation, begin, returning=returning)
         return check_same(Dialog(self._sender, staged, self._catalog, self._mailboxes, placed), wanted)
 
     def send(self, dialog: Dialog, message_type: str = DEFAULT, body: bytes = b"") -> None:

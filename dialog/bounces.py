@@ -8,7 +8,18 @@ in one of the two, whoever crashes and whatever is sent again.
 from __future__ import annotations
 
 from konverse.schemas.envelope import encode_suffix
-from konverse.schemas.records import FIRST, NO_SEQUENCE, Bounce, BounceId, Envelope, Kind, Opened, Role, Suffix
+from konverse.schemas.records import (
+    FIRST,
+    NO_SEQUENCE,
+    RETURNING,
+    Bounce,
+    BounceId,
+    Envelope,
+    Kind,
+    Opened,
+    Role,
+    Suffix,
+)
 
 from .endpoint import Endpoint, Record
 from .mailbox import Bounced
@@ -70,13 +81,13 @@ def _send(state: Partition, endpoint: Endpoint, envelope: Envelope, bounced: Bou
     opens = endpoint.opener == envelope.writer or (opener is not None and is_behind(state, opener, envelope.writer))
     if begin is None and endpoint.state is State.STARTED_OUTBOUND and opens and envelope.flags & FIRST:
         begin = envelope.suffix.begin
-    stream, conversation, flags = endpoint.stream, endpoint.conversation, 0
+    stream, conversation, flags = endpoint.stream, endpoint.conversation, envelope.flags & RETURNING
     suffix = Suffix(bounced.message_type, home=state.address, origin=envelope.writer)
     if begin is not None:
         begin = begin._replace(home=state.address, target=stream.address)
         opened = Opened(endpoint.opener) if endpoint.opener != envelope.writer else None
         suffix = suffix._replace(home=None, begin=begin, detail=opened)
-        flags = FIRST
+        flags |= FIRST
     endpoint.state = next_state(endpoint.state, Event.SENT)
     prefix = stream.head(Kind.MESSAGE, Role.INITIATOR, flags) + conversation
     key = endpoint.key or conversation

@@ -13,7 +13,7 @@ from konverse.schemas.client_transaction import Step, TransactionDialog, decode
 from konverse.schemas.envelope import decode_suffix, encode_suffix
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.limits import SUFFIX_BYTES_MAX
-from konverse.schemas.records import FIRST, Envelope, Kind, Opened, Role, Suffix, Timer
+from konverse.schemas.records import FIRST, RETURNING, Envelope, Kind, Opened, Role, Suffix, Timer
 
 from .endpoint import Record
 from .outbox import Run
@@ -37,7 +37,10 @@ def hear_transaction(state: Partition, _offset: int, _header: bytes, envelope: E
             state.hold(target, behind=home)
         elif step.kind is Kind.END_CALL:
             state.hold(home, behind=target)
-        prefix = stream.head(step.kind, Role.INITIATOR, FIRST if step.is_first else 0) + dialog.conversation
+        flags = FIRST if step.is_first else 0
+        if dialog.returning and step.kind is Kind.MESSAGE:
+            flags |= RETURNING
+        prefix = stream.head(step.kind, Role.INITIATOR, flags) + dialog.conversation
         stream.push(Run(prefix, dialog.key, step.sequence, suffix, [step.body]))
 
 

@@ -13,7 +13,7 @@ from konverse.schemas.envelope import CONVERSATION_AT, encode_suffix, head
 from konverse.schemas.errors import ConversationEnded, DialogNotFound, InvalidState, QueueFull, TimerRefused
 from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import SESSION_RECORD_BYTES, SESSION_WINDOW_BYTES_MAX
-from konverse.schemas.records import NO_SEQUENCE, Begin, BounceId, Kind, Role, Suffix
+from konverse.schemas.records import NO_SEQUENCE, RETURNING, Begin, BounceId, Kind, Role, Suffix
 from konverse.schemas.token import Sent
 from konverse.schemas.varint import LOW_MASK, SMALL, high_part, low_table, varint
 
@@ -214,6 +214,7 @@ class SessionDialog:
         "begun_at",
         "conversation",
         "finished",
+        "flags",
         "held",
         "home",
         "key",
@@ -231,9 +232,11 @@ class SessionDialog:
         "waiting_end",
     )
 
-    def __init__(self, conversation: bytes, begin: Begin, home: Lane, target: Lane) -> None:
+    def __init__(self, conversation: bytes, begin: Begin, home: Lane, target: Lane, *, returning: bool = False) -> None:
         self.conversation = conversation
         self.begin = begin
+        self.flags = RETURNING if returning else 0
+        """Of every message, and of what is redirected to it."""
         self.opener = home.writer
         """Writer of its BEGIN."""
         self.home = home
@@ -262,8 +265,17 @@ class SessionDialog:
         """Transactions with this dialog whose outputs may not have arrived: nothing is sent directly meanwhile."""
         self.placed: int | None = None
         """What the catalog said of its home when it began: its group is elsewhere when that says another thing."""
-        self.prefix = head(Kind.MESSAGE, 0, Role.INITIATOR, target.address.tag, target.writer) + conversation
+        self.prefix = self._prefix(target)
         """Of the header of every message but the first."""
+
+    def _prefix(self, target: Lane) -> bytes:
+        address = target.address
+        return head(Kind.MESSAGE, self.flags, Role.INITIATOR, address.tag, target.writer) + self.conversation
+
+    @property
+    def returning(self) -> bool:
+        """What comes to its target when that has ended comes back."""
+        return bool(self.flags & RETURNING)
 
     @property
     def blocked(self) -> bool:
@@ -307,7 +319,7 @@ class SessionDialog:
         if self.target.moved is not None:
             self.last = self.target.where(self.last)
             target = self.target = self.target.present
-            self.prefix = head(Kind.MESSAGE, 0, Role.INITIATOR, target.address.tag, target.writer) + self.conversation
+            self.prefix = self._prefix(target)
         self.reopen()
 
     def reopen(self) -> None:

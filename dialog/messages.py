@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from konverse.schemas.envelope import PREFIX_BYTES, shared
-from konverse.schemas.records import FIRST, NO_SEQUENCE, Begin, BounceReason, Envelope, Role
+from konverse.schemas.records import FIRST, NO_SEQUENCE, RETURNING, Begin, BounceReason, Envelope, Role
 from konverse.schemas.varint import LOW_MASK
 
 from .answers import answer_cleaned, answer_no_peer, bounce, opener_of, other
@@ -41,10 +41,12 @@ def hear_message(state: Partition, offset: int, header: bytes, envelope: Envelop
         endpoint = _create_target(state, envelope, begin)
         begin_lifetime(state, endpoint, begin.lifetime_ms, record[1])
     if endpoint.state not in RECEIVING:
-        if endpoint.state is State.DISCONNECTED_OUTBOUND:
-            state.statistics.discarded += 1
-        else:
+        if endpoint.state is not State.DISCONNECTED_OUTBOUND:
             bounce(state, envelope, record, BounceReason.ENDED)
+        elif envelope.flags & RETURNING:
+            bounce(state, envelope, record, BounceReason.PEER_ENDED)
+        else:
+            state.statistics.discarded += 1
         return
     if endpoint.finished is not None and endpoint.finished.peer:
         bounce(state, envelope, record, BounceReason.FINISHED)

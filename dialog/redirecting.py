@@ -41,7 +41,7 @@ class Redirects:
         Home decides: of several such REDIRECTs the first that finds its bounce opens the conversation.
         """
         first = not (dialog.sent or self.opened)
-        home, flags = dialog.home, FIRST if first else 0
+        home, flags = dialog.home, dialog.flags | FIRST if first else dialog.flags
         prefix = head(Kind.REDIRECT, flags, Role.INITIATOR, home.address.tag, home.writer) + dialog.conversation
         self.counter, self._lane, self._source = home.next, home, None
         suffix = Suffix(begin=dialog.begin if first else None, detail=bounce)

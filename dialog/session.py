@@ -50,10 +50,11 @@ class Session(Writing):
 
     # ------------------------------------------------------------------------------------------------------- calls
 
-    def begin(self, conversation: bytes, begin: Begin) -> tuple[SessionDialog, list[Hand]]:
+    def begin(self, conversation: bytes, begin: Begin, *, returning: bool = False) -> tuple[SessionDialog, list[Hand]]:
         """BEGIN DIALOG: a control record to the dialog's home; nothing reaches the target (behaviour 31).
 
-        A conversation that this session has begun and not ended is given again.
+        A conversation that this session has begun and not ended is given again. When the target of a `returning` one
+        has ended, what comes there comes back to its mailbox.
         """
         known = self.dialogs.get(conversation)
         if known is not None:
@@ -61,7 +62,7 @@ class Session(Writing):
         self.check_over()
         home = self.lane_to(begin.home)
         _check_room(home)
-        dialog = self.propose(conversation, begin)
+        dialog = self.propose(conversation, begin, returning=returning)
         self.dialogs[conversation] = dialog
         dialog.begun_at = home.next
         prefix = head(Kind.BEGIN, 0, Role.INITIATOR, begin.home.tag, home.writer) + conversation
@@ -69,10 +70,11 @@ class Session(Writing):
         self._beginning.append(dialog)
         return dialog, self._hand(home)
 
-    def propose(self, conversation: bytes, begin: Begin) -> SessionDialog:
+    def propose(self, conversation: bytes, begin: Begin, *, returning: bool = False) -> SessionDialog:
         """A dialog of which nothing was written."""
         self.takeover.home = begin.home
-        dialog = SessionDialog(conversation, begin, self.lane_to(begin.home), self.lane_to(begin.target))
+        home, target = self.lane_to(begin.home), self.lane_to(begin.target)
+        dialog = SessionDialog(conversation, begin, home, target, returning=returning)
         self._lifetimes.begun(dialog)
         return dialog
 
@@ -376,10 +378,10 @@ class Session(Writing):
         dialog.sent = 1
         dialog.go_along()
         writer = dialog.target.writer
-        prefix = head(Kind.MESSAGE, FIRST, Role.INITIATOR, dialog.begin.target.tag, writer) + dialog.conversation
+        prefix = head(Kind.MESSAGE, dialog.flags | FIRST, Role.INITIATOR, dialog.begin.target.tag, writer)
         opened = Opened(dialog.opener) if dialog.opener != writer else None
         suffix = encode_suffix(Suffix(message_type, begin=dialog.begin, detail=opened))
-        dialog.target.put(Single(prefix, 0, dialog.key), suffix, body)
+        dialog.target.put(Single(prefix + dialog.conversation, 0, dialog.key), suffix, body)
 
     def fin(self, dialog: SessionDialog) -> None:
         """Put FIN behind what was sent."""

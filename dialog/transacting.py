@@ -76,7 +76,7 @@ class Transaction:
         """Those that it speaks of, each once, in the order in which they came."""
         return list(dict.fromkeys(step.dialog for step in self.steps))
 
-    def begin(self, conversation: bytes, begin: Begin) -> SessionDialog:
+    def begin(self, conversation: bytes, begin: Begin, *, returning: bool = False) -> SessionDialog:
         """BEGIN DIALOG; a conversation that this session has begun and not ended is given again."""
         session = self._session
         known = session.dialogs.get(conversation) or next(
@@ -84,7 +84,7 @@ class Transaction:
         )
         if known is not None:
             return known
-        dialog = session.propose(conversation, begin)
+        dialog = session.propose(conversation, begin, returning=returning)
         dialog.state = DialogState.STAGED
         self._add(_Staged(dialog, Kind.BEGIN))
         self.begun.append(dialog)
@@ -260,7 +260,7 @@ class Transactions:
             if kind is Kind.END_CALL:
                 dialog.state = DialogState.ENDED
                 session.dialogs.pop(dialog.conversation, None)
-        named = [TransactionDialog(dialog.conversation, dialog.begin) for dialog in dialogs]
+        named = [TransactionDialog(dialog.conversation, dialog.begin, dialog.returning) for dialog in dialogs]
         data = encode(ClientTransaction(named, steps))
         assert len(data) <= BODY_BYTES_MAX, "steps are counted when they are staged"
         transaction.lane, transaction.counter = lane, lane.next

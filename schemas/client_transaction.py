@@ -24,6 +24,8 @@ class TransactionDialog(NamedTuple):
 
     conversation: bytes
     begin: Begin
+    returning: bool = False
+    """Its messages come back when the target has ended."""
 
     @property
     def key(self) -> bytes:
@@ -62,7 +64,7 @@ def encode(transaction: ClientTransaction) -> bytes:
     """The bytes of a transaction."""
     out = BytesIO()
     value = {
-        "dialogs": [{"conversation": d.conversation, "begin": begin_to_avro(d.begin)} for d in transaction.dialogs],
+        "dialogs": [{**dialog._asdict(), "begin": begin_to_avro(dialog.begin)} for dialog in transaction.dialogs],
         "steps": [{**step._asdict(), "kind": step.kind.name} for step in transaction.steps],
     }
     schemaless_writer(out, TRANSACTION_SCHEMA, value, strict=True)
@@ -76,7 +78,7 @@ def decode(data: bytes) -> ClientTransaction:
     source = BytesIO(data)
     try:
         value = cast("dict[str, Any]", schemaless_reader(source, TRANSACTION_SCHEMA, None))
-        dialogs = [TransactionDialog(item["conversation"], begin_from_avro(item["begin"])) for item in value["dialogs"]]
+        dialogs = [TransactionDialog(**{**item, "begin": begin_from_avro(item["begin"])}) for item in value["dialogs"]]
         steps = [Step(**{**item, "kind": Kind[item["kind"]]}) for item in value["steps"]]
     except Exception as error:  # fastavro raises a dozen types for broken input; they all mean this
         raise MalformedRecord("a transaction that is not Avro") from error

@@ -17,6 +17,9 @@ PARTITION_MAX: Final = 2**31 - 1
 FIRST: Final = 1
 """Flag: the record that creates the target's endpoint; sent once per conversation by one writer."""
 
+RETURNING: Final = 2
+"""Flag of a MESSAGE: it comes back when its receiver has ended, where others are discarded. Of a REDIRECT: send so."""
+
 HEIR: Final = 2
 """Flag of CLOSE_WRITER: what the closed writer sent in vain comes again under this one, in order, directly behind."""
 
@@ -86,6 +89,8 @@ class BounceReason(IntEnum):
     """The target did not permit it. No owner says so yet."""
     FINISHED = 4
     """It stands behind the FIN of its own side."""
+    PEER_ENDED = 5
+    """The other side has ended, and its dialog was begun as `returning`."""
 
 
 class NoticeReason(IntEnum):

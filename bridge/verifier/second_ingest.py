@@ -8,7 +8,7 @@ from typing import Final
 from konverse.schemas.catalog import ERROR
 from konverse.schemas.envelope import decode, encode_envelope
 from konverse.schemas.errors import MalformedRecord
-from konverse.schemas.records import LAST, REFUSED, BounceReason, End, Envelope, Kind, NoticeReason, Role
+from konverse.schemas.records import LAST, REFUSED, RETURNING, BounceReason, End, Envelope, Kind, NoticeReason, Role
 from konverse.schemas.system_messages import rejected_body
 
 from .records import LogRecord, Record, origin_of
@@ -148,7 +148,9 @@ def _message(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
             state.again.append((envelope.conversation, opener, begin.home))
     side = state.living[key]
     if side.ended:
-        return "discarded"
+        if not envelope.flags & RETURNING:
+            return "discarded"
+        return bounce(state, envelope, record, BounceReason.PEER_ENDED)
     if side.peer_ended or side.peer_failed:
         _late(state, envelope, ended=role is Role.TARGET)
         return bounce(state, envelope, record, BounceReason.ENDED)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from konverse.schemas.limits import MAILBOX_BYTES_MAX, MAILBOX_ENTRIES_MAX
-from konverse.schemas.records import FIRST, Bounce, BounceId, Envelope, Kind, Opened, Role
+from konverse.schemas.records import FIRST, RETURNING, Bounce, BounceId, Envelope, Kind, Opened, Role
 
 from .records import LogRecord
 from .second_letters import Fate, Letter
@@ -66,7 +66,8 @@ def decide(state: SecondState, envelope: Envelope) -> str:
     )
     state.say(side.peer_at, Said(
         state.order, Kind.MESSAGE, int(Role.INITIATOR), envelope.conversation, side.numbering, letter.type, letter.body,
-        Opened(side.opener) if opens and side.opener != envelope.writer else None, envelope.writer, FIRST * opens,
+        Opened(side.opener) if opens and side.opener != envelope.writer else None, envelope.writer,
+        FIRST * opens | envelope.flags & RETURNING,
     ))  # fmt: skip
     if side.numbering >= 0:
         side.numbering += 1

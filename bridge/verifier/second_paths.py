@@ -8,7 +8,7 @@ from konverse.schemas.envelope import decode_suffix, encode_suffix
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.limits import END_WRITERS_MAX, SUFFIX_BYTES_MAX
 from konverse.schemas.operations import Finish
-from konverse.schemas.records import FIRST, Detail, Envelope, FinAnswer, Kind, Opened, Role, Suffix, Timer
+from konverse.schemas.records import FIRST, RETURNING, Detail, Envelope, FinAnswer, Kind, Opened, Role, Suffix, Timer
 
 from .records import LogRecord
 from .second_state import Said, SecondState
@@ -93,7 +93,8 @@ def expand(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
             return
         said.append(Said(
             state.order, kind, int(Role.INITIATOR), dialog.conversation, sequence, suffix.message_type,
-            state.brief(body or b""), suffix.detail, session, FIRST * (opens and kind is Kind.MESSAGE),
+            state.brief(body or b""), suffix.detail, session,
+            (FIRST * opens | RETURNING * dialog.returning) * (kind is Kind.MESSAGE),
         ))  # fmt: skip
     state.tally["transaction"] += 1
     for step, output in zip((s for s in transaction.steps if s.kind is not Kind.OPEN), said, strict=True):

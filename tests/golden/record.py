@@ -34,8 +34,8 @@ from .case import FOLDER, Case, DataRecord, Outcome, counts_of, outcome_of, writ
 PATHS: Final = frozenset({
     "invalid COMMIT", "invalid CLAIM", "zombie COMMIT", "late CLAIM", "append twice", "parts", "parts apart",
     "undecodable", "hole", "duplicate", "gap", "foreign", "malformed", "bounced", "bounced, writer closed",
-    "bounced, tombstone", "refused BEGIN", "discarded", "Error overtook", "group of several", "several writers",
-    "misnumbered", "high numbers", "released", "clean claim", "closed by a successor", "partial",
+    "bounced, tombstone", "returned", "refused BEGIN", "discarded", "Error overtook", "group of several",
+    "several writers", "misnumbered", "high numbers", "released", "clean claim", "closed by a successor", "partial",
     "row void", "row twice", "BATCH too late", "BATCH refused", "veto too late", "FIN", "FIN of nobody", "FIN answered",
     "bounced, finished", "transaction", "gated", "confirmed", "redirected", "redirected first", "redirected by another",
     "redirected again", "redirected in vain", "bounce unknown", "bounce of another", "no peer", "no peer heard",

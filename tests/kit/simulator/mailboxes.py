@@ -45,6 +45,9 @@ EARLY: Final = 150
 RESERVED: Final = (150, 700)
 """Rate, without moves and with them, of a dialog that is begun for what came back, and used for nothing else before."""
 
+RETURNING: Final = 500
+"""Rate of dialogs that are begun as returning."""
+
 STRANGE: Final = 100
 """Rate of laying hands on the bounces of others."""
 
@@ -62,6 +65,12 @@ class Mailboxes:
     def homes(self) -> list[Place]:
         """Where it may have mail."""
         return list(dict.fromkeys(plan.home for plan in self._process.plans))
+
+    @property
+    def wants_returning(self) -> bool:
+        """The next dialog is a returning one: who looks into mailboxes has some."""
+        world = self._process.world
+        return bool(world.swarm.looking) and world.choices.chance(RETURNING)
 
     def look(self) -> bool:
         """Decide about some of the messages in a mailbox; False when there is nothing to decide."""

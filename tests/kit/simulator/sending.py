@@ -142,7 +142,7 @@ class SessionProcess:
         self.dialogs_left -= wanted
         conversation, begin, home = self.choose_dialog(home)
         try:
-            dialog, hands = self.session.begin(conversation, begin)
+            dialog, hands = self.session.begin(conversation, begin, returning=self.mailboxes.wants_returning)
         except QueueFull:
             self.dialogs_left += wanted
             self.world.sometimes.happened("queue full")

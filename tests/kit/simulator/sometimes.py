@@ -41,6 +41,7 @@ PATHS: Final = {
     "bounced": "a message was carried back to its writer",
     "bounced, writer closed": "because its writer was closed by a successor",
     "bounced, tombstone": "because its conversation ended before it began",
+    "returned": "because its receiver had ended, and its dialog is a returning one",
     "refused BEGIN": "a BEGIN of a closed writer was answered to the target",
     "discarded": "a message came for a side that had ended, or was unread when it ended",
     "overtaken": "a handler's transaction was dropped: a session ended the conversation meanwhile",

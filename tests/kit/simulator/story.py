@@ -7,6 +7,7 @@ from konverse.schemas.envelope import decode
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import time_of_writer
 from konverse.schemas.journal import Claim, Commit
+from konverse.schemas.records import FIRST
 
 from .kafka import Record
 from .world import World
@@ -30,7 +31,7 @@ def _data(record: Record) -> str:
     writer = f"{_short(envelope.writer)}#{envelope.counter}"
     return (
         f"@{record.offset} {envelope.kind.name} {writer} {envelope.role.name[0]} of "
-        f"{_short(envelope.conversation)} number {envelope.sequence} {'FIRST ' if envelope.flags else ''}"
+        f"{_short(envelope.conversation)} number {envelope.sequence} {'FIRST ' if envelope.flags & FIRST else ''}"
         f"{suffix.message_type.rpartition('/')[2]} {record.body or b''!r} {suffix.detail or ''}"
     )
 

@@ -156,5 +156,6 @@ class Transacting:
     def _begin(self, transaction: Transaction) -> Plan:
         process = self._process
         conversation, begin, home = process.choose_dialog()
-        dialog: SessionDialog = transaction.begin(conversation, begin)
+        returning = process.mailboxes.wants_returning
+        dialog: SessionDialog = transaction.begin(conversation, begin, returning=returning)
         return process.plan_of(dialog, home)

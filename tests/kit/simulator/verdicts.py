@@ -47,6 +47,7 @@ def every_message(world: World, references: References) -> Iterator[str]:
             if not session.shut_out:
                 yield from _opened(world, references, plan)
     yield from _first_once(world, references)
+    yield from _returned(world, references)
     yield from _alone(references)
 
 
@@ -113,6 +114,20 @@ def _first_once(world: World, references: References) -> Iterator[str]:
             heard = references[place.address].verdicts.get(name, CLOSED[0]) not in CLOSED
             if heard and envelope.flags & FIRST and seen.setdefault(envelope.conversation, name) != name:
                 yield f"I9: {envelope.conversation.hex()} has two records with FIRST"
+
+
+def _returned(world: World, references: References) -> Iterator[str]:
+    """What a session says on a returning dialog, by whatever path, is not discarded when it comes too late."""
+    returning = {p.dialog.conversation for one in world.sessions for p in one.all_plans if p.dialog.returning}
+    sessions = {writer for one in world.sessions for writer in one.session.ids}
+    for place in world.places:
+        for envelope in _messages(world, place.address):
+            mine = (envelope.suffix.origin or envelope.writer) in sessions
+            if mine and envelope.role is Role.INITIATOR and envelope.conversation in returning:
+                verdict = verdict_of(references, envelope.writer, place.address, envelope.counter)
+                world.sometimes.happened("returned", verdict == "bounced PEER_ENDED")
+                if verdict == "discarded":
+                    yield f"I6: {envelope.counter} of {envelope.writer.hex()} was to return and was discarded"
 
 
 def _messages(world: World, address: Address) -> Iterator[Envelope]:

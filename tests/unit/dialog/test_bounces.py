@@ -13,6 +13,7 @@ from konverse.schemas.records import (
     FIRST,
     HEIR,
     NO_SEQUENCE,
+    RETURNING,
     Begin,
     Bounce,
     BounceId,
@@ -99,6 +100,16 @@ def test_a_bounce_is_redirected_once_whoever_asks_again(pair: Pair) -> None:
         ask(pair, Kind.REDIRECT, name, to)
     ask(pair, Kind.CONFIRM, name)
     assert [sent.envelope.conversation for sent in pair.home.outputs(pair.target.address)] == [conversation]
+
+
+@pytest.mark.parametrize("flags", [0, RETURNING])
+def test_what_a_returning_dialog_redirects_returns_too(pair: Pair, flags: int) -> None:
+    (name,) = come_back(pair, b"0")
+    conversation = pair.begin("a new one")
+    suffix = Suffix(detail=name)
+    pair.home.take(pair.client.write(Kind.REDIRECT, pair.home.address, conversation, suffix=suffix, flags=flags))
+    (sent,) = pair.home.outputs(pair.target.address)
+    assert sent.envelope.flags == flags
 
 
 def test_an_unknown_bounce_changes_nothing(pair: Pair) -> None:

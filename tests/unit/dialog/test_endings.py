@@ -6,7 +6,7 @@ import pytest
 
 from konverse.dialog.states import State
 from konverse.schemas.catalog import END_DIALOG, ERROR
-from konverse.schemas.records import BounceReason, Kind, Role
+from konverse.schemas.records import FIRST, RETURNING, BounceReason, Kind, Role, Suffix
 from konverse.schemas.system_messages import error_body
 from tests.kit.builders import Pair, begin_block
 
@@ -98,6 +98,31 @@ def test_messages_for_a_side_that_ended_are_discarded_behaviour_110(pair: Pair) 
     assert pair.target.state.statistics.discarded == 2
     assert pair.target.state.statistics.bounced == 0
     assert pair.target.state.unread == 0
+
+
+def test_a_message_of_a_returning_dialog_for_a_side_that_ended_comes_back_behind_the_end(pair: Pair) -> None:
+    conversation = pair.begin()
+    pair.target.end(pair.receiver(conversation))
+    pair.send(conversation, b"late", flags=RETURNING)
+    end, bounce = pair.target.outputs(pair.home.address)
+    assert (end.kind, bounce.kind, bounce.detail.reason, bounce.body) == (
+        Kind.END,
+        Kind.BOUNCE,
+        BounceReason.PEER_ENDED,
+        b"late",
+    )
+    assert pair.target.state.statistics.discarded == 1, "what was accepted before the end and not read"
+    pair.target.deliver(pair.home)
+    assert [bounced.body for bounced in pair.home.state.mailbox.entries.values()] == [b"late"]
+
+
+def test_a_returning_dialog_is_received_like_any_other(pair: Pair) -> None:
+    conversation = pair.begin(messages=0)
+    pair.send(conversation, flags=RETURNING | FIRST, suffix=Suffix("order", begin=begin_block(group=conversation)))
+    for number in (1, 2):
+        pair.send(conversation, flags=RETURNING, sequence=number)
+    assert pair.target.receive(pair.receiver(conversation)) == ["order"] * 3
+    assert len(pair.target.state.lanes) == 1, "its messages are predicted"
 
 
 def test_messages_for_a_side_that_was_forgotten_come_back_behaviour_110(pair: Pair) -> None:

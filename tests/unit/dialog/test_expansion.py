@@ -10,7 +10,7 @@ from konverse.dialog.states import State
 from konverse.schemas.client_transaction import ClientTransaction, Step, TransactionDialog, encode
 from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import KEY_BYTES_MAX, NAME_BYTES_MAX, TOPIC_NAME_LENGTH_MAX
-from konverse.schemas.records import FIRST, PARTITION_MAX, BounceReason, Kind, Opened, Suffix
+from konverse.schemas.records import FIRST, PARTITION_MAX, RETURNING, BounceReason, Kind, Opened, Suffix
 from tests.kit.builders import Pair, Side, begin_block, identifier
 
 CONVERSATION = identifier("a conversation")
@@ -54,6 +54,19 @@ def test_the_steps_become_outputs_in_the_order_of_the_calls(pair: Pair, transmis
     assert {one.envelope.suffix.origin for one in (*home, *target)} == {pair.client.id}
     assert {one.key for one in (*home, *target)} == {CONVERSATION}
     assert [one.envelope.sequence for one in target] == [0, 1, -1]
+
+
+def test_the_messages_of_a_returning_dialog_return_and_its_other_steps_are_as_ever(
+    pair: Pair, transmission: Side
+) -> None:
+    dialog = TransactionDialog(CONVERSATION, BLOCK, returning=True)
+    written(pair, transmission, [], encode(ClientTransaction([dialog], WHOLE)))
+    assert [one.envelope.flags for one in transmission.outputs(pair.home.address)] == [0, 0]
+    assert [one.envelope.flags for one in transmission.outputs(pair.target.address)] == [
+        FIRST | RETURNING,
+        RETURNING,
+        0,
+    ]
 
 
 def test_first_leaves_behind_begin_and_end_behind_what_was_sent(pair: Pair, transmission: Side) -> None:

@@ -12,7 +12,7 @@ from konverse.dialog.transacting import Transaction
 from konverse.dialog.writing import Hand
 from konverse.schemas.envelope import encode, encode_suffix, head
 from konverse.schemas.errors import ConversationEnded, InvalidState
-from konverse.schemas.records import FIRST, NO_SEQUENCE, BounceId, Kind, Role, Suffix
+from konverse.schemas.records import FIRST, NO_SEQUENCE, RETURNING, BounceId, Kind, Role, Suffix
 from tests.kit.builders import Scribe, Side, address_of, identifier, record
 from tests.kit.moving import living, relocate
 from tests.unit.dialog.test_session import HOME, TARGET, WRITER, begun, block, bodies, envelopes, kinds, opened
@@ -124,6 +124,17 @@ def test_a_session_sends_first_itself_when_no_redirect_has_opened_the_dialog(
     first, second = envelopes(session.home_says(home.state))[TARGET]
     assert (first.flags, first.sequence) == ((0, NO_SEQUENCE) if known else (FIRST, 0))
     assert (second.flags, second.sequence) == (0, NO_SEQUENCE)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_redirect_on_a_returning_dialog_says_so(session: Session, *, first: bool) -> None:
+    dialog, _ = session.begin(identifier("a"), block(), returning=True)
+    session.drained()
+    if not first:
+        session.send(dialog, "order", b"0")
+        session.drained()
+    (redirect,) = envelopes(session.redirect(dialog, BOUNCE))[HOME]
+    assert redirect.flags == (RETURNING | FIRST if first else RETURNING)
 
 
 def test_the_end_of_a_dialog_that_a_redirect_opened_waits_for_its_fin(session: Session, home: Side) -> None:

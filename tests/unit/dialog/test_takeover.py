@@ -13,7 +13,18 @@ from konverse.schemas.envelope import decode
 from konverse.schemas.errors import KonverseError, OutcomeExpired, QueueFull, SessionTakenOver
 from konverse.schemas.identifiers import Address, session_writer
 from konverse.schemas.limits import SESSION_WINDOW_BYTES_MAX
-from konverse.schemas.records import HEIR, NO_SEQUENCE, Envelope, Kind, Notice, NoticeReason, Opened, WriterClosed
+from konverse.schemas.records import (
+    FIRST,
+    HEIR,
+    NO_SEQUENCE,
+    RETURNING,
+    Envelope,
+    Kind,
+    Notice,
+    NoticeReason,
+    Opened,
+    WriterClosed,
+)
 from tests.kit.builders import Side, address_of, begin_block, identifier
 
 HOME, TARGET = address_of("replies"), address_of("orders")
@@ -78,6 +89,17 @@ def test_nothing_leaves_before_the_answer_and_then_what_was_not_received_in_orde
     assert (message.counter, message.sequence) == (4, 5)
     session.drained()
     assert session.idle
+
+
+def test_every_message_of_a_returning_dialog_says_so_under_every_id(session: Session) -> None:
+    dialog, _ = session.begin(identifier("a"), begin_block(group=identifier("a")), returning=True)
+    session.drained()
+    sent = [session.send(dialog, "order", b"%d" % number) for number in range(2)]
+    assert [envelope.flags for hands in sent for envelope, _ in to(hands, TARGET)] == [FIRST | RETURNING, RETURNING]
+    session.change(IDS[1], 0)
+    again = to(settle(session, 0), TARGET)
+    assert [envelope.flags for envelope, _ in again] == [FIRST | RETURNING, RETURNING]
+    assert [envelope.flags for envelope, _ in to(session.send(dialog, "order", b"2"), TARGET)] == [RETURNING]
 
 
 def test_who_waits_for_a_message_is_told_wherever_it_is_now(session: Session) -> None:
