@@ -125,6 +125,7 @@ class Keeping:
             key=random_id() if options.size is not None else slot.key,
             conversation_id=UUID(bytes=conversation),
             lifetime=options.lifetime,
+            returning=True,
         )
         timeout_s = options.max_age + POOL_SLACK_MS / 1000
         if options.lifetime is None or timeout_s <= options.lifetime:
