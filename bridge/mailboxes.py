@@ -140,18 +140,19 @@ class Mailboxes:
         """What waits in the mailbox for this dialog's session, or for its successor; waits for the first one."""
         deadline = time.monotonic() + timeout_s
         while True:
-            found, _ = self.look(sender, dialog, lambda one: one.conversation == dialog.conversation, lambda _: None)
+            home = dialog.begin.home
+            found, _ = self.look(sender, home, lambda one: one.conversation == dialog.conversation, lambda _: None)
             if found or time.monotonic() >= deadline:
                 return [BouncedMessage(self, sender, dialog, bounced) for bounced in found]
             time.sleep(POLL_S)
 
     def look(
-        self, sender: Sender, dialog: SessionDialog, wanted: Callable[[Bounced], bool], question: Question
+        self, sender: Sender, home: Address, wanted: Callable[[Bounced], bool], question: Question
     ) -> tuple[list[Bounced], Any]:
         """What is wanted of a home's mailbox and may be decided by the session, and the home's answer at that time."""
-        ids, home = sender.session.ids, dialog.begin.home
-        found: tuple[list[Bounced], Any] = self._ask(
-            dialog, lambda state: (self._of(home, wanted, ids, state), question(state)), keep_up=True
+        ids = sender.session.ids
+        found: tuple[list[Bounced], Any] = self.ask(
+            home, lambda state: (self._of(home, wanted, ids, state), question(state)), keep_up=True
         )
         return found
 
@@ -208,9 +209,8 @@ class Mailboxes:
 
     # -------------------------------------------------------------------------------------------------------- homes
 
-    def _ask(self, dialog: SessionDialog, question: Question, *, keep_up: bool) -> Any:
-        """The answer of the dialog's home. To `keep_up` is to let a reader of this process read on meanwhile."""
-        home = dialog.begin.home
+    def ask(self, home: Address, question: Question, *, keep_up: bool) -> Any:
+        """The answer of a home, or a target. To `keep_up` is to let a reader of this process read on meanwhile."""
         for reader in self._readers():
             if reader.queue.topic == home.topic and not reader.closed and home.partition in reader.partitions:
                 if keep_up:
@@ -276,7 +276,7 @@ class Mailboxes:
             return True
 
         sender.wait_for_id()  # now: the question is asked while the reader, or the following, is locked
-        self._ask(dialog, question, keep_up=False)
+        self.ask(dialog.begin.home, question, keep_up=False)
 
     def _awaited(self) -> list[SessionDialog]:
         """A dialog of each home from which news is awaited."""

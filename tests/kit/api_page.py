@@ -19,7 +19,17 @@ from konverse.dialog.states import State
 from konverse.schemas import errors
 
 INTERNAL: Final = {
-    "Broker": {"catalog", "database", "draining", "forked", "obey", "settings", "transmission_queue", "verification"},
+    "Broker": {
+        "adopt",
+        "catalog",
+        "database",
+        "draining",
+        "forked",
+        "obey",
+        "settings",
+        "transmission_queue",
+        "verification",
+    },
     "Dialog": {"staged"},
     "Reader": {"forked", "options", "owners", "queue"},
     "Transaction": {"clear", "endings", "ends", "finishes", "idle", "locked", "received", "sends", "size_bytes"},
