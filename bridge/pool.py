@@ -154,6 +154,8 @@ class Pool(Keeping):
             self._changed.notify_all()
         self._awaken.set()
         self._thread.join()
+        if self.lease is not None:
+            self.lease.close()
 
     def forked(self) -> None:
         """In a forked child: closed, see `bridge.forks`."""

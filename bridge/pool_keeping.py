@@ -11,9 +11,11 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 from uuid import UUID
 
+from konverse.dialog.adopting import Standing as Adoptable
 from konverse.dialog.pooled import (
     AskVerdict,
     Drop,
@@ -29,11 +31,12 @@ from konverse.dialog.pooled import (
     Standing,
 )
 from konverse.dialog.pooling import Pooling
-from konverse.dialog.recycling import ask_verdict, conversation_in, mark_of, recycle, standing_of
+from konverse.dialog.recycling import ask_verdict, conversation_in, left_behind, mark_of, recycle, standing_of
 from konverse.schemas.errors import BrokerClosed, ConversationEnded, KonverseError, QueueFull
 from konverse.schemas.limits import POOL_LOOK_ENTRIES_MAX, POOL_SLACK_MS
 
 from .background import FORESEEN, in_background
+from .beginning import Wanted
 from .clock import now_ms
 from .random_ids import random_id
 from .settings import PoolOptions
@@ -41,10 +44,13 @@ from .settings import PoolOptions
 if TYPE_CHECKING:
     from konverse.dialog.mailbox import Bounced
     from konverse.dialog.partition import Partition
+    from konverse.dialog.writing import Hand
     from konverse.schemas.identifiers import Address
 
+    from .adopting import Adopted
     from .dialog import Dialog
     from .mailboxes import Mailboxes
+    from .pool_lease import Lease
     from .sending import Sender
 
 log: Final = logging.getLogger("konverse.pool")
@@ -60,6 +66,9 @@ class Means:
     """What a pool has from its broker."""
 
     begin: Callable[..., Dialog]
+    adopt: Callable[..., list[Adopted]]
+    home_of: Callable[[bytes], Address]
+    """Where a conversation group of the pool lives."""
     sender: Sender
     mailboxes: Mailboxes
 
@@ -67,12 +76,14 @@ class Means:
 class Slot:
     """A place of the pool and the dialog that its senders have now."""
 
-    __slots__ = ("dialog", "key", "names", "place", "send")
+    __slots__ = ("adopted", "dialog", "key", "names", "place", "send")
 
     def __init__(self, place: Place, key: bytes | None) -> None:
         self.place = place
         self.key = key
         """Kafka key of its records; None: the group's."""
+        self.adopted = False
+        """What another process had left was looked for."""
         self.names: list[object] = []
         """Under which senders find it."""
         self.dialog: Dialog | None = None
@@ -98,6 +109,8 @@ class Keeping:
         """Of the conversations that are not over."""
         self._look_at_all_ms = 0
         """When homes are asked about open conversations, too."""
+        self.lease: Lease | None = None
+        """Of a named pool, where there is a Redis."""
         self._closed = False
         self._awaken = threading.Event()
         self._does: Final[dict[type, Callable[[Any], None]]] = {
@@ -114,24 +127,69 @@ class Keeping:
     # --------------------------------------------------------------------------------------------------- the keys
 
     def _open(self, slot: Slot) -> Dialog:
-        """Begin a conversation for a place that has none."""
-        options, group = self.options, slot.place.group
-        conversation = conversation_in(group, random_id())
-        dialog = self._means.begin(
-            options.from_service,
-            options.to_service,
-            options.contract,
-            group=UUID(bytes=group),
-            key=random_id() if options.size is not None else slot.key,
-            conversation_id=UUID(bytes=conversation),
-            lifetime=options.lifetime,
-            returning=True,
-        )
+        """Begin a conversation for a place that has none; the first time, go on with one that another process left."""
+        options = self.options
+        if options.name is not None and not slot.adopted:
+            slot.adopted = True  # now: what comes back opens another conversation
+            try:
+                adopted = self._go_on(slot)
+            except KonverseError:
+                slot.adopted = False
+                raise
+            if adopted is not None:
+                return adopted
+        conversation = UUID(bytes=conversation_in(slot.place.group, random_id()))
+        dialog = self._means.begin(**self._clauses(slot, conversation)._asdict())
         timeout_s = options.max_age + POOL_SLACK_MS / 1000
         if options.lifetime is None or timeout_s <= options.lifetime:
             dialog.set_timer(timeout_s)
         self._use(slot, dialog)
         return dialog
+
+    def _clauses(self, slot: Slot, conversation: UUID) -> Wanted:
+        """Of BEGIN DIALOG. Of `size` conversations each one goes to a partition of its own: so load moves on."""
+        options = self.options
+        return Wanted(
+            options.from_service,
+            options.to_service,
+            options.contract,
+            group=UUID(bytes=slot.place.group),
+            key=random_id() if options.size is not None else slot.key,
+            conversation_id=conversation,
+            lifetime=options.lifetime,
+            returning=True,
+        )
+
+    def _go_on(self, slot: Slot) -> Dialog | None:
+        """The conversation of a place that a process has left which is gone, as its home has it.
+
+        Whoever sends on it is stopped, if it lives after all. What it sent and was not received has come back, and goes
+        first.
+        """
+        group, means = slot.place.group, self._means
+        home = means.home_of(group)
+        left, writers = means.mailboxes.ask(home, lambda state: left_behind(state, group), keep_up=True)
+        if not left:
+            return None
+        wanted = [self._clauses(slot, UUID(bytes=conversation)) for conversation in left]
+        found: Dialog | None = None
+        for dialog, standing in means.adopt(wanted, writers=writers):
+            if standing is Adoptable.OPEN and found is None:
+                found = dialog
+                self._use(slot, dialog)
+            elif standing is Adoptable.OPEN:
+                means.sender.decide_with_care(dialog.staged, partial(self._close_stream, dialog))
+            elif standing is Adoptable.NOT_OPENED:
+                dialog.end()
+        bounced, _ = means.mailboxes.look(means.sender, home, self._is_ours, lambda _: None)
+        self._do(self._pooling.home_says([], bounced, now_ms()))
+        return slot.dialog
+
+    def _close_stream(self, dialog: Dialog) -> list[Hand]:
+        return recycle(self._means.sender.session, dialog.staged, self.options.end_of_stream)
+
+    def _is_ours(self, bounced: Bounced) -> bool:
+        return mark_of(bounced.conversation) in self._by_mark
 
     def _use(self, slot: Slot, dialog: Dialog) -> None:
         conversation = dialog.id.bytes
@@ -169,10 +227,9 @@ class Keeping:
         pooled, sender = effect.pooled, self._means.sender
         if pooled.stage is not Stage.OPEN or not self._pooling.may_recycle:
             return
-        staged = self._dialogs[pooled.conversation].staged
-        end_of_stream = self.options.end_of_stream
+        dialog = self._dialogs[pooled.conversation]
         try:
-            sender.decide_with_care(staged, lambda: recycle(sender.session, staged, end_of_stream))
+            sender.decide_with_care(dialog.staged, partial(self._close_stream, dialog))
         except QueueFull as full:
             log.debug("conversation %s is recycled later: %s", UUID(bytes=pooled.conversation), full)
         except ConversationEnded:
@@ -236,6 +293,8 @@ class Keeping:
     def _run(self) -> None:
         while not self._closed:
             try:
+                if self.lease is not None:
+                    self.lease.keep()
                 busy = self._look()
             except BrokerClosed:
                 return
@@ -273,13 +332,12 @@ class Keeping:
 
     def _ask(self, asked: list[tuple[Pooled, Dialog]]) -> None:
         """Ask one home."""
-        marks = self._by_mark
 
         def question(home: Partition) -> list[tuple[Pooled, Standing]]:
             return [(pooled, standing_of(home, dialog.staged)) for pooled, dialog in asked]
 
         bounced, standings = self._means.mailboxes.look(
-            self._means.sender, asked[0][1].staged, lambda one: mark_of(one.conversation) in marks, question
+            self._means.sender, asked[0][1].begin.home, self._is_ours, question
         )
         with self._changed:
             self._do(self._pooling.home_says(standings, bounced, now_ms()))

@@ -10,7 +10,10 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 from konverse.dialog.recycling import SYSTEM, Farewell, answer, is_pooled
+from konverse.routing.partitioning import choose_home
 from konverse.schemas.catalog import DEFAULT
+from konverse.schemas.errors import PoolInUse
+from konverse.schemas.identifiers import pool_key
 from konverse.schemas.records import Role
 
 from .arguments import Count, Seconds, checked
@@ -18,13 +21,15 @@ from .background import in_background
 from .catalog import Catalog
 from .pool import Pool
 from .pool_keeping import Means
-from .settings import PoolOptions
+from .pool_lease import Lease
+from .settings import PoolOptions, Settings
 
 if TYPE_CHECKING:
     from konverse.dialog.endpoint import Endpoint
     from konverse.dialog.received import Message
     from konverse.dialog.transaction import Transaction
 
+    from .adopting import Adopted
     from .dialog import Dialog
     from .mailboxes import Mailboxes
     from .reader import Reader
@@ -41,6 +46,8 @@ class Pools:
 
     catalog: Catalog
     database: str
+    settings: Settings
+    adopt: Callable[..., list[Adopted]]
     begin_dialog: Callable[..., Dialog]
     reader: Callable[..., Reader]
     _mailboxes: Mailboxes
@@ -78,7 +85,7 @@ class Pools:
         `read=False`, and its handler calls `pool.answer`. `lifetime` is that of each conversation. With a `name` the
         next process that opens the pool goes on with its conversations. Raises ServiceNotFound (8423),
         ContractNotFound (8425), NotInContract, WrongDirection or MessageTypeNotFound for `end_of_stream`,
-        InvalidSettings, InvalidTimeout.
+        InvalidSettings, InvalidTimeout, PoolInUse when Redis knows of another process that uses it.
         """
         self._check_open()
         options = PoolOptions(
@@ -96,14 +103,40 @@ class Pools:
         options.check()
         home, _ = self.catalog.queues_of(from_service, to_service, contract)
         self.catalog.check_send(contract, Role.INITIATOR, end_of_stream)
-        means = Means(self.begin_dialog, self._open_sender(), self._mailboxes)
+        sender = self._open_sender()
+        self._check_name(options)
+        lease = self._lease(options, sender)
+        means = Means(
+            self.begin_dialog,
+            self.adopt,
+            lambda group: home.address(choose_home(group, home.partitions, frozenset())),
+            sender,
+            self._mailboxes,
+        )
         pool = Pool(options, means, self.database, self._answer_all)
+        pool.lease = lease
         with self._pools_lock:
             self._pools = [*self._open_pools(), pool]
             if read and home.name not in self._answering:
                 reader = self._answering[home.name] = self.reader(home.name)
                 in_background("konverse-pool-answers", lambda: reader.run(self._answer_own))
         return pool
+
+    def _check_name(self, options: PoolOptions) -> None:
+        if options.name is not None and any(_same(pool.options, options) for pool in self._open_pools()):
+            raise PoolInUse(f"this broker has pool {options.name!r} open already; use that one, or give another name")
+
+    def _lease(self, options: PoolOptions, sender: Sender) -> Lease | None:
+        """Of a named pool, where there is a Redis. Raises PoolInUse."""
+        redis = self.settings.redis
+        if options.name is None or not redis:
+            return None
+        names = f"{options.name}/{'/'.join(_way(options))}"
+        lease = Lease(
+            redis, pool_key(self.settings.instance, self.database, names), options.name, sender.session.writer
+        )
+        lease.take()
+        return lease
 
     def _open_pools(self) -> Iterator[Pool]:
         return (one for one in self._pools if not one.closed)
@@ -139,13 +172,8 @@ class Pools:
         """What tells the target of a conversation that nothing more comes; it may be of a pool of another process."""
         pools = self._pools
         for pool in pools:
-            known = pool.options
-            if (known.from_service, known.to_service, known.contract) == (
-                dialog.service,
-                dialog.far_service,
-                dialog.contract,
-            ):
-                return known.end_of_stream
+            if _way(pool.options) == (dialog.service, dialog.far_service, dialog.contract):
+                return pool.options.end_of_stream
         return pools[0].options.end_of_stream
 
     def _keeps(self, farewell: Farewell) -> bool:
@@ -165,6 +193,14 @@ class Pools:
                 exits.callback(reader.close)
             for pool in self._pools:
                 exits.callback(pool.close)
+
+
+def _same(one: PoolOptions, other: PoolOptions) -> bool:
+    return one.name == other.name and _way(one) == _way(other)
+
+
+def _way(options: PoolOptions) -> tuple[str, str, str]:
+    return options.from_service, options.to_service, options.contract
 
 
 def _is_ours(message: Message) -> bool:

@@ -96,6 +96,15 @@ def standing_of(home: Partition, dialog: SessionDialog) -> Standing:
     )
 
 
+def left_behind(home: Partition, group: bytes) -> tuple[list[bytes], list[bytes]]:
+    """Conversations of a group that somebody has begun or to which something came back; the sessions of the latter."""
+    mark = mark_of(group)
+    bounced = [one for one in home.mailbox.entries.values() if mark_of(one.conversation) == mark]
+    living = [one.conversation for one in home.members(group) if one.role is Role.INITIATOR]
+    found = dict.fromkeys([*living, *(one.conversation for one in bounced)])
+    return list(found), list(dict.fromkeys(one.session for one in bounced))
+
+
 class Farewell(NamedTuple):
     """The target has ended a pooled conversation, with an Error or (code 0) without."""
 
