@@ -55,8 +55,8 @@ class Lease:
             left_ms = self._left_ms()
             if left_ms > lasting_ms:
                 raise PoolInUse(
-                    f"pool {self._pool!r} is used by {held}. Close it there, or give another name; when that process is "
-                    f"gone its lease is over within {POOL_LEASE_MS // 1000} s"
+                    f"pool {self._pool!r} is used by {held}. Close it there, or give another name; its lease is over "
+                    f"{POOL_LEASE_MS // 1000} s after that process has gone"
                 )
             lasting_ms = left_ms
             if _is_gone(held):
@@ -92,7 +92,7 @@ class Lease:
 
     def _left_ms(self) -> int:
         try:
-            return int(self._client.pttl(self._key))  # type: ignore[arg-type]  # no client of asyncio
+            return int(self._client.pttl(self._key))
         except (redis.RedisError, ValueError, TypeError):
             return 0
 
