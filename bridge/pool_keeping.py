@@ -31,7 +31,15 @@ from konverse.dialog.pooled import (
     Standing,
 )
 from konverse.dialog.pooling import Pooling
-from konverse.dialog.recycling import ask_verdict, conversation_in, left_behind, mark_of, recycle, standing_of
+from konverse.dialog.recycling import (
+    ask_verdict,
+    conversation_in,
+    left_behind,
+    mark_of,
+    recycle,
+    standing_of,
+    stream_ended,
+)
 from konverse.schemas.errors import BrokerClosed, ConversationEnded, KonverseError, QueueFull
 from konverse.schemas.limits import POOL_LOOK_ENTRIES_MAX, POOL_SLACK_MS
 
@@ -172,18 +180,33 @@ class Keeping:
         if not left:
             return None
         wanted = [self._clauses(slot, UUID(bytes=conversation)) for conversation in left]
-        found: Dialog | None = None
         for dialog, standing in means.adopt(wanted, writers=writers):
-            if standing is Adoptable.OPEN and found is None:
-                found = dialog
-                self._use(slot, dialog)
-            elif standing is Adoptable.OPEN:
-                means.sender.decide_with_care(dialog.staged, partial(self._close_stream, dialog))
-            elif standing is Adoptable.NOT_OPENED:
-                dialog.end()
+            self._take_in(slot, dialog, standing)
         bounced, _ = means.mailboxes.look(means.sender, home, self._is_ours, lambda _: None)
         self._do(self._pooling.home_says([], bounced, now_ms()))
         return slot.dialog
+
+    def _take_in(self, slot: Slot, dialog: Dialog, standing: Adoptable) -> None:
+        """Use a conversation that another process left, or see to it that it is over some time."""
+        if standing is Adoptable.OPEN and self._has_stream_ended(dialog):
+            dialog.finish()
+        elif standing is Adoptable.OPEN and slot.dialog is None:
+            self._use(slot, dialog)
+            return
+        elif standing is Adoptable.OPEN:
+            self._means.sender.decide_with_care(dialog.staged, partial(self._close_stream, dialog))
+        elif standing is Adoptable.NOT_OPENED:
+            dialog.end()
+        if standing in (Adoptable.OPEN, Adoptable.FINISHED):
+            self._pooling.closes(slot.place, dialog.id.bytes, now_ms())
+            self._dialogs[dialog.id.bytes] = dialog
+
+    def _has_stream_ended(self, dialog: Dialog) -> bool:
+        conversation, end_of_stream = dialog.id.bytes, self.options.end_of_stream
+        ended: bool = self._means.mailboxes.ask(
+            dialog.begin.target, lambda state: stream_ended(state, conversation, end_of_stream), keep_up=True
+        )
+        return ended
 
     def _close_stream(self, dialog: Dialog) -> list[Hand]:
         return recycle(self._means.sender.session, dialog.staged, self.options.end_of_stream)

@@ -106,6 +106,13 @@ class Pooling:
         self.count(begun=1)
         return pooled
 
+    def closes(self, place: Place, conversation: bytes, now_ms: int) -> None:
+        """Another process had recycled that one, or has left more than one; its target is to end it."""
+        pooled = self.known[conversation] = Pooled(conversation, place, now_ms)
+        pooled.stage = Stage.CLOSING
+        place.living += 1
+        self.closing += 1
+
     @property
     def may_recycle(self) -> bool:
         """Targets have not to catch up with what was recycled before."""

@@ -105,6 +105,12 @@ def left_behind(home: Partition, group: bytes) -> tuple[list[bytes], list[bytes]
     return list(found), list(dict.fromkeys(one.session for one in bounced))
 
 
+def stream_ended(target: Partition, conversation: bytes, end_of_stream: str) -> bool:
+    """Whether the target of a conversation has EndOfStream, of a sender that died in front of its FIN."""
+    endpoint = target.endpoint(Role.TARGET, conversation)
+    return endpoint is None or any(entry[1] == end_of_stream for entry in endpoint.queue)
+
+
 class Farewell(NamedTuple):
     """The target has ended a pooled conversation, with an Error or (code 0) without."""
 
