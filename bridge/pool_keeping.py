@@ -52,6 +52,7 @@ from .settings import PoolOptions
 if TYPE_CHECKING:
     from konverse.dialog.mailbox import Bounced
     from konverse.dialog.partition import Partition
+    from konverse.dialog.recycling import Left
     from konverse.dialog.writing import Hand
     from konverse.schemas.identifiers import Address
 
@@ -176,11 +177,13 @@ class Keeping:
         """
         group, means = slot.place.group, self._means
         home = means.home_of(group)
-        left, writers = means.mailboxes.ask(home, lambda state: left_behind(state, group), keep_up=True)
-        if not left:
+        left: Left = means.mailboxes.ask(home, lambda state: left_behind(state, group), keep_up=True)
+        if not left.conversations:
             return None
-        wanted = [self._clauses(slot, UUID(bytes=conversation)) for conversation in left]
-        for dialog, standing in means.adopt(wanted, writers=writers):
+        for conversation, code in left.codes.items():
+            self._pooling.remember(conversation, code)
+        wanted = [self._clauses(slot, UUID(bytes=conversation)) for conversation in left.conversations]
+        for dialog, standing in means.adopt(wanted, writers=left.writers):
             self._take_in(slot, dialog, standing)
         bounced, _ = means.mailboxes.look(means.sender, home, self._is_ours, lambda _: None)
         self._do(self._pooling.home_says([], bounced, now_ms()))

@@ -113,6 +113,13 @@ class Pooling:
         place.living += 1
         self.closing += 1
 
+    def remember(self, conversation: bytes, code: int) -> None:
+        """The target has ended a conversation that is not this pool's any more: what may still come back of it."""
+        if code not in RESENT:
+            if len(self._codes) >= POOL_KEY_ENTRIES_MAX:
+                del self._codes[next(iter(self._codes))]
+            self._codes[conversation] = code
+
     @property
     def may_recycle(self) -> bool:
         """Targets have not to catch up with what was recycled before."""
@@ -254,8 +261,6 @@ class Pooling:
             self.evicted.pop(mark_of(pooled.place.group), None)
         if was_open:
             self.count(replaced=1)
-        if pooled.code is not None and pooled.code not in RESENT:
-            if len(self._codes) >= POOL_KEY_ENTRIES_MAX:
-                del self._codes[next(iter(self._codes))]
-            self._codes[pooled.conversation] = pooled.code
+        if pooled.code is not None:
+            self.remember(pooled.conversation, pooled.code)
         return [Forget(pooled)]

@@ -96,13 +96,25 @@ def standing_of(home: Partition, dialog: SessionDialog) -> Standing:
     )
 
 
-def left_behind(home: Partition, group: bytes) -> tuple[list[bytes], list[bytes]]:
-    """Conversations of a group that somebody has begun or to which something came back; the sessions of the latter."""
+class Left(NamedTuple):
+    """What other processes have left of a group."""
+
+    conversations: list[bytes]
+    """That somebody has begun, or of which something came back."""
+    writers: list[bytes]
+    """Sessions to which something came back."""
+    codes: dict[bytes, int]
+    """Conversation -> code of the Error that waits on it."""
+
+
+def left_behind(home: Partition, group: bytes) -> Left:
+    """What other processes have left of a group of a pool, as its home has it."""
     mark = mark_of(group)
     bounced = [one for one in home.mailbox.entries.values() if mark_of(one.conversation) == mark]
-    living = [one.conversation for one in home.members(group) if one.role is Role.INITIATOR]
-    found = dict.fromkeys([*living, *(one.conversation for one in bounced)])
-    return list(found), list(dict.fromkeys(one.session for one in bounced))
+    living = [one for one in home.members(group) if one.role is Role.INITIATOR]
+    codes = {one.conversation: _code_of(one.error[2] or b"")[0] for one in living if one.error is not None}
+    found = dict.fromkeys([one.conversation for one in living] + [one.conversation for one in bounced])
+    return Left(list(found), list(dict.fromkeys(one.session for one in bounced)), codes)
 
 
 def stream_ended(target: Partition, conversation: bytes, end_of_stream: str) -> bool:
