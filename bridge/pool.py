@@ -81,15 +81,15 @@ class Pool(Keeping):
             name = next(self._turns) % self._size
         else:
             name = get_ident()
-        slot = self._slots.get(name)
-        if slot is not None:
+        send = self._sends.get(name)
+        if send is not None:
             try:
-                sequence = slot.send(message_type, body)
+                sequence = send(message_type, body)
             except ConversationEnded:
                 pass  # it was recycled or ended a moment ago
             else:
                 if not 0 <= sequence < self._last:
-                    self._count(slot)
+                    self._count(name)
                 return sequence
         return self._send_with_care(name, key, message_type, body)
 
@@ -160,7 +160,7 @@ class Pool(Keeping):
     def forked(self) -> None:
         """In a forked child: closed, see `bridge.forks`."""
         self._closed = self._shut = True
-        self._slots = {}
+        self._sends = {}
         self._changed = threading.Condition(threading.RLock())
 
     def __enter__(self) -> Self:
@@ -192,7 +192,7 @@ class Pool(Keeping):
                     self._lost(dialog)
             else:
                 if not 0 <= sequence < self._last:
-                    self._count(self._slots.get(name))
+                    self._count(name)
                 return sequence
         log.error("failed to send on a conversation %d times in a row: %s", POOL_ATTEMPTS_MAX, failure)
         assert failure is not None, "a send is attempted once at least"
@@ -233,6 +233,8 @@ class Pool(Keeping):
             slot = self._by_mark[group[:8]] = Slot(place, kafka_key)
         slot.names.append(name)
         self._slots[name] = slot
+        if slot.dialog is not None:
+            self._sends[name] = slot.dialog.send
         return slot
 
     def _session(self, thread: object) -> int:
@@ -244,9 +246,10 @@ class Pool(Keeping):
         self._threads[number] = thread
         return number
 
-    def _count(self, slot: Slot | None) -> None:
+    def _count(self, name: object) -> None:
         """A conversation may have had as many messages as it is to have."""
         with self._changed:
+            slot = self._slots.get(name)
             pooled = slot.place.current if slot is not None else None
             if slot is None or pooled is None or slot.dialog is None or self._last == NO_LIMIT:
                 return
@@ -281,7 +284,7 @@ class Pool(Keeping):
     def _closing(self) -> None:
         """Nothing more is sent."""
         self._shut = True
-        self._slots = {}
+        self._sends = {}
         if self.options.name is None:
             self._recycle_all()
 

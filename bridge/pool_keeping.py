@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from konverse.dialog.adopting import Standing as Adoptable
@@ -85,7 +85,7 @@ class Means:
 class Slot:
     """A place of the pool and the dialog that its senders have now."""
 
-    __slots__ = ("adopted", "dialog", "key", "names", "place", "send")
+    __slots__ = ("adopted", "dialog", "key", "names", "place")
 
     def __init__(self, place: Place, key: bytes | None) -> None:
         self.place = place
@@ -96,11 +96,6 @@ class Slot:
         self.names: list[object] = []
         """Under which senders find it."""
         self.dialog: Dialog | None = None
-        self.send: Callable[[str, bytes], int] = _send_nowhere
-
-
-def _send_nowhere(_message_type: str, _body: bytes) -> NoReturn:
-    raise ConversationEnded("the pool has no conversation for this at the moment")
 
 
 class Keeping:
@@ -110,9 +105,11 @@ class Keeping:
         self.options = options
         self._means = means
         self._changed = threading.Condition(threading.RLock())
-        """Guards all that follows but the table of slots, which senders read without it."""
+        """Guards all that follows; senders read one table without it."""
         self._pooling = Pooling(max_age_ms=round(options.max_age * 1000), end_of_stream=options.end_of_stream)
         self._slots: dict[object, Slot] = {}
+        self._sends: dict[object, Callable[[str, bytes], int]] = {}
+        """`send` of the open conversation of each name: what senders look up."""
         self._by_mark: dict[bytes, Slot] = {}
         self._dialogs: dict[bytes, Dialog] = {}
         """Of the conversations that are not over."""
@@ -221,7 +218,9 @@ class Keeping:
         conversation = dialog.id.bytes
         self._pooling.begun(slot.place, conversation, now_ms())
         self._dialogs[conversation] = dialog
-        slot.dialog, slot.send = dialog, dialog.send
+        slot.dialog = dialog
+        for name in slot.names:
+            self._sends[name] = dialog.send
 
     def _vacate(self, place: Place) -> None:
         """Its senders have to ask for another conversation. One that made room for others is found no more."""
@@ -230,7 +229,9 @@ class Keeping:
         if slot is None:
             return
         if place.current is None:
-            slot.dialog, slot.send = None, _send_nowhere
+            slot.dialog = None
+            for name in slot.names:
+                self._sends.pop(name, None)
         if mark not in self._pooling.places:
             for name in slot.names:
                 self._slots.pop(name, None)

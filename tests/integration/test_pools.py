@@ -24,6 +24,7 @@ from konverse.schemas.errors import (
 )
 from tests.kit.oracle import verify
 from tests.kit.pools import STREAMING, Taker, open_stream, pool_of, taking
+from tests.kit.readme import readme
 from tests.kit.servers import Servers
 from tests.kit.shop import (
     NOTE,
@@ -221,3 +222,13 @@ def test_what_cannot_be_a_pool_is_refused_when_it_is_made(broker: Broker) -> Non
         with pytest.raises(NotInContract):
             pool.send(DEFAULT, b"")
         assert drain(broker, "Orders", quiet_s=0.1) == []
+
+
+def test_the_program_of_the_readme_works(
+    broker: Broker, servers: Servers, database: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = readme("import konverse\n\n\ndef take", servers, database)
+    exec(compile(program, "README.md", "exec"), {})
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0].startswith("PoolStatistics(begun=12, recycled=12, replaced=0")
+    assert len(printed) == 1_001
