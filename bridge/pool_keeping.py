@@ -23,6 +23,7 @@ from konverse.dialog.pooled import (
     End,
     Forget,
     GiveUp,
+    MakeRoom,
     Place,
     Pooled,
     Recycle,
@@ -125,6 +126,7 @@ class Keeping:
             Resend: self._resend,
             GiveUp: self._give_up,
             Drop: self._drop,
+            MakeRoom: self._make_room,
             End: self._end,
             Forget: self._forget,
         }
@@ -306,6 +308,9 @@ class Keeping:
         for one in bounced:
             self._means.mailboxes.confirm(self._means.sender, staged, one.id)
 
+    def _make_room(self, effect: MakeRoom) -> None:
+        self._vacate(effect.place)
+
     def _end(self, effect: End) -> None:
         self._means.sender.end(self._dialogs[effect.pooled.conversation].staged)
 
@@ -318,7 +323,7 @@ class Keeping:
     # --------------------------------------------------------------------------------------------------------- news
 
     def _run(self) -> None:
-        while not self._closed:
+        while not self._closed and self._means.sender.session.over is None:
             try:
                 if self.lease is not None:
                     self.lease.keep()

@@ -159,7 +159,7 @@ class Pools:
         """The same where the application has no reader: what is not ours to receive waits for one."""
         transaction.savepoint(_OWN)
         mine = list(takewhile(_is_ours, transaction))
-        if len(mine) < sum(len(one.queue) + len(one.urgent) for one in transaction.members):
+        if len(mine) < len(transaction):
             transaction.rollback(_OWN)
             mine = transaction.receive(len(mine)) if mine else []
             if not all(map(_is_ours, mine)):  # it has another order

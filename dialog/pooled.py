@@ -39,7 +39,7 @@ class Place:
 class Pooled:
     """A conversation of a pool."""
 
-    __slots__ = ("begun_ms", "code", "conversation", "ended", "place", "since_ms", "stage", "unnumbered")
+    __slots__ = ("begun_ms", "code", "conversation", "ended", "place", "since_ms", "stage", "unnumbered", "unread")
 
     def __init__(self, conversation: bytes, place: Place, now_ms: int) -> None:
         self.conversation = conversation
@@ -50,6 +50,8 @@ class Pooled:
         """In this stage."""
         self.ended = False
         """Its target has ended it."""
+        self.unread = False
+        """Something waits on this side for its application: this side is not ended before that is received."""
         self.unnumbered = 0
         """Messages that were sent on it without a number, as others came before that had come back."""
         self.code: int | None = None
@@ -93,6 +95,12 @@ class Drop(NamedTuple):
     bounced: list[Bounced]
 
 
+class MakeRoom(NamedTuple):
+    """Effect: the place is another key's; whoever asks for it again begins anew."""
+
+    place: Place
+
+
 class End(NamedTuple):
     """Effect: end this side of it; everything that it did not deliver is on its way elsewhere."""
 
@@ -105,7 +113,7 @@ class Forget(NamedTuple):
     pooled: Pooled
 
 
-Effect = Recycle | AskVerdict | Resend | GiveUp | Drop | End | Forget
+Effect = Recycle | AskVerdict | Resend | GiveUp | Drop | MakeRoom | End | Forget
 
 
 class Standing(NamedTuple):
@@ -121,6 +129,8 @@ class Standing(NamedTuple):
     """The target has heard FIN."""
     code: int | None = None
     """Of the Error that waits to be received."""
+    unread: bool = False
+    """Something waits to be received."""
 
 
 class PoolStatistics(NamedTuple):

@@ -37,6 +37,7 @@ from .pooled import (
     End,
     Forget,
     GiveUp,
+    MakeRoom,
     Place,
     Pooled,
     PoolStatistics,
@@ -95,6 +96,7 @@ class Pooling:
                 self.evicted[mark_of(place.group)] = place
             if place.current is not None:
                 effects.append(Recycle(place.current))
+            effects.append(MakeRoom(place))
         return effects
 
     def begun(self, place: Place, conversation: bytes, now_ms: int) -> Pooled:
@@ -165,7 +167,7 @@ class Pooling:
         living = [(pooled, standing) for pooled, standing in standings if pooled.stage is not Stage.OVER]
         for pooled, standing in living:
             pooled.ended = pooled.ended or standing.ended
-            pooled.code = pooled.code or standing.code
+            pooled.code, pooled.unread = pooled.code or standing.code, standing.unread
         effects = self._returned(bounced)
         for pooled, standing in living:
             if standing.over:
@@ -239,10 +241,10 @@ class Pooling:
     def _judged(self, pooled: Pooled, now_ms: int) -> list[Effect]:
         """Each of its messages was received or has come back, or that is waited for no longer."""
         self._let_go(pooled)
-        if pooled.ended:
-            return [End(pooled), *self._over(pooled)]
-        pooled.stage, pooled.since_ms = Stage.CLOSING, now_ms  # home has sent EndOfStream, which the target answers
-        return []
+        if not pooled.ended:
+            pooled.stage, pooled.since_ms = Stage.CLOSING, now_ms  # home has sent EndOfStream, which the target answers
+            return []
+        return [] if pooled.unread else [End(pooled), *self._over(pooled)]
 
     def _let_go(self, pooled: Pooled) -> None:
         if pooled.place.awaited is pooled:

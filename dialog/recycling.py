@@ -93,6 +93,7 @@ def standing_of(home: Partition, dialog: SessionDialog) -> Standing:
         finished=endpoint.state is State.DISCONNECTED_OUTBOUND or (finished is not None and finished.own),
         answered=finished is not None and finished.answer is not None,
         code=None if error is None else _code_of(error[2] or b"")[0],
+        unread=endpoint.waits,
     )
 
 

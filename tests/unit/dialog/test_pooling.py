@@ -14,6 +14,7 @@ from konverse.dialog.pooled import (
     End,
     Forget,
     GiveUp,
+    MakeRoom,
     Place,
     Pooled,
     Recycle,
@@ -137,6 +138,15 @@ def test_an_error_behind_end_of_stream_is_followed_by_a_verdict_and_keeps_nobody
     assert pooling.closing == 0
 
 
+def test_this_side_is_not_ended_before_its_application_has_received_what_waits(pooling: Pooling) -> None:
+    one = begin(pooling)
+    waits = Standing(ended=True, answered=True, unread=True)
+    assert pooling.home_says([(one, waits)], [], 1) == [AskVerdict(one)]
+    assert one.place.awaited is None
+    assert pooling.tick(2 * POOL_VERDICT_MS_MAX) == []
+    assert pooling.home_says([(one, waits._replace(unread=False))], [], 2) == [End(one), Forget(one)]
+
+
 def test_what_is_no_place_of_the_pool_stays_where_it_is(pooling: Pooling) -> None:
     begin(pooling)
     assert pooling.home_says([], [came_back(OTHER_GROUP)], 1) == []
@@ -152,7 +162,7 @@ def test_too_many_places_make_room_by_recycling_those_used_least(
     opened = [begin(pooling, group, now_ms=number) for number, group in enumerate(groups[:3])]
     pooling.noticed(opened[0].place, 7, 10)
     place, effects = pooling.place(groups[3], 11)
-    assert effects == [Recycle(opened[1])]
+    assert effects == [Recycle(opened[1]), MakeRoom(opened[1].place)]
     assert (len(pooling.places), [*pooling.evicted]) == (3, [mark_of(groups[1])])
     assert pooling.tick(12) == [Recycle(opened[1])]  # it failed, and is done again
     pooling.recycled(opened[1], 12)

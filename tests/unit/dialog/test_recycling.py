@@ -148,11 +148,11 @@ def test_a_verdict_is_asked_for_once_and_not_where_nothing_was_sent(shop: Shop) 
 def test_home_says_how_a_conversation_stands(shop: Shop) -> None:
     dialog = shop.begin()
     home = shop.pair.home.state
-    assert standing_of(home, dialog) == (False, False, False, False, None)
+    assert standing_of(home, dialog) == (False, False, False, False, None, False)
     shop.send(dialog, b"one")
     shop.pair.target.end(shop.pair.receiver(dialog.conversation), 4711, "no more")
     shop.exchange()
-    assert standing_of(home, dialog) == (False, True, False, False, 4711)
+    assert standing_of(home, dialog) == (False, True, False, False, 4711, True)
     shop.pair.home.end(shop.pair.initiator(dialog.conversation))
     assert standing_of(home, dialog).over
 
