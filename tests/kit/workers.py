@@ -76,6 +76,8 @@ class Job:
     """Bodies of messages whose handler ends the process, until the file `release` exists."""
     count: int = 0
     dialogs: int = 4
+    returning: bool = False
+    """`send` does so on returning dialogs."""
     snapshot_every: int = 0
     """A snapshot after so many records and commits; 0: as the product does."""
     settings: dict[str, Any] = field(default_factory=dict)
@@ -266,7 +268,7 @@ def _gather(broker: Broker, job: Job, diary: Diary) -> None:
 
 
 def _send(broker: Broker, job: Job, diary: Diary) -> None:
-    dialogs = [begin(broker) for _ in range(job.dialogs)]
+    dialogs = [begin(broker, returning=job.returning) for _ in range(job.dialogs)]
     last: list[tuple[Dialog, Callable[[], bool]]] = []
     for number in range(job.count):
         dialog = dialogs[number % len(dialogs)]
