@@ -84,6 +84,14 @@ class World:
         for _ in range(CALM_ROUNDS):
             self.client.do([Recycle(one) for one in self.client.pooling.known.values() if one.stage is Stage.OPEN])
             self._rest()
+            if self._at_rest:
+                break
+
+    @property
+    def _at_rest(self) -> bool:
+        sides = [side for one in (self.home, self.target) for side in one.state.sides]
+        ways = [one.way for one in (self.client, *self.zombies)]
+        return not (any(sides) or any(ways) or self.client.pooling.known) and self.client.session.idle
 
     def _rest(self) -> None:
         self.now_ms += 1_000
