@@ -136,6 +136,29 @@ def test_what_an_ended_conversation_did_not_deliver_goes_first_unless_its_error_
             assert "received error Code:4711 Description:'no more'" in caplog.text
 
 
+def test_load_moves_to_a_second_instance_of_the_target_without_a_restart(
+    servers: Servers, database: str, broker: Broker
+) -> None:
+    """One conversation at a time: the second instance gets any only because it is recycled to another partition."""
+    with taking(broker, Taker()) as first, pool_of(broker, size=1, max_age=0.3) as pool:
+        pool.send(ORDER, b"0")
+        until(lambda: first.bodies, "the first instance is at work")
+        with connected(servers.bootstrap, database) as other, taking(other, Taker()) as second:
+            sent = 1
+
+            def spreads() -> bool:
+                nonlocal sent
+                pool.send(ORDER, b"%d" % sent)
+                sent += 1
+                return bool(second.bodies)
+
+            until(spreads, "the second instance gets work")
+            pool.recycle()
+            until(lambda: len(first.bodies) + len(second.bodies) == sent, "all are received")
+            until(lambda: not pool.conversations, "all conversations are over")
+        assert sorted(first.bodies + second.bodies) == sorted(b"%d" % number for number in range(sent))
+
+
 def test_replies_are_the_applications_own(broker: Broker) -> None:
     heard: list[bytes] = []
 
