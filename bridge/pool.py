@@ -253,8 +253,9 @@ class Pool(Keeping):
             pooled = slot.place.current if slot is not None else None
             if slot is None or pooled is None or slot.dialog is None or self._last == NO_LIMIT:
                 return
-            pooled.unnumbered += slot.dialog.staged.redirects is not None
-            if slot.dialog.staged.sent + pooled.unnumbered > self._last:
+            staged = slot.dialog.staged
+            pooled.unnumbered += staged.redirects is not None
+            if staged.sent + len(staged.held) + pooled.unnumbered > self._last:
                 self._do([Recycle(pooled)])
                 self._awaken.set()
 

@@ -191,10 +191,10 @@ def test_what_a_sender_that_is_gone_has_begun_is_ended_by_its_timer(
 ) -> None:
     monkeypatch.setattr("konverse.bridge.pool_keeping.POOL_SLACK_MS", 0)
     with connected(servers.bootstrap, database) as other:
-        pool = pool_of(other, max_age=1.0, read=False)
-        pool._closed = True  # nobody recycles it
+        pool = pool_of(other, max_age=2.0, read=False)
         pool.send(ORDER, b"one")
         pool.flush()
+        pool._closed = True  # nobody recycles it
     with taking(broker, Taker()) as taker, pool_of(broker):
         until(lambda: taker.finished, "the timer has sent EndOfStream")
         until(lambda: nothing_open(broker), "no endpoint is left")
