@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import pytest
@@ -23,6 +22,7 @@ from konverse.schemas.errors import (
     ServiceNotFound,
 )
 from tests.kit.oracle import verify
+from tests.kit.pool_stress import Load, stress
 from tests.kit.pools import STREAMING, Taker, open_stream, pool_of, taking
 from tests.kit.readme import readme
 from tests.kit.servers import Servers
@@ -73,25 +73,12 @@ def test_a_key_has_one_conversation_until_it_is_recycled(broker: Broker) -> None
         until(lambda: nothing_open(broker), "no endpoint is left")
 
 
-def test_nothing_follows_end_of_stream_under_concurrent_senders(broker: Broker) -> None:
-    """The acceptance run is the same with more of everything: `python -m tests.chaos.pools`."""
-    senders, messages = 4, 1_000
-    with taking(broker, Taker()) as taker:
-        with pool_of(broker, size=2, max_messages=3) as pool, ThreadPoolExecutor(senders) as threads:
-
-            def send(sender: int) -> None:
-                for number in range(messages):
-                    pool.send(ORDER, b"%d %d" % (sender, number))
-
-            for done in [threads.submit(send, sender) for sender in range(senders)]:
-                done.result()
-            assert pool.statistics.begun >= senders * messages // 6
-        until(lambda: len(taker.bodies) >= senders * messages, "all is received")
-        assert not taker.behind
-        assert sorted(taker.bodies) == sorted(b"%d %d" % (one, n) for one in range(senders) for n in range(messages))
-        assert pool.statistics.replaced == pool.statistics.given_up == 0
-        assert len(set(taker.finished)) == len(taker.finished) == pool.statistics.begun
-        until(lambda: nothing_open(broker), "no endpoint is left")
+def test_nothing_follows_end_of_stream_under_concurrent_senders(servers: Servers, database: str) -> None:
+    """The same with 100,000: `python -m tests.kit.pool_stress`."""
+    result = stress(servers.bootstrap, database, Load(recycles=2_000))
+    assert result.received == 6_000
+    assert result.begun == result.recycled >= 1_000
+    assert (result.behind, result.lost, result.doubled, result.left, result.refuted) == (0, 0, 0, 0, 0)
 
 
 def test_a_conversation_is_recycled_when_it_is_old_although_nothing_is_sent(broker: Broker) -> None:
