@@ -39,6 +39,7 @@ from .mirror import CatalogMirror
 from .obeying import Obeying
 from .outcomes import Sessions, opened
 from .owning import Owning
+from .pools import Pools
 from .reader import Reader
 from .sending import Sender
 from .settings import ReaderOptions, Settings
@@ -69,7 +70,7 @@ def connect(
     return Broker(Settings.load(kafka=kafka, redis=redis, database=database, **settings))
 
 
-class Broker(Activating, Administration, Tidying):
+class Broker(Pools, Activating, Administration, Tidying):
     """Catalog, dialogs and readers of one database. Thread-safe; close it, or use it as a context manager."""
 
     def __init__(self, settings: Settings) -> None:
@@ -297,7 +298,8 @@ class Broker(Activating, Administration, Tidying):
         return self._sessions.outcome(token, self._sender.session if self._sender else None, timeout)
 
     def close(self) -> None:
-        """Close readers (what is finished is committed), send what waits, say goodbye. Safe to call twice."""
+        """Close pools and readers (what is finished is committed), send what waits, say goodbye. Safe to call twice."""
+        self._close_pools()
         with self._lock:
             if self._closed:
                 return
@@ -320,6 +322,7 @@ class Broker(Activating, Administration, Tidying):
         """In a forked child: closed, see `bridge.forks`."""
         self._closed = True
         self._lock = threading.Lock()
+        self._pools_forked()
         self._mailboxes.forked()
         self._validator.forked()
         self._substitutes.forked()

@@ -139,12 +139,22 @@ class Mailboxes:
     def bounced(self, sender: Sender, dialog: SessionDialog, timeout_s: float) -> list[BouncedMessage]:
         """What waits in the mailbox for this dialog's session, or for its successor; waits for the first one."""
         deadline = time.monotonic() + timeout_s
-        ids = sender.session.ids
         while True:
-            found = self.ask(dialog.begin.home, lambda home: self._of(dialog, ids, home), keep_up=True)
+            home = dialog.begin.home
+            found, _ = self.look(sender, home, lambda one: one.conversation == dialog.conversation, lambda _: None)
             if found or time.monotonic() >= deadline:
                 return [BouncedMessage(self, sender, dialog, bounced) for bounced in found]
             time.sleep(POLL_S)
+
+    def look(
+        self, sender: Sender, home: Address, wanted: Callable[[Bounced], bool], question: Question
+    ) -> tuple[list[Bounced], Any]:
+        """What is wanted of a home's mailbox and may be decided by the session, and the home's answer at that time."""
+        ids = sender.session.ids
+        found: tuple[list[Bounced], Any] = self.ask(
+            home, lambda state: (self._of(home, wanted, ids, state), question(state)), keep_up=True
+        )
+        return found
 
     def confirm(self, sender: Sender, dialog: SessionDialog, bounce: BounceId) -> None:
         """CONFIRM."""
@@ -177,16 +187,20 @@ class Mailboxes:
         self._sender = sender
         self._listen()
 
-    def _of(self, dialog: SessionDialog, ids: list[bytes], home: Partition) -> list[Bounced]:
+    def _of(
+        self, address: Address, wanted: Callable[[Bounced], bool], ids: Sequence[bytes], home: Partition
+    ) -> list[Bounced]:
         found = []
-        entries, known = home.mailbox.entries, self._decided.get(dialog.begin.home, {})
+        entries, known = home.mailbox.entries, self._decided.get(address, {})
         for bounce, was_heard in list(known.items()):
             if bounce not in entries and was_heard(home):
                 known.pop(bounce, None)
-        for bounced in home.mailbox.entries.values():
+        for bounced in entries.values():
+            if not wanted(bounced):
+                continue
             writer = home.writers.get(bounced.session)
             inherited = writer is not None and writer.closed_at is not None
-            if bounced.conversation == dialog.conversation and (bounced.session in ids or inherited):
+            if bounced.session in ids or inherited:
                 decided = known.get(bounced.id)
                 if decided is None or decided(home):  # decided, heard, and still there: it was in vain
                     known.pop(bounced.id, None)

@@ -22,6 +22,9 @@ from pydantic_settings import (
 
 from konverse.schemas.catalog import Queue
 from konverse.schemas.errors import InvalidSettings
+from konverse.schemas.identifiers import check_name
+from konverse.schemas.limits import POOL_KEY_ENTRIES_MAX, POOL_SLACK_MS
+from konverse.schemas.timeouts import milliseconds
 
 from .arguments import did_you_mean
 
@@ -186,3 +189,36 @@ class ReaderOptions:
         for number in self.partitions or ():
             if not 0 <= number < queue.partitions:
                 raise InvalidSettings(f"queue {queue.name!r} has partitions 0 to {queue.partitions - 1}, not {number}")
+
+
+@dataclass(frozen=True, slots=True)
+class PoolOptions:
+    """How conversations are used again."""
+
+    from_service: str
+    to_service: str
+    contract: str
+    name: str | None = None
+    """Processes that use it one after the other go on with the same conversations; None: this one's alone."""
+    size: int | None = None
+    """So many conversations that take turns; None: one for each key, or for each thread where no key is given."""
+    max_age: float = 3600.0
+    """Seconds after which a conversation is recycled."""
+    max_messages: int | None = None
+    """Messages after which it is."""
+    lifetime: float | None = None
+    """Of each conversation, in seconds."""
+    end_of_stream: str = "EndOfStream"
+    """Message type that tells the target that nothing more comes on a conversation."""
+    read: bool = True
+    """A thread reads the queue of `from_service` and answers what the targets say about the end of conversations."""
+
+    def check(self) -> None:
+        """Raise InvalidSettings or InvalidTimeout for what cannot be."""
+        milliseconds(self.max_age + POOL_SLACK_MS / 1000, "max_age of a pool")
+        if self.size is not None and not 1 <= self.size <= POOL_KEY_ENTRIES_MAX:
+            raise InvalidSettings(f"size is {self.size}; a pool has 1 to {POOL_KEY_ENTRIES_MAX} conversations")
+        if self.max_messages is not None and self.max_messages < 1:
+            raise InvalidSettings(f"max_messages is {self.max_messages}; leave it out or give at least 1")
+        if self.name is not None:
+            check_name("pool", self.name)

@@ -117,7 +117,7 @@ class Session(Writing):
         opened = dialog.redirects is not None and dialog.redirects.opened
         if dialog.state is DialogState.BEGINNING or not (dialog.sent or opened):
             return []  # behind what is held; and of nothing nobody is told
-        self._fin(dialog)
+        self.fin(dialog)
         return self._hand(dialog.target)
 
     def commit(self, transaction: Transaction) -> list[Hand]:
@@ -314,7 +314,7 @@ class Session(Writing):
                 dialog.state = DialogState.OPEN
             self._go_on(dialog, touched)
             if dialog.finished and dialog.sent and not self.transactions.finishes(dialog):
-                self._fin(dialog)
+                self.fin(dialog)
                 touched[dialog.target.address] = dialog.target
         for dialog in list(self._redirecting.values()):
             self._go_on(dialog, touched)
@@ -383,7 +383,8 @@ class Session(Writing):
         suffix = encode_suffix(Suffix(message_type, begin=dialog.begin, detail=opened))
         dialog.target.put(Single(prefix + dialog.conversation, 0, dialog.key), suffix, body)
 
-    def _fin(self, dialog: SessionDialog) -> None:
+    def fin(self, dialog: SessionDialog) -> None:
+        """Put FIN behind what was sent."""
         lane = dialog.target
         prefix = head(Kind.FIN, 0, Role.INITIATOR, lane.address.tag, lane.writer) + dialog.conversation
         lane.put(Single(prefix, NO_SEQUENCE, dialog.key), fin_suffix(dialog.begin.home), None)

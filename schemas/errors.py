@@ -9,8 +9,8 @@
     │   │   ├── SchemaCollectionNotFound  ├── InvalidSchema         ├── ContractTwice         ├── TimerRefused
     │   │   ├── QueueNotFound             ├── InvalidValidation     ├── TypeTwice             ├── TimerBeyondLifetime
     │   │   ├── RouteNotFound             ├── InvalidRoute          ├── PriorityTwice         ├── MoveRefused
-    │   │   ├── PriorityNotFound          ├── InvalidPriority       ├── NotInContract         └── NotSupportedYet
-    │   │   ├── SavepointNotFound         ├── InvalidTimeout        ├── WrongDirection
+    │   │   ├── PriorityNotFound          ├── InvalidPriority       ├── NotInContract         ├── NotSupportedYet
+    │   │   ├── SavepointNotFound         ├── InvalidTimeout        ├── WrongDirection        └── PoolInUse
     │   │   └── DialogNotFound            └── InvalidProcedure      └── BodyTooLarge
     ├── NoPartition                  this process has no partition of the queue: others have them all
     ├── QueueDisabled                nobody receives from a queue whose STATUS is OFF
@@ -32,21 +32,22 @@
         ├── JavaNotFound         ├── JavaTooOld           ├── PortTaken            ├── JarsNotResolvable
         └── DiskFull             ├── NotInstalled         ├── ServerDied           └── ServerNotFound
 
-`retriable` says whether the same call may succeed later without a change. `number` is the Service Broker error number
-(service-broker numbers are part of the public vocabulary), or None where the original has no counterpart; that of an
-InvalidRoute or a ServiceNotFound depends on what is wrong.
+`retriable` says whether the same call may succeed later without a change. `number` is the Service Broker error number,
+or None where the original has none; that of an InvalidRoute or a ServiceNotFound depends on what is wrong.
 """
 
 from __future__ import annotations
-
-from typing import ClassVar
 
 
 class KonverseError(Exception):
     """Base of all. The text says what was wrong, with which object, and what to do."""
 
-    retriable: ClassVar[bool] = False
+    retriable: bool = False
     number: int | None = None
+
+    def __init__(self, text: str = "", number: int | None = None) -> None:
+        super().__init__(text)
+        self.number = self.number if number is None else number
 
 
 class BadInput(KonverseError):
@@ -70,9 +71,7 @@ class UnknownObject(BadInput):
 class ServiceNotFound(UnknownObject):
     """No service of that name (names are compared byte by byte); 8490 in a database that was named by its broker id."""
 
-    def __init__(self, text: str, number: int = 8423) -> None:
-        super().__init__(text)
-        self.number = number
+    number = 8423
 
 
 class ContractNotFound(UnknownObject):
@@ -178,10 +177,6 @@ class InvalidSchema(BadInput):
 class InvalidRoute(BadInput):
     """Clauses of a route that cannot be, or not together; or a classifier's answer by which nothing can be routed."""
 
-    def __init__(self, text: str, number: int | None = None) -> None:
-        super().__init__(text)
-        self.number = number
-
 
 class SavepointNotFound(UnknownObject):
     """The transaction has no savepoint of that name, or it was rolled back to one before that."""
@@ -237,6 +232,10 @@ class BodyTooLarge(BadInput):
 
 class TransactionTooLarge(BadInput):
     """What one transaction sends does not fit into one commit, or it has too many savepoints."""
+
+
+class PoolInUse(BadInput):
+    """Another process uses the pool of that name; the text says which one."""
 
 
 class InvalidState(BadInput):

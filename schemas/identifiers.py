@@ -144,6 +144,21 @@ def mirror_key(catalog: str, database: str) -> str:
     return f"konverse:{{{catalog}}}:{escape(database)}"
 
 
+def pool_key(instance: str, database: str, pool: str) -> str:
+    """Redis key of the lease of a named pool; `pool` says all that makes it that one."""
+    return f"konverse:{{{escape(instance)}.{escape(database)}}}:pool:{escape(pool)}"
+
+
+def pool_namespace(database: str, *names: str) -> UUID:
+    """What the groups of a pool's keys are made from: the same for every process that opens the pool."""
+    return uuid5(UUID(int=0), "\0".join(("konverse pool", database, *names)))
+
+
+def pool_group(namespace: UUID, key: str) -> bytes:
+    """Conversation group of all conversations that a pool ever has for a key."""
+    return uuid5(namespace, key).bytes
+
+
 def owner_writer(incarnation: bytes, partition: int) -> bytes:
     """Writer id of whoever owns the partition (16 bytes): the same for every owner of one incarnation."""
     return uuid5(UUID(bytes=incarnation), str(partition)).bytes

@@ -291,3 +291,31 @@ INBOX_RESULT_BYTES_MAX: Final = BODY_BYTES_MAX
 
 ROUTING_TABLE_ENTRIES_MAX: Final = 1_000_000
 """Keys of a routing table that Spark joins: it is in the driver's memory, and goes to every worker as a whole."""
+
+POOL_KEY_ENTRIES_MAX: Final = 10_000
+"""Keys, sessions or places of one pool, each with an open conversation; above, those used least are recycled."""
+
+POOL_EVICTED_ENTRIES: Final = POOL_KEY_ENTRIES_MAX // 16
+"""So many of them at a time: who is used least is found by looking at all."""
+
+POOL_CLOSING_ENTRIES_MAX: Final = 50_000
+"""Conversations of a pool whose target has not ended them yet. Beyond it none is recycled before it has."""
+
+POOL_LOOK_ENTRIES_MAX: Final = 1_000
+"""Of those that so many are asked about at a time: a home answers within a few milliseconds."""
+
+POOL_ATTEMPTS_MAX: Final = 10
+"""Attempts of one send to find a conversation that takes the message (behaviour 225)."""
+
+POOL_VERDICT_MS_MAX: Final = 5_000
+"""So long a send waits for what an ended conversation has not delivered, to be sent behind it; a target that works
+says so within some tenths of a second."""
+
+POOL_SLACK_MS: Final = 60_000
+"""The timer of a pooled conversation is due so much later than its sender recycles it: it is for a sender that died."""
+
+POOL_PATIENCE_MS: Final = 60_000
+"""A conversation whose target has not answered EndOfStream by then is looked at again, as often as it takes."""
+
+POOL_LEASE_MS: Final = 10_000
+"""A holder that has not renewed its lease of a named pool for so long is gone."""

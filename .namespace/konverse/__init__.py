@@ -16,9 +16,11 @@ if TYPE_CHECKING:
     from konverse.bridge.inbox import Inbox
     from konverse.bridge.instructing import Suspended
     from konverse.bridge.mailboxes import BouncedMessage
+    from konverse.bridge.pool import Pool
     from konverse.bridge.reader import Reader
     from konverse.bridge.transactions import ClientTransaction
     from konverse.dialog.begun import Begun
+    from konverse.dialog.pooled import PoolStatistics
     from konverse.dialog.received import Message
     from konverse.dialog.transaction import Transaction
     from konverse.routing.documents import origin_of, read_redirect
@@ -42,6 +44,8 @@ __all__ = [
     "Inbox",
     "Leaked",
     "Message",
+    "Pool",
+    "PoolStatistics",
     "Reader",
     "Suspended",
     "Transaction",
@@ -64,6 +68,8 @@ _MODULES: Final = {
     "BounceReason": "schemas.records",
     "Dialog": "bridge.dialog",
     "Inbox": "bridge.inbox",
+    "Pool": "bridge.pool",
+    "PoolStatistics": "dialog.pooled",
     "Reader": "bridge.reader",
     "Suspended": "bridge.instructing",
     "Message": "dialog.received",

@@ -40,6 +40,9 @@ BOUNDS: Final = {
         "Numbering, remembering and checking a message may cost 15 % of a plain producer that carries the same header.",
     ),
     "send-1024": Bound("ratio", ">=", 0.85, "As for 100 bytes: the body is never looked into."),
+    "pool-send": Bound(
+        "ratio", ">=", 0.9, "Against `Dialog.send`: to find the conversation of a key is a look into a table."
+    ),
     "loop-1000": Bound(
         "ratio",
         ">=",

@@ -11,6 +11,7 @@ from tests.bench import (
     loop,
     owner_memory,
     per_message,
+    pool_send,
     recovery,
     redis_memory,
     send,
@@ -25,6 +26,7 @@ from tests.bench.model import Case
 
 CASES: Final[tuple[Case, ...]] = (
     *send.CASES,
+    *pool_send.CASES,
     *loop.CASES,
     *transactions.CASES,
     *per_message.CASES,

@@ -31,6 +31,7 @@ INTERNAL: Final = {
         "verification",
     },
     "Dialog": {"staged"},
+    "Pool": {"forked", "hear", "keeps", "lease", "options"},
     "Reader": {"forked", "options", "owners", "queue"},
     "Transaction": {"clear", "endings", "ends", "finishes", "idle", "locked", "received", "sends", "size_bytes"},
     "Message": {"offset", "scope", "stamp"},

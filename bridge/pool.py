@@ -1,0 +1,302 @@
+"""Reuse and recycling of conversations: `usp_Send` of Service Broker's pattern as an object (behaviours 224 to 229).
+
+Order exists inside of a conversation alone, and to begin and end one for each message costs several times what sending
+does. So conversations are used again: one for each key, for each thread, or one of n. Now and then each is recycled, so
+that not too much depends on one, and so that what is sent later goes where a new conversation goes.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from itertools import count
+from threading import get_ident
+from typing import TYPE_CHECKING, Final, Self
+
+from konverse.dialog.pooled import PoolStatistics, Recycle, Stage
+from konverse.schemas.catalog import DEFAULT
+from konverse.schemas.errors import BadInput, BrokerClosed, ConversationEnded, QueueFull
+from konverse.schemas.identifiers import pool_group, pool_namespace
+from konverse.schemas.limits import POOL_ATTEMPTS_MAX, POOL_VERDICT_MS_MAX
+
+from .arguments import Seconds, checked
+from .clock import now_ms
+from .pool_keeping import Keeping, Means, Slot
+from .random_ids import random_id
+from .settings import PoolOptions
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from konverse.dialog.received import Message
+    from konverse.dialog.recycling import Farewell
+    from konverse.dialog.transaction import Transaction
+
+    from .dialog import Dialog
+
+log: Final = logging.getLogger("konverse.pool")
+
+NO_LIMIT: Final = 2**63
+CLOSE_S: Final = 10.0
+"""A pool that is closed waits so long for its targets to end what it has recycled."""
+STILL_S: Final = 2.0
+"""And only so long when none of them does: they are away."""
+POLL_S: Final = 0.02
+
+Answer = Callable[["Transaction"], "list[Message]"]
+
+
+class Pool(Keeping):
+    """Conversations that are used again. Thread-safe; close it, or use it as a context manager."""
+
+    def __init__(self, options: PoolOptions, means: Means, database: str, answer: Answer) -> None:
+        super().__init__(options, means)
+        self._answer = answer
+        name = random_id().hex() if options.name is None else options.name
+        self._namespace = pool_namespace(database, name, options.from_service, options.to_service, options.contract)
+        self._turns = count()
+        self._size = options.size
+        self._last = NO_LIMIT if options.max_messages is None else options.max_messages - 1
+        """Number of the last message of a conversation."""
+        self._shut = False
+        """Nothing is sent any more."""
+        self._threads: dict[int, int] = {}
+        """Number of a session, from 0 on -> thread whose it is."""
+
+    # ------------------------------------------------------------------------------------------------------- calls
+
+    def send(self, message_type: str = DEFAULT, body: bytes = b"", key: str | bytes | None = None) -> int:
+        """Send on the conversation of `key`, which is begun when there is none; returns the message's number on it.
+
+        `key` is the Kafka key of its records, too. Without it the conversation is that of this thread, or with `size`
+        one of so many that take turns. When the target has ended it, the message goes on another one, behind what came
+        back of the first; at most 10 are tried (225). The number is that of `dialog.send`. Raises what that raises and
+        `begin_dialog` does, ConversationEnded when all of them were ended at once, BrokerClosed after `close`.
+        """
+        if key is not None:
+            name: object = key
+        elif self._size is not None:
+            name = next(self._turns) % self._size
+        else:
+            name = get_ident()
+        send = self._sends.get(name)
+        if send is not None:
+            try:
+                sequence = send(message_type, body)
+            except ConversationEnded:
+                pass  # it was recycled or ended a moment ago
+            else:
+                if not 0 <= sequence < self._last:
+                    self._count(name)
+                return sequence
+        return self._send_with_care(name, key, message_type, body)
+
+    def answer(self, transaction: Transaction) -> list[Message]:
+        """Receive what a transaction of the queue of `from_service` has, and do what is the pool's matter.
+
+        DialogTimer: EndOfStream. EndDialog of the target: END. Error: Code and Description are logged, then END (226).
+        Returned is what is the application's: replies, and all that belongs to conversations that no pool began.
+        A handler that reads that queue calls it first of all, and the pool is made with `read=False`.
+        """
+        return self._answer(transaction)
+
+    @property
+    def statistics(self) -> PoolStatistics:
+        """What it has done so far."""
+        return self._pooling.statistics
+
+    @property
+    def closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closed
+
+    @property
+    def conversations(self) -> int:
+        """Conversations that are not over: those that are sent on, and those that their targets have not ended yet."""
+        with self._changed:
+            return len(self._pooling.known)
+
+    @checked
+    def flush(self, timeout: Seconds | None = None) -> None:
+        """Return when Kafka has everything that was sent through it, as `broker.flush`; OutcomeUnknown if not."""
+        self._means.sender.flush(timeout)
+
+    @checked
+    def recycle(self) -> None:
+        """Recycle all of its conversations now; what is sent later goes on new ones."""
+        with self._changed:
+            self._check_open()
+            self._recycle_all()
+
+    @checked
+    def close(self, timeout: Seconds = CLOSE_S) -> None:
+        """Recycle what it holds, and wait so long for the targets to end it. Safe to call twice.
+
+        Nothing that was sent is lost: what is not ended by then is, by whoever reads the queue of `from_service`. A
+        named pool leaves its conversations to the next process that opens it.
+        """
+        with self._changed:
+            if self._closed:
+                return
+            self._closing()
+        deadline, since, left = time.monotonic() + timeout, time.monotonic(), -1
+        while self._waiting() and time.monotonic() < deadline:
+            if left != (left := self._waiting()):
+                since = time.monotonic()
+            elif time.monotonic() - since > STILL_S:
+                break
+            self._awaken.set()
+            time.sleep(POLL_S)
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._awaken.set()
+        self._thread.join()
+        if self.lease is not None:
+            self.lease.close()
+
+    def forked(self) -> None:
+        """In a forked child: closed, see `bridge.forks`."""
+        self._closed = self._shut = True
+        self._sends = {}
+        self._changed = threading.Condition(threading.RLock())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        options = self.options
+        return f"<Pool {options.name or ''} {options.from_service} -> {options.to_service}, {self.conversations}>"
+
+    # ------------------------------------------------------------------------------------------------------ inside
+
+    def _send_with_care(self, name: object, key: str | bytes | None, message_type: str, body: bytes) -> int:
+        """Everything but the usual case: no conversation yet, or one that was recycled or ended."""
+        if key is not None and not isinstance(key, str | bytes):
+            raise BadInput(f"the key of a pool is a text or bytes, not {key!r}")
+        failure: ConversationEnded | None = None
+        for _ in range(POOL_ATTEMPTS_MAX):
+            dialog = self._dialog(name, key)
+            try:
+                sequence = dialog.send(message_type, body)
+            except ConversationEnded as error:
+                failure = error
+                with self._changed:
+                    self._lost(dialog)
+            else:
+                if not 0 <= sequence < self._last:
+                    self._count(name)
+                return sequence
+        log.error("failed to send on a conversation %d times in a row: %s", POOL_ATTEMPTS_MAX, failure)
+        assert failure is not None, "a send is attempted once at least"
+        raise failure
+
+    def _lost(self, dialog: Dialog) -> None:
+        """Its session refuses to send on it. Who has recycled it has noted that already."""
+        pooled = self._pooling.known.get(dialog.id.bytes)
+        if pooled is not None and pooled.stage is Stage.OPEN:
+            self._do(self._pooling.broken(pooled.conversation, None, now_ms()))
+            self._awaken.set()
+
+    def _dialog(self, name: object, key: str | bytes | None) -> Dialog:
+        """The open conversation of a name; waits until what an ended one did not deliver goes first."""
+        deadline = now_ms() + 2 * POOL_VERDICT_MS_MAX
+        with self._changed:
+            self._check_open()
+            slot = self._slots.get(name) or self._slot(name, key)
+            while slot.place.awaited is not None:
+                if now_ms() > deadline:
+                    raise QueueFull("what an ended conversation did not deliver has not come back; try again")
+                self._changed.wait(POLL_S)
+                self._check_open()
+            return slot.dialog or self._open(slot)
+
+    def _slot(self, name: object, key: str | bytes | None) -> Slot:
+        """The place of a name that is new."""
+        if key is not None:
+            kafka_key = key.encode() if isinstance(key, str) else key
+            group = pool_group(self._namespace, f"key {kafka_key.hex()}")
+        else:
+            kafka_key = None
+            group = pool_group(self._namespace, f"{name}" if self._size is not None else f"{self._session(name)}")
+        place, effects = self._pooling.place(group, now_ms())
+        self._do(effects)
+        slot = self._by_mark.get(group[:8])
+        if slot is None:
+            slot = self._by_mark[group[:8]] = Slot(place, kafka_key)
+        slot.names.append(name)
+        self._slots[name] = slot
+        if slot.dialog is not None:
+            self._sends[name] = slot.dialog.send
+        return slot
+
+    def _session(self, thread: object) -> int:
+        """The number of this thread's session: that of one that has ended, else the next one."""
+        assert isinstance(thread, int), "who names no key is a thread"
+        living = {one.ident for one in threading.enumerate()}
+        gone = (number for number, ident in self._threads.items() if ident not in living)
+        number = next(gone, len(self._threads))
+        self._threads[number] = thread
+        return number
+
+    def _count(self, name: object) -> None:
+        """A conversation may have had as many messages as it is to have."""
+        with self._changed:
+            slot = self._slots.get(name)
+            pooled = slot.place.current if slot is not None else None
+            if slot is None or pooled is None or slot.dialog is None or self._last == NO_LIMIT:
+                return
+            staged = slot.dialog.staged
+            pooled.unnumbered += staged.redirects is not None
+            if staged.sent + len(staged.held) + pooled.unnumbered > self._last:
+                self._do([Recycle(pooled)])
+                self._awaken.set()
+
+    def keeps(self, farewell: Farewell) -> bool:
+        """Whether this pool ends that conversation, behind what it did not deliver (229)."""
+        with self._changed:
+            pooled = self._pooling.known.get(farewell.conversation)
+            return not self._closed and pooled is not None and (pooled.stage is not Stage.CLOSING or farewell.code != 0)
+
+    def hear(self, farewell: Farewell) -> None:
+        """The target has ended a conversation, which may be one of this pool."""
+        conversation, code, _ = farewell
+        with self._changed:
+            pooled = self._pooling.known.get(conversation)
+            if pooled is None or self._closed:
+                return
+            if code or pooled.stage is not Stage.CLOSING:
+                self._do(self._pooling.broken(conversation, code, now_ms()))
+            else:
+                self._do(self._pooling.ended(conversation))
+        self._awaken.set()
+
+    def _recycle_all(self) -> None:
+        self._do([Recycle(one) for one in list(self._pooling.known.values()) if one.stage is Stage.OPEN])
+        self._awaken.set()
+
+    def _closing(self) -> None:
+        """Nothing more is sent."""
+        self._shut = True
+        self._sends = {}
+        if self.options.name is None:
+            self._recycle_all()
+
+    def _waiting(self) -> int:
+        """Conversations that are to be over. What came back meanwhile may have gone on a new one."""
+        with self._changed:
+            if self.options.name is not None:
+                return self._pooling.closing
+            self._recycle_all()
+            return len(self._pooling.known)
+
+    def _check_open(self) -> None:
+        if self._shut or self._closed:
+            raise BrokerClosed(f"the pool to {self.options.to_service} was closed; make another with broker.pool")

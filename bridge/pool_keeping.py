@@ -1,0 +1,375 @@
+"""The half of a pool that its senders do not see: what `Pooling` decides becomes calls, and homes are asked for news.
+
+A thread of ours looks at the homes of the pool's conversations: as their owner has them, where a reader of this process
+is the owner, else as their journals say. It looks often while something is to be answered, else every second.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from konverse.dialog.adopting import Standing as Adoptable
+from konverse.dialog.pooled import (
+    AskVerdict,
+    Drop,
+    Effect,
+    End,
+    Forget,
+    GiveUp,
+    MakeRoom,
+    Place,
+    Pooled,
+    Recycle,
+    Resend,
+    Stage,
+    Standing,
+)
+from konverse.dialog.pooling import Pooling
+from konverse.dialog.recycling import (
+    ask_verdict,
+    conversation_in,
+    left_behind,
+    mark_of,
+    recycle,
+    standing_of,
+    stream_ended,
+)
+from konverse.schemas.errors import BrokerClosed, ConversationEnded, KonverseError, QueueFull
+from konverse.schemas.limits import POOL_LOOK_ENTRIES_MAX, POOL_SLACK_MS
+
+from .background import FORESEEN, in_background
+from .beginning import Wanted
+from .clock import now_ms
+from .random_ids import random_id
+from .settings import PoolOptions
+
+if TYPE_CHECKING:
+    from konverse.dialog.mailbox import Bounced
+    from konverse.dialog.partition import Partition
+    from konverse.dialog.recycling import Left
+    from konverse.dialog.writing import Hand
+    from konverse.schemas.identifiers import Address
+
+    from .adopting import Adopted
+    from .dialog import Dialog
+    from .mailboxes import Mailboxes
+    from .pool_lease import Lease
+    from .sending import Sender
+
+log: Final = logging.getLogger("konverse.pool")
+
+LOOK_S: Final = 0.1
+"""While conversations are closing or broken."""
+REST_S: Final = 1.0
+"""While all of them are open: so late it is seen, at most, that one is old or that a target has ended it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What a pool has from its broker."""
+
+    begin: Callable[..., Dialog]
+    adopt: Callable[..., list[Adopted]]
+    home_of: Callable[[bytes], Address]
+    """Where a conversation group of the pool lives."""
+    sender: Sender
+    mailboxes: Mailboxes
+
+
+class Slot:
+    """A place of the pool and the dialog that its senders have now."""
+
+    __slots__ = ("adopted", "dialog", "key", "names", "place")
+
+    def __init__(self, place: Place, key: bytes | None) -> None:
+        self.place = place
+        self.key = key
+        """Kafka key of its records; None: the group's."""
+        self.adopted = False
+        """What another process had left was looked for."""
+        self.names: list[object] = []
+        """Under which senders find it."""
+        self.dialog: Dialog | None = None
+
+
+class Keeping:
+    """Begins, recycles and replaces. Thread-safe."""
+
+    def __init__(self, options: PoolOptions, means: Means) -> None:
+        self.options = options
+        self._means = means
+        self._changed = threading.Condition(threading.RLock())
+        """Guards all that follows; senders read one table without it."""
+        self._pooling = Pooling(max_age_ms=round(options.max_age * 1000), end_of_stream=options.end_of_stream)
+        self._slots: dict[object, Slot] = {}
+        self._sends: dict[object, Callable[[str, bytes], int]] = {}
+        """`send` of the open conversation of each name: what senders look up."""
+        self._by_mark: dict[bytes, Slot] = {}
+        self._dialogs: dict[bytes, Dialog] = {}
+        """Of the conversations that are not over."""
+        self._look_at_all_ms = 0
+        """When homes are asked about open conversations, too."""
+        self.lease: Lease | None = None
+        """Of a named pool, where there is a Redis."""
+        self._closed = False
+        self._awaken = threading.Event()
+        self._does: Final[dict[type, Callable[[Any], None]]] = {
+            Recycle: self._recycle,
+            AskVerdict: self._ask_verdict,
+            Resend: self._resend,
+            GiveUp: self._give_up,
+            Drop: self._drop,
+            MakeRoom: self._make_room,
+            End: self._end,
+            Forget: self._forget,
+        }
+        self._thread = in_background("konverse-pool", self._run)
+
+    # --------------------------------------------------------------------------------------------------- the keys
+
+    def _open(self, slot: Slot) -> Dialog:
+        """Begin a conversation for a place that has none; the first time, go on with one that another process left."""
+        options = self.options
+        if options.name is not None and not slot.adopted:
+            slot.adopted = True  # now: what comes back opens another conversation
+            try:
+                adopted = self._go_on(slot)
+            except KonverseError:
+                slot.adopted = False
+                raise
+            if adopted is not None:
+                return adopted
+        conversation = UUID(bytes=conversation_in(slot.place.group, random_id()))
+        dialog = self._means.begin(**self._clauses(slot, conversation)._asdict())
+        timeout_s = options.max_age + POOL_SLACK_MS / 1000
+        if options.lifetime is None or timeout_s <= options.lifetime:
+            dialog.set_timer(timeout_s)
+        self._use(slot, dialog)
+        return dialog
+
+    def _clauses(self, slot: Slot, conversation: UUID) -> Wanted:
+        """Of BEGIN DIALOG. Of `size` conversations each one goes to a partition of its own: so load moves on."""
+        options = self.options
+        return Wanted(
+            options.from_service,
+            options.to_service,
+            options.contract,
+            group=UUID(bytes=slot.place.group),
+            key=random_id() if options.size is not None else slot.key,
+            conversation_id=conversation,
+            lifetime=options.lifetime,
+            returning=True,
+        )
+
+    def _go_on(self, slot: Slot) -> Dialog | None:
+        """The conversation of a place that a process has left which is gone, as its home has it.
+
+        Whoever sends on it is stopped, if it lives after all. What it sent and was not received has come back, and goes
+        first.
+        """
+        group, means = slot.place.group, self._means
+        home = means.home_of(group)
+        left: Left = means.mailboxes.ask(home, lambda state: left_behind(state, group), keep_up=True)
+        if not left.conversations:
+            return None
+        for conversation, code in left.codes.items():
+            self._pooling.remember(conversation, code)
+        wanted = [self._clauses(slot, UUID(bytes=conversation)) for conversation in left.conversations]
+        for dialog, standing in means.adopt(wanted, writers=left.writers):
+            self._take_in(slot, dialog, standing)
+        bounced, _ = means.mailboxes.look(means.sender, home, self._is_ours, lambda _: None)
+        self._do(self._pooling.home_says([], bounced, now_ms()))
+        return slot.dialog
+
+    def _take_in(self, slot: Slot, dialog: Dialog, standing: Adoptable) -> None:
+        """Use a conversation that another process left, or see to it that it is over some time."""
+        if standing is Adoptable.OPEN and self._has_stream_ended(dialog):
+            dialog.finish()
+        elif standing is Adoptable.OPEN and slot.dialog is None:
+            self._use(slot, dialog)
+            return
+        elif standing is Adoptable.OPEN:
+            self._means.sender.decide_with_care(dialog.staged, partial(self._close_stream, dialog))
+        elif standing is Adoptable.NOT_OPENED:
+            dialog.end()
+        if standing in (Adoptable.OPEN, Adoptable.FINISHED):
+            self._pooling.closes(slot.place, dialog.id.bytes, now_ms())
+            self._dialogs[dialog.id.bytes] = dialog
+
+    def _has_stream_ended(self, dialog: Dialog) -> bool:
+        conversation, end_of_stream = dialog.id.bytes, self.options.end_of_stream
+        ended: bool = self._means.mailboxes.ask(
+            dialog.begin.target, lambda state: stream_ended(state, conversation, end_of_stream), keep_up=True
+        )
+        return ended
+
+    def _close_stream(self, dialog: Dialog) -> list[Hand]:
+        return recycle(self._means.sender.session, dialog.staged, self.options.end_of_stream)
+
+    def _is_ours(self, bounced: Bounced) -> bool:
+        return mark_of(bounced.conversation) in self._by_mark
+
+    def _use(self, slot: Slot, dialog: Dialog) -> None:
+        conversation = dialog.id.bytes
+        self._pooling.begun(slot.place, conversation, now_ms())
+        self._dialogs[conversation] = dialog
+        slot.dialog = dialog
+        for name in slot.names:
+            self._sends[name] = dialog.send
+
+    def _vacate(self, place: Place) -> None:
+        """Its senders have to ask for another conversation. One that made room for others is found no more."""
+        mark = mark_of(place.group)
+        slot = self._by_mark.get(mark)
+        if slot is None:
+            return
+        if place.current is None:
+            slot.dialog = None
+            for name in slot.names:
+                self._sends.pop(name, None)
+        if mark not in self._pooling.places:
+            for name in slot.names:
+                self._slots.pop(name, None)
+            slot.names.clear()
+            if mark not in self._pooling.evicted:
+                del self._by_mark[mark]
+
+    # -------------------------------------------------------------------------------------------------- what to do
+
+    def _do(self, effects: Iterable[Effect]) -> None:
+        """Do all of it; of what fails the next look, or the timer of the conversation, makes up for."""
+        for effect in effects:
+            try:
+                self._does[type(effect)](effect)
+            except KonverseError as error:
+                log.warning("%s failed in a pool, and is made up for later: %s", type(effect).__name__, error)
+        self._changed.notify_all()
+
+    def _recycle(self, effect: Recycle) -> None:
+        pooled, sender = effect.pooled, self._means.sender
+        if pooled.stage is not Stage.OPEN or not self._pooling.may_recycle:
+            return
+        dialog = self._dialogs[pooled.conversation]
+        try:
+            sender.decide_with_care(dialog.staged, partial(self._close_stream, dialog))
+        except QueueFull as full:
+            log.debug("conversation %s is recycled later: %s", UUID(bytes=pooled.conversation), full)
+        except ConversationEnded:
+            self._do(self._pooling.broken(pooled.conversation, None, now_ms()))
+        else:
+            self._pooling.recycled(pooled, now_ms())
+        self._vacate(pooled.place)
+
+    def _ask_verdict(self, effect: AskVerdict) -> None:
+        staged = self._dialogs[effect.pooled.conversation].staged
+        self._vacate(effect.pooled.place)
+        self._means.sender.decide(lambda session: ask_verdict(session, staged))
+
+    def _resend(self, effect: Resend) -> None:
+        slot = self._by_mark[mark_of(effect.place.group)]
+        try:
+            to = (slot.dialog or self._open(slot)).staged
+            for bounced in effect.bounced:
+                self._means.mailboxes.redirect(self._means.sender, to, bounced)
+                self._pooling.count(resent=1)
+        except (ConversationEnded, QueueFull) as error:  # they stay where they are, and are found again
+            log.debug("what came back is sent again later: %s", error)
+            return
+        log.info(
+            "%d messages to %s came back and were sent again on conversation %s",
+            len(effect.bounced),
+            self.options.to_service,
+            UUID(bytes=to.conversation),
+        )
+
+    def _give_up(self, effect: GiveUp) -> None:
+        kinds = Counter((one.message_type, one.bounce.reason.name) for one in effect.bounced)
+        log.error(
+            "the target ended a conversation with code %d, which forbids to send again what it did not receive: %s",
+            effect.code,
+            ", ".join(f"{count} of type {name!r} ({reason})" for (name, reason), count in kinds.items()),
+        )
+        self._pooling.count(given_up=len(effect.bounced))
+        self._confirm(effect.place, effect.bounced)
+
+    def _drop(self, effect: Drop) -> None:
+        self._confirm(effect.place, effect.bounced)
+
+    def _confirm(self, place: Place, bounced: Sequence[Bounced]) -> None:
+        slot = self._by_mark[mark_of(place.group)]
+        staged = (slot.dialog or self._open(slot)).staged  # any of the group: home takes the word of the session
+        for one in bounced:
+            self._means.mailboxes.confirm(self._means.sender, staged, one.id)
+
+    def _make_room(self, effect: MakeRoom) -> None:
+        self._vacate(effect.place)
+
+    def _end(self, effect: End) -> None:
+        self._means.sender.end(self._dialogs[effect.pooled.conversation].staged)
+
+    def _forget(self, effect: Forget) -> None:
+        conversation = effect.pooled.conversation
+        if self._dialogs.pop(conversation, None) is not None:
+            self._means.sender.ended_by_peer(conversation)
+        self._vacate(effect.pooled.place)
+
+    # --------------------------------------------------------------------------------------------------------- news
+
+    def _run(self) -> None:
+        while not self._closed and self._means.sender.session.over is None:
+            try:
+                if self.lease is not None:
+                    self.lease.keep()
+                busy = self._look()
+            except BrokerClosed:
+                return
+            except FORESEEN as error:
+                log.warning("a pool has no news of its conversations: %s", error)
+                busy = False
+            self._awaken.wait(LOOK_S if busy else REST_S)
+            self._awaken.clear()
+
+    def _look(self) -> bool:
+        """Ask homes how conversations stand, and look at the clock; True when there is more to come."""
+        with self._changed:
+            now = now_ms()
+            wanted = [(one, self._dialogs[one.conversation]) for one in self._wanted(now)]
+            if not self._closed:
+                self._do(self._pooling.tick(now))
+        homes: dict[Address, list[tuple[Pooled, Dialog]]] = {}
+        for pooled, dialog in wanted:
+            homes.setdefault(dialog.begin.home, []).append((pooled, dialog))
+        for asked in homes.values():
+            self._ask(asked)
+        with self._changed:
+            return self._pooling.closing > 0
+
+    def _wanted(self, now: int) -> list[Pooled]:
+        """Who is looked at: all that are open as well, now and again."""
+        unfinished = self._pooling.unfinished(POOL_LOOK_ENTRIES_MAX)
+        if now < self._look_at_all_ms:
+            return unfinished
+        self._look_at_all_ms = now + round(REST_S * 1000)
+        for slot in list(self._by_mark.values()):
+            if slot.dialog is not None:
+                self._pooling.noticed(slot.place, slot.dialog.staged.sent, now)
+        return [*unfinished, *(one for one in self._pooling.known.values() if one.stage is Stage.OPEN)]
+
+    def _ask(self, asked: list[tuple[Pooled, Dialog]]) -> None:
+        """Ask one home."""
+
+        def question(home: Partition) -> list[tuple[Pooled, Standing]]:
+            return [(pooled, standing_of(home, dialog.staged)) for pooled, dialog in asked]
+
+        bounced, standings = self._means.mailboxes.look(
+            self._means.sender, asked[0][1].begin.home, self._is_ours, question
+        )
+        with self._changed:
+            self._do(self._pooling.home_says(standings, bounced, now_ms()))

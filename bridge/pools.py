@@ -1,0 +1,207 @@
+"""The pools of a broker, and who reads for them what their targets say about the end of conversations."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from itertools import takewhile
+from typing import TYPE_CHECKING, Final
+
+from konverse.dialog.recycling import SYSTEM, Farewell, answer, is_pooled
+from konverse.routing.partitioning import choose_home
+from konverse.schemas.catalog import DEFAULT
+from konverse.schemas.errors import PoolInUse
+from konverse.schemas.identifiers import pool_key
+from konverse.schemas.records import Role
+
+from .arguments import Count, Seconds, checked
+from .background import in_background
+from .catalog import Catalog
+from .pool import Pool
+from .pool_keeping import Means
+from .pool_lease import Lease
+from .settings import PoolOptions, Settings
+
+if TYPE_CHECKING:
+    from konverse.dialog.endpoint import Endpoint
+    from konverse.dialog.received import Message
+    from konverse.dialog.transaction import Transaction
+
+    from .adopting import Adopted
+    from .dialog import Dialog
+    from .mailboxes import Mailboxes
+    from .reader import Reader
+    from .sending import Sender
+
+log: Final = logging.getLogger("konverse.pool")
+
+_OWN: Final = "own"
+"""Name of a savepoint."""
+
+
+class Pools:
+    """The part of a `Broker` that has pools."""
+
+    catalog: Catalog
+    database: str
+    settings: Settings
+    adopt: Callable[..., list[Adopted]]
+    begin_dialog: Callable[..., Dialog]
+    reader: Callable[..., Reader]
+    _mailboxes: Mailboxes
+    _open_sender: Callable[[], Sender]
+    _check_open: Callable[[], None]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._pools_lock = threading.Lock()
+        self._pools: list[Pool] = []
+        self._answering: dict[str, Reader] = {}
+        """By queue: a reader for pools whose application has none."""
+
+    @checked
+    def pool(  # noqa: PLR0913  # what a pool can be told
+        self,
+        from_service: str,
+        to_service: str,
+        contract: str = DEFAULT,
+        *,
+        name: str | None = None,
+        size: Count | None = None,
+        max_age: Seconds = 3600.0,
+        max_messages: Count | None = None,
+        lifetime: float | None = None,
+        end_of_stream: str = "EndOfStream",
+        read: bool = True,
+    ) -> Pool:
+        """Conversations that are used again: `pool.send(message_type, body, key)` finds or begins one (224 to 229).
+
+        There is one for each key, for each thread that gives none, or with `size` so many that take turns. Each is
+        recycled after `max_age` seconds or `max_messages` messages: the target is told by a message of type
+        `end_of_stream`, which the contract must have, ends its side, and then this side ends. Until then it goes on to
+        receive. A thread of ours reads the queue of `from_service` for that; an application that reads it itself says
+        `read=False`, and its handler calls `pool.answer`. `lifetime` is that of each conversation. With a `name` the
+        next process that opens the pool goes on with its conversations. Raises ServiceNotFound (8423),
+        ContractNotFound (8425), NotInContract, WrongDirection or MessageTypeNotFound for `end_of_stream`,
+        InvalidSettings, InvalidTimeout, PoolInUse when Redis knows of another process that uses it.
+        """
+        self._check_open()
+        options = PoolOptions(
+            from_service,
+            to_service,
+            contract,
+            name,
+            size,
+            max_age,
+            max_messages,
+            lifetime,
+            end_of_stream,
+            read,
+        )
+        options.check()
+        home, _ = self.catalog.queues_of(from_service, to_service, contract)
+        self.catalog.check_send(contract, Role.INITIATOR, end_of_stream)
+        sender = self._open_sender()
+        self._check_name(options)
+        lease = self._lease(options, sender)
+        means = Means(
+            self.begin_dialog,
+            self.adopt,
+            lambda group: home.address(choose_home(group, home.partitions, frozenset())),
+            sender,
+            self._mailboxes,
+        )
+        pool = Pool(options, means, self.database, self._answer_all)
+        pool.lease = lease
+        with self._pools_lock:
+            self._pools = [*self._open_pools(), pool]
+            if read and home.name not in self._answering:
+                reader = self._answering[home.name] = self.reader(home.name)
+                in_background("konverse-pool-answers", lambda: reader.run(self._answer_own))
+        return pool
+
+    def _check_name(self, options: PoolOptions) -> None:
+        if options.name is not None and any(_same(pool.options, options) for pool in self._open_pools()):
+            raise PoolInUse(f"this broker has pool {options.name!r} open already; use that one, or give another name")
+
+    def _lease(self, options: PoolOptions, sender: Sender) -> Lease | None:
+        """Of a named pool, where there is a Redis. Raises PoolInUse."""
+        redis = self.settings.redis
+        if options.name is None or not redis:
+            return None
+        names = f"{options.name}/{'/'.join(_way(options))}"
+        lease = Lease(
+            redis, pool_key(self.settings.instance, self.database, names), options.name, sender.session.writer
+        )
+        lease.take()
+        return lease
+
+    def _open_pools(self) -> Iterator[Pool]:
+        return (one for one in self._pools if not one.closed)
+
+    def _pools_forked(self) -> None:
+        """In a forked child: closed, see `bridge.forks`."""
+        self._pools_lock = threading.Lock()
+        for pool in self._pools:
+            pool.forked()
+
+    # ------------------------------------------------------------------------------------------------------ inside
+
+    def _answer_all(self, transaction: Transaction) -> list[Message]:
+        """See `Pool.answer`: of all pools of this broker, as their conversations come in one queue."""
+        rest, farewells = answer(transaction, transaction, self._end_of_stream, self._keeps)
+        self._pass_on(farewells)
+        return rest
+
+    def _answer_own(self, transaction: Transaction) -> None:
+        """The same where the application has no reader: what is not ours to receive waits for one."""
+        transaction.savepoint(_OWN)
+        mine = list(takewhile(_is_ours, transaction))
+        if len(mine) < len(transaction):
+            transaction.rollback(_OWN)
+            mine = transaction.receive(len(mine)) if mine else []
+            if not all(map(_is_ours, mine)):  # it has another order
+                transaction.rollback(_OWN)
+                return
+        _, farewells = answer(transaction, mine, self._end_of_stream, self._keeps)
+        self._pass_on(farewells)
+
+    def _end_of_stream(self, dialog: Endpoint) -> str:
+        """What tells the target of a conversation that nothing more comes; it may be of a pool of another process."""
+        pools = self._pools
+        for pool in pools:
+            if _way(pool.options) == (dialog.service, dialog.far_service, dialog.contract):
+                return pool.options.end_of_stream
+        return pools[0].options.end_of_stream
+
+    def _keeps(self, farewell: Farewell) -> bool:
+        """Whether a pool of ours ends it, when what it did not deliver has come back."""
+        return any(pool.keeps(farewell) for pool in self._pools)
+
+    def _pass_on(self, farewells: list[Farewell]) -> None:
+        for farewell in farewells:
+            if farewell.code:
+                log.error("received error Code:%d Description:%r", farewell.code, farewell.description)
+            for pool in self._pools:
+                pool.hear(farewell)
+
+    def _close_pools(self) -> None:
+        with ExitStack() as exits:
+            for reader in self._answering.values():
+                exits.callback(reader.close)
+            for pool in self._pools:
+                exits.callback(pool.close)
+
+
+def _same(one: PoolOptions, other: PoolOptions) -> bool:
+    return one.name == other.name and _way(one) == _way(other)
+
+
+def _way(options: PoolOptions) -> tuple[str, str, str]:
+    return options.from_service, options.to_service, options.contract
+
+
+def _is_ours(message: Message) -> bool:
+    return message.type in SYSTEM and is_pooled(message.dialog)

@@ -1,0 +1,148 @@
+"""The conversations of a pool, their places, and what is to be done about them (`dialog.pooling` says when)."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import NamedTuple
+
+from .mailbox import Bounced
+
+
+class Stage(Enum):
+    """Where a conversation of a pool stands."""
+
+    OPEN = "open"
+    CLOSING = "closing"
+    BROKEN = "broken"
+    OVER = "over"
+
+
+class Place:
+    """What has one open conversation: a key, a session, or one of the n of a pool."""
+
+    __slots__ = ("awaited", "current", "group", "living", "noticed", "used_ms")
+
+    def __init__(self, group: bytes) -> None:
+        self.group = group
+        """Of all conversations that it ever has."""
+        self.current: Pooled | None = None
+        self.awaited: Pooled | None = None
+        """A conversation that ended, whose messages are to go first."""
+        self.living = 0
+        """Its conversations that are not over."""
+        self.used_ms = 0
+        """When it was last found to be used."""
+        self.noticed = 0
+        """What its conversation had sent by then."""
+
+
+class Pooled:
+    """A conversation of a pool."""
+
+    __slots__ = ("begun_ms", "code", "conversation", "ended", "place", "since_ms", "stage", "unnumbered", "unread")
+
+    def __init__(self, conversation: bytes, place: Place, now_ms: int) -> None:
+        self.conversation = conversation
+        self.place = place
+        self.begun_ms = now_ms
+        self.stage = Stage.OPEN
+        self.since_ms = now_ms
+        """In this stage."""
+        self.ended = False
+        """Its target has ended it."""
+        self.unread = False
+        """Something waits on this side for its application: this side is not ended before that is received."""
+        self.unnumbered = 0
+        """Messages that were sent on it without a number, as others came before that had come back."""
+        self.code: int | None = None
+        """Of the target's Error; None when there was none, or nobody here has read it."""
+
+
+# --------------------------------------------------------------------------------------------------------- effects
+
+
+class Recycle(NamedTuple):
+    """Effect: EndOfStream and FIN on it; `recycled` when that is done."""
+
+    pooled: Pooled
+
+
+class AskVerdict(NamedTuple):
+    """Effect: FIN on it, so that home learns when each of its messages has a verdict."""
+
+    pooled: Pooled
+
+
+class Resend(NamedTuple):
+    """Effect: these came back; send them on the present conversation of the place, in this order."""
+
+    place: Place
+    bounced: list[Bounced]
+
+
+class GiveUp(NamedTuple):
+    """Effect: these came back and may not be sent again; say so, and let them go."""
+
+    place: Place
+    bounced: list[Bounced]
+    code: int
+
+
+class Drop(NamedTuple):
+    """Effect: an EndOfStream that came back says nothing to anybody; let it go."""
+
+    place: Place
+    bounced: list[Bounced]
+
+
+class MakeRoom(NamedTuple):
+    """Effect: the place is another key's; whoever asks for it again begins anew."""
+
+    place: Place
+
+
+class End(NamedTuple):
+    """Effect: end this side of it; everything that it did not deliver is on its way elsewhere."""
+
+    pooled: Pooled
+
+
+class Forget(NamedTuple):
+    """Effect: it is over; the session need not know of it any more."""
+
+    pooled: Pooled
+
+
+Effect = Recycle | AskVerdict | Resend | GiveUp | Drop | MakeRoom | End | Forget
+
+
+class Standing(NamedTuple):
+    """What the home of a conversation says of it."""
+
+    over: bool = False
+    """Home has heard its BEGIN, and does not know it any more."""
+    ended: bool = False
+    """The target has ended it."""
+    finished: bool = False
+    """Nothing more of this side is received there: somebody has finished it."""
+    answered: bool = False
+    """The target has heard FIN."""
+    code: int | None = None
+    """Of the Error that waits to be received."""
+    unread: bool = False
+    """Something waits to be received."""
+
+
+class PoolStatistics(NamedTuple):
+    """What a pool has done so far."""
+
+    begun: int = 0
+    """Conversations."""
+    recycled: int = 0
+    """Of them, closed with EndOfStream."""
+    replaced: int = 0
+    """Of them, ended under their senders."""
+    resent: int = 0
+    """Messages that came back and were sent again on another conversation."""
+    given_up: int = 0
+    """Messages that came back, and whose Error forbids to send them again; each was logged."""

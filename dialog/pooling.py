@@ -1,0 +1,268 @@
+"""A pool of conversations: which one each key has, when it is recycled, and what becomes of one that ended under it.
+
+Source: Service Broker's pattern of reused and recycled conversations (behaviours 224 to 229), protocol.md section 6.
+
+Two rules. A place (a key, a session, or one of n) has one open conversation at most, and all that it ever has are of
+one conversation group: so they have one home, which can send on one what has come back of another. And what came back
+goes first: when a conversation ended under its senders, the place has no other one before each message has a verdict,
+or the target has been silent for too long.
+
+    OPEN      is sent on
+    CLOSING   EndOfStream and FIN were sent; the target ends it, then this side
+    BROKEN    the target has ended or failed it; what it did not receive comes back, then this side ends it
+
+Nothing here waits or is a thread's: events come in as calls, `now_ms` is an argument, what has to be done is returned.
+Drivers: `bridge.pool`, and the simulator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from heapq import nsmallest
+from itertools import islice
+
+from konverse.schemas.errors import QueueFull
+from konverse.schemas.limits import (
+    POOL_CLOSING_ENTRIES_MAX,
+    POOL_EVICTED_ENTRIES,
+    POOL_KEY_ENTRIES_MAX,
+    POOL_VERDICT_MS_MAX,
+)
+
+from .mailbox import Bounced
+from .pooled import (
+    AskVerdict,
+    Drop,
+    Effect,
+    End,
+    Forget,
+    GiveUp,
+    MakeRoom,
+    Place,
+    Pooled,
+    PoolStatistics,
+    Recycle,
+    Resend,
+    Stage,
+    Standing,
+)
+from .recycling import RESENT, mark_of
+
+
+class Pooling:
+    """The places of one pool."""
+
+    def __init__(self, *, max_age_ms: int, end_of_stream: str) -> None:
+        self.max_age_ms = max_age_ms
+        self.end_of_stream = end_of_stream
+        self.statistics = PoolStatistics()
+        self.places: dict[bytes, Place] = {}
+        """By the mark of the group."""
+        self.evicted: dict[bytes, Place] = {}
+        """Those that had to make room, until all of their conversations are over."""
+        self.known: dict[bytes, Pooled] = {}
+        """Conversations that are not over, the oldest first."""
+        self.closing = 0
+        """So many of them are not open."""
+        self._codes: dict[bytes, int] = {}
+        """Of conversations that are over, whose messages may still come back."""
+
+    # ------------------------------------------------------------------------------------------------------- calls
+
+    def place(self, group: bytes, now_ms: int) -> tuple[Place, list[Effect]]:
+        """The place of a group. When there are too many, those that were used least make room: they are recycled.
+
+        Raises QueueFull when the targets have to catch up with what was recycled before.
+        """
+        mark = mark_of(group)
+        known = self.places.get(mark)
+        if known is not None:
+            return known, []
+        effects = self._evict() if mark not in self.evicted and len(self.places) >= POOL_KEY_ENTRIES_MAX else []
+        place = self.places[mark] = self.evicted.pop(mark) if mark in self.evicted else Place(group)
+        place.used_ms = now_ms
+        return place, effects
+
+    def _evict(self) -> list[Effect]:
+        if not self.may_recycle:
+            raise QueueFull(
+                f"the pool has {len(self.places)} conversations, and {self.closing} that their targets have not ended "
+                f"yet, although they were told {self.end_of_stream!r}. Let a reader answer that with `end`; try again"
+            )
+        effects: list[Effect] = []
+        for place in nsmallest(POOL_EVICTED_ENTRIES, self.places.values(), key=lambda one: one.used_ms):
+            del self.places[mark_of(place.group)]
+            if place.living:
+                self.evicted[mark_of(place.group)] = place
+            if place.current is not None:
+                effects.append(Recycle(place.current))
+            effects.append(MakeRoom(place))
+        return effects
+
+    def begun(self, place: Place, conversation: bytes, now_ms: int) -> Pooled:
+        """A place has an open conversation: begun by this process, or taken over from one that died."""
+        assert place.current is None, "a place has one open conversation at most"
+        pooled = place.current = self.known[conversation] = Pooled(conversation, place, now_ms)
+        place.used_ms, place.noticed = now_ms, 0
+        place.living += 1
+        self.count(begun=1)
+        return pooled
+
+    def closes(self, place: Place, conversation: bytes, now_ms: int) -> None:
+        """Another process had recycled that one, or has left more than one; its target is to end it."""
+        pooled = self.known[conversation] = Pooled(conversation, place, now_ms)
+        pooled.stage = Stage.CLOSING
+        place.living += 1
+        self.closing += 1
+
+    def remember(self, conversation: bytes, code: int) -> None:
+        """The target has ended a conversation that is not this pool's any more: what may still come back of it."""
+        if code not in RESENT:
+            if len(self._codes) >= POOL_KEY_ENTRIES_MAX:
+                del self._codes[next(iter(self._codes))]
+            self._codes[conversation] = code
+
+    @property
+    def may_recycle(self) -> bool:
+        """Targets have not to catch up with what was recycled before."""
+        return self.closing < POOL_CLOSING_ENTRIES_MAX
+
+    def recycled(self, pooled: Pooled, now_ms: int) -> None:
+        """EndOfStream and FIN stand behind what was sent on it."""
+        if pooled.stage is Stage.OPEN:
+            self._leave(pooled, Stage.CLOSING, now_ms)
+            self.count(recycled=1)
+
+    def noticed(self, place: Place, sent: int, now_ms: int) -> None:
+        """So many messages were sent on its conversation by now."""
+        if sent != place.noticed:
+            place.noticed, place.used_ms = sent, now_ms
+
+    def count(self, **more: int) -> None:
+        """Add to the statistics, by the names of their fields."""
+        added = {name: getattr(self.statistics, name) + number for name, number in more.items()}
+        self.statistics = self.statistics._replace(**added)
+
+    # -------------------------------------------------------------------------------------------------------- news
+
+    def broken(self, conversation: bytes, code: int | None, now_ms: int) -> list[Effect]:
+        """The target has ended it, with an Error or (code 0) without; None: nobody here has read why."""
+        pooled = self.known.get(conversation)
+        if pooled is None:
+            return []
+        pooled.ended = True
+        if code:
+            pooled.code = code
+        return self._break(pooled, now_ms)
+
+    def ended(self, conversation: bytes) -> list[Effect]:
+        """This side ends it, as the target has answered EndOfStream."""
+        pooled = self.known.get(conversation)
+        return self._over(pooled) if pooled is not None else []
+
+    def home_says(
+        self, standings: Iterable[tuple[Pooled, Standing]], bounced: Iterable[Bounced], now_ms: int
+    ) -> list[Effect]:
+        """News of a home: how some conversations stand there, and what has come back, at the same time."""
+        living = [(pooled, standing) for pooled, standing in standings if pooled.stage is not Stage.OVER]
+        for pooled, standing in living:
+            pooled.ended = pooled.ended or standing.ended
+            pooled.code, pooled.unread = pooled.code or standing.code, standing.unread
+        effects = self._returned(bounced)
+        for pooled, standing in living:
+            if standing.over:
+                effects += self._over(pooled)
+                continue
+            stops = standing.ended or standing.finished
+            if (stops and pooled.stage is Stage.OPEN) or (standing.code and pooled.stage is Stage.CLOSING):
+                effects += self._break(pooled, now_ms)
+            if standing.answered and pooled.stage is Stage.BROKEN:
+                effects += self._judged(pooled, now_ms)
+        return effects
+
+    def _returned(self, bounced: Iterable[Bounced]) -> list[Effect]:
+        """What becomes of what has come back, in that order; also of conversations that nobody here knows any more."""
+        resent: dict[Place, list[Bounced]] = {}
+        given_up: dict[tuple[Place, int], list[Bounced]] = {}
+        dropped: dict[Place, list[Bounced]] = {}
+        for one in bounced:
+            mark = mark_of(one.conversation)
+            place = self.places.get(mark) or self.evicted.get(mark)
+            if place is None:
+                continue
+            pooled = self.known.get(one.conversation)
+            code = pooled.code if pooled is not None else self._codes.get(one.conversation)
+            if one.message_type == self.end_of_stream:
+                dropped.setdefault(place, []).append(one)
+            elif code is None or code in RESENT:
+                resent.setdefault(place, []).append(one)
+            else:
+                given_up.setdefault((place, code), []).append(one)
+        return [
+            *(Resend(place, many) for place, many in resent.items()),
+            *(GiveUp(place, many, code) for (place, code), many in given_up.items()),
+            *(Drop(place, many) for place, many in dropped.items()),
+        ]
+
+    def tick(self, now_ms: int) -> list[Effect]:
+        """Time passes: conversations grow old, and nobody waits for ever."""
+        effects: list[Effect] = []
+        for pooled in list(self.known.values()):
+            if pooled.stage is Stage.OPEN:
+                if now_ms - pooled.begun_ms >= self.max_age_ms or mark_of(pooled.conversation) in self.evicted:
+                    effects.append(Recycle(pooled))
+            elif pooled.stage is Stage.BROKEN and now_ms - pooled.since_ms >= POOL_VERDICT_MS_MAX:
+                effects += self._judged(pooled, now_ms)
+        return effects
+
+    def unfinished(self, limit: int) -> list[Pooled]:
+        """Those that are closing or broken, the oldest first, and no more than that many."""
+        found = (pooled for pooled in self.known.values() if pooled.stage is not Stage.OPEN)
+        return list(islice(found, limit)) if self.closing else []
+
+    # ------------------------------------------------------------------------------------------------------ inside
+
+    def _leave(self, pooled: Pooled, stage: Stage, now_ms: int) -> None:
+        if pooled.stage is Stage.OPEN:
+            self.closing += 1
+        pooled.stage, pooled.since_ms = stage, now_ms
+        if pooled.place.current is pooled:
+            pooled.place.current = None
+
+    def _break(self, pooled: Pooled, now_ms: int) -> list[Effect]:
+        if pooled.stage not in (Stage.OPEN, Stage.CLOSING):
+            return []
+        if pooled.stage is Stage.OPEN:
+            self.count(replaced=1)
+            pooled.place.awaited = pooled
+        self._leave(pooled, Stage.BROKEN, now_ms)
+        return [AskVerdict(pooled)]
+
+    def _judged(self, pooled: Pooled, now_ms: int) -> list[Effect]:
+        """Each of its messages was received or has come back, or that is waited for no longer."""
+        self._let_go(pooled)
+        if not pooled.ended:
+            pooled.stage, pooled.since_ms = Stage.CLOSING, now_ms  # home has sent EndOfStream, which the target answers
+            return []
+        return [] if pooled.unread else [End(pooled), *self._over(pooled)]
+
+    def _let_go(self, pooled: Pooled) -> None:
+        if pooled.place.awaited is pooled:
+            pooled.place.awaited = None
+
+    def _over(self, pooled: Pooled) -> list[Effect]:
+        if pooled.stage is Stage.OVER:
+            return []
+        was_open = pooled.stage is Stage.OPEN
+        self._leave(pooled, Stage.OVER, pooled.since_ms)
+        self.closing -= 1
+        self._let_go(pooled)
+        del self.known[pooled.conversation]
+        pooled.place.living -= 1
+        if not pooled.place.living:
+            self.evicted.pop(mark_of(pooled.place.group), None)
+        if was_open:
+            self.count(replaced=1)
+        if pooled.code is not None:
+            self.remember(pooled.conversation, pooled.code)
+        return [Forget(pooled)]

@@ -1,0 +1,194 @@
+"""How a conversation that is used again and again is closed: EndOfStream, the target ends, the initiator ends.
+
+FIN stands directly behind EndOfStream in the same log, so nothing of that side is received behind it, whoever sends
+(protocol.md section 6). The original needs a lock for that, and an order of locks (behaviour 227). A message that came
+too late is in the mailbox at the conversation's home, and goes on to the conversation that took its place.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from konverse.schemas.catalog import DIALOG_TIMER, END_DIALOG, ERROR
+from konverse.schemas.errors import MalformedRecord, NotInContract, QueueFull, TimerBeyondLifetime, UnknownObject
+from konverse.schemas.limits import POOL_PATIENCE_MS
+from konverse.schemas.records import Role
+from konverse.schemas.system_messages import read_error
+
+from .lane import DialogState
+from .pooled import Standing
+from .states import SENDING, State
+from .takeover import heard
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from .endpoint import Endpoint
+    from .lane import SessionDialog
+    from .partition import Partition
+    from .received import Message
+    from .session import Session
+    from .transaction import Transaction
+    from .writing import Hand
+
+_MARK_BYTES: Final = 8
+
+SYSTEM: Final = (DIALOG_TIMER, END_DIALOG, ERROR)
+
+UNREADABLE: Final = 1
+"""In place of the code of an Error that is no Error document: nothing says that its messages may go again."""
+
+RESENT: Final = (-8489, -8462, -9719, -28052)
+"""Codes of an Error after which what was not received may be sent again on a new conversation (behaviour 228)."""
+
+
+def conversation_in(group: bytes, chance: bytes) -> bytes:
+    """The id of a pooled conversation: half of it is that of its group, so whoever meets it knows where it belongs."""
+    return group[:_MARK_BYTES] + chance[_MARK_BYTES:]
+
+
+def mark_of(identifier: bytes) -> bytes:
+    """What the ids of a group of a pool and of all conversations that it ever had have in common."""
+    return identifier[:_MARK_BYTES]
+
+
+def is_pooled(endpoint: Endpoint) -> bool:
+    """Whether a pool has begun it, of whatever process."""
+    group, conversation = endpoint.group_id, endpoint.conversation
+    return endpoint.role is Role.INITIATOR and group != conversation and mark_of(group) == mark_of(conversation)
+
+
+def recycle(session: Session, dialog: SessionDialog, end_of_stream: str) -> list[Hand]:
+    """EndOfStream and FIN, in one step: no send of another thread comes between the two.
+
+    Raises what `Session.send` does, and QueueFull while what was redirected to the dialog has not arrived.
+    """
+    session.check(dialog, b"")
+    if dialog in session.redirecting:
+        raise QueueFull("messages that were redirected to this dialog have not arrived yet; try again")
+    return session.send(dialog, end_of_stream, b"") + session.finish(dialog)
+
+
+def ask_verdict(session: Session, dialog: SessionDialog) -> list[Hand]:
+    """FIN on a dialog whose peer has ended: its answer says that all that was not received has come back."""
+    session.check_over()
+    dialog.go_along()
+    if dialog.finished or not dialog.sent or dialog.held or dialog.state is DialogState.BEGINNING:
+        return []
+    dialog.finished, dialog.open = True, False
+    session.fin(dialog)
+    return session.unsent()
+
+
+def standing_of(home: Partition, dialog: SessionDialog) -> Standing:
+    """How a conversation of a session stands, as its home has it."""
+    endpoint = home.endpoint(Role.INITIATOR, dialog.conversation)
+    if endpoint is None:
+        moved = (Role.INITIATOR, dialog.conversation) in home.moves.stubs
+        return Standing(over=not moved and heard(home, dialog.home, dialog.begun_at))
+    finished, error = endpoint.finished, endpoint.error
+    return Standing(
+        ended=endpoint.state in (State.DISCONNECTED_INBOUND, State.ERROR),
+        finished=endpoint.state is State.DISCONNECTED_OUTBOUND or (finished is not None and finished.own),
+        answered=finished is not None and finished.answer is not None,
+        code=None if error is None else _code_of(error[2] or b"")[0],
+        unread=endpoint.waits,
+    )
+
+
+class Left(NamedTuple):
+    """What other processes have left of a group."""
+
+    conversations: list[bytes]
+    """That somebody has begun, or of which something came back."""
+    writers: list[bytes]
+    """Sessions to which something came back."""
+    codes: dict[bytes, int]
+    """Conversation -> code of the Error that waits on it."""
+
+
+def left_behind(home: Partition, group: bytes) -> Left:
+    """What other processes have left of a group of a pool, as its home has it."""
+    mark = mark_of(group)
+    bounced = [one for one in home.mailbox.entries.values() if mark_of(one.conversation) == mark]
+    living = [one for one in home.members(group) if one.role is Role.INITIATOR]
+    codes = {one.conversation: _code_of(one.error[2] or b"")[0] for one in living if one.error is not None}
+    found = dict.fromkeys([one.conversation for one in living] + [one.conversation for one in bounced])
+    return Left(list(found), list(dict.fromkeys(one.session for one in bounced)), codes)
+
+
+def stream_ended(target: Partition, conversation: bytes, end_of_stream: str) -> bool:
+    """Whether the target of a conversation has EndOfStream, of a sender that died in front of its FIN."""
+    endpoint = target.endpoint(Role.TARGET, conversation)
+    return endpoint is None or any(entry[1] == end_of_stream for entry in endpoint.queue)
+
+
+class Farewell(NamedTuple):
+    """The target has ended a pooled conversation, with an Error or (code 0) without."""
+
+    conversation: bytes
+    code: int
+    description: str
+
+
+def answer(
+    transaction: Transaction,
+    messages: Iterable[Message],
+    end_of_stream: Callable[[Endpoint], str],
+    keeps: Callable[[Farewell], bool],
+) -> tuple[list[Message], list[Farewell]]:
+    """What the initiator's activated procedure of the original does (behaviour 226), and what is left to do.
+
+    DialogTimer: EndOfStream. EndDialog and Error: END, unless whoever sends on the conversation `keeps` it, to end it
+    when what was not delivered has come back (229). Returned are the messages that are no pool's matter, and the ends.
+    """
+    rest: list[Message] = []
+    farewells: list[Farewell] = []
+    ended: list[Endpoint] = []
+    for message in messages:
+        dialog = message.dialog
+        if message.type not in SYSTEM or not is_pooled(dialog):
+            rest.append(message)
+            continue
+        if message.type != DIALOG_TIMER:
+            code, description = _code_of(message.body) if message.type == ERROR else (0, "")
+            farewells.append(Farewell(dialog.conversation, code, description))
+            if keeps(farewells[-1]):
+                continue
+        if dialog in ended:
+            continue
+        if message.type == DIALOG_TIMER and dialog.state in SENDING:
+            if ring(transaction, dialog, end_of_stream(dialog)):
+                ended.append(dialog)
+            continue
+        transaction.end(dialog)
+        ended.append(dialog)
+    return rest, farewells
+
+
+def ring(transaction: Transaction, dialog: Endpoint, end_of_stream: str) -> bool:
+    """The timer of a pooled conversation: its sender has not recycled it, so the home does. True when it was ended.
+
+    It is set again until the target has ended. There is none when nothing was ever received there, as the sender died
+    behind its BEGIN: the answer to FIN names no writer then, and this side ends by itself.
+    """
+    finished = dialog.finished
+    if finished is not None and finished.answer == ():
+        transaction.end(dialog)
+        return True
+    if finished is None or not finished.own:
+        with suppress(NotInContract, UnknownObject):  # it is of a pool with another type; that one's reader knows it
+            transaction.send(dialog, end_of_stream)
+            transaction.finish(dialog)
+    with suppress(TimerBeyondLifetime):  # then that is over before, with an Error
+        transaction.set_timer(dialog, POOL_PATIENCE_MS / 1000)
+    return False
+
+
+def _code_of(body: bytes) -> tuple[int, str]:
+    """Code and description of an Error; whoever writes to the log may have written what is none."""
+    try:
+        return read_error(body)
+    except MalformedRecord as error:
+        return UNREADABLE, str(error)

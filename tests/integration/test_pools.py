@@ -1,0 +1,244 @@
+"""Conversations that are used again, recycled and replaced, on real servers (behaviours 224 to 229)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from itertools import pairwise
+
+import pytest
+
+from konverse.bridge.broker import Broker
+from konverse.dialog.transaction import Transaction
+from konverse.schemas.catalog import DEFAULT
+from konverse.schemas.errors import (
+    BadInput,
+    BrokerClosed,
+    InvalidSettings,
+    InvalidTimeout,
+    MessageTypeNotFound,
+    NotInContract,
+    ServiceNotFound,
+)
+from tests.kit.oracle import verify
+from tests.kit.pool_stress import Load, stress
+from tests.kit.pools import STREAMING, Taker, open_stream, pool_of, taking
+from tests.kit.readme import readme
+from tests.kit.servers import Servers
+from tests.kit.shop import (
+    NOTE,
+    ORDER,
+    ORDER_SERVICE,
+    ORDERING,
+    RECEIPT,
+    SHOP_SERVICE,
+    connected,
+    drain,
+    open_shop,
+    queue_of,
+    until,
+)
+
+pytestmark = pytest.mark.stack
+
+
+@pytest.fixture
+def broker(servers: Servers, database: str) -> Iterator[Broker]:
+    """The shop is open, for streams too; at the end its logs are as they should be."""
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker, partitions=2)
+        open_stream(broker)
+        yield broker
+        assert verify(servers.bootstrap, [queue_of(broker, "Orders"), queue_of(broker, "Shop")]) == []
+
+
+def nothing_open(broker: Broker) -> bool:
+    """No endpoint lives in either queue."""
+    return not list(broker.views.conversation_endpoints())
+
+
+def test_a_key_has_one_conversation_until_it_is_recycled(broker: Broker) -> None:
+    with taking(broker, Taker()) as taker:
+        with pool_of(broker, max_messages=10) as pool:
+            numbers = [pool.send(ORDER, b"%d" % number, "one") for number in range(35)]
+            assert numbers == [number % 10 for number in range(35)]
+            until(lambda: len(taker.bodies) == 35, "all is received")
+            assert taker.bodies == [b"%d" % number for number in range(35)]
+            until(lambda: pool.conversations == 1, "what was recycled is over")
+            assert pool.statistics[:3] == (4, 3, 0)
+        assert pool.statistics.recycled == 4
+        assert not pool.conversations
+        assert len(set(taker.finished)) == 4
+        until(lambda: nothing_open(broker), "no endpoint is left")
+
+
+def test_nothing_follows_end_of_stream_under_concurrent_senders(servers: Servers, database: str) -> None:
+    """The same with 100,000: `python -m tests.kit.pool_stress`."""
+    result = stress(servers.bootstrap, database, Load(recycles=2_000))
+    assert result.received == 6_000
+    assert result.begun == result.recycled >= 1_000
+    assert (result.behind, result.lost, result.doubled, result.left, result.refuted) == (0, 0, 0, 0, 0)
+
+
+def test_a_conversation_is_recycled_when_it_is_old_although_nothing_is_sent(broker: Broker) -> None:
+    with taking(broker, Taker()) as taker, pool_of(broker, max_age=0.5) as pool:
+        pool.send(ORDER, b"one")
+        until(lambda: pool.statistics.recycled == 1, "it is recycled")
+        until(lambda: not pool.conversations, "it is over")
+        pool.send(ORDER, b"two")
+        until(lambda: taker.bodies == [b"one", b"two"], "both are received")
+
+
+@pytest.mark.parametrize(("error", "resent"), [(0, True), (4711, False)])
+def test_what_an_ended_conversation_did_not_deliver_goes_first_unless_its_error_forbids_it(
+    broker: Broker, caplog: pytest.LogCaptureFixture, error: int, resent: bool
+) -> None:
+    ended = threading.Event()
+    taker = Taker()
+
+    def end_the_first(transaction: Transaction) -> None:
+        if ended.is_set():
+            taker(transaction)
+            return
+        first = next(iter(transaction))
+        assert first.body == b"0"
+        transaction.end(first.dialog, error=error, description="no more" if error else "")
+        ended.set()
+
+    with pool_of(broker) as pool, caplog.at_level(logging.INFO, "konverse.pool"):
+        for number in range(5):
+            pool.send(ORDER if number % 2 else NOTE, b"%d" % number, b"key")
+        pool.flush()
+        with taking(broker, end_the_first):
+            until(lambda: pool.statistics.replaced, "the end is heard")
+            pool.send(ORDER, b"and then", b"key")
+            until(lambda: taker.bodies[-1:] == [b"and then"], "what is sent later arrives")
+            expected = [b"1", b"2", b"3", b"4"] if resent else []
+            found = [body for body in taker.bodies if body != b"and then"]
+            assert all(one < two for one, two in pairwise(found))
+            assert set(found) <= set(expected)
+            assert not pool.statistics.begun - 2
+        if error:
+            assert "received error Code:4711 Description:'no more'" in caplog.text
+
+
+def test_load_moves_to_a_second_instance_of_the_target_without_a_restart(
+    servers: Servers, database: str, broker: Broker
+) -> None:
+    """One conversation at a time: the second instance gets any only because it is recycled to another partition."""
+    with taking(broker, Taker()) as first, pool_of(broker, size=1, max_age=0.3) as pool:
+        pool.send(ORDER, b"0")
+        until(lambda: first.bodies, "the first instance is at work")
+        with connected(servers.bootstrap, database) as other, taking(other, Taker()) as second:
+            sent = 1
+
+            def spreads() -> bool:
+                nonlocal sent
+                pool.send(ORDER, b"%d" % sent)
+                sent += 1
+                return bool(second.bodies)
+
+            until(spreads, "the second instance gets work")
+            pool.recycle()
+            until(lambda: len(first.bodies) + len(second.bodies) == sent, "all are received")
+            until(lambda: not pool.conversations, "all conversations are over")
+        assert sorted(first.bodies + second.bodies) == sorted(b"%d" % number for number in range(sent))
+
+
+def test_replies_are_the_applications_own(broker: Broker) -> None:
+    heard: list[bytes] = []
+
+    def reply(transaction: Transaction) -> None:
+        for message in transaction:
+            if message.type == ORDER:
+                transaction.send(message.dialog, RECEIPT, b"re " + message.body)
+            else:
+                transaction.end(message.dialog)
+
+    with pool_of(broker, read=False, max_messages=2) as pool, taking(broker, reply), broker.reader("Shop") as shop:
+
+        def hear(transaction: Transaction) -> None:
+            heard.extend(message.body for message in pool.answer(transaction))
+
+        thread = threading.Thread(target=shop.run, args=(hear,))
+        thread.start()
+        for number in range(6):
+            pool.send(ORDER, b"%d" % number)
+        until(lambda: len(heard) == 6, "the replies are heard")
+        until(lambda: pool.conversations == 0, "all conversations are over")
+        shop.stop()
+        thread.join()
+    assert sorted(heard) == [b"re %d" % number for number in range(6)]
+    until(lambda: nothing_open(broker), "no endpoint is left")
+
+
+def test_what_a_sender_that_is_gone_has_begun_is_ended_by_its_timer(
+    servers: Servers, broker: Broker, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("konverse.bridge.pool_keeping.POOL_SLACK_MS", 0)
+    with connected(servers.bootstrap, database) as other:
+        pool = pool_of(other, max_age=2.0, read=False)
+        pool.send(ORDER, b"one")
+        pool.flush()
+        pool._closed = True  # nobody recycles it
+    with taking(broker, Taker()) as taker, pool_of(broker):
+        until(lambda: taker.finished, "the timer has sent EndOfStream")
+        until(lambda: nothing_open(broker), "no endpoint is left")
+        assert taker.bodies == [b"one"]
+
+
+def test_a_pool_that_was_closed_says_so_and_loses_nothing(broker: Broker) -> None:
+    pool = pool_of(broker)
+    with taking(broker, Taker()) as taker:
+        pool.send(ORDER, b"one", "key")
+        pool.send(ORDER, b"two")
+        pool.close()
+        pool.close()
+        for again in ("key", None):
+            with pytest.raises(BrokerClosed, match=r"the pool to .*OrderService was closed"):
+                pool.send(ORDER, b"three", again)
+        until(lambda: sorted(taker.bodies) == [b"one", b"two"], "both are received")
+
+
+def test_threads_that_end_leave_their_conversations_to_the_next_ones(broker: Broker) -> None:
+    with taking(broker, Taker()) as taker, pool_of(broker) as pool:
+        for number in range(3):
+            thread = threading.Thread(target=pool.send, args=(ORDER, b"%d" % number))
+            thread.start()
+            thread.join()
+        until(lambda: len(taker.bodies) == 3, "all are received")
+        assert len({message.dialog.conversation for message in taker.taken}) == 1
+
+
+def test_what_cannot_be_a_pool_is_refused_when_it_is_made(broker: Broker) -> None:
+    with pytest.raises(NotInContract, match="'EndOfStream' is not in contract"):
+        broker.pool(SHOP_SERVICE, ORDER_SERVICE, ORDERING)
+    with pytest.raises(NotInContract):
+        broker.pool(SHOP_SERVICE, ORDER_SERVICE)
+    with pytest.raises(MessageTypeNotFound):
+        pool_of(broker, end_of_stream="Over")
+    with pytest.raises(ServiceNotFound):
+        broker.pool(SHOP_SERVICE, "nobody", STREAMING)
+    with pytest.raises(InvalidTimeout):
+        pool_of(broker, max_age=1e10)
+    with pytest.raises(InvalidSettings, match="size is 20000"):
+        pool_of(broker, size=20_000)
+    with pytest.raises(BadInput):
+        pool_of(broker, max_messages=0)
+    with pool_of(broker, read=False) as pool:
+        with pytest.raises(BadInput, match="a text or bytes, not 7"):
+            pool.send(ORDER, b"", 7)  # type: ignore[arg-type]
+        with pytest.raises(NotInContract):
+            pool.send(DEFAULT, b"")
+        assert drain(broker, "Orders", quiet_s=0.1) == []
+
+
+def test_the_program_of_the_readme_works(
+    broker: Broker, servers: Servers, database: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program = readme("import konverse\n\n\ndef take", servers, database)
+    exec(compile(program, "README.md", "exec"), {})
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[0].startswith("PoolStatistics(begun=12, recycled=12, replaced=0")
+    assert len(printed) == 1_001

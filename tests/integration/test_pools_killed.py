@@ -1,0 +1,115 @@
+"""A process with a named pool dies, and the next one goes on with its conversations, on real servers."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from konverse.bridge.pool_lease import Lease
+from konverse.schemas.errors import KonverseError, PoolInUse, SessionTakenOver
+from tests.kit.oracle import verify
+from tests.kit.pool_sender import PoolSender
+from tests.kit.pools import Taker, open_stream, pool_of, taking
+from tests.kit.servers import Servers
+from tests.kit.shop import ORDER, connected, open_shop, queue_of, until
+
+pytestmark = pytest.mark.stack
+
+KEYS = 3
+
+
+@pytest.mark.parametrize("acknowledged", [59, 399])
+def test_the_next_process_goes_on_where_a_killed_one_was(servers: Servers, database: str, acknowledged: int) -> None:
+    with connected(servers.bootstrap, database, redis=servers.redis_url) as broker:
+        open_shop(broker, partitions=2)
+        open_stream(broker)
+        with taking(broker, Taker()) as taker:
+            job = {"first": 0, "keys": KEYS, "redis": servers.redis_url}
+            with PoolSender(servers.bootstrap, database, **job) as sender:
+                sender.read_on(acknowledged)
+                sender.kill()
+            with pool_of(broker, name="orders", max_messages=50) as pool:
+                for key in range(KEYS):
+                    pool.send(ORDER, b"%d last" % key, f"key {key}")
+                pool.flush()
+                lasts = {b"%d last" % key for key in range(KEYS)}
+                until(lambda: lasts <= set(taker.bodies), "all is received")
+                pool.recycle()
+                until(lambda: not pool.conversations, "all conversations are over")
+                assert pool.statistics.begun <= KEYS + pool.statistics.recycled
+            until(lambda: not list(broker.views.conversation_endpoints()), "no endpoint is left")
+        bodies = taker.bodies
+        assert max(Counter(bodies).values()) == 1
+        assert not taker.behind
+        for key in range(KEYS):
+            got = [body for body in bodies if body.startswith(b"%d " % key)]
+            numbers = [int(body.split()[1]) for body in got[:-1]]
+            assert numbers == list(range(key, KEYS * len(numbers), KEYS)), "in order, and none is missing"
+            assert numbers[-1] + KEYS > sender.acknowledged, "what Kafka had is received"
+            assert got[-1] == b"%d last" % key
+        assert verify(servers.bootstrap, [queue_of(broker, "Orders"), queue_of(broker, "Shop")]) == []
+
+
+def test_a_second_living_process_is_told_who_uses_the_pool(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database, redis=servers.redis_url) as broker:
+        open_shop(broker)
+        open_stream(broker)
+        with pool_of(broker, name="orders", read=False):
+            with pytest.raises(PoolInUse, match="this broker has pool 'orders' open"):
+                pool_of(broker, name="orders")
+            with connected(servers.bootstrap, database, redis=servers.redis_url) as other:
+                with pytest.raises(PoolInUse, match=r"used by process \d+ on .*, session [0-9a-f]{32}"):
+                    pool_of(other, name="orders")
+                pool_of(other, name="another", read=False).close()
+        with connected(servers.bootstrap, database, redis=servers.redis_url) as other:
+            pool_of(other, name="orders", read=False).close()
+
+
+def test_without_a_lease_the_former_holder_is_stopped_by_the_logs(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        open_stream(broker)
+        former = pool_of(broker, name="orders", read=False)
+        with taking(broker, Taker()) as taker, connected(servers.bootstrap, database) as other:
+            former.send(ORDER, b"one", "key")
+            former.flush()
+            until(lambda: taker.bodies == [b"one"], "it is received")
+            with other.reader("Shop") as shop, pool_of(other, name="orders", read=False) as pool:
+                shop.wait_for_partitions(1)
+                pool.send(ORDER, b"two", "key")
+                until(lambda: taker.bodies == [b"one", b"two"], "it is received")
+                assert len({message.dialog.conversation for message in taker.taken}) == 1
+
+                def stopped() -> bool:
+                    try:
+                        former.send(ORDER, b"never", "key")
+                        former.flush(1)
+                    except SessionTakenOver:
+                        return True
+                    except KonverseError:
+                        return False
+                    return False
+
+                until(stopped, "the former holder learns of it")
+            assert b"never" not in taker.bodies
+
+
+def test_a_lease_of_a_process_that_is_gone_is_taken_at_once(servers: Servers, database: str) -> None:
+    gone = Lease(servers.redis_url, f"lease {database}", "orders", bytes(16))
+    gone.holder = gone.holder.replace("process ", "process 9")  # nobody has it
+    gone.take()
+    mine = Lease(servers.redis_url, f"lease {database}", "orders", bytes(16))
+    mine.take()
+    gone.close()
+    mine.keep()
+    mine.close()
+
+
+def test_a_redis_that_is_away_or_lies_stops_nothing(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database, redis="redis://127.0.0.1:1") as broker:
+        open_shop(broker)
+        open_stream(broker)
+        with pool_of(broker, name="orders") as pool, taking(broker, Taker()) as taker:
+            pool.send(ORDER, b"one")
+            until(lambda: taker.bodies == [b"one"], "it is received")

@@ -1,0 +1,246 @@
+"""A process with a pool, in the world of `pool_world`: what the driver of a pool does, without waiting."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from konverse.dialog.adopting import Adopting, Wanted
+from konverse.dialog.adopting import Standing as Adoptable
+from konverse.dialog.lane import SessionDialog
+from konverse.dialog.mailbox import Bounced
+from konverse.dialog.pooled import (
+    AskVerdict,
+    Drop,
+    Effect,
+    End,
+    Forget,
+    GiveUp,
+    MakeRoom,
+    Place,
+    Recycle,
+    Resend,
+    Stage,
+)
+from konverse.dialog.pooling import Pooling
+from konverse.dialog.recycling import (
+    Farewell,
+    ask_verdict,
+    conversation_in,
+    left_behind,
+    mark_of,
+    recycle,
+    standing_of,
+    stream_ended,
+)
+from konverse.dialog.session import Session
+from konverse.dialog.writing import Hand
+from konverse.schemas.errors import ConversationEnded, QueueFull
+from konverse.schemas.identifiers import pool_group, pool_namespace, session_writer
+from konverse.schemas.records import BounceId
+from tests.kit.builders import Row, Side, begin_block, record
+
+if TYPE_CHECKING:
+    from tests.kit.pool_world import World
+
+EOS: Final = "EndOfStream"
+NOW_MS: Final = 1_800_000_000_000
+AGE_MS: Final = 40_000
+
+
+class Client:
+    """A process with a pool."""
+
+    def __init__(self, world: World, number: int) -> None:
+        self.world = world
+        self.number = number
+        self.session = Session(session_writer(NOW_MS, number))
+        self.pooling = Pooling(max_age_ms=AGE_MS, end_of_stream=EOS)
+        self.dialogs: dict[bytes, SessionDialog] = {}
+        self.way: deque[tuple[Side, Row]] = deque()
+        """Records that were handed over and have not arrived."""
+        self.unacknowledged: list[tuple[int, bytes]] = []
+        self._decided: dict[BounceId, Callable[[], bool]] = {}
+        self._adopted: set[bytes] = set()
+
+    def hand(self, hands: list[Hand]) -> None:
+        """Records leave, in order."""
+        for hand in hands:
+            side = self.world.home if hand.address == self.world.home.address else self.world.target
+            self.way.extend((side, (header, record(body, self.world.now_ms))) for header, _, body in hand.records)
+
+    def arrive(self, count: int) -> None:
+        """The first of them are in their logs; when all are, they count."""
+        for _ in range(min(count, len(self.way))):
+            side, row = self.way.popleft()
+            side.take_all([row])
+        if not self.way and self is self.world.client:
+            self.hand(self.session.drained())
+            if self.session.idle:
+                self.world.acknowledged.update(self.unacknowledged)
+                self.unacknowledged.clear()
+
+    # ------------------------------------------------------------------------------------------------------ sending
+
+    def send(self, key: int, body: bytes) -> bool:
+        """One call of `Pool.send`; False when it had to wait."""
+        group = pool_group(pool_namespace("database", "pool"), str(key))
+        place, effects = self.pooling.place(group, self.world.now_ms)
+        self.do(effects)
+        if place.awaited is not None:
+            return False
+        dialog = self.dialogs[place.current.conversation] if place.current else self.open(place)
+        try:
+            self.hand(self.session.send(dialog, "order", body))
+        except QueueFull:
+            return False
+        except ConversationEnded:
+            self.do(self.pooling.broken(dialog.conversation, None, self.world.now_ms))
+            return False
+        self.unacknowledged.append((key, body))
+        if place.current is not None and self.world.random.random() < self.world.recycling:
+            self.do([Recycle(place.current)])
+        return True
+
+    def open(self, place: Place) -> SessionDialog:
+        """A conversation for a place, left by another process or new."""
+        if place.group not in self._adopted:
+            self._adopted.add(place.group)
+            self._go_on(place)
+            if place.current is not None:
+                return self.dialogs[place.current.conversation]
+        self.world.begun += 1
+        conversation = conversation_in(place.group, self.world.begun.to_bytes(16, "big"))
+        dialog, hands = self.session.begin(conversation, begin_block(group=place.group), returning=True)
+        self.hand(hands)
+        self.hand(self.session.set_timer(dialog, AGE_MS + 60_000))
+        self._use(place, dialog)
+        return dialog
+
+    def _use(self, place: Place, dialog: SessionDialog) -> None:
+        self.pooling.begun(place, dialog.conversation, self.world.now_ms)
+        self.dialogs[dialog.conversation] = dialog
+
+    def _go_on(self, place: Place) -> None:
+        left = left_behind(self.world.home.state, place.group)
+        if not left.conversations:
+            return
+        for conversation, code in left.codes.items():
+            self.pooling.remember(conversation, code)
+        wanted = [Wanted(one, begin_block(group=place.group), returning=True) for one in left.conversations]
+        adopting = Adopting(self.session, wanted, left.writers)
+        self.hand(self.session.unsent())
+        for _ in range(60):
+            for address in adopting.addresses:
+                side = self.world.home if address == self.world.home.address else self.world.target
+                self.hand(adopting.hear(side.state))
+            self.arrive(len(self.way))
+            self.world.deliver()
+        assert not adopting.addresses, "conversations can be adopted"
+        for dialog, standing in adopting.finish():
+            if standing is Adoptable.OPEN and stream_ended(self.world.target.state, dialog.conversation, EOS):
+                self.hand(self.session.finish(dialog))
+            elif standing is Adoptable.OPEN and place.current is None:
+                self._use(place, dialog)
+                continue
+            elif standing is Adoptable.OPEN:
+                self.hand(recycle(self.session, dialog, EOS))
+            elif standing is Adoptable.NOT_OPENED:
+                self.hand(self.session.end(dialog))
+            if standing in (Adoptable.OPEN, Adoptable.FINISHED):
+                self.pooling.closes(place, dialog.conversation, self.world.now_ms)
+                self.dialogs[dialog.conversation] = dialog
+        self.do(self.pooling.home_says([], self._bounced(), self.world.now_ms))
+
+    # ---------------------------------------------------------------------------------------------------- what to do
+
+    def do(self, effects: list[Effect]) -> None:
+        """What the driver of a pool does."""
+        for effect in effects:
+            handlers: dict[type, Callable[[Any], None]] = {
+                Recycle: self._recycle,
+                AskVerdict: lambda e: self.hand(ask_verdict(self.session, self.dialogs[e.pooled.conversation])),
+                Resend: self._resend,
+                GiveUp: lambda e: self._let_go(e.place, e.bounced, given_up=True),
+                MakeRoom: lambda _: None,
+                Drop: lambda e: self._let_go(e.place, e.bounced),
+                End: lambda e: self.hand(self.session.end(self.dialogs[e.pooled.conversation])),
+                Forget: self._forget,
+            }
+            handlers[type(effect)](effect)
+
+    def _recycle(self, effect: Recycle) -> None:
+        pooled = effect.pooled
+        if pooled.stage is not Stage.OPEN:
+            return
+        try:
+            self.hand(recycle(self.session, self.dialogs[pooled.conversation], EOS))
+        except QueueFull:
+            return
+        except ConversationEnded:
+            self.do(self.pooling.broken(pooled.conversation, None, self.world.now_ms))
+            return
+        self.pooling.recycled(pooled, self.world.now_ms)
+
+    def _resend(self, effect: Resend) -> None:
+        for bounced in effect.bounced:
+            current = effect.place.current
+            dialog = self.dialogs[current.conversation] if current is not None else self.open(effect.place)
+            try:
+                self.hand(self.session.redirect(dialog, bounced.id))
+            except (ConversationEnded, QueueFull):
+                return
+            self._decided[bounced.id] = lambda to=dialog, one=bounced.id: _settled(to, one)  # type: ignore[misc]
+            self.pooling.count(resent=1)
+
+    def _let_go(self, place: Place, many: list[Bounced], *, given_up: bool = False) -> None:
+        current = place.current
+        dialog = self.dialogs[current.conversation] if current is not None else self.open(place)
+        for bounced in many:
+            if given_up:
+                self.world.given_up[bounced.body or b""] += 1
+            self.hand(self.session.confirm(dialog, bounced.id))
+            self._decided[bounced.id] = lambda: not self.way
+
+    def _forget(self, effect: Forget) -> None:
+        self.session.ended_by_peer(effect.pooled.conversation)
+        self.dialogs.pop(effect.pooled.conversation, None)
+
+    def _bounced(self) -> list[Bounced]:
+        home, found = self.world.home.state, []
+        for one in home.mailbox.entries.values():
+            writer = home.writers.get(one.session)
+            heard = one.session in self.session.ids or (writer is not None and writer.closed_at is not None)
+            decided = self._decided.get(one.id)
+            if heard and (decided is None or decided()) and mark_of(one.conversation) in self.pooling.places:
+                found.append(one)
+        return found
+
+    def look(self) -> None:
+        """The thread of a pool looks at home and at the clock."""
+        self.hand(self.session.home_says(self.world.home.state))
+        known = list(self.pooling.known.values())
+        standings = [(one, standing_of(self.world.home.state, self.dialogs[one.conversation])) for one in known]
+        self.do(self.pooling.home_says(standings, self._bounced(), self.world.now_ms))
+        self.do(self.pooling.tick(self.world.now_ms))
+
+    def hear(self, farewell: Farewell) -> None:
+        """`Pool.hear`."""
+        conversation, code, _ = farewell
+        pooled = self.pooling.known.get(conversation)
+        if pooled is None:
+            return
+        closing = pooled.stage is Stage.CLOSING and not code
+        now_ms = self.world.now_ms
+        self.do(self.pooling.ended(conversation) if closing else self.pooling.broken(conversation, code, now_ms))
+
+    def keeps(self, farewell: Farewell) -> bool:
+        """`Pool.keeps`."""
+        pooled = self.pooling.known.get(farewell.conversation)
+        return pooled is not None and (pooled.stage is not Stage.CLOSING or farewell.code != 0)
+
+
+def _settled(dialog: SessionDialog, bounce: BounceId) -> bool:
+    redirects = dialog.redirects
+    return bounce not in dialog.held and (redirects is None or redirects.counter is None)

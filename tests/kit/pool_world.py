@@ -1,0 +1,244 @@
+"""A pool over two folded partitions and a lossy way to them, seed by seed, without servers.
+
+What decides is the product's: `Pooling`, the session, the folds, the handler of the initiator's queue and the adoption
+of a dead sender's conversations. What is simulated: when records and outputs arrive, what the target's handlers do,
+when the sender dies, and what of its last records still arrives, early or late.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from random import Random
+from typing import Final
+
+from konverse.dialog.endpoint import Endpoint
+from konverse.dialog.mailbox import Bounced
+from konverse.dialog.pooled import (
+    Recycle,
+    Stage,
+)
+from konverse.dialog.recycling import (
+    answer,
+)
+from konverse.dialog.staging import OwnerSettings, Staging
+from konverse.dialog.states import State
+from konverse.dialog.transaction import Transaction
+from konverse.schemas.catalog import END_DIALOG, ERROR
+from konverse.schemas.identifiers import pool_group, pool_namespace
+from konverse.schemas.journal import Operations
+from konverse.schemas.operations import Fail
+from konverse.schemas.records import Role
+from tests.kit.builders import Side, anything
+from tests.kit.pool_client import EOS, NOW_MS, Client
+
+CALM_ROUNDS: Final = 400
+KEYS: Final = 3
+PLAIN_END: Final = 0
+APPLICATION_ERROR: Final = 4711
+BROKER_ERROR: Final = -9719
+
+
+class World:
+    """One seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.home, self.target = Side("replies"), Side("orders")
+        self.now_ms = NOW_MS
+        for side in (self.home, self.target):
+            side.state.now_ms = NOW_MS
+        self._stagings = {id(side): Staging(side.state, anything, OwnerSettings()) for side in (self.home, self.target)}
+        self.recycling = self.random.choice([0.02, 0.1, 0.4])
+        self.failing = self.random.choice([0.0, 0.0, 0.02, 0.1])
+        self.dying = self.random.choice([0.0, 0.0, 0.004])
+        self.begun = 0
+        self.clients = 1
+        self.client = Client(self, 1)
+        self.zombies: list[Client] = []
+        self.sent: list[tuple[int, bytes]] = []
+        self.acknowledged: set[tuple[int, bytes]] = set()
+        self.received: list[tuple[bytes, bytes]] = []
+        """Conversation and body."""
+        self.streams_ended: set[bytes] = set()
+        self.behind: list[bytes] = []
+        """What followed EndOfStream in its dialog."""
+        self.given_up: Counter[bytes] = Counter()
+        self.discarded: set[bytes] = set()
+        """What was accepted and not read when a target ended on its own account."""
+        self.broken = False
+        """A target has ended on its own account, or a sender has died: order over conversations is not promised."""
+
+    def run(self, messages: int = 120) -> None:
+        """Send so many messages while all kinds of things happen, then let everything come to rest."""
+        number = 0
+        while number < messages:
+            if self.random.random() < 0.4:
+                key = self.random.randrange(KEYS)
+                body = b"%d %d" % (key, number)
+                if self.client.send(key, body):
+                    self.sent.append((key, body))
+                    number += 1
+            self._happen()
+        self.failing = self.dying = 0.0
+        for _ in range(CALM_ROUNDS):
+            self.client.do([Recycle(one) for one in self.client.pooling.known.values() if one.stage is Stage.OPEN])
+            self._rest()
+            if self._at_rest:
+                break
+
+    @property
+    def _at_rest(self) -> bool:
+        sides = [side for one in (self.home, self.target) for side in one.state.sides]
+        ways = [one.way for one in (self.client, *self.zombies)]
+        return not (any(sides) or any(ways) or self.client.pooling.known) and self.client.session.idle
+
+    def _rest(self) -> None:
+        self.now_ms += 1_000
+        for zombie in self.zombies:
+            zombie.arrive(len(zombie.way))
+        self.client.arrive(len(self.client.way))
+        self.deliver()
+        self._work(self.target, self._take)
+        self._work(self.home, self._answer)
+        self.deliver()
+        self.client.look()
+
+    def _happen(self) -> None:
+        self.now_ms += self.random.choice([1, 50, 400])
+        roll = self.random.random()
+        if roll < 0.3:
+            self.client.arrive(self.random.randrange(1, 8))
+        elif roll < 0.5:
+            self._work(self.target, self._take)
+        elif roll < 0.65:
+            self._work(self.home, self._answer)
+        elif roll < 0.8:
+            self.deliver()
+        elif roll < 0.95:
+            self.client.look()
+        elif self.zombies:
+            self.random.choice(self.zombies).arrive(3)
+        if self.random.random() < self.dying:
+            self._die()
+
+    def _die(self) -> None:
+        """Of its last records some arrive, some late, some never; the next process goes on."""
+        dead = self.client
+        for _ in range(self.random.randrange(len(dead.way) + 1)):
+            dead.way.pop()
+        self.zombies.append(dead)
+        self.broken = True
+        self.clients += 1
+        self.client = Client(self, self.clients)
+        for key in range(KEYS):
+            group = pool_group(pool_namespace("database", "pool"), str(key))
+            place, _ = self.client.pooling.place(group, self.now_ms)
+            if place.current is None:
+                self.client.open(place)
+
+    def deliver(self) -> None:
+        """Owners copy their outputs."""
+        self.home.deliver(self.target)
+        self.target.deliver(self.home)
+        self.home.deliver(self.home)
+        self.target.deliver(self.target)
+
+    # ----------------------------------------------------------------------------------------------------- handlers
+
+    def _work(self, side: Side, handler: Callable[[Transaction], list[Callable[[], None]]]) -> None:
+        """One transaction and its commit; what its handler has told others is told before it counts."""
+        side.state.now_ms = max(side.state.now_ms, self.now_ms)
+        side.commit()  # timers
+        staging = self._stagings[id(side)]
+        transaction = staging.take()
+        if transaction is None:
+            return
+        with transaction:
+            after = handler(transaction)
+        staging.finish(transaction)
+        operations, merged = staging.merge()
+        for end in operations.ends:
+            self._note_unread(side, end.endpoint)
+        side.commit(**{name: getattr(operations, name) for name in Operations.__dataclass_fields__})
+        staging.release(merged)
+        for step in after:
+            step()
+
+    def _note_unread(self, side: Side, index: int) -> None:
+        """What a target has not read when it ends is discarded (behaviour 109)."""
+        endpoint = side.state.table[index]
+        if endpoint is not None and endpoint.role is Role.TARGET:
+            received = {body for _, body in self.received}
+            self.discarded |= {entry[2] for entry in endpoint.queue if entry[2]} - received
+
+    def _answer(self, transaction: Transaction) -> list[Callable[[], None]]:
+        _, farewells = answer(transaction, transaction, lambda _: EOS, self.client.keeps)
+        for farewell in farewells:
+            self.client.hear(farewell)
+        return []
+
+    def _take(self, transaction: Transaction) -> list[Callable[[], None]]:
+        dialog, after = transaction.dialog, list[Callable[[], None]]()
+        roll = self.random.random()
+        walk = iter(transaction)
+        for message in walk:
+            if message.type in (END_DIALOG, ERROR):
+                transaction.end(dialog)
+                return after
+            if message.type == EOS:
+                self.streams_ended.add(dialog.conversation)
+                transaction.end(dialog)
+                self.behind += [one.body for one in walk]
+                return after
+            self.received.append((dialog.conversation, message.body))
+            if roll < self.failing:
+                self.broken = True
+                code = self.random.choice([PLAIN_END, APPLICATION_ERROR, BROKER_ERROR])
+                if code == BROKER_ERROR:
+                    after.append(lambda: self._fail(dialog.index))
+                else:
+                    transaction.end(dialog, error=code, description="no more" if code else "")
+                return after
+        return after
+
+    def _fail(self, index: int) -> None:
+        if self.target.state.table[index] is not None:
+            self.target.commit(rare=[Fail(index, BROKER_ERROR, "given up")])
+
+    # ------------------------------------------------------------------------------------------------------- checks
+
+    def mistakes(self) -> list[str]:
+        """What should not be."""
+        found = [f"behind EndOfStream came {body!r}" for body in self.behind]
+        times = Counter(body for _, body in self.received)
+        found += [f"{body!r} was received {count} times" for body, count in times.items() if count > 1]
+        for key, body in self.sent:
+            given_up = self.given_up[body] > 0 and not (self.clients > 1 and times[body])  # and died in front of that
+            fates = times[body] + given_up + (body in self.discarded)
+            if fates > 1 or (not fates and (key, body) in self.acknowledged):
+                found.append(f"{body!r} was acknowledged: {fates} fates")
+        if not self.broken:
+            for key in range(KEYS):
+                got = [body for _, body in self.received if body.startswith(b"%d " % key)]
+                if got != [body for _, body in self.sent if body.startswith(b"%d " % key)]:
+                    found.append(f"key {key} was received in another order: {got}")
+        for name, side in (("home", self.home), ("target", self.target)):
+            for role in Role:
+                left = [one for one in side.state.sides[role].values() if not _never_said(one)]
+                found += [f"left open at {name}: {one!r}" for one in left]
+        found += [f"left in the mailbox: {one}" for one in self.home.state.mailbox.entries.values() if not _own(one)]
+        found += [f"the pool still knows {one.stage}" for one in self.client.pooling.known.values()]
+        if self.client.session.dialogs:
+            found.append(f"the session still knows {len(self.client.session.dialogs)} dialogs")
+        return found
+
+
+def _own(bounced: Bounced) -> bool:
+    """A home's EndOfStream on a conversation that its sender had closed at that moment."""
+    return bounced.message_type == EOS
+
+
+def _never_said(endpoint: Endpoint) -> bool:
+    """Its sender died between BEGIN and the timer, so nobody ever speaks of it; an operator ends it."""
+    return endpoint.state is State.STARTED_OUTBOUND and endpoint.clock is None

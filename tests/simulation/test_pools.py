@@ -1,0 +1,19 @@
+"""A pool in the simulator: nothing follows EndOfStream, none is lost or doubled, order is kept, nothing stays open."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from tests.kit.pool_world import World
+
+SEEDS: Final = 200
+
+
+@pytest.mark.parametrize("tens", range(SEEDS // 10))
+def test_a_pool_keeps_its_promises_whatever_arrives_when(tens: int) -> None:
+    for seed in range(10 * tens, 10 * tens + 10):
+        world = World(seed)
+        world.run()
+        assert world.mistakes() == [], f"seed {seed}"

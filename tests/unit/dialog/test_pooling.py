@@ -1,0 +1,203 @@
+"""Which conversation each place of a pool has, and what becomes of those that ended (behaviours 224 to 229)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from konverse.dialog import pooling as module
+from konverse.dialog.mailbox import Bounced
+from konverse.dialog.pooled import (
+    AskVerdict,
+    Drop,
+    End,
+    Forget,
+    GiveUp,
+    MakeRoom,
+    Place,
+    Pooled,
+    Recycle,
+    Resend,
+    Stage,
+    Standing,
+)
+from konverse.dialog.pooling import Pooling
+from konverse.dialog.recycling import RESENT, conversation_in, mark_of
+from konverse.schemas.errors import QueueFull
+from konverse.schemas.identifiers import Address
+from konverse.schemas.limits import POOL_VERDICT_MS_MAX
+from konverse.schemas.records import Bounce, BounceReason
+
+AGE_MS: Final = 10_000
+HOME: Final = Address("home", 0, b"tag.")
+GROUP: Final = bytes(range(16))
+OTHER_GROUP: Final = bytes(range(16, 32))
+
+
+@pytest.fixture
+def pooling() -> Pooling:
+    """Conversations are old after ten seconds."""
+    return Pooling(max_age_ms=AGE_MS, end_of_stream="EndOfStream")
+
+
+def begin(pooling: Pooling, group: bytes = GROUP, now_ms: int = 0, number: int = 0) -> Pooled:
+    """A place of the group with a conversation."""
+    place, _ = pooling.place(group, now_ms)
+    return pooling.begun(place, conversation_in(group, number.to_bytes(16, "big")), now_ms)
+
+
+def came_back(conversation: bytes, number: int = 0, message_type: str = "Order") -> Bounced:
+    """A message of a conversation."""
+    bounce = Bounce(bytes(16), number, HOME, BounceReason.ENDED)
+    return Bounced(bytes(16), bounce, conversation, number, message_type, b"")
+
+
+def test_a_group_has_one_place_and_that_one_open_conversation(pooling: Pooling) -> None:
+    one = begin(pooling)
+    assert pooling.place(GROUP, 5) == (one.place, [])
+    assert one.place.current is one
+    assert begin(pooling, OTHER_GROUP).place is not one.place
+    with pytest.raises(AssertionError, match="one open conversation"):
+        pooling.begun(one.place, bytes(16), 0)
+
+
+def test_an_old_conversation_is_recycled_and_over_when_its_target_has_ended_it(pooling: Pooling) -> None:
+    one = begin(pooling, now_ms=1)
+    assert pooling.tick(AGE_MS) == []
+    assert pooling.tick(AGE_MS + 1) == [Recycle(one)]
+    pooling.recycled(one, AGE_MS + 1)
+    assert (one.stage, one.place.current, pooling.closing) == (Stage.CLOSING, None, 1)
+    assert pooling.tick(AGE_MS + 2) == []
+    following = begin(pooling, now_ms=AGE_MS + 2, number=1)
+    assert pooling.ended(one.conversation) == [Forget(one)]
+    assert pooling.ended(one.conversation) == []
+    assert list(pooling.known.values()) == [following]
+    assert pooling.closing == 0
+    assert pooling.statistics == (2, 1, 0, 0, 0)
+
+
+def test_an_end_under_its_senders_is_followed_by_a_verdict_what_came_back_and_the_end_of_this_side(
+    pooling: Pooling,
+) -> None:
+    one = begin(pooling)
+    assert pooling.broken(one.conversation, RESENT[0], 5) == [AskVerdict(one)]
+    assert pooling.broken(one.conversation, RESENT[0], 5) == []
+    assert one.place.awaited is one
+    late = [came_back(one.conversation, number) for number in range(2)]
+    assert pooling.home_says([(one, Standing(ended=True))], late[:1], 6) == [Resend(one.place, late[:1])]
+    assert one.place.awaited is one
+    said = pooling.home_says([(one, Standing(ended=True, answered=True))], late[1:], 7)
+    assert said == [Resend(one.place, late[1:]), End(one), Forget(one)]
+    assert one.place.awaited is None
+    assert pooling.home_says([(one, Standing(over=True))], [], 8) == []
+
+
+@pytest.mark.parametrize("code", [*RESENT, -8494, -9615, 4711, None])
+def test_what_came_back_goes_again_after_the_four_codes_alone(pooling: Pooling, code: int | None) -> None:
+    one = begin(pooling)
+    late = [came_back(one.conversation)]
+    again = code is None or code in RESENT
+    expected = Resend(one.place, late) if again else GiveUp(one.place, late, code or 0)
+    standing = Standing(ended=True, code=code)
+    assert pooling.home_says([(one, standing)], late, 1) == [expected, AskVerdict(one)]
+    pooling.home_says([(one, standing._replace(answered=True))], [], 2)
+    assert not pooling.known
+    assert pooling.home_says([], late, 3) == [expected]
+
+
+def test_a_silent_target_is_waited_for_so_long(pooling: Pooling) -> None:
+    one = begin(pooling)
+    pooling.broken(one.conversation, None, 5)
+    assert pooling.tick(4 + POOL_VERDICT_MS_MAX) == []
+    assert pooling.tick(5 + POOL_VERDICT_MS_MAX) == [End(one), Forget(one)]
+    assert one.place.awaited is None
+
+
+def test_a_conversation_that_its_home_has_finished_is_replaced_and_closes(pooling: Pooling) -> None:
+    """The timer of a sender that was thought to be dead."""
+    one = begin(pooling)
+    late = [came_back(one.conversation), came_back(one.conversation, 1, "EndOfStream")]
+    assert pooling.home_says([(one, Standing(finished=True))], late, 1) == [
+        Resend(one.place, late[:1]),
+        Drop(one.place, late[1:]),
+        AskVerdict(one),
+    ]
+    assert pooling.home_says([(one, Standing(finished=True, answered=True))], [], 2) == []
+    assert (one.stage, one.place.awaited) == (Stage.CLOSING, None)
+    assert pooling.home_says([(one, Standing(over=True))], [], 3) == [Forget(one)]
+
+
+def test_an_error_behind_end_of_stream_is_followed_by_a_verdict_and_keeps_nobody_waiting(pooling: Pooling) -> None:
+    one = begin(pooling)
+    pooling.recycled(one, 1)
+    assert pooling.broken(one.conversation, 4711, 2) == [AskVerdict(one)]
+    assert one.place.awaited is None
+    assert pooling.statistics.replaced == 0
+    assert pooling.home_says([(one, Standing(ended=True, answered=True))], [], 3) == [End(one), Forget(one)]
+    assert pooling.closing == 0
+
+
+def test_this_side_is_not_ended_before_its_application_has_received_what_waits(pooling: Pooling) -> None:
+    one = begin(pooling)
+    waits = Standing(ended=True, answered=True, unread=True)
+    assert pooling.home_says([(one, waits)], [], 1) == [AskVerdict(one)]
+    assert one.place.awaited is None
+    assert pooling.tick(2 * POOL_VERDICT_MS_MAX) == []
+    assert pooling.home_says([(one, waits._replace(unread=False))], [], 2) == [End(one), Forget(one)]
+
+
+def test_what_is_no_place_of_the_pool_stays_where_it_is(pooling: Pooling) -> None:
+    begin(pooling)
+    assert pooling.home_says([], [came_back(OTHER_GROUP)], 1) == []
+    assert pooling.broken(OTHER_GROUP, 1, 1) == []
+
+
+def test_too_many_places_make_room_by_recycling_those_used_least(
+    pooling: Pooling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "POOL_KEY_ENTRIES_MAX", 3)
+    monkeypatch.setattr(module, "POOL_EVICTED_ENTRIES", 1)
+    groups = [bytes((number,)) * 16 for number in range(5)]
+    opened = [begin(pooling, group, now_ms=number) for number, group in enumerate(groups[:3])]
+    pooling.noticed(opened[0].place, 7, 10)
+    place, effects = pooling.place(groups[3], 11)
+    assert effects == [Recycle(opened[1]), MakeRoom(opened[1].place)]
+    assert (len(pooling.places), [*pooling.evicted]) == (3, [mark_of(groups[1])])
+    assert pooling.tick(12) == [Recycle(opened[1])]  # it failed, and is done again
+    pooling.recycled(opened[1], 12)
+    late = [came_back(opened[1].conversation)]
+    assert pooling.home_says([], late, 13) == [Resend(opened[1].place, late)]
+    pooling.ended(opened[1].conversation)
+    assert not pooling.evicted
+    assert place is pooling.places[mark_of(groups[3])]
+
+
+def test_a_place_that_made_room_and_is_needed_again_is_the_same_one(
+    pooling: Pooling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "POOL_KEY_ENTRIES_MAX", 1)
+    monkeypatch.setattr(module, "POOL_EVICTED_ENTRIES", 1)
+    one = begin(pooling)
+    begin(pooling, OTHER_GROUP)
+    assert pooling.place(GROUP, 1) == (one.place, [])
+    assert not pooling.evicted
+
+
+def test_nothing_makes_room_before_targets_have_caught_up(pooling: Pooling, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "POOL_KEY_ENTRIES_MAX", 1)
+    monkeypatch.setattr(module, "POOL_CLOSING_ENTRIES_MAX", 1)
+    one = begin(pooling)
+    assert isinstance(one.place, Place)
+    pooling.recycled(one, 1)
+    begin(pooling, number=1)
+    with pytest.raises(QueueFull, match="1 that their targets have not ended yet"):
+        pooling.place(OTHER_GROUP, 2)
+
+
+def test_who_is_asked_about_is_the_oldest_that_is_not_open(pooling: Pooling) -> None:
+    pooled = [begin(pooling, bytes((number,)) * 16) for number in range(4)]
+    assert pooling.unfinished(2) == []
+    for one in pooled[1:]:
+        pooling.recycled(one, 1)
+    assert pooling.unfinished(2) == pooled[1:3]

@@ -1,0 +1,275 @@
+"""How a pooled conversation is closed: by its session, by its timer, and what its home says (behaviours 226 to 229)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from konverse.dialog.endpoint import Endpoint
+from konverse.dialog.lane import SessionDialog
+from konverse.dialog.received import Rule
+from konverse.dialog.recycling import (
+    UNREADABLE,
+    Farewell,
+    answer,
+    ask_verdict,
+    conversation_in,
+    is_pooled,
+    left_behind,
+    recycle,
+    standing_of,
+    stream_ended,
+)
+from konverse.dialog.session import Session
+from konverse.dialog.staging import OwnerSettings, Staging
+from konverse.dialog.states import State
+from konverse.dialog.transaction import Transaction
+from konverse.dialog.writing import Hand
+from konverse.schemas.catalog import DIALOG_TIMER, END_DIALOG
+from konverse.schemas.errors import ConversationEnded, NotInContract, QueueFull
+from konverse.schemas.identifiers import session_writer
+from konverse.schemas.journal import EndOperation
+from konverse.schemas.limits import POOL_PATIENCE_MS
+from konverse.schemas.operations import Finish, SetTimer
+from konverse.schemas.records import BounceId, Role
+from tests.kit.builders import Pair, address_of, anything, begin_block, identifier, record
+
+EOS: Final = "EndOfStream"
+GROUP: Final = identifier("a group of a pool")
+NOW_MS: Final = 1_800_000_000_000
+
+
+class Shop:
+    """A session with a pooled conversation, and the two partitions."""
+
+    def __init__(self) -> None:
+        self.pair = Pair()
+        for side in (self.pair.home, self.pair.target):
+            side.state.now_ms = NOW_MS
+        self.session = Session(session_writer(NOW_MS, 1))
+        self.rule: Rule = anything
+
+    def begin(self, number: int = 1) -> SessionDialog:
+        conversation = conversation_in(GROUP, bytes(15) + bytes((number,)))
+        dialog, hands = self.session.begin(conversation, begin_block(group=GROUP), returning=True)
+        self.arrive(hands)
+        return dialog
+
+    def send(self, dialog: SessionDialog, body: bytes) -> None:
+        self.arrive(self.session.send(dialog, "order", body))
+
+    def arrive(self, hands: list[Hand]) -> list[bytes]:
+        """All of it arrives and counts; the kinds of the records."""
+        kinds: list[bytes] = []
+        while hands:
+            for hand in hands:
+                side = self.pair.home if hand.address == self.pair.home.address else self.pair.target
+                side.take_all([(header, record(body)) for header, _, body in hand.records])
+                kinds += [header[:1] for header, _, _ in hand.records]
+            hands = self.session.drained()
+        return kinds
+
+    def exchange(self) -> None:
+        self.pair.home.deliver(self.pair.target)
+        self.pair.target.deliver(self.pair.home)
+
+    def transaction(self) -> Transaction:
+        """The group at home, in a `with` block that has begun."""
+        transaction = Staging(self.pair.home.state, self.rule, OwnerSettings()).take()
+        assert transaction is not None, "the group is ready"
+        return transaction.__enter__()
+
+    def ring(self, dialog: SessionDialog) -> Transaction:
+        """Its timer rings."""
+        self.pair.home.commit(rare=[SetTimer(self.pair.initiator(dialog.conversation).index, 1)])
+        for _ in range(2):  # the first tells when the timer was set
+            self.pair.home.state.now_ms += 2
+            self.pair.home.commit()
+        return self.transaction()
+
+
+@pytest.fixture
+def shop() -> Shop:
+    return Shop()
+
+
+def answered(transaction: Transaction, *, keeps: bool = False) -> list[Farewell]:
+    rest, farewells = answer(transaction, transaction, lambda _: EOS, lambda _: keeps)
+    assert rest == []
+    return farewells
+
+
+def types(endpoint: Endpoint) -> list[str]:
+    return [entry[1] for entry in endpoint.queue]
+
+
+def test_end_of_stream_and_fin_are_one_step(shop: Shop) -> None:
+    dialog = shop.begin()
+    shop.send(dialog, b"one")
+    shop.arrive(recycle(shop.session, dialog, EOS))
+    receiver = shop.pair.receiver(dialog.conversation)
+    assert types(receiver) == ["order", EOS]
+    assert receiver.finished is not None
+    assert receiver.finished.peer
+    with pytest.raises(ConversationEnded):
+        shop.session.send(dialog, "order", b"behind")
+    with pytest.raises(ConversationEnded):
+        recycle(shop.session, dialog, EOS)
+
+
+def test_a_conversation_that_has_not_begun_yet_is_recycled_behind_what_waits(shop: Shop) -> None:
+    conversation = conversation_in(GROUP, bytes(16))
+    dialog, hands = shop.session.begin(conversation, begin_block(group=GROUP))
+    shop.session.send(dialog, "order", b"one")
+    assert recycle(shop.session, dialog, EOS) == []
+    shop.arrive(hands)
+    assert types(shop.pair.receiver(conversation)) == ["order", EOS]
+
+
+def test_what_waits_for_a_redirect_is_not_recycled_yet(shop: Shop) -> None:
+    dialog = shop.begin()
+    shop.session.redirect(dialog, BounceId(shop.session.writer, 7, address_of("elsewhere")))
+    with pytest.raises(QueueFull, match="redirected"):
+        recycle(shop.session, dialog, EOS)
+
+
+def test_a_verdict_is_asked_for_once_and_not_where_nothing_was_sent(shop: Shop) -> None:
+    dialog, silent = shop.begin(), shop.begin(2)
+    shop.send(dialog, b"one")
+    for one in (dialog, silent):
+        shop.session.ended_by_peer(one.conversation)
+    assert shop.arrive(ask_verdict(shop.session, dialog))
+    assert ask_verdict(shop.session, dialog) == ask_verdict(shop.session, silent) == []
+    shop.exchange()
+    assert standing_of(shop.pair.home.state, dialog).answered
+
+
+def test_home_says_how_a_conversation_stands(shop: Shop) -> None:
+    dialog = shop.begin()
+    home = shop.pair.home.state
+    assert standing_of(home, dialog) == (False, False, False, False, None, False)
+    shop.send(dialog, b"one")
+    shop.pair.target.end(shop.pair.receiver(dialog.conversation), 4711, "no more")
+    shop.exchange()
+    assert standing_of(home, dialog) == (False, True, False, False, 4711, True)
+    shop.pair.home.end(shop.pair.initiator(dialog.conversation))
+    assert standing_of(home, dialog).over
+
+
+def test_a_begin_that_home_has_not_heard_is_not_over(shop: Shop) -> None:
+    dialog, _ = shop.session.begin(conversation_in(GROUP, bytes(16)), begin_block(group=GROUP))
+    assert not standing_of(shop.pair.home.state, dialog).over
+
+
+def test_the_timer_says_end_of_stream_and_is_set_again(shop: Shop) -> None:
+    dialog = shop.begin()
+    shop.send(dialog, b"one")
+    transaction = shop.ring(dialog)
+    assert answered(transaction) == []
+    index = shop.pair.initiator(dialog.conversation).index
+    assert transaction.sends == [(index, EOS, [b""])]
+    assert transaction.finishes == [Finish(index)]
+    assert transaction.timers == [SetTimer(index, POOL_PATIENCE_MS)]
+
+
+def test_the_timer_of_what_was_recycled_waits_on_and_of_what_was_never_received_ends(shop: Shop) -> None:
+    dialog = shop.begin()
+    shop.send(dialog, b"one")
+    shop.arrive(recycle(shop.session, dialog, EOS))
+    shop.exchange()
+    transaction = shop.ring(dialog)
+    answered(transaction)
+    assert not transaction.sends
+    assert transaction.timers
+    endpoint = shop.pair.initiator(dialog.conversation)
+    assert endpoint.finished is not None
+    endpoint.finished = endpoint.finished._replace(answer=())
+    shop.pair.home.state.table[endpoint.index] = endpoint
+    again = Transaction([(endpoint, [])], [], 0, transaction._scope).__enter__()
+    endpoint.urgent = ((0, DIALOG_TIMER, None, 0),)
+    answered(again)
+    assert again.ends == [EndOperation(endpoint.index, 0, "")]
+
+
+def test_a_timer_under_a_contract_without_the_type_is_set_again(shop: Shop) -> None:
+    def rule(_contract: str, _role: Role, message_type: str) -> None:
+        if message_type == EOS:
+            raise NotInContract("it has none")
+
+    dialog = shop.begin()
+    shop.rule = rule
+    transaction = shop.ring(dialog)
+    answered(transaction)
+    assert not transaction.sends
+    assert transaction.timers
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+@pytest.mark.parametrize("error", [0, 4711])
+def test_an_end_of_the_target_is_answered_unless_it_is_kept(shop: Shop, *, keeps: bool, error: int) -> None:
+    dialog = shop.begin()
+    shop.send(dialog, b"one")
+    shop.pair.target.end(shop.pair.receiver(dialog.conversation), error, "no more" if error else "")
+    shop.exchange()
+    transaction = shop.transaction()
+    expected = Farewell(dialog.conversation, error, "no more" if error else "")
+    assert answered(transaction, keeps=keeps) == [expected]
+    assert bool(transaction.ends) is not keeps
+
+
+def test_a_timer_and_an_error_at_once_end_it_once(shop: Shop) -> None:
+    dialog = shop.begin()
+    shop.send(dialog, b"one")
+    shop.pair.target.end(shop.pair.receiver(dialog.conversation), 4711, "no more")
+    shop.exchange()
+    transaction = shop.ring(dialog)
+    assert [one.code for one in answered(transaction)] == [4711]
+    assert len(transaction.ends) == 1
+
+
+def test_an_error_that_is_no_document_has_a_code_that_forbids_to_send_again(shop: Shop) -> None:
+    dialog = shop.begin()
+    endpoint = shop.pair.initiator(dialog.conversation)
+    endpoint.urgent, endpoint.state = ((0, "http://error", b"garbage", 0),), State.ERROR
+    assert standing_of(shop.pair.home.state, dialog).code == UNREADABLE
+
+
+def test_replies_and_what_no_pool_began_are_left(shop: Shop) -> None:
+    own = shop.pair.begin("an application's own")
+    shop.pair.target.send(shop.pair.receiver(own), b"reply")
+    shop.pair.target.end(shop.pair.receiver(own))
+    shop.exchange()
+    assert not is_pooled(shop.pair.initiator(own))
+    transaction = shop.transaction()
+    rest, farewells = answer(transaction, transaction, lambda _: EOS, lambda _: False)
+    assert [message.type for message in rest] == ["reply", END_DIALOG]
+    assert farewells == []
+    dialog = shop.begin()
+    assert is_pooled(shop.pair.initiator(dialog.conversation))
+
+
+def test_a_successor_finds_what_was_left_of_a_group(shop: Shop) -> None:
+    dialog, other = shop.begin(), shop.begin(2)
+    for one in (dialog, other):
+        shop.send(one, b"one")
+    target = shop.pair.receiver(other.conversation)
+    shop.pair.target.end(target, 4711, "no more")
+    shop.exchange()
+    shop.send(other, b"late")
+    shop.exchange()
+    left = left_behind(shop.pair.home.state, GROUP)
+    assert left.conversations == [dialog.conversation, other.conversation]
+    assert left.writers == [shop.session.writer]
+    assert left.codes == {other.conversation: 4711}
+    assert left_behind(shop.pair.home.state, identifier("another")) == ([], [], {})
+
+
+def test_end_of_stream_without_fin_is_seen_at_the_target(shop: Shop) -> None:
+    dialog = shop.begin()
+    shop.send(dialog, b"one")
+    state = shop.pair.target.state
+    assert not stream_ended(state, dialog.conversation, EOS)
+    shop.arrive(shop.session.send(dialog, EOS, b""))
+    assert stream_ended(state, dialog.conversation, EOS)
+    assert stream_ended(state, identifier("nobody"), EOS)
