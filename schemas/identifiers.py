@@ -144,6 +144,11 @@ def mirror_key(catalog: str, database: str) -> str:
     return f"konverse:{{{catalog}}}:{escape(database)}"
 
 
+def router_key(catalog: str, database: str, service: str) -> str:
+    """Redis key of the figures of a router; `catalog` is the topic that holds its database's catalog."""
+    return f"konverse:{{{catalog}}}:{escape(database)}:router:{service}"
+
+
 def owner_writer(incarnation: bytes, partition: int) -> bytes:
     """Writer id of whoever owns the partition (16 bytes): the same for every owner of one incarnation."""
     return uuid5(UUID(bytes=incarnation), str(partition)).bytes

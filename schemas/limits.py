@@ -291,3 +291,12 @@ INBOX_RESULT_BYTES_MAX: Final = BODY_BYTES_MAX
 
 ROUTING_TABLE_ENTRIES_MAX: Final = 1_000_000
 """Keys of a routing table that Spark joins: it is in the driver's memory, and goes to every worker as a whole."""
+
+ROUTER_HOPS_MAX: Final = 8
+"""Routers that a conversation passes one behind the other. Nobody builds more; a loop ends here, with Error 1."""
+
+ROUTER_ERRORS_MAX: Final = 100
+"""What a router could not do, the latest, kept for whoever looks: as much as a person reads."""
+
+ROUTER_PROCESSES_MAX: Final = 1_000
+"""Processes of one router whose figures are added up."""

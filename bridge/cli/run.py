@@ -40,8 +40,11 @@ def run(
 
     loaded = load(app)
     log_to_stderr(as_json=as_json)
-    if not loaded.activations:
-        raise InvalidSettings(f"{app} answers no queue; write @{app.partition(':')[2]}.activate(queue) over a handler")
+    if not (loaded.activations or loaded.routers):
+        raise InvalidSettings(
+            f"{app} answers no queue; write @{app.partition(':')[2]}.activate(queue) over a handler, or "
+            f"@{app.partition(':')[2]}.router(service) over a classifier"
+        )
     job = Job(app, None, exit_when_drained, grace, as_json)
     found = jobs(loaded, job, processes=readers is Readers.PROCESSES)
     if not found:

@@ -12,7 +12,8 @@ from konverse.dialog.received import Message
 from konverse.routing.decisions import Decision, Target, Unclassifiable
 from konverse.routing.documents import Origin, origin_of, read_redirect
 from konverse.routing.routed import Routed
-from konverse.routing.router import REDIRECT, REDIRECT_TO, Router
+from konverse.routing.router import Router
+from konverse.routing.step import REDIRECT, REDIRECT_TO
 from konverse.schemas.catalog import END_DIALOG
 from konverse.schemas.errors import InvalidRoute, InvalidSettings, InvalidState, NotSupportedYet, ServiceNotFound
 from konverse.schemas.journal import EndOperation
@@ -272,7 +273,7 @@ def test_a_router_that_decides_on_itself_is_refused(mode: str) -> None:
 
 
 def test_what_the_catalog_says_of_a_decision_is_heard() -> None:
-    def resolve(target: Target) -> Target:
+    def resolve(target: Target, _contract: str) -> Target:
         if target.service != "Depot":
             raise ServiceNotFound("there is none")
         return Target("depot")
