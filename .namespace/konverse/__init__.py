@@ -16,11 +16,14 @@ if TYPE_CHECKING:
     from konverse.bridge.instructing import Suspended
     from konverse.bridge.mailboxes import BouncedMessage
     from konverse.bridge.reader import Reader
+    from konverse.bridge.router import RoutingService
     from konverse.bridge.transactions import ClientTransaction
     from konverse.dialog.begun import Begun
     from konverse.dialog.received import Message
     from konverse.dialog.transaction import Transaction
+    from konverse.routing.decisions import Target, Unclassifiable
     from konverse.routing.documents import origin_of, read_redirect
+    from konverse.routing.routed import Routed
     from konverse.schemas.catalog import DEFAULT, DIALOG_TIMER, END_DIALOG, ERROR
     from konverse.schemas.records import BounceReason
     from konverse.schemas.system_messages import read_error
@@ -40,8 +43,12 @@ __all__ = [
     "Inbox",
     "Message",
     "Reader",
+    "Routed",
+    "RoutingService",
     "Suspended",
+    "Target",
     "Transaction",
+    "Unclassifiable",
     "connect",
     "origin_of",
     "read_error",
@@ -60,7 +67,11 @@ _MODULES: Final = {
     "Dialog": "bridge.dialog",
     "Inbox": "bridge.inbox",
     "Reader": "bridge.reader",
+    "Routed": "routing.routed",
+    "RoutingService": "bridge.router",
     "Suspended": "bridge.instructing",
+    "Target": "routing.decisions",
+    "Unclassifiable": "routing.decisions",
     "Message": "dialog.received",
     "Transaction": "dialog.transaction",
     "DEFAULT": "schemas.catalog",
