@@ -13,12 +13,14 @@ import pytest
 
 from konverse.bridge.broker import Broker
 from konverse.bridge.router import RoutingService
+from konverse.bridge.working import Working
 from konverse.dialog.received import Message
 from konverse.routing.decisions import Target, Unclassifiable
 from konverse.routing.documents import origin_of
 from konverse.routing.routed import Routed
 from konverse.schemas.errors import AlreadyExists, InvalidRoute, ServiceNotFound
 from konverse.schemas.system_messages import read_error
+from tests.kit.readme import readme, whole_page
 from tests.kit.regions import answer_in, heard, open_regions, service_of
 from tests.kit.servers import Servers
 from tests.kit.shop import (
@@ -271,3 +273,21 @@ def test_the_rest_of_a_lifetime_and_a_half_close_are_passed_on(regions: Broker) 
         assert arrived.finished.peer
     assert [message.body for message in heard(regions, 1)] == [b"north has it"]
     assert drain(regions, "North") == []
+
+
+def test_the_router_of_its_page_routes(servers: Servers, database: str, capsys: pytest.CaptureFixture[str]) -> None:
+    exec(compile(whole_page("docs/routing.md", servers, database), "docs/routing.md", "exec"), {})
+    targets, failure = capsys.readouterr().out.splitlines()
+    assert sorted(targets.strip("{}").split(", ")) == ["'//sales/North': 1", "'//sales/South': 1"]
+    assert failure.endswith("No service is known for this message of type '//sales/Order'.")
+
+
+def test_the_router_of_the_readme_routes(servers: Servers, regions: Broker, database: str) -> None:
+    names: dict[str, Any] = {}
+    head = 'import konverse\n\napp = konverse.App("kafka://localhost:9092", database="sales")\n\n\n@app.router'
+    program = readme(head, servers, database)
+    exec(compile(program, "README.md", "exec"), names)
+    sent(regions, b"north 1")
+    with names["app"].connect() as connection:
+        Working(connection, names["app"], until_drained=True).run()
+    assert [*answer_in(regions, "north", 1)] == [b"north 1"]

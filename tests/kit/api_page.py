@@ -19,11 +19,23 @@ from konverse.dialog.states import State
 from konverse.schemas import errors
 
 INTERNAL: Final = {
-    "Broker": {"catalog", "database", "draining", "forked", "obey", "settings", "transmission_queue", "verification"},
+    "App": {"answering"},
+    "Broker": {
+        "answering",
+        "catalog",
+        "database",
+        "draining",
+        "forked",
+        "obey",
+        "settings",
+        "transmission_queue",
+        "verification",
+    },
     "Dialog": {"staged"},
     "Reader": {"forked", "options", "owners", "queue"},
     "Transaction": {"clear", "endings", "ends", "finishes", "idle", "locked", "received", "sends", "size_bytes"},
     "Message": {"offset", "scope", "stamp"},
+    "RoutingService": {"activation", "clauses", "route"},
     "Endpoint": {"carry", "changed", "finished", "held", "lanes", "opener", "sent"},
 }
 """Names without an underscore that the parts of konverse have for each other."""
@@ -68,6 +80,8 @@ def _members(name: str, thing: type) -> Iterator[str]:
     for method in source.body:
         if not isinstance(method, ast.FunctionDef) or method.name.startswith("_"):
             continue
+        if any(getattr(decorator, "attr", "") == "setter" for decorator in method.decorator_list):
+            continue  # its property is there
         if method.name not in INTERNAL.get(name, ()):
             member = inspect.getattr_static(thing, method.name)
             shown = (
