@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from konverse.dialog.received import Message
 from konverse.routing.decisions import Decision, decision_of
-from konverse.schemas.errors import ClassifierFailed
+from konverse.schemas.errors import InvalidRoute
 
 from .background import in_background
 
@@ -44,13 +44,13 @@ class Watched:
         """Thread -> since when it classifies which message."""
 
     def ask(self, classify: Classify, message: Message) -> Decision:
-        """What the classifier decides. Raises ClassifierFailed when it raises, InvalidRoute for what is no answer."""
+        """What the classifier decides. Raises InvalidRoute when it raises, and for what is no answer."""
         thread = threading.get_ident()
         self._at_work[thread] = (time.monotonic(), message)
         try:
             answer = classify(message)
         except Exception as error:
-            raise ClassifierFailed(
+            raise InvalidRoute(
                 f"the classifier of router {self._router!r} failed on message {message.id} of type {message.type!r}, "
                 f"the first one of conversation {message.dialog.id}: {type(error).__name__}: {error}. Mend it, then "
                 "resume the conversation if it is suspended"

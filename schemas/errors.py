@@ -17,7 +17,6 @@
     ├── GroupLocked                  another transaction has the conversation group; the work is done again
     ├── ServiceAltered               a service went to another queue while something of it was waited for
     ├── ConversationEnded            the peer ended; nothing was written
-    ├── ClassifierFailed             a router's classifier raised; the message comes again
     ├── Unavailable                  a server cannot be reached
     │   ├── KafkaUnavailable         ├── RedisUnavailable     └── ValidatorUnavailable
     ├── QueueFull                    back-pressure: nothing was written, try again
@@ -274,10 +273,6 @@ class ConversationEnded(KonverseError):
     """The conversation was ended; nothing was written."""
 
     number = 8429
-
-
-class ClassifierFailed(KonverseError):
-    """The classifier of a router has raised. The message comes again; after five attempts its group is suspended."""
 
 
 class Unavailable(KonverseError):

@@ -22,9 +22,9 @@ from konverse.routing.routed import Failure, Routed
 from konverse.schemas.errors import (
     AlreadyExists,
     BadInput,
-    ClassifierFailed,
     InvalidName,
     InvalidProcedure,
+    InvalidRoute,
     InvalidSettings,
 )
 
@@ -91,7 +91,7 @@ def test_a_classifier_that_raises_is_named_with_its_message() -> None:
         raise LookupError("no such region")
 
     watched = Watched("router", None)
-    with pytest.raises(ClassifierFailed, match=r"message an id of type '//sales/Order'.*LookupError: no such region"):
+    with pytest.raises(InvalidRoute, match=r"message an id of type '//sales/Order'.*LookupError: no such region"):
         watched.ask(broken, MESSAGE)
     assert watched.ask(lambda _: "north", MESSAGE) == Target("north")
 

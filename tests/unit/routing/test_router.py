@@ -7,95 +7,20 @@ from uuid import UUID
 
 import pytest
 
-from konverse.dialog.endpoint import Endpoint
-from konverse.dialog.received import Message
-from konverse.routing.decisions import Decision, Target, Unclassifiable
+from konverse.routing.decisions import Target, Unclassifiable
 from konverse.routing.documents import Origin, origin_of, read_redirect
-from konverse.routing.hops import hops_of, with_hops
 from konverse.routing.routed import Routed
 from konverse.routing.router import Router
 from konverse.routing.step import REDIRECT, REDIRECT_TO
 from konverse.schemas.catalog import END_DIALOG
 from konverse.schemas.errors import InvalidRoute, InvalidSettings, InvalidState, NotSupportedYet, ServiceNotFound
 from konverse.schemas.journal import EndOperation
-from konverse.schemas.limits import BODY_BYTES_MAX, ROUTER_HOPS_MAX, TRANSACTION_BYTES_MAX
-from konverse.schemas.records import Kind, Role, Suffix
-from konverse.schemas.system_messages import read_error
-from tests.kit.builders import begin_block, identifier
-from tests.kit.desk import Desk
+from konverse.schemas.limits import BODY_BYTES_MAX, TRANSACTION_BYTES_MAX
+from konverse.schemas.records import Role
+from tests.kit.builders import begin_block
+from tests.kit.office import Office, bodies, error
 
 ONE = Routed(forwarded=1, targets={"depot": 1})
-
-
-class Office(Desk):
-    """A router between those who send orders and the depot."""
-
-    def __init__(self, router: Router | None = None, decision: Decision | None = None) -> None:
-        super().__init__()
-        self.router = router or Router()
-        self.decision = decision or Target("depot")
-        self.asked: list[Message] = []
-
-    def decide(self, message: Message) -> Decision:
-        """The classifier."""
-        self.asked.append(message)
-        return self.decision
-
-    def route(self) -> Routed:
-        """A step with what waits, committed; nothing was received when it raises."""
-        transaction = self.take()
-        try:
-            routed = self.router.step(transaction, self.decide)
-        except Exception:
-            self.staging.roll_back(transaction)
-            raise
-        self.commit(transaction)
-        self.side.deliver(self.depot)
-        self.side.deliver(self.pair.home)
-        return routed
-
-    @property
-    def waiting(self) -> bool:
-        """Something could be received."""
-        return any(endpoint.waits and not endpoint.held for endpoint in self.staging.ready)
-
-    def inner(self, conversation: bytes) -> Endpoint:
-        """The side of a conversation where it comes in."""
-        found = self.side.state.endpoint(Role.TARGET, conversation)
-        assert found is not None
-        return found
-
-    def outer(self) -> Endpoint:
-        """The depot's side of the only conversation that goes there."""
-        (found,) = self.depot.state.sides[Role.TARGET].values()
-        return found
-
-    def outbound(self) -> Endpoint:
-        """The router's side of it."""
-        (found,) = self.side.state.sides[Role.INITIATOR].values()
-        return found
-
-    def home(self, conversation: bytes) -> Endpoint:
-        """The side of whoever began a conversation."""
-        found = self.pair.home.state.endpoint(Role.INITIATOR, conversation)
-        assert found is not None
-        return found
-
-    def reply(self, *bodies: bytes) -> None:
-        """The depot answers."""
-        self.depot.send(self.outer(), *bodies)
-        self.depot.deliver(self.side)
-
-
-def bodies(endpoint: Endpoint) -> list[bytes | None]:
-    """Of the messages that wait."""
-    return [body for _, _, body, _ in endpoint.queue]
-
-
-def error(endpoint: Endpoint) -> tuple[int, str]:
-    """Code and description of the Error that waits."""
-    assert endpoint.error is not None
-    return read_error(endpoint.error[2] or b"")
 
 
 def test_the_first_message_is_classified_and_all_follow_it() -> None:
@@ -398,54 +323,3 @@ def test_errors_wait_behind_nothing() -> None:
     office.depot.deliver(office.side)
     assert office.route() == Routed(ended=1, dropped=1), "an Error overtakes, and takes back what is not sent yet"
     assert error(office.home(conversation))[0] == 10001
-
-
-def hopping(hops: int) -> tuple[Office, bytes]:
-    """A conversation that has come through so many routers."""
-    office, conversation = Office(), with_hops(identifier("an order"), hops)
-    pair, block = office.pair, begin_block(group=conversation)
-    pair.home.take(pair.client.begin(conversation, block))
-    pair.target.take(pair.client.first(pair.target.address, conversation, block), b"0")
-    return office, conversation
-
-
-def test_each_router_counts_itself_in_the_id_of_what_it_begins() -> None:
-    office = Office()
-    office.pair.begin()
-    office.route()
-    assert hops_of(office.outer().conversation) == 1
-    office, _ = hopping(ROUTER_HOPS_MAX - 1)
-    office.route()
-    assert hops_of(office.outer().conversation) == ROUTER_HOPS_MAX
-
-
-def test_a_conversation_that_has_come_through_too_many_routers_ends_with_error_1_that_names_the_last_ones() -> None:
-    office, conversation = hopping(ROUTER_HOPS_MAX)
-    assert office.route() == Routed(rejected=1)
-    code, description = error(office.home(conversation))
-    assert code == 1
-    assert "8 routers, from 'shop' to 'store' last, which would pass it on to 'depot'" in description
-
-
-def test_the_rest_of_a_lifetime_is_that_of_the_other_dialog() -> None:
-    office = Office()
-    office.pair.begin(lifetime_ms=60_000)
-    office.route()
-    clock = office.outer().clock
-    assert clock is not None
-    assert 0 < clock.expires_ms <= 60_000
-
-
-def test_a_half_close_is_passed_on_when_all_before_it_was() -> None:
-    office = Office()
-    conversation = office.pair.begin(messages=2)
-    pair = office.pair
-    pair.target.take(
-        pair.client.write(Kind.FIN, pair.target.address, conversation, suffix=Suffix(home=pair.home.address))
-    )
-    assert office.route() == Routed(forwarded=1, followed=1, targets={"depot": 2})
-    outer = office.outer()
-    assert outer.finished is not None
-    assert outer.finished.peer
-    office.reply(b"still heard")
-    assert office.route() == Routed(replied=1)
