@@ -26,7 +26,7 @@ def run(
     grace: Annotated[float, typer.Option(min=0, help="Seconds that handlers have to finish when it is stopped")] = 30.0,
     as_json: Annotated[bool, typer.Option("--json", help="The log as JSON lines")] = False,
 ) -> None:
-    """Call the handlers of an application for what its queues receive, until SIGTERM or Ctrl-C.
+    """Call the handlers and routers of an application for what its queues receive, until SIGTERM or Ctrl-C.
 
     The work is done in processes of their own; one that dies is started again. On SIGTERM handlers that are at work
     finish and commit; a second one cuts them off. A handler that raises five times on the same messages suspends their
