@@ -34,6 +34,7 @@ from tests.kit.shop import (
     begin,
     connected,
     drain,
+    living,
     open_shop,
     sent,
     until,
@@ -268,7 +269,7 @@ def test_the_rest_of_a_lifetime_and_a_half_close_are_passed_on(regions: Broker) 
             assert 3_000 < message.lifetime_left <= 3_600
             arrived = transaction.dialog
             transaction.send(arrived, RECEIPT, b"north has it")
-        until(lambda: reader.keep_up() or arrived.finished is not None, "the half-close arrives")
+        until(lambda: living(reader) and arrived.finished is not None, "the half-close arrives")
         assert arrived.finished is not None
         assert arrived.finished.peer
     assert [message.body for message in heard(regions, 1)] == [b"north has it"]

@@ -60,7 +60,7 @@ def test_what_flows_through_a_router_is_shown_while_it_flows(
             sent(broker, body)
         with Run(servers, database, tmp_path, app=APP) as worker:
             assert kinds(_answered(broker)) == {"Receipt": 3, "Error": 1}
-            shown = until(lambda: found if (found := look())["replied"] == 3 else None, "all of it is shown")
+            shown = until(lambda: found if (found := look())["replied"] == 3 else {}, "all of it is shown")
             assert shown["processes"] == 1
             assert shown["targets"] == {service_of("north"): 2, service_of("south"): 1}
             assert (shown["forwarded"], shown["rejected"], shown["messages"]) == (3, 1, 7)

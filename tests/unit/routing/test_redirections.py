@@ -9,7 +9,7 @@ from konverse.routing.redirections import followed
 from konverse.schemas.errors import InvalidRoute
 from konverse.schemas.limits import ROUTER_HOPS_MAX
 
-ASKED = (Target("router"),)
+ASKED: tuple[Target, ...] = (Target("router"),)
 
 
 def test_redirections_are_followed_one_after_the_other() -> None:
