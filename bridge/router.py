@@ -175,13 +175,8 @@ class RoutingService:
 
     def route(self, transaction: Transaction) -> None:
         """Do what the messages of a conversation group ask for: the handler of its queue."""
-        if transaction.dialog.service != self.service:
-            raise InvalidState(
-                f"conversation {transaction.dialog.id} is one of service {transaction.dialog.service!r}, on the queue "
-                f"of router {self.service!r}, which has that queue for itself: put the other service on another one "
-                "with broker.alter_service"
-            )
         try:
+            self._check_own(transaction)
             routed = self._router.step(transaction, self._decide)
         except GroupLocked:  # it comes again when whoever has that group is done
             raise
@@ -194,6 +189,15 @@ class RoutingService:
         else:
             with self._lock:
                 self._tally.add(routed)
+
+    def _check_own(self, transaction: Transaction) -> None:
+        """Raise InvalidState for what is of another service."""
+        if transaction.dialog.service != self.service:
+            raise InvalidState(
+                f"conversation {transaction.dialog.id} is one of service {transaction.dialog.service!r}, on the queue "
+                f"of router {self.service!r}, which has that queue for itself: put the other service on another one "
+                "with broker.alter_service"
+            )
 
     def _decide(self, message: Message) -> Decision:
         return self._watched.ask(self._classify, message)
