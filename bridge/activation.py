@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.catalog import Queue
@@ -18,6 +19,9 @@ from konverse.schemas.identifiers import check_name
 from konverse.schemas.limits import HANDLER_THREADS_MAX, QUEUE_READERS_MAX
 
 from .arguments import Count, checked
+
+if TYPE_CHECKING:
+    from .broker import Broker
 
 Handler = TypeVar("Handler", bound=Callable[[Transaction], object])
 
@@ -39,6 +43,12 @@ class Activation:
     """Conversation groups that share one commit, at most."""
     max_messages: int | None
     """Messages of a conversation in one transaction, at most."""
+    around: Callable[[Broker, bool], AbstractContextManager[object]] | None = None
+    """What is open while the queue is read; asked with whether the process does nothing else."""
+
+    def at_work(self, broker: Broker, *, alone: bool) -> AbstractContextManager[object]:
+        """Enter it before the queue is read."""
+        return nullcontext() if self.around is None else self.around(broker, alone)
 
     def check(self, queue: Queue, *, processes: bool) -> None:
         """Raise InvalidSettings when so many readers cannot work at a time."""

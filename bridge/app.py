@@ -9,15 +9,15 @@ from typing import Any
 
 from konverse.schemas.errors import InvalidSettings, KonverseError
 
-from .activation import Activating
 from .arguments import did_you_mean
 from .broker import Broker
 from .collector import prepare_collector
+from .routers import Routing
 from .settings import Settings
 
 
-class App(Activating):
-    """Handlers, and the database whose queues they answer. Making one connects to nothing.
+class App(Routing):
+    """Handlers and routers, and the database whose queues they answer. Making one connects to nothing.
 
     `konverse run module:app` starts it. Arguments are those of `konverse.connect`; what is not given comes from the
     environment or `konverse.toml` when it connects.
@@ -28,6 +28,9 @@ class App(Activating):
     ) -> None:
         super().__init__()
         self._settings = {"kafka": kafka, "redis": redis, "database": database, **settings}
+
+    def _opened(self) -> Broker:
+        return self.connect()
 
     def connect(self) -> Broker:
         """A connection of its own, as `konverse.connect` makes it; raises InvalidSettings, KafkaUnavailable."""

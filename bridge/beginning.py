@@ -8,6 +8,7 @@ from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
 from konverse.dialog.received import Clauses
+from konverse.routing.hops import with_hops
 from konverse.routing.partitioning import choose_home, choose_partition
 from konverse.schemas.catalog import Queue, Service
 from konverse.schemas.errors import (
@@ -138,14 +139,14 @@ def begin_here(catalog: Catalog, queue: Queue, partition: int, clauses: Clauses)
 
     Raises InvalidSettings also when the service is on another queue, whose partitions this process may not own.
     """
-    from_service, to_service, contract, group, key, lifetime_ms = clauses
+    from_service, to_service, contract, group, key, lifetime_ms, hops = clauses
     home, far = catalog.queues_of(from_service, to_service, contract)
     if home.topic != queue.topic:
         raise InvalidSettings(
             f"service {from_service!r} is on queue {home.name!r}, and this handler reads queue {queue.name!r}: the "
             "answers come to the queue of the service. Begin from a service of this queue, or use `broker.begin_dialog`"
         )
-    conversation = random_id()
+    conversation = with_hops(random_id(), hops) if hops else random_id()
     address = home.address(partition)
     begin = _begin(from_service, to_service, contract, address, far, group or conversation, key)
     return conversation, begin._replace(lifetime_ms=lifetime_ms)

@@ -6,7 +6,7 @@ import logging
 import threading
 import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from typing import Any, Final, Self
 
@@ -21,7 +21,6 @@ from konverse.schemas.errors import (
 )
 from konverse.schemas.identifiers import catalog_topic, check_name
 
-from .activation import Activating
 from .administration import Administration
 from .adopting import Adopted, Adopter
 from .arguments import Seconds, checked
@@ -41,6 +40,7 @@ from .outcomes import Sessions, opened
 from .owning import Owning
 from .pools import Pools
 from .reader import Reader
+from .routers import Routing
 from .sending import Sender
 from .settings import ReaderOptions, Settings
 from .substituting import Substitutes
@@ -70,7 +70,7 @@ def connect(
     return Broker(Settings.load(kafka=kafka, redis=redis, database=database, **settings))
 
 
-class Broker(Pools, Activating, Administration, Tidying):
+class Broker(Pools, Routing, Administration, Tidying):
     """Catalog, dialogs and readers of one database. Thread-safe; close it, or use it as a context manager."""
 
     def __init__(self, settings: Settings) -> None:
@@ -354,6 +354,10 @@ class Broker(Pools, Activating, Administration, Tidying):
         )
         owning = Owning(self._kafka, queue, rules, settings, partial(ViewWriter, redis, queue) if redis else None)
         return Reader(self._kafka, owning, options, self._ended_by_peer)
+
+    def _opened(self) -> AbstractContextManager[Broker]:
+        self._check_open()
+        return nullcontext(self)
 
     def _owned(self, queue: Queue) -> frozenset[int]:
         """Partitions of a queue that readers of this process own: replies come back here."""

@@ -41,10 +41,11 @@ def back_off_s(deaths: int) -> float:
 
 def jobs(app: App | Broker, job: Job, *, processes: bool) -> list[Job]:
     """What each process does, like `job`; connects once, and raises what would hinder all of them."""
-    active = [one for one in app.activations if one.max_readers]
     with connection(app) as broker:
-        for activation in app.activations:
+        answering = app.answering(broker)
+        for activation in answering:
             activation.check(broker.catalog.get(Queue, activation.queue), processes=processes)
+    active = [one for one in answering if one.max_readers]
     if processes:
         return [replace(job, queue=queue) for queue in _each_reader(active)]
     return [job] if active else []

@@ -21,7 +21,7 @@ from confluent_kafka import KafkaException
 
 from konverse.schemas.errors import BadInput, KonverseError, PartitionHalted, QueueDisabled, TopicMismatch
 
-from .activation import Activating, Activation
+from .activation import Activation
 from .app import App, connection, load
 from .background import in_background
 from .broker import Broker
@@ -30,6 +30,7 @@ from .draining import Mark
 from .handling import Crew
 from .logs import log_to_stderr
 from .reader import Reader
+from .routers import Routing
 
 log: Final = logging.getLogger("konverse.run")
 
@@ -70,10 +71,10 @@ class Job:
 class Working:
     """Readers of one process, and the threads in which they call handlers."""
 
-    def __init__(self, broker: Broker, app: Activating, *, queue: str | None = None, until_drained: bool) -> None:
+    def __init__(self, broker: Broker, app: Routing, *, queue: str | None = None, until_drained: bool) -> None:
         """With `queue` that one is read by one thread here, else all are by `max_readers` of them."""
         self._broker = broker
-        self._app = [activation for activation in app.activations if activation.max_readers]
+        self._app = [activation for activation in app.answering(broker) if activation.max_readers]
         self._queue = queue
         self._until_drained = until_drained
         self._stopping = False
@@ -113,7 +114,9 @@ class Working:
         """Call the handler; the reader is closed behind it, which commits and gives its partitions back."""
         threads = 1 if self._queue else activation.max_readers
         log.info("reads queue %r with %d thread%s", activation.queue, threads, "" if threads == 1 else "s")
-        with reader, closing(self._broker.draining([one.queue for one in self._app])) as draining:
+        alone = self._queue is not None
+        drained = closing(self._broker.draining([one.queue for one in self._app]))
+        with activation.at_work(self._broker, alone=alone), reader, drained as draining:
             seen: tuple[frozenset[int], Mark] | None = None
             while not self._stopping:
                 try:

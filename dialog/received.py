@@ -11,6 +11,7 @@ from konverse.schemas.catalog import DIALOG_TIMER
 from konverse.schemas.identifiers import Address
 from konverse.schemas.records import FOR_EVER, Begin, Role
 
+from .clock import NO_TIME
 from .endpoint import Endpoint, FarStamp, Stamp, timestamp_ms
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ class Clauses(NamedTuple):
     """Conversation group to join; None: a group of its own."""
     key: bytes | None
     lifetime_ms: int = FOR_EVER
+    hops: int = 0
+    """Routers that the conversation has come through when it arrives (`konverse.routing.hops`)."""
 
 
 class Found(NamedTuple):
@@ -86,6 +89,14 @@ class Message(NamedTuple):
     def headers(self) -> list[tuple[str, bytes]]:
         """The sender's own Kafka headers, without konverse's."""
         return [] if isinstance(self.stamp, int) else list(self.stamp[1])
+
+    @property
+    def lifetime_left(self) -> float | None:
+        """Seconds that are left of the lifetime of its conversation, above 0; None when it lives for ever."""
+        clock = self.dialog.clock
+        if clock is None or clock.expires_ms == NO_TIME:
+            return None
+        return max(1, clock.expires_ms - self.scope.now_ms()) / 1_000
 
     @property
     def id(self) -> str:

@@ -101,13 +101,15 @@ class Transaction(Regrouped):
         related_to: Endpoint | Begun | None = None,
         key: bytes | None = None,
         lifetime: float | None = None,
+        hops: int = 0,
     ) -> Begun:
         """BEGIN DIALOG when the transaction commits; what is sent on it inside of the transaction goes with it.
 
         `from_service` is one of this queue. `related_to` puts it into the conversation group of this transaction, or of
         another dialog that it begins (behaviour 35), so that answers are received with that group; without it the
-        dialog is a group of its own. `lifetime` counts in seconds. Raises what `broker.begin_dialog` raises,
-        DialogNotFound when `related_to` is of another group, TransactionTooLarge.
+        dialog is a group of its own. `lifetime` counts in seconds, `hops` the routers that a dialog comes through.
+        Raises what `broker.begin_dialog` raises, DialogNotFound when `related_to` is of another group,
+        TransactionTooLarge.
         """
         if self._shut or related_to.__class__ not in _RELATABLE:
             self._refuse_use(related_to)
@@ -122,7 +124,7 @@ class Transaction(Regrouped):
                 )
         group = None if related_to is None else self.group_of(related_to)
         lifetime_ms = FOR_EVER if lifetime is None else milliseconds(lifetime, "a lifetime")
-        clauses = Clauses(from_service, to_service, contract, group, key, lifetime_ms)
+        clauses = Clauses(from_service, to_service, contract, group, key, lifetime_ms, hops)
         conversation, begin = self._scope.begin(clauses)
         begun = Begun(conversation, begin, len(self.begins))
         total = self.size_bytes + begun.size_bytes

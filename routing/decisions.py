@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from konverse.schemas.errors import InvalidRoute
+
 
 class Target(NamedTuple):
     """The service that a conversation is for."""
@@ -23,6 +25,30 @@ class Unclassifiable(NamedTuple):
 
 
 Decision = Target | Unclassifiable
+
+Answer = Decision | str | None
+"""What a classifier may answer with: a decision, the name of a service, or None for what it cannot classify."""
+
+
+def decision_of(answer: object) -> Decision:
+    """The decision that a classifier has answered with. Raises InvalidRoute for an answer that is none."""
+    if isinstance(answer, Target | Unclassifiable):
+        decision: Decision = answer
+    elif answer is None:
+        decision = Unclassifiable()
+    elif isinstance(answer, str):
+        decision = Target(answer)
+    else:
+        raise InvalidRoute(
+            f"the classifier answered with {answer!r}, of type {type(answer).__name__}; let it answer with a Target, "
+            "the name of a service, or None for what it cannot classify"
+        )
+    if isinstance(decision, Target) and not decision.service:
+        raise InvalidRoute(
+            f"the classifier answered with {decision.service!r} as the name of a service; let it answer with a name, "
+            "or None for what it cannot classify"
+        )
+    return decision
 
 
 def unknown(message_type: str) -> str:

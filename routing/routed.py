@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
+from datetime import datetime
+from typing import Final, NamedTuple
+from uuid import UUID
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,3 +55,41 @@ class Routed:
         """Messages of applications that were received and dealt with."""
         first = self.forwarded + self.redirected + self.rejected
         return first + self.followed + self.replied + self.dropped
+
+
+_COUNTED: Final = tuple(one.name for one in fields(Routed) if one.name != "targets")
+
+
+class Tally:
+    """Adds up what a router does, a step at a time. Not for several threads at once."""
+
+    def __init__(self) -> None:
+        self._counts = Counter[str]()
+        self._targets = Counter[str]()
+
+    def add(self, routed: Routed) -> None:
+        """Count this too."""
+        counts = self._counts
+        for name in _COUNTED:
+            count = getattr(routed, name)
+            if count:
+                counts[name] += count
+        for service, count in routed.targets.items():
+            self._targets[service] += count
+
+    @property
+    def routed(self) -> Routed:
+        """All so far."""
+        return Routed(**self._counts, targets=dict(self._targets))
+
+
+class Failure(NamedTuple):
+    """What a router could not do, or has refused with Error 1."""
+
+    at: datetime
+    """UTC."""
+    conversation: UUID
+    """The one that came in."""
+    message_id: str
+    message_type: str
+    text: str

@@ -159,6 +159,11 @@ def pool_group(namespace: UUID, key: str) -> bytes:
     return uuid5(namespace, key).bytes
 
 
+def router_key(catalog: str, database: str, service: str) -> str:
+    """Redis key of the figures of a router; `catalog` is the topic that holds its database's catalog."""
+    return f"konverse:{{{catalog}}}:{escape(database)}:router:{service}"
+
+
 def owner_writer(incarnation: bytes, partition: int) -> bytes:
     """Writer id of whoever owns the partition (16 bytes): the same for every owner of one incarnation."""
     return uuid5(UUID(bytes=incarnation), str(partition)).bytes

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pyarrow as pa
 
 from konverse.bridge.broker import Broker
+from konverse.bridge.routing import Resolving
 from konverse.dialog.received import Message
 from konverse.dialog.transaction import Transaction
 from konverse.routing.decisions import Decision, Target, Unclassifiable
 from konverse.routing.routed import Routed
-from konverse.routing.router import FORWARD, REDIRECT_TO, Router
-from konverse.schemas.catalog import Service
+from konverse.routing.router import Router
+from konverse.routing.step import FORWARD, REDIRECT_TO
 from konverse.schemas.errors import GroupLocked, InvalidRoute, InvalidSettings, KonverseError
 
 from .answers import RECEIPT, column_of, receipts_of, rows_of
@@ -137,11 +138,9 @@ class Classifying:
     def __init__(
         self, broker: Broker, queue: str, classify: Function, manner: Manner, check: Callable[[], object] = lambda: None
     ) -> None:
-        self._catalog = broker.catalog
-        self._queue = queue
         self._classify = classify
-        self._forwards = manner.mode == FORWARD
-        self._router = Router(manner.mode, redirect_type=manner.redirect_type, resolve=self._resolve)
+        resolve = Resolving(broker.catalog, queue, forwards=manner.mode == FORWARD)
+        self._router = Router(manner.mode, redirect_type=manner.redirect_type, resolve=resolve)
         self._receipt = 0
         self.check = check
 
@@ -173,18 +172,6 @@ class Classifying:
             return found
 
         return self._router.step(transaction, decide)
-
-    def _resolve(self, target: Target) -> Target:
-        """The target by the catalog. Raises ServiceNotFound; InvalidRoute for a service on the router's queue."""
-        if target.broker_instance not in {None, str(self._catalog.broker_id)}:
-            return target
-        if self._catalog.get(Service, target.service).queue == self._queue:
-            raise InvalidRoute(
-                f"a conversation was classified as one for {target.service!r}, a service on queue {self._queue!r}, "
-                "which the router itself receives: it would come back for ever. Let the classifier answer with a "
-                "service on another queue, or null"
-            )
-        return target._replace(broker_instance=None) if self._forwards else target
 
 
 def read(answered: Any, first: int, messages: Sequence[Message]) -> list[Decision | Exception]:

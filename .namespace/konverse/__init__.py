@@ -18,12 +18,15 @@ if TYPE_CHECKING:
     from konverse.bridge.mailboxes import BouncedMessage
     from konverse.bridge.pool import Pool
     from konverse.bridge.reader import Reader
+    from konverse.bridge.router import RoutingService
     from konverse.bridge.transactions import ClientTransaction
     from konverse.dialog.begun import Begun
     from konverse.dialog.pooled import PoolStatistics
     from konverse.dialog.received import Message
     from konverse.dialog.transaction import Transaction
+    from konverse.routing.decisions import Target, Unclassifiable
     from konverse.routing.documents import origin_of, read_redirect
+    from konverse.routing.routed import Routed
     from konverse.schemas.catalog import DEFAULT, DIALOG_TIMER, END_DIALOG, ERROR
     from konverse.schemas.records import BounceReason
     from konverse.schemas.system_messages import read_error
@@ -47,8 +50,12 @@ __all__ = [
     "Pool",
     "PoolStatistics",
     "Reader",
+    "Routed",
+    "RoutingService",
     "Suspended",
+    "Target",
     "Transaction",
+    "Unclassifiable",
     "connect",
     "origin_of",
     "read_error",
@@ -71,7 +78,11 @@ _MODULES: Final = {
     "Pool": "bridge.pool",
     "PoolStatistics": "dialog.pooled",
     "Reader": "bridge.reader",
+    "Routed": "routing.routed",
+    "RoutingService": "bridge.router",
     "Suspended": "bridge.instructing",
+    "Target": "routing.decisions",
+    "Unclassifiable": "routing.decisions",
     "Message": "dialog.received",
     "Transaction": "dialog.transaction",
     "DEFAULT": "schemas.catalog",

@@ -20,6 +20,7 @@ from konverse.schemas.errors import KafkaUnavailable, KonverseError, RedisUnavai
 from .codes import BUG, exit_code
 from .conversations import conversations
 from .operate import end, error_broker_conversations, resume, skip, suspended
+from .router import router
 from .run import run
 from .show import list_catalog
 from .transmit import transmit
@@ -105,6 +106,7 @@ app.command("error-broker-conversations")(error_broker_conversations)
 app.command("skip")(skip)
 app.command("end")(end)
 app.command("transmit")(transmit)
+app.add_typer(router, name="router")
 
 for _command in entry_points(group=COMMANDS):
     app.add_typer(_command.load(), name=_command.name)

@@ -26,7 +26,7 @@ def run(
     grace: Annotated[float, typer.Option(min=0, help="Seconds that handlers have to finish when it is stopped")] = 30.0,
     as_json: Annotated[bool, typer.Option("--json", help="The log as JSON lines")] = False,
 ) -> None:
-    """Call the handlers of an application for what its queues receive, until SIGTERM or Ctrl-C.
+    """Call the handlers and routers of an application for what its queues receive, until SIGTERM or Ctrl-C.
 
     The work is done in processes of their own; one that dies is started again. On SIGTERM handlers that are at work
     finish and commit; a second one cuts them off. A handler that raises five times on the same messages suspends their
@@ -40,8 +40,11 @@ def run(
 
     loaded = load(app)
     log_to_stderr(as_json=as_json)
-    if not loaded.activations:
-        raise InvalidSettings(f"{app} answers no queue; write @{app.partition(':')[2]}.activate(queue) over a handler")
+    if not (loaded.activations or loaded.routers):
+        raise InvalidSettings(
+            f"{app} answers no queue; write @{app.partition(':')[2]}.activate(queue) over a handler, or "
+            f"@{app.partition(':')[2]}.router(service) over a classifier"
+        )
     job = Job(app, None, exit_when_drained, grace, as_json)
     found = jobs(loaded, job, processes=readers is Readers.PROCESSES)
     if not found:

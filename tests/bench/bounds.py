@@ -100,6 +100,27 @@ BOUNDS: Final = {
         128,
         "Packed entries of hashes that stay packed cost 80 to 83 bytes; one unpacked hash costs ten times that.",
     ),
+    "router-forward": Bound(
+        "ratio",
+        ">=",
+        0.4,
+        "Of the loop that replies: a router stands in front of several services, and must not be what they wait for.",
+    ),
+    "router-begin": Bound(
+        "value",
+        ">=",
+        5_000,
+        "Dialogs of one message each, classified and begun: as many as the services behind end to end.",
+    ),
+    "router-memory": Bound(
+        "value",
+        "<=",
+        1_600,
+        "Two endpoints and their group: what two endpoints may cost by themselves (owner-memory).",
+    ),
+    "router-memory-million": Bound(
+        "value", "<=", 2.5, "A million mapped dialogs with both ends, in all processes that own their partitions."
+    ),
     "spark-map-arrow": Bound(
         "ratio", ">=", 0.65, "Exactly once and answered, for a third more than a copy that may write a row twice."
     ),

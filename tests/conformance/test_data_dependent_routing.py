@@ -13,11 +13,13 @@ from konverse.dialog.received import Message
 from konverse.routing.decisions import Decision, Target, Unclassifiable
 from konverse.routing.documents import Origin, origin_of, read_redirect
 from konverse.routing.routed import Routed
-from konverse.routing.router import REDIRECT, REDIRECT_TO, Router
+from konverse.routing.router import Router
+from konverse.routing.step import REDIRECT, REDIRECT_TO
 from konverse.schemas.catalog import END_DIALOG, ERROR
+from konverse.schemas.errors import InvalidRoute
 from konverse.schemas.system_messages import read_error
 from tests.kit.regions import answer_in, ends, heard, kinds, open_regions, service_of
-from tests.kit.shop import ORDER, ORDER_SERVICE, RECEIPT, SHOP_SERVICE, drain, sent
+from tests.kit.shop import ORDER, ORDER_SERVICE, ORDERING, RECEIPT, SHOP_SERVICE, drain, sent
 
 pytestmark = pytest.mark.stack
 
@@ -158,3 +160,61 @@ def test_230_nothing_of_a_step_is_left_when_it_is_rolled_back(regions: Broker) -
     assert drain(regions, "North") == []
     assert route(regions, classifier) == Routed(forwarded=1, targets={NORTH: 1})
     assert [message.body for message in drain(regions, "North")] == [b"north 1"]
+
+
+def by_word(message: Message) -> str | None:
+    """The same classifier as a function that gives names."""
+    word = message.body.decode().partition(" ")[0]
+    return {"north": NORTH, "south": SOUTH}.get(word)
+
+
+def test_230_a_routing_service_follows_its_first_message_and_brings_replies_back(regions: Broker) -> None:
+    router = regions.router(ORDER_SERVICE, contracts=[ORDERING])(by_word)
+    dialog = sent(regions, b"north 1", b"south, says the second")
+    router.run(timeout=1.0)
+    assert router.routed == Routed(forwarded=1, followed=1, targets={NORTH: 2})
+    answer_in(regions, "north", 2)
+    router.run(timeout=1.0)
+    assert router.routed.replied == 2
+    assert {message.dialog.id for message in heard(regions, 2)} == {dialog.id}
+
+
+def test_231_a_routing_service_passes_ends_and_errors_on(regions: Broker) -> None:
+    router = regions.router(ORDER_SERVICE)(by_word)
+    leaving, failed = sent(regions, b"north 1"), sent(regions, b"south 1")
+    router.run(timeout=1.0)
+    leaving.end()
+    regions.flush()
+    assert drain(regions, "Shop") == []
+    answer_in(regions, "south", 1, error=404)
+    router.run(timeout=1.0)
+    assert [message.type for message in drain(regions, "North")] == [ORDER, END_DIALOG]
+    (error,) = heard(regions, 1)
+    assert error.dialog.id == failed.id
+    assert origin_of(read_error(error.body)[1]) == Origin(SOUTH, 404, "not in the south")
+
+
+def test_232_a_routing_service_ends_what_it_cannot_resolve_with_error_1(regions: Broker) -> None:
+    router = regions.router(ORDER_SERVICE)(by_word)
+    dialog = sent(regions, b"nowhere")
+    router.run(timeout=1.0)
+    (error,) = heard(regions, 1)
+    assert (error.dialog.id, read_error(error.body)[0]) == (dialog.id, 1)
+    assert [failure.conversation for failure in router.last_errors] == [dialog.id]
+
+
+def test_233_a_routing_service_redirects_under_contracts_that_let_it(regions: Broker) -> None:
+    router = regions.router(ORDER_SERVICE, mode=REDIRECT)(by_word)
+    with pytest.raises(InvalidRoute, match=r"contract '//sales/Ordering', which does not let the target send"):
+        router.run(timeout=1.0)
+    contract = "//sales/Redirected"
+    regions.create_message_type(REDIRECT_TO)
+    regions.create_contract(contract, {ORDER: "INITIATOR", REDIRECT_TO: "TARGET"})
+    regions.alter_service(ORDER_SERVICE, add=[contract], drop=[ORDERING])
+    dialog = regions.begin_dialog(SHOP_SERVICE, ORDER_SERVICE, contract)
+    dialog.send(ORDER, b"south 1")
+    dialog.flush()
+    router.run(timeout=1.0)
+    told, end = heard(regions, 2)
+    assert (told.type, end.type, read_redirect(told.body)) == (REDIRECT_TO, END_DIALOG, Target(SOUTH))
+    assert router.routed == Routed(redirected=1, targets={SOUTH: 1})

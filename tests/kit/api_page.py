@@ -19,8 +19,10 @@ from konverse.dialog.states import State
 from konverse.schemas import errors
 
 INTERNAL: Final = {
+    "App": {"answering"},
     "Broker": {
         "adopt",
+        "answering",
         "catalog",
         "database",
         "draining",
@@ -35,6 +37,7 @@ INTERNAL: Final = {
     "Reader": {"forked", "options", "owners", "queue"},
     "Transaction": {"clear", "endings", "ends", "finishes", "idle", "locked", "received", "sends", "size_bytes"},
     "Message": {"offset", "scope", "stamp"},
+    "RoutingService": {"activation", "clauses", "route"},
     "Endpoint": {"carry", "changed", "finished", "held", "lanes", "opener", "sent"},
 }
 """Names without an underscore that the parts of konverse have for each other."""
@@ -79,6 +82,8 @@ def _members(name: str, thing: type) -> Iterator[str]:
     for method in source.body:
         if not isinstance(method, ast.FunctionDef) or method.name.startswith("_"):
             continue
+        if any(getattr(decorator, "attr", "") == "setter" for decorator in method.decorator_list):
+            continue  # its property is there
         if method.name not in INTERNAL.get(name, ()):
             member = inspect.getattr_static(thing, method.name)
             shown = (

@@ -6,6 +6,7 @@ from konverse.dialog.begun import Begun
 from konverse.dialog.received import Clauses
 from konverse.dialog.staging import OwnerSettings, Staging
 from konverse.dialog.transaction import Transaction
+from konverse.routing.hops import with_hops
 from konverse.schemas.journal import Operations
 from konverse.schemas.records import Begin, Role
 from tests.kit.builders import Pair, Side, anything, identifier
@@ -25,10 +26,11 @@ class Desk:
     def _begin(self, clauses: Clauses) -> tuple[bytes, Begin]:
         self._count += 1
         conversation = identifier(f"begun {self._count}")
-        near, far, contract, group, key, _ = clauses
-        return conversation, Begin(
-            near, far, contract, self.side.address, self.depot.address, group or conversation, key
-        )
+        near, far, contract, group, key, lifetime_ms, hops = clauses
+        if hops:
+            conversation = with_hops(conversation, hops)
+        begin = Begin(near, far, contract, self.side.address, self.depot.address, group or conversation, key)
+        return conversation, begin._replace(lifetime_ms=lifetime_ms)
 
     def take(self) -> Transaction:
         transaction = self.staging.take()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -37,7 +38,8 @@ from konverse.dialog.emitter import Emitter
 from konverse.dialog.owner import Owner
 from konverse.schemas.catalog import END_DIALOG, ERROR
 from konverse.schemas.journal import Commit, Part, decode
-from tests.kit.shop import NOTE, ORDER, RECEIPT, begin, until
+from tests.kit.regions import REGIONS, service_of
+from tests.kit.shop import NOTE, ORDER, ORDER_SERVICE, RECEIPT, begin, until
 
 _ROOT: Final = Path(__file__).parents[2]
 _OUTPUTS_BEFORE_DEATH: Final = 3
@@ -56,7 +58,7 @@ class Job:
     """JSON lines, appended."""
     work: str = "answer"
     """`answer` reads a queue; `gather` moves each conversation to the group that its message names; `send` sends
-    `count` numbered messages on a few dialogs."""
+    `count` numbered messages on a few dialogs; `route` is a router that decides by chance."""
     queue: str = "Orders"
     partitions: list[int] | None = None
     share: int = 0
@@ -267,6 +269,18 @@ def _gather(broker: Broker, job: Job, diary: Diary) -> None:
                     diary.write("moves", conversation=str(message.dialog.id))
 
 
+def _route(broker: Broker, job: Job, diary: Diary) -> None:
+    router = broker.router(ORDER_SERVICE)(lambda _: service_of(random.choice(REGIONS)))
+    partitions = None if job.partitions is None else tuple(job.partitions)
+    queue = router.activation(broker).queue
+    with broker.reader(
+        queue, batch=job.batch, max_messages=job.max_messages, timeout=job.idle_s, partitions=partitions
+    ) as reader:
+        diary.write("reads")
+        reader.run(router.route)
+    diary.write("routed", failed=router.routed.failed)
+
+
 def _send(broker: Broker, job: Job, diary: Diary) -> None:
     dialogs = [begin(broker, returning=job.returning) for _ in range(job.dialogs)]
     last: list[tuple[Dialog, Callable[[], bool]]] = []
@@ -302,7 +316,7 @@ def main() -> None:
     if job.die_at:
         POINTS[job.die_at](Death(job, diary))
     with konverse.connect(f"kafka://{job.bootstrap}", database=job.database, **job.settings) as broker:
-        {"answer": _answer, "gather": _gather, "send": _send}[job.work](broker, job, diary)
+        {"answer": _answer, "gather": _gather, "route": _route, "send": _send}[job.work](broker, job, diary)
     diary.write("done")
 
 

@@ -25,7 +25,7 @@ def begin_here(world: World, place: Place, clauses: Clauses) -> tuple[bytes, Beg
     """What a partition's transactions ask when they begin a dialog."""
     conversation = world.identifier(b"conversation")
     target = world.choices.pick(world.places)
-    near, far, contract, group, key, lifetime_ms = clauses
+    near, far, contract, group, key, lifetime_ms, _ = clauses
     begin = Begin(near, far, contract, place.address, target.address, group or conversation, key)
     return conversation, begin._replace(lifetime_ms=lifetime_ms)
 

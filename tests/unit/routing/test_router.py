@@ -7,93 +7,20 @@ from uuid import UUID
 
 import pytest
 
-from konverse.dialog.endpoint import Endpoint
-from konverse.dialog.received import Message
-from konverse.routing.decisions import Decision, Target, Unclassifiable
+from konverse.routing.decisions import Target, Unclassifiable
 from konverse.routing.documents import Origin, origin_of, read_redirect
 from konverse.routing.routed import Routed
-from konverse.routing.router import REDIRECT, REDIRECT_TO, Router
+from konverse.routing.router import Router
+from konverse.routing.step import REDIRECT, REDIRECT_TO
 from konverse.schemas.catalog import END_DIALOG
 from konverse.schemas.errors import InvalidRoute, InvalidSettings, InvalidState, NotSupportedYet, ServiceNotFound
 from konverse.schemas.journal import EndOperation
 from konverse.schemas.limits import BODY_BYTES_MAX, TRANSACTION_BYTES_MAX
 from konverse.schemas.records import Role
-from konverse.schemas.system_messages import read_error
 from tests.kit.builders import begin_block
-from tests.kit.desk import Desk
+from tests.kit.office import Office, bodies, error
 
 ONE = Routed(forwarded=1, targets={"depot": 1})
-
-
-class Office(Desk):
-    """A router between those who send orders and the depot."""
-
-    def __init__(self, router: Router | None = None, decision: Decision | None = None) -> None:
-        super().__init__()
-        self.router = router or Router()
-        self.decision = decision or Target("depot")
-        self.asked: list[Message] = []
-
-    def decide(self, message: Message) -> Decision:
-        """The classifier."""
-        self.asked.append(message)
-        return self.decision
-
-    def route(self) -> Routed:
-        """A step with what waits, committed; nothing was received when it raises."""
-        transaction = self.take()
-        try:
-            routed = self.router.step(transaction, self.decide)
-        except Exception:
-            self.staging.roll_back(transaction)
-            raise
-        self.commit(transaction)
-        self.side.deliver(self.depot)
-        self.side.deliver(self.pair.home)
-        return routed
-
-    @property
-    def waiting(self) -> bool:
-        """Something could be received."""
-        return any(endpoint.waits and not endpoint.held for endpoint in self.staging.ready)
-
-    def inner(self, conversation: bytes) -> Endpoint:
-        """The side of a conversation where it comes in."""
-        found = self.side.state.endpoint(Role.TARGET, conversation)
-        assert found is not None
-        return found
-
-    def outer(self) -> Endpoint:
-        """The depot's side of the only conversation that goes there."""
-        (found,) = self.depot.state.sides[Role.TARGET].values()
-        return found
-
-    def outbound(self) -> Endpoint:
-        """The router's side of it."""
-        (found,) = self.side.state.sides[Role.INITIATOR].values()
-        return found
-
-    def home(self, conversation: bytes) -> Endpoint:
-        """The side of whoever began a conversation."""
-        found = self.pair.home.state.endpoint(Role.INITIATOR, conversation)
-        assert found is not None
-        return found
-
-    def reply(self, *bodies: bytes) -> None:
-        """The depot answers."""
-        self.depot.send(self.outer(), *bodies)
-        self.depot.deliver(self.side)
-
-
-def bodies(endpoint: Endpoint) -> list[bytes | None]:
-    """Of the messages that wait."""
-    return [body for _, _, body, _ in endpoint.queue]
-
-
-def error(endpoint: Endpoint) -> tuple[int, str]:
-    """Code and description of the Error that waits."""
-    assert endpoint.error is not None
-    return read_error(endpoint.error[2] or b"")
 
 
 def test_the_first_message_is_classified_and_all_follow_it() -> None:
@@ -272,7 +199,7 @@ def test_a_router_that_decides_on_itself_is_refused(mode: str) -> None:
 
 
 def test_what_the_catalog_says_of_a_decision_is_heard() -> None:
-    def resolve(target: Target) -> Target:
+    def resolve(target: Target, _contract: str) -> Target:
         if target.service != "Depot":
             raise ServiceNotFound("there is none")
         return Target("depot")

@@ -1,0 +1,154 @@
+"""`konverse router watch SERVICE`: what flows through a router, while it flows."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from typing import Annotated, Any, Final, NamedTuple
+
+import typer
+from rich.console import Group
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from konverse.bridge.router_figures import Figures, read_figures
+from konverse.routing.routed import Routed
+
+from .connection import Database, Kafka, RedisUrl, connected
+from .tables import Page
+
+BAR_CHARACTERS: Final = 30
+
+router = typer.Typer(no_args_is_help=True, help="Routers: services that route by what first messages say.")
+
+
+class Flow(NamedTuple):
+    """What flowed between two looks."""
+
+    figures: Figures
+    per_s: dict[str, float]
+    """Messages for each target."""
+    messages_per_s: float
+    """Received of all kinds."""
+
+
+@router.command("watch")
+def watch(  # noqa: PLR0917  # the options of a command
+    service: Annotated[str, typer.Argument(help="Service of the router")],
+    every: Annotated[float, typer.Option(min=0.1, help="Seconds from look to look")] = 1.0,
+    count: Annotated[int | None, typer.Option(min=1, help="End after so many looks")] = None,
+    kafka: Kafka = None,
+    redis_url: RedisUrl = None,
+    database: Database = None,
+    as_json: Annotated[bool, typer.Option("--json", help="A line of JSON for each look")] = False,
+) -> None:
+    """Show what flows through a router: messages a second and in all for each target, and what failed last.
+
+    The figures are those of all its processes since they were started, as they write them into Redis each second. A
+    picture on a terminal, else a line for each look, until Ctrl-C.
+    """
+    with connected(kafka, redis=redis_url, database=database) as broker:
+        flows = _flows(lambda: read_figures(broker, service), every, count)
+        if as_json:
+            for flow in flows:
+                typer.echo(json.dumps(_plain(service, flow), ensure_ascii=False))
+        elif not sys.stdout.isatty():
+            for flow in flows:
+                typer.echo(line(service, flow))
+        else:
+            with Live(console=Page(), auto_refresh=False) as live:
+                for flow in flows:
+                    live.update(picture(service, flow), refresh=True)
+
+
+def _flows(look: Callable[[], Figures], every_s: float, count: int | None) -> Iterator[Flow]:
+    before: Figures | None = None
+    looks = 0
+    while True:
+        figures = look()
+        yield flow_of(before, figures)
+        before, looks = figures, looks + 1
+        if looks == count:
+            return
+        time.sleep(every_s)
+
+
+def flow_of(before: Figures | None, now: Figures) -> Flow:
+    """What flowed since the look before. A process that came or went since then counts as nothing, never below."""
+    seconds = 0.0 if before is None else (now.at_ms - before.at_ms) / 1_000
+    if before is None or seconds <= 0:
+        return Flow(now, {}, 0.0)
+    was = before.routed.targets
+    per_s = {name: max(0, count - was.get(name, 0)) / seconds for name, count in now.routed.targets.items()}
+    return Flow(now, per_s, max(0, now.routed.messages - before.routed.messages) / seconds)
+
+
+def line(service: str, flow: Flow) -> str:
+    """The flow in a line."""
+    routed = flow.figures.routed
+    targets = ", ".join(
+        f"{name} {count:,} (+{flow.per_s.get(name, 0):,.0f}/s)" for name, count in sorted(routed.targets.items())
+    )
+    text = (
+        f"{service}: {_processes(flow)}, {routed.messages:,} messages (+{flow.messages_per_s:,.0f}/s), "
+        f"{routed.replied:,} replies, {routed.rejected:,} rejected, {routed.failed:,} failed; "
+        f"{targets or 'no target yet'}"
+    )
+    errors = flow.figures.last_errors
+    return f"{text}; last error: {errors[0].text}" if errors else text
+
+
+def picture(service: str, flow: Flow) -> Group:
+    """The flow as a picture: a bar for each target, as long as its share of what flows now."""
+    figures = flow.figures
+    title = Text(f"{service}   {_processes(flow)}   {figures.routed.messages:,} messages, {flow.messages_per_s:,.0f}/s")
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column("to", overflow="fold")
+    for name in ("in all", "per s"):
+        table.add_column(name, justify="right")
+    table.add_column("")
+    most = max(flow.per_s.values(), default=0.0)
+    for name, total in sorted(figures.routed.targets.items()):
+        rate = flow.per_s.get(name, 0.0)
+        bar = "━" * round(BAR_CHARACTERS * rate / most) if most else ""
+        table.add_row(escape(name), f"{total:,}", f"{rate:,.0f}", bar)
+    counts = Text(
+        "   ".join(f"{name} {getattr(figures.routed, name):,}" for name in _COUNTS if getattr(figures.routed, name))
+    )
+    errors = [
+        Text(f"{one.at:%H:%M:%S} {one.conversation} {one.message_type}: {one.text}", style="red")
+        for one in figures.last_errors
+    ]
+    return Group(title, table, counts, *errors)
+
+
+_COUNTS: Final = ("forwarded", "followed", "replied", "redirected", "rejected", "ended", "dropped", "failed")
+
+
+def _processes(flow: Flow) -> str:
+    count = flow.figures.processes
+    return f"{count} process{'' if count == 1 else 'es'}"
+
+
+def _plain(service: str, flow: Flow) -> dict[str, Any]:
+    """As JSON has it."""
+    figures = flow.figures
+    routed: Routed = figures.routed
+    return {
+        "router": service,
+        "at_ms": figures.at_ms,
+        "processes": figures.processes,
+        **asdict(routed),
+        "messages": routed.messages,
+        "messages_per_s": round(flow.messages_per_s, 1),
+        "per_s": {name: round(rate, 1) for name, rate in flow.per_s.items()},
+        "last_errors": [
+            {**one._asdict(), "at": one.at.isoformat(), "conversation": str(one.conversation)}
+            for one in figures.last_errors
+        ],
+    }

@@ -1,0 +1,177 @@
+"""The figures of a router in Redis, to be looked at: each of its processes writes its own, once a second.
+
+Nothing rests on them. Redis may be away or empty: routing goes on, and the figures come again.
+
+The key is a hash, `konverse:{<catalog topic>}:<database>:router:<service>`:
+    <process>     JSON: `at_ms`, when it was written; counts as in `Routed`; `last_errors`, the latest first
+It goes by itself when no process has written for a minute.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import redis
+
+from konverse.routing.routed import Failure, Routed
+from konverse.schemas.errors import InvalidSettings, RedisUnavailable
+from konverse.schemas.identifiers import catalog_topic, router_key
+from konverse.schemas.limits import ROUTER_PROCESSES_MAX
+
+from .background import in_background
+from .seldom import Seldom
+from .view import connect_redis
+
+if TYPE_CHECKING:
+    from .broker import Broker
+
+log: Final = logging.getLogger("konverse.router")
+
+PUBLISH_EVERY_S: Final = 1.0
+FRESH_MS: Final = 5_000
+"""A process that has written nothing for so long runs no more."""
+
+KEPT_S: Final = 60
+ERRORS_SHOWN: Final = 5
+
+
+class Routes(Protocol):
+    """As much of a `RoutingService` as is shown."""
+
+    service: str
+
+    @property
+    def routed(self) -> Routed:
+        """Counts."""
+        ...
+
+    @property
+    def last_errors(self) -> list[Failure]:
+        """The latest first."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What all processes of a router have done since they were started."""
+
+    at_ms: int
+    processes: int
+    """That run."""
+    routed: Routed
+    last_errors: tuple[Failure, ...]
+    """The latest first."""
+
+
+@contextmanager
+def publishing(broker: Broker, router: Routes) -> Iterator[None]:
+    """While the block runs, and once behind it, write what a router does in this process. Without Redis: nothing."""
+    if not broker.settings.redis:
+        yield
+        return
+    client = connect_redis(broker.settings.redis)
+    key = _key(broker, router.service)
+    process = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+    over, trouble = threading.Event(), Seldom()
+
+    def write() -> None:
+        try:
+            with client.pipeline(transaction=False) as pipeline:
+                pipeline.hset(key, process, _packed(router))
+                pipeline.expire(key, KEPT_S)
+                pipeline.execute()
+        except redis.RedisError as error:
+            if trouble.due():
+                log.warning("the figures of router %r are not shown: %s", router.service, error)
+        else:
+            trouble.over()
+
+    def work() -> None:
+        while not over.wait(PUBLISH_EVERY_S):
+            write()
+
+    thread = in_background("konverse-router-figures", work)
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        write()
+        client.close()
+
+
+def read_figures(broker: Broker, service: str) -> Figures:
+    """What Redis has of a router. Raises InvalidSettings when none was named, RedisUnavailable when it is away."""
+    if not broker.settings.redis:
+        raise InvalidSettings(
+            "no Redis was named, and routers show their figures there: connect routers and this command with --redis "
+            "(KONVERSE_REDIS); in the process of a router `routed` and `last_errors` have its own"
+        )
+    client = connect_redis(broker.settings.redis)
+    try:
+        found: Mapping[bytes, bytes] = client.hgetall(_key(broker, service))  # type: ignore[assignment]  # a sync client
+    except redis.ResponseError:
+        found = {}  # something else than figures
+    except redis.RedisError as error:
+        raise RedisUnavailable(f"Redis at {broker.settings.redis} does not answer: {error}") from None
+    finally:
+        client.close()
+    return summed(list(found.values())[:ROUTER_PROCESSES_MAX], _now_ms())
+
+
+def summed(values: list[bytes], at_ms: int) -> Figures:
+    """The figures of all processes together; what is none is left out."""
+    routed, processes, failures = Routed(), 0, list[Failure]()
+    for value in values:
+        try:
+            written_ms, counts, errors = _unpacked(value)
+        except (ValueError, TypeError, KeyError, AttributeError):  # anybody may write into Redis
+            continue
+        routed = routed.plus(counts)
+        failures += errors
+        processes += at_ms - written_ms < FRESH_MS
+    failures.sort(key=lambda failure: failure.at, reverse=True)
+    return Figures(at_ms, processes, routed, tuple(failures[:ERRORS_SHOWN]))
+
+
+def _packed(router: Routes) -> str:
+    failures = router.last_errors[:ERRORS_SHOWN]
+    errors = [{**one._asdict(), "at": one.at.isoformat(), "conversation": str(one.conversation)} for one in failures]
+    return json.dumps({"at_ms": _now_ms(), **asdict(router.routed), "last_errors": errors}, ensure_ascii=False)
+
+
+def _unpacked(value: bytes) -> tuple[int, Routed, list[Failure]]:
+    found: dict[str, Any] = json.loads(value)
+    counts = {one.name: int(found[one.name]) for one in fields(Routed) if one.name != "targets"}
+    targets = {str(service): int(count) for service, count in found["targets"].items()}
+    errors = [
+        Failure(
+            datetime.fromisoformat(one["at"]).astimezone(UTC),
+            uuid.UUID(one["conversation"]),
+            str(one["message_id"]),
+            str(one["message_type"]),
+            str(one["text"]),
+        )
+        for one in found["last_errors"]
+    ]
+    return int(found["at_ms"]), Routed(**counts, targets=targets), errors
+
+
+def _now_ms() -> int:
+    """The time of day, as the processes may run on several machines."""
+    return time.time_ns() // 1_000_000
+
+
+def _key(broker: Broker, service: str) -> str:
+    return router_key(catalog_topic(broker.settings.instance), broker.database, service)

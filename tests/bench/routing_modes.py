@@ -1,0 +1,149 @@
+"""`python -m tests.bench.routing_modes [CONVERSATIONS]`: what forwarding and redirecting cost, beside no router at all.
+
+Each conversation is a request and its reply, and ends. One asks after the other, so that the time is that of a person
+who waits; records are those of the data topics, acknowledgements and ends among them.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from statistics import median
+from typing import Final, NamedTuple
+
+from confluent_kafka import Consumer, TopicPartition
+
+import konverse
+from konverse.bridge.broker import Broker
+from konverse.bridge.reader import Reader
+from konverse.schemas.catalog import Queue
+from tests.bench.servers import servers
+
+CONVERSATIONS: Final = 200
+WARM_UP: Final = 20
+DEADLINE_S: Final = 30.0
+
+ASKED: Final = "//modes/Asked"
+ANSWERED: Final = "//modes/Answered"
+REDIRECTED: Final = "RedirectTo"
+CONTRACT: Final = "//modes/Asking"
+ROUTER: Final = "//modes/Router"
+TARGET: Final = "//modes/Target"
+INITIATOR: Final = "//modes/Initiator"
+
+
+class Cost(NamedTuple):
+    """Of a conversation."""
+
+    records: float
+    """In data topics."""
+    p50_ms: float
+    """From BEGIN DIALOG to the reply."""
+    p99_ms: float
+
+
+def create(broker: Broker) -> None:
+    """Three services, each on a queue of its own."""
+    for name in (ASKED, ANSWERED, REDIRECTED):
+        broker.create_message_type(name)
+    broker.create_contract(CONTRACT, {ASKED: "INITIATOR", ANSWERED: "TARGET", REDIRECTED: "TARGET"})
+    for queue, service in (("Router", ROUTER), ("Target", TARGET), ("Initiator", INITIATOR)):
+        broker.create_queue(queue)
+        broker.create_service(service, queue=queue, contracts=[CONTRACT])
+
+
+def answer(transaction: konverse.Transaction) -> None:
+    """The target: reply, and end when the other side has."""
+    for message in transaction:
+        if message.type == ASKED:
+            transaction.send(message.dialog, ANSWERED, message.body)
+        else:
+            transaction.end(message.dialog)
+
+
+def ask(broker: Broker, reader: Reader, service: str) -> float:
+    """Ask a service, follow where it leads, and end; seconds until the reply is there."""
+    began = time.perf_counter()
+    while True:
+        dialog = broker.begin_dialog(INITIATOR, service, CONTRACT)
+        dialog.send(ASKED, b"where is my parcel?")
+        reply = reader.receive(dialog=dialog.id, timeout=DEADLINE_S)
+        if reply is None:
+            raise TimeoutError(f"{service} has not answered within {DEADLINE_S:g} s")
+        with reply as transaction:
+            message, *_ = transaction
+            transaction.end(transaction.dialog)
+        if message.type != REDIRECTED:
+            return time.perf_counter() - began
+        service = konverse.read_redirect(message.body).service
+
+
+def records(bootstrap: str, queues: list[Queue]) -> int:
+    """In the data topics."""
+    consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "konverse.modes", "enable.auto.commit": False})
+    try:
+        ends = [
+            consumer.get_watermark_offsets(TopicPartition(queue.topic, number), DEADLINE_S)[1]
+            for queue in queues
+            for number in range(queue.partitions)
+        ]
+    finally:
+        consumer.close()
+    return sum(ends)
+
+
+@contextmanager
+def working(*works: tuple[Callable[[], object], Callable[[], object]]) -> Iterator[None]:
+    """Do these in threads while the block runs; each with what ends it."""
+    with ThreadPoolExecutor(len(works)) as pool:
+        done = [pool.submit(work) for work, _ in works]
+        try:
+            yield
+        finally:
+            for _, stop in works:
+                stop()
+            for future in done:
+                future.result()
+
+
+def measure(bootstrap: str, mode: str, count: int) -> Cost:
+    """In a database of its own; `mode` is that of a router, or "direct" without one."""
+    database = f"modes{mode}{os.urandom(4).hex()}"
+    with ExitStack() as exits:
+        broker, behind = (
+            exits.enter_context(konverse.connect(f"kafka://{bootstrap}", database=database)) for _ in range(2)
+        )
+        create(broker)
+        router = behind.router(ROUTER, mode="forward" if mode == "direct" else mode)(lambda _: TARGET)
+        target = exits.enter_context(behind.reader("Target"))
+        asking = exits.enter_context(broker.reader("Initiator"))
+        with working((router.run, router.stop), (lambda: target.run(answer), target.stop)):
+            service = TARGET if mode == "direct" else ROUTER
+            for _ in range(WARM_UP):
+                ask(broker, asking, service)
+            queues = broker.catalog.all(Queue)
+            before = records(bootstrap, queues)
+            times_ms = sorted(1_000 * ask(broker, asking, service) for _ in range(count))
+        broker.flush()
+        return Cost(
+            (records(bootstrap, queues) - before) / count, median(times_ms), times_ms[min(count - 1, count * 99 // 100)]
+        )
+
+
+def main() -> int:
+    """Measure all, and print the table."""
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else CONVERSATIONS
+    print("| | records a conversation | ms to the reply, p50 | p99 |\n|---|--:|--:|--:|")
+    with servers(redis=False) as (bootstrap, _):
+        for mode in ("direct", "forward", "redirect"):
+            cost = measure(bootstrap, mode, count)
+            print(f"| {mode} | {cost.records:.1f} | {cost.p50_ms:.1f} | {cost.p99_ms:.1f} |", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,85 @@
+"""Routers that `konverse run` starts, and the command that shows what flows through them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from konverse.bridge.broker import Broker
+from konverse.bridge.cli.main import app
+from tests.kit.answering import Run
+from tests.kit.forwarding import HANG
+from tests.kit.regions import answer_in, heard, kinds, open_regions, service_of
+from tests.kit.servers import Servers
+from tests.kit.shop import ORDER_SERVICE, connected, open_shop, sent, until
+
+pytestmark = pytest.mark.stack
+
+APP = "tests.kit.forwarding:app"
+
+
+def look(*options: str) -> dict[str, Any]:
+    """What `konverse router watch` says once."""
+    answered = CliRunner().invoke(app, ["router", "watch", ORDER_SERVICE, "--json", "--count", "1", *options])
+    assert answered.exit_code == 0, answered.output
+    return dict(json.loads(answered.stdout))
+
+
+@pytest.mark.slow
+def test_a_process_whose_classifier_hangs_ends_itself_and_the_message_is_tried_again(
+    servers: Servers, database: str, tmp_path: Path
+) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        open_regions(broker)
+        dialog = sent(broker, HANG)
+        with Run(servers, database, tmp_path, "--readers", "processes", app=APP) as worker:
+            (line, *_) = worker.wait_for("this process ends, and the attempt counts")
+            assert str(dialog.id) in line["message"]
+            worker.wait_for("with code 103; it is started again")
+            (tmp_path / "released").touch()
+            assert [*answer_in(broker, "north", 1)] == [HANG]
+            assert worker.stop() == 0, worker.text
+
+
+def test_what_flows_through_a_router_is_shown_while_it_flows(
+    servers: Servers, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KONVERSE_REDIS", servers.redis_url)
+    monkeypatch.setenv("KONVERSE_KAFKA", f"kafka://{servers.bootstrap}")
+    monkeypatch.setenv("KONVERSE_DATABASE", database)
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        open_regions(broker)
+        assert look()["processes"] == 0
+        for body in (b"north 1", b"north 2", b"south 1", b"nowhere"):
+            sent(broker, body)
+        with Run(servers, database, tmp_path, app=APP) as worker:
+            assert kinds(_answered(broker)) == {"Receipt": 3, "Error": 1}
+            shown = until(lambda: found if (found := look())["replied"] == 3 else {}, "all of it is shown")
+            assert shown["processes"] == 1
+            assert shown["targets"] == {service_of("north"): 2, service_of("south"): 1}
+            assert (shown["forwarded"], shown["rejected"], shown["messages"]) == (3, 1, 7)
+            assert [one["text"] for one in shown["last_errors"]] == ["no such region"]
+            answered = CliRunner().invoke(app, ["router", "watch", ORDER_SERVICE, "--count", "2", "--every", "0.1"])
+            (first, second) = answered.stdout.splitlines()
+            assert first.startswith(f"{ORDER_SERVICE}: 1 process, 7 messages")
+            assert second.endswith("last error: no such region")
+            assert worker.stop() == 0, worker.text
+
+
+def _answered(broker: Broker) -> list[Any]:
+    answer_in(broker, "north", 2)
+    answer_in(broker, "south", 1)
+    return heard(broker, 4)
+
+
+def test_who_watches_without_redis_is_told_what_to_do(servers: Servers, database: str) -> None:
+    common = ["--kafka", f"kafka://{servers.bootstrap}", "--database", database]
+    answered = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["router", "watch", ORDER_SERVICE, *common])
+    assert answered.exit_code == 2
+    assert "no Redis was named" in answered.stderr

@@ -1,0 +1,160 @@
+"""Routers without servers: their clauses, who watches their classifiers, and how their figures look."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import asdict
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+from rich.console import Console
+
+import konverse
+from konverse.bridge.classifying import Watched
+from konverse.bridge.cli.router import flow_of, line, picture
+from konverse.bridge.router_figures import FRESH_MS, Figures, summed
+from konverse.routing.decisions import Target
+from konverse.routing.routed import Failure, Routed
+from konverse.schemas.errors import (
+    AlreadyExists,
+    BadInput,
+    InvalidName,
+    InvalidProcedure,
+    InvalidRoute,
+    InvalidSettings,
+)
+
+MESSAGE: Any = SimpleNamespace(id="an id", type="//sales/Order", dialog=SimpleNamespace(id=UUID(int=7)))
+
+
+def classify(message: konverse.Message) -> str:
+    """A classifier."""
+    return message.type
+
+
+def test_a_router_classifies_as_the_function_that_it_is_made_of() -> None:
+    app = konverse.App("kafka://127.0.0.1:1")  # nobody answers there
+    router = app.router("//sales/Router", contracts=["//sales/Ordering"], max_readers=3)(classify)
+    assert app.routers == [router]
+    assert router(MESSAGE) == "//sales/Order"
+    assert (router.service, router.clauses.max_readers) == ("//sales/Router", 3)
+    assert router.routed == Routed()
+
+
+def test_a_service_is_a_router_once() -> None:
+    app = konverse.App()
+    app.router("//sales/Router")(classify)
+    with pytest.raises(AlreadyExists, match=r"is a router already; set its `classify`"):
+        app.router("//sales/Router")
+
+
+@pytest.mark.parametrize(
+    ("service", "clauses", "error"),
+    [
+        ("", {}, InvalidName),
+        ("router", {"mode": "sideways"}, InvalidSettings),
+        ("router", {"max_readers": -1}, InvalidSettings),
+        ("router", {"classify_timeout_s": 0.0}, InvalidSettings),
+        ("router", {"batch": 0}, BadInput),
+        ("router", {"contract": "a"}, BadInput),
+    ],
+)
+def test_clauses_that_cannot_be_are_refused(service: str, clauses: dict[str, Any], error: type[BadInput]) -> None:
+    with pytest.raises(error):
+        konverse.App().router(service, **clauses)
+
+
+async def later(message: konverse.Message) -> str:
+    return message.type
+
+
+def with_table(message: konverse.Message, table: dict[str, str]) -> str:
+    return table[message.type]
+
+
+@pytest.mark.parametrize("classifier", [later, with_table, "//sales/North"])
+def test_what_is_no_classifier_is_refused_also_while_the_router_is_there(classifier: Any) -> None:
+    with pytest.raises(InvalidProcedure):
+        konverse.App().router("router")(classifier)
+    router = konverse.App().router("router")(classify)
+    with pytest.raises(InvalidProcedure):
+        router.classify = classifier
+    assert router.classify is classify
+
+
+def test_a_classifier_that_raises_is_named_with_its_message() -> None:
+    def broken(_message: object) -> str:
+        raise LookupError("no such region")
+
+    watched = Watched("router", None)
+    with pytest.raises(InvalidRoute, match=r"message an id of type '//sales/Order'.*LookupError: no such region"):
+        watched.ask(broken, MESSAGE)
+    assert watched.ask(lambda _: "north", MESSAGE) == Target("north")
+
+
+def test_a_classifier_that_takes_too_long_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    watched, over = Watched("router", 0.01), threading.Event()
+
+    def hang(_message: object) -> str:
+        over.wait(10)
+        return "north"
+
+    with watched.watching(alone=False):
+        thread = threading.Thread(target=watched.ask, args=(hang, MESSAGE))
+        thread.start()
+        try:
+            while not caplog.records:  # the time-out of tests ends it
+                thread.join(0.01)
+        finally:
+            over.set()
+            thread.join()
+    (record,) = caplog.records
+    assert f"conversation {UUID(int=7)}, and may take 0.0 s (classify_timeout_s)" in record.getMessage()
+
+
+def written(at_ms: int, routed: Routed, *errors: Failure) -> bytes:
+    """As a process writes it into Redis."""
+    plain = [{**one._asdict(), "at": one.at.isoformat(), "conversation": str(one.conversation)} for one in errors]
+    return json.dumps({"at_ms": at_ms, **asdict(routed), "last_errors": plain}).encode()
+
+
+EARLY = Failure(datetime(2026, 1, 1, tzinfo=UTC), UUID(int=1), "a", "order", "early")
+LATE = Failure(datetime(2026, 1, 2, tzinfo=UTC), UUID(int=2), "b", "order", "late")
+
+
+def test_the_figures_of_all_processes_are_added_up_and_what_is_none_is_left_out() -> None:
+    values = [
+        written(100_000, Routed(forwarded=1, targets={"north": 1}), EARLY),
+        written(100_000 - FRESH_MS, Routed(forwarded=2, targets={"south": 2}), LATE),
+        b"no JSON",
+        b"[]",
+        b"{}",
+        b'{"at_ms": 1, "last_errors": [{}]}',
+    ]
+    assert summed(values, 100_000) == Figures(
+        100_000, 1, Routed(forwarded=3, targets={"north": 1, "south": 2}), (LATE, EARLY)
+    )
+
+
+def test_a_flow_is_what_came_since_the_look_before_and_never_below_nothing() -> None:
+    before = Figures(1_000, 2, Routed(forwarded=10, targets={"north": 8, "south": 2}), ())
+    after = Figures(3_000, 1, Routed(forwarded=13, replied=1, targets={"north": 14, "south": 0}), (LATE,))
+    assert flow_of(None, before).per_s == {}
+    flow = flow_of(before, after)
+    assert flow.per_s == {"north": 3.0, "south": 0.0}
+    assert flow.messages_per_s == 2.0
+    assert line("router", flow) == (
+        "router: 1 process, 14 messages (+2/s), 1 replies, 0 rejected, 0 failed; "
+        "north 14 (+3/s), south 0 (+0/s); last error: late"
+    )
+    console = Console(width=100)
+    with console.capture() as capture:
+        console.print(picture("router", flow))
+    shown = capture.get()
+    assert "north" in shown
+    assert "━" in shown
+    assert "late" in shown

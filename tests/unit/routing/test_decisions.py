@@ -1,0 +1,45 @@
+"""What a classifier may answer with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from konverse.routing.decisions import Decision, Target, Unclassifiable, decision_of
+from konverse.routing.routed import Routed, Tally
+from konverse.schemas.errors import InvalidRoute
+
+
+@pytest.mark.parametrize(
+    ("answer", "decision"),
+    [
+        ("north", Target("north")),
+        (Target("north", "an instance"), Target("north", "an instance")),
+        (None, Unclassifiable()),
+        (Unclassifiable("nobody"), Unclassifiable("nobody")),
+    ],
+)
+def test_a_name_stands_for_a_target_and_none_for_unclassifiable(answer: Any, decision: Decision) -> None:
+    assert decision_of(answer) == decision
+
+
+@pytest.mark.parametrize("answer", [7, b"north", ("north", None), "", Target("")])
+def test_what_is_no_answer_is_refused(answer: Any) -> None:
+    with pytest.raises(InvalidRoute, match="the classifier answered with"):
+        decision_of(answer)
+
+
+def test_a_tally_adds_up_as_routed_does() -> None:
+    steps = [
+        Routed(forwarded=1, followed=2, targets={"north": 3}),
+        Routed(rejected=1),
+        Routed(),
+        Routed(followed=1, replied=4, failed=1, targets={"south": 1, "north": 1}),
+    ]
+    tally, added = Tally(), Routed()
+    for routed in steps:
+        tally.add(routed)
+        added = added.plus(routed)
+    assert tally.routed == added
+    assert added.messages == 9

@@ -1,0 +1,37 @@
+"""Through how many routers a conversation has come stands in its id."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from konverse.routing.hops import hops_of, with_hops
+from konverse.schemas.limits import ROUTER_HOPS_MAX
+
+IDS = st.uuids(version=4).map(lambda one: one.bytes)
+
+
+@given(IDS, st.integers(1, ROUTER_HOPS_MAX))
+def test_an_id_says_how_many_routers_it_has_come_through_and_is_a_uuid(identifier: bytes, hops: int) -> None:
+    made = with_hops(identifier, hops)
+    assert hops_of(made) == hops
+    assert UUID(bytes=made).version == 8
+    assert (made[:6], made[8:]) == (identifier[:6], identifier[8:]), "the rest is random"
+
+
+@given(IDS)
+def test_an_id_that_no_router_has_made_has_come_through_none(identifier: bytes) -> None:
+    assert hops_of(identifier) == 0
+
+
+def test_another_ones_ids_of_version_8_are_not_taken_for_a_routers() -> None:
+    assert hops_of(UUID("00000000-0000-8f00-8000-000000000000").bytes) == 0
+
+
+@pytest.mark.parametrize("hops", [0, ROUTER_HOPS_MAX + 1])
+def test_what_cannot_be_counted_is_a_mistake_of_ours(hops: int) -> None:
+    with pytest.raises(AssertionError, match="cannot be counted"):
+        with_hops(bytes(16), hops)
