@@ -9,9 +9,10 @@
     │   │   ├── SchemaCollectionNotFound  ├── InvalidSchema         ├── ContractTwice         ├── TimerRefused
     │   │   ├── QueueNotFound             ├── InvalidValidation     ├── TypeTwice             ├── TimerBeyondLifetime
     │   │   ├── RouteNotFound             ├── InvalidRoute          ├── PriorityTwice         ├── MoveRefused
-    │   │   ├── PriorityNotFound          ├── InvalidPriority       ├── NotInContract         └── NotSupportedYet
-    │   │   ├── SavepointNotFound         ├── InvalidTimeout        ├── WrongDirection
-    │   │   └── DialogNotFound            └── InvalidProcedure      └── BodyTooLarge
+    │   │   ├── RoutingTableNotFound      ├── InvalidPriority       ├── NotInContract         └── NotSupportedYet
+    │   │   ├── PriorityNotFound          ├── InvalidTimeout        ├── WrongDirection
+    │   │   ├── SavepointNotFound         └── InvalidProcedure      └── BodyTooLarge
+    │   │   └── DialogNotFound
     ├── NoPartition                  this process has no partition of the queue: others have them all
     ├── QueueDisabled                nobody receives from a queue whose STATUS is OFF
     ├── GroupLocked                  another transaction has the conversation group; the work is done again
@@ -32,21 +33,22 @@
         ├── JavaNotFound         ├── JavaTooOld           ├── PortTaken            ├── JarsNotResolvable
         └── DiskFull             ├── NotInstalled         ├── ServerDied           └── ServerNotFound
 
-`retriable` says whether the same call may succeed later without a change. `number` is the Service Broker error number
-(service-broker numbers are part of the public vocabulary), or None where the original has no counterpart; that of an
-InvalidRoute or a ServiceNotFound depends on what is wrong.
+`retriable`: the same call may succeed later without a change. `number` is that of Service Broker, or None where the
+original has no such error; that of an InvalidRoute or a ServiceNotFound depends on what is wrong.
 """
 
 from __future__ import annotations
-
-from typing import ClassVar
 
 
 class KonverseError(Exception):
     """Base of all. The text says what was wrong, with which object, and what to do."""
 
-    retriable: ClassVar[bool] = False
+    retriable: bool = False
     number: int | None = None
+
+    def __init__(self, text: str = "", number: int | None = None) -> None:
+        super().__init__(text)
+        self.number = self.number if number is None else number
 
 
 class BadInput(KonverseError):
@@ -70,9 +72,7 @@ class UnknownObject(BadInput):
 class ServiceNotFound(UnknownObject):
     """No service of that name (names are compared byte by byte); 8490 in a database that was named by its broker id."""
 
-    def __init__(self, text: str, number: int = 8423) -> None:
-        super().__init__(text)
-        self.number = number
+    number = 8423
 
 
 class ContractNotFound(UnknownObject):
@@ -101,6 +101,10 @@ class RouteNotFound(UnknownObject):
     """No route of that name."""
 
     number = 15151
+
+
+class RoutingTableNotFound(UnknownObject):
+    """No routing table of that name."""
 
 
 class PriorityNotFound(UnknownObject):
@@ -176,11 +180,7 @@ class InvalidSchema(BadInput):
 
 
 class InvalidRoute(BadInput):
-    """Clauses of a route that cannot be, or not together; or a classifier's answer by which nothing can be routed."""
-
-    def __init__(self, text: str, number: int | None = None) -> None:
-        super().__init__(text)
-        self.number = number
+    """What cannot be, or not together: clauses of a route, entries of a routing table, a classifier's answer."""
 
 
 class SavepointNotFound(UnknownObject):

@@ -290,4 +290,16 @@ INBOX_RESULT_BYTES_MAX: Final = BODY_BYTES_MAX
 """What an inbox keeps of a message's effects: its answer."""
 
 ROUTING_TABLE_ENTRIES_MAX: Final = 1_000_000
-"""Keys of a routing table that Spark joins: it is in the driver's memory, and goes to every worker as a whole."""
+"""Keys of a routing table: it is in the memory of every router, and with Spark goes to every worker as a whole."""
+
+ROUTING_TABLE_CHANGE_BYTES_MAX: Final = 524_288
+"""Keys and services that one change of a table names: one record of the catalog, which counts as a whole or not."""
+
+ROUTING_TABLE_ROUTERS_ENTRIES_MAX: Final = 64
+"""Services whose routers go by one table."""
+
+ROUTING_TABLE_BUCKETS: Final = 1_024
+"""Parts in which a table is held: a change copies those that it touches, a thousand keys of a million."""
+
+ROUTING_KEY_BYTES_MAX: Final = 2_048
+"""A key that a classifier finds in a body, as large as one of Kafka's may be here. A longer one is no key."""
