@@ -16,7 +16,8 @@ from typing import Any, Final, NamedTuple
 
 from konverse.schemas.errors import InvalidName, InvalidSettings
 from konverse.schemas.identifiers import check_name
-from konverse.schemas.routing_tables import RoutingTable, Target
+from konverse.schemas.routing_tables import RoutingTable
+from konverse.schemas.table_entries import Target
 
 from .avro_keys import AvroField
 from .decisions import Decision, Unclassifiable

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from konverse.schemas.routing_tables import Target
+from konverse.schemas.table_entries import Target
 
 __all__ = ["Decision", "Target", "Unclassifiable", "unknown"]
 

@@ -1,101 +1,26 @@
 """Routing tables: which service has the conversations of a key (behaviours 230 to 233), and what changes one.
 
-A change is a record of the catalog that names only what becomes another, however large the table is. A table is a
-value: a change makes another one of it, which shares with the first what has stayed.
+A change is a record of the catalog that names only what becomes another, however large the table is. One that is too
+large for a record is several, its parts, which count when the last of them is there, or not at all. A table is a value:
+a change makes another one of it, which shares with the first what has stayed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 from uuid import UUID
-from zlib import crc32
 
 from .errors import InvalidRoute
 from .identifiers import check_name
 from .limits import (
     ROUTING_KEY_BYTES_MAX,
-    ROUTING_TABLE_BUCKETS,
     ROUTING_TABLE_CHANGE_BYTES_MAX,
     ROUTING_TABLE_ENTRIES_MAX,
     ROUTING_TABLE_ROUTERS_ENTRIES_MAX,
 )
-
-
-class Target(NamedTuple):
-    """The service that a conversation is for."""
-
-    service: str
-    broker_instance: str | None = None
-    """Id of the database in which it is, as `begin_dialog` takes it; None: wherever routes lead."""
-
-
-Bucket = Mapping[str, Target]
-
-_NO_ENTRIES: Final[Bucket] = {}
-_NO_BUCKETS: Final[tuple[Bucket, ...]] = (_NO_ENTRIES,) * ROUTING_TABLE_BUCKETS
-
-
-class Entries(Mapping[str, Target]):
-    """The keys of a routing table, in an order that means nothing. It does not change."""
-
-    __slots__ = ("_buckets", "_count")
-
-    def __init__(self, entries: Mapping[str, Target] | None = None) -> None:
-        self._buckets: tuple[Bucket, ...] = _NO_BUCKETS
-        self._count = 0
-        if entries:
-            self._put(entries, ())
-
-    def changed(self, put: Mapping[str, Target], remove: Collection[str]) -> Entries:
-        """Another one, without the keys of `remove` and then with those of `put`. Takes time for these alone."""
-        made = Entries()
-        made._buckets, made._count = self._buckets, self._count
-        made._put(put, remove)
-        return made
-
-    def _put(self, put: Mapping[str, Target], remove: Collection[str]) -> None:
-        touched: dict[int, dict[str, Target]] = {}
-        for key in remove:
-            self._touch(touched, key).pop(key, None)
-        for key, target in put.items():
-            self._touch(touched, key)[key] = target
-        buckets = list(self._buckets)
-        for number, bucket in touched.items():
-            self._count += len(bucket) - len(buckets[number])
-            buckets[number] = bucket
-        self._buckets = tuple(buckets)
-
-    def _touch(self, touched: dict[int, dict[str, Target]], key: str) -> dict[str, Target]:
-        number = _bucket_of(key)
-        found = touched.get(number)
-        if found is None:
-            found = touched[number] = dict(self._buckets[number])
-        return found
-
-    def __getitem__(self, key: str) -> Target:
-        return self._buckets[_bucket_of(key)][key]
-
-    def __iter__(self) -> Iterator[str]:
-        for bucket in self._buckets:
-            yield from bucket
-
-    def __len__(self) -> int:
-        return self._count
-
-    def __hash__(self) -> int:
-        return self._count
-
-    def __repr__(self) -> str:
-        return f"<Entries of {self._count} keys>"
-
-    def __reduce__(self) -> tuple[type[Entries], tuple[dict[str, Target]]]:
-        return Entries, (dict(self),)
-
-
-def _bucket_of(key: str) -> int:
-    return crc32(key.encode("utf-8", "surrogatepass")) % ROUTING_TABLE_BUCKETS
+from .table_entries import Entries, Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,17 +33,15 @@ class RoutingTable:
     """Where conversations go whose key is not among the entries; None: their messages cannot be classified."""
     routers: tuple[str, ...] = ()
     """Services whose routers go by this table: it must not lead back to them."""
-    version: int = 1
+    version: int = 0
     """Counts the contents that it has had since it was created."""
 
     @classmethod
     def of(
         cls, name: str, entries: Mapping[str, Target], default: Target | None = None, routers: tuple[str, ...] = ()
     ) -> RoutingTable:
-        """The table of that name. Raises InvalidName, and InvalidRoute for what `TableChange.of` refuses."""
-        check_name("routing table", name)
-        first = TableChange.of(name, entries, default=default, routers=routers)
-        return cls(name, Entries(first.put), first.default, routers)
+        """The first version of a table of that name. Raises what `TableChange.of` does."""
+        return cls(name).changed(TableChange.of(name, entries, default=default, routers=routers, creates=True))
 
     def find(self, key: str) -> Target | None:
         """Where conversations of this key go."""
@@ -152,9 +75,17 @@ class TableChange:
     """There is no default any more."""
     routers: tuple[str, ...] | None = None
     """Others; None: they stay."""
+    creates: bool = False
+    """There is no such table: this is a CREATE."""
+    parts: bytes = b""
+    """Id that all parts of a change have, 16 bytes; empty: this is all of it."""
+    part: int = 0
+    """Which of them it is."""
+    last: bool = True
+    """With this one the change counts."""
 
     @classmethod
-    def of(  # noqa: PLR0913  # the clauses of an ALTER
+    def of(  # noqa: PLR0913  # the clauses of CREATE and ALTER
         cls,
         name: str,
         put: Mapping[str, Target],
@@ -163,8 +94,10 @@ class TableChange:
         default: Target | None = None,
         without_default: bool = False,
         routers: tuple[str, ...] | None = None,
+        creates: bool = False,
     ) -> TableChange:
-        """The change, checked: InvalidRoute for a key or a target that cannot be, and for more than a record."""
+        """The change, checked: InvalidName, and InvalidRoute for a key, a target or routers that cannot be."""
+        check_name("routing table", name)
         entries = {_key(name, key): _target(name, target) for key, target in put.items()}
         for key in remove:
             if key in entries:
@@ -173,33 +106,73 @@ class TableChange:
             raise InvalidRoute(
                 f"routing table {name!r} has {len(routers)} routers; at most {ROUTING_TABLE_ROUTERS_ENTRIES_MAX} can be"
             )
+        if default is not None and without_default:
+            raise InvalidRoute(f"routing table {name!r} is to have a default and none; name one of it")
         checked = None if default is None else _target(name, default)
-        change = cls(name, entries, tuple(remove), checked, without_default, routers)
-        size = sum(_size(key, target) for key, target in entries.items()) + sum(_size(key) for key in change.remove)
-        if size > ROUTING_TABLE_CHANGE_BYTES_MAX:
-            raise InvalidRoute(
-                f"routing table {name!r}: {len(entries) + len(remove)} keys and their services have {size} bytes, and "
-                f"one change has at most {ROUTING_TABLE_CHANGE_BYTES_MAX}; make several, each counts as a whole"
-            )
-        return change
+        return cls(name, entries, tuple(remove), checked, without_default, routers, creates)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it names nothing to change."""
+        named = self.put or self.remove or self.default or self.without_default or self.routers is not None
+        return not named and not self.creates
+
+    def divided(self, parts: bytes) -> list[TableChange]:
+        """The records that it is written as: itself, or as many parts as it needs, with this id."""
+        room, slices = 0, list[tuple[dict[str, Target], list[str]]]()
+        named: list[tuple[str, Target | None]] = [*self.put.items(), *((key, None) for key in self.remove)]
+        for key, target in named:
+            size = _size(key, target)
+            if size > room:
+                slices.append(({}, []))
+                room = ROUTING_TABLE_CHANGE_BYTES_MAX
+            room -= size
+            if target is None:
+                slices[-1][1].append(key)
+            else:
+                slices[-1][0][key] = target
+        if len(slices) <= 1:
+            return [self]
+        made = [
+            TableChange(self.name, put, tuple(remove), parts=parts, part=number, last=False)
+            for number, (put, remove) in enumerate(slices[:-1])
+        ]
+        put, remove = slices[-1]
+        return [*made, replace(self, put=put, remove=tuple(remove), parts=parts, part=len(made))]
+
+    def follows(self, before: list[TableChange]) -> bool:
+        """Whether it is the next part behind these."""
+        return self.part == len(before) and (not before or before[0].parts == self.parts)
+
+    def joined(self, before: list[TableChange]) -> TableChange:
+        """All of a change, of which this is the last part; a key stands in one of them."""
+        put = {key: target for each in (*before, self) for key, target in each.put.items()}
+        remove = tuple(key for each in (*before, self) for key in each.remove)
+        return replace(self, put=put, remove=remove, parts=b"", part=0)
 
     def targets(self) -> list[Target]:
         """The services that it names, each once, in order of their names."""
         return _each_once([*self.put.values(), self.default])
 
 
-def parts_of(name: str, entries: Mapping[str, Target]) -> Iterator[dict[str, Target]]:
-    """Entries of any number, in parts that are small enough for a change each. Raises as `TableChange.of`."""
-    part: dict[str, Target] = {}
-    room = ROUTING_TABLE_CHANGE_BYTES_MAX
-    for key, target in entries.items():
-        size = _size(_key(name, key), target)
-        if size > room:
-            yield part
-            part, room = {}, ROUTING_TABLE_CHANGE_BYTES_MAX
-        part[key] = target
-        room -= size
-    yield part
+def folded(known: RoutingTable | None, change: TableChange, before: list[TableChange]) -> RoutingTable | None:
+    """What a table is behind a record of the catalog; None: there is none. `before` are the parts that wait for others.
+
+    A part that does not follow them was overtaken and is ignored; a change that begins takes the place of one that does
+    not go on.
+    """
+    if change.part == 0:
+        before.clear()
+    if not change.follows(before):
+        return known
+    if not change.last:
+        before.append(change)
+        return known
+    whole = change.joined(before)
+    before.clear()
+    if whole.creates != (known is None):
+        return known
+    return (known or RoutingTable(change.name)).changed(whole)
 
 
 def check_entries(table: RoutingTable) -> RoutingTable:
@@ -235,6 +208,36 @@ def _target(name: str, target: Target) -> Target:
             f"routing table {name!r}: {target.broker_instance!r} is no id of a broker instance; it looks like "
             "0f8fad5b-d9cb-469f-a165-70867728950e"
         ) from None
+
+
+def change_to_avro(change: TableChange) -> dict[str, Any]:
+    """The fields of a record of the catalog."""
+    return {
+        "name": change.name,
+        "put": {key: target._asdict() for key, target in change.put.items()},
+        "remove": list(change.remove),
+        "default": None if change.default is None else change.default._asdict(),
+        "without_default": change.without_default,
+        "routers": None if change.routers is None else list(change.routers),
+        "creates": change.creates,
+        "parts": change.parts,
+        "part": change.part,
+        "last": change.last,
+    }
+
+
+def change_of_avro(fields: dict[str, Any]) -> TableChange:
+    """What `change_to_avro` made fields of."""
+    default, routers = fields["default"], fields["routers"]
+    return TableChange(
+        **{
+            **fields,
+            "put": {key: Target(**target) for key, target in fields["put"].items()},
+            "remove": tuple(fields["remove"]),
+            "default": None if default is None else Target(**default),
+            "routers": None if routers is None else tuple(routers),
+        }
+    )
 
 
 _ENTRY_BYTES: Final = 12

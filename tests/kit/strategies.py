@@ -13,7 +13,6 @@ from konverse.schemas.batches import ABANDONED, Batch
 from konverse.schemas.catalog import (
     DIALOG_TIMER,
     ERROR,
-    CatalogObject,
     Change,
     Contract,
     MessageType,
@@ -21,6 +20,7 @@ from konverse.schemas.catalog import (
     SentBy,
     Service,
     Validation,
+    Written,
 )
 from konverse.schemas.identifiers import Address
 from konverse.schemas.journal import Claim, Commit, EndOperation, Operations, Part
@@ -74,7 +74,9 @@ from konverse.schemas.records import (
     WriterClosed,
 )
 from konverse.schemas.routes import Route
+from konverse.schemas.routing_tables import TableChange
 from konverse.schemas.schema_collections import XmlSchemaCollection
+from konverse.schemas.table_entries import Target
 
 INT_MAX: Final = 2**31 - 1
 COUNTER_MAX: Final = 2**62
@@ -326,7 +328,22 @@ def batches(draw: st.DrawFn) -> Batch:
 
 winners: Final = st.lists(st.tuples(identifiers, st.integers(0, 300)), max_size=4).map(tuple)
 
-catalog_objects: Final[st.SearchStrategy[CatalogObject]] = st.one_of(
+targets: Final = st.builds(Target, texts, st.none() | texts)
+
+catalog_objects: Final[st.SearchStrategy[Written]] = st.one_of(
+    st.builds(
+        TableChange,
+        name=texts,
+        put=st.dictionaries(texts, targets, max_size=4),
+        remove=st.lists(texts, max_size=4).map(tuple),
+        default=st.none() | targets,
+        without_default=st.booleans(),
+        routers=st.none() | st.lists(texts, max_size=2).map(tuple),
+        creates=st.booleans(),
+        parts=st.binary(max_size=16),
+        part=st.integers(0, 99),
+        last=st.booleans(),
+    ),
     st.builds(MessageType, name=texts, validation=st.sampled_from(Validation), schema_collection=texts, schema=texts),
     st.builds(XmlSchemaCollection, name=texts, documents=st.lists(texts, max_size=3).map(tuple)),
     st.builds(Route, name=texts, address=texts, service_name=texts, expires_ms=counters, mirror_address=texts),

@@ -1,0 +1,38 @@
+"""What classifiers ask of a catalog, as it is known in this process."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from konverse.routing.classifiers import Classifier
+from konverse.routing.keys import Lookup
+from konverse.schemas.catalog import MessageType, Service, Validation
+from konverse.schemas.routing_tables import RoutingTable
+
+from .catalog import ROUTED_FRESH_EVERY_S, Catalog
+
+
+def lookup_of(catalog: Catalog) -> Lookup:
+    """The tables, services and schemas of a catalog, whenever they are asked for. What is not known is read for."""
+    return Lookup(
+        partial(catalog.get, RoutingTable),
+        lambda name: catalog.find(Service, name) is not None,
+        lambda name: _avro_schema(catalog, name),
+    )
+
+
+def bound(catalog: Catalog, classify: Any) -> Any:
+    """A classifier with this catalog to ask, when it is a ready one; a function of the user's as it is.
+
+    From here on the catalog hears within a fraction of a second of what others change.
+    """
+    if not isinstance(classify, Classifier):
+        return classify
+    catalog.keep_fresh(ROUTED_FRESH_EVERY_S)
+    return classify.bound(lookup_of(catalog))
+
+
+def _avro_schema(catalog: Catalog, message_type: str) -> str:
+    known = catalog.find(MessageType, message_type)
+    return known.schema if known is not None and known.validation is Validation.AVRO else ""
