@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable
+from functools import partial
 from io import BytesIO
 from typing import Any, Final
 from xml.parsers.expat import ParserCreate
@@ -34,12 +35,10 @@ from tests.kit.classifying import ORDER_SCHEMA, Dialog, Letter
 ROUNDS: Final = 7
 MESSAGES: Final = 5_000
 
-JSON: Final = json.dumps(
-    {"number": 7, "customer": {"name": "Contoso", "region": "north"}, "pieces": [1, 2, 3]}
-).encode()
-XML: Final = (
-    b"<message><order number='7'><region>north</region></order><toServiceName>//north</toServiceName></message>"
+JSON: Final = (
+    b'{"number": 7, "customer": {"name": "Contoso", "region": "north"}, "pieces": [1, 2, 3], "note": "a gift"}'
 )
+XML: Final = b"<message><order number='7'><region>north</region></order><toServiceName>//n</toServiceName></message>"
 TEXT: Final = b"number=7;customer=Contoso;region=north;pieces=1,2,3;a further field that nobody looks at=0"
 AVRO: Final = b"\x0e\x02\x0anorth" + bytes(8)
 KEY: Final = b"customer 4711"
@@ -83,7 +82,7 @@ def main() -> None:
     ]
     for name, classifier, message, raw in rows:
         assert isinstance(classifier(message), Target), name
-        ours, theirs = nanoseconds(lambda c=classifier, m=message: c(m)), nanoseconds(raw)
+        ours, theirs = nanoseconds(partial(classifier, message)), nanoseconds(raw)
         print(f"{name:28} {ours:8,.0f} ns a message, {ours / theirs:5.2f} times its library alone")
 
 
