@@ -35,9 +35,7 @@ from tests.kit.classifying import ORDER_SCHEMA, Dialog, Letter
 ROUNDS: Final = 7
 MESSAGES: Final = 5_000
 
-JSON: Final = (
-    b'{"number": 7, "customer": {"name": "Contoso", "region": "north"}, "pieces": [1, 2, 3], "note": "a gift"}'
-)
+JSON: Final = b'{"number": 7, "customer": {"name": "Contoso", "region": "north"}, "pieces": [1, 2, 3], "note": "gift"}'
 XML: Final = b"<message><order number='7'><region>north</region></order><toServiceName>//n</toServiceName></message>"
 TEXT: Final = b"number=7;customer=Contoso;region=north;pieces=1,2,3;a further field that nobody looks at=0"
 AVRO: Final = b"\x0e\x02\x0anorth" + bytes(8)

@@ -75,6 +75,7 @@ from konverse.schemas.records import (
 )
 from konverse.schemas.routes import Route
 from konverse.schemas.schema_collections import XmlSchemaCollection
+from tests.kit.table_strategies import table_changes
 
 INT_MAX: Final = 2**31 - 1
 COUNTER_MAX: Final = 2**62
