@@ -9,9 +9,10 @@
     │   │   ├── SchemaCollectionNotFound  ├── InvalidSchema         ├── ContractTwice         ├── TimerRefused
     │   │   ├── QueueNotFound             ├── InvalidValidation     ├── TypeTwice             ├── TimerBeyondLifetime
     │   │   ├── RouteNotFound             ├── InvalidRoute          ├── PriorityTwice         ├── MoveRefused
-    │   │   ├── PriorityNotFound          ├── InvalidPriority       ├── NotInContract         ├── NotSupportedYet
-    │   │   ├── SavepointNotFound         ├── InvalidTimeout        ├── WrongDirection        └── PoolInUse
-    │   │   └── DialogNotFound            └── InvalidProcedure      └── BodyTooLarge
+    │   │   ├── RoutingTableNotFound      ├── InvalidPriority       ├── NotInContract         ├── NotSupportedYet
+    │   │   ├── PriorityNotFound          ├── InvalidTimeout        ├── WrongDirection        └── PoolInUse
+    │   │   ├── SavepointNotFound         └── InvalidProcedure      └── BodyTooLarge
+    │   │   └── DialogNotFound
     ├── NoPartition                  this process has no partition of the queue: others have them all
     ├── QueueDisabled                nobody receives from a queue whose STATUS is OFF
     ├── GroupLocked                  another transaction has the conversation group; the work is done again
@@ -32,8 +33,8 @@
         ├── JavaNotFound         ├── JavaTooOld           ├── PortTaken            ├── JarsNotResolvable
         └── DiskFull             ├── NotInstalled         ├── ServerDied           └── ServerNotFound
 
-`retriable` says whether the same call may succeed later without a change. `number` is the Service Broker error number,
-or None where the original has none; that of an InvalidRoute or a ServiceNotFound depends on what is wrong.
+`retriable`: the same call may succeed later without a change. `number` is that of Service Broker, or None where the
+original has no such error; that of an InvalidRoute or a ServiceNotFound depends on what is wrong.
 """
 
 from __future__ import annotations
@@ -100,6 +101,10 @@ class RouteNotFound(UnknownObject):
     """No route of that name."""
 
     number = 15151
+
+
+class RoutingTableNotFound(UnknownObject):
+    """No routing table of that name."""
 
 
 class PriorityNotFound(UnknownObject):
@@ -175,7 +180,7 @@ class InvalidSchema(BadInput):
 
 
 class InvalidRoute(BadInput):
-    """Clauses of a route that cannot be, or not together; or a classifier's answer by which nothing can be routed."""
+    """What cannot be, or not together: clauses of a route, entries of a routing table, a classifier's answer."""
 
 
 class SavepointNotFound(UnknownObject):

@@ -290,7 +290,7 @@ INBOX_RESULT_BYTES_MAX: Final = BODY_BYTES_MAX
 """What an inbox keeps of a message's effects: its answer."""
 
 ROUTING_TABLE_ENTRIES_MAX: Final = 1_000_000
-"""Keys of a routing table that Spark joins: it is in the driver's memory, and goes to every worker as a whole."""
+"""Keys of a routing table: it is in the memory of every router, and with Spark goes to every worker as a whole."""
 
 POOL_KEY_ENTRIES_MAX: Final = 10_000
 """Keys, sessions or places of one pool, each with an open conversation; above, those used least are recycled."""
@@ -328,3 +328,15 @@ ROUTER_ERRORS_MAX: Final = 100
 
 ROUTER_PROCESSES_MAX: Final = 1_000
 """Processes of one router whose figures are added up."""
+
+ROUTING_TABLE_CHANGE_BYTES_MAX: Final = 524_288
+"""Keys and services in one record of the catalog; a larger change of a table is several, which count together."""
+
+ROUTING_TABLE_ROUTERS_ENTRIES_MAX: Final = 64
+"""Services whose routers go by one table."""
+
+ROUTING_TABLE_BUCKETS: Final = 1_024
+"""Parts in which a table is held: a change copies those that it touches, a thousand keys of a million."""
+
+ROUTING_KEY_BYTES_MAX: Final = 2_048
+"""A key that a classifier finds in a body, as large as one of Kafka's may be here. A longer one is no key."""

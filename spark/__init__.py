@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from konverse.routing.classifiers import Classifier
     from konverse.routing.routed import Routed
 
     from .answers import Done
@@ -89,7 +90,7 @@ def process(
 def route(  # noqa: PLR0913  # the ways to route
     spark: SparkSession,
     queue: str,
-    classifier: str | Callable[[DataFrame], DataFrame],
+    classifier: str | Classifier | Callable[[DataFrame], DataFrame],
     *,
     mode: str = "forward",
     redirect_type: str = "RedirectTo",
@@ -102,7 +103,8 @@ def route(  # noqa: PLR0913  # the ways to route
 
     `classifier` is a SQL expression over the columns of a message (`answers.MESSAGES`) that gives the name of a
     service, or a function from DataFrame to DataFrame that keeps `receipt` and adds `to_service` (as `routing_table`
-    makes one), with `broker_instance` and `reason` if it likes. Null, or no row, is unclassifiable: the conversation
+    makes one), with `broker_instance` and `reason` if it likes. Or it is a ready one of `konverse.routing.classifiers`,
+    which decides as it does in a router service. Null, or no row, is unclassifiable: the conversation
     ends with Error 1 and the `reason`. Only the first message of a conversation is classified, the others follow it.
 
     With `mode="forward"` the router begins a dialog to that service, under the same contract and from the service that
@@ -130,7 +132,7 @@ def route(  # noqa: PLR0913  # the ways to route
 def route_arrow(  # noqa: PLR0913  # as above
     spark: SparkSession,
     queue: str,
-    function: Callable[[pa.RecordBatch], pa.RecordBatch | pa.Table],
+    function: Classifier | Callable[[pa.RecordBatch], pa.RecordBatch | pa.Table],
     *,
     mode: str = "forward",
     redirect_type: str = "RedirectTo",
@@ -141,7 +143,7 @@ def route_arrow(  # noqa: PLR0913  # as above
     """As `route`, in tasks of Spark, one for each partition of the queue, as `map_arrow`: without a way by the driver.
 
     `function` gets Arrow batches of first messages and returns `receipt` and `to_service`, with `broker_instance` and
-    `reason` if it likes.
+    `reason` if it likes; or it is a ready classifier, which then works in the tasks.
     """
     require()
     from konverse.bridge.settings import Settings  # noqa: PLC0415  # as above
@@ -152,7 +154,9 @@ def route_arrow(  # noqa: PLR0913  # as above
     return routing.route_arrow(spark, source, function, routing.Manner(mode, redirect_type))
 
 
-def routing_table(load: Callable[[], DataFrame], key: str, *, every: float = 0.0) -> Callable[[DataFrame], DataFrame]:
+def routing_table(
+    load: str | Callable[[], DataFrame], key: str, *, every: float = 0.0
+) -> Callable[[DataFrame], DataFrame]:
     """A classifier for `route`: the service whose key a message has in a table, which may change meanwhile.
 
     `load` gives the table: columns `key` and `to_service`, both strings, and `broker_instance` if there are other
@@ -160,8 +164,15 @@ def routing_table(load: Callable[[], DataFrame], key: str, *, every: float = 0.0
     by one version of it, which is broadcast. `key` is a SQL expression over the columns of a message. A message
     without a key in the table is unclassifiable. When a table cannot be read, or has a key twice, the version before
     stays in use and the log says so; without one the work ends with InvalidSettings. At most 1,000,000 rows.
+
+    In place of `load` may stand the name of a routing table of the catalog (`broker.create_routing_table`): a batch has
+    its version of when the batch begins, with its default, and `every` means nothing.
     """
     require()
+    if isinstance(load, str):
+        from .catalog_table import CatalogTable  # noqa: PLC0415  # as below
+
+        return CatalogTable(load, key)
     from .routing_table import RoutingTable  # noqa: PLC0415  # after `require`
 
     return RoutingTable(load, key, every)
