@@ -244,6 +244,12 @@ VALIDATION_WAIT_MS_MAX: Final = 60_000
 VALIDATION_MEMORY_BYTES_MAX: Final = 536_870_912
 """Of the process that validates, all of it: far more than the largest honest body needs."""
 
+VALIDATION_RECORDS_MAX: Final = 1_000
+"""Bodies in one question to it: more make it no quicker."""
+
+VALIDATION_BYTES_MAX: Final = 1_048_576
+"""And bytes of them, unless one alone has more."""
+
 FAULT_CHARACTERS_MAX: Final = 500
 """Of what a validator says of a body; it goes into a log, and the body is a stranger's."""
 
