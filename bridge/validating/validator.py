@@ -118,7 +118,7 @@ class Validator:
         return answer
 
     def _judge_each(self, known: Known, bodies: Sequence[bytes]) -> list[Answer]:
-        """What is said of the first of these bodies, one at least: those behind one that kills the process come again."""
+        """What is said of the first of these bodies, one at least: those behind a deadly one are asked about again."""
         data = packed(bodies)
         answers = self._answers(Operation.CHECK_EACH, known, data, len(bodies))
         if answers[0][0] is Verdict.UNKNOWN:

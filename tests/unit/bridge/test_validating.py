@@ -17,7 +17,7 @@ import pytest
 from konverse.bridge.validating import validator as module
 from konverse.bridge.validating.rules import MissingLibrary, Rule, check_of
 from konverse.bridge.validating.validator import Finding, Known, Validator
-from konverse.bridge.validating.worker import Checks, Operation, Verdict
+from konverse.bridge.validating.worker import Answer, Checks, Operation, Verdict
 from konverse.schemas.catalog import Validation
 from konverse.schemas.errors import InvalidSchema, ValidatorUnavailable
 from konverse.schemas.limits import COMPILED_SCHEMA_ENTRIES_MAX, FAULT_CHARACTERS_MAX, XML_DEPTH_ENTRIES_MAX
@@ -317,14 +317,20 @@ def test_each_of_several_bodies_has_the_answer_that_it_has_alone(known_before: b
 
 
 def test_more_bodies_than_one_question_may_have_are_asked_about_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
-    known, asked = Known.of(Rule(AVRO, ('"bytes"',))), []
+    known = Known.of(Rule(AVRO, ('"bytes"',)))
+    asked: list[int] = []
     bodies = [b"\x02a", b"\x02", b"\x06abc", b"\x02b", b"\x02c", b"\x02d"]
     monkeypatch.setattr(module, "VALIDATION_RECORDS_MAX", 3)
     monkeypatch.setattr(module, "VALIDATION_BYTES_MAX", 4)
     with closing(Validator()) as validator:
         validator.check(known)
         answers = validator._answers
-        monkeypatch.setattr(validator, "_answers", lambda *question: asked.append(question[-1]) or answers(*question))
+
+        def noting(operation: Operation, rule: Known, data: bytes, count: int) -> list[Answer]:
+            asked.append(count)
+            return answers(operation, rule, data, count)
+
+        monkeypatch.setattr(validator, "_answers", noting)
         found = validator.look_at_each(known, bodies)
     assert [not fault for fault, _ in found] == [True, False, True, True, True, True]
     assert asked == [2, 1, 2, 1]
