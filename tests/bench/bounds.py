@@ -121,6 +121,6 @@ BOUNDS: Final = {
         "ratio", ">=", 1.0, "200,000 rows, each once, as fast as Spark's own sink, which may write a row twice."
     ),
     "spark-write-large": Bound(
-        "ratio", ">=", 0.7, "A million rows, each once, in one batch of a queue with partitions enough for it."
+        "ratio", ">=", 0.7, "A million rows, each once, in one batch of a queue with four partitions."
     ),
 }
