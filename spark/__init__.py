@@ -136,6 +136,7 @@ def route_arrow(  # noqa: PLR0913  # as above
     *,
     mode: str = "forward",
     redirect_type: str = "RedirectTo",
+    progress: bool | Callable[[Routed], object] = False,
     rows: int = 10_000,
     timeout: float | None = 10.0,
     **settings: Any,
@@ -143,15 +144,22 @@ def route_arrow(  # noqa: PLR0913  # as above
     """As `route`, in tasks of Spark, one for each partition of the queue, as `map_arrow`: without a way by the driver.
 
     `function` gets Arrow batches of first messages and returns `receipt` and `to_service`, with `broker_instance` and
-    `reason` if it likes; or it is a ready classifier, which then works in the tasks.
+    `reason` if it likes; or it is a ready classifier, which then works in the tasks. `progress` has the counts of all
+    tasks together, once a second and in a thread of its own, and the result in the end. They come by way of a consumer
+    group whose name begins with the queue's own: where that is not allowed, or the targets of a task take more than
+    4,000 bytes, they are missing until then.
     """
     require()
     from konverse.bridge.settings import Settings  # noqa: PLC0415  # as above
 
     from . import mapping, routing  # noqa: PLC0415  # after `require`
+    from .progress import showing  # noqa: PLC0415  # as above
 
     source = mapping.Source(Settings.load(**settings), queue, rows, timeout)
-    return routing.route_arrow(spark, source, function, routing.Manner(mode, redirect_type))
+    with showing(progress=progress) as shown:
+        return routing.route_arrow(
+            spark, source, function, routing.Manner(mode, redirect_type), shown if progress else None
+        )
 
 
 def routing_table(
@@ -186,8 +194,8 @@ def typed(frame: DataFrame, message_type: str, options: Mapping[str, str], *, ro
     several. `fault` is null, or says why a body has no value. The frame has the columns `message_type` and `body`.
 
     Raises InvalidSettings for a type without a schema, and for a schema that is no type of Spark's, by the part of it;
-    MessageTypeNotFound, KafkaUnavailable, ValidatorUnavailable when the extra `validation` is missing, and NotInstalled
-    when the extra `spark` is.
+    InvalidSchema for one that cannot be read here, MessageTypeNotFound, KafkaUnavailable, ValidatorUnavailable when the
+    extra `validation` is missing, and NotInstalled when the extra `spark` is.
     """
     require()
     from .bodies import typed_rows  # noqa: PLC0415  # after `require`

@@ -28,6 +28,7 @@ from konverse.schemas.errors import GroupLocked, InvalidRoute, InvalidSettings, 
 from .answers import RECEIPT, column_of, receipts_of, rows_of
 from .catalog_table import TO_SERVICE, CatalogTable
 from .mapping import Batches, Function, Source, in_tasks
+from .reporting import heard, telling
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -69,16 +70,26 @@ def route(
         return Batches(reader, task, shown).work(source.rows)
 
 
-def route_arrow(spark: SparkSession, source: Source, function: Function | Classifier, manner: Manner) -> Routed:
-    """Receive and classify in tasks."""
+def route_arrow(
+    spark: SparkSession,
+    source: Source,
+    function: Function | Classifier,
+    manner: Manner,
+    shown: Callable[[Routed], object] | None,
+) -> Routed:
+    """Receive and classify in tasks, and show the counts of all of them together if anybody wants to see them."""
     manner.check()
+    with heard(source, shown) as board:
 
-    def work(mine: Source) -> dict[str, Any]:
-        with mine.opened() as (broker, reader):
-            task = Classifying(broker, reader.queue.name, function, manner)
-            return asdict(Batches(reader, task).work(mine.rows))
+        def work(mine: Source) -> dict[str, Any]:
+            with mine.opened() as (broker, reader), telling(board) as tell:
+                task = Classifying(broker, reader.queue.name, function, manner)
+                return asdict(Batches(reader, task, tell).work(mine.rows))
 
-    return reduce(Routed.plus, (Routed(**done) for done in in_tasks(spark, source, work)), Routed())
+        done = reduce(Routed.plus, (Routed(**done) for done in in_tasks(spark, source, work)), Routed())
+    if shown is not None:
+        shown(done)
+    return done
 
 
 def by_expression(spark: SparkSession, expression: str) -> Callable[[DataFrame], DataFrame]:
