@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from konverse.dialog.mailbox import Bounced
     from konverse.dialog.partition import Partition
     from konverse.dialog.recycling import Left
+    from konverse.dialog.session import Session
     from konverse.dialog.writing import Hand
     from konverse.schemas.identifiers import Address
 
@@ -187,6 +188,12 @@ class Keeping:
         bounced, _ = means.mailboxes.look(means.sender, home, self._is_ours, lambda _: None)
         self._do(self._pooling.home_says([], bounced, now_ms()))
         return slot.dialog
+
+    def _stop(self, session: Session) -> list[Hand]:
+        session.stop(
+            f"another process goes on with pool {self.options.name!r}, and with what this one had sent in vain"
+        )
+        return []
 
     def _take_in(self, slot: Slot, dialog: Dialog, standing: Adoptable) -> None:
         """Use a conversation that another process left, or see to it that it is over some time."""
@@ -363,13 +370,20 @@ class Keeping:
         return [*unfinished, *(one for one in self._pooling.known.values() if one.stage is Stage.OPEN)]
 
     def _ask(self, asked: list[tuple[Pooled, Dialog]]) -> None:
-        """Ask one home."""
+        """Ask one home, also whether another process has taken the pool over: then this one says nothing any more."""
+        sender = self._means.sender
 
-        def question(home: Partition) -> list[tuple[Pooled, Standing]]:
-            return [(pooled, standing_of(home, dialog.staged)) for pooled, dialog in asked]
+        def question(home: Partition) -> tuple[list[tuple[Pooled, Standing]], bool]:
+            standings = [(pooled, standing_of(home, dialog.staged)) for pooled, dialog in asked]
+            writer = home.writers.get(sender.session.writer)
+            return standings, writer is not None and writer.closed_at is not None
 
-        bounced, standings = self._means.mailboxes.look(
-            self._means.sender, asked[0][1].begin.home, self._is_ours, question
+        bounced, (standings, closed) = self._means.mailboxes.look(
+            sender, asked[0][1].begin.home, self._is_ours, question
         )
+        if closed and self.options.name is not None:
+            log.error("pool %r was taken over by another process", self.options.name)
+            sender.decide(self._stop)
+            return
         with self._changed:
             self._do(self._pooling.home_says(standings, bounced, now_ms()))
