@@ -73,7 +73,8 @@ class Pool(Keeping):
         `key` is the Kafka key of its records, too. Without it the conversation is that of this thread, or with `size`
         one of so many that take turns. When the target has ended it, the message goes on another one, behind what came
         back of the first; at most 10 are tried (225). The number is that of `dialog.send`. Raises what that raises and
-        `begin_dialog` does, ConversationEnded when all of them were ended at once, BrokerClosed after `close`.
+        `begin_dialog` does, ConversationEnded when all of them were ended at once, BrokerClosed after `close`,
+        OutcomeUnknown when a named pool cannot learn what another process has left, as nobody reads its queue.
         """
         if key is not None:
             name: object = key

@@ -25,7 +25,7 @@ def test_the_next_process_goes_on_where_a_killed_one_was(servers: Servers, datab
     with connected(servers.bootstrap, database, redis=servers.redis_url) as broker:
         open_shop(broker, partitions=2)
         open_stream(broker)
-        with taking(broker, Taker()) as taker:
+        with taking(broker, Taker()) as taker, pool_of(broker):  # whose thread reads the queue of the shop all the time
             job = {"first": 0, "keys": KEYS, "redis": servers.redis_url}
             with PoolSender(servers.bootstrap, database, **job) as sender:
                 sender.read_on(acknowledged)
@@ -74,13 +74,12 @@ def test_without_a_lease_the_former_holder_is_stopped_by_the_logs(servers: Serve
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
         open_stream(broker)
-        former = pool_of(broker, name="orders", read=False)
+        former = pool_of(broker, name="orders")
         with taking(broker, Taker()) as taker, connected(servers.bootstrap, database) as other:
             former.send(ORDER, b"one", "key")
             former.flush()
             until(lambda: taker.bodies == [b"one"], "it is received")
-            with other.reader("Shop") as shop, pool_of(other, name="orders", read=False) as pool:
-                shop.wait_for_partitions(1)
+            with pool_of(other, name="orders", read=False) as pool:
                 pool.send(ORDER, b"two", "key")
                 until(lambda: taker.bodies == [b"one", b"two"], "it is received")
                 assert len({message.dialog.conversation for message in taker.taken}) == 1
