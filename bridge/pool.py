@@ -23,7 +23,8 @@ from konverse.schemas.limits import POOL_ATTEMPTS_MAX, POOL_VERDICT_MS_MAX
 
 from .arguments import Seconds, checked
 from .clock import now_ms
-from .pool_keeping import Keeping, Means, Slot
+from .pool_keeping import Keeping
+from .pool_slots import Means, Slot
 from .random_ids import random_id
 from .settings import PoolOptions
 

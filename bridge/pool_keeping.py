@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
@@ -48,6 +48,7 @@ from konverse.schemas.limits import POOL_LOOK_ENTRIES_MAX, POOL_SLACK_MS
 from .background import FORESEEN, in_background
 from .beginning import Wanted
 from .clock import now_ms
+from .pool_slots import Means, Slot
 from .random_ids import random_id
 from .settings import PoolOptions
 
@@ -59,11 +60,8 @@ if TYPE_CHECKING:
     from konverse.dialog.writing import Hand
     from konverse.schemas.identifiers import Address
 
-    from .adopting import Adopted
     from .dialog import Dialog
-    from .mailboxes import Mailboxes
     from .pool_lease import Lease
-    from .sending import Sender
 
 log: Final = logging.getLogger("konverse.pool")
 
@@ -71,36 +69,6 @@ LOOK_S: Final = 0.1
 """While conversations are closing or broken."""
 REST_S: Final = 1.0
 """While all of them are open: so late it is seen, at most, that one is old or that a target has ended it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Means:
-    """What a pool has from its broker."""
-
-    begin: Callable[..., Dialog]
-    adopt: Callable[..., list[Adopted]]
-    sender: Sender
-    mailboxes: Mailboxes
-    timeout_s: float
-    """How long Kafka, and the owner of a home, may take to answer."""
-
-
-class Slot:
-    """A place of the pool and the dialog that its senders have now."""
-
-    __slots__ = ("adopted", "begun", "dialog", "key", "names", "place")
-
-    def __init__(self, place: Place, key: bytes | None) -> None:
-        self.place = place
-        self.key = key
-        """Kafka key of its records; None: the group's."""
-        self.adopted = False
-        """What another process had left was looked for."""
-        self.begun: Dialog | None = None
-        """To be used if nothing was left."""
-        self.names: list[object] = []
-        """Under which senders find it."""
-        self.dialog: Dialog | None = None
 
 
 class Keeping:
@@ -188,7 +156,7 @@ class Keeping:
                     f"pool {self.options.name!r} cannot know what another process has left, as nobody has read the "
                     f"queue of {self.options.from_service!r} for {means.timeout_s} s. Let a reader run there; try again"
                 )
-            self._changed.wait(LOOK_S / 2)
+            time.sleep(LOOK_S / 2)  # nobody else opens the place meanwhile
         left: Left = means.mailboxes.ask(home, lambda state: left_behind(state, group), keep_up=True)
         for conversation, code in left.codes.items():
             self._pooling.remember(conversation, code)

@@ -19,8 +19,8 @@ from .arguments import Count, Seconds, checked
 from .background import in_background
 from .catalog import Catalog
 from .pool import Pool
-from .pool_keeping import Means
 from .pool_lease import Lease
+from .pool_slots import Means
 from .settings import PoolOptions, Settings
 
 if TYPE_CHECKING:
