@@ -10,7 +10,6 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 from konverse.dialog.recycling import SYSTEM, Farewell, answer, is_pooled
-from konverse.routing.partitioning import choose_home
 from konverse.schemas.catalog import DEFAULT
 from konverse.schemas.errors import PoolInUse
 from konverse.schemas.identifiers import pool_key
@@ -20,8 +19,8 @@ from .arguments import Count, Seconds, checked
 from .background import in_background
 from .catalog import Catalog
 from .pool import Pool
-from .pool_keeping import Means
 from .pool_lease import Lease
+from .pool_slots import Means
 from .settings import PoolOptions, Settings
 
 if TYPE_CHECKING:
@@ -109,9 +108,9 @@ class Pools:
         means = Means(
             self.begin_dialog,
             self.adopt,
-            lambda group: home.address(choose_home(group, home.partitions, frozenset())),
             sender,
             self._mailboxes,
+            self.settings.send_timeout_s,
         )
         pool = Pool(options, means, self.database, self._answer_all)
         pool.lease = lease
