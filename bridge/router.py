@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from konverse.dialog.received import Message
 from konverse.dialog.transaction import Transaction
@@ -38,8 +38,6 @@ from .routing import Resolving, check_forwarding, check_redirecting
 if TYPE_CHECKING:
     from .broker import Broker
     from .reader import Reader
-
-_FAILED: Final = Routed(failed=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,18 +175,17 @@ class RoutingService:
         """Do what the messages of a conversation group ask for: the handler of its queue."""
         try:
             self._check_own(transaction)
-            routed = self._router.step(transaction, self._decide)
+            step = self._router.take_step(transaction, self._decide)
         except GroupLocked:  # it comes again when whoever has that group is done
             raise
         except Exception as error:
-            self._note(_FAILED, transaction, str(error))
+            self._note(transaction, str(error), failed=1)
             raise
-        if routed.rejected:
+        if "rejected" in step.counts:
             texts = [end.description for end in transaction.ends if end.code == UNCLASSIFIABLE_ERROR]
-            self._note(routed, transaction, texts[0])
-        else:
-            with self._lock:
-                self._tally.add(routed)
+            self._note(transaction, texts[0])
+        with self._lock:
+            self._tally.add(step.counts, step.far_service, step.to)
 
     def _check_own(self, transaction: Transaction) -> None:
         """Raise InvalidState for what is of another service."""
@@ -202,11 +199,11 @@ class RoutingService:
     def _decide(self, message: Message) -> Decision:
         return self._watched.ask(self._classify, message)
 
-    def _note(self, routed: Routed, transaction: Transaction, text: str) -> None:
+    def _note(self, transaction: Transaction, text: str, *, failed: int = 0) -> None:
         first = next(iter(transaction), None)
         now = datetime.now(UTC)
         with self._lock:
-            self._tally.add(routed)
+            self._tally.add({"failed": failed})
             if first is not None:
                 self._failures.append(Failure(now, first.dialog.id, first.id, first.type, text))
 
