@@ -74,9 +74,8 @@ from konverse.schemas.records import (
     WriterClosed,
 )
 from konverse.schemas.routes import Route
-from konverse.schemas.routing_tables import TableChange
 from konverse.schemas.schema_collections import XmlSchemaCollection
-from konverse.schemas.table_entries import Target
+from tests.kit.table_strategies import table_changes
 
 INT_MAX: Final = 2**31 - 1
 COUNTER_MAX: Final = 2**62
@@ -328,22 +327,8 @@ def batches(draw: st.DrawFn) -> Batch:
 
 winners: Final = st.lists(st.tuples(identifiers, st.integers(0, 300)), max_size=4).map(tuple)
 
-targets: Final = st.builds(Target, texts, st.none() | texts)
-
 catalog_objects: Final[st.SearchStrategy[Written]] = st.one_of(
-    st.builds(
-        TableChange,
-        name=texts,
-        put=st.dictionaries(texts, targets, max_size=4),
-        remove=st.lists(texts, max_size=4).map(tuple),
-        default=st.none() | targets,
-        without_default=st.booleans(),
-        routers=st.none() | st.lists(texts, max_size=2).map(tuple),
-        creates=st.booleans(),
-        parts=st.binary(max_size=16),
-        part=st.integers(0, 99),
-        last=st.booleans(),
-    ),
+    table_changes(texts),
     st.builds(MessageType, name=texts, validation=st.sampled_from(Validation), schema_collection=texts, schema=texts),
     st.builds(XmlSchemaCollection, name=texts, documents=st.lists(texts, max_size=3).map(tuple)),
     st.builds(Route, name=texts, address=texts, service_name=texts, expires_ms=counters, mirror_address=texts),
