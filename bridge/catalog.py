@@ -126,6 +126,10 @@ class Catalog:
             )
         return found
 
+    def heard_of(self, kind: type[Object], name: str) -> Object | None:
+        """The object of that name as far as it is known here; Kafka is not asked."""
+        return self._known(kind, name)
+
     def all(self, kind: type[Object]) -> list[Object]:
         """All objects of a kind, by name."""
         self.refresh()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -13,13 +15,27 @@ from konverse.schemas.routing_tables import RoutingTable
 from .catalog import ROUTED_FRESH_EVERY_S, Catalog
 
 
-def lookup_of(catalog: Catalog) -> Lookup:
-    """The tables, services and schemas of a catalog, whenever they are asked for. What is not known is read for."""
-    return Lookup(
-        partial(catalog.get, RoutingTable),
-        lambda name: catalog.find(Service, name) is not None,
-        lambda name: _avro_schema(catalog, name),
-    )
+def lookup_of(catalog: Catalog, clock: Callable[[], float] = time.monotonic) -> Lookup:
+    """The tables, services and schemas of a catalog, whenever they are asked for."""
+    return Lookup(partial(catalog.get, RoutingTable), _Services(catalog, clock), partial(_avro_schema, catalog))
+
+
+class _Services:
+    """Whether there is a service. Strangers may ask for any number of names that nobody has: few are read for."""
+
+    def __init__(self, catalog: Catalog, clock: Callable[[], float]) -> None:
+        self._catalog = catalog
+        self._clock = clock
+        self._due_s = 0.0
+
+    def __call__(self, name: str) -> bool:
+        if self._catalog.heard_of(Service, name) is not None:
+            return True
+        now_s = self._clock()
+        if now_s < self._due_s:
+            return False
+        self._due_s = now_s + ROUTED_FRESH_EVERY_S
+        return self._catalog.find(Service, name) is not None
 
 
 def bound(catalog: Catalog, classify: Any) -> Any:

@@ -18,8 +18,8 @@ from typer.core import TyperGroup
 from konverse.schemas.errors import KafkaUnavailable, KonverseError, RedisUnavailable
 
 from .codes import BUG, exit_code
+from .explain import explain
 from .operate import end, error_broker_conversations, resume, skip, suspended
-from .router import router
 from .routing_table import table
 from .run import run
 from .show import list_catalog
@@ -105,6 +105,8 @@ app.command("error-broker-conversations")(error_broker_conversations)
 app.command("skip")(skip)
 app.command("end")(end)
 app.command("transmit")(transmit)
+router = typer.Typer(no_args_is_help=True, help="Routers: services that route by what first messages say.")
+router.command("explain")(explain)
 app.add_typer(router, name="router")
 app.add_typer(table, name="table")
 

@@ -21,8 +21,6 @@ from .tables import print_json
 
 STANDARD_INPUT: Final = "-"
 
-router = typer.Typer(no_args_is_help=True, help="Look at data-dependent routing.")
-
 
 class _Dialog(NamedTuple):
     """As much of a conversation as a classifier looks at."""
@@ -40,7 +38,6 @@ class _Message(NamedTuple):
     dialog: _Dialog
 
 
-@router.command("explain")
 def explain(
     message: Annotated[str, typer.Argument(metavar="MESSAGE-FILE", help="File with the body of a message; -: stdin")],
     *,
