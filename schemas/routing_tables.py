@@ -28,7 +28,7 @@ class RoutingTable:
     """A routing table."""
 
     name: str
-    entries: Mapping[str, Target] = field(default_factory=Entries)
+    entries: Entries = field(default_factory=Entries)
     default: Target | None = None
     """Where conversations go whose key is not among the entries; None: their messages cannot be classified."""
     routers: tuple[str, ...] = ()
@@ -49,16 +49,16 @@ class RoutingTable:
 
     def changed(self, change: TableChange) -> RoutingTable:
         """The next version."""
-        known = self.entries if isinstance(self.entries, Entries) else Entries(self.entries)
         default = None if change.without_default else change.default or self.default
         routers = self.routers if change.routers is None else change.routers
         return RoutingTable(
-            self.name, known.changed(change.put, change.remove), default, routers, version=self.version + 1
+            self.name, self.entries.changed(change.put, change.remove), default, routers, version=self.version + 1
         )
 
     def targets(self) -> list[Target]:
         """All services that it leads to, each once, in order of their names."""
-        return _each_once([*self.entries.values(), self.default])
+        found = self.entries.targets()
+        return found if self.default is None else _each_once([*found, self.default])
 
 
 @dataclass(frozen=True, slots=True)

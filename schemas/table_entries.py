@@ -41,6 +41,12 @@ class Entries(Mapping[str, Target]):
         made._put(put, remove)
         return made
 
+    def targets(self) -> list[Target]:
+        """All services that there are, each once, in order of their names."""
+        found = {target for bucket in self._buckets for target in bucket.values()}
+        named = sorted((target.service, target.broker_instance or "") for target in found)
+        return [Target(service, instance or None) for service, instance in named]
+
     def _put(self, put: Mapping[str, Target], remove: Collection[str]) -> None:
         touched: dict[int, dict[str, Target]] = {}
         for key in remove:

@@ -10,13 +10,13 @@ import json
 import time
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from io import BytesIO
 from typing import Any, Final
 from xml.parsers.expat import ParserCreate
 
 import re2
 from fastavro import parse_schema, schemaless_reader
-from lxml import etree
 
 from konverse.routing.classifiers import (
     avro_field,
@@ -57,6 +57,7 @@ def nanoseconds(work: Callable[[], Any]) -> float:
 def main() -> None:
     """A line for each classifier."""
     schema: Any = parse_schema(json.loads(ORDER_SCHEMA))
+    etree: Any = import_module("lxml.etree")
     plain, pattern = parser_of(etree), re2.compile("region=([a-z]+)")
     services = [f"//{number}" for number in range(8)]
     rows: list[tuple[str, Any, Letter, Callable[[], Any]]] = [
