@@ -293,7 +293,7 @@ ROUTING_TABLE_ENTRIES_MAX: Final = 1_000_000
 """Keys of a routing table: it is in the memory of every router, and with Spark goes to every worker as a whole."""
 
 ROUTING_TABLE_CHANGE_BYTES_MAX: Final = 524_288
-"""Keys and services that one change of a table names: one record of the catalog, which counts as a whole or not."""
+"""Keys and services in one record of the catalog; a larger change of a table is several, which count together."""
 
 ROUTING_TABLE_ROUTERS_ENTRIES_MAX: Final = 64
 """Services whose routers go by one table."""

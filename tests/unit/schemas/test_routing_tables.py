@@ -125,6 +125,35 @@ def test_parts_that_were_overtaken_never_count() -> None:
     assert (len(found.entries), found.version) == (29_000, 1)
 
 
+@given(st.lists(st.dictionaries(KEYS, st.sampled_from([NORTH, SOUTH]), min_size=2), min_size=3, max_size=3), st.data())
+def test_whatever_comes_between_parts_a_table_is_what_whole_changes_make_of_it(
+    puts: list[dict[str, Target]], data: st.DataObject
+) -> None:
+    changes = [TableChange.of("Regions", put) for put in puts]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("konverse.schemas.routing_tables.ROUTING_TABLE_CHANGE_BYTES_MAX", 1)
+        written = [change.divided(bytes([number]) * 16) for number, change in enumerate(changes)]
+    turns = data.draw(st.permutations([number for number, parts in enumerate(written) for _ in parts]))
+    left, waiting, before = [list(parts) for parts in written], list[TableChange](), table(a=NORTH)
+    found, ended = before, list[int]()
+    for number in turns:
+        part = left[number].pop(0)
+        after = folded(found, part, waiting)
+        assert after is not None
+        if part.last:
+            ended.append(number)
+        assert part.last or after is found, "a part alone changes nothing"
+        found = after
+    possible = []
+    for chosen in range(1 << len(ended)):
+        whole = before
+        for place, number in enumerate(ended):
+            whole = whole.changed(changes[number]) if chosen >> place & 1 else whole
+        possible.append(whole)
+    assert found in possible
+    assert found.version > 1, "one of them at least counts"
+
+
 def test_a_table_is_created_once_and_altered_when_it_is_there() -> None:
     there = table(a=NORTH)
     assert folded(there, TableChange.of("Regions", {"b": NORTH}, creates=True), []) is there
