@@ -26,7 +26,7 @@ from konverse.routing.router import Router
 from konverse.routing.step import REDIRECT
 from konverse.schemas.catalog import Service
 from konverse.schemas.errors import GroupLocked, InvalidProcedure, InvalidSettings, InvalidState
-from konverse.schemas.limits import HANDLER_THREADS_MAX, QUEUE_READERS_MAX, ROUTER_ERRORS_MAX
+from konverse.schemas.limits import HANDLER_THREADS_MAX, QUEUE_READERS_MAX, ROUTER_ERROR_ENTRIES_MAX
 
 from .activation import Activation
 from .arguments import Seconds, checked
@@ -91,7 +91,7 @@ class RoutingService:
         self._router = Router(clauses.mode, redirect_type=clauses.redirect_type)
         self._lock = threading.Lock()
         self._tally = Tally()
-        self._failures: deque[Failure] = deque(maxlen=ROUTER_ERRORS_MAX)
+        self._failures: deque[Failure] = deque(maxlen=ROUTER_ERROR_ENTRIES_MAX)
         self._reader: Reader | None = None
         self._stopping = False
 

@@ -329,10 +329,10 @@ POOL_LEASE_MS: Final = 10_000
 ROUTER_HOPS_MAX: Final = 8
 """Routers that a conversation passes one behind the other. Nobody builds more; a loop ends here, with Error 1."""
 
-ROUTER_ERRORS_MAX: Final = 100
+ROUTER_ERROR_ENTRIES_MAX: Final = 100
 """What a router could not do, the latest, kept for whoever looks: as much as a person reads."""
 
-ROUTER_PROCESSES_MAX: Final = 1_000
+ROUTER_PROCESS_ENTRIES_MAX: Final = 1_000
 """Processes of one router whose figures are added up."""
 
 ROUTING_TABLE_CHANGE_BYTES_MAX: Final = 524_288
