@@ -43,7 +43,7 @@ from konverse.dialog.recycling import (
 )
 from konverse.dialog.takeover import heard
 from konverse.schemas.errors import BrokerClosed, ConversationEnded, KonverseError, OutcomeUnknown, QueueFull
-from konverse.schemas.limits import POOL_LOOK_ENTRIES_MAX, POOL_SLACK_MS
+from konverse.schemas.limits import POOL_LOOK_ENTRIES_MAX
 
 from .background import FORESEEN, in_background
 from .beginning import Wanted
@@ -122,9 +122,8 @@ class Keeping:
         options = self.options
         conversation = UUID(bytes=conversation_in(slot.place.group, random_id()))
         dialog = self._means.begin(**self._clauses(slot, conversation)._asdict())
-        timeout_s = options.max_age + POOL_SLACK_MS / 1000
-        if options.lifetime is None or timeout_s <= options.lifetime:
-            dialog.set_timer(timeout_s)
+        if options.lifetime is None or options.timer_s <= options.lifetime:
+            dialog.set_timer(options.timer_s)
         return dialog
 
     def _clauses(self, slot: Slot, conversation: UUID) -> Wanted:

@@ -32,6 +32,7 @@ from .activation import Activation
 from .arguments import Seconds, checked
 from .catalog import Catalog
 from .classifying import Classify, Watched
+from .lookups import bound
 from .router_figures import publishing
 from .routing import Resolving, check_forwarding, check_redirecting
 
@@ -112,6 +113,7 @@ class RoutingService:
     def classify(self, classify: Classify) -> None:
         checked_classifier(classify)
         if self._catalog is not None:
+            classify = bound(self._catalog, classify)
             self._check(self._catalog, classify)
         self._classify = classify
 
@@ -162,8 +164,9 @@ class RoutingService:
     def activation(self, broker: Broker) -> Activation:
         """The activation of its queue in this database. Raises as `run`."""
         service = broker.catalog.get(Service, self.service)
-        self._check(broker.catalog, self._classify)
-        self._catalog = broker.catalog
+        classify = bound(broker.catalog, self._classify)
+        self._check(broker.catalog, classify)
+        self._catalog, self._classify = broker.catalog, classify
         clauses = self.clauses
         resolve = Resolving(broker.catalog, service.queue, forwards=clauses.mode != REDIRECT)
         self._router = Router(clauses.mode, redirect_type=clauses.redirect_type, resolve=resolve)

@@ -318,7 +318,8 @@ POOL_VERDICT_MS_MAX: Final = 5_000
 says so within some tenths of a second."""
 
 POOL_SLACK_MS: Final = 60_000
-"""The timer of a pooled conversation is due so much later than its sender recycles it: it is for a sender that died."""
+"""The timer of a pooled conversation is due so much later at the most than its sender recycles it, and twice as late as
+that for short ages: it is for a sender that died."""
 
 POOL_PATIENCE_MS: Final = 60_000
 """A conversation whose target has not answered EndOfStream by then is looked at again, as often as it takes."""
