@@ -3,13 +3,15 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-spark test lint coverage bench chaos simulate mutants test-compose clean
+.PHONY: help demo demo-spark demo-routing test lint coverage bench chaos simulate mutants test-compose clean
 
 # Runs of tests side by side: most of a test's time is waiting for Kafka, so that three keep two cores busy.
 TESTERS ?= 3
 SEEDS ?= 1500
 MESSAGES ?= 1000000
 CONVERSATIONS ?= 20000
+MAX_AGE ?= 4
+RATE ?= 500
 PROFILE ?= smoke
 
 # The first Python that runs, is of a supported version and can make an environment. 3.13 comes last: the wheel with
@@ -33,6 +35,9 @@ demo: $(READY)  ## Run the tour; INPUT=file gives it other messages
 
 demo-spark: $(READY)  ## Route by content with Spark, and kill it; MESSAGES=1000000 CONVERSATIONS=20000
 	$(BIN)/python -m examples.spark_demo --messages $(MESSAGES) --conversations $(CONVERSATIONS)
+
+demo-routing: $(READY)  ## Route by content as a service, and kill it; MAX_AGE=4 RATE=500
+	$(BIN)/python -m examples.routing_demo --max-age $(MAX_AGE) --rate $(RATE) $(if $(INPUT),--input "$(INPUT)")
 
 test: lint  ## Lint, all tests, and 1,500 seeds of the simulator
 	$(BIN)/python -m pytest tests --numprocesses $(TESTERS) --dist loadgroup

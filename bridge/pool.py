@@ -31,6 +31,7 @@ from .settings import PoolOptions
 if TYPE_CHECKING:
     from types import TracebackType
 
+    from konverse.dialog.endpoint import Endpoint
     from konverse.dialog.received import Message
     from konverse.dialog.recycling import Farewell
     from konverse.dialog.transaction import Transaction
@@ -45,6 +46,8 @@ CLOSE_S: Final = 10.0
 STILL_S: Final = 2.0
 """And only so long when none of them does: they are away."""
 POLL_S: Final = 0.02
+SESSIONS_FOUND_MAX: Final = 1_000
+"""So many sessions of a process that is gone are found; the timers of further ones end them."""
 
 Answer = Callable[["Transaction"], "list[Message]"]
 
@@ -65,6 +68,8 @@ class Pool(Keeping):
         """Nothing is sent any more."""
         self._threads: dict[int, int] = {}
         """Number of a session, from 0 on -> thread whose it is."""
+        self._numbered: frozenset[bytes] | None = None
+        """Groups of sessions, or of the n."""
 
     # ------------------------------------------------------------------------------------------------------- calls
 
@@ -209,10 +214,15 @@ class Pool(Keeping):
 
     def _dialog(self, name: object, key: str | bytes | None) -> Dialog:
         """The open conversation of a name; waits until what an ended one did not deliver goes first."""
-        deadline = now_ms() + 2 * POOL_VERDICT_MS_MAX
+        self._check_open()
+        self._inherit(self._owns)
         with self._changed:
             self._check_open()
             slot = self._slots.get(name) or self._slot(name, key)
+        self._inherit_returned(slot)
+        deadline = now_ms() + 2 * POOL_VERDICT_MS_MAX
+        with self._changed:
+            slot = self._slots.get(name) or self._slot(name, key)  # it may have made room for others meanwhile
             while slot.place.awaited is not None:
                 if now_ms() > deadline:
                     raise QueueFull("what an ended conversation did not deliver has not come back; try again")
@@ -228,16 +238,21 @@ class Pool(Keeping):
         else:
             kafka_key = None
             group = pool_group(self._namespace, f"{name}" if self._size is not None else f"{self._session(name)}")
-        place, effects = self._pooling.place(group, now_ms())
-        self._do(effects)
-        slot = self._by_mark.get(group[:8])
-        if slot is None:
-            slot = self._by_mark[group[:8]] = Slot(place, kafka_key)
+        slot = self._place(group, kafka_key)
         slot.names.append(name)
         self._slots[name] = slot
         if slot.dialog is not None:
             self._sends[name] = slot.dialog.send
         return slot
+
+    def _owns(self, side: Endpoint) -> bool:
+        """Whether a pool of this name has begun a conversation, for a key, a session or one of n."""
+        if side.key is not None and side.group_id == pool_group(self._namespace, f"key {side.key.hex()}"):
+            return True
+        if self._numbered is None:
+            numbers = range(SESSIONS_FOUND_MAX if self._size is None else self._size)
+            self._numbered = frozenset(pool_group(self._namespace, f"{number}") for number in numbers)
+        return side.group_id in self._numbered
 
     def _session(self, thread: object) -> int:
         """The number of this thread's session: that of one that has ended, else the next one."""

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
@@ -39,15 +38,14 @@ from konverse.dialog.recycling import (
     mark_of,
     recycle,
     standing_of,
-    stream_ended,
 )
-from konverse.dialog.takeover import heard
-from konverse.schemas.errors import BrokerClosed, ConversationEnded, KonverseError, OutcomeUnknown, QueueFull
+from konverse.schemas.errors import BrokerClosed, ConversationEnded, KonverseError, QueueFull
 from konverse.schemas.limits import POOL_LOOK_ENTRIES_MAX
 
 from .background import FORESEEN, in_background
 from .beginning import Wanted
 from .clock import now_ms
+from .pool_inheriting import Owns, look_for, streams_ended
 from .pool_slots import Means, Slot
 from .random_ids import random_id
 from .settings import PoolOptions
@@ -90,6 +88,12 @@ class Keeping:
         """When homes are asked about open conversations, too."""
         self.lease: Lease | None = None
         """Of a named pool, where there is a Redis."""
+        self._inherited = options.name is None
+        """What another process had left was looked for."""
+        self._returned: dict[bytes, Address] = {}
+        """By mark: where something is that came back, of keys that nobody has used here yet."""
+        self._inheriting = threading.Lock()
+        """Who has it looks for that. It is taken before `_changed`, and never by a reader."""
         self._closed = False
         self._awaken = threading.Event()
         self._does: Final[dict[type, Callable[[Any], None]]] = {
@@ -106,17 +110,20 @@ class Keeping:
 
     # --------------------------------------------------------------------------------------------------- the keys
 
+    def _place(self, group: bytes, key: bytes | None) -> Slot:
+        """The slot of a group, which may be new."""
+        place, effects = self._pooling.place(group, now_ms())
+        self._do(effects)
+        slot = self._by_mark.get(mark_of(group))
+        if slot is None:
+            slot = self._by_mark[mark_of(group)] = Slot(place, key)
+        return slot
+
     def _open(self, slot: Slot) -> Dialog:
-        """Begin a conversation for a place that has none; the first time, go on with one that another process left."""
-        dialog = slot.begun or self._begin(slot)
-        if self.options.name is not None and not slot.adopted:
-            slot.begun = dialog  # whatever fails, it is used by the next attempt
-            self._go_on(slot, dialog)
-            slot.adopted, slot.begun = True, None
-        else:
-            self._use(slot, dialog)
-        assert slot.dialog is not None, "the place has a conversation"
-        return slot.dialog
+        """Begin a conversation for a place that has none."""
+        dialog = self._begin(slot)
+        self._use(slot, dialog)
+        return dialog
 
     def _begin(self, slot: Slot) -> Dialog:
         options = self.options
@@ -140,35 +147,56 @@ class Keeping:
             returning=True,
         )
 
-    def _go_on(self, slot: Slot, begun: Dialog) -> None:
-        """Use the conversation of a place that a process has left which is gone, as its home has it, else the new one.
+    def _inherit(self, owns: Owns) -> None:
+        """Before a named pool has its first conversation: go on with all that a process has left which is gone.
 
-        Home has heard the BEGIN of that, and so all that Kafka had before. Whoever sends on the other ones is stopped,
-        if it lives after all. What it sent and was not received has come back, and goes first.
+        Whoever sends on those is stopped, if it lives after all. What it sent and was not received has come back, and
+        goes first. Readers of the homes have to go on meanwhile: they are waited for, and they wait for `_changed`.
         """
-        means, group, staged = self._means, slot.place.group, begun.staged
-        home = begun.begin.home
-        deadline = now_ms() + round(means.timeout_s * 1000)
-        while not means.mailboxes.ask(home, lambda state: heard(state, staged.home, staged.begun_at), keep_up=True):
-            if now_ms() > deadline:
-                raise OutcomeUnknown(
-                    f"pool {self.options.name!r} cannot know what another process has left, as nobody has read the "
-                    f"queue of {self.options.from_service!r} for {means.timeout_s} s. Let a reader run there; try again"
-                )
-            time.sleep(LOOK_S / 2)  # nobody else opens the place meanwhile
-        left: Left = means.mailboxes.ask(home, lambda state: left_behind(state, group), keep_up=True)
-        for conversation, code in left.codes.items():
-            self._pooling.remember(conversation, code)
-        others = [one for one in left.conversations if one != staged.conversation]
-        wanted = [self._clauses(slot, UUID(bytes=conversation)) for conversation in others]
-        for dialog, standing in means.adopt(wanted, writers=left.writers) if wanted else ():
-            self._take_in(slot, dialog, standing)
-        if slot.dialog is None:
-            self._use(slot, begun)
-        else:
-            begun.end()
-        bounced, _ = means.mailboxes.look(means.sender, home, self._is_ours, lambda _: None)
-        self._do(self._pooling.home_says([], bounced, now_ms()))
+        if self._inherited:
+            return
+        with self._inheriting:
+            if self._inherited:
+                return
+            heritage = look_for(self._means, self.options, owns)
+            self._go_on(heritage.keys, heritage.left)
+            known = {mark_of(group) for group in heritage.keys}
+            self._returned = {mark: home for mark, home in heritage.returned.items() if mark not in known}
+            self._inherited = True
+
+    def _inherit_returned(self, slot: Slot) -> None:
+        """The same for a key of which nothing but what came back is left: nobody could tell whose that is."""
+        if mark_of(slot.place.group) not in self._returned:
+            return
+        with self._inheriting:
+            home = self._returned.get(mark_of(slot.place.group))
+            if home is not None:
+                keys = {slot.place.group: slot.key}
+                self._go_on(keys, self._means.mailboxes.ask(home, lambda state: left_behind(state, keys), keep_up=True))
+                del self._returned[mark_of(slot.place.group)]
+
+    def _go_on(self, keys: Mapping[bytes, bytes | None], left: Left) -> None:
+        means = self._means
+        groups = {mark_of(group): group for group in keys}
+        with self._changed:
+            slots = {mark: self._place(group, keys[group]) for mark, group in groups.items()}
+            for conversation, code in left.codes.items():
+                self._pooling.remember(conversation, code)
+            named = ((slots[mark_of(one)], UUID(bytes=one)) for one in left.conversations)
+            wanted = [self._clauses(slot, conversation) for slot, conversation in named]
+        if not wanted:
+            return
+        adopted = means.adopt(wanted, writers=left.writers)
+        still_open = [dialog for dialog, standing in adopted if standing is Adoptable.OPEN]
+        ended = streams_ended(means, still_open, self.options.end_of_stream)
+        with self._changed:
+            for dialog, standing in adopted:
+                slot = slots[mark_of(dialog.id.bytes)]
+                self._take_in(slot, dialog, standing, stream_ended=dialog.id.bytes in ended)
+        for home in {dialog.begin.home for dialog, _ in adopted}:
+            bounced, _ = means.mailboxes.look(means.sender, home, self._is_ours, lambda _: None)
+            with self._changed:
+                self._do(self._pooling.home_says([], bounced, now_ms()))
 
     def _stop(self, session: Session) -> list[Hand]:
         session.stop(
@@ -176,9 +204,9 @@ class Keeping:
         )
         return []
 
-    def _take_in(self, slot: Slot, dialog: Dialog, standing: Adoptable) -> None:
+    def _take_in(self, slot: Slot, dialog: Dialog, standing: Adoptable, *, stream_ended: bool) -> None:
         """Use a conversation that another process left, or see to it that it is over some time."""
-        if standing is Adoptable.OPEN and self._has_stream_ended(dialog):
+        if standing is Adoptable.OPEN and stream_ended:
             dialog.finish()
         elif standing is Adoptable.OPEN and slot.dialog is None:
             self._use(slot, dialog)
@@ -190,13 +218,6 @@ class Keeping:
         if standing in (Adoptable.OPEN, Adoptable.FINISHED):
             self._pooling.closes(slot.place, dialog.id.bytes, now_ms())
             self._dialogs[dialog.id.bytes] = dialog
-
-    def _has_stream_ended(self, dialog: Dialog) -> bool:
-        conversation, end_of_stream = dialog.id.bytes, self.options.end_of_stream
-        ended: bool = self._means.mailboxes.ask(
-            dialog.begin.target, lambda state: stream_ended(state, conversation, end_of_stream), keep_up=True
-        )
-        return ended
 
     def _close_stream(self, dialog: Dialog) -> list[Hand]:
         return recycle(self._means.sender.session, dialog.staged, self.options.end_of_stream)

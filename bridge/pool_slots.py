@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from konverse.dialog.pooled import Place
 
 if TYPE_CHECKING:
+    from konverse.schemas.identifiers import Address
+
     from .adopting import Adopted
     from .dialog import Dialog
     from .mailboxes import Mailboxes
@@ -23,6 +25,8 @@ class Means:
     adopt: Callable[..., list[Adopted]]
     sender: Sender
     mailboxes: Mailboxes
+    ends_of_homes: Callable[[], dict[Address, int]]
+    """The ends of the logs of all partitions in which conversations of the pool may have their homes, as of now."""
     timeout_s: float
     """How long Kafka, and the owner of a home, may take to answer."""
 
@@ -30,16 +34,12 @@ class Means:
 class Slot:
     """A place of the pool and the dialog that its senders have now."""
 
-    __slots__ = ("adopted", "begun", "dialog", "key", "names", "place")
+    __slots__ = ("dialog", "key", "names", "place")
 
     def __init__(self, place: Place, key: bytes | None) -> None:
         self.place = place
         self.key = key
         """Kafka key of its records; None: the group's."""
-        self.adopted = False
-        """What another process had left was looked for."""
-        self.begun: Dialog | None = None
-        """To be used if nothing was left."""
         self.names: list[object] = []
         """Under which senders find it."""
         self.dialog: Dialog | None = None

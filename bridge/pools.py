@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 from konverse.dialog.recycling import SYSTEM, Farewell, answer, is_pooled
-from konverse.schemas.catalog import DEFAULT
+from konverse.schemas.catalog import DEFAULT, Queue, Service
 from konverse.schemas.errors import PoolInUse
 from konverse.schemas.identifiers import pool_key
 from konverse.schemas.records import Role
@@ -19,6 +20,7 @@ from .adopting import Adopted, Adopter
 from .arguments import Count, Seconds, checked
 from .background import in_background
 from .catalog import Catalog
+from .kafka import Kafka, LogReader
 from .pool import Pool
 from .pool_lease import Lease
 from .pool_slots import Means
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
     from konverse.dialog.endpoint import Endpoint
     from konverse.dialog.received import Message
     from konverse.dialog.transaction import Transaction
+    from konverse.schemas.identifiers import Address
 
     from .beginning import Prepared, Wanted
     from .dialog import Dialog
@@ -47,6 +50,7 @@ class Pools:
     catalog: Catalog
     database: str
     settings: Settings
+    _kafka: Kafka
     begin_dialog: Callable[..., Dialog]
     reader: Callable[..., Reader]
     _mailboxes: Mailboxes
@@ -111,6 +115,7 @@ class Pools:
             self.adopt,
             sender,
             self._mailboxes,
+            partial(self._ends_of_homes, from_service),
             self.settings.send_timeout_s,
         )
         pool = Pool(options, means, self.database, self._answer_all)
@@ -129,6 +134,12 @@ class Pools:
         self._check_open()
         adopter = Adopter(self._open_sender(), self.catalog, self._mailboxes, self._begin_block)
         return adopter.adopt(wanted, writers, self.settings.send_timeout_s if timeout is None else timeout)
+
+    def _ends_of_homes(self, from_service: str) -> dict[Address, int]:
+        queue = self.catalog.get(Queue, self.catalog.get(Service, from_service).queue)
+        homes = [queue.address(number) for number in range(queue.partitions)]
+        with closing(LogReader(self._kafka)) as log:
+            return {home: log.ends(home.topic, home.partition)[1] for home in homes}
 
     def _check_name(self, options: PoolOptions) -> None:
         if options.name is not None and any(_same(pool.options, options) for pool in self._open_pools()):

@@ -22,7 +22,7 @@ from .states import SENDING, State
 from .takeover import heard
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from .endpoint import Endpoint
     from .lane import SessionDialog
@@ -98,7 +98,7 @@ def standing_of(home: Partition, dialog: SessionDialog) -> Standing:
 
 
 class Left(NamedTuple):
-    """What other processes have left of a group."""
+    """What other processes have left of some groups."""
 
     conversations: list[bytes]
     """That somebody has begun, or of which something came back."""
@@ -108,11 +108,11 @@ class Left(NamedTuple):
     """Conversation -> code of the Error that waits on it."""
 
 
-def left_behind(home: Partition, group: bytes) -> Left:
-    """What other processes have left of a group of a pool, as its home has it."""
-    mark = mark_of(group)
-    bounced = [one for one in home.mailbox.entries.values() if mark_of(one.conversation) == mark]
-    living = [one for one in home.members(group) if one.role is Role.INITIATOR]
+def left_behind(home: Partition, groups: Collection[bytes]) -> Left:
+    """What other processes have left of some groups of a pool, as their home has it."""
+    marks = {mark_of(group) for group in groups}
+    bounced = [one for one in home.mailbox.entries.values() if mark_of(one.conversation) in marks]
+    living = [one for group in groups for one in home.members(group) if one.role is Role.INITIATOR]
     codes = {one.conversation: _code_of(one.error[2] or b"")[0] for one in living if one.error is not None}
     found = dict.fromkeys([one.conversation for one in living] + [one.conversation for one in bounced])
     return Left(list(found), list(dict.fromkeys(one.session for one in bounced)), codes)

@@ -10,17 +10,13 @@ Exit code 0 when the verdict holds, 1 when it does not, 2 for bad input, 3 when 
 
 from __future__ import annotations
 
-import json
-import os
-import signal
 import subprocess
 import sys
-import threading
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 import typer
 from rich.console import Console
@@ -30,61 +26,19 @@ from rich.table import Table
 
 import konverse
 from examples.sales.check import Verdict, check
+from examples.sales.children import ROOT, Child, start, stop, wait_until
 from examples.sales.ending import end_with
 from examples.sales.orders import SHIPPED, read_orders
 from examples.sales.services import ORDERS, SHOP, create
 from konverse.deploy.progress import reporter_for
 from konverse.deploy.stack import LocalStack
 from konverse.schemas.catalog import Queue
-from konverse.schemas.errors import BadInput, StackError
+from konverse.schemas.errors import BadInput
 
 RATE: Final = 2_500.0
 """Orders a second: slow enough to watch, and to have a middle in which to kill."""
 
 PATIENCE_S: Final = 90.0
-ROOT: Final = Path(__file__).resolve().parents[1]
-
-
-@dataclass
-class Child:
-    """A process of the demonstration, and the last that it said of itself."""
-
-    name: str
-    process: subprocess.Popen[str]
-    last: dict[str, Any] = field(default_factory=dict)
-    events: list[dict[str, Any]] = field(default_factory=list)
-    thread: threading.Thread | None = None
-
-    def listen(self) -> None:
-        """Take its lines until it ends."""
-        assert self.process.stdout is not None
-        for line in self.process.stdout:
-            event = json.loads(line)
-            self.events.append(event)
-            self.last.update(event)
-
-
-def start(name: str, module: str, *arguments: str) -> Child:
-    """Start a module as a process that ends with this one."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", module, *arguments], cwd=ROOT, stdout=subprocess.PIPE, text=True, start_new_session=True
-    )
-    child = Child(name, process)
-    child.thread = threading.Thread(target=child.listen, daemon=True)
-    child.thread.start()
-    return child
-
-
-def stop(child: Child) -> None:
-    """End a process: politely, then not."""
-    if child.process.poll() is None:
-        child.process.send_signal(signal.SIGTERM)
-        try:
-            child.process.wait(20)
-        except subprocess.TimeoutExpired:
-            child.process.kill()
-    if child.thread is not None:
-        child.thread.join(5)
 
 
 @dataclass
@@ -113,7 +67,7 @@ def run(kafka: str, redis: str, database: str, path: Path, total: int) -> tuple[
         workers = [start(f"worker {n}", "examples.sales.worker", kafka, redis, database) for n in (1, 2)]
         for worker in workers:
             exits.callback(stop, worker)
-        _wait_for_share(workers)
+        wait_until(workers, lambda worker: worker.last.get("partitions"), PATIENCE_S)
         shop = start("shop", "examples.sales.shop", kafka, redis, database, str(path), str(RATE), str(PATIENCE_S))
         exits.callback(stop, shop)
         kill = Kill(workers[0], workers[1])
@@ -126,24 +80,15 @@ def run(kafka: str, redis: str, database: str, path: Path, total: int) -> tuple[
                 progress.update(sent, completed=shop.last.get("sent", 0))
                 progress.update(answered, completed=shop.last.get("receipts", 0))
                 if not kill.at and shop.last.get("receipts", 0) >= total // 2:
-                    os.kill(kill.worker.process.pid, signal.SIGKILL)
+                    kill.worker.kill()
                     kill.at = time.time()
-                    progress.console.print(f"[red]kill -9[/red] of {kill.worker.name} (pid {kill.worker.process.pid})")
+                    progress.console.print(f"[red]kill -9[/red] of {kill.worker.name} (pid {kill.worker.pid})")
                 time.sleep(0.05)
             assert shop.thread is not None
             shop.thread.join(5)
             progress.update(sent, completed=shop.last.get("sent", 0))
             progress.update(answered, completed=shop.last.get("receipts", 0))
         return shop, kill, time.monotonic() - began
-
-
-def _wait_for_share(workers: list[Child]) -> None:
-    """Both workers own a part of the queue."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not all(worker.last.get("partitions") for worker in workers):
-        if time.monotonic() > deadline or any(worker.process.poll() is not None for worker in workers):
-            raise StackError("the workers did not start; run `python -m examples.sales.worker` to see why")
-        time.sleep(0.05)
 
 
 def summary(shop: Child, kill: Kill, verdict: Verdict, seconds: float) -> Table:
@@ -176,7 +121,7 @@ def demonstrate(console: Console, path: Path, *, spark: bool) -> bool:
             shop, kill, seconds = run(kafka, stack.redis_url, "sales", path, total)
             orders, home = (broker.catalog.get(Queue, name) for name in (ORDERS, SHOP))
             verdict = check(stack.bootstrap, orders, home, total)
-        if not kill.at or kill.worker.process.returncode != -signal.SIGKILL:
+        if not kill.at or not kill.worker.killed:
             verdict.problems.append("no worker was killed in the middle")
         console.print(summary(shop, kill, verdict, seconds))
         for problem in verdict.problems[:10]:

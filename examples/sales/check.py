@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from konverse.schemas.catalog import Queue
 from konverse.schemas.envelope import HEADER, decode
 from konverse.schemas.errors import MalformedRecord
-from konverse.schemas.records import Envelope, Kind
+from konverse.schemas.records import NO_SEQUENCE, Envelope, Kind
 
 READ_S = 30.0
 
@@ -87,10 +87,12 @@ def numbers(bootstrap: str, queue: Queue, verdict: Verdict) -> dict[bytes, list[
             counters[envelope.writer] = expected + 1
             if envelope.kind is not Kind.MESSAGE:
                 continue
-            if envelope.sequence != sequences[envelope.conversation]:
+            if envelope.sequence not in {NO_SEQUENCE, sequences[envelope.conversation]}:
                 verdict.problems.append(f"{queue.name}/{partition}@{message.offset()} has number {envelope.sequence}")
             sequences[envelope.conversation] += 1
-            found[envelope.conversation].append(json.loads(message.value() or b"{}")["number"])
+            body = json.loads(message.value() or b"{}")
+            if "number" in body:  # else it is EndOfStream, or the like
+                found[envelope.conversation].append(body["number"])
     return dict(found)
 
 

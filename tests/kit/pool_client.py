@@ -123,7 +123,7 @@ class Client:
         self.dialogs[dialog.conversation] = dialog
 
     def _go_on(self, place: Place) -> None:
-        left = left_behind(self.world.home.state, place.group)
+        left = left_behind(self.world.home.state, [place.group])
         if not left.conversations:
             return
         for conversation, code in left.codes.items():

@@ -258,11 +258,11 @@ def test_a_successor_finds_what_was_left_of_a_group(shop: Shop) -> None:
     shop.exchange()
     shop.send(other, b"late")
     shop.exchange()
-    left = left_behind(shop.pair.home.state, GROUP)
+    left = left_behind(shop.pair.home.state, [GROUP])
     assert left.conversations == [dialog.conversation, other.conversation]
     assert left.writers == [shop.session.writer]
     assert left.codes == {other.conversation: 4711}
-    assert left_behind(shop.pair.home.state, identifier("another")) == ([], [], {})
+    assert left_behind(shop.pair.home.state, [identifier("another")]) == ([], [], {})
 
 
 def test_end_of_stream_without_fin_is_seen_at_the_target(shop: Shop) -> None:

@@ -1,0 +1,30 @@
+"""The router: passes each conversation on to the service of its region, and receipts back.
+
+    python -m examples.regions.router KAFKA REDIS DATABASE
+
+Started as often as you like. Kill one: the others go on where it stopped, as the mapping is in the conversations.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+import konverse
+from examples.regions.services import ORDERING, ROUTER, TABLE
+from examples.sales.worker import say
+from konverse.routing.classifiers import json_path
+
+
+def main(kafka: str, redis: str, database: str) -> None:
+    """Route until SIGTERM."""
+    with konverse.connect(kafka, redis=redis, database=database) as broker:
+        by_region = broker.classifier(json_path("$.region", table=TABLE))
+        router = broker.router(ROUTER, contracts=[ORDERING])(by_region)
+        signal.signal(signal.SIGTERM, lambda *_: router.stop())
+        say(ready=True)
+        router.run()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
