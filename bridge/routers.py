@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from konverse.routing.step import FORWARD, REDIRECT_TO
 from konverse.schemas.errors import AlreadyExists
@@ -18,10 +18,10 @@ from .router import RouterClauses, RoutingService
 if TYPE_CHECKING:
     from .broker import Broker
 
-CLASSIFY_TIMEOUT_S = 30.0
+CLASSIFY_TIMEOUT_S: Final = 30.0
 """A classifier looks at one message: what takes so long hangs."""
 
-GROUPS_PER_COMMIT = 1_000
+GROUPS_PER_COMMIT: Final = 1_000
 
 
 class Routing(Activating):
