@@ -267,7 +267,10 @@ class Keeping:
             return
         dialog = self._dialogs[pooled.conversation]
         try:
-            sender.decide_with_care(dialog.staged, partial(self._close_stream, dialog))
+            if dialog.staged.sent or dialog.staged.held:
+                sender.decide_with_care(dialog.staged, partial(self._close_stream, dialog))
+            else:  # its first message was refused, and its target knows of nothing
+                sender.end(dialog.staged)
         except QueueFull as full:
             log.debug("conversation %s is recycled later: %s", UUID(bytes=pooled.conversation), full)
         except ConversationEnded:

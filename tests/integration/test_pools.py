@@ -201,6 +201,16 @@ def test_a_pool_that_was_closed_says_so_and_loses_nothing(broker: Broker) -> Non
         until(lambda: sorted(taker.bodies) == [b"one", b"two"], "both are received")
 
 
+def test_a_conversation_whose_first_message_was_refused_ends_without_a_word(broker: Broker) -> None:
+    with taking(broker, Taker()) as taker, pool_of(broker) as pool:
+        with pytest.raises(MessageTypeNotFound):
+            pool.send("//sales/Nothing", b"one", "key")
+        pool.recycle()
+        until(lambda: not pool.conversations, "it is over")
+        assert taker.finished == []
+    until(lambda: nothing_open(broker), "no endpoint is left")
+
+
 def test_threads_that_end_leave_their_conversations_to_the_next_ones(broker: Broker) -> None:
     with taking(broker, Taker()) as taker, pool_of(broker) as pool:
         for number in range(3):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
 
@@ -52,6 +53,45 @@ def test_the_next_process_goes_on_where_a_killed_one_was(servers: Servers, datab
             assert numbers == list(range(key, KEYS * len(numbers), KEYS)), "in order, and none is missing"
             assert numbers[-1] + KEYS > sender.acknowledged, "what Kafka had is received"
             assert got[-1] == b"%d last" % key
+        assert verify(servers.bootstrap, [queue_of(broker, "Orders"), queue_of(broker, "Shop")]) == []
+
+
+def test_who_goes_on_takes_over_all_keys_at_once_and_keeps_no_reader_waiting(servers: Servers, database: str) -> None:
+    """Ends wait for the application's reader, whose handler asks the pool: that waits for what the reader has to do."""
+    keys = 40
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker, partitions=2, home_partitions=2)
+        open_stream(broker)
+        with connected(servers.bootstrap, database) as former:
+            pool = pool_of(former, name="orders", read=False)
+            for key in range(keys):
+                pool.send(ORDER, b"%d" % key, f"key {key}")
+            pool.flush()
+        with broker.reader("Orders", timeout=2) as reader:
+            for transaction in reader:
+                with transaction:
+                    for message in transaction:
+                        if int(message.body) % 2:
+                            transaction.end(message.dialog)
+        taker = Taker()
+        with (
+            connected(servers.bootstrap, database, send_timeout_s=20) as successor,
+            taking(broker, taker),
+            pool_of(successor, name="orders", read=False) as pool,
+            successor.reader("Shop") as reader,
+        ):
+            thread = threading.Thread(target=reader.run, args=(pool.answer,))
+            thread.start()
+            pool.send(ORDER, b"first", "key 0")
+            assert pool.conversations >= keys // 2, "also those of keys that nobody has named yet"
+            for key in range(1, keys):
+                pool.send(ORDER, b"again %d" % key, f"key {key}")
+            pool.recycle()
+            until(lambda: not pool.conversations, "all conversations are over")
+            reader.stop()
+            thread.join()
+        assert len(taker.bodies) == keys
+        until(lambda: left_open(broker) == [], "no endpoint is left")
         assert verify(servers.bootstrap, [queue_of(broker, "Orders"), queue_of(broker, "Shop")]) == []
 
 
