@@ -60,6 +60,7 @@ class Pool(Keeping):
         self._answer = answer
         name = random_id().hex() if options.name is None else options.name
         self._namespace = pool_namespace(database, name, options.from_service, options.to_service, options.contract)
+        self._send = means.sender.send  # bound once
         self._turns = count()
         self._size = options.size
         self._last = NO_LIMIT if options.max_messages is None else options.max_messages - 1
@@ -88,10 +89,16 @@ class Pool(Keeping):
             name = next(self._turns) % self._size
         else:
             name = get_ident()
-        send = self._sends.get(name)
-        if send is not None:
+        staged = self._sends.get(name)
+        # what `Dialog.send` does for a type that was sent before; the rest is left to that
+        if (
+            staged is not None
+            and body.__class__ is bytes
+            and message_type.__class__ is str
+            and message_type in staged.suffixes
+        ):
             try:
-                sequence = send(message_type, body)
+                sequence = self._send(staged, message_type, body)
             except ConversationEnded:
                 pass  # it was recycled or ended a moment ago
             else:
@@ -242,7 +249,7 @@ class Pool(Keeping):
         slot.names.append(name)
         self._slots[name] = slot
         if slot.dialog is not None:
-            self._sends[name] = slot.dialog.send
+            self._sends[name] = slot.dialog.staged
         return slot
 
     def _owns(self, side: Endpoint) -> bool:

@@ -51,6 +51,7 @@ from .random_ids import random_id
 from .settings import PoolOptions
 
 if TYPE_CHECKING:
+    from konverse.dialog.lane import SessionDialog
     from konverse.dialog.mailbox import Bounced
     from konverse.dialog.partition import Partition
     from konverse.dialog.recycling import Left
@@ -79,8 +80,8 @@ class Keeping:
         """Guards all that follows; senders read one table without it."""
         self._pooling = Pooling(max_age_ms=round(options.max_age * 1000), end_of_stream=options.end_of_stream)
         self._slots: dict[object, Slot] = {}
-        self._sends: dict[object, Callable[[str, bytes], int]] = {}
-        """`send` of the open conversation of each name: what senders look up."""
+        self._sends: dict[object, SessionDialog] = {}
+        """The open conversation of each name: what senders look up."""
         self._by_mark: dict[bytes, Slot] = {}
         self._dialogs: dict[bytes, Dialog] = {}
         """Of the conversations that are not over."""
@@ -231,7 +232,7 @@ class Keeping:
         self._dialogs[conversation] = dialog
         slot.dialog = dialog
         for name in slot.names:
-            self._sends[name] = dialog.send
+            self._sends[name] = dialog.staged
 
     def _vacate(self, place: Place) -> None:
         """Its senders have to ask for another conversation. One that made room for others is found no more."""
