@@ -100,6 +100,10 @@ MAILBOX_ENTRIES_MAX: Final = 50_000
 MAILBOX_BYTES_MAX: Final = SESSION_WINDOW_BYTES_MAX
 """And their bodies, for the same reason; what goes is counted."""
 
+RETURNED_LOOK_RECORDS_MAX: Final = 50_000
+"""Records at the end of a home partition among which a write from Spark looks for rows that came back: all that a
+mailbox holds, in about 0.1 s."""
+
 ANSWER_ENTRIES_MAX: Final = 10_000
 """Notices to sessions, and answers about closed writers, kept at a home partition; the oldest goes first."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Final, cast
@@ -30,6 +31,7 @@ from konverse.schemas.records import Role
 from .bridging import kafka_of
 from .deciding import Deciding
 from .delivering import Delivery
+from .returned import LOOK_WAIT_S, look_for
 from .write_checks import check_columns
 from .write_plan import Plan, name_id, stream_id
 from .write_rows import Rows
@@ -77,8 +79,11 @@ class _Writer:
             raise KafkaUnavailable(f"{task.unacknowledged} rows of task {of.number} were not acknowledged")
         return Written(plan, report)
 
-    def _decide(self, messages: Sequence[WriterCommitMessage | None], batch: int) -> bool:
-        """Whether the rows of these tasks are what is received."""
+    def _decide(self, messages: Sequence[WriterCommitMessage | None], batch: int, wait_s: float = 0.0) -> bool:
+        """Whether the rows of these tasks are what is received. Says so when rows came back, if need be `wait_s` later.
+
+        Conversations of this write alone cannot have been ended before it.
+        """
         written = cast("list[Written]", list(messages))
         if not written:
             return True
@@ -87,7 +92,9 @@ class _Writer:
             ours = deciding.decide(batch, [one.report for one in written])
             if query == plan.run:  # nobody else ever writes under it
                 deciding.end()
-            return ours
+        if query != plan.run or plan.pool is not None:
+            look_for(self._settings, plan.homes, plan.began_ms, wait_s)
+        return ours
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
@@ -114,7 +121,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """In the driver: have it decided. What another run of the same query has decided stays so, which is said."""
-        if not self._decide(messages, self._settings.batch):
+        if not self._decide(messages, self._settings.batch, LOOK_WAIT_S):
             log.warning(
                 "batch %d of query %r was written before; the rows of this run are not received",
                 self._settings.batch,
@@ -173,7 +180,7 @@ def plan_of(settings: WriteSettings) -> Plan:
     Raises ServiceNotFound, ContractNotFound, QueueNotFound, KafkaUnavailable, and for a message type that is given for
     all rows MessageTypeNotFound, NotInContract, WrongDirection.
     """
-    kafka = kafka_of(settings)
+    kafka, began_ms = kafka_of(settings), round(time.time() * 1000)
     kafka.check()
     with closing(Catalog(kafka, settings.instance, settings.database)) as catalog:
         contract = catalog.get(Contract, settings.contract)
@@ -193,6 +200,7 @@ def plan_of(settings: WriteSettings) -> Plan:
         types={name: sent_by.allows(Role.INITIATOR) for name, sent_by in contract.sent_by.items()},
         for_all_rows=settings.for_all_rows,
         pool=settings.pool,
+        began_ms=began_ms,
     )
 
 
