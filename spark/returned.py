@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 from confluent_kafka import Message
@@ -130,7 +130,7 @@ class ReturnedReader(DataSourceReader):
 
 
 def _header(message: Message) -> bytes:
-    """konverse's own header of a record; empty when it has none."""
+    """The header of a record that is konverse's own; empty when it has none."""
     found = next((value for name, value in message.headers() or () if name == HEADER), None)
     return found if isinstance(found, bytes) else b""
 

@@ -79,14 +79,17 @@ class _Writer:
             raise KafkaUnavailable(f"{task.unacknowledged} rows of task {of.number} were not acknowledged")
         return Written(plan, report)
 
-    def _decide(self, messages: Sequence[WriterCommitMessage | None], batch: int, wait_s: float = 0.0) -> bool:
-        """Whether the rows of these tasks are what is received. Says so when rows came back, if need be `wait_s` later.
+    def _decide(
+        self, messages: Sequence[WriterCommitMessage | None], batch: int, wait_s: float = 0.0
+    ) -> tuple[bool, int]:
+        """Whether the rows of these tasks are what is received, and the highest batch of the query.
 
-        Conversations of this write alone cannot have been ended before it.
+        Says so when rows came back, if need be `wait_s` later. Conversations of this write alone cannot have been ended
+        before it.
         """
         written = cast("list[Written]", list(messages))
         if not written:
-            return True
+            return True, batch
         plan, query = written[0].plan, written[0].report.task.query
         with Deciding(kafka_of(self._settings), plan, query) as deciding:
             ours = deciding.decide(batch, [one.report for one in written])
@@ -94,7 +97,7 @@ class _Writer:
                 deciding.end()
         if query != plan.run or plan.pool is not None:
             look_for(self._settings, plan.homes, plan.began_ms, wait_s)
-        return ours
+        return ours, deciding.highest
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
@@ -113,20 +116,35 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         if settings.query is None:
             return plan.run
         known = query_uuid(settings.query)
-        return name_id(settings.database, settings.query) if known is None else known.bytes
+        if known is not None:
+            return known.bytes
+        services = (settings.from_service, settings.contract, *sorted(settings.to_services or ()))
+        return name_id(settings.database, settings.query, services)
 
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
         """In a task: write its rows, which are void until the driver has decided."""
         return self._write(iterator, self._query, self._settings.batch)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """In the driver: have it decided. What another run of the same query has decided stays so, which is said."""
-        if not self._decide(messages, self._settings.batch, LOOK_WAIT_S):
-            log.warning(
-                "batch %d of query %r was written before; the rows of this run are not received",
-                self._settings.batch,
-                self._settings.query,
+        """In the driver: have it decided. What another run of the same query has decided stays so, which is said.
+
+        Raises InvalidSettings for a number below the last one: only of that is it known that it was written.
+        """
+        settings = self._settings
+        ours, highest = self._decide(messages, settings.batch, LOOK_WAIT_S)
+        if ours:
+            return
+        if highest > settings.batch:
+            raise InvalidSettings(
+                f"option 'batch' is {settings.batch}, and batch {highest} of query {settings.query!r} was written "
+                f"before: numbers rise from write to write, and whether {settings.batch} was written is not known any more. "
+                f"Nothing of this write is received; give {highest + 1}, or another 'query'"
             )
+        log.info(
+            "batch %d of query %r was written before; the rows of this run are not received",
+            settings.batch,
+            settings.query,
+        )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """In the driver: a task failed for good. Rows of a write that nobody can repeat need not wait any longer."""
@@ -167,7 +185,8 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """In the driver: have the micro-batch decided."""
-        if not self._decide(messages, batchId):
+        ours, _ = self._decide(messages, batchId)
+        if not ours:
             log.info("batch %d was decided by the run before this one, with its rows", batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:

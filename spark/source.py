@@ -33,7 +33,7 @@ _WRITE_PLANNER: Final = "pyspark.sql.worker.write_into_data_source"
 
 
 class KonverseDataSource(DataSource):
-    """A queue's messages, its journal, its conversations or what came back to it, and messages to services. All about it: docs/spark.md."""
+    """What a queue holds, as the option `mode` says, and messages to services. All about it: docs/spark.md."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         require()

@@ -6,7 +6,7 @@ it to the same conversation and partition. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import Final, NamedTuple
 from uuid import UUID, uuid5
@@ -65,7 +65,7 @@ class Plan(NamedTuple):
         return conversation, Begin(self.from_service, to_service, self.contract, home, target, conversation, key)
 
     def _conversation(self, query: bytes, to_service: str, key: bytes) -> bytes:
-        """A UUID (of version VERSION) that nothing but these values makes; a queue that is made again counts as another."""
+        """A UUID of VERSION that nothing but these values makes; a queue that is made again counts as another."""
         space = query if self.pool is None else uuid5(_POOLS, f"{self.database}\0{self.pool}").bytes
         names = (self.from_service.encode(), to_service.encode(), self.contract.encode())
         logs = (self.homes[0].tag, self.services[to_service][0].tag)
@@ -83,6 +83,6 @@ def stream_id(query: str, checkpoint: str) -> bytes:
     return uuid5(_STREAMS, f"{query}\0{checkpoint}").bytes
 
 
-def name_id(database: str, name: str) -> bytes:
-    """The id under which batch writes of that name write."""
-    return uuid5(_NAMES, f"{database}\0{name}").bytes
+def name_id(database: str, name: str, services: Iterable[str]) -> bytes:
+    """The id under which batch writes of that name between these services write: to others it is another query."""
+    return uuid5(_NAMES, "\0".join((database, name, *services))).bytes
