@@ -137,7 +137,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         if highest > settings.batch:
             raise InvalidSettings(
                 f"option 'batch' is {settings.batch}, and batch {highest} of query {settings.query!r} was written "
-                f"before: numbers rise from write to write, and whether {settings.batch} was written is not known any more. "
+                f"before: numbers rise from write to write, and whether {settings.batch} was written is not known. "
                 f"Nothing of this write is received; give {highest + 1}, or another 'query'"
             )
         log.info(
