@@ -12,6 +12,7 @@ from konverse.schemas.errors import InvalidSettings, NothingChanged, NotSupporte
 from konverse.schemas.identifiers import check_name, data_topic
 from konverse.schemas.limits import QUEUE_PARTITIONS_MAX
 from konverse.schemas.priorities import BrokerPriority
+from konverse.schemas.routing_tables import RoutingTable
 
 from .arguments import checked
 from .defining import Use
@@ -22,6 +23,7 @@ from .objects import SYSTEM_TYPES
 from .outcomes import Sessions
 from .priorities import Priorities
 from .routes import Routes
+from .routing_tables import RoutingTables
 from .settings import Settings
 from .topics import Topics
 from .view import forget_view
@@ -30,7 +32,7 @@ KEEP: Final = timedelta(days=7)
 """How long what was received stays for others to read, unless a queue says otherwise: as long as in Kafka itself."""
 
 
-class Administration(MessageTypes, Routes, Priorities):
+class Administration(MessageTypes, Routes, RoutingTables, Priorities):
     """The part of a broker that changes the catalog."""
 
     settings: Settings
@@ -193,6 +195,7 @@ class Administration(MessageTypes, Routes, Priorities):
             Service,
             name,
             Use(BrokerPriority, lambda priority: priority.local_service == name),
+            Use(RoutingTable, lambda table: self._leads_here(table, name)),
         )
 
     @checked

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from typing import Any, Final, Self
@@ -22,7 +22,6 @@ from konverse.schemas.errors import (
 from konverse.schemas.identifiers import catalog_topic, check_name
 
 from .administration import Administration
-from .adopting import Adopted, Adopter
 from .arguments import Seconds, checked
 from .beginning import Wanted, begin_block, begin_here, check_same
 from .catalog import Catalog
@@ -152,14 +151,6 @@ class Broker(Pools, Routing, Administration, Tidying):
         conversation, begin, placed = self._begin_block(wanted)
         staged = sender.begin(conversation, begin, returning=returning)
         return check_same(Dialog(sender, staged, self.catalog, self._mailboxes, placed), wanted)
-
-    def adopt(
-        self, wanted: Sequence[Wanted], *, writers: Collection[bytes] = (), timeout: float | None = None
-    ) -> list[Adopted]:
-        """Go on with conversations that a process has left which is gone: see `Adopter.adopt`. Seconds."""
-        self._check_open()
-        adopter = Adopter(self._open_sender(), self.catalog, self._mailboxes, self._begin_block)
-        return adopter.adopt(wanted, writers, self.settings.send_timeout_s if timeout is None else timeout)
 
     @checked
     def send(self, dialogs: list[Dialog], message_type: str = DEFAULT, body: bytes = b"") -> None:

@@ -26,6 +26,7 @@ from konverse.schemas.catalog import (
     MessageType,
     Queue,
     Service,
+    Written,
     decode_change,
     encode_change,
 )
@@ -40,6 +41,7 @@ from konverse.schemas.identifiers import broker_id, catalog_topic
 from konverse.schemas.limits import WAY_ENTRIES_MAX
 from konverse.schemas.records import Role
 from konverse.schemas.routes import AUTO_CREATED_LOCAL
+from konverse.schemas.routing_tables import RoutingTable, TableChange, folded
 
 from .background import FORESEEN, in_background
 from .kafka import Kafka, LogReader, LogTruncated, acquaint, discard, unavailable
@@ -50,11 +52,15 @@ from .topics import JOURNAL_CONFIG, Topics
 log: Final = logging.getLogger("konverse.catalog")
 
 FRESH_EVERY_S: Final = 2.0
+ROUTED_FRESH_EVERY_S: Final = 0.2
+"""Where somebody routes by a table: a small request or two to Kafka, so often, for a whole process."""
 
 Object = TypeVar("Object", bound=CatalogObject)
 
 FIRST_USER_ID: Final = 65_536
 """Numbers below it are those of objects that every database is born with."""
+
+_TABLE: Final = kind_of(RoutingTable)
 
 _BORN_IDS: Final[dict[tuple[str, str], int]] = {
     ("message type", ERROR): 1,
@@ -89,6 +95,9 @@ class Catalog:
         self._keeper: threading.Thread | None = None
         self._closing = False
         self._wake = threading.Event()
+        self._every_s = FRESH_EVERY_S
+        self._parts: dict[tuple[str, str], list[TableChange]] = {}
+        """Database and routing table -> parts of a change that wait for its last one."""
         self._mirror = mirror
         self._changed = False
         """Here, and Redis has not been told yet."""
@@ -116,6 +125,10 @@ class Catalog:
                 f"Create it with broker.{creator_of(kind)}(…)"
             )
         return found
+
+    def heard_of(self, kind: type[Object], name: str) -> Object | None:
+        """The object of that name as far as it is known here; Kafka is not asked."""
+        return self._known(kind, name)
 
     def all(self, kind: type[Object]) -> list[Object]:
         """All objects of a kind, by name."""
@@ -211,17 +224,18 @@ class Catalog:
             )
         allowed.add((contract, role, message_type))
 
-    def keep_fresh(self) -> None:
-        """Read what others change, every few seconds from here on, and have Redis show it."""
+    def keep_fresh(self, every_s: float = FRESH_EVERY_S) -> None:
+        """Read what others change, every few seconds or more often from here on, and have Redis show it."""
         with self._lock:
+            hurry, self._every_s = every_s < self._every_s, min(every_s, self._every_s)
             if self._keeper is None:
                 self._keeper = in_background("konverse-catalog", self._run)
-        if self._mirror is not None:
+        if hurry or self._mirror is not None:
             self._wake.set()
 
     def _run(self) -> None:
         while True:
-            self._wake.wait(FRESH_EVERY_S)
+            self._wake.wait(self._every_s)
             self._wake.clear()
             if self._closing:
                 return
@@ -261,7 +275,11 @@ class Catalog:
 
     # ------------------------------------------------------------------------------------------------------ change
 
-    def change(self, name: str, decide: Callable[[], Object | None], kind: type[Object]) -> None:
+    def parts_of(self, table: str) -> list[TableChange]:
+        """The parts of a change of a routing table that wait for others, as far as they were heard of here."""
+        return list(self._parts.get((self.database, table), ()))
+
+    def change(self, name: str, decide: Callable[[], Written | None], kind: type[Object]) -> None:
         """Append what `decide` says (a new value, or None for a drop), deciding again whenever somebody was first.
 
         `decide` looks at the catalog and raises when the change may not be.
@@ -312,7 +330,7 @@ class Catalog:
             return  # somebody else was first; its author appends again
         objects = self._objects.setdefault(change.database, {})
         key = change.kind, change.name
-        known, value = objects.get(key), change.value
+        known, value = objects.get(key), self._value(objects.get(key), change)
         if isinstance(known, Service) and not (isinstance(value, Service) and known.queue == value.queue):
             self._placed.pop((change.database, change.name), None)
         if isinstance(value, Service):
@@ -327,6 +345,14 @@ class Catalog:
             objects[key] = value
         self._allowed = set()
         self._ways = {}
+
+    def _value(self, known: CatalogObject | None, change: Change) -> CatalogObject | None:
+        """What an object is behind a change of it."""
+        parts = self._parts.setdefault((change.database, change.name), []) if change.kind == _TABLE else []
+        if not isinstance(change.value, TableChange):
+            parts.clear()
+            return change.value
+        return folded(known if isinstance(known, RoutingTable) else None, change.value, parts)
 
     def _open(self) -> LogReader:
         if self._reader is None:

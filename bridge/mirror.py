@@ -5,7 +5,8 @@ lies; the mirror is written again within seconds, as long as a reader of the dat
 
 The key is a hash, `konverse:{<catalog topic>}:<database>`:
     catalog, journal, objects   id of the topic, the position in it for which the mirror stands, number of objects
-    <kind> <name>               an object, as JSON: `queue Orders`, `message type //sales/Order`
+    <kind> <name>               an object, as JSON: `queue Orders`, `message type //sales/Order`; of a large routing
+                                table the number of its keys
 """
 
 from __future__ import annotations
@@ -23,12 +24,16 @@ import redis
 
 from konverse.schemas.catalog import CatalogObject
 from konverse.schemas.identifiers import mirror_key
+from konverse.schemas.routing_tables import RoutingTable
 
 from .objects import kind_of
 from .seldom import Seldom
 from .view import connect_redis
 
 log: Final = logging.getLogger("konverse.mirror")
+
+ENTRIES_SHOWN: Final = 1_000
+"""Of a routing table, if it has no more."""
 
 _HEADER: Final = ("catalog", "journal", "objects")
 
@@ -95,7 +100,21 @@ def _field(value: CatalogObject) -> str:
 
 
 def _value(value: CatalogObject) -> str:
-    return json.dumps(asdict(value), ensure_ascii=False, sort_keys=True, default=_plain)
+    shown = _table(value) if isinstance(value, RoutingTable) else asdict(value)
+    return json.dumps(shown, ensure_ascii=False, sort_keys=True, default=_plain)
+
+
+def _table(value: RoutingTable) -> dict[str, Any]:
+    """A routing table; a large one without its entries, which each change of the catalog would write anew."""
+    few = len(value.entries) <= ENTRIES_SHOWN
+    return {
+        "name": value.name,
+        "keys": len(value.entries),
+        "entries": {key: target._asdict() for key, target in value.entries.items()} if few else None,
+        "default": value.default._asdict() if value.default is not None else None,
+        "routers": value.routers,
+        "version": value.version,
+    }
 
 
 def _plain(value: Any) -> str:

@@ -25,13 +25,16 @@ from konverse.schemas.errors import (
     PriorityNotFound,
     QueueNotFound,
     RouteNotFound,
+    RoutingTableNotFound,
     SchemaCollectionNotFound,
     ServiceNotFound,
     UnknownObject,
 )
 from konverse.schemas.priorities import BrokerPriority
 from konverse.schemas.routes import AUTO_CREATED_LOCAL, LOCAL, Route
+from konverse.schemas.routing_tables import RoutingTable
 from konverse.schemas.schema_collections import XmlSchemaCollection
+from konverse.schemas.table_entries import Entries
 
 MISSING: Final[dict[type, type[UnknownObject]]] = {
     MessageType: MessageTypeNotFound,
@@ -41,6 +44,7 @@ MISSING: Final[dict[type, type[UnknownObject]]] = {
     Service: ServiceNotFound,
     Route: RouteNotFound,
     BrokerPriority: PriorityNotFound,
+    RoutingTable: RoutingTableNotFound,
 }
 """What is raised when there is none of the name."""
 
@@ -52,6 +56,7 @@ _KINDS: Final[dict[type[object], str]] = {
     Service: "service",
     Route: "route",
     BrokerPriority: "broker priority",
+    RoutingTable: "routing table",
 }
 
 _DEFINITION: Final[dict[type[object], tuple[str, ...]]] = {
@@ -62,6 +67,7 @@ _DEFINITION: Final[dict[type[object], tuple[str, ...]]] = {
     Service: ("queue", "contracts"),
     Route: ("address", "service_name", "broker_instance", "mirror_address"),
     BrokerPriority: ("contract", "local_service", "remote_service", "level"),
+    RoutingTable: ("entries", "default", "routers"),
 }
 """What whoever creates an object has said of it, save when a route expires: that is counted from its making."""
 
@@ -104,6 +110,8 @@ def differences(found: CatalogObject, wanted: CatalogObject) -> str:
 
 
 def _said(value: object) -> str:
+    if isinstance(value, Entries):
+        return f"with {len(value)} keys"
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{name!r}: {side.value!r}" for name, side in sorted(value.items())) + "}"
     if isinstance(value, list):

@@ -23,7 +23,8 @@ from konverse.schemas.limits import POOL_ATTEMPTS_MAX, POOL_VERDICT_MS_MAX
 
 from .arguments import Seconds, checked
 from .clock import now_ms
-from .pool_keeping import Keeping, Means, Slot
+from .pool_keeping import Keeping
+from .pool_slots import Means, Slot
 from .random_ids import random_id
 from .settings import PoolOptions
 
@@ -73,7 +74,8 @@ class Pool(Keeping):
         `key` is the Kafka key of its records, too. Without it the conversation is that of this thread, or with `size`
         one of so many that take turns. When the target has ended it, the message goes on another one, behind what came
         back of the first; at most 10 are tried (225). The number is that of `dialog.send`. Raises what that raises and
-        `begin_dialog` does, ConversationEnded when all of them were ended at once, BrokerClosed after `close`.
+        `begin_dialog` does, ConversationEnded when all of them were ended at once, BrokerClosed after `close`,
+        OutcomeUnknown when a named pool cannot learn what another process has left, as nobody reads its queue.
         """
         if key is not None:
             name: object = key

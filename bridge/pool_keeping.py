@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
@@ -41,12 +41,14 @@ from konverse.dialog.recycling import (
     standing_of,
     stream_ended,
 )
-from konverse.schemas.errors import BrokerClosed, ConversationEnded, KonverseError, QueueFull
-from konverse.schemas.limits import POOL_LOOK_ENTRIES_MAX, POOL_SLACK_MS
+from konverse.dialog.takeover import heard
+from konverse.schemas.errors import BrokerClosed, ConversationEnded, KonverseError, OutcomeUnknown, QueueFull
+from konverse.schemas.limits import POOL_LOOK_ENTRIES_MAX
 
 from .background import FORESEEN, in_background
 from .beginning import Wanted
 from .clock import now_ms
+from .pool_slots import Means, Slot
 from .random_ids import random_id
 from .settings import PoolOptions
 
@@ -54,14 +56,12 @@ if TYPE_CHECKING:
     from konverse.dialog.mailbox import Bounced
     from konverse.dialog.partition import Partition
     from konverse.dialog.recycling import Left
+    from konverse.dialog.session import Session
     from konverse.dialog.writing import Hand
     from konverse.schemas.identifiers import Address
 
-    from .adopting import Adopted
     from .dialog import Dialog
-    from .mailboxes import Mailboxes
     from .pool_lease import Lease
-    from .sending import Sender
 
 log: Final = logging.getLogger("konverse.pool")
 
@@ -69,34 +69,6 @@ LOOK_S: Final = 0.1
 """While conversations are closing or broken."""
 REST_S: Final = 1.0
 """While all of them are open: so late it is seen, at most, that one is old or that a target has ended it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Means:
-    """What a pool has from its broker."""
-
-    begin: Callable[..., Dialog]
-    adopt: Callable[..., list[Adopted]]
-    home_of: Callable[[bytes], Address]
-    """Where a conversation group of the pool lives."""
-    sender: Sender
-    mailboxes: Mailboxes
-
-
-class Slot:
-    """A place of the pool and the dialog that its senders have now."""
-
-    __slots__ = ("adopted", "dialog", "key", "names", "place")
-
-    def __init__(self, place: Place, key: bytes | None) -> None:
-        self.place = place
-        self.key = key
-        """Kafka key of its records; None: the group's."""
-        self.adopted = False
-        """What another process had left was looked for."""
-        self.names: list[object] = []
-        """Under which senders find it."""
-        self.dialog: Dialog | None = None
 
 
 class Keeping:
@@ -136,22 +108,22 @@ class Keeping:
 
     def _open(self, slot: Slot) -> Dialog:
         """Begin a conversation for a place that has none; the first time, go on with one that another process left."""
+        dialog = slot.begun or self._begin(slot)
+        if self.options.name is not None and not slot.adopted:
+            slot.begun = dialog  # whatever fails, it is used by the next attempt
+            self._go_on(slot, dialog)
+            slot.adopted, slot.begun = True, None
+        else:
+            self._use(slot, dialog)
+        assert slot.dialog is not None, "the place has a conversation"
+        return slot.dialog
+
+    def _begin(self, slot: Slot) -> Dialog:
         options = self.options
-        if options.name is not None and not slot.adopted:
-            slot.adopted = True  # now: what comes back opens another conversation
-            try:
-                adopted = self._go_on(slot)
-            except KonverseError:
-                slot.adopted = False
-                raise
-            if adopted is not None:
-                return adopted
         conversation = UUID(bytes=conversation_in(slot.place.group, random_id()))
         dialog = self._means.begin(**self._clauses(slot, conversation)._asdict())
-        timeout_s = options.max_age + POOL_SLACK_MS / 1000
-        if options.lifetime is None or timeout_s <= options.lifetime:
-            dialog.set_timer(timeout_s)
-        self._use(slot, dialog)
+        if options.lifetime is None or options.timer_s <= options.lifetime:
+            dialog.set_timer(options.timer_s)
         return dialog
 
     def _clauses(self, slot: Slot, conversation: UUID) -> Wanted:
@@ -168,25 +140,41 @@ class Keeping:
             returning=True,
         )
 
-    def _go_on(self, slot: Slot) -> Dialog | None:
-        """The conversation of a place that a process has left which is gone, as its home has it.
+    def _go_on(self, slot: Slot, begun: Dialog) -> None:
+        """Use the conversation of a place that a process has left which is gone, as its home has it, else the new one.
 
-        Whoever sends on it is stopped, if it lives after all. What it sent and was not received has come back, and goes
-        first.
+        Home has heard the BEGIN of that, and so all that Kafka had before. Whoever sends on the other ones is stopped,
+        if it lives after all. What it sent and was not received has come back, and goes first.
         """
-        group, means = slot.place.group, self._means
-        home = means.home_of(group)
+        means, group, staged = self._means, slot.place.group, begun.staged
+        home = begun.begin.home
+        deadline = now_ms() + round(means.timeout_s * 1000)
+        while not means.mailboxes.ask(home, lambda state: heard(state, staged.home, staged.begun_at), keep_up=True):
+            if now_ms() > deadline:
+                raise OutcomeUnknown(
+                    f"pool {self.options.name!r} cannot know what another process has left, as nobody has read the "
+                    f"queue of {self.options.from_service!r} for {means.timeout_s} s. Let a reader run there; try again"
+                )
+            time.sleep(LOOK_S / 2)  # nobody else opens the place meanwhile
         left: Left = means.mailboxes.ask(home, lambda state: left_behind(state, group), keep_up=True)
-        if not left.conversations:
-            return None
         for conversation, code in left.codes.items():
             self._pooling.remember(conversation, code)
-        wanted = [self._clauses(slot, UUID(bytes=conversation)) for conversation in left.conversations]
-        for dialog, standing in means.adopt(wanted, writers=left.writers):
+        others = [one for one in left.conversations if one != staged.conversation]
+        wanted = [self._clauses(slot, UUID(bytes=conversation)) for conversation in others]
+        for dialog, standing in means.adopt(wanted, writers=left.writers) if wanted else ():
             self._take_in(slot, dialog, standing)
+        if slot.dialog is None:
+            self._use(slot, begun)
+        else:
+            begun.end()
         bounced, _ = means.mailboxes.look(means.sender, home, self._is_ours, lambda _: None)
         self._do(self._pooling.home_says([], bounced, now_ms()))
-        return slot.dialog
+
+    def _stop(self, session: Session) -> list[Hand]:
+        session.stop(
+            f"another process goes on with pool {self.options.name!r}, and with what this one had sent in vain"
+        )
+        return []
 
     def _take_in(self, slot: Slot, dialog: Dialog, standing: Adoptable) -> None:
         """Use a conversation that another process left, or see to it that it is over some time."""
@@ -363,13 +351,20 @@ class Keeping:
         return [*unfinished, *(one for one in self._pooling.known.values() if one.stage is Stage.OPEN)]
 
     def _ask(self, asked: list[tuple[Pooled, Dialog]]) -> None:
-        """Ask one home."""
+        """Ask one home, also whether another process has taken the pool over: then this one says nothing any more."""
+        sender = self._means.sender
 
-        def question(home: Partition) -> list[tuple[Pooled, Standing]]:
-            return [(pooled, standing_of(home, dialog.staged)) for pooled, dialog in asked]
+        def question(home: Partition) -> tuple[list[tuple[Pooled, Standing]], bool]:
+            standings = [(pooled, standing_of(home, dialog.staged)) for pooled, dialog in asked]
+            writer = home.writers.get(sender.session.writer)
+            return standings, writer is not None and writer.closed_at is not None
 
-        bounced, standings = self._means.mailboxes.look(
-            self._means.sender, asked[0][1].begin.home, self._is_ours, question
+        bounced, (standings, closed) = self._means.mailboxes.look(
+            sender, asked[0][1].begin.home, self._is_ours, question
         )
+        if closed and self.options.name is not None:
+            log.error("pool %r was taken over by another process", self.options.name)
+            sender.decide(self._stop)
+            return
         with self._changed:
             self._do(self._pooling.home_says(standings, bounced, now_ms()))

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 from konverse.dialog.recycling import SYSTEM, Farewell, answer, is_pooled
-from konverse.routing.partitioning import choose_home
 from konverse.schemas.catalog import DEFAULT
 from konverse.schemas.errors import PoolInUse
 from konverse.schemas.identifiers import pool_key
 from konverse.schemas.records import Role
 
+from .adopting import Adopted, Adopter
 from .arguments import Count, Seconds, checked
 from .background import in_background
 from .catalog import Catalog
 from .pool import Pool
-from .pool_keeping import Means
 from .pool_lease import Lease
+from .pool_slots import Means
 from .settings import PoolOptions, Settings
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from konverse.dialog.received import Message
     from konverse.dialog.transaction import Transaction
 
-    from .adopting import Adopted
+    from .beginning import Prepared, Wanted
     from .dialog import Dialog
     from .mailboxes import Mailboxes
     from .reader import Reader
@@ -47,11 +47,11 @@ class Pools:
     catalog: Catalog
     database: str
     settings: Settings
-    adopt: Callable[..., list[Adopted]]
     begin_dialog: Callable[..., Dialog]
     reader: Callable[..., Reader]
     _mailboxes: Mailboxes
     _open_sender: Callable[[], Sender]
+    _begin_block: Callable[[Wanted], Prepared]
     _check_open: Callable[[], None]
 
     def __init__(self) -> None:
@@ -109,9 +109,9 @@ class Pools:
         means = Means(
             self.begin_dialog,
             self.adopt,
-            lambda group: home.address(choose_home(group, home.partitions, frozenset())),
             sender,
             self._mailboxes,
+            self.settings.send_timeout_s,
         )
         pool = Pool(options, means, self.database, self._answer_all)
         pool.lease = lease
@@ -121,6 +121,14 @@ class Pools:
                 reader = self._answering[home.name] = self.reader(home.name)
                 in_background("konverse-pool-answers", lambda: reader.run(self._answer_own))
         return pool
+
+    def adopt(
+        self, wanted: Sequence[Wanted], *, writers: Collection[bytes] = (), timeout: float | None = None
+    ) -> list[Adopted]:
+        """Go on with conversations that a process has left which is gone: see `Adopter.adopt`. Seconds."""
+        self._check_open()
+        adopter = Adopter(self._open_sender(), self.catalog, self._mailboxes, self._begin_block)
+        return adopter.adopt(wanted, writers, self.settings.send_timeout_s if timeout is None else timeout)
 
     def _check_name(self, options: PoolOptions) -> None:
         if options.name is not None and any(_same(pool.options, options) for pool in self._open_pools()):

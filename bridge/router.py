@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from konverse.dialog.received import Message
 from konverse.dialog.transaction import Transaction
@@ -26,20 +26,19 @@ from konverse.routing.router import Router
 from konverse.routing.step import REDIRECT
 from konverse.schemas.catalog import Service
 from konverse.schemas.errors import GroupLocked, InvalidProcedure, InvalidSettings, InvalidState
-from konverse.schemas.limits import HANDLER_THREADS_MAX, QUEUE_READERS_MAX, ROUTER_ERRORS_MAX
+from konverse.schemas.limits import HANDLER_THREADS_MAX, QUEUE_READERS_MAX, ROUTER_ERROR_ENTRIES_MAX
 
 from .activation import Activation
 from .arguments import Seconds, checked
 from .catalog import Catalog
 from .classifying import Classify, Watched
+from .lookups import bound
 from .router_figures import publishing
 from .routing import Resolving, check_forwarding, check_redirecting
 
 if TYPE_CHECKING:
     from .broker import Broker
     from .reader import Reader
-
-_FAILED: Final = Routed(failed=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +92,7 @@ class RoutingService:
         self._router = Router(clauses.mode, redirect_type=clauses.redirect_type)
         self._lock = threading.Lock()
         self._tally = Tally()
-        self._failures: deque[Failure] = deque(maxlen=ROUTER_ERRORS_MAX)
+        self._failures: deque[Failure] = deque(maxlen=ROUTER_ERROR_ENTRIES_MAX)
         self._reader: Reader | None = None
         self._stopping = False
 
@@ -114,6 +113,7 @@ class RoutingService:
     def classify(self, classify: Classify) -> None:
         checked_classifier(classify)
         if self._catalog is not None:
+            classify = bound(self._catalog, classify)
             self._check(self._catalog, classify)
         self._classify = classify
 
@@ -164,8 +164,9 @@ class RoutingService:
     def activation(self, broker: Broker) -> Activation:
         """The activation of its queue in this database. Raises as `run`."""
         service = broker.catalog.get(Service, self.service)
-        self._check(broker.catalog, self._classify)
-        self._catalog = broker.catalog
+        classify = bound(broker.catalog, self._classify)
+        self._check(broker.catalog, classify)
+        self._catalog, self._classify = broker.catalog, classify
         clauses = self.clauses
         resolve = Resolving(broker.catalog, service.queue, forwards=clauses.mode != REDIRECT)
         self._router = Router(clauses.mode, redirect_type=clauses.redirect_type, resolve=resolve)
@@ -177,18 +178,17 @@ class RoutingService:
         """Do what the messages of a conversation group ask for: the handler of its queue."""
         try:
             self._check_own(transaction)
-            routed = self._router.step(transaction, self._decide)
+            step = self._router.take_step(transaction, self._decide)
         except GroupLocked:  # it comes again when whoever has that group is done
             raise
         except Exception as error:
-            self._note(_FAILED, transaction, str(error))
+            self._note(transaction, str(error), failed=1)
             raise
-        if routed.rejected:
+        if "rejected" in step.counts:
             texts = [end.description for end in transaction.ends if end.code == UNCLASSIFIABLE_ERROR]
-            self._note(routed, transaction, texts[0])
-        else:
-            with self._lock:
-                self._tally.add(routed)
+            self._note(transaction, texts[0])
+        with self._lock:
+            self._tally.add(step.counts, step.far_service, step.to)
 
     def _check_own(self, transaction: Transaction) -> None:
         """Raise InvalidState for what is of another service."""
@@ -202,11 +202,11 @@ class RoutingService:
     def _decide(self, message: Message) -> Decision:
         return self._watched.ask(self._classify, message)
 
-    def _note(self, routed: Routed, transaction: Transaction, text: str) -> None:
+    def _note(self, transaction: Transaction, text: str, *, failed: int = 0) -> None:
         first = next(iter(transaction), None)
         now = datetime.now(UTC)
         with self._lock:
-            self._tally.add(routed)
+            self._tally.add({"failed": failed})
             if first is not None:
                 self._failures.append(Failure(now, first.dialog.id, first.id, first.type, text))
 

@@ -27,7 +27,7 @@ import redis
 from konverse.routing.routed import Failure, Routed
 from konverse.schemas.errors import InvalidSettings, RedisUnavailable
 from konverse.schemas.identifiers import catalog_topic, router_key
-from konverse.schemas.limits import ROUTER_PROCESSES_MAX
+from konverse.schemas.limits import ROUTER_PROCESS_ENTRIES_MAX
 
 from .background import in_background
 from .seldom import Seldom
@@ -127,7 +127,7 @@ def read_figures(broker: Broker, service: str) -> Figures:
         raise RedisUnavailable(f"Redis at {broker.settings.redis} does not answer: {error}") from None
     finally:
         client.close()
-    return summed(list(found.values())[:ROUTER_PROCESSES_MAX], _now_ms())
+    return summed(list(found.values())[:ROUTER_PROCESS_ENTRIES_MAX], _now_ms())
 
 
 def summed(values: list[bytes], at_ms: int) -> Figures:

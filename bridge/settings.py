@@ -213,9 +213,14 @@ class PoolOptions:
     read: bool = True
     """A thread reads the queue of `from_service` and answers what the targets say about the end of conversations."""
 
+    @property
+    def timer_s(self) -> float:
+        """Seconds after which the dialog timer of a conversation is due: later than its sender recycles it."""
+        return self.max_age + min(max(self.max_age, 1.0), POOL_SLACK_MS / 1000)
+
     def check(self) -> None:
         """Raise InvalidSettings or InvalidTimeout for what cannot be."""
-        milliseconds(self.max_age + POOL_SLACK_MS / 1000, "max_age of a pool")
+        milliseconds(self.timer_s, "max_age of a pool")
         if self.size is not None and not 1 <= self.size <= POOL_KEY_ENTRIES_MAX:
             raise InvalidSettings(f"size is {self.size}; a pool has 1 to {POOL_KEY_ENTRIES_MAX} conversations")
         if self.max_messages is not None and self.max_messages < 1:

@@ -126,14 +126,19 @@ class Writing:
         elif isinstance(said, WriterClosed):
             chain = self.takeover.behind[wanted.address]
             if said.heir not in self.ids or (len(chain) == 1 and said.closed_at < chain[0].window.acked):
-                self.over = SessionTakenOver(
-                    "this session was closed: somebody has asked for the outcome of its messages, and was told that "
-                    "some were not received. They are not sent again; connect again to go on"
+                self.stop(
+                    "somebody has asked for the outcome of its messages, and was told that some were not received. "
+                    "They are not sent again"
                 )
             else:
                 return self._moved(self.takeover.answered(said, lane), lane)
         self._stopped()
         return []
+
+    def stop(self, why: str) -> None:
+        """Somebody has closed this session: it sends nothing any more."""
+        self.over = SessionTakenOver(f"this session was closed: {why}; connect again to go on")
+        self._stopped()
 
     def check_over(self) -> None:
         """Raise why nothing goes on, if so."""

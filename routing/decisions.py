@@ -8,14 +8,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from konverse.schemas.errors import InvalidRoute
+from konverse.schemas.table_entries import Target
 
-
-class Target(NamedTuple):
-    """The service that a conversation is for."""
-
-    service: str
-    broker_instance: str | None = None
-    """Id of the database in which it is, as `begin_dialog` takes it; None: wherever routes lead."""
+__all__ = ["Decision", "Target", "Unclassifiable", "unknown"]
 
 
 class Unclassifiable(NamedTuple):

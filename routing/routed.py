@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
 
@@ -57,9 +57,6 @@ class Routed:
         return first + self.followed + self.replied + self.dropped
 
 
-_COUNTED: Final = tuple(one.name for one in fields(Routed) if one.name != "targets")
-
-
 class Tally:
     """Adds up what a router does, a step at a time. Not for several threads at once."""
 
@@ -67,15 +64,12 @@ class Tally:
         self._counts = Counter[str]()
         self._targets = Counter[str]()
 
-    def add(self, routed: Routed) -> None:
-        """Count this too."""
-        counts = self._counts
-        for name in _COUNTED:
-            count = getattr(routed, name)
-            if count:
-                counts[name] += count
-        for service, count in routed.targets.items():
-            self._targets[service] += count
+    def add(self, counts: Mapping[str, int], service: str = "", to: int = 0) -> None:
+        """Count this too: as in `Routed`, of which `to` went to the service."""
+        for name, count in counts.items():
+            self._counts[name] += count
+        if to:
+            self._targets[service] += to
 
     @property
     def routed(self) -> Routed:

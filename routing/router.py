@@ -19,7 +19,12 @@ from konverse.schemas.catalog import DIALOG_TIMER, END_DIALOG, ERROR
 from konverse.schemas.errors import InvalidSettings, InvalidState
 from konverse.schemas.groups import own_group
 from konverse.schemas.journal import OUTPUT_BYTES
-from konverse.schemas.limits import ERROR_DESCRIPTION_CHARACTERS_MAX, HEADER_BYTES_MAX, TRANSACTION_BYTES_MAX
+from konverse.schemas.limits import (
+    BODY_BYTES_MAX,
+    ERROR_DESCRIPTION_CHARACTERS_MAX,
+    HEADER_BYTES_MAX,
+    TRANSACTION_BYTES_MAX,
+)
 from konverse.schemas.records import Role
 
 from .routed import Routed
@@ -59,11 +64,21 @@ class Router:
         Raises InvalidRoute when it decides on the router itself, InvalidState as `undecided`, NotSupportedYet, and
         what `resolve`, `begin` and `send` of the transaction raise: the caller rolls back, and nothing has happened.
         """
-        return Step(self._manner, work, pair_of(work.dialogs), decide).run(_fitting(work))
+        return self.take_step(work, decide).routed()
+
+    def take_step(self, work: Work, decide: Decide) -> Step:
+        """The same, for whoever counts by himself: the step that was taken."""
+        step = Step(self._manner, work, pair_of(work.dialogs), decide)
+        step.run(_fitting(work))
+        return step
 
 
 def pair_of(dialogs: Sequence[Any]) -> Pair:
     """The pair that a group is. Raises InvalidState when it has more, or a dialog that no router has begun."""
+    if len(dialogs) == 2:  # nearly always, and then there is nothing to look for
+        one, other = dialogs
+        if one.state.code not in OVER and other.state.code not in OVER and one.role is not other.role:
+            return Pair(one, other) if one.role is Role.TARGET else Pair(other, one)
     living = [dialog for dialog in dialogs if dialog.state.code not in OVER]
     inbound = [dialog for dialog in living if dialog.role is Role.TARGET]
     outbound = [dialog for dialog in living if dialog.role is Role.INITIATOR]
@@ -85,6 +100,8 @@ def _fitting(work: Work) -> list[Any]:
     """As many of the messages as one transaction can pass on; one at least."""
     messages = list(work)
     room = TRANSACTION_BYTES_MAX - ASIDE_BYTES - work.size_bytes
+    if len(messages) * (BODY_BYTES_MAX + OUTPUT_BYTES) <= room:
+        return messages  # whatever they are
     if sum([len(message.body) for message in messages]) + OUTPUT_BYTES * len(messages) <= room:
         return messages
     for count, message in enumerate(messages):

@@ -111,32 +111,51 @@ class Step:
         self._work = work
         self._decide = decide
         self._inbound, self._outbound = pair
-        self._far_service: str = self._outbound.far_service if self._outbound is not None else ""
+        self.far_service: str = self._outbound.far_service if self._outbound is not None else ""
+        self.counts: dict[str, int] = {}
+        """As in `Routed`."""
         self._ended: list[Any] = []
-        self._counts: dict[str, int] = {}
         self._from: Any = None
         """The dialog of the message before, where that was passed on."""
         self._onto: Any = None
-        """The dialog on which it was."""
+        """The dialog on which it was,"""
+        self._what = ""
+        """and as what the next one like it counts."""
 
-    def run(self, messages: Sequence[Any]) -> Routed:
-        """Do what they ask for, in the order in which they are received; what was done."""
+    def run(self, messages: Sequence[Any]) -> None:
+        """Do what they ask for, in the order in which they are received."""
+        send, system, along = self._work.send, _SYSTEM, 0
         for message in messages:
+            kind = message.type
+            if message.dialog is self._from and kind not in system:
+                send(self._onto, kind, message.body)
+                along += 1
+                continue
+            if along:
+                self._count(self._what, along)
+                along = 0
             self._take(message)
-        self._pass_finish(self._inbound, self._outbound, messages)
-        self._pass_finish(self._outbound, self._inbound, messages)
-        counts = self._counts
-        to = counts.get("forwarded", 0) + counts.get("followed", 0) + counts.get("redirected", 0)
-        return Routed(**counts, targets={self._far_service: to} if to else {})
+        if along:
+            self._count(self._what, along)
+        for dialog, other in ((self._inbound, self._outbound), (self._outbound, self._inbound)):
+            if dialog is not None and dialog.finished is not None and dialog.finished.peer:
+                self._pass_finish(dialog, other, messages)
+
+    @property
+    def to(self) -> int:
+        """Messages, or redirections, to the far service."""
+        counts = self.counts
+        return counts.get("forwarded", 0) + counts.get("followed", 0) + counts.get("redirected", 0)
+
+    def routed(self) -> Routed:
+        """What was done."""
+        return Routed(**self.counts, targets={self.far_service: self.to} if self.to else {})
 
     def _take(self, message: Any) -> None:
         dialog, kind = message.dialog, message.type
-        if dialog is self._from and kind not in _SYSTEM:
-            self._work.send(self._onto, kind, message.body)
-            self._count("followed" if dialog is self._inbound else "replied")
-        elif kind == DIALOG_TIMER:
+        if kind == DIALOG_TIMER:
             return
-        elif kind in _SYSTEM:
+        if kind in _SYSTEM:
             self._pass_end(dialog, message)
         elif self._over(dialog):
             self._count("dropped")
@@ -149,15 +168,17 @@ class Step:
         else:
             self._count("dropped")
 
-    def _count(self, what: str) -> None:
-        self._counts[what] = self._counts.get(what, 0) + 1
+    def _count(self, what: str, count: int = 1) -> None:
+        self.counts[what] = self.counts.get(what, 0) + count
 
     def _over(self, dialog: Any) -> bool:
         """This side has ended, before or in this step."""
         return dialog.state.code in OVER or any(dialog is ended for ended in self._ended)
 
     def _hears(self, dialog: Any) -> bool:
-        return dialog is not None and dialog.state.code in _SENDING and not self._over(dialog)
+        if dialog is None or dialog.state.code not in _SENDING:
+            return False
+        return all(dialog is not ended for ended in self._ended)
 
     def _end(self, dialog: Any, error: int = 0, description: str = "") -> None:
         self._work.end(dialog, error=error, description=description)
@@ -168,6 +189,7 @@ class Step:
         self._work.send(onto, message.type, message.body)
         self._count(what)
         self._from, self._onto = message.dialog, onto
+        self._what = "replied" if onto is self._inbound else "followed"
 
     def _pass_back(self, message: Any) -> None:
         if self._hears(self._inbound):
@@ -196,8 +218,7 @@ class Step:
         FIN comes as no message. It is passed on with what it stands behind, as it mostly comes with that, or else with
         whatever is received next of the two dialogs.
         """
-        finished = dialog.finished if dialog is not None else None
-        if finished is None or not finished.peer or not self._hears(other):
+        if not self._hears(other):
             return
         taken = max([message.sequence for message in messages if message.dialog is dialog], default=-1) + 1
         if dialog.received == max(taken, dialog.consumed):
@@ -216,7 +237,7 @@ class Step:
                 "received it: it would come back for ever. Let the classifier answer with another service, or null"
             )
         target = self._manner.resolve(decision, inbound.contract)
-        self._far_service = target.service
+        self.far_service = target.service
         if self._manner.mode == REDIRECT:
             self._redirect(target)
         else:

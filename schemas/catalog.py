@@ -20,6 +20,7 @@ from .identifiers import Address, check_name, incarnation_tag
 from .priorities import BrokerPriority
 from .records import Role
 from .routes import Route
+from .routing_tables import RoutingTable, TableChange, change_of_avro, change_to_avro
 from .schema_collections import XmlSchemaCollection, check_schema_size
 
 KEEP_FOR_EVER: Final = -1
@@ -200,7 +201,10 @@ class Service:
         return replace(self, queue=queue, queues_before=(*before, self.queue))
 
 
-CatalogObject = MessageType | XmlSchemaCollection | Contract | Queue | Service | Route | BrokerPriority
+CatalogObject = MessageType | XmlSchemaCollection | Contract | Queue | Service | Route | BrokerPriority | RoutingTable
+
+Written = CatalogObject | TableChange
+"""What a record says of an object: all of it, but of a routing table, which may be large, what becomes another."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +215,7 @@ class Change:
     database: str
     kind: str
     name: str
-    value: CatalogObject | None
+    value: Written | None
 
 
 def encode_change(change: Change) -> bytes:
@@ -247,9 +251,12 @@ def decode_change(data: bytes) -> Change:
         raise MalformedRecord("a catalog record that is not Avro") from error
 
 
-def _to_avro(value: CatalogObject | None) -> tuple[str, dict[str, Any]] | None:
+def _to_avro(value: Written | None) -> tuple[str, dict[str, Any]] | None:
     if value is None:
         return None
+    if isinstance(value, TableChange):
+        return "konverse.TableChange", change_to_avro(value)
+    assert not isinstance(value, RoutingTable), "what is written of a routing table is its changes"
     fields = asdict(value)
     if isinstance(value, Contract):
         fields["sent_by"] = {name: sent_by.value for name, sent_by in value.sent_by.items()}
@@ -266,11 +273,11 @@ def _to_avro(value: CatalogObject | None) -> tuple[str, dict[str, Any]] | None:
     return f"konverse.{type(value).__name__}", fields
 
 
-def _from_avro(value: tuple[str, dict[str, Any]] | None) -> CatalogObject | None:
+def _from_avro(value: tuple[str, dict[str, Any]] | None) -> Written | None:
     return None if value is None else _MADE_OF[value[0]](value[1])
 
 
-_MADE_OF: Final[dict[str, Callable[[dict[str, Any]], CatalogObject]]] = {
+_MADE_OF: Final[dict[str, Callable[[dict[str, Any]], Written]]] = {
     "konverse.MessageType": lambda fields: MessageType(**{**fields, "validation": Validation(fields["validation"])}),
     "konverse.XmlSchemaCollection": lambda fields: XmlSchemaCollection(fields["name"], tuple(fields["documents"])),
     "konverse.Contract": lambda fields: Contract(
@@ -283,6 +290,7 @@ _MADE_OF: Final[dict[str, Callable[[dict[str, Any]], CatalogObject]]] = {
     ),
     "konverse.Route": lambda fields: Route(**fields),
     "konverse.BrokerPriority": lambda fields: BrokerPriority(**fields),
+    "konverse.TableChange": change_of_avro,
 }
 
 CATALOG_SCHEMA = parse_schema(json.loads(files("konverse.schemas").joinpath("catalog.avsc").read_text("utf-8")))

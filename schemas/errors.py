@@ -9,22 +9,20 @@
     │   │   ├── SchemaCollectionNotFound  ├── InvalidSchema         ├── ContractTwice         ├── TimerRefused
     │   │   ├── QueueNotFound             ├── InvalidValidation     ├── TypeTwice             ├── TimerBeyondLifetime
     │   │   ├── RouteNotFound             ├── InvalidRoute          ├── PriorityTwice         ├── MoveRefused
-    │   │   ├── PriorityNotFound          ├── InvalidPriority       ├── NotInContract         ├── NotSupportedYet
-    │   │   ├── SavepointNotFound         ├── InvalidTimeout        ├── WrongDirection        └── PoolInUse
-    │   │   └── DialogNotFound            └── InvalidProcedure      └── BodyTooLarge
+    │   │   ├── RoutingTableNotFound      ├── InvalidPriority       ├── NotInContract         ├── NotSupportedYet
+    │   │   ├── PriorityNotFound          ├── InvalidTimeout        ├── WrongDirection        └── PoolInUse
+    │   │   ├── SavepointNotFound         └── InvalidProcedure      └── BodyTooLarge
+    │   │   └── DialogNotFound
     ├── NoPartition                  this process has no partition of the queue: others have them all
     ├── QueueDisabled                nobody receives from a queue whose STATUS is OFF
-    ├── GroupLocked                  another transaction has the conversation group; the work is done again
     ├── ServiceAltered               a service went to another queue while something of it was waited for
     ├── ConversationEnded            the peer ended; nothing was written
     ├── Unavailable                  a server cannot be reached
     │   ├── KafkaUnavailable         ├── RedisUnavailable     └── ValidatorUnavailable
     ├── QueueFull                    back-pressure: nothing was written, try again
-    ├── SteppedDown                  another owner has the partition; the work is done again
-    ├── OutcomeUnknown               whether it was written cannot be known yet; `token` finds out later
-    ├── OutcomeExpired               nor can it ever be: it was asked too late
-    ├── SessionTakenOver             somebody has asked what became of the session's messages, which ends it
-    ├── BrokerClosed                 used after close
+    ├── SteppedDown, GroupLocked     another has the partition, or the conversation group; the work is done again
+    ├── OutcomeUnknown, OutcomeExpired    whether it was written: cannot be known yet; never, as it was asked too late
+    ├── BrokerClosed, SessionTakenOver    used after close; or somebody asked what became of the messages, which ends it
     ├── TopicMismatch                a topic is missing or has other settings
     ├── MalformedRecord              bytes that are not a record
     ├── PartitionHalted              Kafka broke its promise; the partition stops with an alarm
@@ -32,8 +30,7 @@
         ├── JavaNotFound         ├── JavaTooOld           ├── PortTaken            ├── JarsNotResolvable
         └── DiskFull             ├── NotInstalled         ├── ServerDied           └── ServerNotFound
 
-`retriable` says whether the same call may succeed later without a change. `number` is the Service Broker error number,
-or None where the original has none; that of an InvalidRoute or a ServiceNotFound depends on what is wrong.
+`retriable`: the same call may succeed later without a change. `number`: Service Broker's, or None; of some it depends.
 """
 
 from __future__ import annotations
@@ -100,6 +97,10 @@ class RouteNotFound(UnknownObject):
     """No route of that name."""
 
     number = 15151
+
+
+class RoutingTableNotFound(UnknownObject):
+    """No routing table of that name."""
 
 
 class PriorityNotFound(UnknownObject):
@@ -175,7 +176,7 @@ class InvalidSchema(BadInput):
 
 
 class InvalidRoute(BadInput):
-    """Clauses of a route that cannot be, or not together; or a classifier's answer by which nothing can be routed."""
+    """What cannot be, or not together: clauses of a route, entries of a routing table, a classifier's answer."""
 
 
 class SavepointNotFound(UnknownObject):

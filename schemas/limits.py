@@ -251,6 +251,12 @@ VALIDATION_WAIT_MS_MAX: Final = 60_000
 VALIDATION_MEMORY_BYTES_MAX: Final = 536_870_912
 """Of the process that validates, all of it: far more than the largest honest body needs."""
 
+VALIDATION_RECORDS_MAX: Final = 1_000
+"""Bodies in one question to it: more make it no quicker."""
+
+VALIDATION_BYTES_MAX: Final = 1_048_576
+"""And bytes of them, unless one alone has more."""
+
 FAULT_CHARACTERS_MAX: Final = 500
 """Of what a validator says of a body; it goes into a log, and the body is a stranger's."""
 
@@ -260,17 +266,17 @@ ADDRESS_CHARACTERS_MAX: Final = 256
 ROUTE_LIFETIME_MS_MAX: Final = 2_147_483_647_000
 """Lifetime of a route: the original's int, in seconds."""
 
-PENDING_RECORDS_MAX: Final = 500_000
-"""Rows of undecided batches that a partition keeps before it vetoes further attempts: some 200 MB of small ones."""
+PENDING_RECORDS_MAX: Final = 1_000_000
+"""Rows of undecided batches that a partition keeps before it vetoes further attempts: some 450 MB of small ones."""
 
 PENDING_BYTES_MAX: Final = 268_435_456
 """And bytes of their bodies."""
 
-BATCH_RECORDS_MAX: Final = 100_000
-"""Rows of one batch for one partition: accepted at once, within a second or two."""
+BATCH_RECORDS_MAX: Final = 500_000
+"""Rows of one batch for one partition: accepted at once, in which its owner does nothing else, 15 µs for each row."""
 
-BATCH_BYTES_MAX: Final = 67_108_864
-"""And bytes of their bodies: two batches and what lost beside them stay far below what a partition keeps."""
+BATCH_BYTES_MAX: Final = 134_217_728
+"""And bytes of their bodies: a batch that was written twice, or two of a query, are what a partition keeps."""
 
 VETO_ENTRIES_MAX: Final = 10_000
 """Vetoes against attempts of one query that are remembered until their batch is decided."""
@@ -297,7 +303,7 @@ INBOX_RESULT_BYTES_MAX: Final = BODY_BYTES_MAX
 """What an inbox keeps of a message's effects: its answer."""
 
 ROUTING_TABLE_ENTRIES_MAX: Final = 1_000_000
-"""Keys of a routing table that Spark joins: it is in the driver's memory, and goes to every worker as a whole."""
+"""Keys of a routing table: it is in the memory of every router, and with Spark goes to every worker as a whole."""
 
 POOL_KEY_ENTRIES_MAX: Final = 10_000
 """Keys, sessions or places of one pool, each with an open conversation; above, those used least are recycled."""
@@ -319,7 +325,8 @@ POOL_VERDICT_MS_MAX: Final = 5_000
 says so within some tenths of a second."""
 
 POOL_SLACK_MS: Final = 60_000
-"""The timer of a pooled conversation is due so much later than its sender recycles it: it is for a sender that died."""
+"""The timer of a pooled conversation is due so much later at the most than its sender recycles it, and twice as late as
+that for short ages: it is for a sender that died."""
 
 POOL_PATIENCE_MS: Final = 60_000
 """A conversation whose target has not answered EndOfStream by then is looked at again, as often as it takes."""
@@ -330,8 +337,20 @@ POOL_LEASE_MS: Final = 10_000
 ROUTER_HOPS_MAX: Final = 8
 """Routers that a conversation passes one behind the other. Nobody builds more; a loop ends here, with Error 1."""
 
-ROUTER_ERRORS_MAX: Final = 100
+ROUTER_ERROR_ENTRIES_MAX: Final = 100
 """What a router could not do, the latest, kept for whoever looks: as much as a person reads."""
 
-ROUTER_PROCESSES_MAX: Final = 1_000
+ROUTER_PROCESS_ENTRIES_MAX: Final = 1_000
 """Processes of one router whose figures are added up."""
+
+ROUTING_TABLE_CHANGE_BYTES_MAX: Final = 524_288
+"""Keys and services in one record of the catalog; a larger change of a table is several, which count together."""
+
+ROUTING_TABLE_ROUTERS_ENTRIES_MAX: Final = 64
+"""Services whose routers go by one table."""
+
+ROUTING_TABLE_BUCKETS: Final = 1_024
+"""Parts in which a table is held: a change copies those that it touches, a thousand keys of a million."""
+
+ROUTING_KEY_BYTES_MAX: Final = 2_048
+"""A key that a classifier finds in a body, as large as one of Kafka's may be here. A longer one is no key."""

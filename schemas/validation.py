@@ -6,7 +6,7 @@ This takes a time that is proportional to the body. What a schema says may take 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 from xml.parsers.expat import ExpatError, ParserCreate
 
 from .catalog import Validation
@@ -55,6 +55,13 @@ def _not_xml(body: bytes) -> str:
     except (ExpatError, Refused, LookupError, ValueError) as error:  # LookupError: an encoding that nobody knows
         return str(error)
     return ""
+
+
+def parser_of(etree: Any, **more: bool) -> Any:
+    """What lxml reads a document with, and nothing that it refers to; `more` goes to lxml."""
+    return etree.XMLParser(
+        resolve_entities=False, load_dtd=False, no_network=True, huge_tree=False, dtd_validation=False, **more
+    )
 
 
 _FAULTS: Final[dict[Validation, Callable[[bytes], str]]] = {

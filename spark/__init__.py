@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
+    from konverse.routing.classifiers import Classifier
     from konverse.routing.routed import Routed
 
     from .answers import Done
@@ -89,7 +90,7 @@ def process(
 def route(  # noqa: PLR0913  # the ways to route
     spark: SparkSession,
     queue: str,
-    classifier: str | Callable[[DataFrame], DataFrame],
+    classifier: str | Classifier | Callable[[DataFrame], DataFrame],
     *,
     mode: str = "forward",
     redirect_type: str = "RedirectTo",
@@ -102,7 +103,8 @@ def route(  # noqa: PLR0913  # the ways to route
 
     `classifier` is a SQL expression over the columns of a message (`answers.MESSAGES`) that gives the name of a
     service, or a function from DataFrame to DataFrame that keeps `receipt` and adds `to_service` (as `routing_table`
-    makes one), with `broker_instance` and `reason` if it likes. Null, or no row, is unclassifiable: the conversation
+    makes one), with `broker_instance` and `reason` if it likes. Or it is a ready one of `konverse.routing.classifiers`,
+    which decides as it does in a router service. Null, or no row, is unclassifiable: the conversation
     ends with Error 1 and the `reason`. Only the first message of a conversation is classified, the others follow it.
 
     With `mode="forward"` the router begins a dialog to that service, under the same contract and from the service that
@@ -130,10 +132,11 @@ def route(  # noqa: PLR0913  # the ways to route
 def route_arrow(  # noqa: PLR0913  # as above
     spark: SparkSession,
     queue: str,
-    function: Callable[[pa.RecordBatch], pa.RecordBatch | pa.Table],
+    function: Classifier | Callable[[pa.RecordBatch], pa.RecordBatch | pa.Table],
     *,
     mode: str = "forward",
     redirect_type: str = "RedirectTo",
+    progress: bool | Callable[[Routed], object] = False,
     rows: int = 10_000,
     timeout: float | None = 10.0,
     **settings: Any,
@@ -141,18 +144,27 @@ def route_arrow(  # noqa: PLR0913  # as above
     """As `route`, in tasks of Spark, one for each partition of the queue, as `map_arrow`: without a way by the driver.
 
     `function` gets Arrow batches of first messages and returns `receipt` and `to_service`, with `broker_instance` and
-    `reason` if it likes.
+    `reason` if it likes; or it is a ready classifier, which then works in the tasks. `progress` has the counts of all
+    tasks together, once a second and in a thread of its own, and the result in the end. They come by way of a consumer
+    group whose name begins with the queue's own: where that is not allowed, or the targets of a task take more than
+    4,000 bytes, they are missing until then.
     """
     require()
     from konverse.bridge.settings import Settings  # noqa: PLC0415  # as above
 
     from . import mapping, routing  # noqa: PLC0415  # after `require`
+    from .progress import showing  # noqa: PLC0415  # as above
 
     source = mapping.Source(Settings.load(**settings), queue, rows, timeout)
-    return routing.route_arrow(spark, source, function, routing.Manner(mode, redirect_type))
+    with showing(progress=progress) as shown:
+        return routing.route_arrow(
+            spark, source, function, routing.Manner(mode, redirect_type), shown if progress else None
+        )
 
 
-def routing_table(load: Callable[[], DataFrame], key: str, *, every: float = 0.0) -> Callable[[DataFrame], DataFrame]:
+def routing_table(
+    load: str | Callable[[], DataFrame], key: str, *, every: float = 0.0
+) -> Callable[[DataFrame], DataFrame]:
     """A classifier for `route`: the service whose key a message has in a table, which may change meanwhile.
 
     `load` gives the table: columns `key` and `to_service`, both strings, and `broker_instance` if there are other
@@ -160,8 +172,15 @@ def routing_table(load: Callable[[], DataFrame], key: str, *, every: float = 0.0
     by one version of it, which is broadcast. `key` is a SQL expression over the columns of a message. A message
     without a key in the table is unclassifiable. When a table cannot be read, or has a key twice, the version before
     stays in use and the log says so; without one the work ends with InvalidSettings. At most 1,000,000 rows.
+
+    In place of `load` may stand the name of a routing table of the catalog (`broker.create_routing_table`): a batch has
+    its version of when the batch begins, with its default, and `every` means nothing.
     """
     require()
+    if isinstance(load, str):
+        from .catalog_table import CatalogTable  # noqa: PLC0415  # as below
+
+        return CatalogTable(load, key)
     from .routing_table import RoutingTable  # noqa: PLC0415  # after `require`
 
     return RoutingTable(load, key, every)
@@ -175,8 +194,8 @@ def typed(frame: DataFrame, message_type: str, options: Mapping[str, str], *, ro
     several. `fault` is null, or says why a body has no value. The frame has the columns `message_type` and `body`.
 
     Raises InvalidSettings for a type without a schema, and for a schema that is no type of Spark's, by the part of it;
-    MessageTypeNotFound, KafkaUnavailable, ValidatorUnavailable when the extra `validation` is missing, and NotInstalled
-    when the extra `spark` is.
+    InvalidSchema for one that cannot be read here, MessageTypeNotFound, KafkaUnavailable, ValidatorUnavailable when the
+    extra `validation` is missing, and NotInstalled when the extra `spark` is.
     """
     require()
     from .bodies import typed_rows  # noqa: PLC0415  # after `require`

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from importlib import import_module
 from typing import Any, Final
@@ -13,7 +13,7 @@ from pyspark.sql.pandas.types import from_arrow_type
 from pyspark.sql.types import StringType, StructField, StructType
 
 from konverse.bridge.validating.rules import Rule
-from konverse.bridge.validating.validator import Known, Validator
+from konverse.bridge.validating.validator import Finding, Known, Validator
 from konverse.schemas.catalog import Validation
 from konverse.schemas.errors import InvalidSettings
 
@@ -73,8 +73,8 @@ class _Parsing:
         """The same rows with both columns."""
         parser, known = parser_of(self._rule, self._root), Known.of(self._rule)
         for batch in batches:
-            bodies = batch.column("body").to_pylist()
-            read = [_read(parser, known, body or b"") for body in bodies]
+            bodies = [body or b"" for body in batch.column("body").to_pylist()]
+            read = [_read(parser, *both) for both in zip(bodies, _findings(known, bodies), strict=True)]
             values, faults = _columns(parser, [value for value, _ in read], [fault for _, fault in read])
             arrays = [*batch.columns, values, pa.array(faults, pa.string())]
             yield pa.RecordBatch.from_arrays(arrays, names=[*batch.schema.names, VALUE, FAULT])
@@ -84,11 +84,15 @@ _VALIDATORS: Final[list[Validator]] = []
 """The one of this process: bodies are held against schemas outside of it, as owners do. It ends when this one does."""
 
 
-def _read(parser: Parser, known: Known, body: bytes) -> tuple[Any, str | None]:
-    """A value, or what is wrong with the body."""
+def _findings(known: Known, bodies: Sequence[bytes]) -> list[Finding]:
+    """What the schema says of each."""
     if not _VALIDATORS:
         _VALIDATORS.append(Validator())
-    finding = _VALIDATORS[0].look(known, body)
+    return _VALIDATORS[0].look_at_each(known, bodies)
+
+
+def _read(parser: Parser, body: bytes, finding: Finding) -> tuple[Any, str | None]:
+    """A value, or what is wrong with the body."""
     if finding.fault:
         return None, finding.fault
     try:

@@ -21,7 +21,7 @@ from konverse.bridge.validating.rules import Rule
 from konverse.bridge.validating.validator import Known, Validator
 from konverse.dialog.partition import Partition
 from konverse.schemas.catalog import MessageType, Queue
-from konverse.schemas.errors import InvalidSettings, QueueNotFound
+from konverse.schemas.errors import InvalidSchema, InvalidSettings, QueueNotFound
 
 from .settings import Settings
 
@@ -80,8 +80,8 @@ def queue_of(settings: Settings) -> Queue:
 def schema_of(settings: Settings, message_type: str) -> Rule:
     """What bodies of a type are held against, by the catalog as it is now.
 
-    Raises InvalidSettings for a type without a schema, MessageTypeNotFound, KafkaUnavailable, ValidatorUnavailable
-    where what reads such a schema is not installed.
+    Raises InvalidSettings for a type without a schema, InvalidSchema for one that cannot be read here,
+    MessageTypeNotFound, KafkaUnavailable, ValidatorUnavailable where what reads such a schema is not installed.
     """
     kafka_of(settings).check()
     with closing(_catalog(settings)) as catalog:
@@ -92,8 +92,14 @@ def schema_of(settings: Settings, message_type: str) -> Rule:
             f"message type {message_type!r} has no schema to parse bodies by, as its validation is {found.validation}; "
             "give it VALID_XML, JSON_SCHEMA or AVRO with broker.alter_message_type(…)"
         )
-    with closing(Validator()) as validator:
-        validator.check(Known.of(rule))
+    try:
+        with closing(Validator()) as validator:
+            validator.check(Known.of(rule))
+    except InvalidSchema as error:
+        raise InvalidSchema(
+            f"message type {message_type!r} has a schema that cannot be read here: {error}. Give it another one with "
+            "broker.alter_message_type(…), or run the versions of those who made it"
+        ) from None
     return rule
 
 

@@ -14,9 +14,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pyarrow as pa
 
 from konverse.bridge.broker import Broker
+from konverse.bridge.lookups import bound
 from konverse.bridge.routing import Resolving
 from konverse.dialog.received import Message
 from konverse.dialog.transaction import Transaction
+from konverse.routing.classifiers import Classifier
 from konverse.routing.decisions import Decision, Target, Unclassifiable
 from konverse.routing.routed import Routed
 from konverse.routing.router import Router
@@ -24,12 +26,12 @@ from konverse.routing.step import FORWARD, REDIRECT_TO
 from konverse.schemas.errors import GroupLocked, InvalidRoute, InvalidSettings, KonverseError
 
 from .answers import RECEIPT, column_of, receipts_of, rows_of
+from .catalog_table import TO_SERVICE, CatalogTable
 from .mapping import Batches, Function, Source, by_frame, checking, first_line, in_tasks
+from .reporting import heard, telling
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-TO_SERVICE: Final = "to_service"
 
 DECISIONS: Final = pa.schema([
     pa.field(TO_SERVICE, pa.string()),
@@ -53,29 +55,41 @@ class Manner(NamedTuple):
 def route(
     spark: SparkSession,
     source: Source,
-    classifier: str | Callable[[DataFrame], DataFrame],
+    classifier: str | Classifier | Callable[[DataFrame], DataFrame],
     manner: Manner,
     shown: Callable[[Routed], object],
 ) -> Routed:
-    """Receive in this process, and have Spark classify each batch."""
+    """Receive in this process, and have Spark classify each batch; a ready classifier does so here."""
     manner.check()
     transform = by_expression(spark, classifier) if isinstance(classifier, str) else classifier
     with source.opened() as (broker, reader):
-        classify = by_frame(spark, transform, _checked)
-        task = Classifying(broker, reader.queue.name, classify, manner, checking(spark))
+        if isinstance(transform, CatalogTable):
+            transform = transform.bound(broker.catalog)
+        function = transform if isinstance(transform, Classifier) else by_frame(spark, transform, _checked)
+        task = Classifying(broker, reader.queue.name, function, manner, checking(spark))
         return Batches(reader, task, shown).work(source.rows)
 
 
-def route_arrow(spark: SparkSession, source: Source, function: Function, manner: Manner) -> Routed:
-    """Receive and classify in tasks."""
+def route_arrow(
+    spark: SparkSession,
+    source: Source,
+    function: Function | Classifier,
+    manner: Manner,
+    shown: Callable[[Routed], object] | None,
+) -> Routed:
+    """Receive and classify in tasks, and show the counts of all of them together if anybody wants to see them."""
     manner.check()
+    with heard(source, shown) as board:
 
-    def work(mine: Source) -> dict[str, Any]:
-        with mine.opened() as (broker, reader):
-            task = Classifying(broker, reader.queue.name, function, manner)
-            return asdict(Batches(reader, task).work(mine.rows))
+        def work(mine: Source) -> dict[str, Any]:
+            with mine.opened() as (broker, reader), telling(board) as tell:
+                task = Classifying(broker, reader.queue.name, function, manner)
+                return asdict(Batches(reader, task, tell).work(mine.rows))
 
-    return reduce(Routed.plus, (Routed(**done) for done in in_tasks(spark, source, work)), Routed())
+        done = reduce(Routed.plus, (Routed(**done) for done in in_tasks(spark, source, work)), Routed())
+    if shown is not None:
+        shown(done)
+    return done
 
 
 def by_expression(spark: SparkSession, expression: str) -> Callable[[DataFrame], DataFrame]:
@@ -121,9 +135,14 @@ class Classifying:
     failure = Routed(failed=1)
 
     def __init__(
-        self, broker: Broker, queue: str, classify: Function, manner: Manner, check: Callable[[], object] = lambda: None
+        self,
+        broker: Broker,
+        queue: str,
+        classify: Function | Classifier,
+        manner: Manner,
+        check: Callable[[], object] = lambda: None,
     ) -> None:
-        self._classify = classify
+        self._classify = bound(broker.catalog, classify)
         resolve = Resolving(broker.catalog, queue, forwards=manner.mode == FORWARD)
         self._router = Router(manner.mode, redirect_type=manner.redirect_type, resolve=resolve)
         self._receipt = 0
@@ -143,10 +162,14 @@ class Classifying:
                 if message is not None:
                     asked[transaction] = message
         if asked:
-            first, self._receipt = self._receipt, self._receipt + len(asked)
-            decisions = read(self._classify(rows_of([*asked.values()], first)), first, [*asked.values()])
-            found.update(zip(asked, decisions, strict=True))
+            found.update(zip(asked, self._decisions([*asked.values()]), strict=True))
         return found
+
+    def _decisions(self, messages: Sequence[Message]) -> Sequence[Decision | Exception]:
+        if isinstance(self._classify, Classifier):
+            return [_asked(self._classify, message) for message in messages]
+        first, self._receipt = self._receipt, self._receipt + len(messages)
+        return read(self._classify(rows_of(messages, first)), first, messages)
 
     def apply(self, transaction: Transaction, found: Decision | None) -> Routed:
         """Do it."""
@@ -157,6 +180,14 @@ class Classifying:
             return found
 
         return self._router.step(transaction, decide)
+
+
+def _asked(classifier: Classifier, message: Message) -> Decision | Exception:
+    """What a ready classifier decides on a message: the same as in a router that is asked one by one."""
+    try:
+        return classifier(message)
+    except KonverseError as error:
+        return error
 
 
 def read(answered: Any, first: int, messages: Sequence[Message]) -> list[Decision | Exception]:

@@ -18,15 +18,12 @@ from konverse.schemas.errors import InvalidSettings
 from konverse.schemas.limits import ROUTING_TABLE_ENTRIES_MAX
 
 from .answers import RECEIPT
-from .routing import TO_SERVICE
+from .catalog_table import INSTANCE, KEY, TO_SERVICE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 log: Final = logging.getLogger("konverse.spark")
-
-KEY: Final = "key"
-_INSTANCE: Final = "broker_instance"
 
 
 class RoutingTable:
@@ -58,7 +55,7 @@ class RoutingTable:
             f"The routing table (version {self.version}) has no service for key '%s'.", f.coalesce(KEY, f.lit("null"))
         )
         found = keyed.join(f.broadcast(table), KEY, "left")
-        return found.select(RECEIPT, TO_SERVICE, _INSTANCE, reason.alias("reason"))
+        return found.select(RECEIPT, TO_SERVICE, INSTANCE, reason.alias("reason"))
 
     def _current(self) -> pa.Table:
         """The table, read again when it is time. What cannot be read leaves the former version in place."""
@@ -91,8 +88,8 @@ def _checked(frame: DataFrame) -> pa.Table:
         kind = frame.schema[name].dataType.simpleString()
         if kind != "string":
             raise InvalidSettings(f"its column {name!r} is {kind}; cast it to string")
-    instance = f.col(_INSTANCE).cast("string") if _INSTANCE in names else f.lit(None).cast("string")
-    wanted = frame.select(KEY, TO_SERVICE, instance.alias(_INSTANCE))
+    instance = f.col(INSTANCE).cast("string") if INSTANCE in names else f.lit(None).cast("string")
+    wanted = frame.select(KEY, TO_SERVICE, instance.alias(INSTANCE))
     rows: Any = wanted.limit(ROUTING_TABLE_ENTRIES_MAX + 1).toArrow()
     if rows.num_rows > ROUTING_TABLE_ENTRIES_MAX:
         raise InvalidSettings(f"it has more than {ROUTING_TABLE_ENTRIES_MAX} rows: join it by a function of your own")

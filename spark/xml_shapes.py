@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from konverse.bridge.validating.xml_schemas import parser_of as parser_for
 from konverse.bridge.validating.xml_schemas import read
+from konverse.schemas.validation import parser_of as parser_for
 
 from .shapes import Parser, Shape, Unfit, Unmapped, listed, struct
 from .xml_values import builtin, present, text_of

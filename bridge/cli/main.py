@@ -19,8 +19,10 @@ from konverse.schemas.errors import KafkaUnavailable, KonverseError, RedisUnavai
 
 from .codes import BUG, exit_code
 from .conversations import conversations
+from .explain import explain
 from .operate import end, error_broker_conversations, resume, skip, suspended
 from .router import router
+from .routing_table import table
 from .run import run
 from .show import list_catalog
 from .transmit import transmit
@@ -106,7 +108,9 @@ app.command("error-broker-conversations")(error_broker_conversations)
 app.command("skip")(skip)
 app.command("end")(end)
 app.command("transmit")(transmit)
+router.command("explain")(explain)
 app.add_typer(router, name="router")
+app.add_typer(table, name="table")
 
 for _command in entry_points(group=COMMANDS):
     app.add_typer(_command.load(), name=_command.name)

@@ -19,6 +19,7 @@ from konverse.schemas.catalog import Contract, MessageType, Queue, Service
 from konverse.schemas.errors import DialogNotFound, QueueNotFound
 from konverse.schemas.priorities import BrokerPriority
 from konverse.schemas.routes import NEVER, Route
+from konverse.schemas.routing_tables import RoutingTable
 from konverse.schemas.schema_collections import XmlSchemaCollection
 
 from .connection import AsJson, Database, Kafka, opened
@@ -52,7 +53,7 @@ def list_catalog(
     database: Database = None,
     as_json: AsJson = False,  # a flag of the command line
 ) -> None:
-    """List what was created in a database: message types, contracts, queues, services, routes, priorities."""
+    """List what was created in a database: message types, contracts, queues, services, routes, tables, priorities."""
     with opened(kafka, database=database) as broker:
         catalog = broker.catalog
         found: dict[str, list[dict[str, Any]]] = {
@@ -70,6 +71,7 @@ def list_catalog(
             ],
             "services": [asdict(s) for s in catalog.all(Service)],
             "routes": [_route(r) for r in catalog.all(Route)],
+            "routing_tables": [_routing_table(t) for t in catalog.all(RoutingTable)],
             "broker_priorities": [asdict(p) for p in catalog.all(BrokerPriority)],
         }
     if as_json:
@@ -95,6 +97,16 @@ def _route(value: Route) -> dict[str, Any]:
         "broker_instance": value.broker_instance,
         "mirror_address": value.mirror_address,
         "expires": expires,
+    }
+
+
+def _routing_table(value: RoutingTable) -> dict[str, Any]:
+    return {
+        "name": value.name,
+        "version": value.version,
+        "keys": len(value.entries),
+        "default": value.default.service if value.default is not None else "",
+        "routers": list(value.routers),
     }
 
 

@@ -13,14 +13,16 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
+from itertools import takewhile
 from typing import Final, NamedTuple
 
 from konverse.schemas.errors import InvalidSchema, ValidatorUnavailable
-from konverse.schemas.limits import VALIDATION_WAIT_MS_MAX
+from konverse.schemas.limits import VALIDATION_BYTES_MAX, VALIDATION_RECORDS_MAX, VALIDATION_WAIT_MS_MAX
 
 from .rules import Rule, digest_of
-from .worker import ANSWER, QUESTION, Answer, Operation, Verdict, take
+from .worker import ANSWER, QUESTION, Answer, Operation, Verdict, packed, take
 
 log: Final = logging.getLogger("konverse.validating")
 
@@ -64,10 +66,17 @@ class Validator:
     def look(self, known: Known, body: bytes) -> Finding:
         """Hold a body against a rule. Raises ValidatorUnavailable when that cannot be done here."""
         with self._lock:
-            verdict, words = self._judge(known, body)
-        if verdict is Verdict.MISSING:
-            raise ValidatorUnavailable(words)
-        return Finding(words, verdict in (Verdict.FINE, Verdict.FAULT))
+            answer = self._judge(known, body)
+        return _finding(answer)
+
+    def look_at_each(self, known: Known, bodies: Sequence[bytes]) -> list[Finding]:
+        """The same for several bodies, in fewer questions: what one of them does to the process is no other's fault."""
+        findings: list[Finding] = []
+        while len(findings) < len(bodies):
+            with self._lock:
+                answers = self._judge_each(known, _head(bodies, len(findings)))
+            findings += map(_finding, answers)
+        return findings
 
     def check(self, known: Known) -> None:
         """Raise InvalidSchema unless the rule can be read within the limits; ValidatorUnavailable."""
@@ -101,31 +110,57 @@ class Validator:
         for _ in range(DEATHS_MAX):
             answer = self._ask(Operation.CHECK, known, body)
             if answer[0] is Verdict.UNKNOWN:
-                answer = self._ask(Operation.READ, known, known.encoded)
+                answer = self._learn(known)
                 if answer[0] is Verdict.FINE:
                     answer = self._ask(Operation.CHECK, known, body)
-                elif answer[0] is Verdict.FAULT:  # of the schema, which could be read where it was made
-                    answer = Verdict.TOO_MUCH, answer[1]
             if answer[0] is not Verdict.DIED:
                 break
         return answer
 
+    def _judge_each(self, known: Known, bodies: Sequence[bytes]) -> list[Answer]:
+        """What is said of the first of these bodies, one at least: those behind a deadly one are asked about again."""
+        data = packed(bodies)
+        answers = self._answers(Operation.CHECK_EACH, known, data, len(bodies))
+        if answers[0][0] is Verdict.UNKNOWN:
+            answer = self._learn(known)
+            if answer[0] in (Verdict.MISSING, Verdict.TOO_MUCH):
+                return [answer] * len(bodies)
+            answers = self._answers(Operation.CHECK_EACH, known, data, len(bodies))
+        said = list(takewhile(lambda answer: answer[0] not in (Verdict.UNKNOWN, Verdict.DIED), answers))
+        return said or [self._judge(known, bodies[0])]
+
+    def _learn(self, known: Known) -> Answer:
+        """Have the rule read."""
+        verdict, words = self._ask(Operation.READ, known, known.encoded)
+        # a fault would be the schema's, which could be read where it was made
+        return (Verdict.TOO_MUCH if verdict is Verdict.FAULT else verdict), words
+
     def _ask(self, operation: Operation, known: Known, data: bytes) -> Answer:
         """One question, one answer."""
+        return self._answers(operation, known, data, 1)[0]
+
+    def _answers(self, operation: Operation, known: Known, data: bytes, count: int) -> list[Answer]:
+        """One question, and so many answers; fewer when the process has died, and then the last one says so."""
         connection = self._connected()
+        answers: list[Answer] = []
         with suppress(ConnectionError):
             try:
                 connection.sendall(QUESTION.pack(operation, known.digest, len(data)) + data)
-                head = take(connection, ANSWER.size)
-                if head:
+                while len(answers) < count and (head := take(connection, ANSWER.size)):
                     verdict, size = ANSWER.unpack(head)
-                    return Verdict(verdict), take(connection, size).decode("utf-8", "replace")
+                    answers.append((Verdict(verdict), take(connection, size).decode("utf-8", "replace")))
             except TimeoutError:
                 self._end()
                 raise ValidatorUnavailable(
                     f"the process that validates has not answered for {VALIDATION_WAIT_MS_MAX / 1000} s; "
                     "another one is started when it is needed again"
                 ) from None
+        if len(answers) < count:
+            answers.append(self._death())
+        return answers
+
+    def _death(self) -> Answer:
+        """What is said of a body over which the process has died."""
         code = self._end()
         self.deaths += 1
         if code == -signal.SIGPROF:
@@ -177,3 +212,22 @@ class Validator:
         code = self._process.wait()
         self._process = None
         return code
+
+
+def _finding(answer: Answer) -> Finding:
+    """Raises ValidatorUnavailable for what cannot be examined here."""
+    verdict, words = answer
+    if verdict is Verdict.MISSING:
+        raise ValidatorUnavailable(words)
+    return Finding(words, verdict in (Verdict.FINE, Verdict.FAULT))
+
+
+def _head(bodies: Sequence[bytes], start: int) -> Sequence[bytes]:
+    """As many bodies from there on as one question may have, and one at least."""
+    end, size_bytes = start + 1, len(bodies[start])
+    while end < min(len(bodies), start + VALIDATION_RECORDS_MAX):
+        size_bytes += len(bodies[end])
+        if size_bytes > VALIDATION_BYTES_MAX:
+            break
+        end += 1
+    return bodies[start:end]

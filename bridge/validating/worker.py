@@ -1,7 +1,8 @@
 """The process that holds bodies against schemas: `python -m konverse.bridge.validating.worker`, started by a Validator.
 
-Its standard input is a socket. A question is an operation, the digest of a rule and bytes: the body, or the rule
-itself. An answer is a `Verdict` and words. One question at a time; a first answer says that it is ready.
+Its standard input is a socket. A question is an operation, the digest of a rule and bytes: the rule itself, a body, or
+several. An answer is a `Verdict` and words; of several bodies each has its own, as soon as it is known, so that whoever
+asks can tell over which one this process died. One question at a time; a first answer says that it is ready.
 
 Whatever a body or schema does stays in here: its processor time and memory are bounded, and once everything is
 imported no file and no socket can be opened any more.
@@ -14,7 +15,7 @@ import resource
 import signal
 import socket
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from encodings.aliases import aliases
 from enum import IntEnum
@@ -39,6 +40,9 @@ QUESTION: Final = Struct("!B32sI")
 ANSWER: Final = Struct("!BI")
 """Verdict, and how many bytes of words follow."""
 
+SIZE: Final = Struct("!I")
+"""Before each of several bodies: its bytes."""
+
 
 class Operation(IntEnum):
     """What is asked."""
@@ -47,6 +51,8 @@ class Operation(IntEnum):
     """Read the rule that follows; by its digest it is known from then on, until others are needed more."""
     CHECK = 2
     """Hold the body that follows against it."""
+    CHECK_EACH = 3
+    """Hold each of the bodies that follow against it."""
 
 
 class Verdict(IntEnum):
@@ -119,9 +125,26 @@ def serve(connection: socket.socket) -> None:
     connection.sendall(ANSWER.pack(Verdict.FINE, 0))
     while head := take(connection, QUESTION.size):
         operation, digest, size = QUESTION.unpack(head)
-        verdict, words = checks.answer(operation, digest, take(connection, size))
-        data = printable(words).encode()
-        connection.sendall(ANSWER.pack(verdict, len(data)) + data)
+        data = take(connection, size)
+        for each in unpacked(data) if operation == Operation.CHECK_EACH else (data,):
+            verdict, words = checks.answer(operation, digest, each)
+            said = printable(words).encode()
+            connection.sendall(ANSWER.pack(verdict, len(said)) + said)
+
+
+def packed(bodies: Sequence[bytes]) -> bytes:
+    """Several bodies as one."""
+    return b"".join(part for body in bodies for part in (SIZE.pack(len(body)), body))
+
+
+def unpacked(data: bytes) -> Iterator[bytes]:
+    """What was `packed`."""
+    at = 0
+    while at < len(data):
+        (size,) = SIZE.unpack_from(data, at)
+        at += SIZE.size
+        yield data[at : at + size]
+        at += size
 
 
 def printable(words: str) -> str:

@@ -12,7 +12,7 @@ from xml.sax.saxutils import quoteattr
 
 from konverse.schemas.catalog import Validation
 from konverse.schemas.errors import InvalidSchema
-from konverse.schemas.validation import fault_of
+from konverse.schemas.validation import fault_of, parser_of
 
 from .rules import Check
 
@@ -67,13 +67,6 @@ def _resolver(etree: Any, places: dict[str, bytes]) -> Any:
             return self.resolve_string(places[url], context, base_url=url)
 
     return Places()
-
-
-def parser_of(etree: Any, **more: bool) -> Any:
-    """What reads a document, and nothing that it refers to; `more` goes to lxml."""
-    return etree.XMLParser(
-        resolve_entities=False, load_dtd=False, no_network=True, huge_tree=False, dtd_validation=False, **more
-    )
 
 
 def read(etree: Any, parser: Any, number: int, document: str) -> Any:

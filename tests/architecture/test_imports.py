@@ -121,7 +121,7 @@ def at_import_time(tree: ast.Module) -> ast.Module:
 @pytest.mark.parametrize("folder", LIBRARY)
 def test_what_a_module_imports_is_declared(folder: str) -> None:
     always = requirements(*EXTRAS_OF_FOLDER.get(folder, []))
-    sometimes = requirements("spark", "server", "validation")
+    sometimes = requirements("spark", "server", "validation", "routing")
     for path in library_files(folder):
         missing = undeclared(at_import_time(syntax(path)), always) + undeclared(syntax(path), sometimes)
         refuse(f"{name_of(path)}: {name}" for name in missing)

@@ -125,6 +125,12 @@ BOUNDS: Final = {
         "ratio", ">=", 0.65, "Exactly once and answered, for a third more than a copy that may write a row twice."
     ),
     "spark-process": Bound("ratio", ">=", 0.5, "The same with any transformation of Spark in the middle."),
+    "spark-route": Bound(
+        "value",
+        ">=",
+        0,
+        "Nothing is asked of it yet: a figure to plan with, beside that of the same work with answers.",
+    ),
     "spark-ledger": Bound(
         "value", ">=", 200_000, "What became of a million messages, asked of a queue in the middle of its work, in 5 s."
     ),
@@ -139,6 +145,6 @@ BOUNDS: Final = {
         "ratio", ">=", 1.0, "200,000 rows, each once, as fast as Spark's own sink, which may write a row twice."
     ),
     "spark-write-large": Bound(
-        "ratio", ">=", 0.7, "A million rows, each once, in one batch of a queue with partitions enough for it."
+        "ratio", ">=", 0.7, "A million rows, each once, in one batch of a queue with four partitions."
     ),
 }

@@ -26,14 +26,14 @@ def connect(place: Place) -> Broker:
     return konverse.connect(f"kafka://{place.bootstrap}", database=database(place))
 
 
-def create(broker: Broker, partitions: int = PARTITIONS) -> None:
-    """Two services that may talk, with queues of so many partitions."""
+def create(broker: Broker) -> None:
+    """Two services that may talk, and their queues."""
     broker.create_message_type(MESSAGE)
     broker.create_message_type(REPLY)
     broker.create_contract("//order", {MESSAGE: "INITIATOR", REPLY: "TARGET"})
-    broker.create_queue(QUEUE, partitions=partitions)
+    broker.create_queue(QUEUE, partitions=PARTITIONS)
     broker.create_service("//order/service", queue=QUEUE, contracts=["//order"])
-    broker.create_queue("Shop", partitions=partitions)
+    broker.create_queue("Shop", partitions=PARTITIONS)
     broker.create_service("//order/shop", queue="Shop")
 
 

@@ -87,7 +87,7 @@ def mapped_dialogs(count: int) -> Partition:
     state = Partition(identity)
     shop, depot = Address("konverse.bench.Shop", 0, bytes(4)), Address("konverse.bench.Lines", 0, bytes(4))
     first = head(Kind.MESSAGE, FIRST, Role.INITIATOR, state.address.tag, bytes(16))
-    counter = 0
+    counter = number = 0
     for number, start in enumerate(range(0, count, STEP), 1):
         names = [place.to_bytes(16, "big") for place in range(start, min(start + STEP, count))]
         headers: list[bytes | None] = [

@@ -1,22 +1,26 @@
-"""Spark: a queue received by it, each message answered, against its own copy of a topic into another one."""
+"""Spark: a queue received by it, each message answered or routed, against its own copy of a topic into another one."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from konverse.spark import map_arrow, process
+from konverse.routing.routed import Routed
+from konverse.spark import map_arrow, process, route_arrow
 from konverse.spark.answers import Done
 from tests.bench import conversations, fill
-from tests.bench.clients import create_topic
+from tests.bench.clients import PARTITIONS, create_topic
 from tests.bench.model import Case, Figures, Load, Place, Row, Run
 from tests.bench.spark_read import spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+ROUTED: Final = "//order/routed"
 
 IDLE_S: Final = 1.0
 """After so long without messages receiving ends; it is not counted."""
@@ -35,12 +39,22 @@ def raw(place: Place, load: Load) -> Figures:
 
 def mapped(place: Place, load: Load) -> Figures:
     """A task for each partition, and a function over Arrow batches."""
-    return received(place, load, lambda session, **where: map_arrow(session, conversations.QUEUE, answer, **where))
+    return received(place, load, answered_all(load), partial(map_arrow, function=answer))
 
 
 def processed(place: Place, load: Load) -> Figures:
     """The driver, and a function over frames."""
-    return received(place, load, lambda session, **where: process(session, conversations.QUEUE, answered, **where))
+    return received(place, load, answered_all(load), partial(process, transform=answered))
+
+
+def routed(place: Place, load: Load) -> Figures:
+    """A task for each partition, which passes each conversation on to one service and all its messages behind it."""
+    with conversations.connect(place) as broker:
+        broker.create_queue("Routed", partitions=PARTITIONS)
+        broker.create_service(ROUTED, queue="Routed", contracts=["//order"])
+    count = load.with_warm_up
+    expected = Routed(forwarded=load.conversations, followed=count - load.conversations, targets={ROUTED: count})
+    return received(place, load, expected, partial(route_arrow, function=classified))
 
 
 def answer(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -56,16 +70,27 @@ def answered(frame: DataFrame) -> DataFrame:
     return frame.selectExpr("receipt", f"'{conversations.REPLY}' AS message_type", "body")
 
 
-def received(place: Place, load: Load, receive: Callable[..., Done]) -> Figures:
+def classified(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """All to one service."""
+    services = pa.array([ROUTED]).take(pa.array([0] * batch.num_rows))
+    return pa.RecordBatch.from_pydict({"receipt": batch.column("receipt"), "to_service": services})
+
+
+def answered_all(load: Load) -> Done:
+    """What is to be done with the load."""
+    return Done(load.with_warm_up, load.with_warm_up, 0, 0)
+
+
+def received(place: Place, load: Load, expected: Done | Routed, receive: Callable[..., Done | Routed]) -> Figures:
     """Messages per second, with all that a job needs to begin."""
     session = spark(connector=False)
     session.range(1).mapInArrow(lambda batches: batches, "id bigint").collect()
     where: dict[str, Any] = {"kafka": f"kafka://{place.bootstrap}", "database": conversations.database(place)}
 
     def work() -> None:
-        done = receive(session, timeout=IDLE_S, **where)
-        if done != Done(load.with_warm_up, load.with_warm_up, 0, 0):
-            raise RuntimeError(f"{done} instead of {load.with_warm_up} messages")
+        done = receive(session, conversations.QUEUE, timeout=IDLE_S, **where)
+        if done != expected:
+            raise RuntimeError(f"{done} instead of {expected}")
 
     return timed(session, load, work, IDLE_S)
 
@@ -90,6 +115,11 @@ CASES: Final = (
     Case(
         (Row("spark-process", "rate", "messages/s"),),
         Run(processed, _LOAD, prepare=fill.queue),
+        Run(raw, _LOAD, prepare=fill.topic),
+    ),
+    Case(
+        (Row("spark-route", "rate", "messages/s"),),
+        Run(routed, _LOAD, prepare=fill.queue),
         Run(raw, _LOAD, prepare=fill.topic),
     ),
 )

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from konverse.bridge.kafka import Kafka
 from konverse.bridge.settings import Settings
 from konverse.bridge.transmission import ensure_queue, transmitter
-from konverse.schemas.limits import BATCH_RECORDS_MAX
 from tests.bench import conversations, fill
-from tests.bench.clients import PARTITIONS, create_topic
+from tests.bench.clients import create_topic
 from tests.bench.measure import Meter
 from tests.bench.model import Case, Figures, Load, Place, Row, Run
 from tests.bench.spark_read import spark
@@ -22,14 +21,11 @@ if TYPE_CHECKING:
 
 WARM_UP_ROWS: Final = 1_000
 
-LARGE_PARTITIONS: Final = 16
-"""Of the queue that a million rows go to, and of the topic beside it."""
-
 
 def raw(place: Place, load: Load) -> Figures:
     """Spark's plain copy of key and value, which writes a row twice whenever a task runs again."""
     session = spark(connector=True)
-    into = create_topic(place.bootstrap, f"{place.name}-copy", partitions(load))
+    into = create_topic(place.bootstrap, f"{place.name}-copy")
     options = {"kafka.bootstrap.servers": place.bootstrap, "topic": into}
     return timed(session, source(session, place).select("key", "value"), load, "kafka", options)
 
@@ -38,18 +34,13 @@ def product(place: Place, load: Load) -> Figures:
     """The same into a queue, a conversation for each key, until it is decided and all partitions know it."""
     session = spark(connector=True)
     with conversations.connect(place) as broker:
-        conversations.create(broker, partitions(load))
+        conversations.create(broker)
     rows = source(session, place).selectExpr("value AS body", "key")
     options = {"bootstrap": place.bootstrap, "database": conversations.database(place)}
     options |= {"from_service": "//order/shop", "contract": "//order"}
     options |= {"to_service": "//order/service", "message_type": conversations.MESSAGE}
     with transmitting(place):
         return timed(session, rows, load, "konverse", options)
-
-
-def partitions(load: Load) -> int:
-    """Of what is written to: a batch has at most BATCH_RECORDS_MAX rows for one, and keys do not share them evenly."""
-    return PARTITIONS if load.messages <= PARTITIONS * BATCH_RECORDS_MAX // 2 else LARGE_PARTITIONS
 
 
 def source(session: SparkSession, place: Place) -> DataFrame:

@@ -59,7 +59,7 @@ def test_225_a_send_after_the_dialog_went_to_er_opens_a_new_dialog(
 def test_226_timer_end_of_stream_end_end_dialog_end_and_no_endpoint_is_left(
     stream: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("konverse.bridge.pool_keeping.POOL_SLACK_MS", 0)
+    monkeypatch.setattr("konverse.bridge.settings.POOL_SLACK_MS", 0)
     story: list[str] = []
 
     def target(transaction: Transaction) -> None:

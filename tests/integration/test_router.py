@@ -15,6 +15,7 @@ from konverse.bridge.broker import Broker
 from konverse.bridge.router import RoutingService
 from konverse.bridge.working import Working
 from konverse.dialog.received import Message
+from konverse.routing.classifiers import regular_expression
 from konverse.routing.decisions import Target, Unclassifiable
 from konverse.routing.documents import origin_of
 from konverse.routing.routed import Routed
@@ -104,6 +105,25 @@ def test_the_classifier_is_changed_while_the_router_runs(regions: Broker) -> Non
         assert answer_in(regions, "south", 1).total() == 1
         assert [*answer_in(regions, "north", 1)] == [b"north 2"], "it follows the first message"
     assert router.routed.targets == {NORTH: 2, SOUTH: 1}
+
+
+def test_a_ready_classifier_goes_by_a_table_of_the_catalog_that_may_change(regions: Broker) -> None:
+    regions.create_routing_table("Regions", {"north": NORTH})
+    router = regions.router(ORDER_SERVICE, contracts=[ORDERING])(regular_expression(r"^\w+", table="Regions"))
+    with running(router):
+        sent(regions, b"north 1")
+        regions.flush()
+        assert answer_in(regions, "north", 1).total() == 1
+        version = regions.alter_routing_table("Regions", set={"north": SOUTH}).version
+        assert version == 2
+        sent(regions, b"north 2")
+        regions.flush()
+        assert [*answer_in(regions, "south", 1)] == [b"north 2"]
+        router.classify = regular_expression(r"\w+$", table="Regions")
+        sent(regions, b"to the north")
+        regions.flush()
+        assert [*answer_in(regions, "south", 1)] == [b"to the north"]
+    assert router.routed.targets == {NORTH: 1, SOUTH: 2}
 
 
 @pytest.mark.parametrize(

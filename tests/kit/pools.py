@@ -33,6 +33,12 @@ def pool_of(broker: Broker, **options: Any) -> Pool:
 Handler = TypeVar("Handler", bound=Callable[[Transaction], object])
 
 
+def left_open(broker: Broker) -> list[str]:
+    """The endpoints that live, in words."""
+    rows = broker.views.conversation_endpoints()
+    return [f"{one.conversation_id} {one.state_desc} initiator: {one.is_initiator}" for one in rows]
+
+
 class Taker:
     """An order service: takes what comes, and ends a conversation when it is told that nothing more comes."""
 

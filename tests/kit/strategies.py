@@ -13,7 +13,6 @@ from konverse.schemas.batches import ABANDONED, Batch
 from konverse.schemas.catalog import (
     DIALOG_TIMER,
     ERROR,
-    CatalogObject,
     Change,
     Contract,
     MessageType,
@@ -21,6 +20,7 @@ from konverse.schemas.catalog import (
     SentBy,
     Service,
     Validation,
+    Written,
 )
 from konverse.schemas.identifiers import Address
 from konverse.schemas.journal import Claim, Commit, EndOperation, Operations, Part
@@ -75,6 +75,7 @@ from konverse.schemas.records import (
 )
 from konverse.schemas.routes import Route
 from konverse.schemas.schema_collections import XmlSchemaCollection
+from tests.kit.table_strategies import table_changes
 
 INT_MAX: Final = 2**31 - 1
 COUNTER_MAX: Final = 2**62
@@ -326,7 +327,8 @@ def batches(draw: st.DrawFn) -> Batch:
 
 winners: Final = st.lists(st.tuples(identifiers, st.integers(0, 300)), max_size=4).map(tuple)
 
-catalog_objects: Final[st.SearchStrategy[CatalogObject]] = st.one_of(
+catalog_objects: Final[st.SearchStrategy[Written]] = st.one_of(
+    table_changes(texts),
     st.builds(MessageType, name=texts, validation=st.sampled_from(Validation), schema_collection=texts, schema=texts),
     st.builds(XmlSchemaCollection, name=texts, documents=st.lists(texts, max_size=3).map(tuple)),
     st.builds(Route, name=texts, address=texts, service_name=texts, expires_ms=counters, mirror_address=texts),

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka.admin import AdminClient
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
@@ -19,9 +22,10 @@ from konverse.schemas.catalog import END_DIALOG, ERROR
 from konverse.schemas.errors import InvalidSettings
 from konverse.schemas.system_messages import read_error
 from konverse.spark import route, route_arrow, routing_table
+from konverse.spark.reporting import note
 from tests.kit.regions import BY_REGION, REGIONS, answer_in, heard, kinds, open_regions, service_of
 from tests.kit.servers import Servers
-from tests.kit.shop import ORDER, ORDER_SERVICE, RECEIPT, drain, handle, sent
+from tests.kit.shop import ORDER, ORDER_SERVICE, RECEIPT, begin, drain, handle, sent, until
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
 
@@ -247,6 +251,41 @@ def test_counts_are_shown_behind_each_batch(regions: Broker, by_region: Route) -
     done = by_region(progress=shown.append, rows=1)
     assert shown[-1] == done
     assert len(shown) == 4
+
+
+def test_counts_of_tasks_are_shown_while_they_work(
+    spark: SparkSession, servers: Servers, regions: Broker, place: dict[str, Any], tmp_path: Path
+) -> None:
+    seen, shown = tmp_path / "seen", list[Routed]()
+
+    def heard_of_it(routed: Routed) -> None:
+        shown.append(routed)
+        seen.touch()
+
+    def waiting(batch: pa.RecordBatch) -> pa.RecordBatch:
+        if batch.column("body").to_pylist() != [b"north first"]:
+            until(seen.exists, "the driver has shown what was done before")
+        return arrow_by_region(batch)
+
+    group = begin(regions)
+    dialogs = [group, *(begin(regions, related_to=group) for _ in range(2))]
+    for dialog, body in zip(dialogs, (b"north first", b"west second", b"west third"), strict=True):
+        dialog.send(ORDER, body)
+        regions.flush()
+    done = route_arrow(spark, "Orders", waiting, rows=1, progress=heard_of_it, **place)
+    assert done == Routed(forwarded=3, targets={service_of("north"): 1, service_of("west"): 2})
+    assert shown[0].targets == {service_of("north"): 1}
+    assert shown[-1] == done
+    admin = AdminClient({"bootstrap.servers": servers.bootstrap})
+    groups = [group.group_id for group in admin.list_consumer_groups().result().valid]
+    assert not [name for name in groups if place["database"] in name and "-progress-" in name], "nothing is left"
+
+
+def test_targets_that_do_not_fit_beside_an_offset_are_left_out_of_the_line() -> None:
+    few = Routed(forwarded=1, targets={"//one": 1})
+    assert Routed(**json.loads(note(few))) == few
+    many = Routed(forwarded=900, targets={f"//service/{number}": 1 for number in range(900)})
+    assert Routed(**json.loads(note(many))) == Routed(forwarded=900)
 
 
 def test_a_router_behind_a_router_passes_both_origins_on(

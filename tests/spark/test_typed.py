@@ -13,8 +13,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 import konverse.spark
 from konverse.bridge.broker import Broker
-from konverse.schemas.errors import InvalidSettings, MessageTypeNotFound, ValidatorUnavailable
-from konverse.spark import typed
+from konverse.bridge.validating.rules import Rule
+from konverse.schemas.catalog import Validation
+from konverse.schemas.errors import InvalidSchema, InvalidSettings, MessageTypeNotFound, ValidatorUnavailable
+from konverse.spark import bridging, typed
 from konverse.spark.bridging import schema_of
 from konverse.spark.settings import parse
 from tests.kit.servers import Servers
@@ -118,4 +120,16 @@ def test_without_what_reads_a_schema_the_extra_is_named(
     monkeypatch.syspath_prepend(tmp_path)
     given = {"bootstrap": servers.bootstrap, "database": database, "queue": "Orders"}
     with pytest.raises(ValidatorUnavailable, match=r"without jsonschema-rs .*'konverse\[validation\]'"):
+        schema_of(parse(given), JSON)
+
+
+def test_a_schema_that_cannot_be_read_is_named_by_its_message_type(
+    servers: Servers, shop: Broker, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(InvalidSchema, match="the schema is no JSON document"):
+        shop.create_message_type(JSON, "JSON_SCHEMA", schema="{")
+    shop.create_message_type(JSON, "JSON_SCHEMA", schema=json.dumps(JSON_SCHEMA))
+    monkeypatch.setattr(bridging, "rule_of", lambda *_: Rule(Validation.JSON_SCHEMA, ("{",)))  # by another version
+    given = {"bootstrap": servers.bootstrap, "database": database, "queue": "Orders"}
+    with pytest.raises(InvalidSchema, match=f"message type '{JSON}' .* the schema is no JSON document"):
         schema_of(parse(given), JSON)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -232,6 +233,40 @@ def test_an_empty_frame_and_empty_partitions_are_written(
     write(spark.createDataFrame([], SCHEMA).limit(0), servers, database)
     write(frame(spark, lines(keys=1, each=2), tasks=6), servers, database)
     assert len(receive(shop, "Orders", 2)) == 2
+
+
+@pytest.mark.parametrize("adaptive", ["true", "false"])
+def test_rows_that_are_shuffled_by_their_key_keep_their_order(
+    spark: SparkSession, servers: Servers, shop: Broker, database: str, adaptive: str
+) -> None:
+    before = spark.conf.get("spark.sql.adaptive.enabled")
+    assert before is not None
+    spark.conf.set("spark.sql.adaptive.enabled", adaptive)
+    try:
+        made = frame(spark, [line(f"key {n % 5}", b"%03d" % n) for n in range(200)], tasks=3)
+        shuffled = made.repartition("key") if adaptive == "true" else made.repartition(7, "key")
+        write(shuffled.sortWithinPartitions("key", "body"), servers, database)
+    finally:
+        spark.conf.set("spark.sql.adaptive.enabled", before)
+    got = by_conversation(receive(shop, "Orders", 200))
+    assert sorted(got.values()) == [[b"%03d" % n for n in range(key, 200, 5)] for key in range(5)]
+
+
+def test_threads_write_and_read_in_one_session_at_once(
+    spark: SparkSession, servers: Servers, shop: Broker, database: str
+) -> None:
+    def written(name: int) -> int:
+        rows = [line(f"{name}", b"%d %d" % (name, number)) for number in range(50)]
+        write(frame(spark, rows, tasks=2), servers, database)
+        return read(spark, servers, database).where("kind = 'MESSAGE'").count()
+
+    with ThreadPoolExecutor(3) as pool:
+        seen = [*pool.map(written, range(3))]
+    assert min(seen) >= 50
+    assert max(seen) == 150
+    got = by_conversation(receive(shop, "Orders", 150))
+    assert sorted(got.values()) == [[b"%d %d" % (name, number) for number in range(50)] for name in range(3)]
+    assert drain(shop, "Orders") == []
 
 
 BAD: dict[str, tuple[Line, str]] = {

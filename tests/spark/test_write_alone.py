@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
 import pytest
 
 from konverse.deploy.stack import LocalStack
-from konverse.schemas.errors import KafkaUnavailable
+from konverse.schemas.errors import KafkaUnavailable, OutcomeUnknown
+from konverse.spark import deciding
 from tests.kit.shop import connected, open_shop
+from tests.spark import executions
 from tests.spark.executions import batch_writer, execute, run
 from tests.spark.test_write_faults import FEW, check_received, numbered
 
@@ -26,3 +33,42 @@ def test_rows_that_kafka_does_not_take_in_time_fail_the_task_and_a_driver_that_i
         run(writer, numbered("again"))
         run(batch_writer(own_stack.bootstrap, "alone", query="one", batch="0"), FEW)
         check_received(shop, numbered("again"))
+
+
+def test_a_task_goes_on_when_the_broker_is_started_again_while_it_writes(
+    own_stack: LocalStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, batches_of = numbered("through"), executions.batches_of
+
+    def restarting(rows: Any, size: int = 1_000) -> Iterator[pa.RecordBatch]:
+        first, *others = batches_of(rows, size)
+        yield first
+        own_stack.kill("kafka")
+        yield from others[:-1]
+        own_stack.restart("kafka")
+        yield others[-1]
+
+    with connected(own_stack.bootstrap, "restarted", transmit=False) as shop:
+        open_shop(shop)
+        writer = batch_writer(own_stack.bootstrap, "restarted")
+        monkeypatch.setattr(executions, "batches_of", restarting)
+        writer.commit([execute(writer, rows)])
+        check_received(shop, rows)
+
+
+def test_a_write_whose_outcome_is_unknown_says_how_to_repeat_it_and_is_then_received_once(
+    own_stack: LocalStack, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with connected(own_stack.bootstrap, "unknown", transmit=False) as shop:
+        open_shop(shop)
+        writer = batch_writer(own_stack.bootstrap, "unknown")
+        written = execute(writer, numbered("first"))
+        monkeypatch.setattr(deciding.Deciding.decide, "__defaults__", (1.0,))  # before it would help out
+        with pytest.raises(OutcomeUnknown, match=r"is not known after 1 s: nobody decides") as caught:
+            writer.commit([written])
+        monkeypatch.undo()
+        named = re.search(r"give 'query' = '(\w+)' and 'batch' = '(\d+)'", str(caught.value))
+        assert named is not None
+        query, batch = named.groups()
+        run(batch_writer(own_stack.bootstrap, "unknown", query=query, batch=batch), numbered("again"))
+        check_received(shop, numbered("first"))

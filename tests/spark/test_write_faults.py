@@ -12,6 +12,7 @@ from unittest.mock import patch
 import pytest
 
 from konverse.bridge.broker import Broker
+from konverse.dialog import batch_driver, batch_task
 from konverse.schemas.errors import InvalidSettings, KafkaUnavailable, OutcomeUnknown, TransactionTooLarge
 from konverse.schemas.limits import BATCH_RECORDS_MAX
 from konverse.spark.bridging import kafka_of
@@ -175,13 +176,33 @@ def test_a_full_client_is_waited_for(servers: Servers, shop: Broker, database: s
     check_received(shop, numbered("slow", 300))
 
 
-def test_a_batch_that_is_too_large_says_so(servers: Servers, shop: Broker, database: str) -> None:
+def test_a_batch_that_is_too_large_says_so(
+    servers: Servers, shop: Broker, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (batch_driver, batch_task):
+        monkeypatch.setattr(module, "BATCH_RECORDS_MAX", 1_000)
     writer = batch_writer(servers.bootstrap, database)
-    half = [("one", b"")] * (BATCH_RECORDS_MAX // 2 + 1)
-    messages: list[Any] = [execute(writer, half, Context(number)) for number in range(2)]
-    with pytest.raises(TransactionTooLarge, match=r"more than 100000 rows .* write smaller batches"):
+    messages: list[Any] = [execute(writer, [("one", b"")] * 501, Context(number)) for number in range(2)]
+    with pytest.raises(TransactionTooLarge, match=r"more than 1000 rows .* write smaller batches"):
         writer.commit(messages)
+    with pytest.raises(TransactionTooLarge, match=r"more than 1000 rows .* write smaller batches"):
+        execute(writer, [("one", b"")] * 1_001)
     assert drain(shop, "Orders") == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_a_batch_as_large_as_one_may_be_is_received(servers: Servers, shop: Broker, database: str) -> None:
+    half = [("one", b"%d" % number) for number in range(BATCH_RECORDS_MAX // 2)]
+    run(batch_writer(servers.bootstrap, database), half, half)
+    received: list[bytes] = []
+    with shop.reader("Orders", timeout=60) as reader:
+        for transaction in reader:
+            with transaction:
+                received += [message.body for message in transaction]
+            if len(received) >= BATCH_RECORDS_MAX:
+                break
+    assert received == [body for _, body in half * 2]
 
 
 def test_an_acknowledgement_out_of_order_is_none(servers: Servers, shop: Broker, database: str) -> None:

@@ -105,6 +105,30 @@ def test_a_copied_checkpoint_and_a_new_one_are_other_writers(
     assert drain(shop, "Orders") == []
 
 
+def test_a_micro_batch_whose_rows_are_all_filtered_out_is_decided_and_the_next_one_is_written(
+    spark: SparkSession, servers: Servers, shop: Broker, database: str, tmp_path: Path
+) -> None:
+    source = Source(spark, tmp_path / "in")
+    for bodies in (["not 1", "not 2"], ["a 1", "not 3"], ["not 4"], ["a 2"]):
+        source.add(*bodies)
+    run(source.frame.where("body NOT LIKE 'not%'"), servers, database, tmp_path / "checkpoint")
+    assert list(by_conversation(receive(shop, "Orders", 2)).values()) == [[b"a 1", b"a 2"]]
+    assert drain(shop, "Orders") == []
+
+
+def test_a_batch_that_is_executed_again_in_another_number_of_tasks_is_received_once(
+    spark: SparkSession, servers: Servers, shop: Broker, database: str, tmp_path: Path
+) -> None:
+    source, checkpoint = Source(spark, tmp_path / "in"), tmp_path / "checkpoint"
+    source.add("a 1", "b 1", "a 2")
+    run(source.frame.repartition(2), servers, database, checkpoint)
+    undo(checkpoint)
+    source.add("a 3")
+    run(source.frame.repartition(5), servers, database, checkpoint)
+    assert sorted(message.body for message in receive(shop, "Orders", 4)) == [b"a 1", b"a 2", b"a 3", b"b 1"]
+    assert drain(shop, "Orders") == []
+
+
 def test_a_bad_row_stops_the_query_and_nothing_of_its_batch_is_received(
     spark: SparkSession, servers: Servers, shop: Broker, database: str, tmp_path: Path
 ) -> None:

@@ -14,6 +14,7 @@ from konverse.schemas.errors import ConversationEnded, QueueFull
 from konverse.schemas.identifiers import Address
 from konverse.schemas.records import BounceId, Kind, Role, Suffix
 
+from .adopting import ADOPTING, Adoption
 from .moves import find
 from .places import Place
 
@@ -60,11 +61,18 @@ class Mailboxes:
         self._asked: set[BounceId] = set()
         self.reserved: Plan | None = None
         """A dialog that was begun for what came back; the process does nothing else with it."""
+        self.adoption: Adoption | None = None
+        """Conversations that it wants to go on with, or has."""
 
     @property
     def homes(self) -> list[Place]:
         """Where it may have mail."""
         return list(dict.fromkeys(plan.home for plan in self._process.plans))
+
+    @property
+    def adopts(self) -> bool:
+        """It wants to go on with conversations, and does not yet."""
+        return self.adoption is not None and self.adoption.goes_on
 
     @property
     def wants_returning(self) -> bool:
@@ -75,6 +83,8 @@ class Mailboxes:
     def look(self) -> bool:
         """Decide about some of the messages in a mailbox; False when there is nothing to decide."""
         process, world = self._process, self._process.world
+        if self.adopts and self.adoption is not None:
+            return self.adoption.step()
         if self.reserved is not None and self._use(self.reserved):
             return True
         if not self.homes:
@@ -82,7 +92,7 @@ class Mailboxes:
         place = world.choices.pick(self.homes)
         if world.lively and self.reserved is None and world.swarm.moves and world.choices.chance(EARLY):
             return self._reserve(place)
-        state = self._state(place)
+        state = self.state_of(place)
         mine = self._mine(state)
         new = self._new(mine)
         busy = [plan for plan in process.plans if plan.home is place and not plan.over and plan.dialog.sent]
@@ -127,7 +137,7 @@ class Mailboxes:
     def _use(self, plan: Plan) -> bool:
         """The first message on a dialog is one that came back, and the session may have another id by then."""
         process, world = self._process, self._process.world
-        state = self._state(plan.home)
+        state = self.state_of(plan.home)
         stays = world.swarm.moves and not self._moved(state, [plan]) and world.choices.chance(PATIENT)
         new = self._new(self._mine(state))
         if world.lively and (plan.dialog.state is DialogState.BEGINNING or stays or not new):
@@ -192,7 +202,7 @@ class Mailboxes:
         dialog = process.world.choices.pick(process.session.redirecting)
         home = self._place(dialog.begin.home)
         unsent = [one for one in process.session.redirecting if one.begin.home == home.address and not one.sent]
-        process.hand(process.session.home_says(self._state(home)))
+        process.hand(process.session.home_says(self.state_of(home)))
         for one in unsent:
             endpoint = find(process.world, home, one.conversation)[1]
             opened = one.redirects is not None and one.redirects.opened
@@ -203,6 +213,9 @@ class Mailboxes:
         """Take over from a session that is dead or seems to be: first of all its writer is closed everywhere."""
         process = self._process
         process.inherited |= {*other.session.ids, *other.inherited}
+        if other.all_plans and process.world.choices.chance(ADOPTING):
+            self.adoption = Adoption(process, other)
+            return
         for address in [*other.addresses, *(plan.home.address for plan in other.plans)]:
             lane = process.session.lane_to(address)
             for writer in sorted(process.inherited):
@@ -213,7 +226,7 @@ class Mailboxes:
     def _place(self, address: Address) -> Place:
         return next(place for place in self._process.world.places if place.address == address)
 
-    def _state(self, place: Place) -> Partition:
+    def state_of(self, place: Place) -> Partition:
         """What the logs say, or what some owner believes that it is the one."""
         world = self._process.world
         owners = [process.owner for process in world.owners if process.place is place and process.owner is not None]

@@ -115,12 +115,12 @@ class SessionProcess:
                 actions.append(self._finish)
             if self.world.choices.chance(swarm.timing):
                 actions.append(partial(set_timer, self))
-        patient = swarm.looking and not self.world.choices.chance(LEAVING)
+        patient = self.mailboxes.adopts or (swarm.looking and not self.world.choices.chance(LEAVING))
         if not (self.dialogs_left or sending or patient or self.mailboxes.reserved) and self.session.may_close:
             actions.append(self._close)
         if self.session.redirecting:
             actions.append(self.mailboxes.hear)
-        if self.world.choices.chance(swarm.looking):
+        if self.mailboxes.adopts or self.world.choices.chance(swarm.looking):
             actions.append(self._look)
         return actions
 

@@ -62,6 +62,8 @@ PATHS: Final = {
     "queue full": "a session refused a send because too much was on its way",
     "ended early": "a session refused a send because the peer had ended",
     "session crashed": "a session died and its requests lived on",
+    "adopted": "a successor went on with a conversation of a session that was dead, or seemed to be",
+    "adopted in vain": "or found that it was not begun, not opened, finished, ended or somewhere else",
     "session closed": "a session ended cleanly and said so to every destination",
     "closed by a successor": "somebody closed the writer of a session that was dead or slept",
     "owner crashed": "an owner died",

@@ -11,6 +11,7 @@ from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Address
 from konverse.schemas.records import FIRST, BounceId, Envelope, Kind, Role
 
+from .adopting import check_adopted
 from .moves import lives, verdict_of, whole
 from .outcomes import CLOSED
 from .plans import Plan
@@ -48,6 +49,7 @@ def every_message(world: World, references: References) -> Iterator[str]:
                 yield from _opened(world, references, plan)
     yield from _first_once(world, references)
     yield from _returned(world, references)
+    yield from check_adopted(world, references)
     yield from _alone(references)
 
 

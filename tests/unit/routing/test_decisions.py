@@ -32,14 +32,14 @@ def test_what_is_no_answer_is_refused(answer: Any) -> None:
 
 def test_a_tally_adds_up_as_routed_does() -> None:
     steps = [
-        Routed(forwarded=1, followed=2, targets={"north": 3}),
-        Routed(rejected=1),
-        Routed(),
-        Routed(followed=1, replied=4, failed=1, targets={"south": 1, "north": 1}),
+        ({"forwarded": 1, "followed": 2}, "north", 3),
+        ({"rejected": 1}, "", 0),
+        ({}, "", 0),
+        ({"followed": 1, "replied": 4, "failed": 1}, "south", 1),
     ]
     tally, added = Tally(), Routed()
-    for routed in steps:
-        tally.add(routed)
-        added = added.plus(routed)
+    for counts, service, to in steps:
+        tally.add(counts, service, to)
+        added = added.plus(Routed(**counts, targets={service: to} if to else {}))
     assert tally.routed == added
     assert added.messages == 9

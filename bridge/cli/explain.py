@@ -1,0 +1,125 @@
+"""`konverse router explain`: what a classifier decides on a message, and why."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Final, NamedTuple
+
+import typer
+
+from konverse.bridge.broker import Broker
+from konverse.bridge.lookups import bound
+from konverse.routing.classifiers import Classifier, Explanation, parse
+from konverse.routing.decisions import Target
+from konverse.schemas.catalog import Service
+from konverse.schemas.errors import InvalidSettings
+from konverse.schemas.limits import BODY_BYTES_MAX
+
+from .connection import AsJson, Database, Kafka, connected
+from .tables import print_json
+
+STANDARD_INPUT: Final = "-"
+
+
+class _Dialog(NamedTuple):
+    """As much of a conversation as a classifier looks at."""
+
+    key: bytes | None
+    conversation: bytes = bytes(16)
+
+
+class _Message(NamedTuple):
+    """As much of a received message as a classifier looks at."""
+
+    type: str
+    body: bytes
+    headers: list[tuple[str, bytes | str | None]]
+    dialog: _Dialog
+
+
+def explain(
+    message: Annotated[str, typer.Argument(metavar="MESSAGE-FILE", help="File with the body of a message; -: stdin")],
+    *,
+    classifier: Annotated[
+        str, typer.Option(help="KIND:ARGUMENT, like xpath:/order/region, or a description in JSON, or @FILE with one")
+    ] = "to_service_name",
+    table: Annotated[str | None, typer.Option(help="Look the key up in this routing table")] = None,
+    message_type: Annotated[str, typer.Option("--type", help="Message type, of which avro_field needs it")] = "",
+    schema: Annotated[Path | None, typer.Option(help="avro_field: file with the Avro schema, else the type's")] = None,
+    key: Annotated[str | None, typer.Option(help="The dialog's key, of which key_hash makes use")] = None,
+    kafka: Kafka = None,
+    database: Database = None,
+    as_json: AsJson = False,  # a flag of the command line
+) -> None:
+    """Say for which service a message is: the key that is found, where it is in the table, or why there is no service.
+
+    Classifiers: to_service_name, xpath, json_path, avro_field, regular_expression, key_hash. Nothing is sent.
+    Exit code 0 also when the message cannot be classified.
+    """
+    made = _classifier(classifier, table, schema)
+    read = _Message(message_type, _body(message), [], _Dialog(None if key is None else key.encode()))
+    with connected(kafka, database=database) as broker:
+        found: Explanation = bound(broker.catalog, made).explain(read)
+        where = _where(broker, found)
+    if as_json:
+        print_json(_plain(made, found, where))
+        return
+    typer.echo(f"classifier  {made.described()['kind']}")
+    typer.echo(f"key         {'none' if found.key is None else repr(found.key)}")
+    if found.table is not None:
+        how = "by default" if found.by_default else "an entry" if isinstance(found.decision, Target) else "not found"
+        typer.echo(f"table       {found.table!r}, version {found.version}: {how}")
+    if isinstance(found.decision, Target):
+        typer.echo(f"service     {found.decision.service}{where and f' ({where})'}")
+    else:
+        typer.echo(f"service     none: {found.decision.reason}")
+
+
+def _classifier(text: str, table: str | None, schema: Path | None) -> Classifier:
+    if text.startswith("@"):
+        text = _read(Path(text[1:])).decode("utf-8", "replace")
+    if schema is not None:
+        made = parse({**parse(text).described(), "schema": _read(schema).decode("utf-8", "replace")})
+    else:
+        made = parse(text)
+    return made if table is None else made.with_table(table)
+
+
+def _body(place: str) -> bytes:
+    body = sys.stdin.buffer.read(BODY_BYTES_MAX + 1) if place == STANDARD_INPUT else _read(Path(place))
+    if len(body) > BODY_BYTES_MAX:
+        raise InvalidSettings(f"the body has {len(body)} bytes or more; a message has at most {BODY_BYTES_MAX}")
+    return body
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InvalidSettings(f"{path} cannot be read: {error.strerror}") from None
+
+
+def _where(broker: Broker, found: Explanation) -> str:
+    """What else there is to say of a target."""
+    if not isinstance(found.decision, Target):
+        return ""
+    service, instance = found.decision
+    if instance not in {None, str(broker.catalog.broker_id)}:
+        return f"in broker instance {instance}"
+    known = broker.catalog.find(Service, service) is not None
+    return "" if known else f"there is none in database {broker.database!r}"
+
+
+def _plain(classifier: Classifier, found: Explanation, where: str) -> dict[str, Any]:
+    target = found.decision if isinstance(found.decision, Target) else None
+    return {
+        "classifier": classifier.described(),
+        "key": found.key,
+        "table": found.table,
+        "version": found.version,
+        "by_default": found.by_default,
+        "service": None if target is None else target.service,
+        "broker_instance": None if target is None else target.broker_instance,
+        "reason": where if isinstance(found.decision, Target) else found.decision.reason,
+    }

@@ -1,0 +1,250 @@
+"""Ready classifiers: a rule finds a key in a conversation's first message, and the key names the service.
+
+With a routing table the key is looked up there; without one it is the service's name. They are what the router service
+asks message by message and what Spark asks in bulk, so both decide alike. Each can be written as data:
+`{"kind": "xpath", "expression": "/order/region", "table": "Regions"}`.
+
+Source: behaviours 230 to 233. What the original's sample does is `to_service_name`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from inspect import signature
+from typing import Any, Final, NamedTuple
+
+from konverse.schemas.errors import InvalidName, InvalidSettings
+from konverse.schemas.identifiers import check_name
+from konverse.schemas.routing_tables import RoutingTable
+from konverse.schemas.table_entries import Target
+
+from .avro_keys import AvroField
+from .decisions import Decision, Unclassifiable
+from .hash_keys import KeyHash
+from .json_keys import JsonPath
+from .keys import KIND, Lookup, NoKey, Rule
+from .text_keys import RegularExpression
+from .xml_keys import ToServiceName, XPath
+
+TABLE: Final = "table"
+"""Of a description: the name of its routing table."""
+
+Table = str | RoutingTable
+"""One of the catalog, by its name: as it is whenever a message is classified. Or one that stays as it is given."""
+
+
+class Explanation(NamedTuple):
+    """How a classifier came to its decision."""
+
+    decision: Decision
+    key: str | None = None
+    """What its rule found; None when there is no key."""
+    table: str | None = None
+    """The name of the routing table that it was looked up in."""
+    version: int | None = None
+    by_default: bool = False
+    """The table has no such key, and a default."""
+
+
+class Classifier:
+    """Says for which service a message is. It does not change; make one by the functions of this module."""
+
+    def __init__(self, rule: Rule, table: Table | None = None, lookup: Lookup | None = None) -> None:
+        """Raises InvalidName for a table that cannot be."""
+        self._rule = rule
+        self._table = check_name("routing table", table) if isinstance(table, str) else table
+        self._lookup = lookup
+
+    def __call__(self, message: Any) -> Decision:
+        """The decision on a received message. Raises what `explain` does."""
+        return self.explain(message).decision
+
+    def explain(self, message: Any) -> Explanation:
+        """The decision on a received message, and how it came about.
+
+        Raises RoutingTableNotFound, and InvalidSettings when it names a table of the catalog and is not `bound` to any:
+        what the message cannot help is no reason to end its conversation.
+        """
+        try:
+            key = self._rule.key_of(message, self._lookup)
+        except NoKey as error:
+            return Explanation(Unclassifiable(str(error)))
+        if self._table is None:
+            return Explanation(self._service(key), key)
+        table = self._current(self._table)
+        target = table.find(key)
+        if target is None:
+            reason = f"Routing table {table.name!r} (version {table.version}) has no service for key {key!r}."
+            return Explanation(Unclassifiable(reason), key, table.name, table.version)
+        return Explanation(target, key, table.name, table.version, key not in table.entries)
+
+    def targets(self) -> frozenset[str] | None:
+        """Names of all services that it may decide on as things are now; None when bodies name them."""
+        if isinstance(self._rule, KeyHash) and self._table is None:
+            return frozenset(self._rule.services)
+        if self._table is None or (isinstance(self._table, str) and self._lookup is None):
+            return None
+        return frozenset(target.service for target in self._current(self._table).targets())
+
+    def bound(self, lookup: Lookup) -> Classifier:
+        """The same one, with a catalog to ask for tables, services and schemas."""
+        return Classifier(self._rule, self._table, lookup)
+
+    def with_table(self, table: Table | None) -> Classifier:
+        """The same one, that looks its keys up in this table; None: in none. Raises InvalidName."""
+        return Classifier(self._rule, table, self._lookup)
+
+    def described(self) -> dict[str, Any]:
+        """It as data, for `parse`."""
+        table = self._table.name if isinstance(self._table, RoutingTable) else self._table
+        return {KIND: self._rule.kind, **self._rule.described(), **({} if table is None else {TABLE: table})}
+
+    def _service(self, key: str) -> Decision:
+        """The service that a key names. A body may name anything, also what is not there."""
+        try:
+            check_name("service", key)
+        except InvalidName as error:
+            return Unclassifiable(f"The key is no name of a service: {error}.")
+        if self._lookup is not None and not self._lookup.has_service(key):
+            return Unclassifiable(f"There is no service {key!r}.")
+        return Target(key)
+
+    def _current(self, table: Table) -> RoutingTable:
+        if isinstance(table, RoutingTable):
+            return table
+        if self._lookup is None:
+            raise InvalidSettings(
+                f"a classifier names routing table {table!r} and has no catalog to find it in; `broker.classifier` "
+                "gives it one"
+            )
+        return self._lookup.routing_table(table)
+
+    def __repr__(self) -> str:
+        return f"<Classifier {json.dumps(self.described(), ensure_ascii=False)}>"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """What it was made of: a catalog stays where it is."""
+        return _made_again, ({KIND: self._rule.kind, **self._rule.described()}, self._table)
+
+
+def to_service_name(*, table: Table | None = None) -> Classifier:
+    """By the element `/message/toServiceName` of an XML body: the classifier of Service Broker's own sample."""
+    return Classifier(ToServiceName(), table)
+
+
+def xpath(expression: str, *, namespaces: Mapping[str, str] | None = None, table: Table | None = None) -> Classifier:
+    """By what an expression of XPath 1.0 gives of an XML body, of several nodes the first one's text.
+
+    `namespaces` are those of its prefixes. White space around the text does not count. Needs
+    `pip install 'konverse[routing]'`. Raises InvalidSettings for what is no expression, NotInstalled.
+    """
+    return Classifier(XPath(expression, namespaces), table)
+
+
+def json_path(path: str, *, table: Table | None = None) -> Classifier:
+    """By the value at one place of a JSON body, such as `$.customer.region` or `$['ship to'][0]`.
+
+    A text, a whole number or a truth value is a key. `path` is a singular query of RFC 9535; InvalidSettings for any
+    other.
+    """
+    return Classifier(JsonPath(path), table)
+
+
+def avro_field(field: str, schema: str | None = None, *, table: Table | None = None) -> Classifier:
+    """By a field of an Avro body, such as `customer.region`; values as `json_path` takes them, and symbols of enums.
+
+    Without `schema`, the writer's, it is that of the message's type in the catalog. Raises InvalidSettings for a schema
+    that is none, or by which a body of a few bytes might take all memory.
+    """
+    return Classifier(AvroField(field, schema), table)
+
+
+def regular_expression(pattern: str, *, table: Table | None = None) -> Classifier:
+    """By what matches in a body that is text: the group `key` of the first match, else its first group, else all of it.
+
+    The syntax is RE2's. Needs `pip install 'konverse[routing]'`. Raises InvalidSettings, NotInstalled.
+    """
+    return Classifier(RegularExpression(pattern), table)
+
+
+def key_hash(services: Iterable[str]) -> Classifier:
+    """One of these services by the key of the dialog, as Kafka's partitioner places it; without key by its id.
+
+    Their order counts. Raises InvalidSettings for none, or for one that is there twice.
+    """
+    return Classifier(KeyHash(services))
+
+
+_KINDS: Final = {
+    "to_service_name": (to_service_name, ""),
+    "xpath": (xpath, "expression"),
+    "json_path": (json_path, "path"),
+    "avro_field": (avro_field, "field"),
+    "regular_expression": (regular_expression, "pattern"),
+    "key_hash": (key_hash, "services"),
+}
+"""What makes each kind, and the argument that the short form gives."""
+
+
+def parse(description: str | Mapping[str, Any]) -> Classifier:
+    """The classifier that data describe, as `Classifier.described` gives them, or a text.
+
+    A text is a JSON object, or in short the kind and its argument: `to_service_name`, `xpath:/order/region`,
+    `json_path:$.region`, `avro_field:region`, `regular_expression:region=(.*)`, `key_hash://a,//b`. Raises
+    InvalidSettings for what describes none, and what the functions of the kinds raise.
+    """
+    data = _data(description) if isinstance(description, str) else {**description}
+    kind = data.pop(KIND, None)
+    if not isinstance(kind, str) or kind not in _KINDS:
+        raise InvalidSettings(f"{kind!r} is no kind of classifier; there are {', '.join(_KINDS)}")
+    make: Any = _KINDS[kind][0]
+    known = signature(make).parameters
+    for name, value in data.items():
+        if name not in known:
+            raise InvalidSettings(
+                f"a classifier of kind {kind!r} has no {name!r}; it has {', '.join(known) or 'nothing'}"
+            )
+        _check(kind, name, value)
+    for name, parameter in known.items():
+        if parameter.default is parameter.empty and name not in data:
+            raise InvalidSettings(f"a classifier of kind {kind!r} needs {name!r}")
+    made: Classifier = make(**data)
+    return made
+
+
+def _data(text: str) -> dict[str, Any]:
+    if text.lstrip().startswith("{"):
+        try:
+            data: dict[str, Any] = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise InvalidSettings(f"the description of a classifier is no JSON document: {error}") from None
+        return data
+    kind, colon, argument = text.partition(":")
+    name = _KINDS[kind][1] if kind in _KINDS else ""
+    if not colon:
+        return {KIND: kind}
+    if not name and kind in _KINDS:
+        raise InvalidSettings(f"a classifier of kind {kind!r} takes nothing behind a colon")
+    return {KIND: kind, name: argument.split(",") if kind == KeyHash.kind else argument}
+
+
+_LISTS: Final = ("services",)
+_MAPPINGS: Final = ("namespaces",)
+
+
+def _check(kind: str, name: str, value: object) -> None:
+    """Raise InvalidSettings for a value of another type than the argument has."""
+    if name in _LISTS:
+        fits = isinstance(value, list | tuple) and all(isinstance(each, str) for each in value)
+    elif name in _MAPPINGS:
+        fits = isinstance(value, Mapping) and all(isinstance(each, str) for pair in value.items() for each in pair)
+    else:
+        fits = isinstance(value, str)
+    if not fits:
+        wanted = "a list of texts" if name in _LISTS else "an object of texts" if name in _MAPPINGS else "a text"
+        raise InvalidSettings(f"{name!r} of a classifier of kind {kind!r} is {wanted}, not {value!r}")
+
+
+def _made_again(description: Mapping[str, Any], table: Table | None) -> Classifier:
+    return parse(description).with_table(table)

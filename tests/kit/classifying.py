@@ -1,0 +1,52 @@
+"""Messages as classifiers see them, without a conversation around them."""
+
+from __future__ import annotations
+
+import json
+from typing import Final, NamedTuple
+
+from konverse.routing.keys import Lookup
+from konverse.schemas.errors import RoutingTableNotFound
+from konverse.schemas.routing_tables import RoutingTable
+
+ORDER_SCHEMA: Final = json.dumps(
+    {
+        "type": "record",
+        "name": "Order",
+        "fields": [
+            {"name": "number", "type": "long"},
+            {"name": "customer", "type": {"type": "record", "name": "Customer", "fields": [
+                {"name": "region", "type": ["null", "string", {"type": "enum", "name": "Sea", "symbols": ["BALTIC"]}]},
+                {"name": "share", "type": "double"},
+            ]}},
+        ],
+    }
+)  # fmt: skip
+
+
+class Dialog(NamedTuple):
+    """As much of an endpoint as a classifier looks at."""
+
+    key: bytes | None = None
+    conversation: bytes = b"c" * 16
+
+
+class Letter(NamedTuple):
+    """As much of a message as a classifier looks at."""
+
+    body: bytes
+    type: str = "Order"
+    headers: list[tuple[str, bytes | str | None]] = []  # noqa: RUF012  # a tuple's field; nobody adds to it
+    dialog: Dialog = Dialog()
+
+
+def lookup(*tables: RoutingTable, services: tuple[str, ...] = (), schema: str = "") -> Lookup:
+    """A catalog with these objects; message type Order has the schema."""
+    known = {table.name: table for table in tables}
+
+    def routing_table(name: str) -> RoutingTable:
+        if name not in known:
+            raise RoutingTableNotFound(f"there is no routing table {name!r}")
+        return known[name]
+
+    return Lookup(routing_table, services.__contains__, lambda kind: schema if kind == "Order" else "")

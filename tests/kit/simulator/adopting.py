@@ -1,0 +1,88 @@
+"""Successors that go on with the conversations of a session that is dead, or seems to be (I20)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Final
+
+from konverse.bridge.verifier.second_fold import SecondFold
+from konverse.dialog.adopting import Adopting, Standing, Wanted
+from konverse.schemas.errors import SessionTakenOver
+from konverse.schemas.identifiers import Address
+from konverse.schemas.records import Role
+
+from .moves import lives
+
+if TYPE_CHECKING:
+    from .sending import SessionProcess
+    from .world import World
+
+ADOPTING: Final = 700
+"""Rate of successors that go on with conversations; the others only decide about what came back."""
+
+FURTHER_MAX: Final = 3
+"""Messages that a successor says on a conversation, at most."""
+
+
+class Adoption:
+    """What one session adopts from another one."""
+
+    def __init__(self, process: SessionProcess, other: SessionProcess) -> None:
+        self._process = process
+        self._plans = {plan.dialog.conversation: plan for plan in other.all_plans if not plan.redirected}
+        self.before = frozenset({*other.session.ids, *other.inherited})
+        """Who may have spoken on them."""
+        self.open: set[bytes] = set()
+        """Conversations that go on."""
+        wanted = [
+            Wanted(plan.dialog.conversation, plan.dialog.begin, plan.dialog.returning) for plan in self._plans.values()
+        ]
+        self._machine: Adopting | None = Adopting(process.session, wanted, sorted(self.before))
+
+    @property
+    def goes_on(self) -> bool:
+        """It is not over."""
+        return self._machine is not None and not self._process.session.closing
+
+    def step(self) -> bool:
+        """Look at a partition that is asked for; False when that changes nothing."""
+        process, machine = self._process, self._machine
+        if machine is None or process.session.closing or process.session.over:
+            return False
+        wanted = machine.addresses
+        if not wanted:
+            self._machine = None
+            self._take_up(machine)
+            return True
+        address = process.world.choices.pick(wanted)
+        place = next(place for place in process.world.places if place.address == address)
+        try:
+            process.hand(machine.hear(process.mailboxes.state_of(place)))
+        except SessionTakenOver:
+            self._machine = None
+            return True
+        return machine.addresses != wanted
+
+    def _take_up(self, machine: Adopting) -> None:
+        process = self._process
+        world = process.world
+        for dialog, standing in machine.finish():
+            world.sometimes.happened("adopted" if standing is Standing.OPEN else "adopted in vain")
+            if standing is Standing.OPEN:
+                plan = process.plan_of(dialog, self._plans[dialog.conversation].home)
+                plan.left = 1 + world.choices.choose(FURTHER_MAX)
+                process.plans.append(plan)
+                self.open.add(dialog.conversation)
+
+
+def check_adopted(world: World, references: Mapping[Address, SecondFold]) -> Iterator[str]:
+    """Behind what a successor says on a conversation nothing is received of those before it."""
+    for session in world.sessions:
+        adoption = session.mailboxes.adoption
+        for conversation in sorted(adoption.open) if adoption is not None else ():
+            for side in lives(references, Role.TARGET, conversation):
+                spoken = False
+                for heard in side.heard[side.brought :]:
+                    spoken |= heard.writer in session.session.ids
+                    if spoken and adoption is not None and heard.writer in adoption.before:
+                        yield f"I20: {conversation.hex()} received {heard.body!r} behind what a successor has said"

@@ -1,0 +1,161 @@
+"""What becomes of messages whose reader in Spark is replaced, fails or answers with rows of a wrong shape."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as f
+
+from konverse.bridge.broker import Broker
+from konverse.spark import map_arrow, process, route_arrow
+from konverse.spark.answers import Done
+from tests.kit.servers import Servers
+from tests.kit.shop import RECEIPT, answer_once, drain, sent, until
+from tests.spark.test_mapping import answered, receipts
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+
+IDLE_S: Final = 2.0
+TAKEN_OVER_WITHIN_S: Final = 100.0
+QUICK: Final = {"session.timeout.ms": "6000", "heartbeat.interval.ms": "500"}
+"""So that a driver that stands still is replaced soon."""
+
+DRIVER: Final = """
+import json, sys
+from pathlib import Path
+from konverse.spark import process
+from konverse.spark.session import local_session
+from tests.kit import until
+
+place, held, release = json.loads(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])
+spark = local_session("stopped")
+spark.sparkContext.setLogLevel("OFF")
+
+def late(frame):
+    held.touch()
+    until(release.exists, 200.0)
+    return frame.selectExpr("receipt", "'//sales/Receipt' AS message_type", "CAST('zombie' AS BINARY) AS body")
+
+print(process(spark, "Orders", late, **place), flush=True)
+spark.stop()
+"""
+"""A driver that waits, with messages in its hands, until it may go on."""
+
+
+@pytest.fixture
+def place(servers: Servers, database: str) -> dict[str, Any]:
+    """What `konverse.connect` needs."""
+    return {"kafka": f"kafka://{servers.bootstrap}", "database": database, "timeout": IDLE_S}
+
+
+def capitals(frame: DataFrame) -> DataFrame:
+    """A receipt for each order, with its body in capitals."""
+    body = f.upper(f.col("body").cast("string")).cast("binary")
+    return frame.select("receipt", f.lit(RECEIPT).alias("message_type"), body.alias("body"))
+
+
+def test_what_another_reader_takes_in_the_middle_is_answered_by_that_one_alone(
+    spark: SparkSession, shop: Broker, place: dict[str, Any]
+) -> None:
+    bodies = [b"order %d" % number for number in range(12)]
+    for body in bodies:
+        sent(shop, body)
+    stolen: list[int] = []
+
+    def robbed(frame: DataFrame) -> DataFrame:
+        if not stolen:
+            with shop.reader("Orders", partitions=(0, 1), timeout=1) as thief:
+                stolen.append(answer_once(thief))
+        return capitals(frame)
+
+    process(spark, "Orders", robbed, **place)
+    assert stolen == [12]
+    drained = drain(shop, "Shop")
+    assert len(drained) == len(bodies)
+    assert not {message.body for message in drained} & {body.upper() for body in bodies}
+
+
+@pytest.mark.slow
+def test_a_stopped_driver_that_wakes_up_after_it_was_replaced_answers_nothing(
+    spark: SparkSession, shop: Broker, place: dict[str, Any], tmp_path: Path
+) -> None:
+    bodies = [b"order %d" % number for number in range(6)]
+    for body in bodies:
+        sent(shop, body)
+    held, release = tmp_path / "held", tmp_path / "release"
+    quick = {**place, "group_protocol": "classic", "client": QUICK}
+    program = [sys.executable, "-c", DRIVER, json.dumps(quick), str(held), str(release)]
+    with subprocess.Popen(program, stdout=subprocess.PIPE, text=True, env=dict(os.environ)) as driver:
+        try:
+            until(held.exists, "the driver has messages", TAKEN_OVER_WITHIN_S)
+            driver.send_signal(signal.SIGSTOP)
+            done = Done()
+
+            def rest_is_answered() -> bool:
+                nonlocal done
+                done = done.plus(process(spark, "Orders", capitals, **quick))
+                return done.replies >= len(bodies)
+
+            until(rest_is_answered, "the successor answers all", TAKEN_OVER_WITHIN_S)
+            driver.send_signal(signal.SIGCONT)
+            release.touch()
+            said, _ = driver.communicate(timeout=120)
+        finally:
+            driver.kill()
+    assert done == Done(6, 6, 0, 0)
+    assert "replies=0" in said
+    assert answered(shop) == Counter(body.upper() for body in bodies)
+
+
+def test_of_a_batch_whose_rows_are_all_filtered_out_every_message_is_received_and_none_answered(
+    spark: SparkSession, shop: Broker, place: dict[str, Any]
+) -> None:
+    for number in range(5):
+        sent(shop, b"order %d" % number)
+    assert process(spark, "Orders", lambda frame: capitals(frame).where("false"), **place) == Done(5, 0, 0, 0)
+    assert map_arrow(spark, "Orders", receipts, **place) == Done()
+    assert drain(shop, "Shop") == []
+
+
+@pytest.mark.parametrize("adaptive", ["true", "false"])
+def test_a_transform_that_shuffles_into_another_number_of_tasks_answers_each_message_once(
+    spark: SparkSession, shop: Broker, place: dict[str, Any], adaptive: str
+) -> None:
+    bodies = [b"order %d" % number for number in range(40)]
+    for at in range(0, 40, 4):
+        sent(shop, *bodies[at : at + 4])
+    tasks = iter([7, 1, 3, 5, 2] * 10)
+    before = spark.conf.get("spark.sql.adaptive.enabled")
+    assert before is not None
+    spark.conf.set("spark.sql.adaptive.enabled", adaptive)
+    try:
+        done = process(spark, "Orders", lambda frame: capitals(frame.repartition(next(tasks), "body")), rows=9, **place)
+    finally:
+        spark.conf.set("spark.sql.adaptive.enabled", before)
+    assert done == Done(40, 40, 0, 0)
+    assert answered(shop) == Counter(body.upper() for body in bodies)
+
+
+def test_a_function_in_tasks_that_drops_the_receipt_is_told_the_column_and_nothing_is_lost(
+    spark: SparkSession, shop: Broker, place: dict[str, Any]
+) -> None:
+    sent(shop, b"order")
+
+    def dropped(batch: pa.RecordBatch) -> pa.RecordBatch:
+        return batch.select(["body"])
+
+    for receive in (map_arrow, route_arrow):
+        with pytest.raises(PySparkException, match=r"InvalidSettings: .* no column 'receipt'"):
+            receive(spark, "Orders", dropped, **place)
+    assert map_arrow(spark, "Orders", receipts, **place) == Done(1, 1, 0, 0)

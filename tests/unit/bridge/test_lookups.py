@@ -1,0 +1,86 @@
+"""What classifiers ask of a catalog: strangers' names do not make it ask Kafka for each message."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from konverse.bridge.catalog import ROUTED_FRESH_EVERY_S, Catalog
+from konverse.bridge.lookups import bound, lookup_of
+from konverse.routing.classifiers import json_path
+from konverse.schemas.catalog import Change, MessageType, Service, Validation, encode_change
+from konverse.schemas.errors import RoutingTableNotFound
+from konverse.schemas.routing_tables import RoutingTable, TableChange
+from konverse.schemas.table_entries import Target
+
+
+class Reading:
+    """A catalog without Kafka, and how often it was asked; what is `unread` is heard of when it is."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        kafka: Any = None
+        self.catalog = Catalog(kafka, "default", "sales")
+        self.reads = 0
+        self.unread: list[tuple[str, Any]] = []
+        self.now_s = 0.0
+        self._offset = 0
+        monkeypatch.setattr(self.catalog, "refresh", self._refresh)
+
+    def _refresh(self) -> None:
+        self.reads += 1
+        for kind, value in self.unread:
+            data = encode_change(Change(self._offset, "sales", kind, value.name, value))
+            self.catalog._fold(self._offset, data)
+            self._offset += 1
+        self.unread.clear()
+
+
+@pytest.fixture
+def reading(monkeypatch: pytest.MonkeyPatch) -> Reading:
+    return Reading(monkeypatch)
+
+
+def test_names_that_nobody_has_are_read_for_now_and_then(reading: Reading) -> None:
+    lookup = lookup_of(reading.catalog, lambda: reading.now_s)
+    assert [lookup.has_service(f"//{number}") for number in range(100)] == [False] * 100
+    assert reading.reads == 1
+    reading.unread.append(("service", Service("//s", "S")))
+    assert not lookup.has_service("//s")
+    reading.now_s += ROUTED_FRESH_EVERY_S
+    assert lookup.has_service("//s")
+    assert (lookup.has_service("//s"), reading.reads) == (True, 2)
+
+
+def test_a_table_is_the_one_that_changes_have_made_of_it(reading: Reading) -> None:
+    lookup = lookup_of(reading.catalog)
+    with pytest.raises(RoutingTableNotFound):
+        lookup.routing_table("Regions")
+    made = TableChange.of("Regions", {"n": Target("//n")}, creates=True)
+    reading.unread += [("routing table", made), ("routing table", TableChange.of("Regions", {"s": Target("//s")}))]
+    table = lookup.routing_table("Regions")
+    assert table.entries == {"n": Target("//n"), "s": Target("//s")}
+    assert table.version == 2
+    assert reading.catalog.all(RoutingTable) == [table]
+
+
+def test_a_message_type_has_the_schema_that_its_validation_is_by(reading: Reading) -> None:
+    reading.unread += [
+        ("message type", MessageType("Avro", Validation.AVRO, schema='"string"')),
+        ("message type", MessageType("JSON", Validation.JSON_SCHEMA, schema="{}")),
+    ]
+    lookup = lookup_of(reading.catalog)
+    assert [lookup.avro_schema(name) for name in ("Avro", "JSON", "Nothing")] == ['"string"', "", ""]
+
+
+def test_functions_of_the_user_are_left_as_they_are(reading: Reading, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[float] = []
+    monkeypatch.setattr(reading.catalog, "keep_fresh", kept.append)
+
+    def classify(_message: object) -> str:
+        return "//n"
+
+    assert bound(reading.catalog, classify) is classify
+    assert kept == []
+    assert bound(reading.catalog, json_path("$")).described() == json_path("$").described()
+    assert kept == [ROUTED_FRESH_EVERY_S]

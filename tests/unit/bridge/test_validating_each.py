@@ -1,0 +1,59 @@
+"""Several bodies in one question to the process that validates: each has the answer that it has alone."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import pytest
+
+from konverse.bridge.validating import validator as module
+from konverse.bridge.validating.rules import Rule
+from konverse.bridge.validating.validator import Known, Validator
+from konverse.bridge.validating.worker import Answer, Operation
+from konverse.schemas.catalog import Validation
+from tests.unit.bridge.test_validating import NESTED_AVRO
+
+JSON, AVRO = Validation.JSON_SCHEMA, Validation.AVRO
+
+
+@pytest.mark.parametrize("known_before", [True, False])
+def test_each_of_several_bodies_has_the_answer_that_it_has_alone(known_before: bool) -> None:
+    nested, array = Known.of(Rule(AVRO, (NESTED_AVRO,))), Known.of(Rule(AVRO, ('{"type": "array", "items": "null"}',)))
+    endless = b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f\x00"
+    with closing(Validator()) as validator:
+        for known, bodies in ((nested, [b"\x00", b"?", b"\x02" * 900_000, b"\x00"]), (array, [endless, b"\x00"] * 2)):
+            if known_before:
+                validator.check(known)
+            found = validator.look_at_each(known, bodies)
+            assert found == [validator.look(known, body) for body in bodies]
+            assert [examined for _, examined in found].count(False) == bodies.count(bodies[-2])
+        assert validator.look_at_each(nested, []) == []
+
+
+def test_more_bodies_than_one_question_may_have_are_asked_about_in_several(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = Known.of(Rule(AVRO, ('"bytes"',)))
+    asked: list[int] = []
+    bodies = [b"\x02a", b"\x02", b"\x06abc", b"\x02b", b"\x02c", b"\x02d"]
+    monkeypatch.setattr(module, "VALIDATION_RECORDS_MAX", 3)
+    monkeypatch.setattr(module, "VALIDATION_BYTES_MAX", 4)
+    with closing(Validator()) as validator:
+        validator.check(known)
+        answers = validator._answers
+
+        def noting(operation: Operation, rule: Known, data: bytes, count: int) -> list[Answer]:
+            asked.append(count)
+            return answers(operation, rule, data, count)
+
+        monkeypatch.setattr(validator, "_answers", noting)
+        found = validator.look_at_each(known, bodies)
+    assert [not fault for fault, _ in found] == [True, False, True, True, True, True]
+    assert asked == [2, 1, 2, 1]
+
+
+def test_a_schema_that_the_process_cannot_read_is_said_of_each_body_and_asked_for_once() -> None:
+    known = Known.of(Rule(JSON, ("{",)))
+    with closing(Validator()) as validator:
+        found = validator.look_at_each(known, [b"{}"] * 5)
+        assert [examined for _, examined in found] == [False] * 5
+        assert all("is no JSON document" in fault for fault, _ in found)
+        assert validator.deaths == 0

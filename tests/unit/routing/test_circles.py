@@ -1,0 +1,42 @@
+"""Routers whose tables lead to each other are found, with the way."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from konverse.routing.circles import circle_of, leads_of
+from konverse.schemas.routing_tables import RoutingTable
+from konverse.schemas.table_entries import Target
+
+ELSEWHERE = "0f8fad5b-d9cb-469f-a165-70867728950e"
+
+
+def test_a_way_back_is_named_from_router_to_router() -> None:
+    leads = {"//a": ["//x", "//b"], "//b": ["//c"], "//c": ["//y", "//a"]}
+    way = circle_of(leads)
+    assert (way[0], len(way)) == (way[-1], 4)
+    assert all(service in leads[router] for router, service in pairwise(way))
+    assert circle_of({"//a": ["//a"]}) == ["//a", "//a"]
+    assert circle_of({"//a": ["//b", "//x"], "//b": ["//x"]}) == []
+
+
+@given(st.dictionaries(st.sampled_from("abcd"), st.sets(st.sampled_from("abcdxy"))))
+def test_a_circle_is_found_when_there_is_one(leads: dict[str, set[str]]) -> None:
+    reached = {router: set(services) for router, services in leads.items()}
+    for _ in leads:
+        for services in reached.values():
+            services |= {further for service in list(services) for further in reached.get(service, ())}
+    way = circle_of(leads)
+    assert bool(way) == any(router in services for router, services in reached.items())
+    assert all(service in leads[router] for router, service in pairwise(way))
+
+
+def test_routers_lead_where_their_tables_do() -> None:
+    one = RoutingTable.of("One", {"k": Target("//x"), "e": Target("//e", ELSEWHERE)}, Target("//y"), ("//a", "//b"))
+    two = RoutingTable.of("Two", {"k": Target("//z")}, routers=("//b",))
+    unused = RoutingTable.of("Three", {"k": Target("//w")})
+    assert leads_of([one, two, unused]) == {"//a": {"//x", "//y"}, "//b": {"//x", "//y", "//z"}}
+    assert leads_of([one], (None, ELSEWHERE)) == {"//a": {"//e", "//x", "//y"}, "//b": {"//e", "//x", "//y"}}
