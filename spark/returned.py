@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 from confluent_kafka import Message
@@ -109,7 +109,7 @@ class ReturnedReader(DataSourceReader):
         wanted = {one.conversation for one in back}
         begun = self._begun(partition, wanted) if wanted else {}
         sides = {conversation: state.endpoint(Role.INITIATOR, conversation) for conversation in wanted}
-        states = {conversation: side and side.state.name for conversation, side in sides.items()}
+        states = {conversation: None if side is None else side.state.name for conversation, side in sides.items()}
         return [
             Row(partition, position, one, begun.get(one.conversation), states[one.conversation])
             for position, one in enumerate(back)
@@ -131,7 +131,8 @@ class ReturnedReader(DataSourceReader):
 
 def _header(message: Message) -> bytes:
     """The header of a record that is konverse's own; empty when it has none."""
-    found = next((value for name, value in message.headers() or () if name == HEADER), None)
+    headers: Any = message.headers() or ()
+    found = next((value for name, value in headers if name == HEADER), None)
     return found if isinstance(found, bytes) else b""
 
 

@@ -175,7 +175,7 @@ def test_a_mistake_in_the_function_ends_the_work_and_suspends_nobody(
         process(spark, "Orders", transform, timeout=IDLE_S, **place)
     assert not any(shop.suspended("Orders"))
     with pytest.raises(InvalidSettings, match="must return an Arrow batch or table, not NoneType"):
-        map_arrow(spark, "Orders", lambda batch: None, timeout=IDLE_S, **place)  # type: ignore[arg-type,return-value]
+        map_arrow(spark, "Orders", lambda batch: None, timeout=IDLE_S, **place)
 
 
 def test_an_error_has_a_description_also_when_none_or_a_long_one_was_given(

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import pytest
-from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import StringType, StructField, StructType
 
 from konverse.bridge.broker import Broker
 from konverse.dialog.transaction import Transaction
@@ -15,12 +14,12 @@ from konverse.schemas.errors import InvalidSettings
 from konverse.spark import returned
 from konverse.spark.returned import COLUMNS, ReturnedReader
 from konverse.spark.settings import parse
+from konverse.spark.source import KonverseDataSource
 from tests.kit.servers import Servers
 from tests.kit.shop import ORDER, ORDER_SERVICE, ORDERING, SHOP_SERVICE, drain, handle, receive
 from tests.spark.executions import batch_writer, run
 
 pytestmark = [
-    pytest.mark.spark,
     pytest.mark.kafka,
     pytest.mark.xdist_group("spark"),
     pytest.mark.timeout(120),
@@ -45,23 +44,25 @@ def finish(transaction: Transaction) -> None:
         transaction.end(message.dialog)
 
 
-def rows_that_came_back(spark: SparkSession, servers: Servers, database: str) -> list[dict[str, Any]]:
-    """The rows of the mode, in their order."""
+def rows_that_came_back(servers: Servers, database: str) -> list[dict[str, Any]]:
+    """The rows of the mode, in their order, as Spark's tasks make them."""
     given = {"bootstrap": servers.bootstrap, "database": database, "queue": "Shop", "mode": "returned"}
-    frame = spark.read.format("konverse").options(**given).load()
-    assert frame.columns == list(COLUMNS)
-    return [row.asDict() for row in frame.orderBy("partition", "position").collect()]
+    source = KonverseDataSource(given)
+    assert source.schema() == ", ".join(f"`{name}` {column.sql}" for name, column in COLUMNS.items())
+    reader = source.reader(StructType([StructField(name, StringType()) for name in COLUMNS]))
+    batches: Any = [batch for part in reader.partitions() for batch in reader.read(part)]
+    return [row for batch in batches for row in batch.to_pylist()]
 
 
 def test_rows_for_a_target_that_has_ended_come_back_and_are_told_of_and_go_once_more_behind_the_end(
-    spark: SparkSession, servers: Servers, shop: Broker, database: str, caplog: pytest.LogCaptureFixture
+    servers: Servers, shop: Broker, database: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     run(batch_writer(servers.bootstrap, database, **POOL), A)
     handle(shop, "Orders", refuse)
     assert "came back" not in caplog.text
     run(batch_writer(servers.bootstrap, database, **POOL), B)
     assert [message.body for message in drain(shop, "Orders")] == [b"other"]
-    back = rows_that_came_back(spark, servers, database)
+    back = rows_that_came_back(servers, database)
     assert [(row["key"], row["body"], row["reason"]) for row in back] == [
         (b"one", b"late 0", "PEER_ENDED"),
         (b"one", b"late 1", "PEER_ENDED"),
@@ -72,8 +73,8 @@ def test_rows_for_a_target_that_has_ended_come_back_and_are_told_of_and_go_once_
     assert "2 rows of this write, or of one shortly before it, came back" in caplog.text
     assert "'mode' = 'returned'" in caplog.text
     handle(shop, "Shop", finish)
-    again = [(row["key"].decode(), bytes(row["body"])) for row in rows_that_came_back(spark, servers, database)]
-    assert {row["state"] for row in rows_that_came_back(spark, servers, database)} == {None}
+    again = [(row["key"].decode(), bytes(row["body"])) for row in rows_that_came_back(servers, database)]
+    assert {row["state"] for row in rows_that_came_back(servers, database)} == {None}
     run(batch_writer(servers.bootstrap, database, **POOL), again)
     assert sorted(message.body for message in receive(shop, "Orders", 3)) == [b"late 0", b"late 1", b"more"]
 

@@ -106,7 +106,7 @@ def test_a_batch_that_was_written_is_left_alone_and_one_below_it_is_an_error(
     assert (said.levelname, said.args) == ("INFO", (5, "q"))
     with pytest.raises(InvalidSettings, match=r"'batch' is 3, and batch 5 of query 'q' was written before: .* give 6"):
         run(batch_writer(servers.bootstrap, database, query="q", batch="3"), numbered("below"))
-    run(batch_writer(servers.bootstrap, database, query="q", batch="5", to_service=ORDER_SERVICE), numbered("other"))
+    run(batch_writer(servers.bootstrap, database, query="q", batch="5", to_services=ORDER_SERVICE), numbered("other"))
     check_received(shop, FEW, numbered("other"))
 
 
