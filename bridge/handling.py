@@ -43,9 +43,13 @@ class Handling:
         self._handler = handler
         self._storms = Seldom()
 
-    def work(self, transactions: Iterable[Transaction]) -> None:
-        """Handle them all. May run in several threads at once. Who fails again and again pauses in between."""
-        failures = 0
+    def work(self, transactions: Iterable[Transaction], *, together: bool = False) -> None:
+        """Handle them all. May run in several threads at once. Who fails again and again pauses in between.
+
+        Those that were received `together` are looked at first and paused behind once: one that fails does not hold up
+        the others.
+        """
+        failures = most = 0
         for transaction in transactions:
             worked = False
             try:
@@ -58,8 +62,11 @@ class Handling:
                     error,
                 )
             failures = 0 if worked else failures + 1
-            if failures > 1:  # whatever the handler needs may be away: each group has a few attempts only
+            most = max(most, failures)
+            if failures > 1 and not together:  # what the handler needs may be away: a group has a few attempts only
                 self._pause(failures)
+        if together and most > 1:
+            self._pause(most)
 
     def _pause(self, failures: int) -> None:
         pause_s = min(PAUSE_MAX_S, PAUSE_S * 2.0 ** min(failures, 20))

@@ -89,8 +89,10 @@ class Receiving(Regrouping):
                 time.sleep(PAUSE_S)
 
     @checked
-    def batches(self, messages: int) -> Iterator[list[Transaction]]:
+    def batches(self, messages: int, *, size_bytes: int | None = None) -> Iterator[list[Transaction]]:
         """Transactions together, for who works on many messages at a time: all that is ready, up to so many messages.
+
+        With `size_bytes` a list also ends behind the transaction with which its bodies have so many bytes.
 
         Each list has one transaction at least, and each transaction is for a `with` block of its own. What Kafka has is
         read first, up to half of the look-ahead (10,000 messages for each partition that is ours): a poor queue makes
@@ -98,23 +100,24 @@ class Receiving(Regrouping):
         """
         if messages < 1:
             raise BadInput(f"a batch has a number of messages from 1 on, not {messages}")
-        return self._batches(messages)
+        return self._batches(messages, size_bytes)
 
-    def _batches(self, messages: int) -> Iterator[list[Transaction]]:
+    def _batches(self, messages: int, size_bytes: int | None) -> Iterator[list[Transaction]]:
         self._plenty = max(self._plenty, 2 * messages)
         while True:
             self._gather(messages)
             first = next(iter(self), None)
             if first is None:
                 return
-            taken, count = [first], len(first)
-            while count < messages:
+            taken, count, size = [first], len(first), _size_of(first, size_bytes)
+            while count < messages and (size_bytes is None or size < size_bytes):
                 with self._lock:
                     further = self._take()
                 if further is None:
                     break
                 taken.append(further)
                 count += len(further)
+                size += _size_of(further, size_bytes)
             yield taken
 
     def _gather(self, messages: int) -> None:
@@ -180,3 +183,8 @@ def _let_others_pass(owner: Owner) -> None:
         passed = owner.take()
         if passed is not None:
             staging.roll_back(passed)
+
+
+def _size_of(transaction: Transaction, size_bytes: int | None) -> int:
+    """The bytes of its bodies, where somebody asks."""
+    return 0 if size_bytes is None else sum(len(message.body) for message in transaction)

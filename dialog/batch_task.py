@@ -3,6 +3,8 @@
 A machine without I/O. Its rows go straight to the partitions that will accept them, as PENDING records: void until the
 driver of the query has decided. It may be executed any number of times, at once too, with other rows each time; each
 execution has an id of its own that was never used before.
+
+Its messages are returning (protocol.md M237): a query does not hear that a target has ended, and goes on.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from konverse.schemas.envelope import encode, encode_suffix, head
 from konverse.schemas.errors import BodyTooLarge, TransactionTooLarge
 from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, BODY_BYTES_MAX
-from konverse.schemas.records import FIRST, LAST, NO_SEQUENCE, Begin, Kind, Pending, Role, Suffix
+from konverse.schemas.records import FIRST, LAST, NO_SEQUENCE, RETURNING, Begin, Kind, Pending, Role, Suffix
 
 from .lane import Handed
 
@@ -78,7 +80,7 @@ class Task:
     def opening(self, conversation: bytes, begin: Begin, message_type: str) -> tuple[bytes, bytes]:
         """How the header of the first message of a dialog begins, and how it ends; a number is between them."""
         suffix = encode_suffix(Suffix(message_type, begin=begin, detail=self._detail(begins=False)))
-        return self._head(begin.target, FIRST) + conversation, suffix
+        return self._head(begin.target, FIRST | RETURNING) + conversation, suffix
 
     def message(  # noqa: PLR0913  # a message, where it goes, and whether it is the last
         self, to: Address, conversation: bytes, home: Address, message_type: str, body: bytes, *, last: bool = False
@@ -92,7 +94,7 @@ class Task:
 
     def prefix(self, to: Address, conversation: bytes) -> bytes:
         """How the header of every further message of a dialog begins; `numbers` and `suffix` follow."""
-        return self._head(to) + conversation
+        return self._head(to, RETURNING) + conversation
 
     def suffix(self, message_type: str, home: Address) -> bytes:
         """How the header of every further message of that type ends, in dialogs of that home."""

@@ -100,6 +100,13 @@ MAILBOX_ENTRIES_MAX: Final = 50_000
 MAILBOX_BYTES_MAX: Final = SESSION_WINDOW_BYTES_MAX
 """And their bodies, for the same reason; what goes is counted."""
 
+RETURNED_LOOK_RECORDS_MAX: Final = 50_000
+"""Records at the end of a home partition among which a write from Spark looks for rows that came back: all that a
+mailbox holds, in about 0.1 s."""
+
+SPARK_BATCH_BYTES_MAX: Final = 67_108_864
+"""Bodies of a batch that Spark works on, about: with several copies in its driver, half of a heap of 1 GB at most."""
+
 ANSWER_ENTRIES_MAX: Final = 10_000
 """Notices to sessions, and answers about closed writers, kept at a home partition; the oldest goes first."""
 

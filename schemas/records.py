@@ -18,7 +18,10 @@ FIRST: Final = 1
 """Flag: the record that creates the target's endpoint; sent once per conversation by one writer."""
 
 RETURNING: Final = 2
-"""Flag of a MESSAGE: it comes back when its receiver has ended, where others are discarded. Of a REDIRECT: send so."""
+"""Flag of a MESSAGE: it comes back when its receiver has ended, where others are discarded.
+
+Of a PENDING: be accepted so; of a REDIRECT: send so.
+"""
 
 HEIR: Final = 2
 """Flag of CLOSE_WRITER: what the closed writer sent in vain comes again under this one, in order, directly behind."""

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from konverse.dialog.endpoint import Endpoint, timestamp_ms
 from konverse.dialog.received import Message
 from konverse.dialog.transaction import Transaction
+from konverse.routing.documents import shortened
 from konverse.schemas.catalog import END_DIALOG, ERROR
 from konverse.schemas.errors import (
     BadInput,
@@ -38,6 +39,8 @@ RECEIPT: Final = "receipt"
 MESSAGES: Final = pa.schema([
     pa.field(RECEIPT, pa.int64(), nullable=False),
     pa.field("conversation", pa.binary()),
+    pa.field("conversation_group", pa.binary()),
+    pa.field("key", pa.binary()),
     pa.field("role", pa.string()),
     pa.field("service", pa.string()),
     pa.field("far_service", pa.string()),
@@ -113,6 +116,8 @@ def rows_of(messages: Sequence[Message], first: int) -> pa.RecordBatch:
 
 _SIDES: Final[dict[str, Callable[[Endpoint], Any]]] = {
     "conversation": lambda side: side.conversation,
+    "conversation_group": lambda side: side.group_id,
+    "key": lambda side: side.key,
     "role": lambda side: Role(side.role).name,
     "service": lambda side: side.terms.service,
     "far_service": lambda side: side.terms.far_service,
@@ -189,7 +194,9 @@ def apply(transaction: Transaction, part: Part) -> Done:
                 transaction.send(dialog, message_type, body or b"")
                 replies += 1
             if error is not None:
-                transaction.end(dialog, error=error, description=description or "")
+                if error <= 0:
+                    raise BadInput(f"it is {error}; an error has a code of 1 or more, null is none")
+                transaction.end(dialog, error=error, description=shortened(description or f"Error {error}."))
                 ended.add(dialog)
             elif end:
                 transaction.end(dialog)
@@ -213,6 +220,7 @@ _FAULTS: Final[dict[type[BadInput], str]] = {
     MessageTypeNotFound: "column 'message_type' of the answer",
     NotInContract: "column 'message_type' of the answer",
     WrongDirection: "column 'message_type' of the answer",
+    BadInput: "column 'error' of the answer",
     BodyTooLarge: "column 'body' of the answer",
     InvalidState: "the answer",
 }

@@ -54,6 +54,8 @@ class Deciding:
         self._queue = plan.transmission
         self._following = Following(kafka, self._queue, judge.partition)
         self._put_at = 0.0
+        self.highest = -1
+        """Batch of the query that was the last one when ours was found decided."""
 
     def __enter__(self) -> Self:
         return self
@@ -65,7 +67,8 @@ class Deciding:
         """Return when the batch is decided; whether for the rows of these reports.
 
         If it was not, another run of the query has decided it with rows of its own, and these are void. Raises
-        TransactionTooLarge when nothing of it can be received, OutcomeUnknown when nobody decides in time.
+        TransactionTooLarge when nothing of it can be received, OutcomeUnknown when nobody decides in time or Kafka does
+        not say what was decided.
         """
         driver = self._driver
         self._do(driver.step(Start(batch, len(reports))))
@@ -74,13 +77,18 @@ class Deciding:
         deadline, alone_at = time.monotonic() + timeout_s, time.monotonic() + ALONE_S
         with self._company() as help_out:
             while True:
-                state = self._look(deadline)
-                decided = self._do(driver.step(look(state, driver.query, driver.run, driver.places)))
+                try:
+                    state = self._look(deadline)
+                except KafkaUnavailable as error:
+                    raise self._unknown(batch, timeout_s, f"Kafka cannot be asked ({error})") from error
+                seen = look(state, driver.query, driver.run, driver.places)
+                decided = self._do(driver.step(seen))
                 if decided is not None:
+                    self.highest = seen.decided
                     self._settle(state, deadline)
                     return decided.ours
                 if time.monotonic() > deadline:
-                    raise self._unknown(batch, timeout_s)
+                    raise self._unknown(batch, timeout_s, "nobody decides")
                 if time.monotonic() > alone_at:
                     help_out()
                     alone_at = float("inf")
@@ -112,12 +120,19 @@ class Deciding:
                 time.sleep(LOOK_EVERY_S)
 
     def _settle(self, state: Partition, deadline: float) -> None:
-        """Wait until every partition of the query has the decision: the next batch could not leave before that."""
+        """Wait until every partition of the query has the decision: the next batch could not leave before that.
+
+        It is known by now, so that a Kafka which goes away here is no error of this batch.
+        """
         driver = self._driver
         outputs = look(state, driver.query, driver.run, driver.places).outputs
         made = {place: count for place, (_, count) in outputs.items()}
         while True:
-            seen = look(self._look(deadline), driver.query, driver.run, driver.places)
+            try:
+                seen = look(self._look(deadline), driver.query, driver.run, driver.places)
+            except KafkaUnavailable as error:
+                log.warning("batch %d is decided; whether all queues know it cannot be asked: %s", driver.batch, error)
+                return
             if all(seen.outputs[place][0] >= count for place, count in made.items() if place in seen.outputs):
                 return
             if time.monotonic() > deadline:
@@ -162,10 +177,10 @@ class Deciding:
         finally:
             helper.close()
 
-    def _unknown(self, batch: int, timeout_s: float) -> OutcomeUnknown:
+    def _unknown(self, batch: int, timeout_s: float, why: str) -> OutcomeUnknown:
         return OutcomeUnknown(
             f"whether batch {batch} of query {self._driver.query.hex()} counts is not known after {timeout_s:.0f} s: "
-            "nobody decides. Check that Kafka runs and that somebody looks after the transmission queue "
+            f"{why}. Check that Kafka runs and that somebody looks after the transmission queue "
             f"(`konverse transmit`). To write the same rows again without the danger of twice, give 'query' = "
             f"'{self._driver.query.hex()}' and 'batch' = '{batch}' (a stream does so by itself)"
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, Sel
 
 import pyarrow as pa
 from pyspark import TaskContext
+from pyspark.errors import PySparkException
 
 from konverse.bridge.background import in_background
 from konverse.bridge.broker import Broker
@@ -25,8 +27,10 @@ from konverse.bridge.handling import Handling
 from konverse.bridge.reader import Reader
 from konverse.bridge.settings import Settings
 from konverse.dialog.transaction import Transaction
+from konverse.schemas import errors
 from konverse.schemas.catalog import Queue
-from konverse.schemas.errors import InvalidSettings, SteppedDown, TransactionTooLarge
+from konverse.schemas.errors import InvalidSettings, KonverseError, SteppedDown, TransactionTooLarge
+from konverse.schemas.limits import SPARK_BATCH_BYTES_MAX
 
 from .answers import Done, Part, apply, read, rows_of
 
@@ -125,18 +129,70 @@ def in_tasks(spark: SparkSession, source: Source, work: Callable[[Source], dict[
         mine = source._replace(behind_a_dead_one=context is not None and context.attemptNumber() > 0)
         yield pa.RecordBatch.from_pylist([{"done": json.dumps(work(mine))}])
 
-    rows = spark.range(tasks, numPartitions=tasks).mapInArrow(run, "done string").collect()
+    try:
+        rows = spark.range(tasks, numPartitions=tasks).mapInArrow(run, "done string").collect()
+    except PySparkException as error:
+        raise _own(error) or error from None
     return [json.loads(row.done) for row in rows]
+
+
+def _own(error: PySparkException) -> KonverseError | None:
+    """The error of ours that a task has raised; Spark passes on nothing but its text."""
+    found = _RAISED.findall(str(error))
+    kind = getattr(errors, found[-1][0], None) if found else None
+    return kind(found[-1][1]) if isinstance(kind, type) and issubclass(kind, KonverseError) else None
+
+
+_RAISED: Final = re.compile(r"^konverse\.schemas\.errors\.(\w+): (.*)$", re.MULTILINE)
+"""As the traceback of a task ends."""
 
 
 def process(spark: SparkSession, source: Source, transform: Callable[[DataFrame], DataFrame]) -> Done:
     """Receive in this process, and have Spark answer each batch."""
+    function = by_frame(spark, transform, lambda frame: frame)
+    with source.opened() as (_, reader):
+        return Batches(reader, Answering(function, checking(spark))).work(source.rows)
+
+
+def checking(spark: SparkSession) -> Callable[[], None]:
+    """Raises InvalidSettings when Spark itself has gone, and no function can work: large batches end its JVM."""
+
+    def check() -> None:
+        try:
+            spark.range(1).count()
+        except Exception as error:
+            raise InvalidSettings(
+                f"Spark has gone ({type(error).__name__}: {error}). If its memory was too small for a batch, give "
+                "smaller ones (`rows`), or the driver more (spark.driver.memory; `memory` of local_session)"
+            ) from error
+
+    return check
+
+
+def by_frame(
+    spark: SparkSession, transform: Callable[[DataFrame], Any], checked: Callable[[DataFrame], DataFrame]
+) -> Function:
+    """A function from DataFrame to DataFrame as one over Arrow batches; `checked` looks at what it returns.
+
+    What is no frame, or cannot be planned, is InvalidSettings, as no attempt mends it.
+    """
+    from pyspark.errors import AnalysisException  # noqa: PLC0415  # tasks do without
 
     def function(batch: pa.RecordBatch) -> pa.Table:
-        return transform(spark.createDataFrame(pa.Table.from_batches([batch]))).toArrow()
+        try:
+            frame = transform(spark.createDataFrame(pa.Table.from_batches([batch])))
+            if not hasattr(frame, "toArrow"):  # a session of Spark Connect has frames of its own
+                raise InvalidSettings(f"the function must return a DataFrame, not {type(frame).__name__}")
+            return checked(frame).toArrow()
+        except AnalysisException as error:
+            raise InvalidSettings(f"what the function makes of a frame cannot be run: {first_line(error)}") from None
 
-    with source.opened() as (_, reader):
-        return Batches(reader, Answering(function, spark.range(1).count)).work(source.rows)
+    return function
+
+
+def first_line(error: Exception) -> str:
+    """What Spark says, without the plan behind it."""
+    return str(error).strip().splitlines()[0]
 
 
 def cores(spark: SparkSession) -> int:
@@ -205,12 +261,12 @@ class Batches(Generic[Counts]):
 
     def work(self, rows: int) -> Counts:
         """Until the reader ends. Raises InvalidSettings for answers of a wrong shape, which no attempt mends."""
-        for transactions in self._reader.batches(rows):
+        for transactions in self._reader.batches(rows, size_bytes=SPARK_BATCH_BYTES_MAX):
             for transaction in transactions:
                 transaction.__enter__()
             with _heard_of(self._reader):
                 self._found = self._answered(transactions)
-            self._handling.work(self._counted(transactions))
+            self._handling.work(self._counted(transactions), together=True)
             self._shown(self._done)
         try:
             self._reader.settle()

@@ -27,7 +27,7 @@ from konverse.schemas.errors import GroupLocked, InvalidRoute, InvalidSettings, 
 
 from .answers import RECEIPT, column_of, receipts_of, rows_of
 from .catalog_table import TO_SERVICE, CatalogTable
-from .mapping import Batches, Function, Source, in_tasks
+from .mapping import Batches, Function, Source, by_frame, checking, first_line, in_tasks
 from .reporting import heard, telling
 
 if TYPE_CHECKING:
@@ -65,8 +65,8 @@ def route(
     with source.opened() as (broker, reader):
         if isinstance(transform, CatalogTable):
             transform = transform.bound(broker.catalog)
-        function = transform if isinstance(transform, Classifier) else by_frame(spark, transform)
-        task = Classifying(broker, reader.queue.name, function, manner, spark.range(1).count)
+        function = transform if isinstance(transform, Classifier) else by_frame(spark, transform, _checked)
+        task = Classifying(broker, reader.queue.name, function, manner, checking(spark))
         return Batches(reader, task, shown).work(source.rows)
 
 
@@ -107,36 +107,20 @@ def by_expression(spark: SparkSession, expression: str) -> Callable[[DataFrame],
     except PySparkException as error:
         raise InvalidSettings(
             f"the classifier {expression!r} is no expression over the columns of a message "
-            f"({', '.join(MESSAGES.names)}): {_first_line(error)}"
+            f"({', '.join(MESSAGES.names)}): {first_line(error)}"
         ) from None
     if kind not in {"string", "void"}:
         raise InvalidSettings(f"the classifier {expression!r} gives {kind}, and the name of a service is a string")
     return transform
 
 
-def by_frame(spark: SparkSession, transform: Callable[[DataFrame], DataFrame]) -> Function:
-    """A classifier that adds columns to a frame, as a function over Arrow batches.
-
-    What cannot be planned is InvalidSettings, as no attempt mends it.
-    """
-    from pyspark.errors import AnalysisException  # noqa: PLC0415  # tasks do without
-
-    def function(batch: pa.RecordBatch) -> pa.Table:
-        try:
-            frame = transform(spark.createDataFrame(pa.Table.from_batches([batch])))
-            names = frame.columns
-            for name in (RECEIPT, TO_SERVICE):
-                if name not in names:
-                    raise InvalidSettings(_lacks(name, names))
-            return frame.select(*(name for name in (RECEIPT, *DECISIONS.names) if name in names)).toArrow()
-        except AnalysisException as error:
-            raise InvalidSettings(f"what the classifier makes of a frame cannot be run: {_first_line(error)}") from None
-
-    return function
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).strip().splitlines()[0]
+def _checked(frame: DataFrame) -> DataFrame:
+    """The columns of a classifier's frame that are looked at. InvalidSettings when it lacks one."""
+    names = frame.columns
+    for name in (RECEIPT, TO_SERVICE):
+        if name not in names:
+            raise InvalidSettings(_lacks(name, names))
+    return frame.select(*(name for name in (RECEIPT, *DECISIONS.names) if name in names))
 
 
 def _lacks(name: str, names: Sequence[str]) -> str:

@@ -93,10 +93,8 @@ def _checked(frame: DataFrame) -> pa.Table:
     rows: Any = wanted.limit(ROUTING_TABLE_ENTRIES_MAX + 1).toArrow()
     if rows.num_rows > ROUTING_TABLE_ENTRIES_MAX:
         raise InvalidSettings(f"it has more than {ROUTING_TABLE_ENTRIES_MAX} rows: join it by a function of your own")
-    counts = pc.value_counts(rows.column(KEY).combine_chunks())
+    counts = pc.value_counts(rows.column(KEY).drop_null().combine_chunks())  # null is no message's key
     twice = [row["values"].as_py() for row in counts if row["counts"].as_py() > 1]
     if twice:
-        raise InvalidSettings(
-            f"it has key {min(map(str, twice))!r} more than once, so a message would have two services"
-        )
+        raise InvalidSettings(f"it has key {min(twice)!r} more than once, so a message would have two services")
     return rows.sort_by(KEY).combine_chunks()

@@ -60,6 +60,7 @@ class Mode(Enum):
     MESSAGES = "messages"
     JOURNAL = "journal"
     CONVERSATIONS = "conversations"
+    RETURNED = "returned"
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,12 +229,13 @@ _OF_MESSAGES: Final = (
 def _mode(given: Mapping[str, str]) -> Mode:
     value = given.get("mode", Mode.MESSAGES.value).strip().lower()
     if value not in [mode.value for mode in Mode]:
-        raise InvalidSettings(f"option 'mode' is {given['mode']!r}; give 'messages', 'journal' or 'conversations'")
+        known = ", ".join(repr(mode.value) for mode in Mode)
+        raise InvalidSettings(f"option 'mode' is {given['mode']!r}; there are {known}")
     mode = Mode(value)
-    if mode is Mode.CONVERSATIONS:
+    if mode in (Mode.CONVERSATIONS, Mode.RETURNED):
         for option in _OF_MESSAGES:
             if option in given:
-                raise InvalidSettings(f"option {option!r} chooses among messages; remove it for mode 'conversations'")
+                raise InvalidSettings(f"option {option!r} chooses among messages; remove it for mode {value!r}")
     if mode is Mode.JOURNAL and "incarnation" in given:
         raise InvalidSettings("option 'incarnation' chooses among messages; remove it for mode 'journal'")
     return mode

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Final, cast
@@ -30,6 +31,7 @@ from konverse.schemas.records import Role
 from .bridging import kafka_of
 from .deciding import Deciding
 from .delivering import Delivery
+from .returned import LOOK_WAIT_S, look_for
 from .write_checks import check_columns
 from .write_plan import Plan, name_id, stream_id
 from .write_rows import Rows
@@ -77,17 +79,25 @@ class _Writer:
             raise KafkaUnavailable(f"{task.unacknowledged} rows of task {of.number} were not acknowledged")
         return Written(plan, report)
 
-    def _decide(self, messages: Sequence[WriterCommitMessage | None], batch: int) -> bool:
-        """Whether the rows of these tasks are what is received."""
+    def _decide(
+        self, messages: Sequence[WriterCommitMessage | None], batch: int, wait_s: float = 0.0
+    ) -> tuple[bool, int]:
+        """Whether the rows of these tasks are what is received, and the highest batch of the query.
+
+        Says so when rows came back, if need be `wait_s` later. Conversations of this write alone cannot have been ended
+        before it.
+        """
         written = cast("list[Written]", list(messages))
         if not written:
-            return True
+            return True, batch
         plan, query = written[0].plan, written[0].report.task.query
         with Deciding(kafka_of(self._settings), plan, query) as deciding:
             ours = deciding.decide(batch, [one.report for one in written])
             if query == plan.run:  # nobody else ever writes under it
                 deciding.end()
-            return ours
+        if query != plan.run or plan.pool is not None:
+            look_for(self._settings, plan.homes, plan.began_ms, wait_s)
+        return ours, deciding.highest
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
@@ -106,20 +116,35 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         if settings.query is None:
             return plan.run
         known = query_uuid(settings.query)
-        return name_id(settings.database, settings.query) if known is None else known.bytes
+        if known is not None:
+            return known.bytes
+        services = (settings.from_service, settings.contract, *sorted(settings.to_services or ()))
+        return name_id(settings.database, settings.query, services)
 
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
         """In a task: write its rows, which are void until the driver has decided."""
         return self._write(iterator, self._query, self._settings.batch)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """In the driver: have it decided. What another run of the same query has decided stays so, which is said."""
-        if not self._decide(messages, self._settings.batch):
-            log.warning(
-                "batch %d of query %r was written before; the rows of this run are not received",
-                self._settings.batch,
-                self._settings.query,
+        """In the driver: have it decided. What another run of the same query has decided stays so, which is said.
+
+        Raises InvalidSettings for a number below the last one: only of that is it known that it was written.
+        """
+        settings = self._settings
+        ours, highest = self._decide(messages, settings.batch, LOOK_WAIT_S)
+        if ours:
+            return
+        if highest > settings.batch:
+            raise InvalidSettings(
+                f"option 'batch' is {settings.batch}, and batch {highest} of query {settings.query!r} was written "
+                f"before: numbers rise from write to write, and whether {settings.batch} was written is not known. "
+                f"Nothing of this write is received; give {highest + 1}, or another 'query'"
             )
+        log.info(
+            "batch %d of query %r was written before; the rows of this run are not received",
+            settings.batch,
+            settings.query,
+        )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """In the driver: a task failed for good. Rows of a write that nobody can repeat need not wait any longer."""
@@ -160,7 +185,8 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """In the driver: have the micro-batch decided."""
-        if not self._decide(messages, batchId):
+        ours, _ = self._decide(messages, batchId)
+        if not ours:
             log.info("batch %d was decided by the run before this one, with its rows", batchId)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -173,7 +199,7 @@ def plan_of(settings: WriteSettings) -> Plan:
     Raises ServiceNotFound, ContractNotFound, QueueNotFound, KafkaUnavailable, and for a message type that is given for
     all rows MessageTypeNotFound, NotInContract, WrongDirection.
     """
-    kafka = kafka_of(settings)
+    kafka, began_ms = kafka_of(settings), round(time.time() * 1000)
     kafka.check()
     with closing(Catalog(kafka, settings.instance, settings.database)) as catalog:
         contract = catalog.get(Contract, settings.contract)
@@ -193,6 +219,7 @@ def plan_of(settings: WriteSettings) -> Plan:
         types={name: sent_by.allows(Role.INITIATOR) for name, sent_by in contract.sent_by.items()},
         for_all_rows=settings.for_all_rows,
         pool=settings.pool,
+        began_ms=began_ms,
     )
 
 

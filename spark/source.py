@@ -33,7 +33,7 @@ _WRITE_PLANNER: Final = "pyspark.sql.worker.write_into_data_source"
 
 
 class KonverseDataSource(DataSource):
-    """A queue's messages, its journal or its conversations, and messages to services. All about it: docs/spark.md."""
+    """What a queue holds, as the option `mode` says, and messages to services. All about it: docs/spark.md."""
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         require()
@@ -59,6 +59,10 @@ class KonverseDataSource(DataSource):
             from .conversations import COLUMNS as SIDES  # noqa: PLC0415  # as above
 
             return _sql(SIDES, SIDES)
+        if self._settings.mode is Mode.RETURNED:
+            from .returned import COLUMNS as RETURNED  # noqa: PLC0415  # as above
+
+            return _sql(RETURNED, RETURNED)
         if self._settings.mode is Mode.JOURNAL:
             from .decisions import ACCEPTED_COLUMNS as COUNTING  # noqa: PLC0415  # as above
             from .decisions import COLUMNS as DECISIONS  # noqa: PLC0415  # as above
@@ -76,6 +80,10 @@ class KonverseDataSource(DataSource):
             from .conversations import ConversationsReader  # noqa: PLC0415  # as above
 
             return ConversationsReader(self._settings, schema)
+        if self._settings.mode is Mode.RETURNED:
+            from .returned import ReturnedReader  # noqa: PLC0415  # as above
+
+            return ReturnedReader(self._settings, schema)
         if self._settings.mode is Mode.JOURNAL:
             from .journal import FilteredJournalReader, JournalReader  # noqa: PLC0415  # as above
 

@@ -44,8 +44,10 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Which records of a topic come next. Driver and tasks have one each; only the driver's keeps clients open."""
 
     def __init__(self, settings: Settings) -> None:
-        if settings.mode is Mode.CONVERSATIONS:
-            raise InvalidSettings("a stream gives messages or a journal; read mode 'conversations' with spark.read")
+        if settings.mode in (Mode.CONVERSATIONS, Mode.RETURNED):
+            raise InvalidSettings(
+                f"a stream gives messages or a journal; read mode {settings.mode.value!r} with spark.read"
+            )
         if settings.ending.default != "latest" or settings.ending.partitions:
             raise InvalidSettings(
                 "a stream has no end, so 'endingOffsets' and 'endingTimestamp' mean nothing to it; remove them, and "

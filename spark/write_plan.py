@@ -6,7 +6,7 @@ it to the same conversation and partition. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import Final, NamedTuple
 from uuid import UUID, uuid5
@@ -15,6 +15,9 @@ from konverse.routing.partitioning import choose_partition
 from konverse.schemas.catalog import Queue
 from konverse.schemas.identifiers import Address
 from konverse.schemas.records import Begin
+
+VERSION: Final = 8
+"""Of the UUIDs of conversations that a plan makes; brokers make none of it."""
 
 _STREAMS: Final = UUID("6f0e4d5e-6b0c-5c39-9a53-7d5b1a0f2c11")
 _NAMES: Final = UUID("0a5f7a34-5c1c-5d0e-8f7e-3f1f2b9ad2c7")
@@ -41,6 +44,8 @@ class Plan(NamedTuple):
     for_all_rows: Mapping[str, str]
     """Columns that the rows leave out, and the value that all have in them."""
     pool: str | None
+    began_ms: int = 0
+    """When its driver began with the run."""
 
     @property
     def targets(self) -> tuple[Address, ...]:
@@ -60,13 +65,13 @@ class Plan(NamedTuple):
         return conversation, Begin(self.from_service, to_service, self.contract, home, target, conversation, key)
 
     def _conversation(self, query: bytes, to_service: str, key: bytes) -> bytes:
-        """A UUID (of version 8) that nothing but these values makes; a queue that is made again counts as another."""
+        """A UUID of VERSION that nothing but these values makes; a queue that is made again counts as another."""
         space = query if self.pool is None else uuid5(_POOLS, f"{self.database}\0{self.pool}").bytes
         names = (self.from_service.encode(), to_service.encode(), self.contract.encode())
         logs = (self.homes[0].tag, self.services[to_service][0].tag)
         made = sha256(space + b"".join(len(part).to_bytes(4, "big") + part for part in (*names, *logs, key)))
         value = int.from_bytes(made.digest()[:16], "big")
-        value = value & ~(0xF << 76) & ~(0b11 << 62) | 0x8 << 76 | 0b10 << 62
+        value = value & ~(0xF << 76) & ~(0b11 << 62) | VERSION << 76 | 0b10 << 62
         return value.to_bytes(16, "big")
 
 
@@ -78,6 +83,6 @@ def stream_id(query: str, checkpoint: str) -> bytes:
     return uuid5(_STREAMS, f"{query}\0{checkpoint}").bytes
 
 
-def name_id(database: str, name: str) -> bytes:
-    """The id under which batch writes of that name write."""
-    return uuid5(_NAMES, f"{database}\0{name}").bytes
+def name_id(database: str, name: str, services: Iterable[str]) -> bytes:
+    """The id under which batch writes of that name between these services write: to others it is another query."""
+    return uuid5(_NAMES, "\0".join((database, name, *services))).bytes

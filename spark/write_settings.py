@@ -158,6 +158,11 @@ def _filled(option: str, given: Mapping[str, str]) -> str | None:
 def _batch(given: Mapping[str, str]) -> int:
     value = given.get("batch")
     if value is None:
+        if "query" in given:
+            raise InvalidSettings(
+                "option 'query' needs 'batch', a number that rises from write to write: what was written under both is "
+                "not written again"
+            )
         return 0
     if "query" not in given:
         raise InvalidSettings("option 'batch' numbers the batches of a query; give 'query' too")

@@ -20,6 +20,7 @@ from konverse.bridge.broker import Broker
 from konverse.bridge.settings import Settings
 from konverse.schemas.errors import InvalidSettings, SteppedDown
 from konverse.schemas.limits import BODY_BYTES_MAX, TRANSACTION_BYTES_MAX
+from konverse.schemas.system_messages import read_error
 from konverse.spark import map_arrow, process
 from konverse.spark.answers import Done, read
 from konverse.spark.mapping import Answering, Batches, Source
@@ -132,7 +133,7 @@ def test_an_answer_that_cannot_be_sent_is_named_and_the_others_are_sent(
         "NotInContract: column 'message_type' of the answer to message",
         "WrongDirection: column 'message_type' of the answer to message",
         "BodyTooLarge: column 'body' of the answer to message",
-        "InvalidState: the answer to message",
+        "BadInput: column 'error' of the answer to message",
     ):
         (line, *_) = [line for line in caplog.text.splitlines() if said in line]
         assert f"(#{second}): " in line.partition(said)[2], line
@@ -157,6 +158,43 @@ def test_a_frame_is_joined_and_answered(spark: SparkSession, shop: Broker, place
     heard = {(message.dialog.id, message.type.rpartition("/")[2]) for message in drain(shop, "Shop")}
     ends = {(dialog.id, "EndDialog") for dialog in dialogs[:2]} | {(dialogs[2].id, "Error")}
     assert heard == ends | {(dialog.id, "Receipt") for dialog in dialogs[:2]}
+
+
+@pytest.mark.parametrize(
+    ("transform", "says"),
+    [
+        (lambda frame: None, "must return a DataFrame, not NoneType"),
+        (lambda frame: frame.select("receipt", "nosuch"), "frame cannot be run: .*nosuch"),
+    ],
+)
+def test_a_mistake_in_the_function_ends_the_work_and_suspends_nobody(
+    spark: SparkSession, shop: Broker, place: dict[str, Any], transform: Any, says: str
+) -> None:
+    sent(shop, b"order")
+    with pytest.raises(InvalidSettings, match=says):
+        process(spark, "Orders", transform, timeout=IDLE_S, **place)
+    assert not any(shop.suspended("Orders"))
+    with pytest.raises(InvalidSettings, match="must return an Arrow batch or table, not NoneType"):
+        map_arrow(spark, "Orders", lambda batch: None, timeout=IDLE_S, **place)
+
+
+def test_an_error_has_a_description_also_when_none_or_a_long_one_was_given(
+    spark: SparkSession, shop: Broker, place: dict[str, Any]
+) -> None:
+    for body in (b"none", b"long"):
+        sent(shop, body)
+
+    def refuse(batch: pa.RecordBatch) -> pa.RecordBatch:
+        texts = [None if body == b"none" else "x" * 9_999 for body in batch.column("body").to_pylist()]
+        columns = {"receipt": batch.column("receipt"), "error": [7] * batch.num_rows, "description": texts}
+        return pa.RecordBatch.from_pydict(columns, schema=_REFUSALS)
+
+    assert map_arrow(spark, "Orders", refuse, timeout=IDLE_S, **place) == Done(2, 0, 2, 0)
+    described = sorted((read_error(message.body)[1] for message in drain(shop, "Shop")), key=len)
+    assert described == ["Error 7.", "x" * 2_999 + "\u2026"]
+
+
+_REFUSALS: Any = pa.schema([("receipt", pa.int64()), ("error", pa.int32()), ("description", pa.string())])
 
 
 def test_an_answer_without_receipts_does_nothing(spark: SparkSession, shop: Broker, place: dict[str, Any]) -> None:
@@ -213,7 +251,7 @@ class Late:
     queue = SimpleNamespace(name="Orders")
     lost = 0
 
-    def batches(self, _rows: int) -> Iterator[list[Any]]:
+    def batches(self, _rows: int, *, size_bytes: int) -> Iterator[list[Any]]:
         yield [MagicMock(), MagicMock(__exit__=self._lose)]
 
     def _lose(self, *_: object) -> None:

@@ -14,7 +14,8 @@ from konverse.dialog.received import Message
 from konverse.routing.decisions import Target, Unclassifiable
 from konverse.schemas.errors import InvalidRoute, InvalidSettings
 from konverse.spark.answers import MESSAGES
-from konverse.spark.routing import by_expression, by_frame, read
+from konverse.spark.mapping import by_frame
+from konverse.spark.routing import _checked, by_expression, read
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
 
@@ -58,7 +59,7 @@ def test_an_expression_is_looked_at_before_anything_is_received(
 
 @pytest.mark.parametrize("expression", ["NULL", "CAST(body AS STRING)", "upper(message_type)"])
 def test_an_expression_gives_a_text_or_null(spark: SparkSession, expression: str) -> None:
-    rows: Any = by_frame(spark, by_expression(spark, expression))(batch(b"a", b"b"))
+    rows: Any = by_frame(spark, by_expression(spark, expression), _checked)(batch(b"a", b"b"))
     assert rows.column("receipt").to_pylist() == [7, 8]
     assert len(read(rows, 7, messages(2))) == 2
 
@@ -66,6 +67,7 @@ def test_an_expression_gives_a_text_or_null(spark: SparkSession, expression: str
 @pytest.mark.parametrize(
     ("classifier", "says"),
     [
+        (lambda frame: None, "must return a DataFrame, not NoneType"),
         (lambda frame: frame.select("body"), "no column 'receipt'"),
         (lambda frame: frame, "no column 'to_service'"),
         (lambda frame: frame.withColumn("to_service", f.col("region")), "cannot be run"),
@@ -77,7 +79,7 @@ def test_an_expression_gives_a_text_or_null(spark: SparkSession, expression: str
 )
 def test_a_frame_of_a_wrong_shape_is_refused(spark: SparkSession, classifier: Any, says: str) -> None:
     with pytest.raises(InvalidSettings) as refused:
-        read(by_frame(spark, classifier)(batch(b"a")), 7, messages(1))
+        read(by_frame(spark, classifier, _checked)(batch(b"a")), 7, messages(1))
     assert says in str(refused.value)
 
 

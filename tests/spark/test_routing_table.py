@@ -105,6 +105,11 @@ def test_more_rows_than_go_to_every_worker_are_refused(source: Source, monkeypat
         services(source.table(), source, "north")
 
 
+def test_keys_that_are_null_fit_no_message_and_are_no_fault(source: Source) -> None:
+    source.rows = [("north", "//a"), (None, "//b"), (None, "//c")]
+    assert services(source.table(), source, "north") == ["//a"]
+
+
 def test_a_table_may_name_broker_instances_and_an_unknown_key_says_which(source: Source) -> None:
     source.rows, source.schema = [("north", "//a", "an instance")], f"{SCHEMA}, broker_instance string"
     frame = source.spark.createDataFrame([(0, "north"), (1, "we%st"), (2, None)], "receipt bigint, body string")

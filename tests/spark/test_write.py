@@ -103,7 +103,7 @@ def test_a_key_goes_on_in_its_conversation_when_pool_or_query_is_the_same(
 def test_a_batch_that_was_written_is_not_written_again(
     spark: SparkSession, servers: Servers, shop: Broker, database: str
 ) -> None:
-    for body, batch in ((b"first", 0), (b"again", 0), (b"second", 1), (b"again", 1), (b"again", 0)):
+    for body, batch in ((b"first", 0), (b"again", 0), (b"second", 1), (b"again", 1)):
         write(frame(spark, [line("one", body)]), servers, database, query="nightly", batch=batch)
     got = by_conversation(receive(shop, "Orders", 2))
     assert [*got.values()] == [[b"first", b"second"]]
@@ -303,6 +303,7 @@ WRONG: list[tuple[dict[str, str], str]] = [
     ({"contrakt": "c"}, "InvalidSettings: option 'contrakt' is unknown to a writer .*did you mean 'contract'"),
     ({"kafka.acks": "0"}, "InvalidSettings: option 'kafka.acks' cannot be changed"),
     ({"batch": "1"}, "InvalidSettings: option 'batch' numbers the batches of a query; give 'query' too"),
+    ({"query": "q"}, "InvalidSettings: option 'query' needs 'batch', a number that rises"),
     ({"query": "q", "batch": "-1"}, "InvalidSettings: option 'batch' is '-1'"),
     ({"deliveryTimeout": "soon"}, "InvalidSettings: option 'deliveryTimeout' is 'soon'"),
     ({"to_services": " ,"}, "InvalidSettings: option 'to_services' is empty"),

@@ -25,13 +25,13 @@ def test_rows_that_kafka_does_not_take_in_time_fail_the_task_and_a_driver_that_i
 ) -> None:
     with connected(own_stack.bootstrap, "alone", transmit=False) as shop:
         open_shop(shop)
-        writer = batch_writer(own_stack.bootstrap, "alone", deliveryTimeout="3", query="one")
+        writer = batch_writer(own_stack.bootstrap, "alone", deliveryTimeout="3", query="one", batch="0")
         own_stack.kill("kafka")
         with pytest.raises(KafkaUnavailable, match=r"not .* within 3\.0 s.*Nothing of this batch is received"):
             execute(writer, numbered("refused"))
         own_stack.restart("kafka")
         run(writer, numbered("again"))
-        run(batch_writer(own_stack.bootstrap, "alone", query="one"), FEW)
+        run(batch_writer(own_stack.bootstrap, "alone", query="one", batch="0"), FEW)
         check_received(shop, numbered("again"))
 
 

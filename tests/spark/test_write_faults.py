@@ -7,18 +7,21 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
 from konverse.bridge.broker import Broker
 from konverse.dialog import batch_driver, batch_task
-from konverse.schemas.errors import KafkaUnavailable, TransactionTooLarge
+from konverse.schemas.errors import InvalidSettings, KafkaUnavailable, OutcomeUnknown, TransactionTooLarge
 from konverse.schemas.limits import BATCH_RECORDS_MAX
+from konverse.spark.bridging import kafka_of
+from konverse.spark.deciding import Deciding
 from konverse.spark.delivering import Delivery
 from konverse.spark.sink import Written
 from tests.kit.builders import address_of
 from tests.kit.servers import Servers
-from tests.kit.shop import drain, receive
+from tests.kit.shop import ORDER_SERVICE, drain, receive
 from tests.spark.executions import (
     POINTS,
     Context,
@@ -79,18 +82,49 @@ def test_a_task_that_is_killed_is_executed_again(
 def test_a_driver_that_is_killed_before_its_batch_has_written_nothing(
     servers: Servers, shop: Broker, database: str
 ) -> None:
-    execute(batch_writer(servers.bootstrap, database, query="q"), numbered("killed"))
-    run(batch_writer(servers.bootstrap, database, query="q"), numbered("again", 500), FEW)
+    execute(batch_writer(servers.bootstrap, database, query="q", batch="0"), numbered("killed"))
+    run(batch_writer(servers.bootstrap, database, query="q", batch="0"), numbered("again", 500), FEW)
     check_received(shop, numbered("again", 500), FEW)
 
 
 def test_a_driver_that_is_killed_behind_its_batch_has_written_all_whatever_the_next_one_writes(
     servers: Servers, shop: Broker, database: str, tmp_path: Path
 ) -> None:
-    writer = batch_writer(servers.bootstrap, database, query="q")
+    writer = batch_writer(servers.bootstrap, database, query="q", batch="0")
     killed(tmp_path, "commit", writer, [execute(writer, numbered("killed")), execute(writer, FEW, Context(1))])
-    run(batch_writer(servers.bootstrap, database, query="q"), numbered("again"))
+    run(batch_writer(servers.bootstrap, database, query="q", batch="0"), numbered("again"))
     check_received(shop, numbered("killed"), FEW)
+
+
+def test_a_batch_that_was_written_is_left_alone_and_one_below_it_is_an_error(
+    servers: Servers, shop: Broker, database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "konverse.spark")
+    for _ in range(2):
+        run(batch_writer(servers.bootstrap, database, query="q", batch="5"), FEW)
+    (said,) = [record for record in caplog.records if "was written before" in record.message]
+    assert (said.levelname, said.args) == ("INFO", (5, "q"))
+    with pytest.raises(InvalidSettings, match=r"'batch' is 3, and batch 5 of query 'q' was written before: .* give 6"):
+        run(batch_writer(servers.bootstrap, database, query="q", batch="3"), numbered("below"))
+    run(batch_writer(servers.bootstrap, database, query="q", batch="5", to_services=ORDER_SERVICE), numbered("other"))
+    check_received(shop, FEW, numbered("other"))
+
+
+def test_where_kafka_does_not_say_what_was_decided_the_error_says_how_to_repeat(
+    servers: Servers, shop: Broker, database: str
+) -> None:
+    writer = batch_writer(servers.bootstrap, database, query="q", batch="4")
+    written = execute(writer, FEW)
+    query = written.report.task.query
+    words = rf"batch 4 .* \(silence\)\. .* 'query' = '{query.hex()}' and 'batch' = '4'"
+    with (
+        Deciding(kafka_of(writer._settings), written.plan, query) as deciding,
+        patch.object(deciding._following, "catch_up", side_effect=KafkaUnavailable("silence")),
+        pytest.raises(OutcomeUnknown, match=words),
+    ):
+        deciding.decide(4, [written.report], timeout_s=0.1)
+    run(batch_writer(servers.bootstrap, database, query=query.hex(), batch="4"), FEW)
+    check_received(shop, FEW)
 
 
 def test_of_two_drivers_at_once_one_writes_the_batch(servers: Servers, shop: Broker, database: str) -> None:

@@ -99,3 +99,19 @@ def test_who_fails_again_and_again_pauses_longer_each_time_up_to_a_bound(
     assert pauses[11] == pauses[0], "one has succeeded in between"
     said = [record for record in caplog.records if "times in a row" in record.getMessage()]
     assert len(said) == 1
+
+
+def test_those_that_were_received_together_are_paused_behind_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a thousand bad ones hold up the good ones for minutes."""
+    done: list[object] = []
+    monkeypatch.setattr("konverse.bridge.handling.time", SimpleNamespace(sleep=done.append))
+    good: Any = Emptied()
+
+    def handler(transaction: object) -> None:
+        if transaction is not good:
+            raise LookupError
+        done.append(transaction)
+
+    bad: list[Any] = [Emptied() for _ in range(1_000)]
+    Handling("Orders", handler).work([*bad, good], together=True)
+    assert done == [good, PAUSE_MAX_S]

@@ -11,7 +11,7 @@ from konverse.dialog.batch_task import Report
 from konverse.schemas.envelope import decode
 from konverse.schemas.errors import BodyTooLarge, TransactionTooLarge
 from konverse.schemas.limits import BODY_BYTES_MAX
-from konverse.schemas.records import FIRST, LAST, Kind, Pending
+from konverse.schemas.records import FIRST, LAST, RETURNING, Kind, Pending
 from tests.kit.batches import HOME, JUDGE, QUERY, TARGET, Query
 from tests.kit.builders import begin_block, identifier
 
@@ -33,7 +33,14 @@ def test_rows_are_numbered_in_each_partition_and_begins_apart() -> None:
     assert [row.address for row in rows] == [HOME, TARGET, TARGET, HOME, HOME, TARGET]
     assert [envelope.counter for envelope in envelopes] == [0, 0, 1, 0, 1, 2]
     assert {(envelope.kind, envelope.writer) for envelope in envelopes} == {(Kind.PENDING, task.attempt)}
-    assert [envelope.flags for envelope in envelopes] == [0, FIRST, 0, 0, 0, LAST]
+    assert [envelope.flags for envelope in envelopes] == [
+        0,
+        FIRST | RETURNING,
+        RETURNING,
+        RETURNING,
+        0,
+        LAST | RETURNING,
+    ]
     assert [envelope.suffix.detail for envelope in envelopes] == [
         Pending(QUERY, 0, begins, JUDGE) for begins in (True, False, False, False, True, False)
     ]

@@ -119,6 +119,23 @@ def test_a_row_for_a_conversation_that_is_over_comes_back_when_it_is_decided(que
     assert bounce.body == b"late"
 
 
+def test_rows_for_a_side_that_has_ended_come_back(query: Query, side: Side) -> None:
+    first, late = query.task(0, "first"), query.task(0, "late", batch=1)
+    side.take(*query.first(first, C, b"0"))
+    query.decide(side, [(first, 1)])
+    endpoint = side.state.endpoint(Role.TARGET, C)
+    assert endpoint is not None
+    side.end(endpoint)
+    side.take(*query.first(late, C, b"1"))
+    side.take(*query.message(late, C, b"2"))
+    query.decide(side, [(late, 2)], batch=1)
+    back = [record for record in side.outputs(HOME) if record.kind is Kind.BOUNCE]
+    assert [(one.detail.reason, one.body) for one in back] == [
+        (BounceReason.PEER_ENDED, b"1"),
+        (BounceReason.PEER_ENDED, b"2"),
+    ]
+
+
 def test_rows_of_a_closed_query_come_back(query: Query, side: Side) -> None:
     side.take(Scribe("somebody").close(side.address, QUERY))
     task = query.task()

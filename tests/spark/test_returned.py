@@ -1,0 +1,98 @@
+"""Rows for targets that have ended come back, are told of, and can be read and written again."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+from pyspark.sql.types import StringType, StructField, StructType
+
+from konverse.bridge.broker import Broker
+from konverse.dialog.transaction import Transaction
+from konverse.schemas.catalog import END_DIALOG, ERROR
+from konverse.schemas.errors import InvalidSettings
+from konverse.spark import returned
+from konverse.spark.returned import COLUMNS, ReturnedReader
+from konverse.spark.settings import parse
+from konverse.spark.source import KonverseDataSource
+from tests.kit.servers import Servers
+from tests.kit.shop import ORDER, ORDER_SERVICE, ORDERING, SHOP_SERVICE, drain, handle, receive
+from tests.spark.executions import batch_writer, run
+
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.xdist_group("spark"),
+    pytest.mark.timeout(120),
+    pytest.mark.usefixtures("transmitting"),
+]
+
+POOL: Final = {"pool": "carts"}
+A = [("one", b"%d" % number) for number in range(5)]
+B = [("one", b"late 0"), ("two", b"other"), ("one", b"late 1")]
+
+
+def refuse(transaction: Transaction) -> None:
+    """Take what there is, and end the conversation with an Error."""
+    taken = list(transaction)
+    transaction.end(taken[0].dialog, error=7, description="no more")
+
+
+def finish(transaction: Transaction) -> None:
+    """End what the peer has ended."""
+    for message in transaction:
+        assert message.type in (END_DIALOG, ERROR)
+        transaction.end(message.dialog)
+
+
+def rows_that_came_back(servers: Servers, database: str) -> list[dict[str, Any]]:
+    """The rows of the mode, in their order, as Spark's tasks make them."""
+    given = {"bootstrap": servers.bootstrap, "database": database, "queue": "Shop", "mode": "returned"}
+    source = KonverseDataSource(given)
+    assert source.schema() == ", ".join(f"`{name}` {column.sql}" for name, column in COLUMNS.items())
+    reader = source.reader(StructType([StructField(name, StringType()) for name in COLUMNS]))
+    batches: Any = [batch for part in reader.partitions() for batch in reader.read(part)]
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+def test_rows_for_a_target_that_has_ended_come_back_and_are_told_of_and_go_once_more_behind_the_end(
+    servers: Servers, shop: Broker, database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    run(batch_writer(servers.bootstrap, database, **POOL), A)
+    handle(shop, "Orders", refuse)
+    assert "came back" not in caplog.text
+    run(batch_writer(servers.bootstrap, database, **POOL), B)
+    assert [message.body for message in drain(shop, "Orders")] == [b"other"]
+    back = rows_that_came_back(servers, database)
+    assert [(row["key"], row["body"], row["reason"]) for row in back] == [
+        (b"one", b"late 0", "PEER_ENDED"),
+        (b"one", b"late 1", "PEER_ENDED"),
+    ]
+    (named,) = {(row["from_service"], row["to_service"], row["contract"], row["message_type"]) for row in back}
+    assert named == (SHOP_SERVICE, ORDER_SERVICE, ORDERING, ORDER)
+    run(batch_writer(servers.bootstrap, database, **POOL), [("three", b"more")])
+    assert "2 rows of this write, or of one shortly before it, came back" in caplog.text
+    assert "'mode' = 'returned'" in caplog.text
+    handle(shop, "Shop", finish)
+    again = [(row["key"].decode(), bytes(row["body"])) for row in rows_that_came_back(servers, database)]
+    assert {row["state"] for row in rows_that_came_back(servers, database)} == {None}
+    run(batch_writer(servers.bootstrap, database, **POOL), again)
+    assert sorted(message.body for message in receive(shop, "Orders", 3)) == [b"late 0", b"late 1", b"more"]
+
+
+def test_writes_in_conversations_of_their_own_do_not_look(
+    servers: Servers, shop: Broker, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def never(*_: object) -> int:
+        raise AssertionError
+
+    monkeypatch.setattr(returned, "_came_back", never)
+    run(batch_writer(servers.bootstrap, database), A)
+    assert len(receive(shop, "Orders", len(A))) == len(A)
+
+
+def test_the_mode_needs_a_queue_and_refuses_what_chooses_among_messages() -> None:
+    place = {"bootstrap": "localhost:9092", "mode": "returned"}
+    with pytest.raises(InvalidSettings, match="mode 'returned' needs a queue"):
+        ReturnedReader(parse({**place, "topic": "t"}), StructType())
+    with pytest.raises(InvalidSettings, match="'maxRows' chooses among messages; remove it for mode 'returned'"):
+        parse({**place, "queue": "Shop", "maxRows": "3"})
