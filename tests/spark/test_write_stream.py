@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from pyspark.errors import PySparkException
@@ -25,6 +26,10 @@ pytestmark = [
 ]
 
 
+EPOCH_S: Final = 1_700_000_000
+"""When the first file was written."""
+
+
 class Source:
     """A folder of text files that a stream reads, one a micro-batch; each line is a message."""
 
@@ -38,6 +43,8 @@ class Source:
         """One more file."""
         staged = self.folder.parent / f"staged {self._files}"
         staged.write_text("\n".join(bodies), "utf-8")
+        written_s = EPOCH_S + self._files
+        os.utime(staged, (written_s, written_s))  # Spark reads the oldest first, and these are made at once
         staged.rename(self.folder / f"{self._files:03}.txt")
         self._files += 1
 
