@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 from uuid import UUID
 
-from konverse.dialog.endpoint import Endpoint
+from konverse.dialog.endpoint import Endpoint, bytes_of
 from konverse.dialog.owner import Owner
 from konverse.dialog.phase import LEADING
 from konverse.dialog.priorities import highest_first
@@ -186,5 +186,5 @@ def _let_others_pass(owner: Owner) -> None:
 
 
 def _size_of(transaction: Transaction, size_bytes: int | None) -> int:
-    """The bytes of its bodies, where somebody asks."""
-    return 0 if size_bytes is None else sum(len(message.body) for message in transaction)
+    """The bytes of the bodies that wait for its conversations, where somebody asks."""
+    return 0 if size_bytes is None else sum(bytes_of(endpoint.queue) for endpoint in transaction.members)

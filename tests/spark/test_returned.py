@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import pytest
-from pyspark.sql.types import StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
 from konverse.bridge.broker import Broker
 from konverse.dialog.transaction import Transaction
@@ -26,6 +26,12 @@ pytestmark = [
     pytest.mark.usefixtures("transmitting"),
 ]
 
+TYPES: Final[dict[str, Any]] = {
+    "string": StringType(),
+    "binary": BinaryType(),
+    "bigint": LongType(),
+    "int": IntegerType(),
+}
 POOL: Final = {"pool": "carts"}
 A = [("one", b"%d" % number) for number in range(5)]
 B = [("one", b"late 0"), ("two", b"other"), ("one", b"late 1")]
@@ -49,7 +55,7 @@ def rows_that_came_back(servers: Servers, database: str) -> list[dict[str, Any]]
     given = {"bootstrap": servers.bootstrap, "database": database, "queue": "Shop", "mode": "returned"}
     source = KonverseDataSource(given)
     assert source.schema() == ", ".join(f"`{name}` {column.sql}" for name, column in COLUMNS.items())
-    reader = source.reader(StructType([StructField(name, StringType()) for name in COLUMNS]))
+    reader = source.reader(StructType([StructField(name, TYPES[column.sql]) for name, column in COLUMNS.items()]))
     batches: Any = [batch for part in reader.partitions() for batch in reader.read(part)]
     return [row for batch in batches for row in batch.to_pylist()]
 
