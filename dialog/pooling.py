@@ -176,6 +176,8 @@ class Pooling:
             stops = standing.ended or standing.finished
             if (stops and pooled.stage is Stage.OPEN) or (standing.code and pooled.stage is Stage.CLOSING):
                 effects += self._break(pooled, now_ms)
+            elif pooled.stage is Stage.BROKEN and not (standing.finished or standing.answered):
+                effects.append(AskVerdict(pooled))  # something had to go before FIN
             if standing.answered and pooled.stage is Stage.BROKEN:
                 effects += self._judged(pooled, now_ms)
         return effects

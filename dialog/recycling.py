@@ -71,10 +71,15 @@ def recycle(session: Session, dialog: SessionDialog, end_of_stream: str) -> list
 
 
 def ask_verdict(session: Session, dialog: SessionDialog) -> list[Hand]:
-    """FIN on a dialog whose peer has ended: its answer says that all that was not received has come back."""
+    """FIN on a dialog whose peer has ended: its answer says that all that was not received has come back.
+
+    Nothing while something has to go first; ask again. What home has sent, as it was redirected, needs a verdict, too.
+    """
     session.check_over()
     dialog.go_along()
-    if dialog.finished or not dialog.sent or dialog.held or dialog.state is DialogState.BEGINNING:
+    if dialog.finished or dialog.held or dialog.state is DialogState.BEGINNING or dialog in session.redirecting:
+        return []
+    if not dialog.sent and (dialog.redirects is None or not dialog.redirects.opened):
         return []
     dialog.finished, dialog.open = True, False
     session.fin(dialog)

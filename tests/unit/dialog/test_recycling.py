@@ -145,6 +145,22 @@ def test_a_verdict_is_asked_for_once_and_not_where_nothing_was_sent(shop: Shop) 
     assert standing_of(shop.pair.home.state, dialog).answered
 
 
+def test_a_verdict_is_asked_for_where_all_that_was_sent_was_redirected(shop: Shop) -> None:
+    """Else a pool waits its five seconds for a target that has ended what came back of another one."""
+    dialog = shop.begin()
+    shop.session.redirect(dialog, BounceId(shop.session.writer, 7, address_of("elsewhere")))
+    shop.session.ended_by_peer(dialog.conversation)
+    assert ask_verdict(shop.session, dialog) == []  # before that has arrived
+    dialog.held.clear()
+    assert ask_verdict(shop.session, dialog) == []
+    shop.session._redirecting.clear()
+    assert dialog.redirects is not None
+    dialog.redirects.opened = True
+    shop.arrive(ask_verdict(shop.session, dialog))
+    shop.exchange()
+    assert standing_of(shop.pair.home.state, dialog).answered
+
+
 def test_home_says_how_a_conversation_stands(shop: Shop) -> None:
     dialog = shop.begin()
     home = shop.pair.home.state
