@@ -50,6 +50,7 @@ from .beginning import Wanted
 from .clock import now_ms
 from .pool_slots import Means, Slot
 from .random_ids import random_id
+from .seldom import Seldom
 from .settings import PoolOptions
 
 if TYPE_CHECKING:
@@ -91,6 +92,7 @@ class Keeping:
         self.lease: Lease | None = None
         """Of a named pool, where there is a Redis."""
         self._closed = False
+        self._trouble = Seldom()
         self._awaken = threading.Event()
         self._does: Final[dict[type, Callable[[Any], None]]] = {
             Recycle: self._recycle,
@@ -238,7 +240,9 @@ class Keeping:
             try:
                 self._does[type(effect)](effect)
             except KonverseError as error:
-                log.warning("%s failed in a pool, and is made up for later: %s", type(effect).__name__, error)
+                what = type(effect).__name__
+                if times := self._trouble.due((what, type(error))):
+                    log.warning("%s failed in a pool %d times, and is made up for later: %s", what, times, error)
         self._changed.notify_all()
 
     def _recycle(self, effect: Recycle) -> None:
