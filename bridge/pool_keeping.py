@@ -42,7 +42,14 @@ from konverse.dialog.recycling import (
     stream_ended,
 )
 from konverse.dialog.takeover import heard
-from konverse.schemas.errors import BrokerClosed, ConversationEnded, KonverseError, OutcomeUnknown, QueueFull
+from konverse.schemas.errors import (
+    BrokerClosed,
+    ConversationEnded,
+    KafkaUnavailable,
+    KonverseError,
+    OutcomeUnknown,
+    QueueFull,
+)
 from konverse.schemas.limits import POOL_LOOK_ENTRIES_MAX, POOL_SLACK_MS
 
 from .background import FORESEEN, in_background
@@ -250,9 +257,9 @@ class Keeping:
         if pooled.stage is not Stage.OPEN or not self._pooling.may_recycle:
             return
         dialog = self._dialogs[pooled.conversation]
-        try:
-            sender.decide_with_care(dialog.staged, partial(self._close_stream, dialog))
-        except QueueFull as full:
+        try:  # without waiting for room: senders of all keys wait behind this, and so does `close`
+            sender.hear(lambda session: recycle(session, dialog.staged, self.options.end_of_stream))
+        except (QueueFull, KafkaUnavailable) as full:
             log.debug("conversation %s is recycled later: %s", UUID(bytes=pooled.conversation), full)
         except ConversationEnded:
             self._do(self._pooling.broken(pooled.conversation, None, now_ms()))

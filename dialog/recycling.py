@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 _MARK_BYTES: Final = 8
 _VERSION_AT: Final = 6
 _NAMED: Final = 5
-"""Version of an id that is made of a name, as a pool's groups are; ids that count, or have the time, may begin alike."""
+"""Version of an id made of a name, as a pool's groups are; ids that count, or have the time, may begin alike."""
 
 SYSTEM: Final = (DIALOG_TIMER, END_DIALOG, ERROR)
 
