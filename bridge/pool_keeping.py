@@ -39,7 +39,7 @@ from konverse.dialog.recycling import (
     recycle,
     standing_of,
 )
-from konverse.schemas.errors import BrokerClosed, ConversationEnded, KonverseError, QueueFull
+from konverse.schemas.errors import BrokerClosed, ConversationEnded, KafkaUnavailable, KonverseError, QueueFull
 from konverse.schemas.limits import POOL_LOOK_ENTRIES_MAX
 
 from .background import FORESEEN, in_background
@@ -48,6 +48,7 @@ from .clock import now_ms
 from .pool_inheriting import Owns, look_for, streams_ended
 from .pool_slots import Means, Slot
 from .random_ids import random_id
+from .seldom import Seldom
 from .settings import PoolOptions
 
 if TYPE_CHECKING:
@@ -96,6 +97,7 @@ class Keeping:
         self._inheriting = threading.Lock()
         """Who has it looks for that. It is taken before `_changed`, and never by a reader."""
         self._closed = False
+        self._trouble = Seldom()
         self._awaken = threading.Event()
         self._does: Final[dict[type, Callable[[Any], None]]] = {
             Recycle: self._recycle,
@@ -259,7 +261,9 @@ class Keeping:
             try:
                 self._does[type(effect)](effect)
             except KonverseError as error:
-                log.warning("%s failed in a pool, and is made up for later: %s", type(effect).__name__, error)
+                what = type(effect).__name__
+                if times := self._trouble.due((what, type(error))):
+                    log.warning("%s failed in a pool %d times, and is made up for later: %s", what, times, error)
         self._changed.notify_all()
 
     def _recycle(self, effect: Recycle) -> None:
@@ -268,11 +272,11 @@ class Keeping:
             return
         dialog = self._dialogs[pooled.conversation]
         try:
-            if dialog.staged.sent or dialog.staged.held:
-                sender.decide_with_care(dialog.staged, partial(self._close_stream, dialog))
+            if dialog.staged.sent or dialog.staged.held:  # without waiting for room: senders and `close` wait behind it
+                sender.hear(lambda session: recycle(session, dialog.staged, self.options.end_of_stream))
             else:  # its first message was refused, and its target knows of nothing
                 sender.end(dialog.staged)
-        except QueueFull as full:
+        except (QueueFull, KafkaUnavailable) as full:
             log.debug("conversation %s is recycled later: %s", UUID(bytes=pooled.conversation), full)
         except ConversationEnded:
             self._do(self._pooling.broken(pooled.conversation, None, now_ms()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
@@ -12,18 +13,19 @@ from typing import TYPE_CHECKING, Final
 
 from konverse.dialog.recycling import SYSTEM, Farewell, answer, is_pooled
 from konverse.schemas.catalog import DEFAULT, Queue, Service
-from konverse.schemas.errors import PoolInUse
+from konverse.schemas.errors import BrokerClosed, PoolInUse
 from konverse.schemas.identifiers import pool_key
 from konverse.schemas.records import Role
 
 from .adopting import Adopted, Adopter
 from .arguments import Count, Seconds, checked
-from .background import in_background
+from .background import AGAIN_S, FORESEEN, in_background, passes
 from .catalog import Catalog
 from .kafka import Kafka, LogReader
 from .pool import Pool
 from .pool_lease import Lease
 from .pool_slots import Means
+from .seldom import Seldom
 from .settings import PoolOptions, Settings
 
 if TYPE_CHECKING:
@@ -108,8 +110,6 @@ class Pools:
         home, _ = self.catalog.queues_of(from_service, to_service, contract)
         self.catalog.check_send(contract, Role.INITIATOR, end_of_stream)
         sender = self._open_sender()
-        self._check_name(options)
-        lease = self._lease(options, sender)
         means = Means(
             self.begin_dialog,
             self.adopt,
@@ -118,13 +118,20 @@ class Pools:
             partial(self._ends_of_homes, from_service),
             self.settings.send_timeout_s,
         )
-        pool = Pool(options, means, self.database, self._answer_all)
-        pool.lease = lease
         with self._pools_lock:
+            self._check_name(options)
+            with ExitStack() as undoing:
+                lease = self._lease(options, sender)
+                if lease is not None:
+                    undoing.callback(lease.close)
+                reader = self.reader(home.name) if read and home.name not in self._answering else None
+                undoing.pop_all()
+            pool = Pool(options, means, self.database, self._answer_all)
+            pool.lease = lease
             self._pools = [*self._open_pools(), pool]
-            if read and home.name not in self._answering:
-                reader = self._answering[home.name] = self.reader(home.name)
-                in_background("konverse-pool-answers", lambda: reader.run(self._answer_own))
+            if reader is not None:
+                self._answering[home.name] = reader
+                in_background("konverse-pool-answers", partial(self._go_on_answering, reader))
         return pool
 
     def adopt(
@@ -173,6 +180,23 @@ class Pools:
         rest, farewells = answer(transaction, transaction, self._end_of_stream, self._keeps)
         self._pass_on(farewells)
         return rest
+
+    def _go_on_answering(self, reader: Reader) -> None:
+        """Until the broker is closed: what keeps a reader from its queue may pass, as when that is OFF (77)."""
+        trouble = Seldom()
+        while not reader.closed:
+            try:
+                reader.run(self._answer_own)
+            except BrokerClosed:
+                return
+            except FORESEEN as error:
+                if not passes(error):
+                    raise
+                if trouble.due():
+                    log.warning("pools do not hear of the ends of their conversations for now: %s", error)
+                time.sleep(AGAIN_S)
+            else:
+                return
 
     def _answer_own(self, transaction: Transaction) -> None:
         """The same where the application has no reader: what is not ours to receive waits for one."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from konverse.dialog.received import Message
 from konverse.dialog.transaction import Transaction
 from konverse.routing.decisions import Decision
-from konverse.routing.documents import UNCLASSIFIABLE_ERROR
+from konverse.routing.documents import UNCLASSIFIABLE_ERROR, shortened
 from konverse.routing.routed import Failure, Routed, Tally
 from konverse.routing.router import Router
 from konverse.routing.step import REDIRECT
@@ -208,7 +208,7 @@ class RoutingService:
         with self._lock:
             self._tally.add({"failed": failed})
             if first is not None:
-                self._failures.append(Failure(now, first.dialog.id, first.id, first.type, text))
+                self._failures.append(Failure(now, first.dialog.id, first.id, first.type, shortened(text)))
 
     def _check(self, catalog: Catalog, classify: Classify) -> None:
         """Raise InvalidRoute for contracts that do not fit to what is routed."""
@@ -233,7 +233,7 @@ def checked_classifier(classify: Classify) -> Classify:
         raise InvalidProcedure(f"{classify!r} cannot be called; a classifier is a function that takes a message")
     if inspect.iscoroutinefunction(classify) or inspect.isgeneratorfunction(classify):
         raise InvalidProcedure(
-            f"the classifier {classify.__qualname__} is async or a generator, and calling it decides nothing: write a "
+            f"the classifier {classify!r} is async or a generator, and calling it decides nothing: write a "
             "plain function"
         )
     try:

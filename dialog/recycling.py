@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from .writing import Hand
 
 _MARK_BYTES: Final = 8
+_VERSION_AT: Final = 6
+_NAMED: Final = 5
+"""Version of an id made of a name, as a pool's groups are; ids that count, or have the time, may begin alike."""
 
 SYSTEM: Final = (DIALOG_TIMER, END_DIALOG, ERROR)
 
@@ -56,7 +59,9 @@ def mark_of(identifier: bytes) -> bytes:
 def is_pooled(endpoint: Endpoint) -> bool:
     """Whether a pool has begun it, of whatever process."""
     group, conversation = endpoint.group_id, endpoint.conversation
-    return endpoint.role is Role.INITIATOR and group != conversation and mark_of(group) == mark_of(conversation)
+    if endpoint.role is not Role.INITIATOR or group == conversation or group[_VERSION_AT] >> 4 != _NAMED:
+        return False
+    return mark_of(group) == mark_of(conversation)
 
 
 def recycle(session: Session, dialog: SessionDialog, end_of_stream: str) -> list[Hand]:

@@ -6,10 +6,12 @@ import logging
 import threading
 from collections.abc import Iterator
 from itertools import pairwise
+from unittest.mock import Mock
 
 import pytest
 
 from konverse.bridge.broker import Broker
+from konverse.bridge.pool import Pool
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.catalog import DEFAULT
 from konverse.schemas.errors import (
@@ -17,8 +19,10 @@ from konverse.schemas.errors import (
     BrokerClosed,
     InvalidSettings,
     InvalidTimeout,
+    KafkaUnavailable,
     MessageTypeNotFound,
     NotInContract,
+    PoolInUse,
     ServiceNotFound,
 )
 from tests.kit.oracle import verify
@@ -209,6 +213,59 @@ def test_a_conversation_whose_first_message_was_refused_ends_without_a_word(brok
         until(lambda: not pool.conversations, "it is over")
         assert taker.finished == []
     until(lambda: nothing_open(broker), "no endpoint is left")
+
+
+def test_a_pool_hears_of_ends_again_when_its_queue_was_off(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    with taking(broker, Taker()) as taker, pool_of(broker) as pool, caplog.at_level(logging.WARNING, "konverse"):
+        pool.send(ORDER, b"one")
+        until(lambda: taker.bodies, "it is received")
+        broker.alter_queue("Shop", status=False)
+        until(lambda: "is OFF" in caplog.text or "QueueDisabled" in caplog.text, "its reader has seen that")
+        broker.alter_queue("Shop", status=True)
+        pool.recycle()
+        until(lambda: not pool.conversations, "the conversation is over", deadline_s=20.0)
+
+
+def test_a_named_pool_is_opened_once_however_many_threads_want_it(broker: Broker) -> None:
+    together, opened, refused = threading.Barrier(4), list[Pool](), list[PoolInUse]()
+
+    def open_it() -> None:
+        together.wait()
+        try:
+            opened.append(pool_of(broker, name="orders", read=False))
+        except PoolInUse as error:
+            refused.append(error)
+
+    threads = [threading.Thread(target=open_it) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (len(opened), len(refused)) == (1, 3)
+
+
+def test_a_pool_that_could_not_be_made_has_left_nothing(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(broker, "reader", Mock(side_effect=KafkaUnavailable("nobody answers")))
+        with pytest.raises(KafkaUnavailable):
+            pool_of(broker, name="orders")
+    with pool_of(broker, name="orders"):
+        pass
+
+
+def test_what_is_recycled_waits_for_no_room(
+    servers: Servers, broker: Broker, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else `close` took the time of a send that finds none for each of its conversations."""
+    with connected(servers.bootstrap, database, send_timeout_s=0.1) as other:
+        pool = pool_of(other, read=False)
+        for number in range(5):
+            pool.send(ORDER, b"", f"key {number}")
+        pool.flush()
+        with monkeypatch.context() as patched:
+            patched.setattr(other._open_sender(), "_has_room", lambda _dialog: False)
+            pool.close(timeout=0)
+        assert pool.statistics.recycled == 5
 
 
 def test_threads_that_end_leave_their_conversations_to_the_next_ones(broker: Broker) -> None:

@@ -6,6 +6,7 @@ import json
 import threading
 from dataclasses import asdict
 from datetime import UTC, datetime
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -27,6 +28,7 @@ from konverse.schemas.errors import (
     InvalidRoute,
     InvalidSettings,
 )
+from konverse.schemas.limits import ERROR_DESCRIPTION_CHARACTERS_MAX
 
 MESSAGE: Any = SimpleNamespace(id="an id", type="//sales/Order", dialog=SimpleNamespace(id=UUID(int=7)))
 
@@ -76,7 +78,7 @@ def with_table(message: konverse.Message, table: dict[str, str]) -> str:
     return table[message.type]
 
 
-@pytest.mark.parametrize("classifier", [later, with_table, "//sales/North"])
+@pytest.mark.parametrize("classifier", [later, partial(later), with_table, "//sales/North"])
 def test_what_is_no_classifier_is_refused_also_while_the_router_is_there(classifier: Any) -> None:
     with pytest.raises(InvalidProcedure):
         konverse.App().router("router")(classifier)
@@ -158,3 +160,10 @@ def test_a_flow_is_what_came_since_the_look_before_and_never_below_nothing() -> 
     assert "north" in shown
     assert "━" in shown
     assert "late" in shown
+
+
+def test_what_is_kept_of_a_failure_is_as_much_as_an_error_can_carry() -> None:
+    router = konverse.App().router("//sales/Router")(classify)
+    received: Any = (MESSAGE,)
+    router._note(received, "x" * 1_000_000, failed=1)
+    assert [len(failure.text) for failure in router.last_errors] == [ERROR_DESCRIPTION_CHARACTERS_MAX]

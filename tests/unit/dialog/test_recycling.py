@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Final
+from uuid import UUID
 
 import pytest
 
@@ -28,7 +29,7 @@ from konverse.dialog.transaction import Transaction
 from konverse.dialog.writing import Hand
 from konverse.schemas.catalog import DIALOG_TIMER, END_DIALOG
 from konverse.schemas.errors import ConversationEnded, NotInContract, QueueFull
-from konverse.schemas.identifiers import session_writer
+from konverse.schemas.identifiers import pool_group, pool_namespace, session_writer
 from konverse.schemas.journal import EndOperation
 from konverse.schemas.limits import POOL_PATIENCE_MS
 from konverse.schemas.operations import Finish, SetTimer
@@ -36,7 +37,7 @@ from konverse.schemas.records import BounceId, Role
 from tests.kit.builders import Pair, address_of, anything, begin_block, identifier, record
 
 EOS: Final = "EndOfStream"
-GROUP: Final = identifier("a group of a pool")
+GROUP: Final = pool_group(pool_namespace("database", "pool"), "key")
 NOW_MS: Final = 1_800_000_000_000
 
 
@@ -263,6 +264,20 @@ def test_replies_and_what_no_pool_began_are_left(shop: Shop) -> None:
     assert farewells == []
     dialog = shop.begin()
     assert is_pooled(shop.pair.initiator(dialog.conversation))
+
+
+@pytest.mark.parametrize(
+    ("group", "conversation"),
+    [
+        (UUID(int=5), UUID(int=17)),
+        (UUID("01932c07-209c-7a3f-8f1e-000000000001"), UUID("01932c07-209c-7a3f-8f1e-000000000002")),
+    ],
+)
+def test_ids_of_an_application_that_begin_alike_are_no_pools(shop: Shop, group: UUID, conversation: UUID) -> None:
+    """A counter, or two ids of version 7 of one millisecond."""
+    dialog, hands = shop.session.begin(conversation.bytes, begin_block(group=group.bytes))
+    shop.arrive(hands)
+    assert not is_pooled(shop.pair.initiator(dialog.conversation))
 
 
 def test_a_successor_finds_what_was_left_of_a_group(shop: Shop) -> None:
