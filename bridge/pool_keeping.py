@@ -34,6 +34,7 @@ from konverse.dialog.pooling import Pooling
 from konverse.dialog.recycling import (
     ask_verdict,
     conversation_in,
+    is_used,
     left_behind,
     mark_of,
     recycle,
@@ -272,7 +273,7 @@ class Keeping:
             return
         dialog = self._dialogs[pooled.conversation]
         try:
-            if dialog.staged.sent or dialog.staged.held:  # without waiting for room: senders and `close` wait behind it
+            if is_used(dialog.staged):  # without waiting for room: senders and `close` wait behind it
                 sender.hear(lambda session: recycle(session, dialog.staged, self.options.end_of_stream))
             else:  # its first message was refused, and its target knows of nothing
                 sender.end(dialog.staged)

@@ -75,6 +75,11 @@ def recycle(session: Session, dialog: SessionDialog, end_of_stream: str) -> list
     return session.send(dialog, end_of_stream, b"") + session.finish(dialog)
 
 
+def is_used(dialog: SessionDialog) -> bool:
+    """Whether anything was sent on it, or redirected to it: else its target knows of nothing."""
+    return bool(dialog.sent or dialog.held or dialog.redirects is not None)
+
+
 def ask_verdict(session: Session, dialog: SessionDialog) -> list[Hand]:
     """FIN on a dialog whose peer has ended: its answer says that all that was not received has come back.
 
