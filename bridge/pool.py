@@ -83,8 +83,10 @@ class Pool(Keeping):
         `begin_dialog` does, ConversationEnded when all of them were ended at once, BrokerClosed after `close`,
         OutcomeUnknown when a named pool cannot learn what another process has left, as nobody reads its queue.
         """
-        if key is not None:
+        if isinstance(key, str | bytes):
             name: object = key
+        elif key is not None:
+            raise BadInput(f"the key of a pool is a text or bytes, not {key!r}")
         elif self._size is not None:
             name = next(self._turns) % self._size
         else:
@@ -193,8 +195,6 @@ class Pool(Keeping):
 
     def _send_with_care(self, name: object, key: str | bytes | None, message_type: str, body: bytes) -> int:
         """Everything but the usual case: no conversation yet, or one that was recycled or ended."""
-        if key is not None and not isinstance(key, str | bytes):
-            raise BadInput(f"the key of a pool is a text or bytes, not {key!r}")
         failure: ConversationEnded | None = None
         for _ in range(POOL_ATTEMPTS_MAX):
             dialog = self._dialog(name, key)
@@ -240,7 +240,10 @@ class Pool(Keeping):
     def _slot(self, name: object, key: str | bytes | None) -> Slot:
         """The place of a name that is new."""
         if key is not None:
-            kafka_key = key.encode() if isinstance(key, str) else key
+            try:
+                kafka_key = key.encode() if isinstance(key, str) else key
+            except UnicodeEncodeError as error:
+                raise BadInput(f"the key {key!r} of a pool is no text that UTF-8 has: {error.reason}") from None
             group = pool_group(self._namespace, f"key {kafka_key.hex()}")
         else:
             kafka_key = None

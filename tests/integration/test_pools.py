@@ -296,6 +296,11 @@ def test_what_cannot_be_a_pool_is_refused_when_it_is_made(broker: Broker) -> Non
     with pool_of(broker, read=False) as pool:
         with pytest.raises(BadInput, match="a text or bytes, not 7"):
             pool.send(ORDER, b"", 7)  # type: ignore[arg-type]
+        for wrong in ([], {}, bytearray(b"x")):
+            with pytest.raises(BadInput, match="a text or bytes"):
+                pool.send(ORDER, b"", wrong)  # type: ignore[arg-type]
+        with pytest.raises(BadInput, match="UTF-8"):
+            pool.send(ORDER, b"", "\ud800")
         with pytest.raises(NotInContract):
             pool.send(DEFAULT, b"")
         assert drain(broker, "Orders", quiet_s=0.1) == []
