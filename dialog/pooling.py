@@ -61,7 +61,7 @@ class Pooling:
         self.evicted: dict[bytes, Place] = {}
         """Those that had to make room, until all of their conversations are over."""
         self.known: dict[bytes, Pooled] = {}
-        """Conversations that are not over, the oldest first."""
+        """Conversations that are not over; whose home was asked last stands last."""
         self.closing = 0
         """So many of them are not open."""
         self._codes: dict[bytes, int] = {}
@@ -218,9 +218,13 @@ class Pooling:
         return effects
 
     def unfinished(self, limit: int) -> list[Pooled]:
-        """Those that are closing or broken, the oldest first, and no more than that many."""
-        found = (pooled for pooled in self.known.values() if pooled.stage is not Stage.OPEN)
-        return list(islice(found, limit)) if self.closing else []
+        """Those that are closing or broken, no more than that many: in turn, as targets that are away say nothing."""
+        if not self.closing:
+            return []
+        found = list(islice((one for one in self.known.values() if one.stage is not Stage.OPEN), limit))
+        for pooled in found:
+            self.known[pooled.conversation] = self.known.pop(pooled.conversation)
+        return found
 
     # ------------------------------------------------------------------------------------------------------ inside
 

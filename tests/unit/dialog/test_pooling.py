@@ -198,9 +198,11 @@ def test_nothing_makes_room_before_targets_have_caught_up(pooling: Pooling, monk
         pooling.place(OTHER_GROUP, 2)
 
 
-def test_who_is_asked_about_is_the_oldest_that_is_not_open(pooling: Pooling) -> None:
+def test_who_is_asked_about_is_each_in_turn_that_is_not_open(pooling: Pooling) -> None:
     pooled = [begin(pooling, bytes((number,)) * 16) for number in range(4)]
     assert pooling.unfinished(2) == []
     for one in pooled[1:]:
         pooling.recycled(one, 1)
     assert pooling.unfinished(2) == pooled[1:3]
+    assert pooling.unfinished(2) == [pooled[3], pooled[1]]
+    assert pooling.unfinished(5) == [pooled[2], pooled[3], pooled[1]]
