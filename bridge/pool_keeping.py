@@ -67,6 +67,8 @@ log: Final = logging.getLogger("konverse.pool")
 
 LOOK_S: Final = 0.1
 """While conversations are closing or broken."""
+FIRST_REST_S: Final = 0.002
+"""A home has heard a BEGIN within some milliseconds, mostly: each key of a named pool waits for that once."""
 REST_S: Final = 1.0
 """While all of them are open: so late it is seen, at most, that one is old or that a target has ended it."""
 
@@ -149,14 +151,15 @@ class Keeping:
         """
         means, group, staged = self._means, slot.place.group, begun.staged
         home = begun.begin.home
-        deadline = now_ms() + round(means.timeout_s * 1000)
+        deadline, rest_s = now_ms() + round(means.timeout_s * 1000), FIRST_REST_S
         while not means.mailboxes.ask(home, lambda state: heard(state, staged.home, staged.begun_at), keep_up=True):
             if now_ms() > deadline:
                 raise OutcomeUnknown(
                     f"pool {self.options.name!r} cannot know what another process has left, as nobody has read the "
                     f"queue of {self.options.from_service!r} for {means.timeout_s} s. Let a reader run there; try again"
                 )
-            time.sleep(LOOK_S / 2)  # nobody else opens the place meanwhile
+            time.sleep(rest_s)  # nobody else opens the place meanwhile
+            rest_s = min(2 * rest_s, LOOK_S / 2)
         left: Left = means.mailboxes.ask(home, lambda state: left_behind(state, group), keep_up=True)
         for conversation, code in left.codes.items():
             self._pooling.remember(conversation, code)

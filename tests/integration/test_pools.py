@@ -23,7 +23,7 @@ from konverse.schemas.errors import (
 )
 from tests.kit.oracle import verify
 from tests.kit.pool_stress import Load, stress
-from tests.kit.pools import STREAMING, Taker, open_stream, pool_of, taking
+from tests.kit.pools import STREAM_END, STREAMING, Taker, open_stream, pool_of, taking
 from tests.kit.readme import readme
 from tests.kit.servers import Servers
 from tests.kit.shop import (
@@ -79,6 +79,33 @@ def test_nothing_follows_end_of_stream_under_concurrent_senders(servers: Servers
     assert result.received == 6_000
     assert result.begun == result.recycled >= 1_000
     assert (result.behind, result.lost, result.doubled, result.left, result.refuted) == (0, 0, 0, 0, 0)
+
+
+def test_end_of_stream_is_not_sent_by_hand(broker: Broker) -> None:
+    with taking(broker, Taker()) as taker, pool_of(broker) as pool:
+        with pytest.raises(BadInput, match=r"is not sent by hand: call pool.recycle\(\)"):
+            pool.send(STREAM_END)
+        pool.send(ORDER, b"one")
+        until(lambda: taker.bodies == [b"one"], "it is received")
+
+
+def test_whoever_gets_replies_through_a_pool_that_reads_is_told_what_to_do(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    def reply(transaction: Transaction) -> None:
+        for message in transaction:
+            if message.type == ORDER:
+                transaction.send(message.dialog, RECEIPT, b"")
+            else:
+                transaction.end(message.dialog)
+
+    told = "messages for the application wait"
+    with caplog.at_level(logging.WARNING, "konverse.pool"), pool_of(broker) as pool, taking(broker, reply):
+        for key in ("one", "two"):
+            pool.send(ORDER, b"", key)
+        until(lambda: told in caplog.text, "it is said")
+    assert caplog.text.count(told) == 1
+    assert "read=False" in caplog.text
 
 
 def test_a_conversation_is_recycled_when_it_is_old_although_nothing_is_sent(broker: Broker) -> None:
