@@ -62,6 +62,7 @@ class Pool(Keeping):
         self._namespace = pool_namespace(database, name, options.from_service, options.to_service, options.contract)
         self._send = means.sender.send  # bound once
         self._turns = count()
+        self._end_of_stream = options.end_of_stream
         self._size = options.size
         self._last = NO_LIMIT if options.max_messages is None else options.max_messages - 1
         """Number of the last message of a conversation."""
@@ -83,6 +84,11 @@ class Pool(Keeping):
         `begin_dialog` does, ConversationEnded when all of them were ended at once, BrokerClosed after `close`,
         OutcomeUnknown when a named pool cannot learn what another process has left, as nobody reads its queue.
         """
+        if message_type == self._end_of_stream:
+            raise BadInput(
+                f"{message_type!r} is how this pool tells a target that nothing more comes, so it is not sent by hand: "
+                "call pool.recycle(), or name another type as end_of_stream"
+            )
         if isinstance(key, str | bytes):
             name: object = key
         elif key is not None:

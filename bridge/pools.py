@@ -64,6 +64,8 @@ class Pools:
         super().__init__()
         self._pools_lock = threading.Lock()
         self._pools: list[Pool] = []
+        self._warned: set[str] = set()
+        """Services for whose messages nobody asks."""
         self._answering: dict[str, Reader] = {}
         """By queue: a reader for pools whose application has none."""
 
@@ -203,6 +205,7 @@ class Pools:
         transaction.savepoint(_OWN)
         mine = list(takewhile(_is_ours, transaction))
         if len(mine) < len(transaction):
+            self._warn_unread(transaction)
             transaction.rollback(_OWN)
             mine = transaction.receive(len(mine)) if mine else []
             if not all(map(_is_ours, mine)):  # it has another order
@@ -210,6 +213,19 @@ class Pools:
                 return
         _, farewells = answer(transaction, mine, self._end_of_stream, self._keeps)
         self._pass_on(farewells)
+
+    def _warn_unread(self, transaction: Transaction) -> None:
+        """Say once for each service that its pools read a queue in which something comes for the application."""
+        service = transaction.dialog.service
+        if service not in self._warned:
+            self._warned.add(service)
+            log.warning(
+                "messages for the application wait on conversation %s of service %r, and what is behind them waits: "
+                "its pool reads the queue for ends alone: make the pool with read=False, and read the queue with a "
+                "handler that begins with pool.answer(transaction)",
+                transaction.dialog.id,
+                service,
+            )
 
     def _end_of_stream(self, dialog: Endpoint) -> str:
         """What tells the target of a conversation that nothing more comes; it may be of a pool of another process."""

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import redis
 
 from konverse.routing.routed import Failure, Routed
+from konverse.schemas.catalog import Service
 from konverse.schemas.errors import InvalidSettings, RedisUnavailable
 from konverse.schemas.identifiers import catalog_topic, router_key
 from konverse.schemas.limits import ROUTER_PROCESS_ENTRIES_MAX
@@ -112,12 +113,16 @@ def publishing(broker: Broker, router: Routes) -> Iterator[None]:
 
 
 def read_figures(broker: Broker, service: str) -> Figures:
-    """What Redis has of a router. Raises InvalidSettings when none was named, RedisUnavailable when it is away."""
+    """What Redis has of a router.
+
+    Raises InvalidSettings when no Redis was named, ServiceNotFound, and RedisUnavailable when it is away.
+    """
     if not broker.settings.redis:
         raise InvalidSettings(
             "no Redis was named, and routers show their figures there: connect routers and this command with --redis "
             "(KONVERSE_REDIS); in the process of a router `routed` and `last_errors` have its own"
         )
+    broker.catalog.get(Service, service)
     client = connect_redis(broker.settings.redis)
     try:
         found: Mapping[bytes, bytes] = client.hgetall(_key(broker, service))  # type: ignore[assignment]  # a sync client

@@ -145,6 +145,8 @@ def _cause_of_open(side: Side, peer: Side | None) -> Cause | None:
 def explained(side: Side, cause: Cause) -> tuple[str, str]:
     """Two sentences: why it is forgotten, and what to do."""
     failed = side.state is State.ERROR
+    if cause is Cause.PEER_GONE and side.state is State.DISCONNECTED_OUTBOUND:
+        return _WHY_LAST.format(far=side.far_service), _REMEDY_LAST.format(far=side.far_service)
     return (
         _WHY[cause].format(
             service=side.service,
@@ -184,3 +186,10 @@ _REMEDY: Final = {
     Cause.NEVER_ANSWERED: "End it WITH CLEANUP, and begin with a lifetime.",
     Cause.SILENT: "Have one side end it when its work is done, or begin with a lifetime.",
 }
+
+_WHY_LAST: Final = (
+    "This side has ended, and the other side is gone: service {far!r} has ended too, and nobody has passed that on, or "
+    "it was ended WITH CLEANUP, its queue was dropped, or its logs are lost."
+)
+"""Of a side that has ended itself."""
+_REMEDY_LAST: Final = "Start a reader of the queue of service {far!r}; if it stays, end it WITH CLEANUP."

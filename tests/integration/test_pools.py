@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -27,7 +28,7 @@ from konverse.schemas.errors import (
 )
 from tests.kit.oracle import verify
 from tests.kit.pool_stress import Load, stress
-from tests.kit.pools import STREAMING, Taker, open_stream, pool_of, taking
+from tests.kit.pools import STREAM_END, STREAMING, Taker, open_stream, pool_of, taking
 from tests.kit.readme import readme
 from tests.kit.servers import Servers
 from tests.kit.shop import (
@@ -83,6 +84,33 @@ def test_nothing_follows_end_of_stream_under_concurrent_senders(servers: Servers
     assert result.received == 6_000
     assert result.begun == result.recycled >= 1_000
     assert (result.behind, result.lost, result.doubled, result.left, result.refuted) == (0, 0, 0, 0, 0)
+
+
+def test_end_of_stream_is_not_sent_by_hand(broker: Broker) -> None:
+    with taking(broker, Taker()) as taker, pool_of(broker) as pool:
+        with pytest.raises(BadInput, match=r"is not sent by hand: call pool.recycle\(\)"):
+            pool.send(STREAM_END)
+        pool.send(ORDER, b"one")
+        until(lambda: taker.bodies == [b"one"], "it is received")
+
+
+def test_whoever_gets_replies_through_a_pool_that_reads_is_told_what_to_do(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    def reply(transaction: Transaction) -> None:
+        for message in transaction:
+            if message.type == ORDER:
+                transaction.send(message.dialog, RECEIPT, b"")
+            else:
+                transaction.end(message.dialog)
+
+    told = "messages for the application wait"
+    with caplog.at_level(logging.WARNING, "konverse.pool"), pool_of(broker) as pool, taking(broker, reply):
+        for key in ("one", "two"):
+            pool.send(ORDER, b"", key)
+        until(lambda: told in caplog.text, "it is said")
+    assert caplog.text.count(told) == 1
+    assert "read=False" in caplog.text
 
 
 def test_a_conversation_is_recycled_when_it_is_old_although_nothing_is_sent(broker: Broker) -> None:
@@ -296,9 +324,9 @@ def test_what_cannot_be_a_pool_is_refused_when_it_is_made(broker: Broker) -> Non
     with pool_of(broker, read=False) as pool:
         with pytest.raises(BadInput, match="a text or bytes, not 7"):
             pool.send(ORDER, b"", 7)  # type: ignore[arg-type]
-        for wrong in ([], {}, bytearray(b"x")):
+        for wrong in list[Any]([[], {}, bytearray(b"x")]):
             with pytest.raises(BadInput, match="a text or bytes"):
-                pool.send(ORDER, b"", wrong)  # type: ignore[arg-type]
+                pool.send(ORDER, b"", wrong)
         with pytest.raises(BadInput, match="UTF-8"):
             pool.send(ORDER, b"", "\ud800")
         with pytest.raises(NotInContract):

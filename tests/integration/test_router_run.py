@@ -83,3 +83,10 @@ def test_who_watches_without_redis_is_told_what_to_do(servers: Servers, database
     answered = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["router", "watch", ORDER_SERVICE, *common])
     assert answered.exit_code == 2
     assert "no Redis was named" in answered.stderr
+
+
+def test_who_watches_a_service_that_does_not_exist_is_told_so(servers: Servers, database: str) -> None:
+    common = ["--kafka", f"kafka://{servers.bootstrap}", "--redis", servers.redis_url, "--database", database]
+    answered = CliRunner(env={"COLUMNS": "200"}).invoke(app, ["router", "watch", "//nobody", "--count", "1", *common])
+    assert answered.exit_code == 2
+    assert "there is no service '//nobody'" in answered.stderr

@@ -86,6 +86,13 @@ def test_every_cause_has_a_sentence_that_says_why_and_one_that_says_what_to_do(c
     assert "{" not in why + remedy
 
 
+def test_who_has_ended_and_whose_peer_is_gone_may_only_want_a_reader_over_there() -> None:
+    why, remedy = explained(initiator(DO), Cause.PEER_GONE)
+    assert why.startswith("This side has ended, and the other side is gone: service '//far' has ended too")
+    assert remedy == "Start a reader of the queue of service '//far'; if it stays, end it WITH CLEANUP."
+    assert "gone for good" in explained(initiator(CO), Cause.PEER_GONE)[0]
+
+
 def test_what_waits_before_the_end_is_counted_in_the_sentence() -> None:
     why, remedy = explained(initiator(DI, end_waits=True, unread=1), Cause.END_UNREAD)
     assert why == (
