@@ -126,7 +126,7 @@ class SecondFold(SecondState):
             if side.ended:
                 self.problem(f"I9: commit {commit.number} ends {side.key[1].hex()} a second time")
                 continue
-            self.end(side, failed=end.code > 0)
+            self.end(side, failed=end.code != 0)  # below 0 it is one of the broker
         for operation in operations.rare:
             _RARE[type(operation)](self, operation)
         all_together(self)

@@ -20,17 +20,20 @@ from konverse.schemas.catalog import END_DIALOG
 from konverse.schemas.envelope import HEADER, encode_suffix, head
 from konverse.schemas.identifiers import owner_writer, view_key
 from konverse.schemas.records import NO_SEQUENCE, Kind, Role, Suffix
+from konverse.schemas.system_messages import read_error
 from konverse.schemas.varint import varint
 from tests.kit.servers import Servers
 from tests.kit.shop import (
     DEADLINE_S,
     ORDER,
+    ORDER_SERVICE,
     answer,
     begin,
     connected,
     open_shop,
     pumped,
     queue_of,
+    receive,
     send_orders,
     until,
     work,
@@ -62,6 +65,21 @@ def forge(servers: Servers, broker: Broker, counter: int) -> None:
     producer = Producer({"bootstrap.servers": servers.bootstrap})
     producer.produce(shop.topic, b"forged", b"key", 0, headers={HEADER: header})
     assert producer.flush(DEADLINE_S) == 0
+
+
+def test_the_errors_of_a_dropped_service_are_what_its_owner_has_said(
+    servers: Servers, database: str, verify: Verify
+) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        begin(broker).send(ORDER, b"waits")
+        broker.flush()
+        with broker.reader("Orders", timeout=1) as orders, pumped(orders):
+            until(lambda: orders.conversations, "it has arrived")
+            broker.drop_service(ORDER_SERVICE)
+            (error,) = receive(broker, "Shop", 1)
+        assert read_error(error.body)[0] == -8470
+        assert verify("Orders", "Shop")[0] == 0
 
 
 def test_a_system_that_works_is_verified_while_it_works(servers: Servers, database: str, verify: Verify) -> None:
