@@ -49,10 +49,11 @@ class Adopter:
     def adopt(self, wanted: Sequence[Wanted], writers: Collection[bytes], timeout_s: float) -> list[Adopted]:
         """Go on with conversations whose sender is gone, in their order; it is stopped if it lives after all.
 
-        Each is named by the clauses of its BEGIN DIALOG, with its id. Who has opened it and whoever was heard on it is
-        found and closed; `writers` are further sessions that may have sent. When this returns, the mailboxes hold all
-        that Kafka had acknowledged and that was not received. What the gone one has committed in transactions is not
-        waited for.
+        Each is named by the clauses of its BEGIN DIALOG, with its id. Their homes have to have heard by then what Kafka
+        has of them (`pool_inheriting.look_for` waits for that), else they are NOT_BEGUN. Who has opened it and whoever
+        was heard on it is found and closed; `writers` are further sessions that may have sent. When this returns, the
+        mailboxes hold all that Kafka had acknowledged and that was not received. What the gone one has committed in
+        transactions is not waited for.
 
         Raises BadInput for one that is named twice or was begun otherwise, OutcomeUnknown when owners do not answer in
         time (to ask again does no harm), SessionTakenOver when this session was closed meanwhile, QueueNotFound.

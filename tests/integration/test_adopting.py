@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from uuid import UUID, uuid4
 
@@ -14,6 +14,8 @@ from confluent_kafka import Producer
 
 from konverse.bridge.beginning import Wanted
 from konverse.bridge.broker import Broker
+from konverse.bridge.following import Following
+from konverse.bridge.kafka import LogReader
 from konverse.bridge.reader import Reader
 from konverse.dialog.adopting import Standing
 from konverse.dialog.partition import Partition
@@ -53,10 +55,17 @@ def wanted(*conversations: UUID, returning: bool = False) -> list[Wanted]:
 
 @contextmanager
 def owned(shop: Broker) -> Iterator[Reader]:
-    """Somebody reads both queues, and consumes nothing; the reader of the orders."""
+    """Somebody reads both queues and consumes nothing; homes have heard all by then. The reader of the orders."""
     with shop.reader("Orders") as orders, shop.reader("Shop") as home, pumped(orders, home):
         orders.wait_for_partitions(orders.queue.partitions)
         home.wait_for_partitions(home.queue.partitions)
+        for number in range(home.queue.partitions):
+            with (
+                closing(LogReader(shop._kafka)) as log,
+                closing(Following(shop._kafka, home.queue, number)) as following,
+            ):
+                _, end = log.ends(home.queue.topic, number)
+                until(lambda: following.catch_up().ingest_to >= end, "the home has heard all")  # noqa: B023
         yield orders
 
 

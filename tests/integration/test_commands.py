@@ -122,7 +122,8 @@ def test_what_is_printed_fits_into_80_columns_and_json_has_types(servers: Server
     assert "timer_due_ms" not in rows[0]
     catalog: dict[str, Any] = json.loads(run("list", *common, "--json")[1])
     assert set(catalog) == {
-        *("message_types", "xml_schema_collections", "contracts", "queues", "services", "routes", "broker_priorities")
+        *("message_types", "xml_schema_collections", "contracts", "queues", "services", "routes", "broker_priorities"),
+        "routing_tables",
     }
     assert catalog["routes"][0] == {
         "name": "AutoCreatedLocal",
