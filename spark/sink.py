@@ -160,9 +160,6 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     def __init__(self, settings: WriteSettings, schema: StructType, *, overwrite: bool) -> None:
         if overwrite:
             raise InvalidSettings("what was sent cannot be taken back; use outputMode('append') or 'update'")
-        for option, value in (("query", settings.query), ("batch", settings.batch)):
-            if value:
-                raise InvalidSettings(f"option {option!r} is for batch writes; remove it: a stream has its checkpoint")
         if not settings.checkpoint:
             raise InvalidSettings(
                 "option 'checkpointLocation' is missing; give it to the stream itself, not to the session: its place "

@@ -110,7 +110,7 @@ class KonverseDataSource(DataSource):
         from .sink import StreamWriter  # noqa: PLC0415  # as above
         from .write_settings import parse_writer  # noqa: PLC0415  # as above
 
-        return StreamWriter(parse_writer(self.options), schema, overwrite=overwrite)
+        return StreamWriter(parse_writer(self.options, streaming=True), schema, overwrite=overwrite)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A streaming read; NotInstalled with a pyspark that does not say where a micro-batch starts."""

@@ -23,6 +23,8 @@ FROM_SERVICE: Final = "from_service"
 FOR_ALL_ROWS: Final = ("to_service", "message_type")
 """Options in place of the columns of the same names."""
 
+_NUMBERED: Final = ("query", "batch")
+
 OPTIONS: Final = (
     "bootstrap",
     "database",
@@ -32,8 +34,7 @@ OPTIONS: Final = (
     *FOR_ALL_ROWS,
     "contract",
     "pool",
-    "query",
-    "batch",
+    *_NUMBERED,
     "deliveryTimeout",
 )
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "path", "queryname"})
@@ -69,8 +70,11 @@ class WriteSettings:
     """Settings for librdkafka."""
 
 
-def parse_writer(options: Mapping[str, str]) -> WriteSettings:
-    """Settings from the options of a writer; InvalidSettings or InvalidName names the option and the remedy."""
+def parse_writer(options: Mapping[str, str], *, streaming: bool = False) -> WriteSettings:
+    """Settings from the options of a writer; InvalidSettings or InvalidName names the option and the remedy.
+
+    A stream numbers its batches by its checkpoint, so `query` and `batch` are for the other writes alone.
+    """
     known = {name.lower(): name for name in OPTIONS}
     given: dict[str, str] = {}
     client: dict[str, str] = {}
@@ -102,7 +106,7 @@ def parse_writer(options: Mapping[str, str]) -> WriteSettings:
         contract=given.get("contract", DEFAULT),
         pool=_filled("pool", given),
         query=_filled("query", given),
-        batch=_batch(given),
+        batch=_batch(given, streaming=streaming),
         checkpoint=checkpoint,
         delivery_timeout_s=_seconds("deliveryTimeout", given.get("deliveryTimeout")),
         client=client,
@@ -155,7 +159,10 @@ def _filled(option: str, given: Mapping[str, str]) -> str | None:
     return value
 
 
-def _batch(given: Mapping[str, str]) -> int:
+def _batch(given: Mapping[str, str], *, streaming: bool) -> int:
+    for option in _NUMBERED if streaming else ():
+        if option in given:
+            raise InvalidSettings(f"option {option!r} is for batch writes; remove it: a stream has its checkpoint")
     value = given.get("batch")
     if value is None:
         if "query" in given:

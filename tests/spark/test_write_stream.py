@@ -158,9 +158,10 @@ def test_options_of_batch_writes_are_refused(
 ) -> None:
     source = Source(spark, tmp_path / "in")
     source.add("a1")
-    query = start(source.frame, servers, database, tmp_path / "checkpoint", query="mine")
-    with pytest.raises(PySparkException, match="option 'query' is for batch writes; remove it"):
-        query.awaitTermination(120)
+    for option in ({"query": "mine"}, {"batch": "0"}, {"query": "mine", "batch": "1"}):
+        query = start(source.frame, servers, database, tmp_path / "checkpoint", **option)
+        with pytest.raises(PySparkException, match=f"option '{next(iter(option))}' is for batch writes; remove it"):
+            query.awaitTermination(120)
 
 
 def test_a_stream_that_does_not_say_where_its_checkpoint_is_is_refused(
