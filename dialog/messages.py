@@ -94,7 +94,7 @@ def _accept(state: Partition, endpoint: Endpoint, header: bytes, envelope: Envel
     if not endpoint.received & LOW_MASK:
         endpoint.carry()
     state.statistics.accepted += 1
-    if lane is not None:
+    if lane is not None and lane.prefix:
         suffix = shared(header[len(header) - _suffix_length(header) :])
         lane.expect(envelope.suffix.message_type, suffix, numbered=numbered)
         if state.judge is not None and state.judge.examines(envelope.suffix.message_type):
@@ -102,7 +102,7 @@ def _accept(state: Partition, endpoint: Endpoint, header: bytes, envelope: Envel
 
 
 def _lane_of(state: Partition, endpoint: Endpoint, header: bytes, envelope: Envelope) -> Lane:
-    prefix = header[:PREFIX_BYTES]
+    prefix = b"" if envelope.flags & FIRST else header[:PREFIX_BYTES]  # FIRST comes once; what is predicted is kept
     writer = state.writers[envelope.writer]
     lane = next((known for known in endpoint.lanes() if known.writer is writer), None)
     if lane is None:
@@ -110,7 +110,7 @@ def _lane_of(state: Partition, endpoint: Endpoint, header: bytes, envelope: Enve
     elif lane.prefix != prefix:
         state.lanes.pop(lane.prefix, None)
         lane.prefix = prefix
-    if not envelope.flags & FIRST:  # FIRST comes once; predicting it again is in vain
+    if prefix:
         state.lanes[prefix] = lane
     lane.last = envelope.counter
     return lane

@@ -24,6 +24,7 @@ SMALL: Final = Scope(commits=1, copies=0)
 DOUBLED: Final = Scope(commits=1, copies=1)
 
 
+@pytest.mark.timeout(400)  # a minute of computing, more where others compute too
 def test_every_invariant_holds_in_every_state() -> None:
     found = search(Scope())
     assert found.violation is None, "\n".join([*found.path, found.violation])
