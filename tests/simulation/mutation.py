@@ -79,12 +79,16 @@ def build(folder: Path, patch: Path | None) -> None:
     shutil.copytree(ROOT / ".namespace" / "konverse", package, ignore=shutil.ignore_patterns("__pycache__"))
     for name in FOLDERS:
         shutil.copytree(ROOT / name, package / name, ignore=shutil.ignore_patterns("__pycache__"))
-    if patch is None:
-        return
+    if patch is not None:
+        apply(package, patch)
+
+
+def apply(package: Path, patch: Path, *options: str) -> None:
+    """Switch off a rule in the package in that folder; with the option --check only look whether that can be done."""
     done = subprocess.run(
-        ["git", "apply", "-C1", "-p1", str(patch)],
+        ["git", "apply", "-C1", "-p1", *options, str(patch)],
         cwd=package,
-        env={**os.environ, "GIT_CEILING_DIRECTORIES": str(folder.parent)},
+        env={**os.environ, "GIT_CEILING_DIRECTORIES": str(package.parents[1])},
         capture_output=True,
         text=True,
         check=False,
