@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
 from functools import wraps
 from inspect import signature
 from typing import Annotated, Final, ParamSpec, TypeVar
 
-from pydantic import ConfigDict, Field, ValidationError, validate_call
+from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, validate_call
 
 from konverse.schemas.errors import BadInput
 
@@ -20,6 +20,9 @@ Seconds = Annotated[float, Field(ge=0)]
 
 Count = Annotated[int, Field(ge=1)]
 """How many, at least one."""
+
+Partitions = Annotated[Sequence[int], BeforeValidator(lambda given: [*given] if isinstance(given, range) else given)]
+"""Numbers of partitions. A `range` is a sequence, too, which pydantic does not know when it is strict."""
 
 _STRICT: Final = ConfigDict(strict=True, arbitrary_types_allowed=True, allow_inf_nan=False)
 _SHOWN_CHARACTERS: Final = 60

@@ -22,7 +22,7 @@ from konverse.schemas.errors import (
 from konverse.schemas.identifiers import catalog_topic, check_name
 
 from .administration import Administration
-from .arguments import Seconds, checked
+from .arguments import Partitions, Seconds, checked
 from .beginning import Wanted, begin_block, begin_here, check_same
 from .catalog import Catalog
 from .collector import prepare_collector
@@ -199,7 +199,7 @@ class Broker(Pools, Routing, Administration, Tidying):
         batch: int = 100,
         max_messages: int | None = None,
         timeout: float | None = None,
-        partitions: Sequence[int] | None = None,
+        partitions: Partitions | None = None,
         standby: bool = False,
     ) -> Reader:
         """Read a queue: iterate over the result for transactions. Readers of several processes share its partitions.

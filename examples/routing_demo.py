@@ -7,9 +7,10 @@
 Two shops send the orders to one router service, a conversation per customer, by pools that recycle their conversations
 every few seconds. Two processes run the router: by a routing table it passes each conversation on to one of three
 services, and their receipts back. In the middle one router is ended with kill -9, then one shop, which is started again
-and goes on with its conversations. At the end everything is recycled, and nothing may be left open. Then `konverse
-verify`'s judge reads the logs, and a check of its own says whether each order arrived once, in order, at the service of
-its region. Exit code 0 when the verdict holds, 1 when it does not, 2 for bad input, 3 when servers cannot be started.
+and goes on with its conversations. What flows through the router is drawn meanwhile, as `konverse router watch` does.
+At the end everything is recycled, and nothing may be left open. Then `konverse verify`'s judge reads the logs, and a
+check of its own says whether each order arrived once, in order, at the service of its region. Exit code 0 when the
+verdict holds, 1 when it does not, 2 for bad input, 3 when servers cannot be started.
 """
 
 from __future__ import annotations
@@ -25,16 +26,16 @@ from typing import Annotated, Final
 
 import typer
 from rich.console import Console
-from rich.live import Live
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 import konverse
-from examples.regions.services import ORDERS, REGIONS, SERVICES, SHOPS, create
+from examples.regions.services import ORDERS, REGIONS, ROUTER, SERVICES, SHOPS, create
+from examples.regions.showing import Showing
 from examples.sales.check import Verdict, numbers, once
 from examples.sales.children import Child, start, stop, wait_until
 from examples.sales.ending import end_with
 from examples.sales.orders import SHIPPED, Order, read_orders
+from konverse.bridge.router_figures import read_figures
 from konverse.deploy.progress import reporter_for
 from konverse.deploy.stack import LocalStack
 from konverse.schemas.catalog import Queue
@@ -73,14 +74,10 @@ class Play:
     def __init__(self, console: Console, broker: konverse.Broker, path: Path, rate: float, max_age: float) -> None:
         self.cast = Cast()
         self._broker = broker
-        self._console = console
         self._place = (broker.settings.kafka, broker.settings.redis or "", broker.database)
         self._file = (str(path), str(rate / PARTS), str(max_age))
         self._total = sum(1 for _ in read_orders(path))
-        self._bars = Progress(
-            TextColumn("{task.description:30}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn()
-        )
-        self._shown: dict[str, TaskID] = {}
+        self._showing = Showing(console, lambda: read_figures(broker, ROUTER), self._total)
 
     def run(self) -> float:
         """From the first order to the last conversation that has ended, in seconds. Raises StackError."""
@@ -94,8 +91,7 @@ class Play:
             wait_until([*cast.regions.values(), *cast.routers], lambda one: one.last.get("ready"), PATIENCE_S)
             for number in range(PARTS):
                 self._open_shop(number)
-            self._shown = {name: self._bars.add_task(name, total=self._total) for name in self._names()}
-            exits.enter_context(Live(self._bars, refresh_per_second=8, console=self._console))
+            exits.enter_context(self._showing)
             self._watch()
         return time.monotonic() - began
 
@@ -126,22 +122,17 @@ class Play:
                 what = f"{dead.name} has ended" if dead is not None else "nothing has moved for long"
                 raise StackError(f"{what}, at {received:,} of {self._total:,} orders")
 
-    def _names(self) -> list[str]:
-        return ["shops: orders sent", *(f"  router -> {name}" for name in SERVICES), "shops: receipts"]
-
     def _show(self) -> tuple[int, int]:
-        """Bring the bars up to date; orders that were received, and receipts."""
+        """Bring the display up to date; orders that were received, and receipts."""
         cast = self.cast
-        received = [_sum([region], "received") for region in cast.regions.values()]
-        sent, receipts = _sum(cast.living, "sent"), _sum(cast.shops, "receipts")
-        for name, count in zip(self._names(), [sent, *received, receipts], strict=True):
-            self._bars.update(self._shown[name], completed=count)
-        return sum(received), receipts
+        received, receipts = _sum([*cast.regions.values()], "received"), _sum(cast.shops, "receipts")
+        self._showing.update(_sum(cast.living, "sent"), received, receipts)
+        return received, receipts
 
     def _kill(self, child: Child) -> None:
         child.kill()
         self.cast.killed.append(child)
-        self._bars.console.print(f"[red]kill -9[/red] of {child.name} (pid {child.pid})")
+        self._showing.console.print(f"[red]kill -9[/red] of {child.name} (pid {child.pid})")
 
     def _stop(self) -> None:
         for child in (*self.cast.shops, *self.cast.routers, *self.cast.regions.values()):

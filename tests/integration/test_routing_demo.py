@@ -33,6 +33,7 @@ def test_sales_are_routed_while_a_router_and_a_shop_are_killed(tmp_path: Path) -
     assert done.returncode == 0, done.stdout + done.stderr
     assert "kill -9 of router 1" in done.stdout
     assert "kill -9 of shop-1" in done.stdout
+    assert "//sales/Router: 2 processes, " in done.stdout, "what flows, as `konverse router watch` says it"
     said = " ".join(done.stdout.split())
     assert "Verdict: each order once, in order, at the service of its region, nothing left open" in said
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
+from uuid import UUID
 
 from konverse.bridge.broker import Broker
+from konverse.bridge.dialog import Dialog
 from konverse.dialog.received import Message
 from konverse.schemas.catalog import END_DIALOG, ERROR
-from tests.kit.shop import DEADLINE_S, ORDERING, RECEIPT, drain, receive
+from tests.kit.shop import DEADLINE_S, ORDER, ORDERING, RECEIPT, drain, receive
 
 REGIONS: Final = ("north", "south", "west")
 
@@ -62,3 +65,47 @@ def kinds(messages: list[Message]) -> Counter[str]:
 def ends(messages: list[Message]) -> list[Message]:
     """Those that tell of an end."""
     return [message for message in messages if message.type in (END_DIALOG, ERROR)]
+
+
+def send_round(dialogs: Sequence[Dialog], number: int) -> None:
+    """A message on each dialog, which says the place of its dialog and this number; not flushed."""
+    for which, dialog in enumerate(dialogs):
+        dialog.send(ORDER, b"%d %d" % (which, number))
+
+
+def answer_rounds(broker: Broker, dialogs: int, rounds: int) -> dict[int, str]:
+    """The regions answer what is there; the region of each dialog, by its place.
+
+    AssertionError unless each dialog came to one region, in one conversation, each of its rounds once and in order.
+    """
+    arrived: dict[int, str] = {}
+    for region in REGIONS:
+        for bodies in _answered(broker, region).values():
+            which = int(bodies[0].split()[0])
+            assert bodies == [f"{which} {number}" for number in range(rounds)], "once, in order, together"
+            assert arrived.setdefault(which, region) == region
+    assert sorted(arrived) == [*range(dialogs)]
+    return arrived
+
+
+def check_replies(
+    messages: Iterable[Message], dialogs: Sequence[Dialog], arrived: Mapping[int, str], rounds: int
+) -> None:
+    """AssertionError unless each dialog has the answers of its region to all rounds, once and in order."""
+    replies: defaultdict[UUID, list[str]] = defaultdict(list)
+    for message in messages:
+        replies[message.dialog.id].append(message.body.decode())
+    for which, dialog in enumerate(dialogs):
+        assert replies[dialog.id] == [f"{arrived[which]} {which} {number}" for number in range(rounds)]
+
+
+def _answered(broker: Broker, region: str) -> dict[UUID, list[str]]:
+    """The region answers what is there; what it got, by its conversations."""
+    got: defaultdict[UUID, list[str]] = defaultdict(list)
+    with broker.reader(region.capitalize(), timeout=2.0) as reader:
+        for transaction in reader:
+            with transaction:
+                for message in transaction:
+                    got[message.dialog.id].append(message.body.decode())
+                    transaction.send(message.dialog, RECEIPT, f"{region} {message.body.decode()}".encode())
+    return dict(got)

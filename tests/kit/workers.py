@@ -7,6 +7,7 @@ that, in this process only.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -17,7 +18,6 @@ import time
 import uuid
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from itertools import compress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -108,12 +108,11 @@ class Death:
     def __init__(self, job: Job, diary: Diary) -> None:
         self._job = job
         self._diary = diary
-        self._left = job.die_on
+        self._reached = itertools.count(1)
 
     def near(self) -> None:
-        """The point was reached once more."""
-        self._left -= 1
-        if self._left == 0:
+        """The point was reached once more, by whichever thread."""
+        if next(self._reached) == self._job.die_on:
             self._diary.write("dies", point=self._job.die_at)
             os.kill(os.getpid(), signal.SIGKILL)
 
@@ -294,7 +293,7 @@ def _send(broker: Broker, job: Job, diary: Diary) -> None:
             dialog.flush()
         if number % 10 == 9:
             there = [acknowledged() for _, acknowledged in last]
-            for earlier, _ in compress(last, there):
+            for earlier, _ in itertools.compress(last, there):
                 diary.write("acknowledged", conversation=earlier.id.hex)
             last = [pair for pair, arrived in zip(last, there, strict=True) if not arrived]
     broker.flush()
@@ -326,13 +325,13 @@ def main() -> None:
 class Worker:
     """A worker process of ours. Leaving the block ends it."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: Job, module: str = "tests.kit.workers") -> None:
         self.job = job
         self._log = Path(job.log)
         self._errors = self._log.with_suffix(f".{uuid.uuid4().hex[:6]}.stderr")
         with self._errors.open("wb") as errors:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.kit.workers", json.dumps(asdict(job))], cwd=_ROOT, stderr=errors
+                [sys.executable, "-m", module, json.dumps(asdict(job))], cwd=_ROOT, stderr=errors
             )
 
     @property

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from pathlib import Path
 from typing import Any, Final
-from uuid import UUID
 
 import pytest
 from pyspark.sql import SparkSession
@@ -13,9 +11,9 @@ from pyspark.sql import SparkSession
 from konverse.bridge.broker import Broker
 from konverse.schemas.catalog import Queue
 from konverse.spark import route
-from tests.kit.regions import BY_REGION, REGIONS, heard, open_regions
+from tests.kit.regions import BY_REGION, answer_rounds, check_replies, heard, open_regions, send_round
 from tests.kit.servers import Servers
-from tests.kit.shop import ORDER, RECEIPT, begin, until
+from tests.kit.shop import begin, until
 from tests.spark.deadly import Driver
 from tests.spark.deadly_router import OF_DRIVERS, OF_TASKS_DRIVERS, POINTS
 
@@ -32,18 +30,6 @@ MESSAGES: Final = 4
 RUN_S: Final = 180.0
 
 
-def answered(shop: Broker, region: str) -> dict[UUID, list[str]]:
-    """The region answers what is there; what it got, by its conversations."""
-    got: defaultdict[UUID, list[str]] = defaultdict(list)
-    with shop.reader(region.capitalize(), timeout=2.0) as reader:
-        for transaction in reader:
-            with transaction:
-                for message in transaction:
-                    got[message.dialog.id].append(message.body.decode())
-                    transaction.send(message.dialog, RECEIPT, f"{region} {message.body.decode()}".encode())
-    return dict(got)
-
-
 def test_each_message_arrives_once_whoever_is_killed(
     spark: SparkSession, servers: Servers, shop: Broker, database: str, tmp_path: Path
 ) -> None:
@@ -51,8 +37,7 @@ def test_each_message_arrives_once_whoever_is_killed(
     (tmp_path / "deaths").mkdir()
     dialogs = [begin(shop) for _ in range(DIALOGS)]
     for number in range(MESSAGES):
-        for which, dialog in enumerate(dialogs):
-            dialog.send(ORDER, f"{which} {number}".encode())
+        send_round(dialogs, number)
     shop.flush()
     for point, where in ((OF_TASKS_DRIVERS[0], "tasks"), *((point, "driver") for point in (*OF_DRIVERS, None))):
         deadly = Driver(tmp_path, "tests.spark.deadly_router", servers.bootstrap, database, str(tmp_path), where)
@@ -64,20 +49,9 @@ def test_each_message_arrives_once_whoever_is_killed(
             deadly.kill()
     assert sorted(path.name for path in (tmp_path / "deaths").iterdir()) == sorted(POINTS)
 
-    arrived: dict[int, str] = {}
-    for region in REGIONS:
-        for bodies in answered(shop, region).values():
-            which = int(bodies[0].split()[0])
-            assert bodies == [f"{which} {number}" for number in range(MESSAGES)], "once, in order, together"
-            assert arrived.setdefault(which, region) == region
-    assert sorted(arrived) == [*range(DIALOGS)]
-
+    arrived = answer_rounds(shop, DIALOGS, MESSAGES)
     place: dict[str, Any] = {"kafka": f"kafka://{servers.bootstrap}", "database": database, "timeout": 2.0}
     assert route(spark, "Orders", BY_REGION, **place).replied == DIALOGS * MESSAGES
-    replies: defaultdict[UUID, list[str]] = defaultdict(list)
-    for message in heard(shop, DIALOGS * MESSAGES):
-        replies[message.dialog.id].append(message.body.decode())
-    for which, dialog in enumerate(dialogs):
-        assert replies[dialog.id] == [f"{arrived[which]} {which} {number}" for number in range(MESSAGES)]
+    check_replies(heard(shop, DIALOGS * MESSAGES), dialogs, arrived, MESSAGES)
     _, findings = shop.verification(shop.catalog.all(Queue)).run()
     assert findings == []

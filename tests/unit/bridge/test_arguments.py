@@ -1,0 +1,27 @@
+"""Arguments of public calls: what the annotation allows is taken, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from konverse.bridge.arguments import Partitions, checked
+from konverse.schemas.errors import BadInput
+
+
+@checked
+def read(partitions: Partitions | None = None) -> list[int]:
+    """A call of the public API."""
+    return [*(partitions or ())]
+
+
+@pytest.mark.parametrize("given", [[0, 1], (0, 1), range(2)], ids=repr)
+def test_partitions_are_any_sequence_of_numbers(given: Sequence[int]) -> None:
+    assert read(partitions=given) == [0, 1]
+
+
+def test_other_things_than_numbers_are_no_partitions() -> None:
+    for wrong in ("01", ["0"], [0.5], 1):
+        with pytest.raises(BadInput, match="argument 'partitions'"):
+            read(partitions=wrong)  # type: ignore[arg-type]
