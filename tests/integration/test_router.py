@@ -276,6 +276,41 @@ def test_a_classifier_that_does_not_come_back_is_logged_and_others_go_on(
     assert caplog.text.count("first one of conversation") == 1
 
 
+def test_a_thread_that_ends_beside_a_classifier_that_hangs_ends_the_router_and_nothing_is_lost(
+    regions: Broker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("konverse.bridge.handling.HANDLER_LEAVING_MS_MAX", 200)
+    hangs, release = threading.Event(), threading.Event()
+
+    def classify(message: Message) -> str:
+        if message.body == b"hang":
+            hangs.set()
+            release.wait(DEADLINE_S)
+        elif message.body == b"exit":
+            raise SystemExit("no more of this")
+        return NORTH
+
+    router = regions.router(ORDER_SERVICE, max_readers=2, classify_timeout_s=0.2)(classify)
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(router.run)
+        try:
+            hanging = sent(regions, b"hang")
+            assert hangs.wait(DEADLINE_S)
+            sent(regions, b"exit")
+            with pytest.raises(SystemExit, match="no more of this"):
+                done.result(DEADLINE_S)
+            assert "a thread of queue 'Orders' has ended with SystemExit: no more of this" in caplog.text
+            assert f"0 s to finish: conversation {hanging.id} of service {ORDER_SERVICE!r}" in caplog.text
+            until(lambda: "the classifier of router '//sales/OrderService' has worked for" in caplog.text, "it is said")
+            assert f"of type {ORDER!r}, the first one of conversation {hanging.id}" in caplog.text
+            router.classify = lambda _: SOUTH
+            with running(router):
+                assert {*answer_in(regions, "south", 2)} == {b"hang", b"exit"}
+        finally:
+            router.stop()
+            release.set()
+
+
 def test_the_rest_of_a_lifetime_and_a_half_close_are_passed_on(regions: Broker) -> None:
     router = router_of(regions)
     dialog = begin(regions, lifetime=3_600)
