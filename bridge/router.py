@@ -12,7 +12,7 @@ import inspect
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -136,8 +136,9 @@ class RoutingService:
     def run(self, *, threads: int | None = None, timeout: Seconds | None = None) -> None:
         """Route until `stop`, Ctrl-C or the end of the broker; or until nothing came for `timeout` seconds.
 
-        By so many threads, or as many as `max_readers` says. Raises InvalidRoute for contracts that are not the union
-        of what the targets accept, ServiceNotFound, QueueDisabled, and what iterating over a reader raises.
+        By so many threads, or as many as `max_readers` says. Operators of any process are obeyed meanwhile
+        (`broker.resume`, `konverse resume` and the like). Raises InvalidRoute for contracts that are not the union of
+        what the targets accept, ServiceNotFound, QueueDisabled, and what iterating over a reader raises.
         """
         threads = max(1, self.clauses.max_readers) if threads is None else threads
         if threads > HANDLER_THREADS_MAX:
@@ -151,6 +152,7 @@ class RoutingService:
             reader = exits.enter_context(
                 broker.reader(activation.queue, batch=clauses.batch, max_messages=clauses.max_messages, timeout=timeout)
             )
+            exits.enter_context(closing(broker.obey(lambda: [reader])))
             self._reader = reader
             if not self._stopping:
                 reader.run(self.route, threads=threads)

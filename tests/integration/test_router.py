@@ -154,6 +154,21 @@ def test_what_a_classifier_does_wrong_suspends_its_conversation_alone_and_loses_
         assert [*answer_in(regions, "south", 1)] == [body], "nothing was lost"
 
 
+def test_operators_of_any_process_resume_and_skip_what_a_router_that_runs_by_itself_has_suspended(
+    regions: Broker,
+) -> None:
+    router = router_of(regions)
+    resumed, skipped = sent(regions, b"broken"), sent(regions, b"broken", b"north 2")
+    with running(router):
+        until(lambda: sum(len(found) for found in regions.suspended()) == 2, "both are suspended")
+        regions.skip(skipped.id)
+        assert [*answer_in(regions, "north", 1)] == [b"north 2"]
+        router.classify = lambda _: SOUTH
+        regions.resume(resumed.id)
+        assert [*answer_in(regions, "south", 1)] == [b"broken"]
+        assert not any(regions.suspended())
+
+
 def test_an_unclassifiable_message_is_told_to_its_sender_and_shown(regions: Broker) -> None:
     router = regions.router(ORDER_SERVICE)(lambda _: Unclassifiable("nobody is there"))
     dialog = sent(regions, b"nowhere")
