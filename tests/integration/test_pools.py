@@ -319,8 +319,9 @@ def test_what_cannot_be_a_pool_is_refused_when_it_is_made(broker: Broker) -> Non
         pool_of(broker, max_age=1e10)
     with pytest.raises(InvalidSettings, match="size is 20000"):
         pool_of(broker, size=20_000)
-    with pytest.raises(BadInput):
-        pool_of(broker, max_messages=0)
+    for clause in ("size", "max_messages", "max_age", "lifetime"):
+        with pytest.raises(InvalidSettings, match=f"^{clause} is 0; "):
+            pool_of(broker, **{clause: 0})
     with pool_of(broker, read=False) as pool:
         with pytest.raises(BadInput, match="a text or bytes, not 7"):
             pool.send(ORDER, b"", 7)  # type: ignore[arg-type]
