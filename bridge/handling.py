@@ -126,14 +126,15 @@ class Handling:
         return well
 
     def _say(self, transaction: Transaction, error: Exception) -> None:
-        """Log each attempt: its exception in a line, with the traceback of the first and of the last one."""
+        """Log each attempt: its exception and notes in a line, with the traceback of the first and of the last one."""
         messages = list(transaction)  # none: what was received was taken away meanwhile
         attempt = 1 + max(member.attempts for member in (transaction.dialog, *transaction.members))
         conversation = transaction.dialog.id
         shown = ", ".join(f"{message.id} (#{message.sequence})" for message in messages[:MESSAGES_SHOWN])
         more = f" and {len(messages) - MESSAGES_SHOWN} more" if len(messages) > MESSAGES_SHOWN else ""
+        what_next = "they come again" if attempt < ATTEMPTS_MAX else "konverse suspended lists it from now on"
         log.error(
-            "a handler of queue %r failed (attempt %d of %d at conversation %s, message %s%s): %s: %s; %s",
+            "a handler of queue %r failed (attempt %d of %d at conversation %s, message %s%s): %s: %s",
             self._queue,
             attempt,
             ATTEMPTS_MAX,
@@ -141,8 +142,7 @@ class Handling:
             shown or "-",
             more,
             type(error).__name__,
-            error,
-            "they come again" if attempt < ATTEMPTS_MAX else "konverse suspended lists it from now on",
+            "; ".join([str(error), *getattr(error, "__notes__", ()), what_next]),
             exc_info=error if attempt in (1, ATTEMPTS_MAX) else None,
             extra={
                 FIELDS: {

@@ -184,7 +184,9 @@ class RoutingService:
         except GroupLocked:  # it comes again when whoever has that group is done
             raise
         except Exception as error:
-            self._note(transaction, str(error), failed=1)
+            first = self._note(transaction, str(error), failed=1)
+            if first is not None:  # for the log, which does not know what a queue is for
+                error.add_note(f"router {self.service!r} was at a message of type {first.type!r}")
             raise
         if "rejected" in step.counts:
             texts = [end.description for end in transaction.ends if end.code == UNCLASSIFIABLE_ERROR]
@@ -204,13 +206,15 @@ class RoutingService:
     def _decide(self, message: Message) -> Decision:
         return self._watched.ask(self._classify, message)
 
-    def _note(self, transaction: Transaction, text: str, *, failed: int = 0) -> None:
+    def _note(self, transaction: Transaction, text: str, *, failed: int = 0) -> Message | None:
+        """Count and keep what could not be done. Returned is the message that was received first."""
         first = next(iter(transaction), None)
         now = datetime.now(UTC)
         with self._lock:
             self._tally.add({"failed": failed})
             if first is not None:
                 self._failures.append(Failure(now, first.dialog.id, first.id, first.type, shortened(text)))
+        return first
 
     def _check(self, catalog: Catalog, classify: Classify) -> None:
         """Raise InvalidRoute for contracts that do not fit to what is routed."""

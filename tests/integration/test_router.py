@@ -135,7 +135,7 @@ def test_a_ready_classifier_goes_by_a_table_of_the_catalog_that_may_change(regio
     ],
 )
 def test_what_a_classifier_does_wrong_suspends_its_conversation_alone_and_loses_nothing(
-    regions: Broker, body: bytes, words: str
+    regions: Broker, caplog: pytest.LogCaptureFixture, body: bytes, words: str
 ) -> None:
     router = router_of(regions)
     dialog = sent(regions, body)
@@ -149,6 +149,12 @@ def test_what_a_classifier_does_wrong_suspends_its_conversation_alone_and_loses_
         failure = router.last_errors[0]
         assert (failure.conversation, failure.message_type) == (dialog.id, ORDER)
         assert re.search(words, failure.text)
+        lines = [
+            record.getMessage() for record in caplog.records if "a handler of queue 'Orders'" in record.getMessage()
+        ]
+        assert len(lines) == 5
+        assert all(re.search(words, line) for line in lines)
+        assert all(f"router {ORDER_SERVICE!r} was at a message of type {ORDER!r}; " in line for line in lines)
         router.classify = lambda _: SOUTH
         router._reader.resume(dialog.id)
         assert [*answer_in(regions, "south", 1)] == [body], "nothing was lost"

@@ -48,6 +48,20 @@ def test_a_failure_on_messages_that_were_taken_away_meanwhile_stops_nothing(capl
     assert len(caplog.records) == 2
 
 
+def test_what_was_noted_on_an_exception_stands_in_its_line_at_each_attempt(caplog: pytest.LogCaptureFixture) -> None:
+    def fail_with_note(_transaction: object) -> None:
+        error = LookupError("no such order")
+        error.add_note("router '//sales/Router' was at a message of type '//sales/Order'")
+        raise error
+
+    transactions: list[Any] = [Emptied()]
+    Handling("Orders", fail_with_note).work(transactions)
+    said = (
+        "LookupError: no such order; router '//sales/Router' was at a message of type '//sales/Order'; they come again"
+    )
+    assert said in caplog.text
+
+
 class TooLarge(Emptied):
     """A transaction on several groups, which together send more than fits into a commit."""
 
