@@ -335,6 +335,12 @@ that for short ages: it is for a sender that died."""
 POOL_PATIENCE_MS: Final = 60_000
 """A conversation whose target has not answered EndOfStream by then is looked at again, as often as it takes."""
 
+POOL_CLOSE_MS_MAX: Final = 10_000
+"""A pool that is closed waits so long for its targets to end what it has recycled, unless it is told how long."""
+
+POOL_STILL_MS_MAX: Final = 2_000
+"""And only so long when none of them ends anything: they are away, and there is no use in waiting for them."""
+
 POOL_LEASE_MS: Final = 10_000
 """A holder that has not renewed its lease of a named pool for so long is gone."""
 

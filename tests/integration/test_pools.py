@@ -32,6 +32,7 @@ from tests.kit.pools import STREAM_END, STREAMING, Taker, open_stream, pool_of, 
 from tests.kit.readme import readme
 from tests.kit.servers import Servers
 from tests.kit.shop import (
+    DEADLINE_S,
     NOTE,
     ORDER,
     ORDER_SERVICE,
@@ -304,6 +305,29 @@ def test_threads_that_end_leave_their_conversations_to_the_next_ones(broker: Bro
             thread.join()
         until(lambda: len(taker.bodies) == 3, "all are received")
         assert len({message.dialog.conversation for message in taker.taken}) == 1
+
+
+def test_a_pool_that_is_closed_waits_for_targets_that_are_away_as_long_as_it_is_told_to_and_else_a_little(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("konverse.bridge.pool.POOL_CLOSE_MS_MAX", 2**40)
+    monkeypatch.setattr("konverse.bridge.pool.POOL_STILL_MS_MAX", 1)
+    left: list[int] = []
+
+    def close(pool: Pool, **options: float) -> None:
+        pool.close(**options)
+        left.append(pool.conversations)
+
+    first, second = pool_of(broker), pool_of(broker)
+    for pool in (first, second):
+        pool.send(ORDER, b"one")
+    close(first)
+    closing = threading.Thread(target=close, args=(second,), kwargs={"timeout": DEADLINE_S})
+    closing.start()
+    until(lambda: second.statistics.recycled, "it is recycled")
+    with taking(broker, Taker()):  # to join the queue takes far longer than a moment
+        closing.join()
+    assert left == [1, 0]
 
 
 def test_what_cannot_be_a_pool_is_refused_when_it_is_made(broker: Broker) -> None:
