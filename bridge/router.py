@@ -8,7 +8,6 @@ Source: behaviours 230 to 233.
 
 from __future__ import annotations
 
-import inspect
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -25,10 +24,10 @@ from konverse.routing.routed import Failure, Routed, Tally
 from konverse.routing.router import Router
 from konverse.routing.step import REDIRECT
 from konverse.schemas.catalog import Service
-from konverse.schemas.errors import GroupLocked, InvalidProcedure, InvalidSettings, InvalidState
+from konverse.schemas.errors import GroupLocked, InvalidSettings, InvalidState
 from konverse.schemas.limits import HANDLER_THREADS_MAX, QUEUE_READERS_MAX, ROUTER_ERROR_ENTRIES_MAX
 
-from .activation import Activation
+from .activation import Activation, check_called_with
 from .arguments import Seconds, checked
 from .catalog import Catalog
 from .classifying import Classify, Watched
@@ -82,10 +81,11 @@ class RoutingService:
         classify: Classify,
         opened: Callable[[], AbstractContextManager[Broker]],
     ) -> None:
+        check_called_with(classify, "message")
         self.service = service
         self.clauses = clauses
         self._opened = opened
-        self._classify = checked_classifier(classify)
+        self._classify = classify
         self._watched = Watched(service, clauses.classify_timeout_s)
         self._catalog: Catalog | None = None
         """Of the database in which it routes, from when it was opened there."""
@@ -111,7 +111,7 @@ class RoutingService:
 
     @classify.setter
     def classify(self, classify: Classify) -> None:
-        checked_classifier(classify)
+        check_called_with(classify, "message")
         if self._catalog is not None:
             classify = bound(self._catalog, classify)
             self._check(self._catalog, classify)
@@ -231,21 +231,3 @@ class RoutingService:
         """While its queue is read: its classifier is watched, and its figures are shown."""
         with self._watched.watching(alone=alone), publishing(broker, self):
             yield
-
-
-def checked_classifier(classify: Classify) -> Classify:
-    """The classifier. Raises InvalidProcedure for one that cannot be called with a message alone, or is async."""
-    if not callable(classify):
-        raise InvalidProcedure(f"{classify!r} cannot be called; a classifier is a function that takes a message")
-    if inspect.iscoroutinefunction(classify) or inspect.isgeneratorfunction(classify):
-        raise InvalidProcedure(
-            f"the classifier {classify!r} is async or a generator, and calling it decides nothing: write a "
-            "plain function"
-        )
-    try:
-        inspect.signature(classify).bind(object())
-    except ValueError:  # of a built-in function that does not tell
-        pass
-    except TypeError as error:
-        raise InvalidProcedure(f"the classifier {classify!r} is called with a message alone: {error}") from None
-    return classify
