@@ -114,30 +114,40 @@ class Activating:
 
 
 def check_procedure(handler: Callable[..., object]) -> None:
-    """Raise InvalidProcedure unless it can be called with a transaction, and works while it is called."""
-    if not callable(handler):
-        raise InvalidProcedure(f"{handler!r} cannot be called; give a function that takes a transaction")
-    if inspect.iscoroutinefunction(handler) or inspect.isgeneratorfunction(handler):
-        raise InvalidProcedure(
-            f"{_name(handler)} is async or a generator, and calling it does nothing; readers are threads or "
-            "processes: write a plain function"
-        )
-    try:
-        signature = inspect.signature(handler)
-    except ValueError:  # of a built-in function that does not tell
+    """Raise InvalidProcedure unless it takes a transaction and nothing else, and works while it is called."""
+    signature = check_called_with(handler, "transaction")
+    if signature is None:
         return
     given = handler.keywords if isinstance(handler, partial) else {}
     taken = [name for name, one in signature.parameters.items() if one.kind in _NAMED and name not in given]
+    if len(taken) > 1:
+        raise _takes_others(handler, signature, "transaction")
+
+
+def check_called_with(function: Callable[..., object], argument: str) -> inspect.Signature | None:
+    """Its signature, where it tells. Raises InvalidProcedure unless it works while it is called, with that alone."""
+    if not callable(function):
+        raise InvalidProcedure(f"{function!r} cannot be called; give a function that takes a {argument}")
+    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        raise InvalidProcedure(
+            f"{_name(function)} is async or a generator, and calling it with a {argument} does nothing; readers are "
+            "threads or processes: write a plain function"
+        )
+    try:
+        signature = inspect.signature(function)
+    except ValueError:  # of a built-in function that does not tell
+        return None
     try:
         signature.bind(object())
     except TypeError:
-        fits = False
-    else:
-        fits = len(taken) <= 1
-    if not fits:
-        raise InvalidProcedure(
-            f"{_name(handler)}{signature} takes other parameters than the transaction; it is called with that alone"
-        )
+        raise _takes_others(function, signature, argument) from None
+    return signature
+
+
+def _takes_others(function: Callable[..., object], signature: inspect.Signature, argument: str) -> InvalidProcedure:
+    return InvalidProcedure(
+        f"{_name(function)}{signature} takes other parameters than the {argument}; it is called with that alone"
+    )
 
 
 def _name(handler: Callable[..., object]) -> str:

@@ -7,12 +7,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from operator import itemgetter
 from queue import SimpleQueue
-from typing import Final
+from typing import Final, Protocol
 
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.errors import GroupLocked, TransactionTooLarge
-from konverse.schemas.limits import ATTEMPTS_MAX
+from konverse.schemas.limits import ATTEMPTS_MAX, HANDLER_LEAVING_MS_MAX
 
 from .activation import check_procedure
 from .fire_and_forget import look_at
@@ -28,6 +29,12 @@ PAUSE_MAX_S: Final = 0.5
 MESSAGES_SHOWN: Final = 5
 """Of the messages of a handler that failed."""
 
+AT_WORK_SHOWN: Final = 5
+"""Of what is at work still when a thread has failed."""
+
+PROMPT_S: Final = 0.25
+"""Who is not in a handler ends within it: no word is lost about him."""
+
 
 class _Failed(Exception):
     """Rolls a transaction back whose handler failed; why was logged."""
@@ -39,9 +46,14 @@ class Handling:
     def __init__(self, queue: str, handler: Callable[[Transaction], object]) -> None:
         """Raises InvalidProcedure for a handler that needs something else than a transaction, or is async (29)."""
         check_procedure(handler)
+        self.name = f"queue {queue!r}"
         self._queue = queue
         self._handler = handler
         self._storms = Seldom()
+        self._at_work: dict[int, tuple[float, Transaction]] = {}
+        """Thread -> since when it handles what."""
+        self._left = False
+        """Nobody waits for its threads any more: one that comes back takes nothing further."""
 
     def work(self, transactions: Iterable[Transaction], *, together: bool = False) -> None:
         """Handle them all. May run in several threads at once. Who fails again and again pauses in between.
@@ -65,8 +77,22 @@ class Handling:
             most = max(most, failures)
             if failures > 1 and not together:  # what the handler needs may be away: a group has a few attempts only
                 self._pause(failures)
+            if self._left:
+                return
         if together and most > 1:
             self._pause(most)
+
+    def at_work(self) -> list[str]:
+        """What its threads are at now, in words, the one that takes longest first."""
+        now = time.monotonic()
+        return [
+            f"conversation {transaction.dialog.id} of service {transaction.dialog.service!r}, for {now - since:.1f} s"
+            for since, transaction in sorted(self._at_work.values(), key=itemgetter(0))
+        ]
+
+    def leave(self) -> None:
+        """Let threads that are at work end behind what they are at."""
+        self._left = True
 
     def _pause(self, failures: int) -> None:
         pause_s = min(PAUSE_MAX_S, PAUSE_S * 2.0 ** min(failures, 20))
@@ -82,8 +108,9 @@ class Handling:
 
     def _handle(self, transaction: Transaction) -> bool:
         """Whether the handler did not fail; it may have stepped back."""
-        well = True
+        well, thread = True, threading.get_ident()
         with suppress(_Failed, GroupLocked), transaction:
+            self._at_work[thread] = (time.monotonic(), transaction)
             try:
                 self._handler(transaction)
             except GroupLocked:  # it comes again when whoever has that group is done
@@ -92,19 +119,22 @@ class Handling:
                 well = False
                 self._say(transaction, error)
                 raise _Failed from error
+            finally:
+                del self._at_work[thread]
             if transaction.begins:
                 look_at(transaction)
         return well
 
     def _say(self, transaction: Transaction, error: Exception) -> None:
-        """Log each attempt: its exception in a line, with the traceback of the first and of the last one."""
+        """Log each attempt: its exception and notes in a line, with the traceback of the first and of the last one."""
         messages = list(transaction)  # none: what was received was taken away meanwhile
         attempt = 1 + max(member.attempts for member in (transaction.dialog, *transaction.members))
         conversation = transaction.dialog.id
         shown = ", ".join(f"{message.id} (#{message.sequence})" for message in messages[:MESSAGES_SHOWN])
         more = f" and {len(messages) - MESSAGES_SHOWN} more" if len(messages) > MESSAGES_SHOWN else ""
+        what_next = "they come again" if attempt < ATTEMPTS_MAX else "konverse suspended lists it from now on"
         log.error(
-            "a handler of queue %r failed (attempt %d of %d at conversation %s, message %s%s): %s: %s; %s",
+            "a handler of queue %r failed (attempt %d of %d at conversation %s, message %s%s): %s: %s",
             self._queue,
             attempt,
             ATTEMPTS_MAX,
@@ -112,8 +142,7 @@ class Handling:
             shown or "-",
             more,
             type(error).__name__,
-            error,
-            "they come again" if attempt < ATTEMPTS_MAX else "konverse suspended lists it from now on",
+            "; ".join([str(error), *getattr(error, "__notes__", ()), what_next]),
             exc_info=error if attempt in (1, ATTEMPTS_MAX) else None,
             extra={
                 FIELDS: {
@@ -125,6 +154,21 @@ class Handling:
                 }
             },
         )
+
+
+class Worked(Protocol):
+    """What the threads of a crew are at."""
+
+    name: str
+    """Whose threads they are, in words."""
+
+    def at_work(self) -> list[str]:
+        """What is at work now, in words."""
+        ...
+
+    def leave(self) -> None:
+        """Nobody waits for the threads any more."""
+        ...
 
 
 class Crew:
@@ -140,8 +184,12 @@ class Crew:
         """Somebody works."""
         return bool(self._present)
 
-    def work(self, work: Callable[[], None], threads: int, stop: Callable[[], None]) -> None:
-        """Do it in so many threads until all are done, or one raises, which is raised here; `stop` ends the others."""
+    def work(self, work: Callable[[], None], threads: int, stop: Callable[[], None], worked: Worked) -> None:
+        """Do it in so many threads until all are done, or one raises, which is raised here; `stop` ends the others.
+
+        A failure is logged at once, with what is at work still, and raised when that is done; or after
+        HANDLER_LEAVING_MS_MAX, when what hangs is logged and left: a thread cannot be ended.
+        """
         ends: SimpleQueue[BaseException | None] = SimpleQueue()
 
         def member() -> None:
@@ -167,10 +215,36 @@ class Crew:
                         break
             finally:
                 stop()  # also when the one who waits is interrupted
-                for thread in crew:
-                    thread.join()
+                self._see_off(crew, failure, worked)
         if failure is not None:
             raise failure
+
+    def _see_off(self, crew: list[threading.Thread], failure: BaseException | None, worked: Worked) -> None:
+        """Wait for threads that were told to end: for as long as it takes, if none of them has failed."""
+        if failure is not None and _living(crew, PROMPT_S):
+            log.error(
+                "a thread of %s has ended with %s: %s; others are at work still, and have %.0f s to finish: %s",
+                worked.name,
+                type(failure).__name__,
+                failure,
+                HANDLER_LEAVING_MS_MAX / 1000,
+                _shown(worked.at_work()),
+            )
+            left = _living(crew, HANDLER_LEAVING_MS_MAX / 1000)
+            if left:
+                log.error(
+                    "%d thread(s) of %s have not come back and are left behind; what they are at is received again: %s",
+                    len(left),
+                    worked.name,
+                    _shown(worked.at_work()),
+                )
+                worked.leave()
+                with self._changed:
+                    self._present.difference_update(thread.ident for thread in left if thread.ident is not None)
+                    self._changed.notify_all()
+                return
+        for thread in crew:
+            thread.join()
 
     def wait(self, timeout_s: float) -> None:
         """Return when nobody works any more, or the time is over; at once for whoever works here."""
@@ -188,3 +262,16 @@ class Crew:
             with self._changed:
                 self._present.discard(threading.get_ident())
                 self._changed.notify_all()
+
+
+def _living(crew: list[threading.Thread], timeout_s: float) -> list[threading.Thread]:
+    """Those that are at work still when the time is over."""
+    deadline = time.monotonic() + timeout_s
+    for thread in crew:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    return [thread for thread in crew if thread.is_alive()]
+
+
+def _shown(texts: list[str]) -> str:
+    more = f" and {len(texts) - AT_WORK_SHOWN} more" if len(texts) > AT_WORK_SHOWN else ""
+    return ("; ".join(texts[:AT_WORK_SHOWN]) or "none of them in a handler") + more

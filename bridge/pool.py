@@ -19,7 +19,7 @@ from konverse.dialog.pooled import PoolStatistics, Recycle, Stage
 from konverse.schemas.catalog import DEFAULT
 from konverse.schemas.errors import BadInput, BrokerClosed, ConversationEnded, QueueFull
 from konverse.schemas.identifiers import pool_group, pool_namespace
-from konverse.schemas.limits import POOL_ATTEMPTS_MAX, POOL_VERDICT_MS_MAX
+from konverse.schemas.limits import POOL_ATTEMPTS_MAX, POOL_CLOSE_MS_MAX, POOL_STILL_MS_MAX, POOL_VERDICT_MS_MAX
 
 from .arguments import Seconds, checked
 from .clock import now_ms
@@ -41,10 +41,6 @@ if TYPE_CHECKING:
 log: Final = logging.getLogger("konverse.pool")
 
 NO_LIMIT: Final = 2**63
-CLOSE_S: Final = 10.0
-"""A pool that is closed waits so long for its targets to end what it has recycled."""
-STILL_S: Final = 2.0
-"""And only so long when none of them does: they are away."""
 POLL_S: Final = 0.02
 SESSIONS_FOUND_MAX: Final = 1_000
 """So many sessions of a process that is gone are found; the timers of further ones end them."""
@@ -153,21 +149,24 @@ class Pool(Keeping):
             self._recycle_all()
 
     @checked
-    def close(self, timeout: Seconds = CLOSE_S) -> None:
-        """Recycle what it holds, and wait so long for the targets to end it. Safe to call twice.
+    def close(self, timeout: Seconds | None = None) -> None:
+        """Recycle what it holds, and wait for the targets to end it, `timeout` seconds at most. Safe to call twice.
 
-        Nothing that was sent is lost: what is not ended by then is, by whoever reads the queue of `from_service`. A
-        named pool leaves its conversations to the next process that opens it.
+        Without `timeout` that is 10 s, and no more than 2 s in which they end none of it: then they are away. Nothing
+        that was sent is lost: what is not ended by then is, by whoever reads the queue of `from_service`. A named pool
+        leaves its conversations to the next process that opens it.
         """
         with self._changed:
             if self._closed:
                 return
             self._closing()
-        deadline, since, left = time.monotonic() + timeout, time.monotonic(), -1
+        patience_s = POOL_STILL_MS_MAX / 1000 if timeout is None else timeout
+        since, left = time.monotonic(), -1
+        deadline = since + (POOL_CLOSE_MS_MAX / 1000 if timeout is None else timeout)
         while self._waiting() and time.monotonic() < deadline:
             if left != (left := self._waiting()):
                 since = time.monotonic()
-            elif time.monotonic() - since > STILL_S:
+            elif time.monotonic() - since > patience_s:
                 break
             self._awaken.set()
             time.sleep(POLL_S)

@@ -18,7 +18,7 @@ from konverse.schemas.identifiers import pool_key
 from konverse.schemas.records import Role
 
 from .adopting import Adopted, Adopter
-from .arguments import Count, Seconds, checked
+from .arguments import checked
 from .background import AGAIN_S, FORESEEN, in_background, passes
 from .catalog import Catalog
 from .kafka import Kafka, LogReader
@@ -77,9 +77,9 @@ class Pools:
         contract: str = DEFAULT,
         *,
         name: str | None = None,
-        size: Count | None = None,
-        max_age: Seconds = 3600.0,
-        max_messages: Count | None = None,
+        size: int | None = None,
+        max_age: float = 3600.0,
+        max_messages: int | None = None,
         lifetime: float | None = None,
         end_of_stream: str = "EndOfStream",
         read: bool = True,

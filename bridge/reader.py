@@ -129,7 +129,8 @@ class Reader(Operating, Receiving):
         A handler that raises rolls its transaction back and stops nothing: the exception is logged with the ids of its
         messages, and they come again after the others. After five attempts in a row its conversation group is
         suspended, which is logged too; `resume`, `skip` or `end` it. What is no `Exception` (KeyboardInterrupt,
-        SystemExit) ends the other threads and is raised here, as is what iterating raises. InvalidProcedure (29).
+        SystemExit) ends the other threads, which have 30 s to finish what they are at, and is raised here, as is what
+        iterating raises. InvalidProcedure (29).
         """
         if not 1 <= threads <= HANDLER_THREADS_MAX:
             raise InvalidSettings(
@@ -137,7 +138,7 @@ class Reader(Operating, Receiving):
             )
         handling = Handling(self.queue.name, handler)
         try:
-            self._crew.work(lambda: handling.work(self), threads, self.stop)
+            self._crew.work(lambda: handling.work(self), threads, self.stop, handling)
         finally:
             self._stopping = False
 

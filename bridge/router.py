@@ -8,11 +8,10 @@ Source: behaviours 230 to 233.
 
 from __future__ import annotations
 
-import inspect
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -25,10 +24,10 @@ from konverse.routing.routed import Failure, Routed, Tally
 from konverse.routing.router import Router
 from konverse.routing.step import REDIRECT
 from konverse.schemas.catalog import Service
-from konverse.schemas.errors import GroupLocked, InvalidProcedure, InvalidSettings, InvalidState
+from konverse.schemas.errors import GroupLocked, InvalidSettings, InvalidState
 from konverse.schemas.limits import HANDLER_THREADS_MAX, QUEUE_READERS_MAX, ROUTER_ERROR_ENTRIES_MAX
 
-from .activation import Activation
+from .activation import Activation, check_called_with
 from .arguments import Seconds, checked
 from .catalog import Catalog
 from .classifying import Classify, Watched
@@ -82,10 +81,11 @@ class RoutingService:
         classify: Classify,
         opened: Callable[[], AbstractContextManager[Broker]],
     ) -> None:
+        check_called_with(classify, "message")
         self.service = service
         self.clauses = clauses
         self._opened = opened
-        self._classify = checked_classifier(classify)
+        self._classify = classify
         self._watched = Watched(service, clauses.classify_timeout_s)
         self._catalog: Catalog | None = None
         """Of the database in which it routes, from when it was opened there."""
@@ -111,7 +111,7 @@ class RoutingService:
 
     @classify.setter
     def classify(self, classify: Classify) -> None:
-        checked_classifier(classify)
+        check_called_with(classify, "message")
         if self._catalog is not None:
             classify = bound(self._catalog, classify)
             self._check(self._catalog, classify)
@@ -136,8 +136,9 @@ class RoutingService:
     def run(self, *, threads: int | None = None, timeout: Seconds | None = None) -> None:
         """Route until `stop`, Ctrl-C or the end of the broker; or until nothing came for `timeout` seconds.
 
-        By so many threads, or as many as `max_readers` says. Raises InvalidRoute for contracts that are not the union
-        of what the targets accept, ServiceNotFound, QueueDisabled, and what iterating over a reader raises.
+        By so many threads, or as many as `max_readers` says. Operators of any process are obeyed meanwhile
+        (`broker.resume`, `konverse resume` and the like). Raises InvalidRoute for contracts that are not the union of
+        what the targets accept, ServiceNotFound, QueueDisabled, and what iterating over a reader raises.
         """
         threads = max(1, self.clauses.max_readers) if threads is None else threads
         if threads > HANDLER_THREADS_MAX:
@@ -151,6 +152,7 @@ class RoutingService:
             reader = exits.enter_context(
                 broker.reader(activation.queue, batch=clauses.batch, max_messages=clauses.max_messages, timeout=timeout)
             )
+            exits.enter_context(closing(broker.obey(lambda: [reader])))
             self._reader = reader
             if not self._stopping:
                 reader.run(self.route, threads=threads)
@@ -182,7 +184,9 @@ class RoutingService:
         except GroupLocked:  # it comes again when whoever has that group is done
             raise
         except Exception as error:
-            self._note(transaction, str(error), failed=1)
+            first = self._note(transaction, str(error), failed=1)
+            if first is not None:  # for the log, which does not know what a queue is for
+                error.add_note(f"router {self.service!r} was at a message of type {first.type!r}")
             raise
         if "rejected" in step.counts:
             texts = [end.description for end in transaction.ends if end.code == UNCLASSIFIABLE_ERROR]
@@ -202,13 +206,15 @@ class RoutingService:
     def _decide(self, message: Message) -> Decision:
         return self._watched.ask(self._classify, message)
 
-    def _note(self, transaction: Transaction, text: str, *, failed: int = 0) -> None:
+    def _note(self, transaction: Transaction, text: str, *, failed: int = 0) -> Message | None:
+        """Count and keep what could not be done. Returned is the message that was received first."""
         first = next(iter(transaction), None)
         now = datetime.now(UTC)
         with self._lock:
             self._tally.add({"failed": failed})
             if first is not None:
                 self._failures.append(Failure(now, first.dialog.id, first.id, first.type, shortened(text)))
+        return first
 
     def _check(self, catalog: Catalog, classify: Classify) -> None:
         """Raise InvalidRoute for contracts that do not fit to what is routed."""
@@ -225,21 +231,3 @@ class RoutingService:
         """While its queue is read: its classifier is watched, and its figures are shown."""
         with self._watched.watching(alone=alone), publishing(broker, self):
             yield
-
-
-def checked_classifier(classify: Classify) -> Classify:
-    """The classifier. Raises InvalidProcedure for one that cannot be called with a message alone, or is async."""
-    if not callable(classify):
-        raise InvalidProcedure(f"{classify!r} cannot be called; a classifier is a function that takes a message")
-    if inspect.iscoroutinefunction(classify) or inspect.isgeneratorfunction(classify):
-        raise InvalidProcedure(
-            f"the classifier {classify!r} is async or a generator, and calling it decides nothing: write a "
-            "plain function"
-        )
-    try:
-        inspect.signature(classify).bind(object())
-    except ValueError:  # of a built-in function that does not tell
-        pass
-    except TypeError as error:
-        raise InvalidProcedure(f"the classifier {classify!r} is called with a message alone: {error}") from None
-    return classify

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 from konverse.routing.step import FORWARD, REDIRECT_TO
 from konverse.schemas.errors import AlreadyExists
 from konverse.schemas.identifiers import check_name
+from konverse.schemas.limits import CLASSIFY_MS_MAX
 
 from .activation import Activating, Activation
 from .arguments import Count, checked
@@ -18,8 +19,7 @@ from .router import RouterClauses, RoutingService
 if TYPE_CHECKING:
     from .broker import Broker
 
-CLASSIFY_TIMEOUT_S: Final = 30.0
-"""A classifier looks at one message: what takes so long hangs."""
+CLASSIFY_TIMEOUT_S: Final = CLASSIFY_MS_MAX / 1000
 
 GROUPS_PER_COMMIT: Final = 1_000
 

@@ -220,7 +220,19 @@ class PoolOptions:
 
     def check(self) -> None:
         """Raise InvalidSettings or InvalidTimeout for what cannot be."""
+        if self.max_age <= 0:
+            raise InvalidSettings(
+                f"max_age is {self.max_age:g}; give the seconds after which a conversation is recycled, above 0, or "
+                "leave it out for an hour"
+            )
         milliseconds(self.timer_s, "max_age of a pool")
+        if self.lifetime is not None:
+            if self.lifetime <= 0:
+                raise InvalidSettings(
+                    f"lifetime is {self.lifetime:g}; give the seconds after which each conversation of the pool is "
+                    "over, above 0, or leave it out for conversations without an end"
+                )
+            milliseconds(self.lifetime, "lifetime of a pool")
         if self.size is not None and not 1 <= self.size <= POOL_KEY_ENTRIES_MAX:
             raise InvalidSettings(f"size is {self.size}; a pool has 1 to {POOL_KEY_ENTRIES_MAX} conversations")
         if self.max_messages is not None and self.max_messages < 1:

@@ -73,6 +73,7 @@ class Working:
 
     def __init__(self, broker: Broker, app: Routing, *, queue: str | None = None, until_drained: bool) -> None:
         """With `queue` that one is read by one thread here, else all are by `max_readers` of them."""
+        self.name = "this process"
         self._broker = broker
         self._app = [activation for activation in app.answering(broker) if activation.max_readers]
         self._queue = queue
@@ -92,7 +93,7 @@ class Working:
             works.put((activation, self._readers[-1]))
         obeying = self._broker.obey(lambda: self._readers)
         try:
-            Crew().work(lambda: self._work(*works.get()), len(self._readers), self.stop)
+            Crew().work(lambda: self._work(*works.get()), len(self._readers), self.stop, self)
         finally:
             obeying.close()
 
@@ -101,6 +102,13 @@ class Working:
         self._stopping = True
         for reader in self._readers:
             reader.stop()
+
+    def at_work(self) -> list[str]:
+        """Queues that are read still, in words."""
+        return [f"queue {reader.queue.name!r}" for reader in self._readers if not reader.closed]
+
+    def leave(self) -> None:
+        """Nobody waits for them any more: they are closed with their broker."""
 
     def _reader_of(self, activation: Activation) -> Reader:
         return self._broker.reader(

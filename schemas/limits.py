@@ -58,6 +58,10 @@ TRANSACTION_GROUPS_MAX: Final = 64
 HANDLER_THREADS_MAX: Final = 1_000
 """Threads of one reader that call handlers. Python runs one of them at a time; who waits that long needs processes."""
 
+HANDLER_LEAVING_MS_MAX: Final = 30_000
+"""So long handlers may go on when another thread of their reader has failed: as long as when `konverse run` is stopped.
+What takes longer hangs, and would keep the failure from whoever waits for it."""
+
 QUEUE_READERS_MAX: Final = 32_767
 """MAX_QUEUE_READERS: the original's bound (behaviour 24). What a process or a queue can use is less."""
 
@@ -331,11 +335,20 @@ that for short ages: it is for a sender that died."""
 POOL_PATIENCE_MS: Final = 60_000
 """A conversation whose target has not answered EndOfStream by then is looked at again, as often as it takes."""
 
+POOL_CLOSE_MS_MAX: Final = 10_000
+"""A pool that is closed waits so long for its targets to end what it has recycled, unless it is told how long."""
+
+POOL_STILL_MS_MAX: Final = 2_000
+"""And only so long when none of them ends anything: they are away, and there is no use in waiting for them."""
+
 POOL_LEASE_MS: Final = 10_000
 """A holder that has not renewed its lease of a named pool for so long is gone."""
 
 ROUTER_HOPS_MAX: Final = 8
 """Routers that a conversation passes one behind the other. Nobody builds more; a loop ends here, with Error 1."""
+
+CLASSIFY_MS_MAX: Final = 30_000
+"""A classifier looks at one message: what takes so long hangs, and is logged."""
 
 ROUTER_ERROR_ENTRIES_MAX: Final = 100
 """What a router could not do, the latest, kept for whoever looks: as much as a person reads."""

@@ -140,13 +140,18 @@ def test_228_what_was_not_acknowledged_is_resent_in_order_with_its_types_for_fou
 
 def test_229_what_an_ended_dialog_did_not_deliver_is_taken_before_its_end(stream: Broker) -> None:
     """Its end empties what waits: the pool ends it when all has come back, and nothing is left behind."""
-    with pool_of(stream) as pool:
+    sent = [b"%d" % number for number in range(6)]
+    with pool_of(stream, read=False) as pool:
         pool.send(ORDER, b"first")
         end_at_target(stream)
-        with taking(stream, Taker()) as taker:
+        for body in sent:  # nobody reads the shop's queue, so the pool has not heard of the end
+            pool.send(ORDER, body)
+        pool.flush()
+        with taking(stream, pool.answer, "Shop"):
             until(lambda: pool.statistics.replaced, "the end is heard")
-            pool.send(ORDER, b"second")
-            until(lambda: taker.bodies == [b"second"], "it is received")
-            until(lambda: len(list(stream.views.conversation_endpoints())) == 2, "the first dialog is over")
-            assert not list(stream.views.transmission_queue())
+            with taking(stream, Taker()) as taker:
+                until(lambda: taker.bodies == sent, "all that came back is received")
+                until(lambda: len(list(stream.views.conversation_endpoints())) == 2, "the first dialog is over")
+        assert not list(stream.views.transmission_queue())
+        assert pool.statistics.resent == len(sent)
     assert begin(stream).bounced() == []

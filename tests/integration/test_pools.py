@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import Any
 from unittest.mock import Mock
 
@@ -32,6 +31,7 @@ from tests.kit.pools import STREAM_END, STREAMING, Taker, open_stream, pool_of, 
 from tests.kit.readme import readme
 from tests.kit.servers import Servers
 from tests.kit.shop import (
+    DEADLINE_S,
     NOTE,
     ORDER,
     ORDER_SERVICE,
@@ -40,6 +40,7 @@ from tests.kit.shop import (
     SHOP_SERVICE,
     connected,
     drain,
+    end_at_target,
     open_shop,
     queue_of,
     until,
@@ -126,33 +127,23 @@ def test_a_conversation_is_recycled_when_it_is_old_although_nothing_is_sent(brok
 def test_what_an_ended_conversation_did_not_deliver_goes_first_unless_its_error_forbids_it(
     broker: Broker, caplog: pytest.LogCaptureFixture, error: int, resent: bool
 ) -> None:
-    ended = threading.Event()
-    taker = Taker()
-
-    def end_the_first(transaction: Transaction) -> None:
-        if ended.is_set():
-            taker(transaction)
-            return
-        first = next(iter(transaction))
-        assert first.body == b"0"
-        transaction.end(first.dialog, error=error, description="no more" if error else "")
-        ended.set()
-
-    with pool_of(broker) as pool, caplog.at_level(logging.INFO, "konverse.pool"):
-        for number in range(5):
-            pool.send(ORDER if number % 2 else NOTE, b"%d" % number, b"key")
+    """Its target has ended it before any of that arrives: nothing of it was accepted, and all of it comes back."""
+    sent = [b"%d" % number for number in range(4)]
+    with pool_of(broker, read=False) as pool, caplog.at_level(logging.INFO, "konverse.pool"):
+        pool.send(ORDER, b"first", b"key")
+        end_at_target(broker, error)
+        for number, body in enumerate(sent):  # nobody reads the shop's queue, so the pool has not heard of it
+            pool.send(ORDER if number % 2 else NOTE, body, b"key")
         pool.flush()
-        with taking(broker, end_the_first):
+        with taking(broker, pool.answer, "Shop"), taking(broker, Taker()) as taker:
             until(lambda: pool.statistics.replaced, "the end is heard")
             pool.send(ORDER, b"and then", b"key")
-            until(lambda: taker.bodies[-1:] == [b"and then"], "what is sent later arrives")
-            expected = [b"1", b"2", b"3", b"4"] if resent else []
-            found = [body for body in taker.bodies if body != b"and then"]
-            assert all(one < two for one, two in pairwise(found))
-            assert set(found) <= set(expected)
-            assert not pool.statistics.begun - 2
+            until(lambda: b"and then" in taker.bodies, "what is sent later arrives")
+            assert taker.bodies == [*(sent if resent else []), b"and then"]
+            assert [message.type for message in taker.taken[:-1]] == ([NOTE, ORDER] * 2 if resent else [])
+            assert pool.statistics._replace(recycled=0) == (2, 0, 1, 4 * resent, 4 * (not resent))
         if error:
-            assert "received error Code:4711 Description:'no more'" in caplog.text
+            assert f"received error Code:{error} Description:'no more'" in caplog.text
 
 
 def test_load_moves_to_a_second_instance_of_the_target_without_a_restart(
@@ -306,6 +297,29 @@ def test_threads_that_end_leave_their_conversations_to_the_next_ones(broker: Bro
         assert len({message.dialog.conversation for message in taker.taken}) == 1
 
 
+def test_a_pool_that_is_closed_waits_for_targets_that_are_away_as_long_as_it_is_told_to_and_else_a_little(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("konverse.bridge.pool.POOL_CLOSE_MS_MAX", 2**40)
+    monkeypatch.setattr("konverse.bridge.pool.POOL_STILL_MS_MAX", 1)
+    left: list[int] = []
+
+    def close(pool: Pool, **options: float) -> None:
+        pool.close(**options)
+        left.append(pool.conversations)
+
+    first, second = pool_of(broker), pool_of(broker)
+    for pool in (first, second):
+        pool.send(ORDER, b"one")
+    close(first)
+    closing = threading.Thread(target=close, args=(second,), kwargs={"timeout": DEADLINE_S})
+    closing.start()
+    until(lambda: second.statistics.recycled, "it is recycled")
+    with taking(broker, Taker()):  # to join the queue takes far longer than a moment
+        closing.join()
+    assert left == [1, 0]
+
+
 def test_what_cannot_be_a_pool_is_refused_when_it_is_made(broker: Broker) -> None:
     with pytest.raises(NotInContract, match="'EndOfStream' is not in contract"):
         broker.pool(SHOP_SERVICE, ORDER_SERVICE, ORDERING)
@@ -319,8 +333,9 @@ def test_what_cannot_be_a_pool_is_refused_when_it_is_made(broker: Broker) -> Non
         pool_of(broker, max_age=1e10)
     with pytest.raises(InvalidSettings, match="size is 20000"):
         pool_of(broker, size=20_000)
-    with pytest.raises(BadInput):
-        pool_of(broker, max_messages=0)
+    for clause in ("size", "max_messages", "max_age", "lifetime"):
+        with pytest.raises(InvalidSettings, match=f"^{clause} is 0; "):
+            pool_of(broker, **{clause: 0})
     with pool_of(broker, read=False) as pool:
         with pytest.raises(BadInput, match="a text or bytes, not 7"):
             pool.send(ORDER, b"", 7)  # type: ignore[arg-type]

@@ -135,7 +135,7 @@ def test_a_ready_classifier_goes_by_a_table_of_the_catalog_that_may_change(regio
     ],
 )
 def test_what_a_classifier_does_wrong_suspends_its_conversation_alone_and_loses_nothing(
-    regions: Broker, body: bytes, words: str
+    regions: Broker, caplog: pytest.LogCaptureFixture, body: bytes, words: str
 ) -> None:
     router = router_of(regions)
     dialog = sent(regions, body)
@@ -149,9 +149,30 @@ def test_what_a_classifier_does_wrong_suspends_its_conversation_alone_and_loses_
         failure = router.last_errors[0]
         assert (failure.conversation, failure.message_type) == (dialog.id, ORDER)
         assert re.search(words, failure.text)
+        lines = [
+            record.getMessage() for record in caplog.records if "a handler of queue 'Orders'" in record.getMessage()
+        ]
+        assert len(lines) == 5
+        assert all(re.search(words, line) for line in lines)
+        assert all(f"router {ORDER_SERVICE!r} was at a message of type {ORDER!r}; " in line for line in lines)
         router.classify = lambda _: SOUTH
         router._reader.resume(dialog.id)
         assert [*answer_in(regions, "south", 1)] == [body], "nothing was lost"
+
+
+def test_operators_of_any_process_resume_and_skip_what_a_router_that_runs_by_itself_has_suspended(
+    regions: Broker,
+) -> None:
+    router = router_of(regions)
+    resumed, skipped = sent(regions, b"broken"), sent(regions, b"broken", b"north 2")
+    with running(router):
+        until(lambda: sum(len(found) for found in regions.suspended()) == 2, "both are suspended")
+        regions.skip(skipped.id)
+        assert [*answer_in(regions, "north", 1)] == [b"north 2"]
+        router.classify = lambda _: SOUTH
+        regions.resume(resumed.id)
+        assert [*answer_in(regions, "south", 1)] == [b"broken"]
+        assert not any(regions.suspended())
 
 
 def test_an_unclassifiable_message_is_told_to_its_sender_and_shown(regions: Broker) -> None:
@@ -274,6 +295,41 @@ def test_a_classifier_that_does_not_come_back_is_logged_and_others_go_on(
             release.set()
         assert [*answer_in(regions, "north", 1)] == [b"slow"]
     assert caplog.text.count("first one of conversation") == 1
+
+
+def test_a_thread_that_ends_beside_a_classifier_that_hangs_ends_the_router_and_nothing_is_lost(
+    regions: Broker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("konverse.bridge.handling.HANDLER_LEAVING_MS_MAX", 200)
+    hangs, release = threading.Event(), threading.Event()
+
+    def classify(message: Message) -> str:
+        if message.body == b"hang":
+            hangs.set()
+            release.wait(DEADLINE_S)
+        elif message.body == b"exit":
+            raise SystemExit("no more of this")
+        return NORTH
+
+    router = regions.router(ORDER_SERVICE, max_readers=2, classify_timeout_s=0.2)(classify)
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(router.run)
+        try:
+            hanging = sent(regions, b"hang")
+            assert hangs.wait(DEADLINE_S)
+            sent(regions, b"exit")
+            with pytest.raises(SystemExit, match="no more of this"):
+                done.result(DEADLINE_S)
+            assert "a thread of queue 'Orders' has ended with SystemExit: no more of this" in caplog.text
+            assert f"0 s to finish: conversation {hanging.id} of service {ORDER_SERVICE!r}" in caplog.text
+            until(lambda: "the classifier of router '//sales/OrderService' has worked for" in caplog.text, "it is said")
+            assert f"of type {ORDER!r}, the first one of conversation {hanging.id}" in caplog.text
+            router.classify = lambda _: SOUTH
+            with running(router):
+                assert {*answer_in(regions, "south", 2)} == {b"hang", b"exit"}
+        finally:
+            router.stop()
+            release.set()
 
 
 def test_the_rest_of_a_lifetime_and_a_half_close_are_passed_on(regions: Broker) -> None:

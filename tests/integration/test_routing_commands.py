@@ -13,9 +13,10 @@ from konverse.bridge.broker import Broker
 from konverse.bridge.cli.main import app
 from konverse.routing.decisions import Target
 from tests.kit.classifying import ORDER_SCHEMA
+from tests.kit.readme import commands, readme
 from tests.kit.regions import open_regions, service_of
 from tests.kit.servers import Servers
-from tests.kit.shop import ORDER_SERVICE, connected, open_shop
+from tests.kit.shop import ORDER_SERVICE, connected, open_shop, sent
 
 pytestmark = pytest.mark.kafka
 
@@ -183,3 +184,18 @@ def test_what_cannot_be_explained_is_wrong_usage(run: Run, options: list[str], s
     code, _, err = run("router", "explain", "-", *options, text=text)
     assert code == 2
     assert says in err
+
+
+def test_the_classifier_the_table_and_the_commands_of_the_readme_route_explain_and_change(
+    servers: Servers, broker: Broker, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for body in (b'{"region": "north"}', b'{"region": "coast"}'):
+        sent(broker, body)
+    head = "import konverse\nfrom konverse.routing.classifiers import json_path"
+    exec(compile(readme(head, servers, broker.database), "README.md", "exec"), {})
+    printed = capsys.readouterr().out
+    assert printed in {f"{routed} []\n" for routed in ({NORTH: 1, SOUTH: 1}, {SOUTH: 1, NORTH: 1})}
+    (explain, text), (change, _) = commands("echo '", broker.database)
+    assert run(*explain, text=text)[1].endswith(f"'Regions', version 1: by default\nservice     {SOUTH}\n")
+    assert run(*change)[:2] == (0, "routing table 'Regions' is changed: version 2, 2 keys\n")
+    assert run(*explain, text=text)[1].endswith(f"'Regions', version 2: an entry\nservice     {NORTH}\n")

@@ -266,6 +266,39 @@ def test_the_application_of_the_readme_answers(servers: Servers, database: str) 
         assert [message.body for message in drain(broker, "Shop", partitions=(0,))] == [b"accepted"] * 4
 
 
+def test_a_queue_whose_handler_hangs_does_not_keep_the_error_of_another_one_from_ending_the_process(
+    servers: Servers, database: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("konverse.bridge.handling.HANDLER_LEAVING_MS_MAX", 100)
+    application = App(f"kafka://{servers.bootstrap}", database=database)
+    hangs, release = threading.Event(), threading.Event()
+
+    @application.activate("Orders")
+    def hang(_transaction: Transaction) -> None:
+        hangs.set()
+        release.wait(DEADLINE_S)
+
+    @application.activate("Shop")
+    def leave(_transaction: Transaction) -> None:
+        assert hangs.wait(DEADLINE_S)
+        raise SystemExit("no more of this")
+
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        dialog = begin(broker)
+        dialog.send(ORDER, b"hang")
+        dialog.set_timer(0.01)
+        dialog.flush()
+        with application.connect() as connection:
+            try:
+                with pytest.raises(SystemExit, match="no more of this"):
+                    Working(connection, application, until_drained=False).run()
+            finally:
+                release.set()
+        assert "a thread of this process has ended with SystemExit: no more of this" in caplog.text
+        assert "left behind; what they are at is received again: queue 'Orders'" in caplog.text
+
+
 def test_queues_are_drained_when_no_handler_has_sent_anything_to_another_one(servers: Servers, database: str) -> None:
     application, waiting = App(f"kafka://{servers.bootstrap}", database=database), threading.Event()
     answered: list[bytes] = []

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any, Self
 from uuid import UUID
 
 import pytest
 
-from konverse.bridge.handling import PAUSE_MAX_S, Handling
+from konverse.bridge.handling import PAUSE_MAX_S, Crew, Handling
 from konverse.schemas.errors import InvalidProcedure, TransactionTooLarge
 
 
@@ -44,6 +46,20 @@ def test_a_failure_on_messages_that_were_taken_away_meanwhile_stops_nothing(capl
         assert f"attempt 4 of 5 at conversation {UUID(int=7)}, message -" in record.getMessage()
         assert record.exc_info is None, "the traceback stands at the first attempt"
     assert len(caplog.records) == 2
+
+
+def test_what_was_noted_on_an_exception_stands_in_its_line_at_each_attempt(caplog: pytest.LogCaptureFixture) -> None:
+    def fail_with_note(_transaction: object) -> None:
+        error = LookupError("no such order")
+        error.add_note("router '//sales/Router' was at a message of type '//sales/Order'")
+        raise error
+
+    transactions: list[Any] = [Emptied()]
+    Handling("Orders", fail_with_note).work(transactions)
+    said = (
+        "LookupError: no such order; router '//sales/Router' was at a message of type '//sales/Order'; they come again"
+    )
+    assert said in caplog.text
 
 
 class TooLarge(Emptied):
@@ -85,7 +101,7 @@ def test_who_fails_again_and_again_pauses_longer_each_time_up_to_a_bound(
 ) -> None:
     """Else a backlog is worked through, and suspended, in the moment in which what the handler needs is away."""
     pauses: list[float] = []
-    monkeypatch.setattr("konverse.bridge.handling.time", SimpleNamespace(sleep=pauses.append))
+    monkeypatch.setattr("konverse.bridge.handling.time", SimpleNamespace(sleep=pauses.append, monotonic=lambda: 0.0))
     calls = iter([True] * 12 + [False] + [True] * 2)
 
     def handler(_transaction: object) -> None:
@@ -104,7 +120,7 @@ def test_who_fails_again_and_again_pauses_longer_each_time_up_to_a_bound(
 def test_those_that_were_received_together_are_paused_behind_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Else a thousand bad ones hold up the good ones for minutes."""
     done: list[object] = []
-    monkeypatch.setattr("konverse.bridge.handling.time", SimpleNamespace(sleep=done.append))
+    monkeypatch.setattr("konverse.bridge.handling.time", SimpleNamespace(sleep=done.append, monotonic=lambda: 0.0))
     good: Any = Emptied()
 
     def handler(transaction: object) -> None:
@@ -115,3 +131,74 @@ def test_those_that_were_received_together_are_paused_behind_once(monkeypatch: p
     bad: list[Any] = [Emptied() for _ in range(1_000)]
     Handling("Orders", handler).work([*bad, good], together=True)
     assert done == [good, PAUSE_MAX_S]
+
+
+class Received(Emptied):
+    """A transaction of a router."""
+
+    dialog = SimpleNamespace(id=UUID(int=7), attempts=0, service="//sales/Router")
+
+
+DEADLINE_S = 30.0
+
+
+def one_hangs_and_one_ends(crew: Crew, release: threading.Event, further: list[Any]) -> threading.Thread:
+    """Let the crew work: one thread hangs in its handler until `release`, and the other ends. The one that hangs."""
+    hangs = threading.Event()
+    hanging: list[threading.Thread] = []
+
+    def handler(transaction: object) -> None:
+        further.remove(transaction)
+        hanging.append(threading.current_thread())
+        hangs.set()
+        release.wait(DEADLINE_S)
+
+    handling = Handling("Requests", handler)
+    transactions: Iterator[Any] = iter(list(further))
+    first = threading.Lock()
+
+    def work() -> None:
+        if first.acquire(blocking=False):
+            handling.work(transactions)
+        else:
+            assert hangs.wait(DEADLINE_S)
+            raise SystemError("the other thread is at an end")
+
+    with pytest.raises(SystemError, match="at an end"):
+        crew.work(work, 2, lambda: None, handling)
+    return hanging[0]
+
+
+def test_a_thread_that_ends_with_an_error_is_said_at_once_with_what_hangs_beside_it(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else nobody learns of the error for as long as the other one hangs, which may be for ever."""
+    monkeypatch.setattr("konverse.bridge.handling.HANDLER_LEAVING_MS_MAX", 100)
+    crew, release, further = Crew(), threading.Event(), [Received(), Received()]
+    hanging = one_hangs_and_one_ends(crew, release, further)
+    try:
+        assert hanging.is_alive(), "it is left behind"
+        assert not crew.busy, "and nobody waits for it"
+        said, left = [record.getMessage() for record in caplog.records]
+        what = f"conversation {UUID(int=7)} of service '//sales/Router', for 0."
+        assert "a thread of queue 'Requests' has ended with SystemError: the other thread is at an end" in said
+        assert "left behind" in left
+        assert what in said
+        assert what in left
+    finally:
+        release.set()
+        hanging.join(DEADLINE_S)
+    assert not hanging.is_alive()
+    assert len(further) == 1, "who was left takes nothing further"
+
+
+def test_a_thread_that_comes_back_soon_is_waited_for_before_the_error_of_another_is_raised(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("konverse.bridge.handling.PROMPT_S", DEADLINE_S)
+    crew, release, further = Crew(), threading.Event(), [Received()]
+    release.set()
+    hanging = one_hangs_and_one_ends(crew, release, further)
+    assert not hanging.is_alive()
+    assert not crew.busy
+    assert not caplog.records

@@ -78,14 +78,30 @@ def with_table(message: konverse.Message, table: dict[str, str]) -> str:
     return table[message.type]
 
 
-@pytest.mark.parametrize("classifier", [later, partial(later), with_table, "//sales/North"])
-def test_what_is_no_classifier_is_refused_also_while_the_router_is_there(classifier: Any) -> None:
-    with pytest.raises(InvalidProcedure):
+@pytest.mark.parametrize(
+    ("classifier", "says"),
+    [
+        (later, "later is async or a generator, and calling it with a message does nothing"),
+        (partial(later), "is async or a generator"),
+        (with_table, r"with_table\(message.* takes other parameters than the message; it is called with that alone"),
+        ("//sales/North", "'//sales/North' cannot be called; give a function that takes a message"),
+    ],
+)
+def test_what_is_no_classifier_is_refused_also_while_the_router_is_there(classifier: Any, says: str) -> None:
+    with pytest.raises(InvalidProcedure, match=says):
         konverse.App().router("router")(classifier)
     router = konverse.App().router("router")(classify)
-    with pytest.raises(InvalidProcedure):
+    with pytest.raises(InvalidProcedure, match=says):
         router.classify = classifier
     assert router.classify is classify
+
+
+def with_default(message: konverse.Message, targets: tuple[str, ...] = ("//sales/North",)) -> str:
+    return targets[message.sequence % len(targets)]
+
+
+def test_a_classifier_may_have_parameters_that_need_not_be_given() -> None:
+    assert konverse.App().router("router")(with_default).classify is with_default
 
 
 def test_a_classifier_that_raises_is_named_with_its_message() -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from konverse.bridge.kafka import Kafka
-from konverse.bridge.settings import Settings
+from konverse.bridge.settings import PoolOptions, Settings
 from konverse.schemas.errors import InvalidSettings
 
 
@@ -81,3 +82,19 @@ def test_a_property_that_the_client_does_not_know_is_a_wrong_setting() -> None:
 def test_tls_is_what_encrypts(protocol: str, encrypted: bool) -> None:
     client = {"security.protocol": protocol} if protocol else {}
     assert Settings.load(client=client).encrypted is encrypted
+
+
+@pytest.mark.parametrize(
+    ("clause", "remedy"),
+    [
+        ({"size": 0}, "size is 0; a pool has 1 to 10000 conversations"),
+        ({"max_messages": 0}, "max_messages is 0; leave it out or give at least 1"),
+        ({"max_age": 0}, "max_age is 0; give the seconds .* above 0, or leave it out"),
+        ({"max_age": -1.0}, "max_age is -1; give the seconds"),
+        ({"lifetime": 0}, "lifetime is 0; give the seconds .* above 0, or leave it out"),
+        ({"lifetime": -0.5}, "lifetime is -0.5; give the seconds"),
+    ],
+)
+def test_a_clause_of_a_pool_that_cannot_be_is_named_with_what_to_give(clause: dict[str, Any], remedy: str) -> None:
+    with pytest.raises(InvalidSettings, match=f"^{remedy}"):
+        PoolOptions("//shop", "//orders", "//ordering", **clause).check()
