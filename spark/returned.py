@@ -8,27 +8,22 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 from confluent_kafka import Message
-from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.types import StructType
 
 from konverse.dialog.mailbox import Bounced
-from konverse.dialog.partition import Partition
 from konverse.schemas.envelope import CONVERSATION_AT, HEADER, PREFIX_BYTES, decode
-from konverse.schemas.errors import InvalidSettings, KonverseError, MalformedRecord
+from konverse.schemas.errors import KonverseError, MalformedRecord
 from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import RETURNED_LOOK_RECORDS_MAX
 from konverse.schemas.records import Begin, Kind, Role
 
-from .bridging import fold, queue_of
 from .columns import Column
-from .conversations import FOLD_S_MAX, ROWS_MAX, Part
-from .reader import arrow_schema, rare_collections
-from .settings import CLIENT_PREFIX, Settings, parse
+from .queue_reader import Part, QueueReader
+from .settings import CLIENT_PREFIX, parse
 from .topic import Topic
 from .write_plan import VERSION
 from .write_settings import WriteSettings
@@ -79,39 +74,21 @@ COLUMNS: Final[dict[str, Column[Row]]] = {
 """Every column, in the order in which a reader gives them."""
 
 
-class ReturnedReader(DataSourceReader):
+class ReturnedReader(QueueReader[Row]):
     """A row for each message that waits in the mailboxes of a queue."""
 
-    def __init__(self, settings: Settings, schema: StructType) -> None:
-        if settings.queue is None:
-            raise InvalidSettings("mode 'returned' needs a queue; give 'queue' and its 'database' for 'topic'")
-        self._settings = settings
-        self._schema = arrow_schema(schema, COLUMNS)
+    columns = COLUMNS
 
-    def partitions(self) -> Sequence[InputPartition]:
-        """Each partition of the queue."""
-        queue = queue_of(self._settings)
-        return [Part(queue, number) for number in range(queue.partitions)]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The mailbox of one partition."""
-        assert isinstance(partition, Part)
-        with rare_collections():
-            state = fold(self._settings, partition.queue, partition.partition, FOLD_S_MAX)
-            rows = self._rows(partition.partition, state)
-        for start in range(0, len(rows), ROWS_MAX):
-            some = rows[start : start + ROWS_MAX]
-            arrays = [pa.array(map(COLUMNS[field.name].make, some), field.type) for field in self._schema]
-            yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-
-    def _rows(self, partition: int, state: Partition) -> list[Row]:
+    def things(self, part: Part) -> list[Row]:
+        """The mailbox of one partition, in the order in which its messages came back."""
+        state = self.fold(part)
         back = [one for one in state.mailbox.entries.values() if one.message_type]  # others are transactions
         wanted = {one.conversation for one in back}
-        begun = self._begun(partition, wanted) if wanted else {}
+        begun = self._begun(part.partition, wanted) if wanted else {}
         sides = {conversation: state.endpoint(Role.INITIATOR, conversation) for conversation in wanted}
         states = {conversation: None if side is None else side.state.name for conversation, side in sides.items()}
         return [
-            Row(partition, position, one, begun.get(one.conversation), states[one.conversation])
+            Row(part.partition, position, one, begun.get(one.conversation), states[one.conversation])
             for position, one in enumerate(back)
         ]
 
