@@ -12,7 +12,7 @@ from konverse.dialog.endpoint import Endpoint, bytes_of
 from konverse.schemas.records import Role
 
 from .acceptance import Acceptance
-from .columns import TIMESTAMP, Column
+from .columns import TIMESTAMP, Column, handle
 from .counting import NOTHING, Came, Counting
 from .ingest import Ingest
 from .queue_reader import Part, QueueReader
@@ -46,6 +46,7 @@ _MOMENT: Final = ("timestamp", TIMESTAMP)
 
 COLUMNS: Final[dict[str, Column[Side]]] = {
     "conversation": Column(*_BYTES, lambda side: side.conversation),
+    "handle": Column(*_BYTES, lambda side: handle(side.conversation, side.role)),
     "role": Column(*_TEXT, lambda side: side.role.name),
     "state": Column(*_TEXT, _of(lambda endpoint: endpoint.state.name)),
     "service": Column(*_TEXT, _of(lambda endpoint: endpoint.service)),
