@@ -34,6 +34,9 @@ BODY_BYTES_MAX: Final = 960_000
 KEY_BYTES_MAX: Final = 2_048
 """A user's key: it travels with every message of the conversation and is kept by both endpoints."""
 
+ROW_BYTES_MAX: Final = 995_000
+"""A row that Spark writes: body, key and headers. With an envelope it stays below librdkafka's default of 1,000,000."""
+
 COMMIT_BYTES_MAX: Final = 8_388_608
 """One COMMIT, whole. It holds at least eight of the largest bodies; a replay needs no more memory than this for one."""
 
