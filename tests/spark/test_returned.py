@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 import pytest
+from pyspark.sql import SparkSession
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
 from konverse.bridge.broker import Broker
@@ -83,6 +84,32 @@ def test_rows_for_a_target_that_has_ended_come_back_and_are_told_of_and_go_once_
     assert {row["state"] for row in rows_that_came_back(servers, database)} == {None}
     run(batch_writer(servers.bootstrap, database, **POOL), again)
     assert sorted(message.body for message in receive(shop, "Orders", 3)) == [b"late 0", b"late 1", b"more"]
+
+
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_a_session_shows_what_came_back_and_writes_it_again(
+    spark: SparkSession, servers: Servers, shop: Broker, database: str
+) -> None:
+    place = {"bootstrap": servers.bootstrap, "database": database}
+    run(batch_writer(**place, **POOL), A)
+    handle(shop, "Orders", refuse)
+    run(batch_writer(**place, **POOL), B)
+    assert [message.body for message in drain(shop, "Orders")] == [b"other"]
+    back = spark.read.format("konverse").options(**place, queue="Shop", mode="returned").load()
+    assert back.columns == list(COLUMNS)
+    shown = back.where("from_service IS NOT NULL").orderBy("partition", "position").collect()
+    assert [(row["key"], row["body"], row["message_type"], row["reason"]) for row in shown] == [
+        (b"one", b"late 0", ORDER, "PEER_ENDED"),
+        (b"one", b"late 1", ORDER, "PEER_ENDED"),
+    ]
+    handle(shop, "Shop", finish)
+    again = back.repartition("key").sortWithinPartitions("partition", "position")
+    again = again.select("to_service", "message_type", "body", "key")
+    again.write.format("konverse").options(**place, from_service=SHOP_SERVICE, contract=ORDERING, **POOL).mode(
+        "append"
+    ).save()
+    assert [message.body for message in receive(shop, "Orders", 2)] == [b"late 0", b"late 1"]
 
 
 def test_writes_in_conversations_of_their_own_do_not_look(
