@@ -107,6 +107,10 @@ RETURNED_LOOK_RECORDS_MAX: Final = 50_000
 """Records at the end of a home partition among which a write from Spark looks for rows that came back: all that a
 mailbox holds, in about 0.1 s."""
 
+SUCCESSION_ENTRIES_MAX: Final = 100_000
+"""Conversations of one queue that ended under Spark's writes: each task is told of them, in 2 MB. Beyond that, a key is
+free again when both sides of its conversation are gone."""
+
 SPARK_BATCH_BYTES_MAX: Final = 67_108_864
 """Bodies of a batch that Spark works on, about: with several copies in its driver, half of a heap of 1 GB at most."""
 

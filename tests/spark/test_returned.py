@@ -12,7 +12,7 @@ from konverse.bridge.broker import Broker
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.catalog import END_DIALOG, ERROR
 from konverse.schemas.errors import InvalidSettings
-from konverse.spark import returned
+from konverse.spark import returning
 from konverse.spark.returned import COLUMNS, ReturnedReader
 from konverse.spark.settings import parse
 from konverse.spark.source import KonverseDataSource
@@ -112,13 +112,39 @@ def test_a_session_shows_what_came_back_and_writes_it_again(
     assert [message.body for message in receive(shop, "Orders", 2)] == [b"late 0", b"late 1"]
 
 
+def test_a_key_whose_target_has_ended_goes_on_in_a_new_conversation_that_stays(
+    servers: Servers, shop: Broker, database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def write(*rows: tuple[str, bytes]) -> None:
+        run(batch_writer(servers.bootstrap, database, **POOL), rows)
+
+    write(*A)
+    handle(shop, "Orders", refuse)
+    write(*B)
+    (other,) = drain(shop, "Orders")
+    write(("three", b"more"))
+    assert "from the next write on goes to new conversations" in caplog.text
+    for number in range(2):
+        write(("one", b"anew %d" % number), ("two", b"on"))
+    got = {message.body: message for message in receive(shop, "Orders", 5)}
+    first, second = got[b"anew 0"], got[b"anew 1"]
+    assert (first.sequence, second.sequence) == (0, 1)
+    assert first.dialog.id == second.dialog.id
+    assert got[b"on"].dialog.id == other.dialog.id, "nothing has ended that"
+    assert {row["body"] for row in rows_that_came_back(servers, database)} == {b"late 0", b"late 1"}
+    handle(shop, "Shop", finish)
+    write(("one", b"anew 2"))
+    (third,) = receive(shop, "Orders", 1)
+    assert (third.dialog.id, third.sequence) == (first.dialog.id, 2), "also when the one before it is gone"
+
+
 def test_writes_in_conversations_of_their_own_do_not_look(
     servers: Servers, shop: Broker, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def never(*_: object) -> int:
         raise AssertionError
 
-    monkeypatch.setattr(returned, "_came_back", never)
+    monkeypatch.setattr(returning, "_came_back", never)
     run(batch_writer(servers.bootstrap, database), A)
     assert len(receive(shop, "Orders", len(A))) == len(A)
 
