@@ -16,6 +16,7 @@ from uuid import UUID
 from confluent_kafka import KafkaException
 
 from konverse.dialog.endpoint import Endpoint, timestamp_ms
+from konverse.dialog.partition import Partition
 from konverse.dialog.states import SENDING
 from konverse.schemas.catalog import Queue
 from konverse.schemas.errors import DialogNotFound, OutcomeUnknown
@@ -90,9 +91,7 @@ class Instructing:
         self._check_open()
         for each, partition in self._partitions(queue):
             with Following(self._kafka, each, partition) as following:
-                state = following.catch_up()
-                troubled = [state.table[index] for index in state.attempts.troubled]
-                yield [_shown(each, partition, one) for one in troubled if one is not None and waits(one)]
+                yield [shown(each, partition, one) for one in suspended_sides(following.catch_up())]
 
     @checked
     def resume(self, conversation: UUID, *, queue: str | None = None, timeout: Seconds = OBEYED_S) -> None:
@@ -231,6 +230,12 @@ def first_of(endpoint: Endpoint) -> int:
     return 2 * timestamp_ms(entry[3]) + 1 if endpoint.rings else 2 * (entry[0] + 1)
 
 
+def suspended_sides(state: Partition) -> list[Endpoint]:
+    """The sides of a partition that wait for an operator."""
+    troubled = (state.table[index] for index in state.attempts.troubled)
+    return [one for one in troubled if one is not None and waits(one)]
+
+
 def _sides(following: Following, conversation: UUID) -> list[Endpoint]:
     sides = following.catch_up().sides
     return [endpoint for side in sides if (endpoint := side.get(conversation.bytes)) is not None]
@@ -262,11 +267,12 @@ def _wait_for_ends(
         if not left:
             return
         if time.monotonic() > deadline:
-            raise _late_sweep(len(left), nobody=following.head.clean)
+            raise late_sweep(len(left), nobody=following.head.clean)
         time.sleep(LOOK_EVERY_S)
 
 
-def _late_sweep(count: int, *, nobody: bool) -> OutcomeUnknown:
+def late_sweep(count: int, *, nobody: bool) -> OutcomeUnknown:
+    """The error for sides with which nothing was done in time; `nobody`: no owner has their partitions."""
     why = "no reader of their queue runs" if nobody else "handlers have them, or their owner does not listen or is dead"
     return OutcomeUnknown(
         f"{count} sides of conversations are as before: {why}. Start a worker (`konverse run`): the first that has "
@@ -284,7 +290,8 @@ def _late(conversation: UUID, timeout_s: float, *, nobody: bool) -> OutcomeUnkno
     )
 
 
-def _shown(queue: Queue, partition: int, endpoint: Endpoint) -> Suspended:
+def shown(queue: Queue, partition: int, endpoint: Endpoint) -> Suspended:
+    """What is told of a suspended side."""
     entry = endpoint.first
     return Suspended(
         queue.name,

@@ -16,7 +16,8 @@ from konverse.schemas.instruction import Action
 
 from .arguments import Seconds, checked
 from .forgotten import ConversationSide, Leaked, Sides
-from .instructing import OBEYED_S, Instructing
+from .instructing import OBEYED_S
+from .resuming import Resuming
 from .validating.validator import Validator
 from .views.listing import View
 from .views.looking import Looking
@@ -29,7 +30,7 @@ Leaks = Annotated[Iterable[Leaked], SkipValidation]
 """What `leaked` has given, or some of it; a view is no list, so it is looked at where it is used."""
 
 
-class Tidying(Instructing):
+class Tidying(Resuming):
     """The part of a broker that is for whoever looks after what others have left."""
 
     _validator: Validator

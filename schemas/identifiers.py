@@ -124,6 +124,11 @@ def instruction_topic(instance: str) -> str:
     return _checked(f"{escape(instance)}.instructions")
 
 
+def succession_topic(instance: str) -> str:
+    """Topic that says which conversations of keys others have taken the place of, under writes of Spark."""
+    return _checked(f"{escape(instance)}.successions")
+
+
 def transmission_topic(instance: str) -> str:
     """Topic of the queue into which clients write transactions: one for all databases of an instance."""
     return _checked(f"{escape(instance)}.transmission")

@@ -34,6 +34,9 @@ BODY_BYTES_MAX: Final = 960_000
 KEY_BYTES_MAX: Final = 2_048
 """A user's key: it travels with every message of the conversation and is kept by both endpoints."""
 
+ROW_BYTES_MAX: Final = 995_000
+"""A row that Spark writes: body, key and headers. With an envelope it stays below librdkafka's default of 1,000,000."""
+
 COMMIT_BYTES_MAX: Final = 8_388_608
 """One COMMIT, whole. It holds at least eight of the largest bodies; a replay needs no more memory than this for one."""
 
@@ -107,6 +110,10 @@ MAILBOX_BYTES_MAX: Final = SESSION_WINDOW_BYTES_MAX
 RETURNED_LOOK_RECORDS_MAX: Final = 50_000
 """Records at the end of a home partition among which a write from Spark looks for rows that came back: all that a
 mailbox holds, in about 0.1 s."""
+
+SUCCESSION_ENTRIES_MAX: Final = 100_000
+"""Conversations of one queue that ended under Spark's writes: each task is told of them, in 2 MB. Beyond that, a key is
+free again when both sides of its conversation are gone."""
 
 SPARK_BATCH_BYTES_MAX: Final = 67_108_864
 """Bodies of a batch that Spark works on, about: with several copies in its driver, half of a heap of 1 GB at most."""

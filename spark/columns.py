@@ -13,11 +13,15 @@ from numpy.typing import NDArray
 
 from konverse.schemas.records import Kind, Role
 
+from .acceptance import IS_SEQUENCED
 from .frame import TAG_BYTES, Frame
 from .headers import HEADERS_TYPE
 from .ingest import Rows, Verdict
 
 Of = TypeVar("Of")
+
+HANDLE_BYTES: Final = 17
+"""16 of the conversation, and one that says whose side of it."""
 
 
 class Column(NamedTuple, Generic[Of]):
@@ -38,10 +42,23 @@ def batch(rows: Rows, schema: pa.Schema, keep: NDArray[np.bool_]) -> pa.RecordBa
     return made if keep.all() else made.filter(pa.array(keep))
 
 
+def handle(conversation: bytes, role: Role) -> bytes:
+    """By which a side has its conversation, as `handles` has it."""
+    return conversation + bytes((role,))
+
+
+def handles(frame: Frame, decoded: NDArray[np.bool_]) -> pa.BinaryArray:
+    """Of the side that receives each record: its conversation, and its own role; null where none does."""
+    sides = np.empty((len(frame.role), HANDLE_BYTES), np.uint8)
+    sides[:, :-1] = frame.conversation.view(np.uint8).reshape(len(sides), HANDLE_BYTES - 1)
+    sides[:, -1] = frame.role ^ 1  # the other one of the two
+    return identifiers(sides.view(f"V{HANDLE_BYTES}").reshape(-1), decoded & IS_SEQUENCED[frame.kind])
+
+
 def identifiers(values: NDArray[np.void], decoded: NDArray[np.bool_]) -> pa.BinaryArray:
-    """16 bytes per row; null where no envelope is."""
-    count = len(values)
-    borders = np.arange(0, 16 * count + 1, 16).astype(np.int32)
+    """As many bytes per row as a value has; null where no envelope is."""
+    count, width = len(values), values.itemsize
+    borders = np.arange(0, width * count + 1, width).astype(np.int32)
     valid = None if decoded.all() else pa.py_buffer(np.packbits(decoded, bitorder="little"))
     buffers = [valid, pa.py_buffer(borders), pa.py_buffer(values.view(np.uint8))]
     return pa.Array.from_buffers(pa.binary(), count, buffers)
@@ -91,6 +108,7 @@ TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 
 COLUMNS: Final[dict[str, Column[Rows]]] = {
     "conversation": Column("binary", pa.binary(), lambda rows: identifiers(rows.frame.conversation, rows.decoded)),
+    "handle": Column("binary", pa.binary(), lambda rows: handles(rows.frame, rows.decoded)),
     "role": Column("string", pa.string(), lambda rows: ROLES.take(masked(rows.frame.role, rows.decoded))),
     "sequence": Column("bigint", pa.int64(), lambda rows: masked(rows.sequence, rows.sequence >= 0)),
     "message_type": Column("string", pa.string(), lambda rows: message_types(rows.frame.message_type, rows.decoded)),

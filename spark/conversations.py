@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.types import StructType
 
 from konverse.dialog.clock import NO_TIME
 from konverse.dialog.endpoint import Endpoint, bytes_of
-from konverse.schemas.catalog import Queue
-from konverse.schemas.errors import InvalidSettings
 from konverse.schemas.records import Role
 
 from .acceptance import Acceptance
-from .bridging import fold, queue_of
-from .columns import TIMESTAMP, Column
+from .columns import TIMESTAMP, Column, handle
 from .counting import NOTHING, Came, Counting
 from .ingest import Ingest
-from .reader import arrow_schema, rare_collections
-from .settings import Settings
+from .queue_reader import Part, QueueReader
 from .topic import Topic
-
-FOLD_S_MAX: Final = 600.0
-"""How long the fold of a partition may take."""
-
-ROWS_MAX: Final = 8_192
-"""Of one Arrow batch."""
 
 
 class Side(NamedTuple):
@@ -59,6 +46,7 @@ _MOMENT: Final = ("timestamp", TIMESTAMP)
 
 COLUMNS: Final[dict[str, Column[Side]]] = {
     "conversation": Column(*_BYTES, lambda side: side.conversation),
+    "handle": Column(*_BYTES, lambda side: handle(side.conversation, side.role)),
     "role": Column(*_TEXT, lambda side: side.role.name),
     "state": Column(*_TEXT, _of(lambda endpoint: endpoint.state.name)),
     "service": Column(*_TEXT, _of(lambda endpoint: endpoint.service)),
@@ -84,35 +72,15 @@ COLUMNS: Final[dict[str, Column[Side]]] = {
 """Every column, in the order in which a reader gives them."""
 
 
-@dataclass(frozen=True)
-class Part(InputPartition):
-    """One partition of the queue."""
-
-    queue: Queue
-    partition: int
-
-
-class ConversationsReader(DataSourceReader):
+class ConversationsReader(QueueReader[Side]):
     """A row for each side that lives in the queue, or for which something stands in its log."""
 
-    def __init__(self, settings: Settings, schema: StructType) -> None:
-        if settings.queue is None:
-            raise InvalidSettings("mode 'conversations' needs a queue; give 'queue' and its 'database' for 'topic'")
-        self._settings = settings
-        self._schema = arrow_schema(schema, COLUMNS)
+    columns = COLUMNS
 
-    def partitions(self) -> Sequence[InputPartition]:
-        """Each partition of the queue."""
-        queue = queue_of(self._settings)
-        return [Part(queue, number) for number in range(queue.partitions)]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+    def things(self, part: Part) -> list[Side]:
         """The sides of one partition."""
-        assert isinstance(partition, Part)
-        with rare_collections():
-            came = self._came(partition)
-            state = fold(self._settings, partition.queue, partition.partition, FOLD_S_MAX)
-            yield from self._batches(_sides(partition.partition, state.live(), came))
+        came = self._came(part)
+        return _sides(part.partition, self.fold(part).live(), came)
 
     def _came(self, part: Part) -> dict[tuple[bytes, Role], Came]:
         counting = Counting()
@@ -123,12 +91,6 @@ class ConversationsReader(DataSourceReader):
                 for rows in ingest.take(messages):
                     counting.add(rows)
         return counting.result()
-
-    def _batches(self, sides: list[Side]) -> Iterator[pa.RecordBatch]:
-        for start in range(0, len(sides), ROWS_MAX):
-            some = sides[start : start + ROWS_MAX]
-            arrays = [pa.array(map(COLUMNS[field.name].make, some), field.type) for field in self._schema]
-            yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
 
 def _sides(partition: int, live: list[Endpoint], came: dict[tuple[bytes, Role], Came]) -> list[Side]:

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame
 from konverse.schemas.envelope import HEADER
 from konverse.schemas.errors import InvalidSettings
 
-from .columns import KINDS, ROLES, TIMESTAMP, identifiers, masked, message_types, writers
+from .columns import KINDS, ROLES, TIMESTAMP, handles, identifiers, masked, message_types, writers
 from .frame import decode
 from .headers import HEADERS_TYPE
 
@@ -21,7 +21,7 @@ NEEDED: Final = ("topic", "partition", "offset", "timestamp", "key", "value", "h
 """Columns of Spark's Kafka source that are read; `headers` are there with its option `includeHeaders`."""
 
 DECODED: Final = (
-    "conversation binary, role string, sequence bigint, message_type string, body binary, key binary, "
+    "conversation binary, handle binary, role string, sequence bigint, message_type string, body binary, key binary, "
     "headers array<struct<key:string,value:binary>>, topic string, partition int, offset bigint, timestamp timestamp, "
     "writer binary, counter bigint, kind string"
 )
@@ -49,6 +49,7 @@ def _batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     numbers = frame.sequence
     columns: dict[str, Any] = {
         "conversation": identifiers(frame.conversation, sound),
+        "handle": handles(frame, sound),
         "role": ROLES.take(masked(frame.role, sound)),
         "sequence": masked(numbers, sound & (numbers >= 0)),
         "message_type": message_types(frame.message_type, sound),

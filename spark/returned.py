@@ -1,45 +1,23 @@
 """Mode `returned`: messages that came back to their home, as their receivers had ended the conversation.
 
-They wait in the mailbox of the partition where their conversation lives, in the order in which they came back. A driver
-that goes on in conversations of earlier writes looks for such rows behind each decision (`look_for`).
+They wait in the mailbox of the partition where their conversation lives, in the order in which they came back.
 """
 
 from __future__ import annotations
 
-import logging
-import time
-from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 from confluent_kafka import Message
-from pyspark.sql.datasource import DataSourceReader, InputPartition
-from pyspark.sql.types import StructType
 
 from konverse.dialog.mailbox import Bounced
-from konverse.dialog.partition import Partition
 from konverse.schemas.envelope import CONVERSATION_AT, HEADER, PREFIX_BYTES, decode
-from konverse.schemas.errors import InvalidSettings, KonverseError, MalformedRecord
-from konverse.schemas.identifiers import Address
-from konverse.schemas.limits import RETURNED_LOOK_RECORDS_MAX
+from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.records import Begin, Kind, Role
 
-from .bridging import fold, queue_of
 from .columns import Column
-from .conversations import FOLD_S_MAX, ROWS_MAX, Part
-from .reader import arrow_schema, rare_collections
-from .settings import CLIENT_PREFIX, Settings, parse
+from .queue_reader import Part, QueueReader
 from .topic import Topic
-from .write_plan import VERSION
-from .write_settings import WriteSettings
-
-log: Final = logging.getLogger("konverse.spark")
-
-LOOK_BACK_MS: Final = 10_000
-"""What came back so long before a write is told by it, too: rows of the write before come back when that is over."""
-
-LOOK_WAIT_S: Final = 0.5
-"""A write that Spark commits once waits so long for rows to come back: a target that works needs less."""
 
 _CONVERSATION: Final = slice(CONVERSATION_AT, PREFIX_BYTES)
 _BEGINNING: Final = frozenset({Kind.PENDING << 1, Kind.BEGIN << 1})
@@ -79,39 +57,21 @@ COLUMNS: Final[dict[str, Column[Row]]] = {
 """Every column, in the order in which a reader gives them."""
 
 
-class ReturnedReader(DataSourceReader):
+class ReturnedReader(QueueReader[Row]):
     """A row for each message that waits in the mailboxes of a queue."""
 
-    def __init__(self, settings: Settings, schema: StructType) -> None:
-        if settings.queue is None:
-            raise InvalidSettings("mode 'returned' needs a queue; give 'queue' and its 'database' for 'topic'")
-        self._settings = settings
-        self._schema = arrow_schema(schema, COLUMNS)
+    columns = COLUMNS
 
-    def partitions(self) -> Sequence[InputPartition]:
-        """Each partition of the queue."""
-        queue = queue_of(self._settings)
-        return [Part(queue, number) for number in range(queue.partitions)]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The mailbox of one partition."""
-        assert isinstance(partition, Part)
-        with rare_collections():
-            state = fold(self._settings, partition.queue, partition.partition, FOLD_S_MAX)
-            rows = self._rows(partition.partition, state)
-        for start in range(0, len(rows), ROWS_MAX):
-            some = rows[start : start + ROWS_MAX]
-            arrays = [pa.array(map(COLUMNS[field.name].make, some), field.type) for field in self._schema]
-            yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-
-    def _rows(self, partition: int, state: Partition) -> list[Row]:
+    def things(self, part: Part) -> list[Row]:
+        """The mailbox of one partition, in the order in which its messages came back."""
+        state = self.fold(part)
         back = [one for one in state.mailbox.entries.values() if one.message_type]  # others are transactions
         wanted = {one.conversation for one in back}
-        begun = self._begun(partition, wanted) if wanted else {}
+        begun = self._begun(part.partition, wanted) if wanted else {}
         sides = {conversation: state.endpoint(Role.INITIATOR, conversation) for conversation in wanted}
         states = {conversation: None if side is None else side.state.name for conversation, side in sides.items()}
         return [
-            Row(partition, position, one, begun.get(one.conversation), states[one.conversation])
+            Row(part.partition, position, one, begun.get(one.conversation), states[one.conversation])
             for position, one in enumerate(back)
         ]
 
@@ -121,7 +81,7 @@ class ReturnedReader(DataSourceReader):
         with Topic(self._settings) as topic:
             bound = topic.bounds([partition])[partition]
             for messages in topic.chunks(partition, bound.first, bound.end):
-                for header in map(_header, messages):
+                for header in map(header_of, messages):
                     if header[:1] and header[0] in _BEGINNING and header[_CONVERSATION] in wanted:
                         begin = _begin(header)
                         if begin is not None:
@@ -129,7 +89,7 @@ class ReturnedReader(DataSourceReader):
         return begun
 
 
-def _header(message: Message) -> bytes:
+def header_of(message: Message) -> bytes:
     """The header of a record that is konverse's own; empty when it has none."""
     headers: Any = message.headers() or ()
     found = next((value for name, value in headers if name == HEADER), None)
@@ -141,47 +101,3 @@ def _begin(header: bytes) -> Begin | None:
         return decode(header).suffix.begin
     except MalformedRecord:
         return None
-
-
-def look_for(settings: WriteSettings, homes: Sequence[Address], began_ms: int, wait_s: float) -> int:
-    """How many rows have come back to these partitions since shortly before a write began, which is logged.
-
-    Nothing of the write depends on it: when Kafka does not say, 0.
-    """
-    time.sleep(wait_s)
-    client = {CLIENT_PREFIX + name: value for name, value in settings.client.items()}
-    place = parse({**client, "bootstrap": settings.bootstrap, "topic": homes[0].topic})
-    try:
-        with Topic(place) as topic:
-            count = _came_back(topic, [home.partition for home in homes], began_ms - LOOK_BACK_MS)
-    except KonverseError as error:
-        log.info("whether rows came back is not known: %s", error)
-        return 0
-    if count:
-        log.warning(
-            "%d rows of this write, or of one shortly before it, came back: their targets have ended the conversations "
-            "of their keys. What is written under these keys comes back until the queue of service %r was read and "
-            "its sides have ended, too. Read that queue with 'mode' = 'returned' to get the rows, and write them again "
-            "behind that",
-            count,
-            settings.from_service,
-        )
-    return count
-
-
-def _came_back(topic: Topic, partitions: list[int], since_ms: int) -> int:
-    """Of as many records at the ends as may be looked at."""
-    bounds = topic.bounds(partitions)
-    since = topic.since(dict.fromkeys(partitions, since_ms))
-    count = 0
-    for partition in partitions:
-        end = bounds[partition].end
-        start = max(since[partition], bounds[partition].first, end - RETURNED_LOOK_RECORDS_MAX)
-        for messages in topic.chunks(partition, start, end):
-            count += sum(map(_is_row_that_came_back, map(_header, messages)))
-    return count
-
-
-def _is_row_that_came_back(header: bytes) -> bool:
-    """A BOUNCE on a conversation whose id a plan has made: no other ids are of that version."""
-    return len(header) > PREFIX_BYTES and header[0] == Kind.BOUNCE << 1 and header[CONVERSATION_AT + 6] >> 4 == VERSION

@@ -31,7 +31,8 @@ from konverse.schemas.records import Role
 from .bridging import kafka_of
 from .deciding import Deciding
 from .delivering import Delivery
-from .returned import LOOK_WAIT_S, look_for
+from .returning import LOOK_WAIT_S, look_for
+from .successions import Successions
 from .write_checks import check_columns
 from .write_plan import Plan, name_id, stream_id
 from .write_rows import Rows
@@ -96,7 +97,7 @@ class _Writer:
             if query == plan.run:  # nobody else ever writes under it
                 deciding.end()
         if query != plan.run or plan.pool is not None:
-            look_for(self._settings, plan.homes, plan.began_ms, wait_s)
+            look_for(self._settings, plan, wait_s)
         return ours, deciding.highest
 
 
@@ -204,6 +205,8 @@ def plan_of(settings: WriteSettings) -> Plan:
         services = {name: catalog.get(Queue, service.queue) for name, service in _services(settings, catalog).items()}
         if "message_type" in settings.for_all_rows:
             catalog.check_send(settings.contract, Role.INITIATOR, settings.for_all_rows["message_type"])
+    goes_on = settings.pool is not None or settings.query is not None or bool(settings.checkpoint)
+    over = Successions(kafka, settings.instance, _partitions(home)[0]).over() if goes_on else frozenset[bytes]()
     run, _ = WriterIds(kafka, Topics(kafka), settings.instance).new()
     return Plan(
         run=run,
@@ -217,6 +220,7 @@ def plan_of(settings: WriteSettings) -> Plan:
         for_all_rows=settings.for_all_rows,
         pool=settings.pool,
         began_ms=began_ms,
+        over=over,
     )
 
 

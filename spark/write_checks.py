@@ -18,7 +18,7 @@ from konverse.schemas.errors import (
     ServiceNotFound,
     WrongDirection,
 )
-from konverse.schemas.limits import BODY_BYTES_MAX, KEY_BYTES_MAX
+from konverse.schemas.limits import BODY_BYTES_MAX, KEY_BYTES_MAX, ROW_BYTES_MAX
 
 from .write_plan import Plan
 
@@ -35,6 +35,9 @@ OPTIONAL: Final = {"headers": ("array<struct<key:string,value:binary>>",), "end"
 """Columns, and which types of Spark they may have."""
 
 Headers = list[tuple[str, str | bytes | None]]
+
+_HEADER_MORE_BYTES: Final = 10
+"""What a header takes in a record beside its name and value, at most: the lengths of both."""
 
 
 def check_columns(schema: StructType, for_all_rows: Mapping[str, str]) -> None:
@@ -172,16 +175,20 @@ class Checks:
         if len(key or b"") > KEY_BYTES_MAX:
             text = f"it has {len(key or b'')} bytes; at most {KEY_BYTES_MAX} are allowed"
             raise self._fault(BadInput, row, "key", text)
-        return self._headers(row, headers)
+        return self._headers(row, headers, ROW_BYTES_MAX - size - len(key or b"")) if headers else []
 
-    def _headers(self, row: int, given: Any) -> Headers:
+    def _headers(self, row: int, given: Any, bytes_max: int) -> Headers:
         pairs: Headers = []
-        for entry in given or ():
+        for entry in given:
             name = None if entry is None else entry["key"]
             if name is None or name == HEADER:
                 what = "without a name" if name is None else f"named {HEADER!r}, which is konverse's own"
                 raise self._fault(BadInput, row, "headers", f"it holds a header {what}; remove it")
             pairs.append((name, entry["value"]))
+        size = sum(len(name.encode()) + len(value or b"") + _HEADER_MORE_BYTES for name, value in pairs)
+        if size > bytes_max:
+            text = f"it has {size} bytes; at most {bytes_max} fit into one message beside the row's body and key"
+            raise self._fault(BodyTooLarge, row, "headers", text)
         return pairs
 
     def _fault(self, kind: type[BadInput], row: int, column: str, text: str) -> BadInput:

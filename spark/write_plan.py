@@ -46,6 +46,8 @@ class Plan(NamedTuple):
     pool: str | None
     began_ms: int = 0
     """When its driver began with the run."""
+    over: frozenset[bytes] = frozenset()
+    """Conversations that were over before it began (`successions`): those next in their lines take their place."""
 
     @property
     def targets(self) -> tuple[Address, ...]:
@@ -57,22 +59,28 @@ class Plan(NamedTuple):
         return self.transmission.address(choose_partition(query, self.transmission.partitions))
 
     def dialog(self, query: bytes, to_service: str, key: bytes) -> tuple[bytes, Begin]:
-        """The conversation of a key: the same one in every batch, task and run."""
+        """The conversation of a key: the same one in every batch, task and run, until it is over."""
         targets = self.services[to_service]
         conversation = self._conversation(query, to_service, key)
+        while conversation in self.over:
+            conversation = _identifier(conversation)
         home = self.homes[choose_partition(conversation, len(self.homes))]
         target = targets[choose_partition(key or conversation, len(targets))]
         return conversation, Begin(self.from_service, to_service, self.contract, home, target, conversation, key)
 
     def _conversation(self, query: bytes, to_service: str, key: bytes) -> bytes:
-        """A UUID of VERSION that nothing but these values makes; a queue that is made again counts as another."""
+        """The first one of a key. A queue that is made again counts as another."""
         space = query if self.pool is None else uuid5(_POOLS, f"{self.database}\0{self.pool}").bytes
         names = (self.from_service.encode(), to_service.encode(), self.contract.encode())
         logs = (self.homes[0].tag, self.services[to_service][0].tag)
-        made = sha256(space + b"".join(len(part).to_bytes(4, "big") + part for part in (*names, *logs, key)))
-        value = int.from_bytes(made.digest()[:16], "big")
-        value = value & ~(0xF << 76) & ~(0b11 << 62) | VERSION << 76 | 0b10 << 62
-        return value.to_bytes(16, "big")
+        return _identifier(space + b"".join(len(part).to_bytes(4, "big") + part for part in (*names, *logs, key)))
+
+
+def _identifier(data: bytes) -> bytes:
+    """A UUID of VERSION that nothing but these bytes makes."""
+    value = int.from_bytes(sha256(data).digest()[:16], "big")
+    value = value & ~(0xF << 76) & ~(0b11 << 62) | VERSION << 76 | 0b10 << 62
+    return value.to_bytes(16, "big")
 
 
 def stream_id(query: str, checkpoint: str) -> bytes:

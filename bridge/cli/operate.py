@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 from uuid import UUID
 
 import typer
+
+from konverse.bridge.instructing import Suspended
 
 from .connection import AsJson, Database, Kafka, opened
 from .tables import print_json, print_table
@@ -31,7 +33,7 @@ def suspended(
     with opened(kafka, database=database) as broker:
         found = [one for partition in broker.suspended(queue) for one in partition]
     if as_json:
-        print_json([asdict(one) | {"conversation": str(one.conversation)} for one in found])
+        print_json([_plain(one) for one in found])
         return
     columns: dict[str, int | None] = {"conversation": 36, "service": None, "unread": 6, "next": None, "in": None}
     print_table(
@@ -40,23 +42,46 @@ def suspended(
         ((one.conversation, one.service, one.unread, one.next_type, f"{one.queue}/{one.partition}") for one in found),
     )
     if found:
-        typer.echo("konverse resume, skip or end CONVERSATION lets it go on")
+        typer.echo("konverse resume, skip or end CONVERSATION lets it go on; konverse resume --all, all of them")
+
+
+def _plain(one: Suspended) -> dict[str, Any]:
+    return asdict(one) | {"conversation": str(one.conversation)}
 
 
 def resume(
-    conversation: Conversation,
+    conversation: Annotated[UUID | None, typer.Argument(help="Id of a suspended conversation")] = None,
+    *,
+    every: Annotated[
+        bool, typer.Option("--all", help="All that are suspended now, of the database or of --queue")
+    ] = False,
     queue: QueueName = None,
     timeout: Timeout = 15.0,
     kafka: Kafka = None,
     database: Database = None,
+    as_json: AsJson = False,  # a flag of the command line
 ) -> None:
-    """Hand the messages of a suspended conversation out again, with five attempts more.
+    """Hand the messages of a suspended conversation out again, with five attempts more; with --all those of all.
 
-    A worker of `konverse run` does it; this returns when that is committed.
+    Workers of `konverse run` do it; this returns when that is committed. With --json it prints what
+    `konverse suspended` has told of what is resumed.
     """
+    if every == (conversation is not None):
+        raise typer.BadParameter("give the id of a conversation, or --all", param_hint="CONVERSATION")
+    if as_json and not every:
+        raise typer.BadParameter("this lists what --all resumes: add --all", param_hint="--json")
     with opened(kafka, database=database) as broker:
-        broker.resume(conversation, queue=queue, timeout=timeout)
-    typer.echo(f"{conversation} is resumed")
+        if conversation is not None:
+            broker.resume(conversation, queue=queue, timeout=timeout)
+            typer.echo(f"{conversation} is resumed")
+            return
+        found = broker.resume_all(queue=queue, timeout=timeout)
+    if as_json:
+        print_json([_plain(one) for one in found])
+        return
+    for one in found:
+        typer.echo(f"{one.conversation} is resumed")
+    typer.echo(f"{len(found):,} suspended conversation{'' if len(found) == 1 else 's'} resumed")
 
 
 def skip(

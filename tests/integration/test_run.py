@@ -210,6 +210,37 @@ def test_what_fails_is_logged_parked_and_operated_from_another_process(
         assert "no queue of database" in err
 
 
+@pytest.mark.slow
+def test_all_that_is_suspended_is_resumed_at_once_when_its_handler_is_mended(
+    servers: Servers, database: str, tmp_path: Path
+) -> None:
+    every = ("resume", "--all")
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker, partitions=2)
+        alone = [send(broker, POISON, b"behind") for _ in range(3)]
+        first = begin(broker)
+        related = begin(broker, related_to=first)
+        for dialog in (first, related):
+            dialog.send(ORDER, POISON)
+        broker.flush()
+        with Run(servers, database, tmp_path) as worker:
+            worker.wait_for("is suspended after 5 attempts", 4)
+            code, out, _ = run(servers, database, *every, "--queue", "Shop")
+            assert (code, "0 suspended conversations resumed" in out) == (0, True)
+            suspended = json.loads(run(servers, database, "suspended", "--json")[1])
+            assert {one["conversation"] for one in suspended} >= {str(one) for one in alone}
+            (tmp_path / "mended").touch()
+            code, out, _ = run(servers, database, *every, "--json")
+            assert (code, json.loads(out)) == (0, suspended)
+            entries = worker.handled(8)
+            assert worker.stop() == 0
+        handled = {one["conversation"] for one in entries}
+        assert handled == {str(one) for one in (*alone, first.id, related.id)}
+        assert run(servers, database, "suspended", "--json")[1].strip() == "[]"
+    code, _, err = run(servers, database, *every, "--queue", "Typo")
+    assert (code, "'Typo'" in err) == (2, True)
+
+
 def test_conversations_are_ended_from_above_by_another_process(servers: Servers, database: str, tmp_path: Path) -> None:
     here = ("--queue", "Orders")
     with connected(servers.bootstrap, database) as broker:

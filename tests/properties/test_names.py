@@ -21,6 +21,7 @@ from konverse.schemas.identifiers import (
     journal_topic,
     owner_writer,
     snapshot_topic,
+    succession_topic,
     unescape,
     view_key,
 )
@@ -42,7 +43,8 @@ def kafka_sees(topic: str) -> str:
 
 def topics_of(instance: str, database: str, queue: str) -> list[str]:
     data = data_topic(instance, database, queue)
-    return [data, journal_topic(data), snapshot_topic(data), catalog_topic(instance), instruction_topic(instance)]
+    of_the_instance = [catalog_topic(instance), instruction_topic(instance), succession_topic(instance)]
+    return [data, journal_topic(data), snapshot_topic(data), *of_the_instance]
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))

@@ -58,6 +58,7 @@ def test_a_row_tells_how_a_side_stands(spark: SparkSession, servers: Servers, sh
     assert unheard.id.bytes not in found
     row = found[waiting.id.bytes]
     assert (row["role"], row["state"], row["service"]) == ("TARGET", "CONVERSING", ORDER_SERVICE)
+    assert row["handle"] == waiting.id.bytes + b"\1"
     assert (row["far_service"], row["contract"], row["suspended"]) == (SHOP_SERVICE, ORDERING, False)
     assert (row["messages"], row["bytes"], row["duplicates"]) == (3, 12, 0)
     assert (row["receive_sequence"], row["unread"], row["unread_bytes"]) == (3, 2, 9)
@@ -68,7 +69,8 @@ def test_a_row_tells_how_a_side_stands(spark: SparkSession, servers: Servers, sh
     assert found[ended.id.bytes]["state"] == "DISCONNECTED_OUTBOUND"
     row = found[gone.id.bytes]
     assert (row["state"], row["messages"], row["unread"]) == (None, 1, None)
-    assert sides(spark, servers, database, "Shop")[waiting.id.bytes]["role"] == "INITIATOR"
+    row = sides(spark, servers, database, "Shop")[waiting.id.bytes]
+    assert (row["role"], row["handle"]) == ("INITIATOR", waiting.id.bytes + b"\0")
 
 
 @pytest.mark.parametrize(
@@ -88,7 +90,7 @@ def test_options_that_make_no_sense_are_refused(options: dict[str, str], words: 
 
 def test_a_column_that_is_none_is_refused() -> None:
     schema = StructType([StructField("unread", LongType()), StructField("body", LongType())])
-    with pytest.raises(InvalidSettings, match="no column 'body'; it has conversation, role, state"):
+    with pytest.raises(InvalidSettings, match="no column 'body'; it has conversation, handle, role, state"):
         ConversationsReader(parse(PLACE), schema)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import replace
+from itertools import combinations
 from typing import Any, Final
 
 import pytest
@@ -122,6 +123,45 @@ def test_who_goes_on_from_what_was_written_says_the_same(journal: Journal, place
     assert again == (5 if place in (6, 7) else place)
     for one in (found, first.copy()):
         assert names(judged(one, journal, again)) == VERDICTS[again:]
+
+
+@pytest.mark.parametrize("places", [*combinations(range(6), 3)])
+def test_of_two_owners_whose_pieces_stand_between_each_other_the_commit_that_is_whole_counts(
+    places: tuple[int, ...],
+) -> None:
+    """The first owner has not noticed the second, which writes its COMMIT once more, as it does not know better."""
+    made = Journal()
+    made.claim(1, A)
+    made.commit(1, A)
+    made.claim(2, B)
+    behind = len(made.records)
+    before = made.number, made.hash
+    made.commit(1, A, parts=3)
+    made.number, made.hash = before
+    made.commit(2, B, parts=3)
+    pieces = {A: made.records[behind : behind + 3], B: made.records[behind + 3 :]}
+    again = list(pieces[B])
+    mixed = [pieces[B if at in places else A].pop(0) for at in range(6)]
+    made.records[behind:] = [*mixed, *again]
+    made.commit(2, B)
+    found = judged(Decisions(LOG), made)
+    counting = [at for at, one in enumerate(found) if one.verdict is Verdict.accepted]
+    whole = places[2] - places[0] == 2
+    last = len(made.records) - 1
+    assert counting == [0, 1, 2, behind + (places[2] if whole else 8), last]
+    expected = ["part"] * 6
+    for theirs, verdict in ((places, "accepted"), ([at for at in range(6) if at not in places], "void")):
+        if theirs[2] - theirs[0] == 2:
+            expected[theirs[2]] = verdict
+    assert names(found)[behind : behind + 6] == expected, "pieces of two owners are never put together"
+    assert names(found)[behind + 8] == ("void" if whole else "accepted"), "one COMMIT counts for a number"
+    for place in range(behind, last):
+        first, form = Decisions(LOG), Standing(LOG)
+        for at in range(place):
+            first.judge(JournalRecord(at, made.records[at], at))
+        one = form.decode(*form.encode(first))
+        start = place if first.parts_from is None else first.parts_from
+        assert names(judged(one, made, start)) == names(found)[start:], "who goes on from here says the same"
 
 
 def test_a_journal_that_contradicts_itself_is_not_read_on(journal: Journal) -> None:

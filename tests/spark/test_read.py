@@ -59,19 +59,21 @@ def test_messages_are_read_without_registering_the_format(spark: SparkSession, n
     frame = log.read(spark)
     assert tuple(frame.columns) == ACCEPTED_COLUMNS
     expected = [
-        (CONVERSATION, "INITIATOR", number, "order", b"body", "MESSAGE", counter, offset)
+        (CONVERSATION, CONVERSATION + b"\1", "INITIATOR", number, "order", b"body", "MESSAGE", counter, offset)
         for number, counter, offset in ((0, 0, 0), (1, 1, 1), (2, 3, 7))
     ]
-    columns = ("conversation", "role", "sequence", "message_type", "body", "kind", "counter", "offset")
+    columns = ("conversation", "handle", "role", "sequence", "message_type", "body", "kind", "counter", "offset")
     assert rows(frame, *columns) == expected
 
 
 def test_all_records_come_with_a_verdict(spark: SparkSession, new_log: NewLog) -> None:
     frame = disturbed(new_log).read(spark, include="all")
     assert tuple(frame.columns) == ALL_COLUMNS
-    assert [verdict for (verdict,) in rows(frame, "verdict")] == [
+    found = rows(frame, "verdict", "handle")
+    assert [verdict for verdict, _ in found] == [
         *("accepted", "accepted", "duplicate", "gap", "malformed", "foreign", "control", "accepted")
     ]
+    assert [verdict for verdict, handle in found if handle is None] == ["malformed", "foreign", "control"]
     assert frame.where("verdict = 'foreign' and conversation is null and body = 'body'").count() == 1
 
 

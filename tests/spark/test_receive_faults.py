@@ -52,6 +52,27 @@ spark.stop()
 """
 """A driver that waits, with messages in its hands, until it may go on."""
 
+KILLED: Final = """
+import json, os, signal, sys
+from konverse.bridge.outputs import Outputs
+from konverse.bridge.settings import Settings
+from konverse.spark.mapping import Answering, Batches, Source
+from tests.spark.test_mapping import receipts
+
+hand_over = Outputs._hand_over
+
+def killed(outputs, owner, effect):
+    if any(body for _, _, bodies in effect.batches() for body in bodies):
+        os.kill(os.getpid(), signal.SIGKILL)
+    hand_over(outputs, owner, effect)
+
+Outputs._hand_over = killed
+source = Source(Settings.load(**json.loads(sys.argv[1])), "Orders", 100, 30.0)
+with source.opened() as (_, reader):
+    Batches(reader, Answering(receipts)).work(source.rows)
+"""
+"""What a driver does beside Spark. It is killed when its COMMIT counts, before the first of the answers leaves."""
+
 
 @pytest.fixture
 def place(servers: Servers, database: str) -> dict[str, Any]:
@@ -116,6 +137,28 @@ def test_a_stopped_driver_that_wakes_up_after_it_was_replaced_answers_nothing(
     assert done == Done(6, 6, 0, 0)
     assert "replies=0" in said
     assert answered(shop) == Counter(body.upper() for body in bodies)
+
+
+def test_a_driver_that_is_killed_between_its_commit_and_its_answers_has_answered_whatever_the_next_one_says(
+    spark: SparkSession, shop: Broker, place: dict[str, Any]
+) -> None:
+    bodies = [b"order %d" % number for number in range(6)]
+    sent(shop, *bodies)
+    quick = {**place, "group_protocol": "classic", "client": QUICK}
+    settings = {name: value for name, value in quick.items() if name != "timeout"}
+    program = [sys.executable, "-c", KILLED, json.dumps(settings)]
+    assert subprocess.run(program, timeout=100, check=False).returncode == -signal.SIGKILL
+    assert answered(shop) == Counter(), "nothing has left"
+    received, answers = 0, Counter[bytes]()
+
+    def all_are_answered() -> bool:
+        nonlocal received
+        received += process(spark, "Orders", lambda frame: capitals(frame).where("false"), **quick).messages
+        answers.update(answered(shop))
+        return answers.total() >= len(bodies)
+
+    until(all_are_answered, "its answers come", TAKEN_OVER_WITHIN_S)
+    assert (received, answers) == (0, Counter(body.upper() for body in bodies))
 
 
 def test_of_a_batch_whose_rows_are_all_filtered_out_every_message_is_received_and_none_answered(

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any, Final
 
 import pytest
+from pyspark.sql import SparkSession
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
 from konverse.bridge.broker import Broker
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.catalog import END_DIALOG, ERROR
 from konverse.schemas.errors import InvalidSettings
-from konverse.spark import returned
+from konverse.spark import returning
 from konverse.spark.returned import COLUMNS, ReturnedReader
 from konverse.spark.settings import parse
 from konverse.spark.source import KonverseDataSource
@@ -85,13 +86,65 @@ def test_rows_for_a_target_that_has_ended_come_back_and_are_told_of_and_go_once_
     assert sorted(message.body for message in receive(shop, "Orders", 3)) == [b"late 0", b"late 1", b"more"]
 
 
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_a_session_shows_what_came_back_and_writes_it_again(
+    spark: SparkSession, servers: Servers, shop: Broker, database: str
+) -> None:
+    place = {"bootstrap": servers.bootstrap, "database": database}
+    run(batch_writer(**place, **POOL), A)
+    handle(shop, "Orders", refuse)
+    run(batch_writer(**place, **POOL), B)
+    assert [message.body for message in drain(shop, "Orders")] == [b"other"]
+    back = spark.read.format("konverse").options(**place, queue="Shop", mode="returned").load()
+    assert back.columns == list(COLUMNS)
+    shown = back.where("from_service IS NOT NULL").orderBy("partition", "position").collect()
+    assert [(row["key"], row["body"], row["message_type"], row["reason"]) for row in shown] == [
+        (b"one", b"late 0", ORDER, "PEER_ENDED"),
+        (b"one", b"late 1", ORDER, "PEER_ENDED"),
+    ]
+    handle(shop, "Shop", finish)
+    again = back.repartition("key").sortWithinPartitions("partition", "position")
+    again = again.select("to_service", "message_type", "body", "key")
+    again.write.format("konverse").options(**place, from_service=SHOP_SERVICE, contract=ORDERING, **POOL).mode(
+        "append"
+    ).save()
+    assert [message.body for message in receive(shop, "Orders", 2)] == [b"late 0", b"late 1"]
+
+
+def test_a_key_whose_target_has_ended_goes_on_in_a_new_conversation_that_stays(
+    servers: Servers, shop: Broker, database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    def write(*rows: tuple[str, bytes]) -> None:
+        run(batch_writer(servers.bootstrap, database, **POOL), rows)
+
+    write(*A)
+    handle(shop, "Orders", refuse)
+    write(*B)
+    (other,) = drain(shop, "Orders")
+    write(("three", b"more"))
+    assert "from the next write on goes to new conversations" in caplog.text
+    for number in range(2):
+        write(("one", b"anew %d" % number), ("two", b"on"))
+    got = {message.body: message for message in receive(shop, "Orders", 5)}
+    first, second = got[b"anew 0"], got[b"anew 1"]
+    assert (first.sequence, second.sequence) == (0, 1)
+    assert first.dialog.id == second.dialog.id
+    assert got[b"on"].dialog.id == other.dialog.id, "nothing has ended that"
+    assert {row["body"] for row in rows_that_came_back(servers, database)} == {b"late 0", b"late 1"}
+    handle(shop, "Shop", finish)
+    write(("one", b"anew 2"))
+    (third,) = receive(shop, "Orders", 1)
+    assert (third.dialog.id, third.sequence) == (first.dialog.id, 2), "also when the one before it is gone"
+
+
 def test_writes_in_conversations_of_their_own_do_not_look(
     servers: Servers, shop: Broker, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def never(*_: object) -> int:
         raise AssertionError
 
-    monkeypatch.setattr(returned, "_came_back", never)
+    monkeypatch.setattr(returning, "_came_back", never)
     run(batch_writer(servers.bootstrap, database), A)
     assert len(receive(shop, "Orders", len(A))) == len(A)
 

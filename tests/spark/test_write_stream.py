@@ -11,10 +11,11 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from konverse.bridge.broker import Broker
 from tests.kit.servers import Servers
-from tests.kit.shop import ORDER, ORDER_SERVICE, ORDERING, SHOP_SERVICE, drain, receive
+from tests.kit.shop import ORDER, ORDER_SERVICE, ORDERING, SHOP_SERVICE, drain, end_at_target, receive
 from tests.spark.test_write import by_conversation
 
 pytestmark = [
@@ -57,10 +58,14 @@ class Source:
         )
 
 
-def start(made: DataFrame, servers: Servers, database: str, checkpoint: Path, **options: Any) -> StreamingQuery:
+def writer(made: DataFrame, servers: Servers, database: str, checkpoint: Path, **options: Any) -> DataStreamWriter:
     given = {"from_service": SHOP_SERVICE, "contract": ORDERING, "checkpointLocation": str(checkpoint), **options}
     given |= {"bootstrap": servers.bootstrap, "database": database}
-    return made.writeStream.format("konverse").options(**given).trigger(availableNow=True).start()
+    return made.writeStream.format("konverse").options(**given)
+
+
+def start(made: DataFrame, servers: Servers, database: str, checkpoint: Path, **options: Any) -> StreamingQuery:
+    return writer(made, servers, database, checkpoint, **options).trigger(availableNow=True).start()
 
 
 def run(made: DataFrame, servers: Servers, database: str, checkpoint: Path, **options: Any) -> None:
@@ -95,6 +100,28 @@ def test_a_query_goes_on_from_its_checkpoint_and_a_batch_that_was_decided_is_not
     again = by_conversation(receive(shop, "Orders", 2))
     assert sorted(again.values()) == [[b"a4"], [b"c1"]]
     assert drain(shop, "Orders") == []
+
+
+def test_a_query_that_runs_goes_on_in_a_new_conversation_when_the_target_has_ended_the_one_before(
+    spark: SparkSession, servers: Servers, shop: Broker, database: str, tmp_path: Path
+) -> None:
+    source = Source(spark, tmp_path / "in")
+    query = writer(source.frame, servers, database, tmp_path / "checkpoint").start()
+
+    def write(body: str) -> None:
+        source.add(body)
+        query.processAllAvailable()
+
+    try:
+        write("a1")
+        end_at_target(shop)
+        write("a2")
+        assert drain(shop, "Orders") == [], "it has come back"
+        for body in ("a3", "a4", "a5"):  # behind the first of them that is seen
+            write(body)
+    finally:
+        query.stop()
+    assert [*by_conversation(receive(shop, "Orders", 2)).values()] == [[b"a4", b"a5"]]
 
 
 def test_a_copied_checkpoint_and_a_new_one_are_other_writers(

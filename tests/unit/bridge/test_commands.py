@@ -1,4 +1,4 @@
-"""The command line when nobody reads to the end."""
+"""The command line: what is refused before anybody is asked, and when nobody reads to the end."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ import subprocess
 import sys
 
 import pytest
+from typer.testing import CliRunner
+
+from konverse.bridge.cli.main import app
 
 PROGRAM = """
 import sys
@@ -35,3 +38,17 @@ def test_whoever_stops_reading_does_not_make_it_say_refuted(how: str) -> None:
         command.stdout.close()
         said = command.stderr.read()
     assert (command.returncode, said) == (141, "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ([], "give the id of a conversation, or --all"),
+        (["00000000-0000-4000-8000-000000000007", "--all"], "give the id of a conversation, or --all"),
+        (["00000000-0000-4000-8000-000000000007", "--json"], "this lists what --all resumes"),
+    ],
+)
+def test_resume_is_for_one_conversation_or_for_all(arguments: list[str], words: str) -> None:
+    refused = CliRunner(env={"COLUMNS": "120"}).invoke(app, ["resume", *arguments])
+    assert refused.exit_code == 2
+    assert words in refused.stderr

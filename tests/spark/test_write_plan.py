@@ -1,0 +1,72 @@
+"""Which conversation a key has: the same one for all who plan alike, and the next of its line when one is over."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+
+from konverse.schemas.errors import KafkaUnavailable
+from konverse.schemas.records import Begin
+from konverse.spark import returning
+from konverse.spark.successions import Successions
+from konverse.spark.write_plan import VERSION, Plan
+from konverse.spark.write_settings import parse_writer
+from tests.kit.builders import address_of, identifier
+
+QUERY: Final = identifier("query")
+NOBODY: Final[Any] = None
+
+
+def plan(*over: bytes, pool: str | None = "carts") -> Plan:
+    """One of its own, made when these conversations were over."""
+    homes, targets = (tuple(address_of(topic, number) for number in range(8)) for topic in ("shop", "orders"))
+    services = {"//sales/OrderService": targets}
+    names = ("sales", "//shop", "//ordering")
+    return Plan(identifier("run"), *names, NOBODY, homes, services, {}, {}, pool, over=frozenset(over))
+
+
+def dialog(*over: bytes, key: bytes = b"one", pool: str | None = "carts", query: bytes = QUERY) -> tuple[bytes, Begin]:
+    """As a plan has it."""
+    return plan(*over, pool=pool).dialog(query, "//sales/OrderService", key)
+
+
+def test_a_key_has_the_next_conversation_of_its_line_when_one_is_over() -> None:
+    line: list[bytes] = []
+    for _ in range(4):
+        line.append(dialog(*line)[0])
+    assert len(set(line)) == len(line)
+    assert {conversation[6] >> 4 for conversation in line} == {VERSION}
+    assert dialog(*line[:2]) == dialog(*reversed(line[:2])), "whoever plans, and in whatever order they were said"
+    conversation, begin = dialog(*line[:3])
+    assert (conversation, begin.group, begin.key) == (line[3], line[3], b"one")
+    assert begin.target == dialog()[1].target, "Kafka's partition of a key stays"
+
+
+def test_what_is_over_in_one_line_changes_no_other() -> None:
+    over, _ = dialog()
+    assert dialog(over, key=b"two") == dialog(key=b"two")
+    for pool in ("others", None):
+        assert dialog(over, pool=pool) == dialog(pool=pool)
+    assert dialog(dialog(over)[0])[0] == over, "the first one of a line is over before the second is"
+    assert dialog(query=identifier("another")) == dialog(), "a pool is for all queries"
+
+
+def test_where_it_cannot_be_said_that_a_conversation_is_over_its_key_keeps_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "konverse.spark")
+    settings = parse_writer({"bootstrap": "localhost:1", "from_service": "//shop"})
+    first, second = identifier("first"), identifier("second")
+
+    def fails(*_: object) -> None:
+        raise KafkaUnavailable("no answer")
+
+    monkeypatch.setattr(Successions, "end", fails)
+    assert not returning._succeeded(settings, plan(first), frozenset({second}))
+    assert "keys keep the conversations that are over: no answer" in caplog.text
+    assert returning._succeeded(settings, plan(first), frozenset({first})), "that was said before"
+    monkeypatch.setattr(returning, "SUCCESSION_ENTRIES_MAX", 1)
+    monkeypatch.setattr(Successions, "end", lambda *_: None)
+    assert not returning._succeeded(settings, plan(first), frozenset({second}))
+    assert returning._succeeded(settings, plan(), frozenset({second}))
