@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from konverse.dialog.recycling import Left, is_pooled, left_behind, mark_of, stream_ended
+from konverse.dialog.recycling import Left, is_pooled, left_behind, stream_ended
 from konverse.schemas.errors import OutcomeUnknown
+from konverse.schemas.identifiers import mark_of
 from konverse.schemas.records import Role
 
 if TYPE_CHECKING:

@@ -31,16 +31,9 @@ from konverse.dialog.pooled import (
     Standing,
 )
 from konverse.dialog.pooling import Pooling
-from konverse.dialog.recycling import (
-    ask_verdict,
-    conversation_in,
-    is_used,
-    left_behind,
-    mark_of,
-    recycle,
-    standing_of,
-)
+from konverse.dialog.recycling import ask_verdict, is_used, left_behind, recycle, standing_of
 from konverse.schemas.errors import BrokerClosed, ConversationEnded, KafkaUnavailable, KonverseError, QueueFull
+from konverse.schemas.identifiers import conversation_in, mark_of
 from konverse.schemas.limits import POOL_LOOK_ENTRIES_MAX
 
 from .background import FORESEEN, in_background

@@ -22,6 +22,7 @@ from heapq import nsmallest
 from itertools import islice
 
 from konverse.schemas.errors import QueueFull
+from konverse.schemas.identifiers import mark_of
 from konverse.schemas.limits import (
     POOL_CLOSING_ENTRIES_MAX,
     POOL_EVICTED_ENTRIES,
@@ -46,7 +47,7 @@ from .pooled import (
     Stage,
     Standing,
 )
-from .recycling import RESENT, mark_of
+from .recycling import RESENT
 
 
 class Pooling:

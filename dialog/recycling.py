@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from konverse.schemas.catalog import DIALOG_TIMER, END_DIALOG, ERROR
 from konverse.schemas.errors import MalformedRecord, NotInContract, QueueFull, TimerBeyondLifetime, UnknownObject
+from konverse.schemas.identifiers import is_of_pool, mark_of
 from konverse.schemas.limits import POOL_PATIENCE_MS
 from konverse.schemas.records import Role
 from konverse.schemas.system_messages import read_error
@@ -32,11 +33,6 @@ if TYPE_CHECKING:
     from .transaction import Transaction
     from .writing import Hand
 
-_MARK_BYTES: Final = 8
-_VERSION_AT: Final = 6
-_NAMED: Final = 5
-"""Version of an id made of a name, as a pool's groups are; ids that count, or have the time, may begin alike."""
-
 SYSTEM: Final = (DIALOG_TIMER, END_DIALOG, ERROR)
 
 UNREADABLE: Final = 1
@@ -46,20 +42,10 @@ RESENT: Final = (-8489, -8462, -9719, -28052)
 """Codes of an Error after which what was not received may be sent again on a new conversation (behaviour 228)."""
 
 
-def conversation_in(group: bytes, chance: bytes) -> bytes:
-    """The id of a pooled conversation: half of it is that of its group, so whoever meets it knows where it belongs."""
-    return group[:_MARK_BYTES] + chance[_MARK_BYTES:]
-
-
-def mark_of(identifier: bytes) -> bytes:
-    """What the ids of a group of a pool and of all conversations that it ever had have in common."""
-    return identifier[:_MARK_BYTES]
-
-
 def is_pooled(endpoint: Endpoint) -> bool:
     """Whether a pool has begun it, of whatever process."""
     group, conversation = endpoint.group_id, endpoint.conversation
-    if endpoint.role is not Role.INITIATOR or group == conversation or group[_VERSION_AT] >> 4 != _NAMED:
+    if endpoint.role is not Role.INITIATOR or group == conversation or not is_of_pool(conversation):
         return False
     return mark_of(group) == mark_of(conversation)
 

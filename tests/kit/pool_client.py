@@ -24,20 +24,11 @@ from konverse.dialog.pooled import (
     Stage,
 )
 from konverse.dialog.pooling import Pooling
-from konverse.dialog.recycling import (
-    Farewell,
-    ask_verdict,
-    conversation_in,
-    left_behind,
-    mark_of,
-    recycle,
-    standing_of,
-    stream_ended,
-)
+from konverse.dialog.recycling import Farewell, ask_verdict, left_behind, recycle, standing_of, stream_ended
 from konverse.dialog.session import Session
 from konverse.dialog.writing import Hand
 from konverse.schemas.errors import ConversationEnded, QueueFull
-from konverse.schemas.identifiers import pool_group, pool_namespace, session_writer
+from konverse.schemas.identifiers import conversation_in, mark_of, pool_group, pool_namespace, session_writer
 from konverse.schemas.records import BounceId
 from tests.kit.builders import Row, Side, begin_block, record
 

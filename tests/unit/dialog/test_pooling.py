@@ -23,9 +23,9 @@ from konverse.dialog.pooled import (
     Standing,
 )
 from konverse.dialog.pooling import Pooling
-from konverse.dialog.recycling import RESENT, conversation_in, mark_of
+from konverse.dialog.recycling import RESENT
 from konverse.schemas.errors import QueueFull
-from konverse.schemas.identifiers import Address
+from konverse.schemas.identifiers import Address, conversation_in, mark_of
 from konverse.schemas.limits import POOL_VERDICT_MS_MAX
 from konverse.schemas.records import Bounce, BounceReason
 

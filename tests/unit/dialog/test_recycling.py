@@ -15,7 +15,6 @@ from konverse.dialog.recycling import (
     Farewell,
     answer,
     ask_verdict,
-    conversation_in,
     is_pooled,
     left_behind,
     recycle,
@@ -29,7 +28,7 @@ from konverse.dialog.transaction import Transaction
 from konverse.dialog.writing import Hand
 from konverse.schemas.catalog import DIALOG_TIMER, END_DIALOG
 from konverse.schemas.errors import ConversationEnded, NotInContract, QueueFull
-from konverse.schemas.identifiers import pool_group, pool_namespace, session_writer
+from konverse.schemas.identifiers import conversation_in, pool_group, pool_namespace, session_writer
 from konverse.schemas.journal import EndOperation
 from konverse.schemas.limits import POOL_PATIENCE_MS
 from konverse.schemas.operations import Finish, SetTimer
