@@ -25,6 +25,7 @@ from .arguments import Seconds, checked
 from .clock import now_ms
 from .pool_keeping import Keeping
 from .pool_slots import Means, Slot
+from .pool_ways import Undelivered
 from .random_ids import random_id
 from .settings import PoolOptions
 
@@ -123,6 +124,15 @@ class Pool(Keeping):
         A handler that reads that queue calls it first of all, and the pool is made with `read=False`.
         """
         return self._answer(transaction)
+
+    def undelivered(self) -> list[Undelivered]:
+        """What was redirected to where nobody takes it, as by routers in a circle: the reasons, and the messages.
+
+        The pool tries again every 10 seconds, from its own service on. Raises OutcomeUnknown, KafkaUnavailable.
+        """
+        with self._changed:
+            slots = [(self._by_mark[mark], self._astray(place)) for mark, place in self._pooling.astray.items()]
+        return [Undelivered(reason, self._waiting_at(slot)) for slot, reason in slots]
 
     @property
     def statistics(self) -> PoolStatistics:
@@ -232,6 +242,7 @@ class Pool(Keeping):
         with self._changed:
             self._check_open()
             slot = self._slots.get(name) or self._slot(name, key)
+            self._check_way(slot.place)
         self._inherit_returned(slot)
         deadline = now_ms() + 2 * POOL_VERDICT_MS_MAX
         with self._changed:
@@ -241,6 +252,7 @@ class Pool(Keeping):
                     raise QueueFull("what an ended conversation did not deliver has not come back; try again")
                 self._changed.wait(POLL_S)
                 self._check_open()
+            self._check_way(slot.place)
             return slot.dialog or self._open(slot)
 
     def _slot(self, name: object, key: str | bytes | None) -> Slot:

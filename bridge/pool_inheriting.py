@@ -70,11 +70,12 @@ def _left_in(home: Partition, owns: Owns) -> tuple[dict[bytes, bytes | None], Le
 
 def together(lefts: Iterable[Left]) -> Left:
     """What is left in several homes."""
-    whole = Left([], [], {})
+    whole = Left([], [], {}, {})
     for left in lefts:
         whole.conversations.extend(left.conversations)
         whole.writers.extend(writer for writer in left.writers if writer not in whole.writers)
         whole.codes.update(left.codes)
+        whole.services.update(left.services)
     return whole
 
 

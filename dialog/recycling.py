@@ -107,6 +107,8 @@ class Left(NamedTuple):
     """Sessions to which something came back."""
     codes: dict[bytes, int]
     """Conversation -> code of the Error that waits on it."""
+    services: dict[bytes, str]
+    """Conversation that lives -> service of its target: it may have been redirected."""
 
 
 def left_behind(home: Partition, groups: Collection[bytes]) -> Left:
@@ -116,7 +118,8 @@ def left_behind(home: Partition, groups: Collection[bytes]) -> Left:
     living = [one for group in groups for one in home.members(group) if one.role is Role.INITIATOR]
     codes = {one.conversation: _code_of(one.error[2] or b"")[0] for one in living if one.error is not None}
     found = dict.fromkeys([one.conversation for one in living] + [one.conversation for one in bounced])
-    return Left(list(found), list(dict.fromkeys(one.session for one in bounced)), codes)
+    services = {one.conversation: one.far_service for one in living}
+    return Left(list(found), list(dict.fromkeys(one.session for one in bounced)), codes, services)
 
 
 def stream_ended(target: Partition, conversation: bytes, end_of_stream: str) -> bool:

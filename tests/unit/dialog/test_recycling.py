@@ -292,7 +292,8 @@ def test_a_successor_finds_what_was_left_of_a_group(shop: Shop) -> None:
     assert left.conversations == [dialog.conversation, other.conversation]
     assert left.writers == [shop.session.writer]
     assert left.codes == {other.conversation: 4711}
-    assert left_behind(shop.pair.home.state, [identifier("another")]) == ([], [], {})
+    assert left.services == dict.fromkeys(left.conversations, "store")
+    assert left_behind(shop.pair.home.state, [identifier("another")]) == ([], [], {}, {})
 
 
 def test_end_of_stream_without_fin_is_seen_at_the_target(shop: Shop) -> None:
