@@ -289,7 +289,7 @@ class Keeping(Ways):
             to = (slot.dialog or self._open(slot)).staged
             for bounced in effect.bounced:
                 self._means.mailboxes.redirect(self._means.sender, to, bounced)
-                self._pooling.count(resent=1)
+                self._pooling.resent(effect.place)
         except (ConversationEnded, QueueFull, InvalidRoute) as error:  # they stay where they are, and are found again
             log.debug("what came back is sent again later: %s", error)
             return

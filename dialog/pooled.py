@@ -26,17 +26,17 @@ class Place:
     """What has one open conversation: a key, a session, or one of the n of a pool."""
 
     __slots__ = (
-        "again_ms", "astray", "awaited", "current", "group", "living", "noticed", "used_ms", "way", "way_ms",
+        "again_ms", "astray", "awaits", "current", "group", "living", "noticed", "used_ms", "way", "way_ms",
     )  # fmt: skip
 
     def __init__(self, group: bytes) -> None:
         self.group = group
         """Of all conversations that it ever has."""
         self.current: Pooled | None = None
-        self.awaited: Pooled | None = None
-        """A conversation that ended, whose messages are to go first."""
-        self.living = 0
-        """Its conversations that are not over."""
+        self.awaits: list[Pooled] = []
+        """Conversations that ended, whose messages are to go first: one, or several that were redirected together."""
+        self.living: list[Pooled] = []
+        """Its conversations that are not over, as they were begun."""
         self.used_ms = 0
         """When it was last found to be used."""
         self.noticed = 0
@@ -50,13 +50,18 @@ class Place:
         self.again_ms = 0
         """When the pool's own service is asked again."""
 
+    @property
+    def awaited(self) -> Pooled | None:
+        """The latest of those whose messages are to go first."""
+        return self.awaits[-1] if self.awaits else None
+
 
 class Pooled:
     """A conversation of a pool."""
 
     __slots__ = (
-        "begun_ms", "code", "conversation", "ended", "misled", "place", "since_ms", "stage", "unnumbered", "unread",
-        "way",
+        "begun_ms", "code", "conversation", "ended", "misled", "place", "resumed", "since_ms", "stage", "unnumbered",
+        "unread", "way",
     )  # fmt: skip
 
     def __init__(self, conversation: bytes, place: Place, now_ms: int) -> None:
@@ -76,6 +81,8 @@ class Pooled:
         """Of the target's Error; None when there was none, or nobody here has read it."""
         self.way = place.way
         """At whose end its target is."""
+        self.resumed = False
+        """What came back of others was sent on it."""
         self.misled = False
         """Its target redirects it, or will: what was sent on it comes back, and then it ends."""
 

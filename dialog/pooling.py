@@ -20,7 +20,7 @@ Drivers: `bridge.pool`, and the simulator.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from heapq import nsmallest
 from itertools import islice
 from typing import TypeVar
@@ -56,6 +56,7 @@ from .pooled import (
     Way,
 )
 from .recycling import RESENT
+from .resending import in_order
 
 Kept = TypeVar("Kept")
 
@@ -123,7 +124,7 @@ class Pooling:
         assert place.current is None, "a place has one open conversation at most"
         pooled = place.current = self.known[conversation] = Pooled(conversation, place, now_ms)
         place.used_ms, place.noticed = now_ms, 0
-        place.living += 1
+        place.living.append(pooled)
         self.count(begun=1)
         return pooled
 
@@ -147,7 +148,7 @@ class Pooling:
         """Another process had recycled that one, or has left more than one; its target is to end it."""
         pooled = self.known[conversation] = Pooled(conversation, place, now_ms)
         pooled.stage = Stage.CLOSING
-        place.living += 1
+        place.living.append(pooled)
         self.closing += 1
 
     def remember(self, conversation: bytes, code: int) -> None:
@@ -170,6 +171,12 @@ class Pooling:
         """So many messages were sent on its conversation by now."""
         if sent != place.noticed:
             place.noticed, place.used_ms = sent, now_ms
+
+    def resent(self, place: Place) -> None:
+        """A message that came back was sent on its conversation."""
+        self.count(resent=1)
+        if place.current is not None:
+            place.current.resumed = True
 
     def count(self, **more: int) -> None:
         """Add to the statistics, by the names of their fields."""
@@ -201,7 +208,10 @@ class Pooling:
         for pooled, standing in living:
             pooled.ended = pooled.ended or standing.ended
             pooled.code, pooled.unread = pooled.code or standing.code, standing.unread
-        effects = self._returned(bounced, now_ms)
+        returned = [(place, one) for one in bounced if (place := self._place_of(one)) is not None]
+        senders = {one.conversation: self.known.get(one.conversation) for _, one in returned}
+        notes = self._notes(returned, now_ms)
+        effects: list[Effect] = []
         for pooled, standing in living:
             if standing.over:
                 effects += self._over(pooled)
@@ -213,35 +223,41 @@ class Pooling:
                 effects.append(AskVerdict(pooled))  # something had to go before FIN
             if standing.answered and pooled.stage is Stage.BROKEN and (pooled.ended or not pooled.misled):
                 effects += self._judged(pooled, now_ms)
+        return [*notes, *self._returned(returned, senders), *effects]
+
+    def _place_of(self, bounced: Bounced) -> Place | None:
+        mark = mark_of(bounced.conversation)
+        return self.places.get(mark) or self.evicted.get(mark)
+
+    def _notes(self, returned: list[tuple[Place, Bounced]], now_ms: int) -> list[Effect]:
+        """What routers have to say comes first."""
+        effects: list[Effect] = []
+        for place, one in returned:
+            if one.bounce.reason is BounceReason.REDIRECTED and place.astray is None:
+                effects += self._redirected(place, one, now_ms)
         return effects
 
-    def _returned(self, bounced: Iterable[Bounced], now_ms: int) -> list[Effect]:
-        """What becomes of what has come back, in that order; also of conversations that nobody here knows any more."""
-        redirected: list[Effect] = []
+    def _returned(self, returned: list[tuple[Place, Bounced]], senders: Mapping[bytes, Pooled | None]) -> list[Effect]:
+        """What becomes of what has come back, in that order; also of conversations that nobody here knows any more.
+
+        Of a place that is redirected nothing goes again before all has come back: it may have been on several ways.
+        """
         resent: dict[Place, list[Bounced]] = {}
         given_up: dict[tuple[Place, int], list[Bounced]] = {}
         dropped: dict[Place, list[Bounced]] = {}
-        for one in bounced:
-            mark = mark_of(one.conversation)
-            place = self.places.get(mark) or self.evicted.get(mark)
-            if place is None or place.astray is not None:
+        for place, one in returned:
+            if place.astray is not None or any(awaited.misled for awaited in place.awaits):
                 continue
-            if one.bounce.reason is BounceReason.REDIRECTED:
-                redirected += self._redirected(place, one, now_ms)
-                if place.astray is None:
-                    dropped.setdefault(place, []).append(one)
-                continue
-            pooled = self.known.get(one.conversation)
+            pooled = senders[one.conversation]
             code = pooled.code if pooled is not None else self._codes.get(one.conversation)
-            if one.message_type == self.end_of_stream:
+            if one.message_type == self.end_of_stream or one.bounce.reason is BounceReason.REDIRECTED:
                 dropped.setdefault(place, []).append(one)
             elif code is None or code in RESENT:
                 resent.setdefault(place, []).append(one)
             else:
                 given_up.setdefault((place, code), []).append(one)
         return [
-            *redirected,
-            *(Resend(place, many) for place, many in resent.items()),
+            *(Resend(place, in_order(many, senders)) for place, many in resent.items()),
             *(GiveUp(place, many, code) for (place, code), many in given_up.items()),
             *(Drop(place, many) for place, many in dropped.items()),
         ]
@@ -250,7 +266,8 @@ class Pooling:
         """Who had its messages says where they go, and so do all that follow.
 
         Nothing new is that of a conversation which began before the place had its way: several may have been on theirs
-        to the same router. And one that is open now goes there too: it will be redirected, and takes nothing more.
+        to the same router. All of them will be redirected, so none of them takes anything more, and what comes back of
+        each goes first.
         """
         pooled = self.known.get(note.conversation)
         way = () if pooled is None else pooled.way
@@ -264,9 +281,10 @@ class Pooling:
         else:
             self.count(redirected=1)
         effects: list[Effect] = [] if place.astray is None else [Stray(place)]
-        if place.current is not None:
-            place.current.misled = True
-            effects += self._break(place.current, now_ms)
+        for one in place.living:
+            if one.way == way and not one.misled:
+                one.misled = True
+                effects += self._break(one, now_ms)
         return effects
 
     def tick(self, now_ms: int) -> list[Effect]:
@@ -303,7 +321,8 @@ class Pooling:
             return []
         if pooled.stage is Stage.OPEN:
             self.count(replaced=1)
-            pooled.place.awaited = pooled
+        if pooled.stage is Stage.OPEN or pooled.misled:
+            pooled.place.awaits.append(pooled)
         self._leave(pooled, Stage.BROKEN, now_ms)
         return [AskVerdict(pooled)]
 
@@ -316,8 +335,8 @@ class Pooling:
         return [] if pooled.unread else [End(pooled), *self._over(pooled)]
 
     def _let_go(self, pooled: Pooled) -> None:
-        if pooled.place.awaited is pooled:
-            pooled.place.awaited = None
+        if pooled in pooled.place.awaits:
+            pooled.place.awaits.remove(pooled)
 
     def _over(self, pooled: Pooled) -> list[Effect]:
         if pooled.stage is Stage.OVER:
@@ -327,7 +346,7 @@ class Pooling:
         self.closing -= 1
         self._let_go(pooled)
         del self.known[pooled.conversation]
-        pooled.place.living -= 1
+        pooled.place.living.remove(pooled)
         if not pooled.place.living:
             self.evicted.pop(mark_of(pooled.place.group), None)
         if was_open:

@@ -190,7 +190,7 @@ class Client:
             except (ConversationEnded, QueueFull):
                 return
             self._decided[bounced.id] = lambda to=dialog, one=bounced.id: _settled(to, one)  # type: ignore[misc]
-            self.pooling.count(resent=1)
+            self.pooling.resent(effect.place)
 
     def _let_go(self, place: Place, many: list[Bounced], *, given_up: bool = False) -> None:
         current = place.current
@@ -221,7 +221,9 @@ class Client:
         known = list(self.pooling.known.values())
         standings = [(one, standing_of(self.world.home.state, self.dialogs[one.conversation])) for one in known]
         self.do(self.pooling.home_says(standings, self._bounced(), self.world.now_ms))
+        silent = [one for one in self.pooling.known.values() if one.misled and one.stage is Stage.BROKEN]
         self.do(self.pooling.tick(self.world.now_ms))
+        self.world.broken |= any(one.stage is not Stage.BROKEN and one not in one.place.awaits for one in silent)
 
     def hear(self, farewell: Farewell) -> None:
         """`Pool.hear`."""
