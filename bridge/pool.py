@@ -15,7 +15,7 @@ from itertools import count
 from threading import get_ident
 from typing import TYPE_CHECKING, Final, Self
 
-from konverse.dialog.pooled import PoolStatistics, Recycle, Stage
+from konverse.dialog.pooled import Pooled, PoolStatistics, Recycle, Stage
 from konverse.schemas.catalog import DEFAULT
 from konverse.schemas.errors import BadInput, BrokerClosed, ConversationEnded, QueueFull
 from konverse.schemas.identifiers import pool_group, pool_namespace
@@ -308,19 +308,19 @@ class Pool(Keeping):
         """Whether this pool ends that conversation, behind what it did not deliver (229)."""
         with self._changed:
             pooled = self._pooling.known.get(farewell.conversation)
-            return not self._closed and pooled is not None and (pooled.stage is not Stage.CLOSING or farewell.code != 0)
+            return not self._closed and pooled is not None and not _is_answer(pooled, farewell)
 
     def hear(self, farewell: Farewell) -> None:
         """The target has ended a conversation, which may be one of this pool."""
-        conversation, code, _ = farewell
+        conversation = farewell.conversation
         with self._changed:
             pooled = self._pooling.known.get(conversation)
             if pooled is None or self._closed:
                 return
-            if code or pooled.stage is not Stage.CLOSING:
-                self._do(self._pooling.broken(conversation, code, now_ms()))
-            else:
+            if _is_answer(pooled, farewell):
                 self._do(self._pooling.ended(conversation))
+            else:
+                self._do(self._pooling.broken(conversation, farewell.code, now_ms()))
         self._awaken.set()
 
     def _recycle_all(self) -> None:
@@ -345,3 +345,8 @@ class Pool(Keeping):
     def _check_open(self) -> None:
         if self._shut or self._closed:
             raise BrokerClosed(f"the pool to {self.options.to_service} was closed; make another with broker.pool")
+
+
+def _is_answer(pooled: Pooled, farewell: Farewell) -> bool:
+    """To EndOfStream: then nothing is left to do. Who ends before he has heard that sends some of it back."""
+    return pooled.stage is Stage.CLOSING and not farewell.code and farewell.settled

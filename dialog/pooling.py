@@ -84,6 +84,8 @@ class Pooling:
         """By the mark of the group: places with nowhere to go."""
         self._codes: dict[bytes, int] = {}
         """Of conversations that are over, whose messages may still come back."""
+        self._ways: dict[bytes, Way] = {}
+        """Likewise, of those that had been redirected."""
         self._noted: dict[bytes, None] = {}
         """Conversations whose note was heard: until home knows that, it is found again."""
 
@@ -270,7 +272,7 @@ class Pooling:
         each goes first.
         """
         pooled = self.known.get(note.conversation)
-        way = () if pooled is None else pooled.way
+        way = pooled.way if pooled is not None else self._ways.get(note.conversation, ())
         if place.way != way or note.conversation in self._noted:
             return []
         _keep(self._noted, note.conversation, None)
@@ -285,6 +287,8 @@ class Pooling:
             if one.way == way and not one.misled:
                 one.misled = True
                 effects += self._break(one, now_ms)
+                if one not in place.awaits:
+                    place.awaits.append(one)
         return effects
 
     def tick(self, now_ms: int) -> list[Effect]:
@@ -321,7 +325,6 @@ class Pooling:
             return []
         if pooled.stage is Stage.OPEN:
             self.count(replaced=1)
-        if pooled.stage is Stage.OPEN or pooled.misled:
             pooled.place.awaits.append(pooled)
         self._leave(pooled, Stage.BROKEN, now_ms)
         return [AskVerdict(pooled)]
@@ -351,6 +354,8 @@ class Pooling:
             self.evicted.pop(mark_of(pooled.place.group), None)
         if was_open:
             self.count(replaced=1)
+        if pooled.way:
+            _keep(self._ways, pooled.conversation, pooled.way)
         if pooled.code is not None:
             self.remember(pooled.conversation, pooled.code)
         return [Forget(pooled)]

@@ -134,6 +134,8 @@ class Farewell(NamedTuple):
     conversation: bytes
     code: int
     description: str
+    settled: bool = True
+    """Nothing of this side is on its way: it has not finished, or the target has heard that."""
 
 
 def answer(
@@ -157,7 +159,9 @@ def answer(
             continue
         if message.type != DIALOG_TIMER:
             code, description = _code_of(message.body) if message.type == ERROR else (0, "")
-            farewells.append(Farewell(dialog.conversation, code, description))
+            finished = dialog.finished
+            settled = finished is None or not finished.own or finished.answer is not None
+            farewells.append(Farewell(dialog.conversation, code, description, settled))
             if keeps(farewells[-1]):
                 continue
         if dialog in ended:

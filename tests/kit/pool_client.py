@@ -19,6 +19,7 @@ from konverse.dialog.pooled import (
     GiveUp,
     MakeRoom,
     Place,
+    Pooled,
     Recycle,
     Resend,
     Stage,
@@ -227,18 +228,22 @@ class Client:
 
     def hear(self, farewell: Farewell) -> None:
         """`Pool.hear`."""
-        conversation, code, _ = farewell
+        conversation, now_ms = farewell.conversation, self.world.now_ms
         pooled = self.pooling.known.get(conversation)
         if pooled is None:
             return
-        closing = pooled.stage is Stage.CLOSING and not code
-        now_ms = self.world.now_ms
+        closing = _is_answer(pooled, farewell)
+        code = farewell.code
         self.do(self.pooling.ended(conversation) if closing else self.pooling.broken(conversation, code, now_ms))
 
     def keeps(self, farewell: Farewell) -> bool:
         """`Pool.keeps`."""
         pooled = self.pooling.known.get(farewell.conversation)
-        return pooled is not None and (pooled.stage is not Stage.CLOSING or farewell.code != 0)
+        return pooled is not None and not _is_answer(pooled, farewell)
+
+
+def _is_answer(pooled: Pooled, farewell: Farewell) -> bool:
+    return pooled.stage is Stage.CLOSING and not farewell.code and farewell.settled
 
 
 def follow(way: Way, body: bytes) -> Way:
