@@ -134,8 +134,8 @@ class Farewell(NamedTuple):
     conversation: bytes
     code: int
     description: str
-    settled: bool = True
-    """Nothing of this side is on its way: it has not finished, or the target has heard that."""
+    settled: bool
+    """The target has heard that nothing more comes from this side, and nothing of it is on its way."""
 
 
 def answer(
@@ -160,7 +160,7 @@ def answer(
         if message.type != DIALOG_TIMER:
             code, description = _code_of(message.body) if message.type == ERROR else (0, "")
             finished = dialog.finished
-            settled = finished is None or not finished.own or finished.answer is not None
+            settled = finished is not None and finished.answer is not None
             farewells.append(Farewell(dialog.conversation, code, description, settled))
             if keeps(farewells[-1]):
                 continue

@@ -76,9 +76,9 @@ class Taker:
 
 
 @contextmanager
-def taking(broker: Broker, taker: Handler, **options: Any) -> Iterator[Handler]:
-    """The order service at work while the block runs."""
-    with broker.reader("Orders", **options) as reader:
+def taking(broker: Broker, taker: Handler, queue: str = "Orders", **options: Any) -> Iterator[Handler]:
+    """The order service at work while the block runs, or who reads another queue."""
+    with broker.reader(queue, **options) as reader:
         thread = threading.Thread(target=reader.run, args=(taker,))
         thread.start()
         try:
