@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from konverse.bridge.broker import Broker
+from konverse.dialog.received import Message
 from konverse.routing.step import REDIRECT, REDIRECT_TO
 from konverse.schemas.catalog import Queue
 from konverse.schemas.errors import InvalidRoute
@@ -43,14 +45,18 @@ def open_routed(broker: Broker) -> None:
     broker.alter_service(ORDER_SERVICE, add=[STREAMING], drop=[ORDERING])
 
 
+def always(service: str, _: Message) -> str:
+    """A classifier."""
+    return service
+
+
 @contextmanager
 def redirecting(broker: Broker, **ways: str) -> Iterator[None]:
     """Routers at work: the order service redirects to `order`, that of the north to `north`."""
     with ExitStack() as exits:
         for name, to in ways.items():
             service = {"order": ORDER_SERVICE, "north": NORTH}[name]
-            router = broker.router(service, mode=REDIRECT)(lambda _, to=to: to)
-            exits.enter_context(running(router))
+            exits.enter_context(running(broker.router(service, mode=REDIRECT)(partial(always, to))))
         yield
 
 
@@ -132,11 +138,11 @@ def test_who_is_redirected_to_where_nobody_takes_it_is_told_and_nothing_is_lost(
             (undelivered,) = pool.undelivered()
             assert says in undelivered.reason
             assert [message.body for message in undelivered.messages] == [b"0", b"1", b"2"]
-            with pytest.raises(InvalidRoute, match="`pool.undelivered` shows it"):
+            with pytest.raises(InvalidRoute, match=r"`pool\.undelivered` shows it"):
                 pool.send(ORDER, b"refused", "key")
         with redirecting(broker, order=FAR_NORTH), taking(broker, Taker(), queue="FarNorth") as taker:
             until(lambda: taker.bodies == [b"0", b"1", b"2"], "it is tried again")
-            until(lambda: pool.send(ORDER, b"3", "key") >= -1, "it takes messages again")
+            pool.send(ORDER, b"3", "key")
             until(lambda: taker.bodies == [b"0", b"1", b"2", b"3"], "what is sent then is received")
 
 
@@ -155,7 +161,15 @@ def test_routers_and_senders_are_killed_and_nothing_is_lost_doubled_or_out_of_or
             with PoolSender(servers.bootstrap, database, first=0, keys=KEYS) as sender:
                 sender.read_on(59)
                 for point in points:
-                    job = Job(servers.bootstrap, database, str(tmp_path / "log"), "redirect", die_at=point, batch=1)
+                    job = Job(
+                        servers.bootstrap,
+                        database,
+                        str(tmp_path / "log"),
+                        "redirect",
+                        partitions=[0, 1],
+                        batch=1,
+                        die_at=point,
+                    )
                     with Worker(job) as router:
                         assert router.wait(60) in {-9, 0}, router.events
                 sender.kill()

@@ -321,9 +321,8 @@ def main() -> None:
     if job.die_at:
         POINTS[job.die_at](Death(job, diary))
     with konverse.connect(f"kafka://{job.bootstrap}", database=job.database, **job.settings) as broker:
-        {"answer": _answer, "gather": _gather, "route": _route, "redirect": _route, "send": _send}[job.work](
-            broker, job, diary
-        )
+        works = {"answer": _answer, "gather": _gather, "route": _route, "redirect": _route, "send": _send}
+        works[job.work](broker, job, diary)
     diary.write("done")
 
 
