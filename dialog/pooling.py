@@ -114,6 +114,7 @@ class Pooling:
         effects: list[Effect] = []
         for place in nsmallest(POOL_EVICTED_ENTRIES, self.places.values(), key=lambda one: one.used_ms):
             del self.places[mark_of(place.group)]
+            self.try_again(place)
             if place.living:
                 self.evicted[mark_of(place.group)] = place
             if place.current is not None:

@@ -77,7 +77,6 @@ def return_unread(state: SecondState, operation: GiveBack) -> None:
         state.say(side.peer_at, Said(
             state.order, Kind.BOUNCE, int(Role.TARGET), side.key[1], place, name, body, detail, side.opener
         ))  # fmt: skip
-    state.tally["given back"] += len(unread)
     state.end(side, failed=False)
 
 
