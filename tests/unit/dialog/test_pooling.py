@@ -233,27 +233,30 @@ def test_a_redirected_place_goes_where_its_router_says_with_all_that_came_back(p
     one = begin(pooling)
     late = [came_back(one.conversation, number) for number in range(2)]
     said = note(one.conversation, "north")
-    assert pooling.home_says([(one, Standing(ended=True))], [said, *late], 1) == [
-        AskVerdict(one),
-        Resend(one.place, late),
-        Drop(one.place, [said]),
-        AskVerdict(one),
-    ]
+    assert pooling.home_says([(one, Standing(ended=True))], [said, *late], 1) == [AskVerdict(one), AskVerdict(one)]
     assert (one.place.awaited, one.place.current) == (one, None), "nothing overtakes what came back"
     assert services(pooling.way_of(one.place, 2)) == ["north"]
-    following = begin(pooling, now_ms=2, number=1)
-    assert services(following.way) == ["north"]
-    assert pooling.home_says([(one, Standing(ended=True, answered=True))], [], 3) == [End(one), Forget(one)]
+    assert pooling.home_says([(one, Standing(ended=True, answered=True))], [said, *late], 3) == [
+        Resend(one.place, late),
+        Drop(one.place, [said]),
+        End(one),
+        Forget(one),
+    ]
+    assert services(begin(pooling, now_ms=4, number=1).way) == ["north"]
     assert pooling.statistics.redirected == 1
+
+
+SETTLED: Final = Standing(ended=True, answered=True)
 
 
 def test_a_note_that_is_found_again_changes_nothing(pooling: Pooling) -> None:
     one = begin(pooling)
     said = note(one.conversation, "north")
-    pooling.home_says([], [said], 1)
+    pooling.home_says([(one, SETTLED)], [said], 1)
     following = begin(pooling, number=1)
-    pooling.home_says([], [note(following.conversation, "far north")], 2)
-    assert pooling.home_says([], [said], 3) == [Drop(one.place, [said])]
+    further = note(following.conversation, "far north")
+    pooling.home_says([(following, SETTLED)], [said, further], 2)
+    assert pooling.home_says([], [said, further], 3) == [Drop(one.place, [said, further])]
     assert services(one.place.way) == ["north", "far north"]
 
 
@@ -263,14 +266,15 @@ def test_who_is_redirected_while_another_conversation_is_on_its_way_to_the_route
     one = begin(pooling)
     pooling.recycled(one, 1)
     following = begin(pooling, number=1)
-    late = [came_back(one.conversation)]
-    effects = pooling.home_says([(one, Standing(ended=True))], [note(one.conversation, "north"), *late], 2)
-    assert effects[:2] == [AskVerdict(following), Resend(one.place, late)]
-    assert one.place.awaited is following
-    pooling.home_says([(following, Standing(finished=True, answered=True))], [], 3)
+    late = [came_back(one.conversation), came_back(following.conversation, 1)]
+    said = [note(one.conversation, "north"), note(following.conversation, "south")]
+    assert pooling.home_says([], [said[0], late[0]], 2) == [AskVerdict(one), AskVerdict(following)]
+    assert one.place.awaits == [one, following]
+    unheard = Standing(finished=True, answered=True)
+    assert pooling.home_says([(one, SETTLED), (following, unheard)], [said[0], late[0]], 3) == [End(one), Forget(one)]
     assert one.place.awaited is following, "the router has not come to it yet"
-    said = note(following.conversation, "south")
-    pooling.home_says([(following, Standing(ended=True, answered=True))], [said], 4)
+    found = [said[0], late[0], said[1], late[1]]
+    assert pooling.home_says([(following, SETTLED)], found, 4)[:2] == [Resend(one.place, late), Drop(one.place, said)]
     assert one.place.awaited is None
     assert services(one.place.way) == ["north"], "the place has its way already"
 
@@ -284,14 +288,38 @@ def test_the_service_of_a_pool_is_asked_again_when_a_way_is_as_old_as_a_conversa
 
 def test_what_goes_in_a_circle_stays_where_it_came_back_to_and_is_tried_again(pooling: Pooling) -> None:
     one = begin(pooling)
-    pooling.home_says([], [note(one.conversation, "north")], 1)
+    pooling.home_says([(one, SETTLED)], [note(one.conversation, "north")], 1)
     following = begin(pooling, number=1)
     said, late = note(following.conversation, "north"), [came_back(following.conversation)]
     assert pooling.home_says([], [said, *late], 2) == [Stray(one.place), AskVerdict(following)]
     assert one.place.astray == "in a circle"
     assert pooling.home_says([], [said, *late], 3) == [], "it waits"
+    assert pooling.home_says([(following, SETTLED)], [said, *late], 3) == [End(following), Forget(following)]
     assert one.place.again_ms == 2 + POOL_ASTRAY_MS
     pooling.try_again(one.place)
     assert not pooling.astray
     assert pooling.home_says([], [said, *late], 4) == [Resend(one.place, late), Drop(one.place, [said])]
     assert services(one.place.way) == [], "from its own service on"
+
+
+def test_nothing_of_a_redirected_place_goes_again_before_all_has_come_back(pooling: Pooling) -> None:
+    one = begin(pooling)
+    said, late = note(one.conversation, "north"), [came_back(one.conversation, number) for number in range(2)]
+    assert pooling.home_says([(one, Standing(ended=True))], [said, late[0]], 1) == [AskVerdict(one), AskVerdict(one)]
+    assert pooling.home_says([(one, Standing(ended=True, answered=True))], [said, *late], 2) == [
+        Resend(one.place, late),
+        Drop(one.place, [said]),
+        End(one),
+        Forget(one),
+    ]
+
+
+def test_the_way_of_a_conversation_that_is_over_is_known_when_its_note_comes(pooling: Pooling) -> None:
+    one = begin(pooling)
+    pooling.home_says([(one, Standing(ended=True, answered=True))], [note(one.conversation, "north")], 1)
+    two = begin(pooling, now_ms=1, number=1)
+    pooling.recycled(two, 2)
+    three = begin(pooling, now_ms=2, number=2)
+    pooling.ended(two.conversation)
+    assert pooling.home_says([], [note(two.conversation, "far north")], 3) == [AskVerdict(three)]
+    assert services(one.place.way) == ["north", "far north"]
