@@ -121,7 +121,7 @@ def test_a_chain_of_routers_is_followed_by_pools_of_every_kind(broker: Broker) -
     ],
 )
 def test_who_is_redirected_to_where_nobody_takes_it_is_told_and_nothing_is_lost(
-    broker: Broker, way: str, says: str
+    servers: Servers, database: str, broker: Broker, way: str, says: str
 ) -> None:
     with pool_of(broker) as pool:
         with ExitStack() as exits:
@@ -139,7 +139,11 @@ def test_who_is_redirected_to_where_nobody_takes_it_is_told_and_nothing_is_lost(
             assert [message.body for message in undelivered.messages] == [b"0", b"1", b"2"]
             with pytest.raises(InvalidRoute, match=r"`pool\.undelivered` shows it"):
                 pool.send(ORDER, b"refused", "key")
-        with redirecting(broker, order=FAR_NORTH), taking(broker, Taker(), queue="FarNorth") as taker:
+        with (
+            connected(servers.bootstrap, database) as mended,
+            redirecting(mended, order=FAR_NORTH),
+            taking(broker, Taker(), queue="FarNorth") as taker,
+        ):
             until(lambda: taker.bodies == [b"0", b"1", b"2"], "it is tried again")
             pool.send(ORDER, b"3", "key")
             until(lambda: taker.bodies == [b"0", b"1", b"2", b"3"], "what is sent then is received")
