@@ -83,6 +83,7 @@ class Pool(Keeping):
         one of so many that take turns. When the target has ended it, the message goes on another one, behind what came
         back of the first; at most 10 are tried (225). The number is that of `dialog.send`. Raises what that raises and
         `begin_dialog` does, ConversationEnded when all of them were ended at once, BrokerClosed after `close`,
+        InvalidRoute while routers redirect this key in a circle, or to where nobody takes it (`undelivered`),
         OutcomeUnknown when a named pool cannot learn what another process has left, as nobody reads its queue.
         """
         if message_type == self._end_of_stream:
