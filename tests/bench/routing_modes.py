@@ -91,13 +91,12 @@ def ask_by(pool: Pool, reader: Reader) -> float:
     """The same on the conversation of a pool, which goes where it was redirected to."""
     began = time.perf_counter()
     pool.send(ASKED, b"where is my parcel?", "a customer")
-    while True:
-        reply = reader.receive(timeout=DEADLINE_S)
-        if reply is None:
-            raise TimeoutError(f"nobody has answered within {DEADLINE_S:g} s")
-        with reply as transaction:
-            if pool.answer(transaction):
-                return time.perf_counter() - began
+    for transaction in reader:
+        with transaction:
+            replies = pool.answer(transaction)
+        if replies:
+            return time.perf_counter() - began
+    raise TimeoutError(f"nobody has answered within {DEADLINE_S:g} s")
 
 
 def records(bootstrap: str, queues: list[Queue]) -> int:
@@ -139,7 +138,7 @@ def measure(bootstrap: str, mode: str, count: int) -> Cost:
         routed = {"direct": "forward", "pool": "redirect"}.get(mode, mode)
         router = behind.router(ROUTER, mode=routed)(lambda _: TARGET)
         target = exits.enter_context(behind.reader("Target"))
-        asking = exits.enter_context(broker.reader("Initiator"))
+        asking = exits.enter_context(broker.reader("Initiator", timeout=DEADLINE_S))
         with working((router.run, router.stop), (lambda: target.run(answer), target.stop)):
             once = partial(ask, broker, asking, TARGET if mode == "direct" else ROUTER)
             if mode == "pool":
