@@ -15,7 +15,7 @@ from itertools import count
 from threading import get_ident
 from typing import TYPE_CHECKING, Final, Self
 
-from konverse.dialog.pooled import PoolStatistics, Recycle, Stage
+from konverse.dialog.pooled import Pooled, PoolStatistics, Recycle, Stage
 from konverse.schemas.catalog import DEFAULT
 from konverse.schemas.errors import BadInput, BrokerClosed, ConversationEnded, QueueFull
 from konverse.schemas.identifiers import pool_group, pool_namespace
@@ -25,6 +25,7 @@ from .arguments import Seconds, checked
 from .clock import now_ms
 from .pool_keeping import Keeping
 from .pool_slots import Means, Slot
+from .pool_ways import Undelivered
 from .random_ids import random_id
 from .settings import PoolOptions
 
@@ -78,6 +79,7 @@ class Pool(Keeping):
         one of so many that take turns. When the target has ended it, the message goes on another one, behind what came
         back of the first; at most 10 are tried (225). The number is that of `dialog.send`. Raises what that raises and
         `begin_dialog` does, ConversationEnded when all of them were ended at once, BrokerClosed after `close`,
+        InvalidRoute while routers redirect this key in a circle, or to where nobody takes it (`undelivered`),
         OutcomeUnknown when a named pool cannot learn what another process has left, as nobody reads its queue.
         """
         if message_type == self._end_of_stream:
@@ -119,6 +121,15 @@ class Pool(Keeping):
         A handler that reads that queue calls it first of all, and the pool is made with `read=False`.
         """
         return self._answer(transaction)
+
+    def undelivered(self) -> list[Undelivered]:
+        """What was redirected to where nobody takes it, as by routers in a circle: the reasons, and the messages.
+
+        The pool tries again every 10 seconds, from its own service on. Raises OutcomeUnknown, KafkaUnavailable.
+        """
+        with self._changed:
+            slots = [(self._by_mark[mark], self._astray(place)) for mark, place in self._pooling.astray.items()]
+        return [Undelivered(reason, self._waiting_at(slot)) for slot, reason in slots]
 
     @property
     def statistics(self) -> PoolStatistics:
@@ -231,6 +242,7 @@ class Pool(Keeping):
         with self._changed:
             self._check_open()
             slot = self._slots.get(name) or self._slot(name, key)
+            self._check_way(slot.place)
         self._inherit_returned(slot)
         deadline = now_ms() + 2 * POOL_VERDICT_MS_MAX
         with self._changed:
@@ -240,6 +252,7 @@ class Pool(Keeping):
                     raise QueueFull("what an ended conversation did not deliver has not come back; try again")
                 self._changed.wait(POLL_S)
                 self._check_open()
+            self._check_way(slot.place)
             return slot.dialog or self._open(slot)
 
     def _slot(self, name: object, key: str | bytes | None) -> Slot:
@@ -295,19 +308,19 @@ class Pool(Keeping):
         """Whether this pool ends that conversation, behind what it did not deliver (229)."""
         with self._changed:
             pooled = self._pooling.known.get(farewell.conversation)
-            return not self._closed and pooled is not None and (pooled.stage is not Stage.CLOSING or farewell.code != 0)
+            return not self._closed and pooled is not None and not _is_answer(pooled, farewell)
 
     def hear(self, farewell: Farewell) -> None:
         """The target has ended a conversation, which may be one of this pool."""
-        conversation, code, _ = farewell
+        conversation = farewell.conversation
         with self._changed:
             pooled = self._pooling.known.get(conversation)
             if pooled is None or self._closed:
                 return
-            if code or pooled.stage is not Stage.CLOSING:
-                self._do(self._pooling.broken(conversation, code, now_ms()))
-            else:
+            if _is_answer(pooled, farewell):
                 self._do(self._pooling.ended(conversation))
+            else:
+                self._do(self._pooling.broken(conversation, farewell.code, now_ms()))
         self._awaken.set()
 
     def _recycle_all(self) -> None:
@@ -332,3 +345,8 @@ class Pool(Keeping):
     def _check_open(self) -> None:
         if self._shut or self._closed:
             raise BrokerClosed(f"the pool to {self.options.to_service} was closed; make another with broker.pool")
+
+
+def _is_answer(pooled: Pooled, farewell: Farewell) -> bool:
+    """To EndOfStream: then nothing is left to do. Who ends before he has heard that sends some of it back."""
+    return pooled.stage is Stage.CLOSING and not farewell.code and farewell.settled

@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from konverse.dialog.recycling import Left, is_pooled, left_behind, mark_of, stream_ended
+from konverse.dialog.recycling import Left, is_pooled, left_behind, stream_ended
 from konverse.schemas.errors import OutcomeUnknown
+from konverse.schemas.identifiers import mark_of
 from konverse.schemas.records import Role
 
 if TYPE_CHECKING:
@@ -69,11 +70,12 @@ def _left_in(home: Partition, owns: Owns) -> tuple[dict[bytes, bytes | None], Le
 
 def together(lefts: Iterable[Left]) -> Left:
     """What is left in several homes."""
-    whole = Left([], [], {})
+    whole = Left([], [], {}, {})
     for left in lefts:
         whole.conversations.extend(left.conversations)
         whole.writers.extend(writer for writer in left.writers if writer not in whole.writers)
         whole.codes.update(left.codes)
+        whole.services.update(left.services)
     return whole
 
 

@@ -29,26 +29,26 @@ from konverse.dialog.pooled import (
     Resend,
     Stage,
     Standing,
+    Stray,
 )
 from konverse.dialog.pooling import Pooling
-from konverse.dialog.recycling import (
-    ask_verdict,
-    conversation_in,
-    is_used,
-    left_behind,
-    mark_of,
-    recycle,
-    standing_of,
+from konverse.dialog.recycling import ask_verdict, is_used, left_behind, recycle, standing_of
+from konverse.schemas.errors import (
+    BrokerClosed,
+    ConversationEnded,
+    InvalidRoute,
+    KafkaUnavailable,
+    KonverseError,
+    QueueFull,
 )
-from konverse.schemas.errors import BrokerClosed, ConversationEnded, KafkaUnavailable, KonverseError, QueueFull
+from konverse.schemas.identifiers import mark_of
 from konverse.schemas.limits import POOL_LOOK_ENTRIES_MAX
 
 from .background import FORESEEN, in_background
-from .beginning import Wanted
 from .clock import now_ms
 from .pool_inheriting import Owns, look_for, streams_ended
 from .pool_slots import Means, Slot
-from .random_ids import random_id
+from .pool_ways import Ways, follower
 from .seldom import Seldom
 from .settings import PoolOptions
 
@@ -72,7 +72,7 @@ REST_S: Final = 1.0
 """While all of them are open: so late it is seen, at most, that one is old or that a target has ended it."""
 
 
-class Keeping:
+class Keeping(Ways):
     """Begins, recycles and replaces. Thread-safe."""
 
     def __init__(self, options: PoolOptions, means: Means) -> None:
@@ -80,7 +80,11 @@ class Keeping:
         self._means = means
         self._changed = threading.Condition(threading.RLock())
         """Guards all that follows; senders read one table without it."""
-        self._pooling = Pooling(max_age_ms=round(options.max_age * 1000), end_of_stream=options.end_of_stream)
+        self._pooling = Pooling(
+            max_age_ms=round(options.max_age * 1000),
+            end_of_stream=options.end_of_stream,
+            follow=follower(options.to_service),
+        )
         self._slots: dict[object, Slot] = {}
         self._sends: dict[object, SessionDialog] = {}
         """The open conversation of each name: what senders look up."""
@@ -107,6 +111,7 @@ class Keeping:
             GiveUp: self._give_up,
             Drop: self._drop,
             MakeRoom: self._make_room,
+            Stray: self._say_astray,
             End: self._end,
             Forget: self._forget,
         }
@@ -128,28 +133,6 @@ class Keeping:
         dialog = self._begin(slot)
         self._use(slot, dialog)
         return dialog
-
-    def _begin(self, slot: Slot) -> Dialog:
-        options = self.options
-        conversation = UUID(bytes=conversation_in(slot.place.group, random_id()))
-        dialog = self._means.begin(**self._clauses(slot, conversation)._asdict())
-        if options.lifetime is None or options.timer_s <= options.lifetime:
-            dialog.set_timer(options.timer_s)
-        return dialog
-
-    def _clauses(self, slot: Slot, conversation: UUID) -> Wanted:
-        """Of BEGIN DIALOG. Of `size` conversations each one goes to a partition of its own: so load moves on."""
-        options = self.options
-        return Wanted(
-            options.from_service,
-            options.to_service,
-            options.contract,
-            group=UUID(bytes=slot.place.group),
-            key=random_id() if options.size is not None else slot.key,
-            conversation_id=conversation,
-            lifetime=options.lifetime,
-            returning=True,
-        )
 
     def _inherit(self, owns: Owns) -> None:
         """Before a named pool has its first conversation: go on with all that a process has left which is gone.
@@ -187,7 +170,10 @@ class Keeping:
             for conversation, code in left.codes.items():
                 self._pooling.remember(conversation, code)
             named = ((slots[mark_of(one)], UUID(bytes=one)) for one in left.conversations)
-            wanted = [self._clauses(slot, conversation) for slot, conversation in named]
+            wanted = [
+                self._clauses(slot, conversation, self._way_to(left.services.get(conversation.bytes)))
+                for slot, conversation in named
+            ]
         if not wanted:
             return
         adopted = means.adopt(wanted, writers=left.writers)
@@ -210,9 +196,11 @@ class Keeping:
 
     def _take_in(self, slot: Slot, dialog: Dialog, standing: Adoptable, *, stream_ended: bool) -> None:
         """Use a conversation that another process left, or see to it that it is over some time."""
+        slot.last = dialog
         if standing is Adoptable.OPEN and stream_ended:
             dialog.finish()
         elif standing is Adoptable.OPEN and slot.dialog is None:
+            slot.place.way, slot.place.way_ms = self._way_to(dialog.begin.to_service), now_ms()
             self._use(slot, dialog)
             return
         elif standing is Adoptable.OPEN:
@@ -233,7 +221,7 @@ class Keeping:
         conversation = dialog.id.bytes
         self._pooling.begun(slot.place, conversation, now_ms())
         self._dialogs[conversation] = dialog
-        slot.dialog = dialog
+        slot.dialog = slot.last = dialog
         for name in slot.names:
             self._sends[name] = dialog.staged
 
@@ -288,16 +276,21 @@ class Keeping:
     def _ask_verdict(self, effect: AskVerdict) -> None:
         staged = self._dialogs[effect.pooled.conversation].staged
         self._vacate(effect.pooled.place)
+        if effect.pooled.misled and not is_used(staged):  # nobody ever answers
+            self._means.sender.end(staged)
+            return
         self._means.sender.decide(lambda session: ask_verdict(session, staged))
 
     def _resend(self, effect: Resend) -> None:
         slot = self._by_mark[mark_of(effect.place.group)]
+        if effect.place.astray is not None:
+            return
         try:
             to = (slot.dialog or self._open(slot)).staged
             for bounced in effect.bounced:
                 self._means.mailboxes.redirect(self._means.sender, to, bounced)
-                self._pooling.count(resent=1)
-        except (ConversationEnded, QueueFull) as error:  # they stay where they are, and are found again
+                self._pooling.resent(effect.place)
+        except (ConversationEnded, QueueFull, InvalidRoute) as error:  # they stay where they are, and are found again
             log.debug("what came back is sent again later: %s", error)
             return
         log.info(
@@ -322,6 +315,8 @@ class Keeping:
 
     def _confirm(self, place: Place, bounced: Sequence[Bounced]) -> None:
         slot = self._by_mark[mark_of(place.group)]
+        if place.astray is not None:
+            return
         staged = (slot.dialog or self._open(slot)).staged  # any of the group: home takes the word of the session
         for one in bounced:
             self._means.mailboxes.confirm(self._means.sender, staged, one.id)
@@ -356,16 +351,19 @@ class Keeping:
 
     def _look(self) -> bool:
         """Ask homes how conversations stand, and look at the clock; True when there is more to come."""
+        homes: dict[Address, list[tuple[Pooled, Dialog]]] = {}
         with self._changed:
             now = now_ms()
             wanted = [(one, self._dialogs[one.conversation]) for one in self._wanted(now)]
             if not self._closed:
                 self._do(self._pooling.tick(now))
-        homes: dict[Address, list[tuple[Pooled, Dialog]]] = {}
+            for slot in self._due():
+                assert slot.last is not None, "something was sent"
+                homes[slot.last.begin.home] = []
         for pooled, dialog in wanted:
             homes.setdefault(dialog.begin.home, []).append((pooled, dialog))
-        for asked in homes.values():
-            self._ask(asked)
+        for home, asked in homes.items():
+            self._ask(home, asked)
         with self._changed:
             return self._pooling.closing > 0
 
@@ -380,21 +378,21 @@ class Keeping:
                 self._pooling.noticed(slot.place, slot.dialog.staged.sent, now)
         return [*unfinished, *(one for one in self._pooling.known.values() if one.stage is Stage.OPEN)]
 
-    def _ask(self, asked: list[tuple[Pooled, Dialog]]) -> None:
+    def _ask(self, home: Address, asked: list[tuple[Pooled, Dialog]]) -> None:
         """Ask one home, also whether another process has taken the pool over: then this one says nothing any more."""
         sender = self._means.sender
 
-        def question(home: Partition) -> tuple[list[tuple[Pooled, Standing]], bool]:
-            standings = [(pooled, standing_of(home, dialog.staged)) for pooled, dialog in asked]
-            writer = home.writers.get(sender.session.writer)
+        def question(state: Partition) -> tuple[list[tuple[Pooled, Standing]], bool]:
+            standings = [(pooled, standing_of(state, dialog.staged)) for pooled, dialog in asked]
+            writer = state.writers.get(sender.session.writer)
             return standings, writer is not None and writer.closed_at is not None
 
-        bounced, (standings, closed) = self._means.mailboxes.look(
-            sender, asked[0][1].begin.home, self._is_ours, question
-        )
+        bounced, (standings, closed) = self._means.mailboxes.look(sender, home, self._is_ours, question)
         if closed and self.options.name is not None:
             log.error("pool %r was taken over by another process", self.options.name)
             sender.decide(self._stop)
             return
         with self._changed:
+            for slot in self._due(home):
+                self._pooling.try_again(slot.place)
             self._do(self._pooling.home_says(standings, bounced, now_ms()))

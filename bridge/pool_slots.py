@@ -27,6 +27,8 @@ class Means:
     mailboxes: Mailboxes
     ends_of_homes: Callable[[], dict[Address, int]]
     """The ends of the logs of all partitions in which conversations of the pool may have their homes, as of now."""
+    check_target: Callable[[str], None]
+    """Raises for a service to which a pool was redirected, and with which it cannot talk."""
     timeout_s: float
     """How long Kafka, and the owner of a home, may take to answer."""
 
@@ -34,7 +36,7 @@ class Means:
 class Slot:
     """A place of the pool and the dialog that its senders have now."""
 
-    __slots__ = ("dialog", "key", "names", "place")
+    __slots__ = ("dialog", "key", "last", "names", "place")
 
     def __init__(self, place: Place, key: bytes | None) -> None:
         self.place = place
@@ -43,3 +45,5 @@ class Slot:
         self.names: list[object] = []
         """Under which senders find it."""
         self.dialog: Dialog | None = None
+        self.last: Dialog | None = None
+        """The latest one, also when it is over: at its home is what came back."""

@@ -12,6 +12,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Final
 
 from konverse.dialog.recycling import SYSTEM, Farewell, answer, is_pooled
+from konverse.routing.contracts import check_accepts
 from konverse.schemas.catalog import DEFAULT, Queue, Service
 from konverse.schemas.errors import BrokerClosed, PoolInUse
 from konverse.schemas.identifiers import pool_key
@@ -91,7 +92,8 @@ class Pools:
         `end_of_stream`, which the contract must have, ends its side, and then this side ends. Until then it goes on to
         receive. A thread of ours reads the queue of `from_service` for that; an application that reads it itself says
         `read=False`, and its handler calls `pool.answer`. `lifetime` is that of each conversation. With a `name` the
-        next process that opens the pool goes on with its conversations. Raises ServiceNotFound (8423),
+        next process that opens the pool goes on with its conversations. When `to_service` is a router that redirects,
+        what was sent and what comes later goes where it says (233). Raises ServiceNotFound (8423),
         ContractNotFound (8425), NotInContract, WrongDirection or MessageTypeNotFound for `end_of_stream`,
         InvalidSettings, InvalidTimeout, PoolInUse when Redis knows of another process that uses it.
         """
@@ -118,6 +120,7 @@ class Pools:
             sender,
             self._mailboxes,
             partial(self._ends_of_homes, from_service),
+            partial(self._check_redirected, contract),
             self.settings.send_timeout_s,
         )
         with self._pools_lock:
@@ -143,6 +146,10 @@ class Pools:
         self._check_open()
         adopter = Adopter(self._open_sender(), self.catalog, self._mailboxes, self._begin_block)
         return adopter.adopt(wanted, writers, self.settings.send_timeout_s if timeout is None else timeout)
+
+    def _check_redirected(self, contract: str, service: str) -> None:
+        """Raise ServiceNotFound, and InvalidRoute for one that would refuse every message under the contract."""
+        check_accepts(contract, service, self.catalog.get(Service, service).contracts)
 
     def _ends_of_homes(self, from_service: str) -> dict[Address, int]:
         queue = self.catalog.get(Queue, self.catalog.get(Service, from_service).queue)
@@ -230,9 +237,11 @@ class Pools:
     def _end_of_stream(self, dialog: Endpoint) -> str:
         """What tells the target of a conversation that nothing more comes; it may be of a pool of another process."""
         pools = self._pools
-        for pool in pools:
-            if _way(pool.options) == (dialog.service, dialog.far_service, dialog.contract):
-                return pool.options.end_of_stream
+        far_services = [dialog.far_service, *(pool.options.to_service for pool in pools)]  # it may be redirected
+        for far_service in far_services:
+            for pool in pools:
+                if _way(pool.options) == (dialog.service, far_service, dialog.contract):
+                    return pool.options.end_of_stream
         return pools[0].options.end_of_stream
 
     def _keeps(self, farewell: Farewell) -> bool:

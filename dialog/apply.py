@@ -20,6 +20,7 @@ from konverse.schemas.operations import (
     Exclude,
     Fail,
     Finish,
+    GiveBack,
     Lost,
     Move,
     MoveAway,
@@ -41,6 +42,7 @@ from .cleaning import clean_up, give_up, withdraw
 from .endings import end_endpoint
 from .endpoint import NOTHING, Endpoint, bytes_of, system_bit
 from .finishing import finish
+from .giving_back import give_back
 from .judging import abandon
 from .loss import lose
 from .messages import create_initiator
@@ -188,4 +190,5 @@ _RARE: Final[dict[type, Callable[[Partition, Any], None]]] = {
     Move: move,
     MoveAway: move_away,
     Prioritize: prioritize,
+    GiveBack: give_back,
 }

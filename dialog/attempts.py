@@ -13,7 +13,19 @@ from typing import TYPE_CHECKING, Any, Final
 from konverse.schemas.columns import pack, unpack
 from konverse.schemas.errors import PartitionHalted
 from konverse.schemas.journal import Commit
-from konverse.schemas.operations import Attempt, Cleanup, Finish, Move, MoveAway, Resume, SetTimer, Skip, Suspend, Try
+from konverse.schemas.operations import (
+    Attempt,
+    Cleanup,
+    Finish,
+    GiveBack,
+    Move,
+    MoveAway,
+    Resume,
+    SetTimer,
+    Skip,
+    Suspend,
+    Try,
+)
 
 from .endpoint import NOTHING, Endpoint, Trouble, bytes_of
 
@@ -21,7 +33,7 @@ if TYPE_CHECKING:
     from .partition import Partition
 
 
-_SPEAK: Final = Finish | SetTimer | Cleanup | Move | MoveAway
+_SPEAK: Final = Finish | SetTimer | Cleanup | Move | MoveAway | GiveBack
 """What a handler does on an endpoint, beside the columns."""
 
 

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from konverse.schemas.envelope import encode_suffix
 from konverse.schemas.journal import EndOperation, Operations, Sends
-from konverse.schemas.operations import Cleanup, Finish, Move, MoveAway, SetTimer
+from konverse.schemas.operations import Cleanup, Finish, GiveBack, Move, MoveAway, SetTimer
 from konverse.schemas.records import Begin, Role, Suffix
 
 from .endpoint import Terms
@@ -66,7 +66,7 @@ class _Staged(NamedTuple):
     ends: list[EndOperation]
     finishes: list[Finish]
     timers: list[SetTimer]
-    cleanups: list[Cleanup]
+    cleanups: list[Cleanup | GiveBack]
     moves: list[Move | MoveAway]
 
 
@@ -85,6 +85,6 @@ def place(transaction: Transaction, operations: Operations, free: Iterator[int])
         [end._replace(endpoint=places.get(end.endpoint, end.endpoint)) for end in transaction.ends],
         [Finish(places.get(finish.endpoint, finish.endpoint)) for finish in transaction.finishes],
         [timer._replace(endpoint=places.get(timer.endpoint, timer.endpoint)) for timer in transaction.timers],
-        [Cleanup(places.get(cleanup.endpoint, cleanup.endpoint)) for cleanup in transaction.cleanups],
+        [cleanup._replace(endpoint=places.get(cleanup.endpoint, cleanup.endpoint)) for cleanup in transaction.cleanups],
         [move._replace(endpoint=places.get(move.endpoint, move.endpoint)) for move in transaction.moves],
     )

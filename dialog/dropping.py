@@ -13,7 +13,7 @@ from typing import Final
 
 from konverse.schemas.journal import END_BYTES, EndOperation, Operations
 from konverse.schemas.limits import COMMIT_BYTES_TARGET, COMMIT_GROUPS_MAX, OUTBOX_RECORDS_MAX
-from konverse.schemas.operations import Attempt, Cleanup, Fail, Resume, Skip, Suspend, Try
+from konverse.schemas.operations import Attempt, Cleanup, Fail, GiveBack, Resume, Skip, Suspend, Try
 
 from .endpoint import Endpoint
 from .partition import Partition
@@ -74,7 +74,7 @@ class Dropping:
             return
         named = {end.endpoint for end in operations.ends}
         for operation in operations.rare:
-            if isinstance(operation, Resume | Skip | Suspend | Cleanup):
+            if isinstance(operation, Resume | Skip | Suspend | Cleanup | GiveBack):
                 named.add(operation.endpoint)
             elif isinstance(operation, Attempt | Try):
                 named.update(operation.endpoints)

@@ -5,7 +5,12 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple
 
+from konverse.schemas.table_entries import Target
+
 from .mailbox import Bounced
+
+Way = tuple[Target, ...]
+"""Where redirections have led from the pool's own service; its last one is where messages go. Empty: nowhere else."""
 
 
 class Stage(Enum):
@@ -20,26 +25,44 @@ class Stage(Enum):
 class Place:
     """What has one open conversation: a key, a session, or one of the n of a pool."""
 
-    __slots__ = ("awaited", "current", "group", "living", "noticed", "used_ms")
+    __slots__ = (
+        "again_ms", "astray", "awaits", "current", "group", "living", "noticed", "used_ms", "way", "way_ms",
+    )  # fmt: skip
 
     def __init__(self, group: bytes) -> None:
         self.group = group
         """Of all conversations that it ever has."""
         self.current: Pooled | None = None
-        self.awaited: Pooled | None = None
-        """A conversation that ended, whose messages are to go first."""
-        self.living = 0
-        """Its conversations that are not over."""
+        self.awaits: list[Pooled] = []
+        """Conversations that ended, whose messages are to go first: one, or several that were redirected together."""
+        self.living: list[Pooled] = []
+        """Its conversations that are not over, as they were begun."""
         self.used_ms = 0
         """When it was last found to be used."""
         self.noticed = 0
         """What its conversation had sent by then."""
+        self.way: Way = ()
+        """Of the conversations that it begins now (behaviour 233)."""
+        self.way_ms = 0
+        """Since when."""
+        self.astray: str | None = None
+        """Why there is nowhere to go, since a redirection that leads nowhere: what came back stays where it is."""
+        self.again_ms = 0
+        """When the pool's own service is asked again."""
+
+    @property
+    def awaited(self) -> Pooled | None:
+        """The latest of those whose messages are to go first."""
+        return self.awaits[-1] if self.awaits else None
 
 
 class Pooled:
     """A conversation of a pool."""
 
-    __slots__ = ("begun_ms", "code", "conversation", "ended", "place", "since_ms", "stage", "unnumbered", "unread")
+    __slots__ = (
+        "begun_ms", "code", "conversation", "ended", "misled", "place", "resumed", "since_ms", "stage", "unnumbered",
+        "unread", "way",
+    )  # fmt: skip
 
     def __init__(self, conversation: bytes, place: Place, now_ms: int) -> None:
         self.conversation = conversation
@@ -56,6 +79,12 @@ class Pooled:
         """Messages that were sent on it without a number, as others came before that had come back."""
         self.code: int | None = None
         """Of the target's Error; None when there was none, or nobody here has read it."""
+        self.way = place.way
+        """At whose end its target is."""
+        self.resumed = False
+        """What came back of others was sent on it."""
+        self.misled = False
+        """Its target redirects it, or will: what was sent on it comes back, and then it ends."""
 
 
 # --------------------------------------------------------------------------------------------------------- effects
@@ -101,6 +130,12 @@ class MakeRoom(NamedTuple):
     place: Place
 
 
+class Stray(NamedTuple):
+    """Effect: a redirection leads nowhere; say so. Its messages stay where they came back to."""
+
+    place: Place
+
+
 class End(NamedTuple):
     """Effect: end this side of it; everything that it did not deliver is on its way elsewhere."""
 
@@ -113,7 +148,7 @@ class Forget(NamedTuple):
     pooled: Pooled
 
 
-Effect = Recycle | AskVerdict | Resend | GiveUp | Drop | MakeRoom | End | Forget
+Effect = Recycle | AskVerdict | Resend | GiveUp | Drop | MakeRoom | Stray | End | Forget
 
 
 class Standing(NamedTuple):
@@ -146,3 +181,5 @@ class PoolStatistics(NamedTuple):
     """Messages that came back and were sent again on another conversation."""
     given_up: int = 0
     """Messages that came back, and whose Error forbids to send them again; each was logged."""
+    redirected: int = 0
+    """Redirections that were followed."""

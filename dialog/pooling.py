@@ -11,23 +11,30 @@ or the target has been silent for too long.
     CLOSING   EndOfStream and FIN were sent; the target ends it, then this side
     BROKEN    the target has ended or failed it; what it did not receive comes back, then this side ends it
 
+A target that redirects a conversation gives all of it back behind a note (behaviour 233). From then on the place goes
+where that says, until it has done so for as long as a conversation is used: then the pool's own service is asked again.
+
 Nothing here waits or is a thread's: events come in as calls, `now_ms` is an argument, what has to be done is returned.
 Drivers: `bridge.pool`, and the simulator.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from heapq import nsmallest
 from itertools import islice
+from typing import TypeVar
 
-from konverse.schemas.errors import QueueFull
+from konverse.schemas.errors import KonverseError, QueueFull
+from konverse.schemas.identifiers import mark_of
 from konverse.schemas.limits import (
+    POOL_ASTRAY_MS,
     POOL_CLOSING_ENTRIES_MAX,
     POOL_EVICTED_ENTRIES,
     POOL_KEY_ENTRIES_MAX,
     POOL_VERDICT_MS_MAX,
 )
+from konverse.schemas.records import BounceReason
 
 from .mailbox import Bounced
 from .pooled import (
@@ -45,16 +52,25 @@ from .pooled import (
     Resend,
     Stage,
     Standing,
+    Stray,
+    Way,
 )
-from .recycling import RESENT, mark_of
+from .recycling import RESENT
+from .resending import in_order
+
+Kept = TypeVar("Kept")
+
+Follow = Callable[[Way, bytes], Way]
+"""The way of a conversation, with where a note redirects it; KonverseError when that leads nowhere."""
 
 
 class Pooling:
     """The places of one pool."""
 
-    def __init__(self, *, max_age_ms: int, end_of_stream: str) -> None:
+    def __init__(self, *, max_age_ms: int, end_of_stream: str, follow: Follow) -> None:
         self.max_age_ms = max_age_ms
         self.end_of_stream = end_of_stream
+        self._follow = follow
         self.statistics = PoolStatistics()
         self.places: dict[bytes, Place] = {}
         """By the mark of the group."""
@@ -64,8 +80,14 @@ class Pooling:
         """Conversations that are not over; whose home was asked last stands last."""
         self.closing = 0
         """So many of them are not open."""
+        self.astray: dict[bytes, Place] = {}
+        """By the mark of the group: places with nowhere to go."""
         self._codes: dict[bytes, int] = {}
         """Of conversations that are over, whose messages may still come back."""
+        self._ways: dict[bytes, Way] = {}
+        """Likewise, of those that had been redirected."""
+        self._noted: dict[bytes, None] = {}
+        """Conversations whose note was heard: until home knows that, it is found again."""
 
     # ------------------------------------------------------------------------------------------------------- calls
 
@@ -92,6 +114,7 @@ class Pooling:
         effects: list[Effect] = []
         for place in nsmallest(POOL_EVICTED_ENTRIES, self.places.values(), key=lambda one: one.used_ms):
             del self.places[mark_of(place.group)]
+            self.try_again(place)
             if place.living:
                 self.evicted[mark_of(place.group)] = place
             if place.current is not None:
@@ -104,23 +127,37 @@ class Pooling:
         assert place.current is None, "a place has one open conversation at most"
         pooled = place.current = self.known[conversation] = Pooled(conversation, place, now_ms)
         place.used_ms, place.noticed = now_ms, 0
-        place.living += 1
+        place.living.append(pooled)
         self.count(begun=1)
         return pooled
+
+    def way_of(self, place: Place, now_ms: int) -> Way:
+        """Where its next conversation goes."""
+        if place.way and now_ms - place.way_ms >= self.max_age_ms:
+            place.way = ()
+        return place.way
+
+    def stray(self, place: Place, reason: str, now_ms: int) -> None:
+        """It has nowhere to go."""
+        place.astray, place.again_ms, place.way = reason, now_ms + POOL_ASTRAY_MS, ()
+        self.astray[mark_of(place.group)] = place
+
+    def try_again(self, place: Place) -> None:
+        """What its home gives back next goes to the pool's own service."""
+        place.astray = None
+        self.astray.pop(mark_of(place.group), None)
 
     def closes(self, place: Place, conversation: bytes, now_ms: int) -> None:
         """Another process had recycled that one, or has left more than one; its target is to end it."""
         pooled = self.known[conversation] = Pooled(conversation, place, now_ms)
         pooled.stage = Stage.CLOSING
-        place.living += 1
+        place.living.append(pooled)
         self.closing += 1
 
     def remember(self, conversation: bytes, code: int) -> None:
         """The target has ended a conversation that is not this pool's any more: what may still come back of it."""
         if code not in RESENT:
-            if len(self._codes) >= POOL_KEY_ENTRIES_MAX:
-                del self._codes[next(iter(self._codes))]
-            self._codes[conversation] = code
+            _keep(self._codes, conversation, code)
 
     @property
     def may_recycle(self) -> bool:
@@ -137,6 +174,12 @@ class Pooling:
         """So many messages were sent on its conversation by now."""
         if sent != place.noticed:
             place.noticed, place.used_ms = sent, now_ms
+
+    def resent(self, place: Place) -> None:
+        """A message that came back was sent on its conversation."""
+        self.count(resent=1)
+        if place.current is not None:
+            place.current.resumed = True
 
     def count(self, **more: int) -> None:
         """Add to the statistics, by the names of their fields."""
@@ -168,7 +211,10 @@ class Pooling:
         for pooled, standing in living:
             pooled.ended = pooled.ended or standing.ended
             pooled.code, pooled.unread = pooled.code or standing.code, standing.unread
-        effects = self._returned(bounced)
+        returned = [(place, one) for one in bounced if (place := self._place_of(one)) is not None]
+        senders = {one.conversation: self.known.get(one.conversation) for _, one in returned}
+        notes = self._notes(returned, now_ms)
+        effects: list[Effect] = []
         for pooled, standing in living:
             if standing.over:
                 effects += self._over(pooled)
@@ -178,33 +224,73 @@ class Pooling:
                 effects += self._break(pooled, now_ms)
             elif pooled.stage is Stage.BROKEN and not (standing.finished or standing.answered):
                 effects.append(AskVerdict(pooled))  # something had to go before FIN
-            if standing.answered and pooled.stage is Stage.BROKEN:
+            if standing.answered and pooled.stage is Stage.BROKEN and (pooled.ended or not pooled.misled):
                 effects += self._judged(pooled, now_ms)
+        return [*notes, *self._returned(returned, senders), *effects]
+
+    def _place_of(self, bounced: Bounced) -> Place | None:
+        mark = mark_of(bounced.conversation)
+        return self.places.get(mark) or self.evicted.get(mark)
+
+    def _notes(self, returned: list[tuple[Place, Bounced]], now_ms: int) -> list[Effect]:
+        """What routers have to say comes first."""
+        effects: list[Effect] = []
+        for place, one in returned:
+            if one.bounce.reason is BounceReason.REDIRECTED and place.astray is None:
+                effects += self._redirected(place, one, now_ms)
         return effects
 
-    def _returned(self, bounced: Iterable[Bounced]) -> list[Effect]:
-        """What becomes of what has come back, in that order; also of conversations that nobody here knows any more."""
+    def _returned(self, returned: list[tuple[Place, Bounced]], senders: Mapping[bytes, Pooled | None]) -> list[Effect]:
+        """What becomes of what has come back, in that order; also of conversations that nobody here knows any more.
+
+        Of a place that is redirected nothing goes again before all has come back: it may have been on several ways.
+        """
         resent: dict[Place, list[Bounced]] = {}
         given_up: dict[tuple[Place, int], list[Bounced]] = {}
         dropped: dict[Place, list[Bounced]] = {}
-        for one in bounced:
-            mark = mark_of(one.conversation)
-            place = self.places.get(mark) or self.evicted.get(mark)
-            if place is None:
+        for place, one in returned:
+            if place.astray is not None or any(awaited.misled for awaited in place.awaits):
                 continue
-            pooled = self.known.get(one.conversation)
+            pooled = senders[one.conversation]
             code = pooled.code if pooled is not None else self._codes.get(one.conversation)
-            if one.message_type == self.end_of_stream:
+            if one.message_type == self.end_of_stream or one.bounce.reason is BounceReason.REDIRECTED:
                 dropped.setdefault(place, []).append(one)
             elif code is None or code in RESENT:
                 resent.setdefault(place, []).append(one)
             else:
                 given_up.setdefault((place, code), []).append(one)
         return [
-            *(Resend(place, many) for place, many in resent.items()),
+            *(Resend(place, in_order(many, senders)) for place, many in resent.items()),
             *(GiveUp(place, many, code) for (place, code), many in given_up.items()),
             *(Drop(place, many) for place, many in dropped.items()),
         ]
+
+    def _redirected(self, place: Place, note: Bounced, now_ms: int) -> list[Effect]:
+        """Who had its messages says where they go, and so do all that follow.
+
+        Nothing new is that of a conversation which began before the place had its way: several may have been on theirs
+        to the same router. All of them will be redirected, so none of them takes anything more, and what comes back of
+        each goes first.
+        """
+        pooled = self.known.get(note.conversation)
+        way = pooled.way if pooled is not None else self._ways.get(note.conversation, ())
+        if place.way != way or note.conversation in self._noted:
+            return []
+        _keep(self._noted, note.conversation, None)
+        try:
+            place.way, place.way_ms = self._follow(way, note.body or b""), now_ms
+        except KonverseError as error:
+            self.stray(place, str(error), now_ms)
+        else:
+            self.count(redirected=1)
+        effects: list[Effect] = [] if place.astray is None else [Stray(place)]
+        for one in place.living:
+            if one.way == way and not one.misled:
+                one.misled = True
+                effects += self._break(one, now_ms)
+                if one not in place.awaits:
+                    place.awaits.append(one)
+        return effects
 
     def tick(self, now_ms: int) -> list[Effect]:
         """Time passes: conversations grow old, and nobody waits for ever."""
@@ -240,7 +326,7 @@ class Pooling:
             return []
         if pooled.stage is Stage.OPEN:
             self.count(replaced=1)
-            pooled.place.awaited = pooled
+            pooled.place.awaits.append(pooled)
         self._leave(pooled, Stage.BROKEN, now_ms)
         return [AskVerdict(pooled)]
 
@@ -253,8 +339,8 @@ class Pooling:
         return [] if pooled.unread else [End(pooled), *self._over(pooled)]
 
     def _let_go(self, pooled: Pooled) -> None:
-        if pooled.place.awaited is pooled:
-            pooled.place.awaited = None
+        if pooled in pooled.place.awaits:
+            pooled.place.awaits.remove(pooled)
 
     def _over(self, pooled: Pooled) -> list[Effect]:
         if pooled.stage is Stage.OVER:
@@ -264,11 +350,20 @@ class Pooling:
         self.closing -= 1
         self._let_go(pooled)
         del self.known[pooled.conversation]
-        pooled.place.living -= 1
+        pooled.place.living.remove(pooled)
         if not pooled.place.living:
             self.evicted.pop(mark_of(pooled.place.group), None)
         if was_open:
             self.count(replaced=1)
+        if pooled.way:
+            _keep(self._ways, pooled.conversation, pooled.way)
         if pooled.code is not None:
             self.remember(pooled.conversation, pooled.code)
         return [Forget(pooled)]
+
+
+def _keep(table: dict[bytes, Kept], conversation: bytes, what: Kept) -> None:
+    """The latest of some thousands."""
+    if len(table) >= POOL_KEY_ENTRIES_MAX:
+        del table[next(iter(table))]
+    table[conversation] = what

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from konverse.schemas.catalog import DIALOG_TIMER, END_DIALOG, ERROR
 from konverse.schemas.errors import MalformedRecord, NotInContract, QueueFull, TimerBeyondLifetime, UnknownObject
+from konverse.schemas.identifiers import is_of_pool, mark_of
 from konverse.schemas.limits import POOL_PATIENCE_MS
 from konverse.schemas.records import Role
 from konverse.schemas.system_messages import read_error
@@ -32,11 +33,6 @@ if TYPE_CHECKING:
     from .transaction import Transaction
     from .writing import Hand
 
-_MARK_BYTES: Final = 8
-_VERSION_AT: Final = 6
-_NAMED: Final = 5
-"""Version of an id made of a name, as a pool's groups are; ids that count, or have the time, may begin alike."""
-
 SYSTEM: Final = (DIALOG_TIMER, END_DIALOG, ERROR)
 
 UNREADABLE: Final = 1
@@ -46,20 +42,10 @@ RESENT: Final = (-8489, -8462, -9719, -28052)
 """Codes of an Error after which what was not received may be sent again on a new conversation (behaviour 228)."""
 
 
-def conversation_in(group: bytes, chance: bytes) -> bytes:
-    """The id of a pooled conversation: half of it is that of its group, so whoever meets it knows where it belongs."""
-    return group[:_MARK_BYTES] + chance[_MARK_BYTES:]
-
-
-def mark_of(identifier: bytes) -> bytes:
-    """What the ids of a group of a pool and of all conversations that it ever had have in common."""
-    return identifier[:_MARK_BYTES]
-
-
 def is_pooled(endpoint: Endpoint) -> bool:
     """Whether a pool has begun it, of whatever process."""
     group, conversation = endpoint.group_id, endpoint.conversation
-    if endpoint.role is not Role.INITIATOR or group == conversation or group[_VERSION_AT] >> 4 != _NAMED:
+    if endpoint.role is not Role.INITIATOR or group == conversation or not is_of_pool(conversation):
         return False
     return mark_of(group) == mark_of(conversation)
 
@@ -121,6 +107,8 @@ class Left(NamedTuple):
     """Sessions to which something came back."""
     codes: dict[bytes, int]
     """Conversation -> code of the Error that waits on it."""
+    services: dict[bytes, str]
+    """Conversation that lives -> service of its target: it may have been redirected."""
 
 
 def left_behind(home: Partition, groups: Collection[bytes]) -> Left:
@@ -130,7 +118,8 @@ def left_behind(home: Partition, groups: Collection[bytes]) -> Left:
     living = [one for group in groups for one in home.members(group) if one.role is Role.INITIATOR]
     codes = {one.conversation: _code_of(one.error[2] or b"")[0] for one in living if one.error is not None}
     found = dict.fromkeys([one.conversation for one in living] + [one.conversation for one in bounced])
-    return Left(list(found), list(dict.fromkeys(one.session for one in bounced)), codes)
+    services = {one.conversation: one.far_service for one in living}
+    return Left(list(found), list(dict.fromkeys(one.session for one in bounced)), codes, services)
 
 
 def stream_ended(target: Partition, conversation: bytes, end_of_stream: str) -> bool:
@@ -145,6 +134,8 @@ class Farewell(NamedTuple):
     conversation: bytes
     code: int
     description: str
+    settled: bool
+    """The target has heard that nothing more comes from this side, and nothing of it is on its way."""
 
 
 def answer(
@@ -168,7 +159,9 @@ def answer(
             continue
         if message.type != DIALOG_TIMER:
             code, description = _code_of(message.body) if message.type == ERROR else (0, "")
-            farewells.append(Farewell(dialog.conversation, code, description))
+            finished = dialog.finished
+            settled = finished is not None and finished.answer is not None
+            farewells.append(Farewell(dialog.conversation, code, description, settled))
             if keeps(farewells[-1]):
                 continue
         if dialog in ended:

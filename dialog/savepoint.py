@@ -12,7 +12,7 @@ from konverse.schemas.errors import BadInput, SavepointNotFound, TransactionTooL
 from konverse.schemas.identifiers import check_name
 from konverse.schemas.journal import EndOperation
 from konverse.schemas.limits import SAVEPOINT_ENTRIES_MAX
-from konverse.schemas.operations import Cleanup, Finish, Move, MoveAway, SetTimer
+from konverse.schemas.operations import Cleanup, Finish, GiveBack, Move, MoveAway, SetTimer
 
 if TYPE_CHECKING:
     from .begun import Begun
@@ -59,7 +59,7 @@ class Staged(NamedTuple):
     sends: list[tuple[int, str, list[bytes], int]]
     """With the number of bodies: a run that is there grows, and nothing else happens to it."""
     ends: list[EndOperation]
-    cleanups: list[Cleanup]
+    cleanups: list[Cleanup | GiveBack]
     finishes: list[Finish]
     timers: list[SetTimer]
     moves: list[Move | MoveAway]

@@ -24,7 +24,7 @@ from konverse.schemas.errors import (
 )
 from konverse.schemas.journal import END_BYTES, OUTPUT_BYTES, EndOperation, Sends
 from konverse.schemas.limits import BODY_BYTES_MAX, TIMEOUT_MS_MAX, TRANSACTION_BYTES_MAX
-from konverse.schemas.operations import Cleanup, Finish, SetTimer
+from konverse.schemas.operations import Cleanup, Finish, GiveBack, SetTimer
 from konverse.schemas.records import FOR_EVER
 from konverse.schemas.system_messages import check_error
 from konverse.schemas.timeouts import check_timer, milliseconds
@@ -32,6 +32,7 @@ from konverse.schemas.timeouts import check_timer, milliseconds
 from .begun import Begun
 from .clock import NO_TIME
 from .endpoint import Endpoint, Entry
+from .giving_back import stage_give_back
 from .received import Clauses, Scope
 from .regrouping import NO_DIALOG, SPEAKERS, Regrouped, family
 from .savepoint import Savepoints, Staged, back_to, staged_by
@@ -67,7 +68,7 @@ class Transaction(Regrouped):
         self.begins: list[Begun] = _NONE
         self.sends: list[Sends] = _NONE
         self.ends: list[EndOperation] = _NONE
-        self.cleanups: list[Cleanup] = _NONE
+        self.cleanups: list[Cleanup | GiveBack] = _NONE
         self.finishes: list[Finish] = _NONE
         self.timers: list[SetTimer] = _NONE
         self.more = None
@@ -213,6 +214,10 @@ class Transaction(Regrouped):
         if self.ends is _NONE:
             self.ends = []
         self.ends.append(EndOperation(dialog.index, error, text.decode()))
+
+    def give_back(self, dialog: Endpoint, message_type: str, body: bytes) -> None:
+        """End a target's side; what of it is not received here goes back to who sent it, behind a note (233)."""
+        stage_give_back(self, dialog, GiveBack(dialog.index, message_type, body))
 
     def _take_back(self, dialog: Endpoint | Begun) -> None:
         """Nothing of what was sent on it here leaves."""

@@ -5,11 +5,14 @@ Most messages go the way of the one before them: they cost a comparison and a `s
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import Any, Final, NamedTuple, Protocol
 
 from konverse.schemas.catalog import DIALOG_TIMER, END_DIALOG, ERROR
 from konverse.schemas.errors import InvalidRoute, NotSupportedYet
+from konverse.schemas.identifiers import is_of_pool
 from konverse.schemas.limits import ROUTER_HOPS_MAX
 
 from .decisions import Decision, Target, unknown
@@ -77,6 +80,10 @@ class Work(Protocol):
         """END CONVERSATION."""
         ...
 
+    def give_back(self, dialog: Any, message_type: str, body: bytes) -> None:
+        """END CONVERSATION, and what is not received of it goes back to who sent it, behind a note."""
+        ...
+
 
 Decide = Callable[[Any], Decision]
 """Says for which service a received message is. Asked once at most in a step."""
@@ -121,6 +128,8 @@ class Step:
         """The dialog on which it was,"""
         self._what = ""
         """and as what the next one like it counts."""
+        self._note: bytes | None = None
+        """Says for whom the messages are that came in, when none of them is to be received."""
 
     def run(self, messages: Sequence[Any]) -> None:
         """Do what they ask for, in the order in which they are received."""
@@ -135,6 +144,9 @@ class Step:
                 self._count(self._what, along)
                 along = 0
             self._take(message)
+            if self._note is not None:
+                self._give_back(messages, message)
+                return
         if along:
             self._count(self._what, along)
         for dialog, other in ((self._inbound, self._outbound), (self._outbound, self._inbound)):
@@ -273,10 +285,26 @@ class Step:
         self._pass_on(message, self._outbound, "forwarded")
 
     def _redirect(self, target: Target) -> None:
-        """Tell the initiator where to go, unless it has ended and hears nothing (behaviour 233)."""
+        """Tell the initiator where to go, unless it has ended and hears nothing (behaviour 233).
+
+        A pool gets all that it has sent back besides, and follows by itself.
+        """
+        if is_of_pool(self._inbound.conversation):
+            self._note = redirect_body(target)
+            self._count("redirected")
+            return
         if self._hears(self._inbound):
             self._work.send(self._inbound, self._manner.redirect_type, redirect_body(target))
             self._count("redirected")
         else:
             self._count("dropped")
         self._end(self._inbound)
+
+    def _give_back(self, messages: Sequence[Any], first: Any) -> None:
+        """Receive what stands before the first message for somebody else, and nothing behind that."""
+        assert self._note is not None, "it was decided for whom they are"
+        work, before = self._work, messages.index(first)
+        work.put_back()
+        deque(islice(work, before), maxlen=0)
+        work.give_back(self._inbound, self._manner.redirect_type, self._note)
+        self._ended.append(self._inbound)

@@ -164,6 +164,30 @@ def pool_group(namespace: UUID, key: str) -> bytes:
     return uuid5(namespace, key).bytes
 
 
+_VERSION_AT: Final = 6
+_NAMED: Final = 5
+"""Version of an id made of a name, as a pool's groups are; ids that count, or have the time, may begin alike."""
+_MARK_BYTES: Final = 8
+_POOLED_AT: Final = 9
+_POOLED: Final = 0xC7
+"""Of an id that begins like one made of a name and goes on by chance: others may make such ids too."""
+
+
+def mark_of(identifier: bytes) -> bytes:
+    """What the ids of a group of a pool and of all conversations that it ever had have in common."""
+    return identifier[:_MARK_BYTES]
+
+
+def conversation_in(group: bytes, chance: bytes) -> bytes:
+    """The id of a pooled conversation: half of it is that of its group, so whoever meets it knows where it belongs."""
+    return b"".join((mark_of(group), chance[_MARK_BYTES:_POOLED_AT], bytes((_POOLED,)), chance[_POOLED_AT + 1 :]))
+
+
+def is_of_pool(conversation: bytes) -> bool:
+    """Whether a pool has chosen this id: it costs no byte in any record, and its target knows of no group."""
+    return conversation[_VERSION_AT] >> 4 == _NAMED and conversation[_POOLED_AT] == _POOLED
+
+
 def router_key(catalog: str, database: str, service: str) -> str:
     """Redis key of the figures of a router; `catalog` is the topic that holds its database's catalog."""
     return f"konverse:{{{catalog}}}:{escape(database)}:router:{service}"

@@ -335,6 +335,9 @@ POOL_VERDICT_MS_MAX: Final = 5_000
 """So long a send waits for what an ended conversation has not delivered, to be sent behind it; a target that works
 says so within some tenths of a second."""
 
+POOL_ASTRAY_MS: Final = 10_000
+"""A key that was redirected in a circle, or to a service that does not exist, is tried again so much later."""
+
 POOL_SLACK_MS: Final = 60_000
 """The timer of a pooled conversation is due so much later at the most than its sender recycles it, and twice as late as
 that for short ages: it is for a sender that died."""

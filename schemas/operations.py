@@ -147,6 +147,15 @@ class MoveAway(NamedTuple):
     to: Address
 
 
+class GiveBack(NamedTuple):
+    """A target ends and gives back what it has not received, behind a note that says for whom it is (section 7.11)."""
+
+    endpoint: int
+    message_type: str
+    """Of the note."""
+    body: bytes
+
+
 Rare = (
     Prune
     | Attempt
@@ -166,6 +175,7 @@ Rare = (
     | Move
     | Prioritize
     | MoveAway
+    | GiveBack
 )
 
 _KINDS: Final[tuple[type[Rare], ...]] = (
@@ -187,6 +197,7 @@ _KINDS: Final[tuple[type[Rare], ...]] = (
     Move,
     Prioritize,
     MoveAway,
+    GiveBack,
 )
 _NAMES: Final[dict[type, str]] = {kind: f"konverse.{kind.__name__}" for kind in _KINDS}
 _FROM_AVRO: Final[dict[str, Any]] = {name: lambda value, kind=kind: kind(**value) for kind, name in _NAMES.items()} | {

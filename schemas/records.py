@@ -94,6 +94,10 @@ class BounceReason(IntEnum):
     """It stands behind the FIN of its own side."""
     PEER_ENDED = 5
     """The other side has ended, and its dialog was begun as `returning`."""
+    GIVEN_BACK = 6
+    """The other side had it and has not received it: it is for somebody else."""
+    REDIRECTED = 7
+    """It was never sent: the other side says for whom that is which it gives back behind it."""
 
 
 class NoticeReason(IntEnum):

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from konverse.bridge.instructing import Suspended
     from konverse.bridge.mailboxes import BouncedMessage
     from konverse.bridge.pool import Pool
+    from konverse.bridge.pool_ways import Undelivered
     from konverse.bridge.reader import Reader
     from konverse.bridge.router import RoutingService
     from konverse.bridge.transactions import ClientTransaction
@@ -56,6 +57,7 @@ __all__ = [
     "Target",
     "Transaction",
     "Unclassifiable",
+    "Undelivered",
     "connect",
     "origin_of",
     "read_error",
@@ -83,6 +85,7 @@ _MODULES: Final = {
     "Suspended": "bridge.instructing",
     "Target": "routing.decisions",
     "Unclassifiable": "routing.decisions",
+    "Undelivered": "bridge.pool_ways",
     "Message": "dialog.received",
     "Transaction": "dialog.transaction",
     "DEFAULT": "schemas.catalog",

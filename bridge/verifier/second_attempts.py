@@ -12,7 +12,19 @@ from typing import Any, Final
 from konverse.schemas.catalog import END_DIALOG
 from konverse.schemas.journal import Commit
 from konverse.schemas.limits import ATTEMPTS_MAX, TRY_SUSPECTS_MAX
-from konverse.schemas.operations import Attempt, Cleanup, Finish, Move, MoveAway, Resume, SetTimer, Skip, Suspend, Try
+from konverse.schemas.operations import (
+    Attempt,
+    Cleanup,
+    Finish,
+    GiveBack,
+    Move,
+    MoveAway,
+    Resume,
+    SetTimer,
+    Skip,
+    Suspend,
+    Try,
+)
 
 from .second_state import SecondState, Side
 
@@ -54,7 +66,7 @@ def acquitted(state: SecondState, commit: Commit) -> None:
     spoken |= {
         operation.endpoint
         for operation in operations.rare
-        if isinstance(operation, Finish | SetTimer | Cleanup | Move | MoveAway)
+        if isinstance(operation, Finish | SetTimer | Cleanup | Move | MoveAway | GiveBack)
     }
     _acquit(state, (state.table[index] for index in spoken if index in state.table))
     for index in operations.receive_endpoints:

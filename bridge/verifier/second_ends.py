@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from konverse.schemas.catalog import ERROR
-from konverse.schemas.operations import Cleanup, Fail, Withdraw
-from konverse.schemas.records import Kind, Role
+from konverse.schemas.operations import Cleanup, Fail, GiveBack, Withdraw
+from konverse.schemas.records import Bounce, BounceReason, Kind, Role
 from konverse.schemas.system_messages import NO_PEER_BODY, error_body
 
 from .second_state import NOT_YET, Said, SecondState, Side
@@ -53,6 +53,31 @@ def _take_back(state: SecondState, side: Side, kinds: Collection[Kind]) -> None:
             state.cleanups.taken_back[to, counter] = one
             order = one.order if one.order == NOT_YET else state.order
             said[counter] = Said(order, Kind.VOID, *side.key, -1, "", b"", None)
+
+
+def return_unread(state: SecondState, operation: GiveBack) -> None:
+    """A target ends, and its peer's mailbox gets a note and all that the target has not received."""
+    side = state.table.get(operation.endpoint)
+    if side is None or side.key[0] != Role.TARGET:
+        state.problem(f"I3: a commit gives back what came to endpoint {operation.endpoint}, where no target lives")
+        return
+    if side.ended:
+        state.problem(f"I9: a commit gives back what came to {side.key[1].hex()}, which has ended")
+        return
+    first = len(side.consumed) + len(side.thrown_away)
+    unread = side.heard[first:]
+    letters = [(operation.message_type, state.brief(operation.body), -1, BounceReason.REDIRECTED)]
+    letters += [
+        (heard.type, heard.body, place, BounceReason.GIVEN_BACK)
+        for place, heard in enumerate(unread, first)
+        if heard.kind is Kind.MESSAGE
+    ]
+    for number, (name, body, place, reason) in enumerate(letters, first):
+        detail = Bounce(side.key[1], number, state.address, reason)
+        state.say(side.peer_at, Said(
+            state.order, Kind.BOUNCE, int(Role.TARGET), side.key[1], place, name, body, detail, side.opener
+        ))  # fmt: skip
+    state.end(side, failed=False)
 
 
 def told_of_cleanup(state: SecondState, conversation: bytes) -> None:

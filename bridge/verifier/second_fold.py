@@ -18,6 +18,7 @@ from konverse.schemas.operations import (
     Exclude,
     Fail,
     Finish,
+    GiveBack,
     Lost,
     Move,
     MoveAway,
@@ -33,7 +34,7 @@ from .journals import Judged
 from .records import LogRecord
 from .second_attempts import DECIDED, acquitted, careful, owner_changed
 from .second_batches import exclude, give_up
-from .second_ends import clean, give_up_side, leave_the_error
+from .second_ends import clean, give_up_side, leave_the_error, return_unread
 from .second_ingest import hear
 from .second_levels import give_levels
 from .second_loss import hole_of, miss
@@ -191,5 +192,6 @@ _RARE: Final[dict[type, Callable[[SecondState, Any], None]]] = {
     Move: regroup,
     MoveAway: regroup,
     Prioritize: give_levels,
+    GiveBack: return_unread,
     **DECIDED,
 }

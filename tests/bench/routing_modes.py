@@ -1,7 +1,8 @@
 """`python -m tests.bench.routing_modes [CONVERSATIONS]`: what forwarding and redirecting cost, beside no router at all.
 
-Each conversation is a request and its reply, and ends. One asks after the other, so that the time is that of a person
-who waits; records are those of the data topics, acknowledgements and ends among them.
+Each conversation is a request and its reply, and ends; that of a pool, which follows the redirection by itself, goes on
+with the next request. One asks after the other, so that the time is that of a person who waits; records are those of
+the data topics, acknowledgements and ends among them.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from statistics import median
 from typing import Final, NamedTuple
 
@@ -19,6 +21,7 @@ from confluent_kafka import Consumer, TopicPartition
 
 import konverse
 from konverse.bridge.broker import Broker
+from konverse.bridge.pool import Pool
 from konverse.bridge.reader import Reader
 from konverse.schemas.catalog import Queue
 from tests.bench.servers import servers
@@ -30,6 +33,7 @@ DEADLINE_S: Final = 30.0
 ASKED: Final = "//modes/Asked"
 ANSWERED: Final = "//modes/Answered"
 REDIRECTED: Final = "RedirectTo"
+STREAM_END: Final = "EndOfStream"
 CONTRACT: Final = "//modes/Asking"
 ROUTER: Final = "//modes/Router"
 TARGET: Final = "//modes/Target"
@@ -37,7 +41,7 @@ INITIATOR: Final = "//modes/Initiator"
 
 
 class Cost(NamedTuple):
-    """Of a conversation."""
+    """Of a conversation, or of a request of a pool."""
 
     records: float
     """In data topics."""
@@ -48,9 +52,10 @@ class Cost(NamedTuple):
 
 def create(broker: Broker) -> None:
     """Three services, each on a queue of its own."""
-    for name in (ASKED, ANSWERED, REDIRECTED):
+    for name in (ASKED, ANSWERED, REDIRECTED, STREAM_END):
         broker.create_message_type(name)
-    broker.create_contract(CONTRACT, {ASKED: "INITIATOR", ANSWERED: "TARGET", REDIRECTED: "TARGET"})
+    types = {ASKED: "INITIATOR", STREAM_END: "INITIATOR", ANSWERED: "TARGET", REDIRECTED: "TARGET"}
+    broker.create_contract(CONTRACT, types)
     for queue, service in (("Router", ROUTER), ("Target", TARGET), ("Initiator", INITIATOR)):
         broker.create_queue(queue)
         broker.create_service(service, queue=queue, contracts=[CONTRACT])
@@ -82,6 +87,18 @@ def ask(broker: Broker, reader: Reader, service: str) -> float:
         service = konverse.read_redirect(message.body).service
 
 
+def ask_by(pool: Pool, reader: Reader) -> float:
+    """The same on the conversation of a pool, which goes where it was redirected to."""
+    began = time.perf_counter()
+    pool.send(ASKED, b"where is my parcel?", "a customer")
+    for transaction in reader:
+        with transaction:
+            replies = pool.answer(transaction)
+        if replies:
+            return time.perf_counter() - began
+    raise TimeoutError(f"nobody has answered within {DEADLINE_S:g} s")
+
+
 def records(bootstrap: str, queues: list[Queue]) -> int:
     """In the data topics."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "konverse.modes", "enable.auto.commit": False})
@@ -111,23 +128,26 @@ def working(*works: tuple[Callable[[], object], Callable[[], object]]) -> Iterat
 
 
 def measure(bootstrap: str, mode: str, count: int) -> Cost:
-    """In a database of its own; `mode` is that of a router, or "direct" without one."""
+    """In a database of its own; `mode` is that of a router, "direct" without one, or "pool" that is redirected."""
     database = f"modes{mode}{os.urandom(4).hex()}"
     with ExitStack() as exits:
         broker, behind = (
             exits.enter_context(konverse.connect(f"kafka://{bootstrap}", database=database)) for _ in range(2)
         )
         create(broker)
-        router = behind.router(ROUTER, mode="forward" if mode == "direct" else mode)(lambda _: TARGET)
+        routed = {"direct": "forward", "pool": "redirect"}.get(mode, mode)
+        router = behind.router(ROUTER, mode=routed)(lambda _: TARGET)
         target = exits.enter_context(behind.reader("Target"))
-        asking = exits.enter_context(broker.reader("Initiator"))
+        asking = exits.enter_context(broker.reader("Initiator", timeout=DEADLINE_S))
         with working((router.run, router.stop), (lambda: target.run(answer), target.stop)):
-            service = TARGET if mode == "direct" else ROUTER
+            once = partial(ask, broker, asking, TARGET if mode == "direct" else ROUTER)
+            if mode == "pool":
+                once = partial(ask_by, broker.pool(INITIATOR, ROUTER, CONTRACT, read=False), asking)
             for _ in range(WARM_UP):
-                ask(broker, asking, service)
+                once()
             queues = broker.catalog.all(Queue)
             before = records(bootstrap, queues)
-            times_ms = sorted(1_000 * ask(broker, asking, service) for _ in range(count))
+            times_ms = sorted(1_000 * once() for _ in range(count))
         broker.flush()
         return Cost(
             (records(bootstrap, queues) - before) / count, median(times_ms), times_ms[min(count - 1, count * 99 // 100)]
@@ -139,7 +159,7 @@ def main() -> int:
     count = int(sys.argv[1]) if len(sys.argv) > 1 else CONVERSATIONS
     print("| | records a conversation | ms to the reply, p50 | p99 |\n|---|--:|--:|--:|")
     with servers(redis=False) as (bootstrap, _):
-        for mode in ("direct", "forward", "redirect"):
+        for mode in ("direct", "forward", "redirect", "pool"):
             cost = measure(bootstrap, mode, count)
             print(f"| {mode} | {cost.records:.1f} | {cost.p50_ms:.1f} | {cost.p99_ms:.1f} |", flush=True)
     return 0

@@ -18,8 +18,9 @@ from konverse.routing.step import REDIRECT, REDIRECT_TO
 from konverse.schemas.catalog import END_DIALOG, ERROR
 from konverse.schemas.errors import InvalidRoute
 from konverse.schemas.system_messages import read_error
+from tests.kit.pools import STREAM_END
 from tests.kit.regions import answer_in, ends, heard, kinds, open_regions, service_of
-from tests.kit.shop import ORDER, ORDER_SERVICE, ORDERING, RECEIPT, SHOP_SERVICE, drain, sent
+from tests.kit.shop import ORDER, ORDER_SERVICE, ORDERING, RECEIPT, SHOP_SERVICE, drain, receive, sent
 
 pytestmark = pytest.mark.stack
 
@@ -218,3 +219,24 @@ def test_233_a_routing_service_redirects_under_contracts_that_let_it(regions: Br
     told, end = heard(regions, 2)
     assert (told.type, end.type, read_redirect(told.body)) == (REDIRECT_TO, END_DIALOG, Target(SOUTH))
     assert router.routed == Routed(redirected=1, targets={SOUTH: 1})
+
+
+def test_233_a_pool_that_is_redirected_sends_to_the_resolved_service_directly(regions: Broker) -> None:
+    router = regions.router(ORDER_SERVICE, mode=REDIRECT)(by_word)
+    contract = "//sales/Streamed"
+    for message_type in (REDIRECT_TO, STREAM_END):
+        regions.create_message_type(message_type)
+    regions.create_contract(contract, {ORDER: "INITIATOR", STREAM_END: "INITIATOR", REDIRECT_TO: "TARGET"})
+    regions.alter_service(ORDER_SERVICE, add=[contract], drop=[ORDERING])
+    regions.alter_service(SOUTH, add=[contract])
+    with regions.pool(SHOP_SERVICE, ORDER_SERVICE, contract) as pool:
+        for number in (1, 2):
+            pool.send(ORDER, b"south %d" % number, "a customer")
+        pool.flush()
+        router.run(timeout=1.0)
+        pool.send(ORDER, b"south 3", "a customer")
+        found = receive(regions, "South", 3)
+        assert [message.body for message in found] == [b"south 1", b"south 2", b"south 3"]
+        assert {message.dialog.far_service for message in found} == {SHOP_SERVICE}
+        assert router.routed == Routed(redirected=1, targets={SOUTH: 1})
+        pool.close(timeout=0.0)

@@ -19,25 +19,21 @@ from konverse.dialog.pooled import (
     GiveUp,
     MakeRoom,
     Place,
+    Pooled,
     Recycle,
     Resend,
     Stage,
+    Way,
 )
 from konverse.dialog.pooling import Pooling
-from konverse.dialog.recycling import (
-    Farewell,
-    ask_verdict,
-    conversation_in,
-    left_behind,
-    mark_of,
-    recycle,
-    standing_of,
-    stream_ended,
-)
+from konverse.dialog.recycling import Farewell, ask_verdict, left_behind, recycle, standing_of, stream_ended
 from konverse.dialog.session import Session
 from konverse.dialog.writing import Hand
+from konverse.routing.decisions import Target
+from konverse.routing.documents import read_redirect
+from konverse.routing.redirections import followed
 from konverse.schemas.errors import ConversationEnded, QueueFull
-from konverse.schemas.identifiers import pool_group, pool_namespace, session_writer
+from konverse.schemas.identifiers import conversation_in, mark_of, pool_group, pool_namespace, session_writer
 from konverse.schemas.records import BounceId
 from tests.kit.builders import Row, Side, begin_block, record
 
@@ -56,7 +52,7 @@ class Client:
         self.world = world
         self.number = number
         self.session = Session(session_writer(NOW_MS, number))
-        self.pooling = Pooling(max_age_ms=AGE_MS, end_of_stream=EOS)
+        self.pooling = Pooling(max_age_ms=AGE_MS, end_of_stream=EOS, follow=follow)
         self.dialogs: dict[bytes, SessionDialog] = {}
         self.way: deque[tuple[Side, Row]] = deque()
         """Records that were handed over and have not arrived."""
@@ -67,7 +63,7 @@ class Client:
     def hand(self, hands: list[Hand]) -> None:
         """Records leave, in order."""
         for hand in hands:
-            side = self.world.home if hand.address == self.world.home.address else self.world.target
+            side = self.world.at(hand.address)
             self.way.extend((side, (header, record(body, self.world.now_ms))) for header, _, body in hand.records)
 
     def arrive(self, count: int) -> None:
@@ -112,7 +108,9 @@ class Client:
                 return self.dialogs[place.current.conversation]
         self.world.begun += 1
         conversation = conversation_in(place.group, self.world.begun.to_bytes(16, "big"))
-        dialog, hands = self.session.begin(conversation, begin_block(group=place.group), returning=True)
+        way = self.pooling.way_of(place, self.world.now_ms)
+        begin = begin_block(target=self.world.asked(way).queue, group=place.group)
+        dialog, hands = self.session.begin(conversation, begin, returning=True)
         self.hand(hands)
         self.hand(self.session.set_timer(dialog, AGE_MS + 60_000))
         self._use(place, dialog)
@@ -133,15 +131,16 @@ class Client:
         self.hand(self.session.unsent())
         for _ in range(60):
             for address in adopting.addresses:
-                side = self.world.home if address == self.world.home.address else self.world.target
-                self.hand(adopting.hear(side.state))
+                self.hand(adopting.hear(self.world.at(address).state))
             self.arrive(len(self.way))
             self.world.deliver()
         assert not adopting.addresses, "conversations can be adopted"
         for dialog, standing in adopting.finish():
-            if standing is Adoptable.OPEN and stream_ended(self.world.target.state, dialog.conversation, EOS):
+            target = self.world.at(dialog.begin.target)
+            if standing is Adoptable.OPEN and stream_ended(target.state, dialog.conversation, EOS):
                 self.hand(self.session.finish(dialog))
             elif standing is Adoptable.OPEN and place.current is None:
+                place.way, place.way_ms = self.world.way_to(target), self.world.now_ms
                 self._use(place, dialog)
                 continue
             elif standing is Adoptable.OPEN:
@@ -192,7 +191,7 @@ class Client:
             except (ConversationEnded, QueueFull):
                 return
             self._decided[bounced.id] = lambda to=dialog, one=bounced.id: _settled(to, one)  # type: ignore[misc]
-            self.pooling.count(resent=1)
+            self.pooling.resent(effect.place)
 
     def _let_go(self, place: Place, many: list[Bounced], *, given_up: bool = False) -> None:
         current = place.current
@@ -223,22 +222,33 @@ class Client:
         known = list(self.pooling.known.values())
         standings = [(one, standing_of(self.world.home.state, self.dialogs[one.conversation])) for one in known]
         self.do(self.pooling.home_says(standings, self._bounced(), self.world.now_ms))
+        silent = [one for one in self.pooling.known.values() if one.misled and one.stage is Stage.BROKEN]
         self.do(self.pooling.tick(self.world.now_ms))
+        self.world.broken |= any(one.stage is not Stage.BROKEN and one not in one.place.awaits for one in silent)
 
     def hear(self, farewell: Farewell) -> None:
         """`Pool.hear`."""
-        conversation, code, _ = farewell
+        conversation, now_ms = farewell.conversation, self.world.now_ms
         pooled = self.pooling.known.get(conversation)
         if pooled is None:
             return
-        closing = pooled.stage is Stage.CLOSING and not code
-        now_ms = self.world.now_ms
+        closing = _is_answer(pooled, farewell)
+        code = farewell.code
         self.do(self.pooling.ended(conversation) if closing else self.pooling.broken(conversation, code, now_ms))
 
     def keeps(self, farewell: Farewell) -> bool:
         """`Pool.keeps`."""
         pooled = self.pooling.known.get(farewell.conversation)
-        return pooled is not None and (pooled.stage is not Stage.CLOSING or farewell.code != 0)
+        return pooled is not None and not _is_answer(pooled, farewell)
+
+
+def _is_answer(pooled: Pooled, farewell: Farewell) -> bool:
+    return pooled.stage is Stage.CLOSING and not farewell.code and farewell.settled
+
+
+def follow(way: Way, body: bytes) -> Way:
+    """What a pool makes of a RedirectTo document."""
+    return followed((Target("router-0"), *way), read_redirect(body))[1:]
 
 
 def _settled(dialog: SessionDialog, bounce: BounceId) -> bool:

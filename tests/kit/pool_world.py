@@ -1,14 +1,16 @@
 """A pool over two folded partitions and a lossy way to them, seed by seed, without servers.
 
-What decides is the product's: `Pooling`, the session, the folds, the handler of the initiator's queue and the adoption
-of a dead sender's conversations. What is simulated: when records and outputs arrive, what the target's handlers do,
-when the sender dies, and what of its last records still arrives, early or late.
+What decides is the product's: `Pooling`, the session, the folds, the handler of the initiator's queue, the routers and
+the adoption of a dead sender's conversations. What is simulated: when records and outputs arrive, what the target's
+handlers do, when the sender dies, and what of its last records still arrives, early or late. In some worlds the pool's
+service is a router that redirects to the target, or to another router that does.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from random import Random
 from typing import Final
 
@@ -17,6 +19,7 @@ from konverse.dialog.mailbox import Bounced
 from konverse.dialog.pooled import (
     Recycle,
     Stage,
+    Way,
 )
 from konverse.dialog.recycling import (
     answer,
@@ -24,12 +27,15 @@ from konverse.dialog.recycling import (
 from konverse.dialog.staging import OwnerSettings, Staging
 from konverse.dialog.states import State
 from konverse.dialog.transaction import Transaction
+from konverse.routing.decisions import Target
+from konverse.routing.router import Router
+from konverse.routing.step import REDIRECT
 from konverse.schemas.catalog import END_DIALOG, ERROR
-from konverse.schemas.identifiers import pool_group, pool_namespace
+from konverse.schemas.identifiers import Address, pool_group, pool_namespace
 from konverse.schemas.journal import Operations
 from konverse.schemas.operations import Fail
 from konverse.schemas.records import Role
-from tests.kit.builders import Side, anything
+from tests.kit.builders import Side, address_of, anything
 from tests.kit.pool_client import EOS, NOW_MS, Client
 
 CALM_ROUNDS: Final = 400
@@ -46,9 +52,13 @@ class World:
         self.random = Random(seed)
         self.home, self.target = Side("replies"), Side("orders")
         self.now_ms = NOW_MS
-        for side in (self.home, self.target):
+        self.routers = [Side(f"router-{number}") for number in range(self.random.choice([0, 0, 1, 2]))]
+        """Each of them redirects to the next one, the last to the target."""
+        self.sides = [self.home, self.target, *self.routers]
+        for side in self.sides:
             side.state.now_ms = NOW_MS
-        self._stagings = {id(side): Staging(side.state, anything, OwnerSettings()) for side in (self.home, self.target)}
+        self._stagings = {id(side): Staging(side.state, anything, OwnerSettings()) for side in self.sides}
+        self._router = Router(REDIRECT)
         self.recycling = self.random.choice([0.02, 0.1, 0.4])
         self.failing = self.random.choice([0.0, 0.0, 0.02, 0.1])
         self.dying = self.random.choice([0.0, 0.0, 0.004])
@@ -89,9 +99,21 @@ class World:
 
     @property
     def _at_rest(self) -> bool:
-        sides = [side for one in (self.home, self.target) for side in one.state.sides]
+        sides = [side for one in self.sides for side in one.state.sides]
         ways = [one.way for one in (self.client, *self.zombies)]
         return not (any(sides) or any(ways) or self.client.pooling.known) and self.client.session.idle
+
+    def at(self, address: Address) -> Side:
+        """The partition there."""
+        return next(side for side in self.sides if side.address == address)
+
+    def asked(self, way: Way) -> Side:
+        """Who receives conversations that go this way."""
+        return self.at(address_of(way[-1].service)) if way else [*self.routers, self.target][0]
+
+    def way_to(self, side: Side) -> Way:
+        """As the next process thinks of it."""
+        return () if side is self.asked(()) else (Target(side.queue),)
 
     def _rest(self) -> None:
         self.now_ms += 1_000
@@ -100,6 +122,8 @@ class World:
         self.client.arrive(len(self.client.way))
         self.deliver()
         self._work(self.target, self._take)
+        for router in self.routers:
+            self._work(router, partial(self._redirect, router))
         self._work(self.home, self._answer)
         self.deliver()
         self.client.look()
@@ -109,6 +133,9 @@ class World:
         roll = self.random.random()
         if roll < 0.3:
             self.client.arrive(self.random.randrange(1, 8))
+        elif roll < 0.4 and self.routers:
+            router = self.random.choice(self.routers)
+            self._work(router, partial(self._redirect, router))
         elif roll < 0.5:
             self._work(self.target, self._take)
         elif roll < 0.65:
@@ -139,10 +166,9 @@ class World:
 
     def deliver(self) -> None:
         """Owners copy their outputs."""
-        self.home.deliver(self.target)
-        self.target.deliver(self.home)
-        self.home.deliver(self.home)
-        self.target.deliver(self.target)
+        for side in self.sides:
+            for other in self.sides:
+                side.deliver(other)
 
     # ----------------------------------------------------------------------------------------------------- handlers
 
@@ -176,6 +202,12 @@ class World:
         _, farewells = answer(transaction, transaction, lambda _: EOS, self.client.keeps)
         for farewell in farewells:
             self.client.hear(farewell)
+        return []
+
+    def _redirect(self, side: Side, transaction: Transaction) -> list[Callable[[], None]]:
+        self._router.step(
+            transaction, lambda _: Target([*self.routers, self.target][self.routers.index(side) + 1].queue)
+        )
         return []
 
     def _take(self, transaction: Transaction) -> list[Callable[[], None]]:
@@ -223,10 +255,10 @@ class World:
                 got = [body for _, body in self.received if body.startswith(b"%d " % key)]
                 if got != [body for _, body in self.sent if body.startswith(b"%d " % key)]:
                     found.append(f"key {key} was received in another order: {got}")
-        for name, side in (("home", self.home), ("target", self.target)):
+        for side in self.sides:
             for role in Role:
                 left = [one for one in side.state.sides[role].values() if not _never_said(one)]
-                found += [f"left open at {name}: {one!r}" for one in left]
+                found += [f"left open at {side.queue}: {one!r}" for one in left]
         found += [f"left in the mailbox: {one}" for one in self.home.state.mailbox.entries.values() if not _own(one)]
         found += [f"the pool still knows {one.stage}" for one in self.client.pooling.known.values()]
         if self.client.session.dialogs:

@@ -36,6 +36,7 @@ from konverse.bridge.view import ViewWriter
 from konverse.dialog import snapshotting
 from konverse.dialog.emitter import Emitter
 from konverse.dialog.owner import Owner
+from konverse.routing.step import REDIRECT
 from konverse.schemas.catalog import END_DIALOG, ERROR
 from konverse.schemas.journal import Commit, Part, decode
 from tests.kit.regions import REGIONS, service_of
@@ -58,7 +59,8 @@ class Job:
     """JSON lines, appended."""
     work: str = "answer"
     """`answer` reads a queue; `gather` moves each conversation to the group that its message names; `send` sends
-    `count` numbered messages on a few dialogs; `route` is a router that decides by chance."""
+    `count` numbered messages on a few dialogs; `route` is a router that decides by chance, `redirect` one that
+    redirects all to the north."""
     queue: str = "Orders"
     partitions: list[int] | None = None
     share: int = 0
@@ -269,7 +271,10 @@ def _gather(broker: Broker, job: Job, diary: Diary) -> None:
 
 
 def _route(broker: Broker, job: Job, diary: Diary) -> None:
-    router = broker.router(ORDER_SERVICE)(lambda _: service_of(random.choice(REGIONS)))
+    if job.work == "redirect":
+        router = broker.router(ORDER_SERVICE, mode=REDIRECT)(lambda _: service_of("north"))
+    else:
+        router = broker.router(ORDER_SERVICE)(lambda _: service_of(random.choice(REGIONS)))
     partitions = None if job.partitions is None else tuple(job.partitions)
     queue = router.activation(broker).queue
     with broker.reader(
@@ -315,7 +320,8 @@ def main() -> None:
     if job.die_at:
         POINTS[job.die_at](Death(job, diary))
     with konverse.connect(f"kafka://{job.bootstrap}", database=job.database, **job.settings) as broker:
-        {"answer": _answer, "gather": _gather, "route": _route, "send": _send}[job.work](broker, job, diary)
+        works = {"answer": _answer, "gather": _gather, "route": _route, "redirect": _route, "send": _send}
+        works[job.work](broker, job, diary)
     diary.write("done")
 
 

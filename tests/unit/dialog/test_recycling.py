@@ -15,7 +15,6 @@ from konverse.dialog.recycling import (
     Farewell,
     answer,
     ask_verdict,
-    conversation_in,
     is_pooled,
     left_behind,
     recycle,
@@ -29,7 +28,7 @@ from konverse.dialog.transaction import Transaction
 from konverse.dialog.writing import Hand
 from konverse.schemas.catalog import DIALOG_TIMER, END_DIALOG
 from konverse.schemas.errors import ConversationEnded, NotInContract, QueueFull
-from konverse.schemas.identifiers import pool_group, pool_namespace, session_writer
+from konverse.schemas.identifiers import conversation_in, pool_group, pool_namespace, session_writer
 from konverse.schemas.journal import EndOperation
 from konverse.schemas.limits import POOL_PATIENCE_MS
 from konverse.schemas.operations import Finish, SetTimer
@@ -230,7 +229,7 @@ def test_an_end_of_the_target_is_answered_unless_it_is_kept(shop: Shop, *, keeps
     shop.pair.target.end(shop.pair.receiver(dialog.conversation), error, "no more" if error else "")
     shop.exchange()
     transaction = shop.transaction()
-    expected = Farewell(dialog.conversation, error, "no more" if error else "")
+    expected = Farewell(dialog.conversation, error, "no more" if error else "", settled=False)
     assert answered(transaction, keeps=keeps) == [expected]
     assert bool(transaction.ends) is not keeps
 
@@ -293,7 +292,8 @@ def test_a_successor_finds_what_was_left_of_a_group(shop: Shop) -> None:
     assert left.conversations == [dialog.conversation, other.conversation]
     assert left.writers == [shop.session.writer]
     assert left.codes == {other.conversation: 4711}
-    assert left_behind(shop.pair.home.state, [identifier("another")]) == ([], [], {})
+    assert left.services == dict.fromkeys(left.conversations, "store")
+    assert left_behind(shop.pair.home.state, [identifier("another")]) == ([], [], {}, {})
 
 
 def test_end_of_stream_without_fin_is_seen_at_the_target(shop: Shop) -> None:

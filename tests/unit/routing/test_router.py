@@ -14,9 +14,11 @@ from konverse.routing.router import Router
 from konverse.routing.step import REDIRECT, REDIRECT_TO
 from konverse.schemas.catalog import END_DIALOG
 from konverse.schemas.errors import InvalidRoute, InvalidSettings, InvalidState, NotSupportedYet, ServiceNotFound
+from konverse.schemas.identifiers import conversation_in, pool_group, pool_namespace
 from konverse.schemas.journal import EndOperation
 from konverse.schemas.limits import BODY_BYTES_MAX, TRANSACTION_BYTES_MAX
-from konverse.schemas.records import Role
+from konverse.schemas.operations import SetTimer
+from konverse.schemas.records import BounceReason, Role
 from tests.kit.builders import begin_block
 from tests.kit.office import Office, bodies, error
 
@@ -166,6 +168,57 @@ def test_a_redirection_says_where_to_go_and_ends() -> None:
     home = office.home(conversation)
     assert [entry[1] for entry in home.queue] == [REDIRECT_TO, END_DIALOG]
     assert read_redirect(bodies(home)[0] or b"") == Target("//sales/<North>", "an instance")
+
+
+POOLED = conversation_in(pool_group(pool_namespace("sales", "a pool"), "a key"), bytes(16))
+
+
+def from_a_pool(office: Office, messages: int) -> None:
+    """A pool sends; nothing of it was received yet."""
+    pair, block = office.pair, begin_block(group=POOLED)
+    pair.home.take(pair.client.begin(POOLED, block))
+    pair.target.take(pair.client.first(pair.target.address, POOLED, block), b"0")
+    for number in range(1, messages):
+        pair.send(POOLED, b"%d" % number, sequence=number)
+
+
+def test_a_pool_that_is_redirected_gets_all_that_it_has_sent_back() -> None:
+    office = Office(Router(REDIRECT), Target("//sales/North"))
+    from_a_pool(office, 3)
+    assert office.route() == Routed(redirected=1, targets={"//sales/North": 1})
+    note, *messages = office.pair.home.state.mailbox.entries.values()
+    assert (note.message_type, note.bounce.reason) == (REDIRECT_TO, BounceReason.REDIRECTED)
+    assert read_redirect(note.body or b"") == Target("//sales/North")
+    assert [one.body for one in messages] == [b"0", b"1", b"2"]
+    assert [entry[1] for entry in office.home(POOLED).queue] == [END_DIALOG], "nothing else waits for its reader"
+    assert not office.waiting
+
+
+def test_what_comes_for_a_redirected_pool_before_its_first_message_is_received() -> None:
+    office = Office(Router(REDIRECT))
+    from_a_pool(office, 2)
+    office.side.commit(rare=[SetTimer(office.inner(POOLED).index, 1)])
+    office.side.state.now_ms += 1
+    office.side.commit()
+    office.route()
+    _, *messages = office.pair.home.state.mailbox.entries.values()
+    assert [one.body for one in messages] == [b"0", b"1"]
+
+
+def test_a_router_that_is_rolled_back_has_given_nothing_back() -> None:
+    def resolve(target: Target, _contract: str) -> Target:
+        if target.service == "nowhere":
+            raise ServiceNotFound("there is none")
+        return target
+
+    office = Office(Router(REDIRECT, resolve=resolve), Target("nowhere"))
+    from_a_pool(office, 2)
+    with pytest.raises(ServiceNotFound):
+        office.route()
+    assert not office.pair.home.state.mailbox.entries
+    office.decision = Target("//sales/North")
+    assert office.route().redirected == 1
+    assert len(office.pair.home.state.mailbox) == 3
 
 
 def test_who_has_ended_is_not_redirected() -> None:

@@ -1,0 +1,49 @@
+"""What has come back of several conversations of a place goes again in the order in which it was sent."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from konverse.dialog.mailbox import Bounced
+from konverse.dialog.pooled import Place, Pooled
+from konverse.dialog.resending import in_order
+from konverse.schemas.identifiers import Address
+from konverse.schemas.records import NO_SEQUENCE, Bounce, BounceReason
+
+HOME: Final = Address("home", 0, b"tag.")
+SESSION: Final = b"s" * 16
+OWNER: Final = b"o" * 16
+
+
+def conversations(*names: bytes) -> dict[bytes, Pooled | None]:
+    """Living ones of one place, as they were begun."""
+    place = Place(bytes(16))
+    place.living = [Pooled(name, place, 0) for name in names]
+    return {one.conversation: one for one in place.living}
+
+
+def back(conversation: bytes, body: bytes, writer: bytes = SESSION) -> Bounced:
+    """A message that its session has sent, or somebody else for it."""
+    bounce = Bounce(writer, 0, HOME, BounceReason.PEER_ENDED)
+    return Bounced(SESSION, bounce, conversation, NO_SEQUENCE, "Order", body)
+
+
+def bodies(found: list[Bounced]) -> list[bytes | None]:
+    return [one.body for one in found]
+
+
+def test_what_came_back_of_the_conversation_that_began_first_goes_first() -> None:
+    senders = conversations(b"one", b"two") | {b"over": None}
+    found = in_order([back(b"two", b"3"), back(b"one", b"2"), back(b"over", b"1"), back(b"two", b"4")], senders)
+    assert bodies(found) == [b"1", b"2", b"3", b"4"]
+
+
+def test_what_went_in_vain_to_the_next_conversation_stands_behind_what_was_sent_again_on_it() -> None:
+    senders = conversations(b"one", b"two")
+    two = senders[b"two"]
+    assert two is not None
+    two.resumed = True
+    in_vain = back(b"one", b"3")
+    given_back, returned = back(b"two", b"1", writer=b"two"), back(b"two", b"2", writer=OWNER)
+    found = in_order([in_vain, given_back, returned, back(b"two", b"4")], senders)
+    assert bodies(found) == [b"1", b"2", b"3", b"4"]
