@@ -141,7 +141,7 @@ def test_what_an_ended_conversation_did_not_deliver_goes_first_unless_its_error_
             until(lambda: b"and then" in taker.bodies, "what is sent later arrives")
             assert taker.bodies == [*(sent if resent else []), b"and then"]
             assert [message.type for message in taker.taken[:-1]] == ([NOTE, ORDER] * 2 if resent else [])
-            assert pool.statistics._replace(recycled=0) == (2, 0, 1, 4 * resent, 4 * (not resent))
+            assert pool.statistics._replace(recycled=0) == (2, 0, 1, 4 * resent, 4 * (not resent), 0)
         if error:
             assert f"received error Code:{error} Description:'no more'" in caplog.text
 
