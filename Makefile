@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-spark demo-routing test lint coverage bench chaos simulate mutants test-compose clean
+.PHONY: help demo demo-spark demo-routing test nightly lint coverage bench chaos simulate mutants test-compose clean
 
 # Runs of tests side by side: most of a test's time is waiting for Kafka, so that three keep two cores busy.
 TESTERS ?= 3
@@ -39,9 +39,15 @@ demo-spark: $(READY)  ## Route by content with Spark, and kill it; MESSAGES=1000
 demo-routing: $(READY)  ## Route by content as a service, and kill it; MAX_AGE=4 RATE=500
 	$(BIN)/python -m examples.routing_demo --max-age $(MAX_AGE) --rate $(RATE) $(if $(INPUT),--input "$(INPUT)")
 
-test: lint  ## Lint, all tests, and 1,500 seeds of the simulator
-	$(BIN)/python -m pytest tests --numprocesses $(TESTERS) --dist loadgroup
+test: lint  ## Lint, the tests, and 1,500 seeds of the simulator
+	$(BIN)/python -m pytest tests -m "not nightly" --numprocesses $(TESTERS) --dist loadgroup
 	$(BIN)/python -m tests.simulation --seeds 1500 --all-paths
+
+nightly: $(READY)  ## Tests that take minutes each, 10,000 seeds, all mutants, all faults; takes hours
+	$(BIN)/python -m pytest tests -m nightly
+	$(BIN)/python -m tests.simulation --seeds 10000 --all-paths
+	$(BIN)/python -m tests.simulation.mutation
+	$(BIN)/python -m tests.chaos --profile matrix
 
 lint: $(READY)  ## Style, format, types and layers
 	$(BIN)/ruff check

@@ -42,7 +42,7 @@ def suspended(
         ((one.conversation, one.service, one.unread, one.next_type, f"{one.queue}/{one.partition}") for one in found),
     )
     if found:
-        typer.echo("konverse resume, skip or end CONVERSATION lets it go on; konverse resume --all, all of them")
+        typer.echo("konverse resume, skip or end CONVERSATION lets it go on; so does resume --all")
 
 
 def _plain(one: Suspended) -> dict[str, Any]:

@@ -82,6 +82,7 @@ def test_a_product_without_deduplication_is_found_out(proxied: Rig, database: st
     assert "duplicate" in {anomaly.name for anomaly in verdict.anomalies}
 
 
+@pytest.mark.nightly
 def test_a_short_run_under_faults_holds_and_is_reported(tmp_path: Path) -> None:
     """What `make chaos` does, for a moment: faults of each kind that a shared machine bears."""
     faults = {**KILLS, **PARTITIONS, **REDIS}

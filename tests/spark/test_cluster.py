@@ -18,7 +18,13 @@ from tests.kit.servers import Servers
 from tests.kit.spark_cluster import executor_of, spark_cluster
 from tests.spark.cluster_job import ORDERS
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.xdist_group("spark"), pytest.mark.timeout(400)]
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.spark,
+    pytest.mark.kafka,
+    pytest.mark.xdist_group("spark"),
+    pytest.mark.timeout(400),
+]
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -18,6 +18,7 @@ from tests.spark.deadly import Driver
 from tests.spark.deadly_router import OF_DRIVERS, OF_TASKS_DRIVERS, POINTS
 
 pytestmark = [
+    pytest.mark.nightly,
     pytest.mark.spark,
     pytest.mark.kafka,
     pytest.mark.slow,

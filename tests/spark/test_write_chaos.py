@@ -16,6 +16,7 @@ from tests.spark.deadly import Driver
 from tests.spark.deadly_query import OF_DRIVERS, POINTS
 
 pytestmark = [
+    pytest.mark.nightly,
     pytest.mark.spark,
     pytest.mark.kafka,
     pytest.mark.slow,
