@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
@@ -21,6 +22,12 @@ from tests.kit.servers import Servers, missing, needs_local_servers, prepare, pr
 NewStack = Callable[[StackSettings], LocalStack]
 
 _NEEDING_SERVERS = {"servers", "local_servers", "own_stack", "new_stack"}
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C reach what tests start, also where whoever started the tests ignores it: nohup does, and `&`."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -176,6 +176,7 @@ def test_the_inbox_of_the_readme_works(
             assert connection.execute("SELECT what FROM orders").fetchall() == [(b"cup",), (b"pot",)]
 
 
+@pytest.mark.nightly
 @pytest.mark.stack
 def test_a_worker_that_is_killed_at_every_step_books_each_order_once(
     servers: Servers, database: str, tmp_path: Path

@@ -27,7 +27,7 @@ from tests.kit.servers import Servers
 from tests.kit.shop import connected, pumped, queue_of, until
 from tests.kit.workers import Worker
 
-pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.nightly, pytest.mark.stack, pytest.mark.slow, pytest.mark.timeout(240)]
 
 WAIT_S: Final = 30.0
 

@@ -13,7 +13,7 @@ from tests.kit.servers import Servers
 from tests.kit.shop import ORDER_SERVICE, ORDERING, SHOP_SERVICE, connected, open_shop, receive
 from tests.kit.workers import POINTS, Job, Worker
 
-pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.timeout(480)]
+pytestmark = [pytest.mark.nightly, pytest.mark.stack, pytest.mark.slow, pytest.mark.timeout(480)]
 
 INITIATORS: Final = {SHOP_SERVICE: "Shop", "//sales/WebShop": "WebShop"}
 DIALOGS: Final = 24

@@ -51,6 +51,7 @@ def test_ivy_names_a_coordinate_that_does_not_exist(tmp_path: Path, java: Java) 
     assert [path for path in tmp_path.iterdir() if not path.name.endswith(".lock")] == []
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("no_maven")

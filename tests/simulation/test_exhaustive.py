@@ -208,6 +208,7 @@ EQUIVALENT: Final = {
 }
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("product", EQUIVALENT.values(), ids=EQUIVALENT)
 def test_epoch_and_owner_guard_each_other(product: Product) -> None:
     """A claim id is used once, and only one CLAIM of an epoch counts: each of the two names the other."""
