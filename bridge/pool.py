@@ -87,14 +87,10 @@ class Pool(Keeping):
                 f"{message_type!r} is how this pool tells a target that nothing more comes, so it is not sent by hand: "
                 "call pool.recycle(), or name another type as end_of_stream"
             )
-        if isinstance(key, str | bytes):
+        if key.__class__ is bytes or key.__class__ is str:
             name: object = key
-        elif key is not None:
-            raise BadInput(f"the key of a pool is a text or bytes, not {key!r}")
-        elif self._size is not None:
-            name = next(self._turns) % self._size
         else:
-            name = get_ident()
+            name = self._name(key)
         staged = self._sends.get(name)
         # what `Dialog.send` does for a type that was sent before; the rest is left to that
         if (
@@ -208,6 +204,14 @@ class Pool(Keeping):
         return f"<Pool {options.name or ''} {options.from_service} -> {options.to_service}, {self.conversations}>"
 
     # ------------------------------------------------------------------------------------------------------ inside
+
+    def _name(self, key: object) -> object:
+        """Under which senders find the conversation: the key, the next one of n, or the thread."""
+        if isinstance(key, (str, bytes)):
+            return key
+        if key is not None:
+            raise BadInput(f"the key of a pool is a text or bytes, not {key!r}")
+        return get_ident() if self._size is None else next(self._turns) % self._size
 
     def _send_with_care(self, name: object, key: str | bytes | None, message_type: str, body: bytes) -> int:
         """Everything but the usual case: no conversation yet, or one that was recycled or ended."""

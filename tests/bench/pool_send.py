@@ -33,7 +33,8 @@ def product(place: Place, load: Load) -> Figures:
     return meter.figures(load.messages)
 
 
-_LOAD: Final = Load(messages=200_000)
+_LOAD: Final = Load(messages=1_000_000)
+"""Several seconds: once a second a pool looks at its homes, which a short run may show once or not at all."""
 
-CASES: Final = (Case((Row("pool-send", "rate", "msg/s"),), Run(product, _LOAD), Run(send.product, _LOAD), rounds=9),)
+CASES: Final = (Case((Row("pool-send", "rate", "msg/s"),), Run(product, _LOAD), Run(send.product, _LOAD), rounds=5),)
 """The raw counterpart is `Dialog.send`."""
