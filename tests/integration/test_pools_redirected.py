@@ -19,7 +19,7 @@ from konverse.schemas.errors import InvalidRoute
 from tests.integration.test_router import running
 from tests.kit.oracle import verify
 from tests.kit.pool_sender import PoolSender
-from tests.kit.pools import STREAM_END, STREAMING, Taker, left_open, pool_of, taking
+from tests.kit.pools import STREAM_END, STREAMING, Taker, left_open, patient, pool_of, taking
 from tests.kit.servers import Servers
 from tests.kit.shop import NOTE, ORDER, ORDER_SERVICE, ORDERING, RECEIPT, SHOP_SERVICE, connected, open_shop, until
 from tests.kit.workers import Job, Worker
@@ -158,7 +158,7 @@ def test_routers_and_senders_are_killed_and_nothing_is_lost_doubled_or_out_of_or
         "within emission, what was handed over not delivered",
         "within emission, what was handed over delivered",
     ]
-    with connected(servers.bootstrap, database) as broker:
+    with patient(), connected(servers.bootstrap, database) as broker:
         open_routed(broker)
         with taking(broker, Taker(), queue="North") as taker, pool_of(broker):  # whose thread reads the shop's queue
             with PoolSender(servers.bootstrap, database, first=0, keys=KEYS) as sender:
