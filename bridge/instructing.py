@@ -7,10 +7,10 @@ Only the owner of a partition can decide there. It is told through a topic of th
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sized
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from confluent_kafka import KafkaException
@@ -35,6 +35,7 @@ from .settings import Settings
 from .topics import Topics
 
 LOOK_EVERY_S: Final = 0.1
+Left = TypeVar("Left", bound=Sized)
 SWEEP_CONVERSATIONS: Final = INSTRUCTION_ENTRIES_MAX // 2
 """So many conversations are ended at a time."""
 OBEYED_S: Final = 15.0
@@ -243,31 +244,38 @@ def _sides(following: Following, conversation: UUID) -> list[Endpoint]:
 
 def _wait(waiting: dict[Following, int], conversation: UUID, timeout_s: float) -> None:
     """Return when the journals say that nothing is suspended any more as it was."""
-    deadline = time.monotonic() + timeout_s
     left = dict(waiting)
-    while True:
+
+    def look() -> dict[Following, int]:
         for following, first in list(left.items()):
             if not any(waits(one) and first_of(one) == first for one in _sides(following, conversation)):
                 del left[following]
-        if not left:
-            return
-        if time.monotonic() > deadline:
-            raise _late(conversation, timeout_s, nobody=all(following.head.clean for following in left))
-        time.sleep(LOOK_EVERY_S)
+        return left
+
+    def late(_: object) -> OutcomeUnknown:
+        return _late(conversation, timeout_s, nobody=all(following.head.clean for following in left))
+
+    until_none(look, time.monotonic() + timeout_s, late)
 
 
 def _wait_for_ends(
     following: Following, wanted: set[tuple[Role, bytes]], meant: Callable[[Endpoint], bool], deadline: float
 ) -> None:
     """Return when the journal says that none of these sides is as it was."""
-    while True:
+
+    def look() -> list[Endpoint]:
         state = following.catch_up()
         sides = (state.endpoint(role, conversation) for role, conversation in wanted)
-        left = [one for one in sides if one is not None and meant(one)]
-        if not left:
-            return
+        return [one for one in sides if one is not None and meant(one)]
+
+    until_none(look, deadline, lambda left: late_sweep(len(left), nobody=following.head.clean))
+
+
+def until_none(look: Callable[[], Left], deadline: float, late: Callable[[Left], OutcomeUnknown]) -> None:
+    """Look into journals again and again until nothing is left that is as it was; `late` makes the error of it."""
+    while left := look():
         if time.monotonic() > deadline:
-            raise late_sweep(len(left), nobody=following.head.clean)
+            raise late(left)
         time.sleep(LOOK_EVERY_S)
 
 

@@ -170,9 +170,9 @@ class Pool(Keeping):
         patience_s = POOL_STILL_MS_MAX / 1000 if timeout is None else timeout
         since, left = time.monotonic(), -1
         deadline = since + (POOL_CLOSE_MS_MAX / 1000 if timeout is None else timeout)
-        while self._waiting() and time.monotonic() < deadline:
-            if left != (left := self._waiting()):
-                since = time.monotonic()
+        while (waiting := self._waiting()) and time.monotonic() < deadline:
+            if waiting != left:
+                left, since = waiting, time.monotonic()
             elif time.monotonic() - since > patience_s:
                 break
             self._awaken.set()

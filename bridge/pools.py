@@ -236,13 +236,10 @@ class Pools:
 
     def _end_of_stream(self, dialog: Endpoint) -> str:
         """What tells the target of a conversation that nothing more comes; it may be of a pool of another process."""
-        pools = self._pools
-        far_services = [dialog.far_service, *(pool.options.to_service for pool in pools)]  # it may be redirected
-        for far_service in far_services:
-            for pool in pools:
-                if _way(pool.options) == (dialog.service, far_service, dialog.contract):
-                    return pool.options.end_of_stream
-        return pools[0].options.end_of_stream
+        options = [pool.options for pool in self._pools]
+        alike = [one for one in options if (one.from_service, one.contract) == (dialog.service, dialog.contract)]
+        same = [one for one in alike if one.to_service == dialog.far_service]  # none: it was redirected
+        return (same or alike or options)[0].end_of_stream
 
     def _keeps(self, farewell: Farewell) -> bool:
         """Whether a pool of ours ends it, when what it did not deliver has come back."""

@@ -8,13 +8,13 @@ from contextlib import ExitStack
 from typing import NamedTuple
 
 from konverse.schemas.catalog import Queue
+from konverse.schemas.errors import OutcomeUnknown
 from konverse.schemas.instruction import Action, Instruction
 from konverse.schemas.records import Role
 
 from .arguments import Seconds, checked
 from .following import Following
 from .instructing import (
-    LOOK_EVERY_S,
     OBEYED_S,
     SWEEP_CONVERSATIONS,
     Instructing,
@@ -23,6 +23,7 @@ from .instructing import (
     late_sweep,
     shown,
     suspended_sides,
+    until_none,
 )
 from .operating import waits
 
@@ -89,13 +90,15 @@ def _parked(following: Following, queue: Queue, partition: int) -> Iterator[Park
 def _wait(groups: Iterable[Parked], deadline: float) -> None:
     """Return when the journals say that none of them is suspended any more as it was."""
     left = list(groups)
-    while True:
+
+    def look() -> list[Parked]:
         for following in dict.fromkeys(group.following for group in left):
             following.catch_up()
-        left = [group for group in left if group.left()]
-        if not left:
-            return
-        if time.monotonic() > deadline:
-            nobody = all(group.following.head.clean for group in left)
-            raise late_sweep(sum(group.left() for group in left), nobody=nobody)
-        time.sleep(LOOK_EVERY_S)
+        left[:] = [group for group in left if group.left()]
+        return left
+
+    def late(_: object) -> OutcomeUnknown:
+        nobody = all(group.following.head.clean for group in left)
+        return late_sweep(sum(group.left() for group in left), nobody=nobody)
+
+    until_none(look, deadline, late)

@@ -25,15 +25,13 @@ if TYPE_CHECKING:
 
 
 def stage_give_back(transaction: Transaction, dialog: Endpoint, operation: GiveBack) -> None:
-    """Note it in a transaction: an END, and nothing is sent behind it. Raises what `end` does, InvalidState."""
+    """Note it in a transaction: nothing is sent behind it. Raises what `end` does, InvalidState."""
     if dialog.role is not Role.TARGET:
         raise InvalidState(
             f"cannot give back what came on conversation {dialog.id}: this side began it. End it instead"
         )
-    transaction.end(dialog)
-    transaction.ends.pop()
+    transaction.conclude(dialog, len(operation.message_type.encode()) + len(operation.body))
     transaction.cleanups = [*transaction.cleanups, operation]
-    transaction.size_bytes += len(operation.message_type.encode()) + len(operation.body)
 
 
 def give_back(state: Partition, operation: GiveBack) -> None:

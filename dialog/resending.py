@@ -7,6 +7,7 @@ conversation got first what was sent again on it, and what its session sent itse
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -18,14 +19,16 @@ if TYPE_CHECKING:
 def in_order(bounced: Sequence[Bounced], senders: Mapping[bytes, Pooled | None]) -> list[Bounced]:
     """As they were sent: `senders` says of each conversation what the pool knows, None of those that are over."""
     ranks = {conversation: _rank(pooled) for conversation, pooled in senders.items()}
-    conversations = sorted(dict.fromkeys(one.conversation for one in bounced), key=lambda one: ranks.get(one, -1))
-    found: list[Bounced] = []
-    for conversation in conversations:
-        pooled = senders.get(conversation)
-        mine = [one for one in bounced if one.conversation == conversation]
-        again = [one for one in mine if _is_sent_again(one)] if pooled is not None and pooled.resumed else []
-        found = [*again, *found, *(one for one in mine if one not in again)]
-    return found
+    of_each: dict[bytes, list[Bounced]] = {}
+    for one in bounced:
+        of_each.setdefault(one.conversation, []).append(one)
+    found: deque[Bounced] = deque()
+    for conversation in sorted(of_each, key=lambda one: ranks.get(one, -1)):
+        pooled, mine = senders.get(conversation), of_each[conversation]
+        resumed = pooled is not None and pooled.resumed
+        found.extendleft(one for one in reversed(mine) if resumed and _is_sent_again(one))
+        found.extend(one for one in mine if not (resumed and _is_sent_again(one)))
+    return [*found]
 
 
 def _rank(pooled: Pooled | None) -> int:

@@ -188,14 +188,26 @@ class Transaction(Regrouped):
         check_error(error, description)
         if cleanup and error:
             raise InvalidState("a conversation is ended WITH ERROR or WITH CLEANUP, not with both")
+        text = description.encode("utf-8", "replace")
+        self.conclude(dialog, len(text))
+        if error or cleanup:
+            self._take_back(dialog)
+        if cleanup:
+            self.cleanups = [*self.cleanups, Cleanup(dialog.index)]
+            return
+        if self.ends is _NONE:
+            self.ends = []
+        self.ends.append(EndOperation(dialog.index, error, text.decode()))
+
+    def conclude(self, dialog: Endpoint | Begun, text_bytes: int) -> None:
+        """Make room for what ends a side, with so much text; nothing else is to be done with it from then on."""
         if self._shut or dialog.__class__ not in SPEAKERS:
             self._refuse_use(dialog)
         if dialog.state.code in {"DO", "CD"} or self.ends or self.cleanups:
             self._refuse_ended(dialog, "end")
         if dialog is not self.dialog:
             self._check_member(dialog)
-        text = description.encode("utf-8", "replace")
-        total = self.size_bytes + len(text) + END_BYTES
+        total = self.size_bytes + text_bytes + END_BYTES
         if total > TRANSACTION_BYTES_MAX:
             _refuse_size(0, total)
         self.size_bytes = total
@@ -206,14 +218,6 @@ class Transaction(Regrouped):
             self.finishes = [finish for finish in self.finishes if finish.endpoint != dialog.index]
         if self.timers:
             self.timers = [timer for timer in self.timers if timer.endpoint != dialog.index]
-        if error or cleanup:
-            self._take_back(dialog)
-        if cleanup:
-            self.cleanups = [*self.cleanups, Cleanup(dialog.index)]
-            return
-        if self.ends is _NONE:
-            self.ends = []
-        self.ends.append(EndOperation(dialog.index, error, text.decode()))
 
     def give_back(self, dialog: Endpoint, message_type: str, body: bytes) -> None:
         """End a target's side; what of it is not received here goes back to who sent it, behind a note (233)."""

@@ -168,8 +168,8 @@ _VERSION_AT: Final = 6
 _NAMED: Final = 5
 """Version of an id made of a name, as a pool's groups are; ids that count, or have the time, may begin alike."""
 _MARK_BYTES: Final = 8
-_POOLED_AT: Final = 9
-_POOLED: Final = 0xC7
+_POOLED_AT: Final = slice(9, 11)
+_POOLED: Final = b"\xc7\x5e"
 """Of an id that begins like one made of a name and goes on by chance: others may make such ids too."""
 
 
@@ -180,7 +180,7 @@ def mark_of(identifier: bytes) -> bytes:
 
 def conversation_in(group: bytes, chance: bytes) -> bytes:
     """The id of a pooled conversation: half of it is that of its group, so whoever meets it knows where it belongs."""
-    return b"".join((mark_of(group), chance[_MARK_BYTES:_POOLED_AT], bytes((_POOLED,)), chance[_POOLED_AT + 1 :]))
+    return b"".join((mark_of(group), chance[_MARK_BYTES : _POOLED_AT.start], _POOLED, chance[_POOLED_AT.stop :]))
 
 
 def is_of_pool(conversation: bytes) -> bool:

@@ -59,7 +59,7 @@ def resume(
     timeout: Timeout = 15.0,
     kafka: Kafka = None,
     database: Database = None,
-    as_json: AsJson = False,  # a flag of the command line
+    as_json: AsJson = False,
 ) -> None:
     """Hand the messages of a suspended conversation out again, with five attempts more; with --all those of all.
 

@@ -37,6 +37,7 @@ INTERNAL: Final = {
     "Reader": {"forked", "options", "owners", "queue"},
     "Transaction": {
         "clear",
+        "conclude",
         "endings",
         "ends",
         "finishes",

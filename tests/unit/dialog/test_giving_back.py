@@ -9,8 +9,9 @@ from konverse.dialog.mailbox import Bounced
 from konverse.dialog.staging import OwnerSettings, Staging
 from konverse.dialog.states import State
 from konverse.dialog.transaction import Transaction
-from konverse.schemas.errors import InvalidState, PartitionHalted
+from konverse.schemas.errors import InvalidState, PartitionHalted, TransactionTooLarge
 from konverse.schemas.journal import Operations
+from konverse.schemas.limits import TRANSACTION_BYTES_MAX
 from konverse.schemas.operations import GiveBack
 from konverse.schemas.records import NO_SEQUENCE, RETURNING, BounceReason, Kind
 from tests.kit.builders import Pair, anything
@@ -59,6 +60,19 @@ def test_what_a_target_has_not_received_goes_back_in_order_behind_a_note(pair: P
     assert {one.conversation for one in found} == {conversation}
     assert pair.initiator(conversation).state is State.DISCONNECTED_INBOUND
     assert pair.target.state.unread == 0
+
+
+def test_a_note_that_no_commit_holds_is_refused_and_nothing_is_noted(pair: Pair) -> None:
+    conversation = pair.begin()
+    staging, transaction = taken(pair)
+    with transaction:
+        with pytest.raises(TransactionTooLarge):
+            transaction.give_back(transaction.dialog, NOTE[0], bytes(TRANSACTION_BYTES_MAX))
+        assert transaction.idle
+        transaction.end(transaction.dialog)
+    commit(pair, staging, transaction)
+    assert came_back(pair) == []
+    assert pair.initiator(conversation).state is State.DISCONNECTED_INBOUND
 
 
 def test_what_was_received_does_not_come_back(pair: Pair) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from uuid import RFC_4122, UUID
+from uuid import NAMESPACE_URL, RFC_4122, UUID, uuid5
 
 import pytest
 
@@ -11,11 +11,16 @@ from konverse.schemas.identifiers import (
     catalog_topic,
     check_name,
     consumer_group,
+    conversation_in,
     data_topic,
     escape,
     incarnation_tag,
+    is_of_pool,
     journal_topic,
+    mark_of,
     owner_writer,
+    pool_group,
+    pool_namespace,
     session_writer,
     snapshot_topic,
     time_of_writer,
@@ -102,3 +107,14 @@ def test_a_session_id_is_a_uuid_of_version_7_with_its_time() -> None:
     assert time_of_writer(found.bytes) == 1_800_000_000_000
     assert session_writer(1, 0) != session_writer(1, 1 << 73)
     assert time_of_writer(owner_writer(identifier("incarnation"), 0)) is None
+
+
+def test_a_pool_knows_its_conversations_by_their_ids_and_takes_next_to_no_others_for_them() -> None:
+    group = pool_group(pool_namespace("sales", "a pool"), "a key")
+    conversation = conversation_in(group, bytes(range(16)))
+    assert len(conversation) == 16
+    assert mark_of(conversation) == mark_of(group)
+    assert is_of_pool(conversation)
+    by_names = [uuid5(NAMESPACE_URL, f"{number}").bytes for number in range(2_000)]
+    assert [one for one in by_names if is_of_pool(one)] == []
+    assert not is_of_pool(UUID(bytes=conversation, version=4).bytes)
