@@ -146,6 +146,7 @@ def test_everybody_goes_on_after_the_broker_hung_longer_than_anyone_waits(stack:
     try:
         traffic.send(300)
         time.sleep(8)  # the fault itself: more than append_timeout_s and the group's session
+        until(lambda: "unknown outcome" in traffic.worker.errors, "the worker gives up its commit", RECOVERED_WITHIN_S)
     finally:
         os.kill(stack.pids["kafka"], signal.SIGCONT)
     back = time.time()

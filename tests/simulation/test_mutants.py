@@ -61,6 +61,7 @@ def test_a_product_without_the_rule_is_found_out(name: str, tmp_path: Path) -> N
 
 
 @hunts
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", SAMPLE_VERIFIED)
 def test_the_verifier_refutes_what_a_product_without_the_rule_leaves_behind(name: str, tmp_path: Path) -> None:
     assert name not in unseen()
