@@ -46,6 +46,7 @@ from konverse.dialog.staging import OwnerSettings
 from konverse.dialog.view import Show
 from konverse.schemas.catalog import Queue
 from konverse.schemas.identifiers import journal_topic, snapshot_topic
+from konverse.schemas.limits import UNCOMMITTED_MS_MAX
 
 from .appending import Appending
 from .clock import now_ms
@@ -209,6 +210,12 @@ class Owning:
     def gated(self) -> bool:
         """Outputs wait until another destination has what comes before them."""
         return any(owner.fold.state.gated for owner in self.owners.values())
+
+    @property
+    def hurried(self) -> bool:
+        """Something is on its way, and somebody waits for the journal to say so: see `transmission`."""
+        waited_for = self._settings.uncommitted_ms < UNCOMMITTED_MS_MAX
+        return waited_for and (self.busy or any(owner.waiting_since is not None for owner in self.owners.values()))
 
     def take_turns(self, owner: Owner) -> None:
         """The owner was served, or is new; the others come before it now."""

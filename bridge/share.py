@@ -39,8 +39,9 @@ HEAR_EVERY_S: Final = 0.1
 AWAY_S: Final = 5.0
 """A reader says that Kafka is away when a question to it has had no answer for so long."""
 
-GATED_WAIT_S: Final = 0.005
-"""As long as outputs to one destination wait for those to another, each wait here is one of theirs."""
+AWAITED_WAIT_S: Final = 0.005
+"""As long as outputs to one destination wait for those to another, or somebody for what is on its way, each wait here
+is one of theirs."""
 
 LEAVE_S: Final = 30.0
 """For the farewell to a group: the brokers may be away, and the client asks them more than once."""
@@ -130,8 +131,8 @@ class Share:
         self._hear_at = time.monotonic() + wait_s + HEAR_EVERY_S
         if self._orphans.numbers:
             wait_s = min(wait_s, ORPHANED_WAIT_S)
-        if self._owning.gated:
-            wait_s = min(wait_s, GATED_WAIT_S)
+        if self._owning.gated or self._owning.hurried:
+            wait_s = min(wait_s, AWAITED_WAIT_S)
         first = self.consumer.poll(wait_s) if wait_s else None
         messages = self._fetch_behind(first) if wait_s else self.consumer.consume(records, 0)
         messages += self._orphans.fetch(records)

@@ -43,7 +43,7 @@ PARTITIONS: Final = 4
 KEEP_MS: Final = 7 * 24 * 3_600_000
 """What was expanded stays for those who verify."""
 
-DECIDE_WITHIN_MS: Final = 20
+DECIDE_WITHIN_MS: Final = 10
 """Nobody receives from the queue, and somebody waits for all that comes into it."""
 
 LOOK_EVERY_S: Final = 0.1

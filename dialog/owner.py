@@ -96,7 +96,8 @@ class Owner:
         self._journal_end = 0
         self._in_flight: Flight | None = None
         self._journaled_to = 0
-        self._waiting_since: int | None = None
+        self.waiting_since: int | None = None
+        """Since when (ms) the journal does not say what came in, or arrived elsewhere; None: it says all."""
         self._releasing = False
         self._unsaid: list[Effect] = []
 
@@ -200,7 +201,7 @@ class Owner:
     def relocate(self, endpoint: Endpoint, to: Address, now_ms: int) -> None:
         """Move an endpoint that no transaction holds with the next commit; raises what `Moving.ask` raises."""
         self.staging.moving.ask(endpoint, to)
-        self._waiting_since = now_ms if self._waiting_since is None else self._waiting_since
+        self.waiting_since = now_ms if self.waiting_since is None else self.waiting_since
 
     # ---------------------------------------------------------------------------------------------------- commits
 
@@ -220,8 +221,8 @@ class Owner:
         """Ingest what was read, within the look-ahead; returns how many records."""
         if self.phase is not Phase.LEADING or not self.fold.data or not self.has_room or self.upkeep.late(now_ms):
             return 0
-        if self._waiting_since is None:
-            self._waiting_since = now_ms
+        if self.waiting_since is None:
+            self.waiting_since = now_ms
         try:
             return self.fold.ingest_some(LOOK_AHEAD_RECORDS_MAX, LOOK_AHEAD_BYTES_MAX + self.trial.parked.size_bytes)
         except Exception as error:  # noqa: BLE001  # as in `step`, which says it
@@ -257,7 +258,7 @@ class Owner:
         self.emitter.held = any(isinstance(operation, Cleanup | Withdraw) for operation in operations.rare)
         self.congested = self.emitter.waiting >= OUTBOX_RECORDS_MAX
         self._journaled_to = state.ingest_to
-        self._waiting_since = None
+        self.waiting_since = None
         self.trial.release(transactions)
         show = self.view.due(now_ms, last=release)
         if not release and self.snapshots.due(self.counters.journal_bytes, now_ms):
@@ -332,8 +333,8 @@ class Owner:
         return self._acknowledged(now_ms)
 
     def _acknowledged(self, now_ms: int) -> list[Effect]:
-        if self._waiting_since is None:
-            self._waiting_since = now_ms
+        if self.waiting_since is None:
+            self.waiting_since = now_ms
         return [*self.emitter.pending()]
 
     def _producer_replaced(self, event: ProducerReplaced, now_ms: int) -> list[Effect]:
@@ -347,11 +348,11 @@ class Owner:
             return self.snapshots.go_on() if self.phase is Phase.FOLLOWING else []
         effects: list[Effect] = self.upkeep.go_on()
         self.staging.leaving.tick(now_ms)
-        since, gated, most_ms = self._waiting_since, self.fold.state.gated, self.staging.settings.uncommitted_ms
+        since, gated, most_ms = self.waiting_since, self.fold.state.gated, self.staging.settings.uncommitted_ms
         late = since is not None and (now_ms - since >= most_ms or self.emitter.opens(gated))
         due = late or self.upkeep.due(now_ms) or self.staging.dropping or self.staging.moving
         if self._in_flight is None and (self.trial.tick(now_ms) or due):  # else it waits on, for the next commit
-            self._waiting_since = None
+            self.waiting_since = None
             effects += self.commit(now_ms)
         return [*effects, *self.emitter.resume(now_ms), *self.snapshots.go_on(), *self._show(now_ms)]
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Final, Self
 
 from confluent_kafka import KafkaException, Producer
@@ -43,16 +42,31 @@ DECIDE_S: Final = 300.0
 _PRODUCERS: Final[dict[Kafka, Producer]] = {}
 """Kept for as long as the process lives: a new one waits half a second until Kafka has given it an id."""
 
+_FOLLOWINGS: Final[dict[tuple[Kafka, str, bytes, int], Following]] = {}
+"""Journals that batches were decided in, as far as they were read: the next batch reads on. Whoever uses one takes it
+out; the one that was used longest ago goes first."""
+
+FOLLOWINGS_MAX: Final = 4
+"""A process commits for few clusters and queries at a time."""
+
 
 class Deciding:
-    """One batch of a query, from the reports of its tasks to the decision. Use it in a `with` statement."""
+    """One batch of a query, from the reports of its tasks until all of its queues know the decision.
+
+    Use it in a `with` statement.
+    """
 
     def __init__(self, kafka: Kafka, plan: Plan, query: bytes) -> None:
         judge = plan.judge(query)
         self._kafka = kafka
         self._driver = Driver(query, plan.run, judge, plan.homes, plan.targets)
         self._queue = plan.transmission
-        self._following = Following(kafka, self._queue, judge.partition)
+        self._followed = (kafka, judge.topic, self._queue.incarnation, judge.partition)
+        following = _FOLLOWINGS.pop(self._followed, None)
+        if following is None:
+            following = Following(kafka, self._queue, judge.partition)
+        self._following = following
+        self._helper = _Helper(kafka, self._queue)
         self._put_at = 0.0
         self.highest = -1
         """Batch of the query that was the last one when ours was found decided."""
@@ -60,8 +74,14 @@ class Deciding:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._following.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._helper.close()
+        if kind is not None or self._followed in _FOLLOWINGS:
+            self._following.close()
+            return
+        if len(_FOLLOWINGS) >= FOLLOWINGS_MAX:
+            _FOLLOWINGS.pop(next(iter(_FOLLOWINGS))).close()
+        _FOLLOWINGS[self._followed] = self._following
 
     def decide(self, batch: int, reports: Sequence[Report], timeout_s: float = DECIDE_S) -> bool:
         """Return when the batch is decided; whether for the rows of these reports.
@@ -75,26 +95,49 @@ class Deciding:
         for report in reports:
             self._do(driver.step(report))
         deadline, alone_at = time.monotonic() + timeout_s, time.monotonic() + ALONE_S
-        with self._company() as help_out:
-            while True:
-                try:
-                    state = self._look(deadline)
-                except KafkaUnavailable as error:
-                    raise self._unknown(batch, timeout_s, f"Kafka cannot be asked ({error})") from error
-                seen = look(state, driver.query, driver.run, driver.places)
-                decided = self._do(driver.step(seen))
-                if decided is not None:
-                    self.highest = seen.decided
-                    self._settle(state, deadline)
-                    return decided.ours
-                if time.monotonic() > deadline:
-                    raise self._unknown(batch, timeout_s, "nobody decides")
-                if time.monotonic() > alone_at:
-                    help_out()
-                    alone_at = float("inf")
-                if time.monotonic() > self._put_at + AGAIN_EVERY_S:
-                    self._do(driver.step(Again()))
-                time.sleep(LOOK_EVERY_S)
+        while True:
+            try:
+                state = self._look(deadline)
+            except KafkaUnavailable as error:
+                raise self._unknown(batch, timeout_s, f"Kafka cannot be asked ({error})") from error
+            seen = look(state, driver.query, driver.run, driver.places)
+            decided = self._do(driver.step(seen))
+            if decided is not None:
+                self.highest = seen.decided
+                return decided.ours
+            if time.monotonic() > deadline:
+                raise self._unknown(batch, timeout_s, "nobody decides")
+            if time.monotonic() > alone_at:
+                self._helper.help()
+                alone_at = float("inf")
+            if time.monotonic() > self._put_at + AGAIN_EVERY_S:
+                self._do(driver.step(Again()))
+            time.sleep(LOOK_EVERY_S)
+
+    def settle(self, timeout_s: float = DECIDE_S) -> None:
+        """Wait until every partition of the query has the decision: the next batch could not leave before that.
+
+        It is known by now, so that a Kafka which goes away here is no error of this batch.
+        """
+        driver, deadline = self._driver, time.monotonic() + timeout_s
+        outputs = look(self._following.state, driver.query, driver.run, driver.places).outputs
+        made = {place: count for place, (_, count) in outputs.items()}
+        while True:
+            try:
+                seen = look(self._look(deadline), driver.query, driver.run, driver.places)
+            except KafkaUnavailable as error:
+                log.warning("batch %d is decided; whether all queues know it cannot be asked: %s", driver.batch, error)
+                return
+            if all(seen.outputs[place][0] >= count for place, count in made.items() if place in seen.outputs):
+                return
+            if time.monotonic() > deadline:
+                log.warning(
+                    "batch %d is decided, and not all queues know it yet; whoever looks after the transmission queue "
+                    "next tells them (`konverse transmit`)",
+                    driver.batch,
+                )
+                return
+            time.sleep(LOOK_EVERY_S)
 
     def give_up(self, batch: int) -> None:
         """Have the batch decided without rows, so that those that wait go. Nobody waits for it."""
@@ -118,31 +161,6 @@ class Deciding:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(LOOK_EVERY_S)
-
-    def _settle(self, state: Partition, deadline: float) -> None:
-        """Wait until every partition of the query has the decision: the next batch could not leave before that.
-
-        It is known by now, so that a Kafka which goes away here is no error of this batch.
-        """
-        driver = self._driver
-        outputs = look(state, driver.query, driver.run, driver.places).outputs
-        made = {place: count for place, (_, count) in outputs.items()}
-        while True:
-            try:
-                seen = look(self._look(deadline), driver.query, driver.run, driver.places)
-            except KafkaUnavailable as error:
-                log.warning("batch %d is decided; whether all queues know it cannot be asked: %s", driver.batch, error)
-                return
-            if all(seen.outputs[place][0] >= count for place, count in made.items() if place in seen.outputs):
-                return
-            if time.monotonic() > deadline:
-                log.warning(
-                    "batch %d is decided, and not all queues know it yet; whoever looks after the transmission queue "
-                    "next tells them (`konverse transmit`)",
-                    driver.batch,
-                )
-                return
-            time.sleep(LOOK_EVERY_S)
 
     def _do(self, effects: Sequence[Put | Decided | Refused]) -> Decided | None:
         decided = None
@@ -169,14 +187,6 @@ class Deciding:
             _PRODUCERS.pop(self._kafka, None)
             log.warning("a decision does not leave for now: %s", error)
 
-    @contextmanager
-    def _company(self) -> Iterator[_Helper]:
-        helper = _Helper(self._kafka, self._queue)
-        try:
-            yield helper
-        finally:
-            helper.close()
-
     def _unknown(self, batch: int, timeout_s: float, why: str) -> OutcomeUnknown:
         return OutcomeUnknown(
             f"whether batch {batch} of query {self._driver.query.hex()} counts is not known after {timeout_s:.0f} s: "
@@ -187,14 +197,15 @@ class Deciding:
 
 
 class _Helper:
-    """Looks after a share of the transmission queue in the background, from the time when it is called."""
+    """Looks after a share of the transmission queue in the background, from the time when its help is asked for."""
 
     def __init__(self, kafka: Kafka, queue: Queue) -> None:
         self._kafka = kafka
         self._queue = queue
         self._reader: Reader | None = None
 
-    def __call__(self) -> None:
+    def help(self) -> None:
+        """Begin."""
         log.info("nobody seems to look after the transmission queue; this process does while it waits")
         try:
             self._reader = transmitter(self._kafka, self._queue)

@@ -96,8 +96,9 @@ class _Writer:
             ours = deciding.decide(batch, [one.report for one in written])
             if query == plan.run:  # nobody else ever writes under it
                 deciding.end()
-        if query != plan.run or plan.pool is not None:
-            look_for(self._settings, plan, wait_s)
+            if query != plan.run or plan.pool is not None:
+                look_for(self._settings, plan, wait_s)  # while the queues are told
+            deciding.settle()
         return ours, deciding.highest
 
 

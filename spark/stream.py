@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any, Final, TypedDict
 from uuid import uuid4
 
 import pyarrow as pa
@@ -38,6 +38,17 @@ class StreamRange(Range):
 
     topic: str
     reader: str
+
+
+@dataclass(frozen=True)
+class Ranges(InputPartition):
+    """What one task of a micro-batch reads: a large range, or some small ones. A task costs more than 1,000 records."""
+
+    ranges: tuple[StreamRange, ...]
+
+
+TASK_RECORDS: Final = 500
+"""Ranges share a task while they have no more records than that together: then small batches have few tasks."""
 
 
 class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -180,16 +191,32 @@ class MessagesStreamReader(RangesStreamReader):
         self._schema = arrow_schema(schema)
 
     def partitions(self, start: Position, end: Position) -> Sequence[InputPartition]:  # type: ignore[override]
-        """A task for each range."""
-        return self.ranges(start, end)
+        """A task for each range; small ones share one."""
+        return [Ranges(tuple(some)) for some in _packed(self.ranges(start, end))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one range."""
-        assert isinstance(partition, StreamRange)
+        """The rows of some ranges."""
+        assert isinstance(partition, Ranges)
         tag = "any" if self._settings.tag is None else self._settings.tag.hex()
-        states = States(self._settings.state_folder, partition.topic, partition.reader, tag, ACCEPTANCES)
         with Topic(self._settings) as topic:
-            yield from read_range(topic, partition, self._settings, self._schema, states)
+            for wanted in partition.ranges:
+                states = States(self._settings.state_folder, wanted.topic, wanted.reader, tag, ACCEPTANCES)
+                yield from read_range(topic, wanted, self._settings, self._schema, states)
+
+
+def _packed(ranges: Iterable[StreamRange]) -> Iterator[list[StreamRange]]:
+    """Neighbours together, as many as a task may read; every restart packs the same ranges alike."""
+    task: list[StreamRange] = []
+    records = 0
+    for wanted in ranges:
+        size = wanted.end - wanted.first
+        if task and records + size > TASK_RECORDS:
+            yield task
+            task, records = [], 0
+        task.append(wanted)
+        records += size
+    if task:
+        yield task
 
 
 def _named(offsets: Mapping[int, int]) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Mapping
 from types import TracebackType
@@ -66,20 +67,39 @@ class Bounds(NamedTuple):
     end: int
 
 
+class _Client:
+    """A consumer of a cluster, and what it complained of last."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        self.trouble = ""
+        try:
+            self.consumer = Consumer({**config, "error_cb": self._remember})
+        except (KafkaException, TypeError, ValueError) as error:
+            words = f"the Kafka client refuses its settings: {_words(error)}; check the kafka.* options"
+            raise InvalidSettings(words) from error
+
+    def _remember(self, error: KafkaError) -> None:
+        self.trouble = error.str()
+
+
+_RESTING: Final[dict[tuple[Any, ...], _Client]] = {}
+"""Clients that the next task of this process goes on with, for a new one asks where everything is: by process, as a
+forked one inherits what it cannot use, and by settings. Whoever uses one takes it out."""
+
+RESTING_MAX: Final = 4
+"""A process reads from few clusters at a time."""
+
+
 class Topic:
     """A client of one topic. Close it, or use it in a `with` statement."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._trouble = ""
-        config = {**_DEFAULTS, **settings.client, **FIXED}
-        config["bootstrap.servers"] = settings.bootstrap
-        config["error_cb"] = self._remember
-        try:
-            self._consumer = Consumer(config)
-        except (KafkaException, TypeError, ValueError) as error:
-            words = f"the Kafka client refuses its settings: {_words(error)}; check the kafka.* options"
-            raise InvalidSettings(words) from error
+        config = {**_DEFAULTS, **settings.client, **FIXED, "bootstrap.servers": settings.bootstrap}
+        self._key = (os.getpid(), *sorted(config.items()))
+        resting = _RESTING.pop(self._key, None)
+        self._client = _Client(config) if resting is None else resting
+        self._consumer: Consumer = self._client.consumer
 
     def __enter__(self) -> Self:
         return self
@@ -87,10 +107,15 @@ class Topic:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        if kind is not None or self._client.trouble or self._key in _RESTING:
+            self.close()
+            return
+        if len(_RESTING) >= RESTING_MAX:
+            _RESTING.pop(next(iter(_RESTING))).consumer.close()
+        _RESTING[self._key] = self._client
 
     def close(self) -> None:
-        """Let the client go."""
+        """Let the client go. One that failed is not used again."""
         self._consumer.close()
 
     def partitions(self) -> list[int]:
@@ -191,7 +216,7 @@ class Topic:
     def _unavailable(self, error: KafkaException) -> KonverseError:
         cause = error.args[0]
         if cause.code() in (KafkaError._TRANSPORT, KafkaError._TIMED_OUT, KafkaError._ALL_BROKERS_DOWN):  # noqa: SLF001
-            trouble = f" ({self._trouble})" if self._trouble else ""
+            trouble = f" ({self._client.trouble})" if self._client.trouble else ""
             return KafkaUnavailable(
                 f"no broker at {self._settings.bootstrap} answered within {ANSWER_S_MAX:.0f} s{trouble}; "
                 "check option 'bootstrap', and that Kafka runs"
@@ -199,7 +224,7 @@ class Topic:
         return self._failure(cause)
 
     def _stalled(self, partition: int, position: int) -> KafkaUnavailable:
-        trouble = f" ({self._trouble})" if self._trouble else ""
+        trouble = f" ({self._client.trouble})" if self._client.trouble else ""
         return KafkaUnavailable(
             f"partition {partition} of {self._where} gave nothing at offset {position} for {STALL_S_MAX:.0f} s"
             f"{trouble}; check that its leader is alive"
@@ -211,9 +236,6 @@ class Topic:
         if settings.queue is None:
             return f"topic {settings.topic!r}"
         return f"queue {settings.queue!r} (topic {settings.topic!r})"
-
-    def _remember(self, error: KafkaError) -> None:
-        self._trouble = error.str()
 
 
 def _offset(message: Message) -> int:

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from konverse.dialog.batch_task import Task, ending
+from konverse.dialog.lane import Handed
 from konverse.schemas.identifiers import Address
 from konverse.schemas.records import NO_SEQUENCE, Begin
 from konverse.schemas.varint import varint, varints
@@ -57,25 +58,24 @@ class Rows:
         columns = columns_of(batch, self._plan.for_all_rows)
         others = self._checks.check(columns)
         lanes = _Lanes(self._task, columns, others)
+        begun: dict[Address, list[Handed]] = {}
         for code, (first, service, key) in enumerate(lanes.names()):
             dialog = self._dialogs.get((service, key))
             if dialog is None:
                 dialog = self._new(service, key)
                 self._dialogs[service, key] = dialog
-                yield _begun(self._task, dialog)
+                row = self._task.begin(dialog.conversation, dialog.begin)
+                begun.setdefault(row.address, []).append(row.record)
                 lanes.open(first, dialog)
             lanes.lead(code, dialog)
+        for address, records in begun.items():
+            envelopes, keys, bodies = map(list, zip(*records, strict=True))
+            yield Records(address, envelopes, keys, bodies, None)
         yield from lanes.records()
 
     def _new(self, service: str, key: bytes) -> _Dialog:
         conversation, begin = self._plan.dialog(self._task.task.query, service, key)
         return _Dialog(conversation, begin, self._task.prefix(begin.target, conversation))
-
-
-def _begun(task: Task, dialog: _Dialog) -> Records:
-    row = task.begin(dialog.conversation, dialog.begin)
-    envelope, key, body = row.record
-    return Records(row.address, [envelope], [key], [body], None)
 
 
 class _Lanes:

@@ -23,7 +23,8 @@ from konverse.spark.acceptance import Acceptance
 from konverse.spark.registered import Registration
 from konverse.spark.settings import parse
 from konverse.spark.states import ACCEPTANCES, States
-from konverse.spark.stream import MessagesStreamReader, Position
+from konverse.spark.stream import TASK_RECORDS, MessagesStreamReader, Position
+from konverse.spark.topic import Topic
 from tests.kit.builders import GARBAGE, Scribe, identifier
 from tests.spark.conftest import NewLog
 from tests.spark.logs import ORDERS, Log
@@ -125,6 +126,41 @@ def test_a_micro_batch_has_so_many_rows_of_all_partitions(new_log: NewLog, tmp_p
     log.write(*messages(Scribe("late"), 3), partition=1)
     assert made.latestOffset(start, ReadMaxRows(1_000))["partitions"] == {"0": 60, "1": 0, "2": 30}
     made.stop()
+
+
+def test_small_ranges_share_a_task_and_a_large_one_has_its_own(new_log: NewLog, tmp_path: Path) -> None:
+    log = new_log(partitions=6)
+    counts = (200, 200, 200, TASK_RECORDS + 1, 0, 3)
+    for partition, count in enumerate(counts):
+        log.fill(messages(Scribe(f"writer {partition}"), count), partition=partition)
+    made = reader(log, tmp_path)
+    start = made.initialOffset()
+    end = made.latestOffset(start, ReadAllAvailable())
+    tasks = [[one.partition for one in task.ranges] for task in made.partitions(start, end)]
+    assert tasks == [[0, 1], [2], [3], [5]]
+    assert sorted(fetch(made, start, end)) == sorted(number for count in counts for number in range(count))
+    made.stop()
+
+
+def test_a_client_goes_on_to_the_next_task_and_one_that_failed_does_not(new_log: NewLog, tmp_path: Path) -> None:
+    log = new_log()
+    settings = parse(log.options(stateFolder=str(tmp_path)))
+    with Topic(settings) as first:
+        client = first._client
+    with Topic(settings) as second, Topic(settings) as beside:
+        assert second._client is client
+        assert beside._client is not client
+        assert second.partitions() == beside.partitions() == [0]
+    third = Topic(settings)
+    client = third._client
+    with pytest.raises(ZeroDivisionError), third:
+        raise ZeroDivisionError
+    with Topic(settings) as fourth:
+        assert fourth._client is not client
+        fourth._client.trouble = "a broker went away"
+        client = fourth._client
+    with Topic(settings) as fifth:
+        assert fifth._client is not client
 
 
 def test_a_log_that_ends_before_the_checkpoint_is_another_one(new_log: NewLog, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from konverse.dialog import batch_driver, batch_task
 from konverse.schemas.errors import InvalidSettings, KafkaUnavailable, OutcomeUnknown, TransactionTooLarge
 from konverse.schemas.limits import BATCH_RECORDS_MAX
 from konverse.spark.bridging import kafka_of
-from konverse.spark.deciding import Deciding
+from konverse.spark.deciding import _FOLLOWINGS, FOLLOWINGS_MAX, Deciding
 from konverse.spark.delivering import Delivery
 from konverse.spark.sink import Written
 from tests.kit.builders import address_of
@@ -125,6 +125,18 @@ def test_where_kafka_does_not_say_what_was_decided_the_error_says_how_to_repeat(
         deciding.decide(4, [written.report], timeout_s=0.1)
     run(batch_writer(servers.bootstrap, database, query=query.hex(), batch="4"), FEW)
     check_received(shop, FEW)
+
+
+def test_the_next_batch_reads_on_in_the_journal_where_the_one_before_it_stopped(
+    servers: Servers, shop: Broker, database: str
+) -> None:
+    writer, kept = stream_writer(servers.bootstrap, database, f"/{database}"), []
+    for number in range(2):
+        writer.commit([execute(writer, FEW, Context(0, "q", number))], number)
+        kept.append([*_FOLLOWINGS.values()][-1])
+    assert kept[0] is kept[1]
+    assert len(_FOLLOWINGS) <= FOLLOWINGS_MAX
+    check_received(shop, FEW, FEW)
 
 
 def test_of_two_drivers_at_once_one_writes_the_batch(servers: Servers, shop: Broker, database: str) -> None:

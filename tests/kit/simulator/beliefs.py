@@ -107,7 +107,7 @@ def keeps(place: Place, owner: Owner) -> None:
 def attends(place: Place, owner: Owner) -> None:
     """No message is left lying: a free group with messages is among the ready ones (L1, before it is too late)."""
     state = owner.fold.state
-    if state.ingest_to > owner._journaled_to and owner._waiting_since is None:
+    if state.ingest_to > owner._journaled_to and owner.waiting_since is None:
         place.fail(f"L1: {place.name}: nobody thinks of what was ingested to {state.ingest_to}")
     looked_at = [*state.ready, *owner.staging.ready, *owner.trial._window, *come_again(owner)]
     ready = [endpoint for endpoint in looked_at if endpoint.waits]
