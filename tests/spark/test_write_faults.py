@@ -130,8 +130,9 @@ def test_where_kafka_does_not_say_what_was_decided_the_error_says_how_to_repeat(
 def test_the_next_batch_reads_on_in_the_journal_where_the_one_before_it_stopped(
     servers: Servers, shop: Broker, database: str
 ) -> None:
-    writer, kept = stream_writer(servers.bootstrap, database, f"/{database}"), []
+    kept = []
     for number in range(2):
+        writer = stream_writer(servers.bootstrap, database, f"/{database}")
         writer.commit([execute(writer, FEW, Context(0, "q", number))], number)
         kept.append([*_FOLLOWINGS.values()][-1])
     assert kept[0] is kept[1]
