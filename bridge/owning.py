@@ -69,6 +69,9 @@ log: Final = logging.getLogger("konverse.owning")
 URGENT_S: Final = 10.0
 """A partition that nobody could recover is not given back before its snapshot is written, for so long."""
 
+HURRY_S: Final = 1.0
+"""What somebody waits for is looked after every few milliseconds until nothing was committed for so long."""
+
 
 class Owning:
     """Owners of some partitions of one queue, and the clients that they share."""
@@ -103,6 +106,10 @@ class Owning:
         self.misplaced: set[int] = set()
         """Partitions whose data have to be read from elsewhere: from where their owner stands."""
         self._ticked_at = 0
+        self._awaited = settings.uncommitted_ms < UNCOMMITTED_MS_MAX
+        """Whoever sends waits for commits, and nobody receives: of the transmission queue alone."""
+        self._hurries_until: tuple[int, float] | None = None
+        """Commits so far, and when they were too long ago."""
         self._standby: Standby | None = None
         self.late = Late()
         self.groups = Groups(kafka, queue, self.owners)
@@ -211,11 +218,16 @@ class Owning:
         """Outputs wait until another destination has what comes before them."""
         return any(owner.fold.state.gated for owner in self.owners.values())
 
-    @property
-    def hurried(self) -> bool:
-        """Something is on its way, and somebody waits for the journal to say so: see `transmission`."""
-        waited_for = self._settings.uncommitted_ms < UNCOMMITTED_MS_MAX
-        return waited_for and (self.busy or any(owner.waiting_since is not None for owner in self.owners.values()))
+    def hurries(self) -> bool:
+        """Somebody waits for the journal to say what is on its way. A destination that takes nothing hurries nobody."""
+        on_its_way = self.busy or any(owner.waiting_since is not None for owner in self.owners.values())
+        if not (self._awaited and on_its_way):
+            self._hurries_until = None
+            return False
+        commits, now = sum(owner.counters.commits for owner in self.owners.values()), time.monotonic()
+        if self._hurries_until is None or self._hurries_until[0] != commits:
+            self._hurries_until = (commits, now + HURRY_S)
+        return now < self._hurries_until[1]
 
     def take_turns(self, owner: Owner) -> None:
         """The owner was served, or is new; the others come before it now."""

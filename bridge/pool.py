@@ -63,7 +63,6 @@ class Pool(Keeping):
         self._size = options.size
         self._last = NO_LIMIT if options.max_messages is None else options.max_messages - 1
         """Number of the last message of a conversation."""
-        self._shut = False
         """Nothing is sent any more."""
         self._threads: dict[int, int] = {}
         """Number of a session, from 0 on -> thread whose it is."""
@@ -250,8 +249,8 @@ class Pool(Keeping):
         self._inherit_returned(slot)
         deadline = now_ms() + 2 * POOL_VERDICT_MS_MAX
         with self._changed:
-            slot = self._slots.get(name) or self._slot(name, key)  # it may have made room for others meanwhile
-            while slot.place.awaited is not None:
+            # it may have made room for others meanwhile
+            while (slot := self._slots.get(name) or self._slot(name, key)).place.awaited is not None:
                 if now_ms() > deadline:
                     raise QueueFull("what an ended conversation did not deliver has not come back; try again")
                 self._changed.wait(POLL_S)
@@ -292,6 +291,10 @@ class Pool(Keeping):
         living = {one.ident for one in threading.enumerate()}
         gone = (number for number, ident in self._threads.items() if ident not in living)
         number = next(gone, len(self._threads))
+        before = self._threads.get(number)
+        if before in self._slots:  # the system gives the same name to a later thread, which is another session
+            self._slots.pop(before).names.remove(before)
+            self._sends.pop(before, None)
         self._threads[number] = thread
         return number
 

@@ -101,7 +101,7 @@ class Keeping(Ways):
         """By mark: where something is that came back, of keys that nobody has used here yet."""
         self._inheriting = threading.Lock()
         """Who has it looks for that. It is taken before `_changed`, and never by a reader."""
-        self._closed = False
+        self._shut = self._closed = False
         self._trouble = Seldom()
         self._awaken = threading.Event()
         self._does: Final[dict[type, Callable[[Any], None]]] = {
@@ -109,8 +109,8 @@ class Keeping(Ways):
             AskVerdict: self._ask_verdict,
             Resend: self._resend,
             GiveUp: self._give_up,
-            Drop: self._drop,
-            MakeRoom: self._make_room,
+            Drop: lambda effect: self._confirm(effect.place, effect.bounced),
+            MakeRoom: lambda effect: self._vacate(effect.place),
             Stray: self._say_astray,
             End: self._end,
             Forget: self._forget,
@@ -130,9 +130,7 @@ class Keeping(Ways):
 
     def _open(self, slot: Slot) -> Dialog:
         """Begin a conversation for a place that has none."""
-        dialog = self._begin(slot)
-        self._use(slot, dialog)
-        return dialog
+        return self._use(slot, self._begin(slot))
 
     def _inherit(self, owns: Owns) -> None:
         """Before a named pool has its first conversation: go on with all that a process has left which is gone.
@@ -169,29 +167,25 @@ class Keeping(Ways):
             slots = {mark: self._place(group, keys[group]) for mark, group in groups.items()}
             for conversation, code in left.codes.items():
                 self._pooling.remember(conversation, code)
-            named = ((slots[mark_of(one)], UUID(bytes=one)) for one in left.conversations)
             wanted = [
-                self._clauses(slot, conversation, self._way_to(left.services.get(conversation.bytes)))
-                for slot, conversation in named
+                self._clauses(slots[mark_of(one)], UUID(bytes=one), self._way_to(left.services.get(one)))
+                for one in left.conversations
+                if one not in self._pooling.known  # else taken in already, or begun here
             ]
-        if not wanted:
-            return
-        adopted = means.adopt(wanted, writers=left.writers)
+        adopted = means.adopt(wanted, writers=left.writers) if wanted else []
         still_open = [dialog for dialog, standing in adopted if standing is Adoptable.OPEN]
         ended = streams_ended(means, still_open, self.options.end_of_stream)
         with self._changed:
             for dialog, standing in adopted:
                 slot = slots[mark_of(dialog.id.bytes)]
                 self._take_in(slot, dialog, standing, stream_ended=dialog.id.bytes in ended)
-        for home in {dialog.begin.home for dialog, _ in adopted}:
+        for home in {slot.last.begin.home for slot in slots.values() if slot.last is not None}:
             bounced, _ = means.mailboxes.look(means.sender, home, self._is_ours, lambda _: None)
             with self._changed:
                 self._do(self._pooling.home_says([], bounced, now_ms()))
 
     def _stop(self, session: Session) -> list[Hand]:
-        session.stop(
-            f"another process goes on with pool {self.options.name!r}, and with what this one had sent in vain"
-        )
+        session.stop(f"another process goes on with pool {self.options.name!r}, and with what this one sent in vain")
         return []
 
     def _take_in(self, slot: Slot, dialog: Dialog, standing: Adoptable, *, stream_ended: bool) -> None:
@@ -217,13 +211,15 @@ class Keeping(Ways):
     def _is_ours(self, bounced: Bounced) -> bool:
         return mark_of(bounced.conversation) in self._by_mark
 
-    def _use(self, slot: Slot, dialog: Dialog) -> None:
+    def _use(self, slot: Slot, dialog: Dialog) -> Dialog:
         conversation = dialog.id.bytes
         self._pooling.begun(slot.place, conversation, now_ms())
         self._dialogs[conversation] = dialog
         slot.dialog = slot.last = dialog
-        for name in slot.names:
-            self._sends[name] = dialog.staged
+        self._by_mark.setdefault(mark_of(slot.place.group), slot)  # it may have made room for others
+        if not self._shut:
+            self._sends.update(dict.fromkeys(slot.names, dialog.staged))
+        return dialog
 
     def _vacate(self, place: Place) -> None:
         """Its senders have to ask for another conversation. One that made room for others is found no more."""
@@ -238,6 +234,7 @@ class Keeping(Ways):
         if mark not in self._pooling.places:
             for name in slot.names:
                 self._slots.pop(name, None)
+                self._sends.pop(name, None)
             slot.names.clear()
             if mark not in self._pooling.evicted:
                 del self._by_mark[mark]
@@ -310,9 +307,6 @@ class Keeping(Ways):
         self._pooling.count(given_up=len(effect.bounced))
         self._confirm(effect.place, effect.bounced)
 
-    def _drop(self, effect: Drop) -> None:
-        self._confirm(effect.place, effect.bounced)
-
     def _confirm(self, place: Place, bounced: Sequence[Bounced]) -> None:
         slot = self._by_mark[mark_of(place.group)]
         if place.astray is not None:
@@ -320,9 +314,6 @@ class Keeping(Ways):
         staged = (slot.dialog or self._open(slot)).staged  # any of the group: home takes the word of the session
         for one in bounced:
             self._means.mailboxes.confirm(self._means.sender, staged, one.id)
-
-    def _make_room(self, effect: MakeRoom) -> None:
-        self._vacate(effect.place)
 
     def _end(self, effect: End) -> None:
         self._means.sender.end(self._dialogs[effect.pooled.conversation].staged)
@@ -363,9 +354,20 @@ class Keeping(Ways):
         for pooled, dialog in wanted:
             homes.setdefault(dialog.begin.home, []).append((pooled, dialog))
         for home, asked in homes.items():
-            self._ask(home, asked)
+            self._hear(home, asked)
         with self._changed:
             return self._pooling.closing > 0
+
+    def _hear(self, home: Address, asked: list[tuple[Pooled, Dialog]]) -> None:
+        """Ask one home; of one that does not answer there is no news, and of the others there is."""
+        if self.lease is not None:
+            self.lease.keep()
+        try:
+            self._ask(home, asked)
+            self._trouble.over(home)
+        except KafkaUnavailable as error:
+            if times := self._trouble.due(home):
+                log.warning("a pool has no news of its conversations, asked %d times: %s", times, error)
 
     def _wanted(self, now: int) -> list[Pooled]:
         """Who is looked at: all that are open as well, now and again."""

@@ -49,11 +49,11 @@ class Lease:
 
         Raises PoolInUse when another process renews it, which is seen within some seconds.
         """
-        lasting_ms = POOL_LEASE_MS
+        lasting_ms, deadline = POOL_LEASE_MS, time.monotonic() + 2 * POOL_LEASE_MS / 1000
         while (held := self._call(self.holder, POOL_LEASE_MS)) not in {None, self.holder}:
             assert held is not None, "somebody holds it"
             left_ms = self._left_ms()
-            if left_ms > lasting_ms:
+            if left_ms > lasting_ms or time.monotonic() > deadline:  # renewed, or one that is never over
                 raise PoolInUse(
                     f"pool {self._pool!r} is used by {held}. Close it there, or give another name; its lease is over "
                     f"{POOL_LEASE_MS // 1000} s after that process has gone"

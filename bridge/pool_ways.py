@@ -12,7 +12,7 @@ from konverse.dialog.pooling import Pooling
 from konverse.routing.decisions import Target
 from konverse.routing.documents import read_redirect
 from konverse.routing.redirections import followed
-from konverse.schemas.errors import BadInput, InvalidRoute
+from konverse.schemas.errors import BadInput, InvalidRoute, KonverseError
 from konverse.schemas.identifiers import conversation_in, mark_of
 from konverse.schemas.limits import POOL_ASTRAY_MS
 from konverse.schemas.records import BounceReason
@@ -67,7 +67,11 @@ class Ways:
             self._say_astray(Stray(slot.place))
             raise InvalidRoute(self._astray(slot.place)) from error
         if options.lifetime is None or options.timer_s <= options.lifetime:
-            dialog.set_timer(options.timer_s)
+            try:
+                dialog.set_timer(options.timer_s)
+            except KonverseError:
+                self._means.sender.end(dialog.staged)  # nobody knows of it, and nothing would ever end it
+                raise
         return dialog
 
     def _clauses(self, slot: Slot, conversation: UUID, way: Way) -> Wanted:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
@@ -248,7 +249,12 @@ class Pools:
     def _pass_on(self, farewells: list[Farewell]) -> None:
         for farewell in farewells:
             if farewell.code:
-                log.error("received error Code:%d Description:%r", farewell.code, farewell.description)
+                log.error(
+                    "conversation %s received error Code:%d Description:%r",
+                    uuid.UUID(bytes=farewell.conversation),
+                    farewell.code,
+                    farewell.description,
+                )
             for pool in self._pools:
                 pool.hear(farewell)
 

@@ -17,9 +17,10 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import redis
@@ -132,17 +133,18 @@ def read_figures(broker: Broker, service: str) -> Figures:
         raise RedisUnavailable(f"Redis at {broker.settings.redis} does not answer: {error}") from None
     finally:
         client.close()
-    return summed(list(found.values())[:ROUTER_PROCESS_ENTRIES_MAX], _now_ms())
+    return summed(list(found.values()), _now_ms())
 
 
 def summed(values: list[bytes], at_ms: int) -> Figures:
-    """The figures of all processes together; what is none is left out."""
+    """The figures of all processes together, of too many of those that wrote last; what is none is left out."""
     routed, processes, failures = Routed(), 0, list[Failure]()
+    known = []
     for value in values:
-        try:
-            written_ms, counts, errors = _unpacked(value)
-        except (ValueError, TypeError, KeyError, AttributeError):  # anybody may write into Redis
-            continue
+        with suppress(ValueError, TypeError, KeyError, AttributeError):  # anybody may write into Redis
+            known.append(_unpacked(value))
+    known.sort(key=itemgetter(0), reverse=True)
+    for written_ms, counts, errors in known[:ROUTER_PROCESS_ENTRIES_MAX]:
         routed = routed.plus(counts)
         failures += errors
         processes += at_ms - written_ms < FRESH_MS

@@ -81,7 +81,10 @@ class RoutingTables(Defining):
 
     @checked
     def drop_routing_table(self, name: str) -> None:
-        """Drop a routing table. What is routed by it waits until there is one again. Raises RoutingTableNotFound."""
+        """Drop a routing table. Raises RoutingTableNotFound.
+
+        What is routed by it fails until there is one again, and is suspended after five attempts (`konverse resume`).
+        """
         self._drop(RoutingTable, name)
 
     @checked

@@ -40,8 +40,7 @@ AWAY_S: Final = 5.0
 """A reader says that Kafka is away when a question to it has had no answer for so long."""
 
 AWAITED_WAIT_S: Final = 0.005
-"""As long as outputs to one destination wait for those to another, or somebody for what is on its way, each wait here
-is one of theirs."""
+"""A fetch waits no longer while outputs to one destination wait for those to another, or somebody for a commit."""
 
 LEAVE_S: Final = 30.0
 """For the farewell to a group: the brokers may be away, and the client asks them more than once."""
@@ -131,7 +130,7 @@ class Share:
         self._hear_at = time.monotonic() + wait_s + HEAR_EVERY_S
         if self._orphans.numbers:
             wait_s = min(wait_s, ORPHANED_WAIT_S)
-        if self._owning.gated or self._owning.hurried:
+        if self._owning.gated or self._owning.hurries():
             wait_s = min(wait_s, AWAITED_WAIT_S)
         first = self.consumer.poll(wait_s) if wait_s else None
         messages = self._fetch_behind(first) if wait_s else self.consumer.consume(records, 0)

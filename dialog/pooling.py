@@ -127,7 +127,7 @@ class Pooling:
         assert place.current is None, "a place has one open conversation at most"
         pooled = place.current = self.known[conversation] = Pooled(conversation, place, now_ms)
         place.used_ms, place.noticed = now_ms, 0
-        place.living.append(pooled)
+        self._lives(place, pooled)
         self.count(begun=1)
         return pooled
 
@@ -151,8 +151,15 @@ class Pooling:
         """Another process had recycled that one, or has left more than one; its target is to end it."""
         pooled = self.known[conversation] = Pooled(conversation, place, now_ms)
         pooled.stage = Stage.CLOSING
-        place.living.append(pooled)
+        self._lives(place, pooled)
         self.closing += 1
+
+    def _lives(self, place: Place, pooled: Pooled) -> None:
+        """A place that made room for others meanwhile is found again for as long as its conversations are."""
+        place.living.append(pooled)
+        mark = mark_of(place.group)
+        if self.places.get(mark) is not place:
+            self.evicted.setdefault(mark, place)
 
     def remember(self, conversation: bytes, code: int) -> None:
         """The target has ended a conversation that is not this pool's any more: what may still come back of it."""

@@ -25,6 +25,7 @@ from konverse.schemas.catalog import Queue
 from konverse.schemas.envelope import HEADER
 from konverse.schemas.errors import KafkaUnavailable, KonverseError, OutcomeUnknown, TransactionTooLarge
 
+from .resting import Resting
 from .write_plan import Plan
 
 log: Final = logging.getLogger("konverse.spark")
@@ -34,7 +35,7 @@ AGAIN_EVERY_S: Final = 2.0
 """A BATCH that was not decided goes to Kafka again so often."""
 
 ALONE_S: Final = 1.5
-"""After so long without a decision this process looks after the transmission queue, too."""
+"""After so long without a decision, or its arrival, this process looks after the transmission queue, too."""
 
 DECIDE_S: Final = 300.0
 """A batch that is not decided by then has an unknown outcome."""
@@ -42,12 +43,8 @@ DECIDE_S: Final = 300.0
 _PRODUCERS: Final[dict[Kafka, Producer]] = {}
 """Kept for as long as the process lives: a new one waits half a second until Kafka has given it an id."""
 
-_FOLLOWINGS: Final[dict[tuple[Kafka, str, bytes, int], Following]] = {}
-"""Journals that batches were decided in, as far as they were read: the next batch reads on. Whoever uses one takes it
-out; the one that was used longest ago goes first."""
-
-FOLLOWINGS_MAX: Final = 4
-"""A process commits for few clusters and queries at a time."""
+_FOLLOWINGS: Final = Resting(Following.close)
+"""Journals that batches were decided in, as far as they were read: the next batch reads on."""
 
 
 class Deciding:
@@ -61,11 +58,8 @@ class Deciding:
         self._kafka = kafka
         self._driver = Driver(query, plan.run, judge, plan.homes, plan.targets)
         self._queue = plan.transmission
-        self._followed = (kafka, judge.topic, self._queue.incarnation, judge.partition)
-        following = _FOLLOWINGS.pop(self._followed, None)
-        if following is None:
-            following = Following(kafka, self._queue, judge.partition)
-        self._following = following
+        self._key = (kafka, judge.topic, self._queue.incarnation, judge.partition)
+        self._following = _FOLLOWINGS.take(self._key) or Following(kafka, self._queue, judge.partition)
         self._helper = _Helper(kafka, self._queue)
         self._put_at = 0.0
         self.highest = -1
@@ -76,12 +70,10 @@ class Deciding:
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._helper.close()
-        if kind is not None or self._followed in _FOLLOWINGS:
+        if kind is None:
+            _FOLLOWINGS.keep(self._key, self._following)
+        else:
             self._following.close()
-            return
-        if len(_FOLLOWINGS) >= FOLLOWINGS_MAX:
-            _FOLLOWINGS.pop(next(iter(_FOLLOWINGS))).close()
-        _FOLLOWINGS[self._followed] = self._following
 
     def decide(self, batch: int, reports: Sequence[Report], timeout_s: float = DECIDE_S) -> bool:
         """Return when the batch is decided; whether for the rows of these reports.
@@ -109,7 +101,6 @@ class Deciding:
                 raise self._unknown(batch, timeout_s, "nobody decides")
             if time.monotonic() > alone_at:
                 self._helper.help()
-                alone_at = float("inf")
             if time.monotonic() > self._put_at + AGAIN_EVERY_S:
                 self._do(driver.step(Again()))
             time.sleep(LOOK_EVERY_S)
@@ -119,7 +110,7 @@ class Deciding:
 
         It is known by now, so that a Kafka which goes away here is no error of this batch.
         """
-        driver, deadline = self._driver, time.monotonic() + timeout_s
+        driver, deadline, alone_at = self._driver, time.monotonic() + timeout_s, time.monotonic() + ALONE_S
         outputs = look(self._following.state, driver.query, driver.run, driver.places).outputs
         made = {place: count for place, (_, count) in outputs.items()}
         while True:
@@ -137,6 +128,8 @@ class Deciding:
                     driver.batch,
                 )
                 return
+            if time.monotonic() > alone_at:  # who decided may be gone
+                self._helper.help()
             time.sleep(LOOK_EVERY_S)
 
     def give_up(self, batch: int) -> None:
@@ -202,10 +195,14 @@ class _Helper:
     def __init__(self, kafka: Kafka, queue: Queue) -> None:
         self._kafka = kafka
         self._queue = queue
+        self._asked = False
         self._reader: Reader | None = None
 
     def help(self) -> None:
-        """Begin."""
+        """Do so from now on. Whoever asks for it again changes nothing."""
+        if self._asked:
+            return
+        self._asked = True
         log.info("nobody seems to look after the transmission queue; this process does while it waits")
         try:
             self._reader = transmitter(self._kafka, self._queue)

@@ -96,9 +96,12 @@ class _Writer:
             ours = deciding.decide(batch, [one.report for one in written])
             if query == plan.run:  # nobody else ever writes under it
                 deciding.end()
-            if query != plan.run or plan.pool is not None:
+            goes_on = query != plan.run or plan.pool is not None
+            if goes_on and not wait_s:
                 look_for(self._settings, plan, wait_s)  # while the queues are told
             deciding.settle()
+        if goes_on and wait_s:
+            look_for(self._settings, plan, wait_s)
         return ours, deciding.highest
 
 

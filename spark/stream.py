@@ -34,25 +34,26 @@ class Position(TypedDict):
 
 @dataclass(frozen=True, kw_only=True)
 class StreamRange(Range):
-    """What one task of a micro-batch reads."""
+    """A part of a micro-batch: records of one partition."""
 
     topic: str
     reader: str
 
 
+TASK_RECORDS: Final = 500
+"""Ranges share a task while they have no more records than that together: to begin a task costs more than to read them.
+A larger range has one of its own."""
+
+
 @dataclass(frozen=True)
 class Ranges(InputPartition):
-    """What one task of a micro-batch reads: a large range, or some small ones. A task costs more than 1,000 records."""
+    """What one task of a micro-batch reads, one range after the other."""
 
     ranges: tuple[StreamRange, ...]
 
 
-TASK_RECORDS: Final = 500
-"""Ranges share a task while they have no more records than that together: then small batches have few tasks."""
-
-
 class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Which records of a topic come next. Driver and tasks have one each; only the driver's keeps clients open."""
+    """Which records of a topic come next. Driver and tasks have one each; the driver's lives as long as the stream."""
 
     def __init__(self, settings: Settings) -> None:
         if settings.mode in (Mode.CONVERSATIONS, Mode.RETURNED):
@@ -189,10 +190,13 @@ class MessagesStreamReader(RangesStreamReader):
     def __init__(self, settings: Settings, schema: StructType) -> None:
         super().__init__(settings)
         self._schema = arrow_schema(schema)
+        self._judged = False
+        """A micro-batch was planned: its tasks leave behind what the next ones need, which else read whole logs."""
 
     def partitions(self, start: Position, end: Position) -> Sequence[InputPartition]:  # type: ignore[override]
-        """A task for each range; small ones share one."""
-        return [Ranges(tuple(some)) for some in _packed(self.ranges(start, end))]
+        """A task for each range; small ones share one, but for the first micro-batch."""
+        ranges, judged, self._judged = self.ranges(start, end), self._judged, True
+        return [Ranges(tuple(some)) for some in (_packed(ranges) if judged else ([one] for one in ranges))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of some ranges."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator, Mapping
 from types import TracebackType
@@ -27,6 +26,7 @@ from konverse.schemas.errors import (
     UnknownObject,
 )
 
+from .resting import Resting
 from .settings import FIXED, Settings
 
 ANSWER_S_MAX: Final = 10.0
@@ -82,23 +82,17 @@ class _Client:
         self.trouble = error.str()
 
 
-_RESTING: Final[dict[tuple[Any, ...], _Client]] = {}
-"""Clients that the next task of this process goes on with, for a new one asks where everything is: by process, as a
-forked one inherits what it cannot use, and by settings. Whoever uses one takes it out."""
-
-RESTING_MAX: Final = 4
-"""A process reads from few clusters at a time."""
+_RESTING: Final[Resting[_Client]] = Resting(lambda client: client.consumer.close())
 
 
 class Topic:
-    """A client of one topic. Close it, or use it in a `with` statement."""
+    """A client of one topic. Close it; or use a `with` statement, and the next one goes on with its connection."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         config = {**_DEFAULTS, **settings.client, **FIXED, "bootstrap.servers": settings.bootstrap}
-        self._key = (os.getpid(), *sorted(config.items()))
-        resting = _RESTING.pop(self._key, None)
-        self._client = _Client(config) if resting is None else resting
+        self._key = (*sorted(config.items()),)
+        self._client = _rested(self._key) or _Client(config)
         self._consumer: Consumer = self._client.consumer
 
     def __enter__(self) -> Self:
@@ -107,15 +101,13 @@ class Topic:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if kind is not None or self._client.trouble or self._key in _RESTING:
+        if kind is None and not self._client.trouble:
+            _RESTING.keep(self._key, self._client)
+        else:  # librdkafka may go on to fail
             self.close()
-            return
-        if len(_RESTING) >= RESTING_MAX:
-            _RESTING.pop(next(iter(_RESTING))).consumer.close()
-        _RESTING[self._key] = self._client
 
     def close(self) -> None:
-        """Let the client go. One that failed is not used again."""
+        """Let the client go."""
         self._consumer.close()
 
     def partitions(self) -> list[int]:
@@ -236,6 +228,18 @@ class Topic:
         if settings.queue is None:
             return f"topic {settings.topic!r}"
         return f"queue {settings.queue!r} (topic {settings.topic!r})"
+
+
+def _rested(key: tuple[Any, ...]) -> _Client | None:
+    """A client that has nothing to complain of, also of the time when it rested."""
+    client = _RESTING.take(key)
+    if client is None:
+        return None
+    client.consumer.poll(0)  # it hears now what went wrong
+    if client.trouble:
+        client.consumer.close()
+        return None
+    return client
 
 
 def _offset(message: Message) -> int:

@@ -6,7 +6,7 @@ import logging
 import threading
 from collections.abc import Iterator
 from typing import Any
-from unittest.mock import Mock
+from unittest.mock import Mock, patch
 
 import pytest
 
@@ -143,7 +143,7 @@ def test_what_an_ended_conversation_did_not_deliver_goes_first_unless_its_error_
             assert [message.type for message in taker.taken[:-1]] == ([NOTE, ORDER] * 2 if resent else [])
             assert pool.statistics._replace(recycled=0) == (2, 0, 1, 4 * resent, 4 * (not resent), 0)
         if error:
-            assert f"received error Code:{error} Description:'no more'" in caplog.text
+            assert f" received error Code:{error} Description:'no more'" in caplog.text
 
 
 def test_load_moves_to_a_second_instance_of_the_target_without_a_restart(
@@ -292,6 +292,19 @@ def test_threads_that_end_leave_their_conversations_to_the_next_ones(broker: Bro
             thread.join()
         until(lambda: len(taker.bodies) == 3, "all are received")
         assert len({message.dialog.conversation for message in taker.taken}) == 1
+        assert len(pool._slots) == len(pool._sends) == 1, "who comes later under the name of one that ended is another"
+
+
+def test_a_home_that_does_not_answer_keeps_nobody_else_waiting(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    with taking(broker, Taker()), pool_of(broker) as pool:
+        pool.send(ORDER, b"one")
+        home = pool._slots[threading.get_ident()].last.begin.home  # type: ignore[union-attr]
+        with patch.object(pool, "_ask", side_effect=KafkaUnavailable("silence")), caplog.at_level(logging.WARNING):
+            pool._hear(home, [])
+            pool._hear(home, [])
+        assert caplog.text.count("has no news of its conversations, asked 1 times: silence") == 1
 
 
 def test_a_pool_that_is_closed_waits_for_targets_that_are_away_as_long_as_it_is_told_to_and_else_a_little(

@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
+from unittest.mock import patch
 
 import pytest
 
 from konverse.bridge.pool_lease import Lease
-from konverse.schemas.errors import PoolInUse, SessionTakenOver
+from konverse.schemas.errors import KafkaUnavailable, PoolInUse, SessionTakenOver
 from tests.kit.oracle import verify
 from tests.kit.pool_sender import PoolSender
 from tests.kit.pools import Taker, left_open, open_stream, pool_of, taking
@@ -54,6 +55,28 @@ def test_the_next_process_goes_on_where_a_killed_one_was(servers: Servers, datab
             assert numbers[-1] + KEYS > sender.acknowledged, "what Kafka had is received"
             assert got[-1] == b"%d last" % key
         assert verify(servers.bootstrap, [queue_of(broker, "Orders"), queue_of(broker, "Shop")]) == []
+
+
+def test_a_takeover_that_kafka_interrupts_goes_on_with_the_same_conversations(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database, redis=servers.redis_url) as broker:
+        open_shop(broker, partitions=2)
+        open_stream(broker)
+        with taking(broker, Taker()) as taker, pool_of(broker):
+            job = {"first": 0, "keys": KEYS, "redis": servers.redis_url}
+            with PoolSender(servers.bootstrap, database, **job) as sender:
+                sender.read_on(59)
+                sender.kill()
+            with pool_of(broker, name="orders") as pool:
+                away = patch.object(pool._means.mailboxes, "look", side_effect=KafkaUnavailable("silence"))
+                with away, pytest.raises(KafkaUnavailable, match="silence"):
+                    pool.send(ORDER, b"0 first", "key 0")
+                for key in range(KEYS):
+                    pool.send(ORDER, b"%d last" % key, f"key {key}")
+                pool.flush()
+                lasts = {b"%d last" % key for key in range(KEYS)}
+                until(lambda: lasts <= set(taker.bodies), "all is received")
+                assert pool.statistics.begun == KEYS, "each conversation was taken over, once"
+        assert max(Counter(taker.bodies).values()) == 1
 
 
 def test_who_goes_on_takes_over_all_keys_at_once_and_keeps_no_reader_waiting(servers: Servers, database: str) -> None:

@@ -198,6 +198,24 @@ def test_a_place_that_made_room_and_is_needed_again_is_the_same_one(
     assert not pooling.evicted
 
 
+def test_a_place_that_made_room_meanwhile_is_found_for_as_long_as_its_conversation_is_not_over(
+    pooling: Pooling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "POOL_KEY_ENTRIES_MAX", 1)
+    monkeypatch.setattr(module, "POOL_EVICTED_ENTRIES", 1)
+    place, _ = pooling.place(GROUP, 0)
+    assert pooling.place(OTHER_GROUP, 1)[1] == [MakeRoom(place)]
+    assert not pooling.evicted
+    opened = pooling.begun(place, conversation_in(GROUP, bytes(16)), 2)  # its sender had waited
+    late = [came_back(opened.conversation)]
+    assert pooling.home_says([], late, 3) == [Resend(place, late)]
+    pooling.closes(place, conversation_in(GROUP, bytes((1,)) * 16), 4)
+    pooling.ended(opened.conversation)
+    assert pooling.evicted == {mark_of(GROUP): place}
+    pooling.ended(conversation_in(GROUP, bytes((1,)) * 16))
+    assert not pooling.evicted
+
+
 def test_nothing_makes_room_before_targets_have_caught_up(pooling: Pooling, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "POOL_KEY_ENTRIES_MAX", 1)
     monkeypatch.setattr(module, "POOL_CLOSING_ENTRIES_MAX", 1)
