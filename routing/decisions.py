@@ -6,6 +6,7 @@ Source: behaviours 230 to 233, data-dependent routing.
 from __future__ import annotations
 
 from typing import NamedTuple
+from uuid import UUID
 
 from konverse.schemas.errors import InvalidRoute
 from konverse.schemas.table_entries import Target
@@ -43,7 +44,20 @@ def decision_of(answer: object) -> Decision:
             f"the classifier answered with {decision.service!r} as the name of a service; let it answer with a name, "
             "or None for what it cannot classify"
         )
+    if isinstance(decision, Target) and decision.broker_instance is not None:
+        return Target(decision.service, _instance(decision.broker_instance))
     return decision
+
+
+def _instance(given: object) -> str:
+    """The id of a broker instance in the one way in which it is written, whichever way a classifier has it."""
+    try:
+        return str(UUID(str(given)))
+    except ValueError:
+        raise InvalidRoute(
+            f"the classifier answered with {given!r} as a broker instance; let it answer with the id of a database, or "
+            "with None for the one that routes lead to"
+        ) from None
 
 
 def unknown(message_type: str) -> str:

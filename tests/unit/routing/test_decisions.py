@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -10,12 +11,16 @@ from konverse.routing.decisions import Decision, Target, Unclassifiable, decisio
 from konverse.routing.routed import Routed, Tally
 from konverse.schemas.errors import InvalidRoute
 
+INSTANCE = "0b7e1a52-6b8e-4f0e-8f5e-2f7c9f4e3d10"
+
 
 @pytest.mark.parametrize(
     ("answer", "decision"),
     [
         ("north", Target("north")),
-        (Target("north", "an instance"), Target("north", "an instance")),
+        (Target("north", INSTANCE), Target("north", INSTANCE)),
+        (Target("north", INSTANCE.upper()), Target("north", INSTANCE)),
+        (Target("north", UUID(INSTANCE)), Target("north", INSTANCE)),  # type: ignore[arg-type]  # it is so named
         (None, Unclassifiable()),
         (Unclassifiable("nobody"), Unclassifiable("nobody")),
     ],
@@ -24,7 +29,7 @@ def test_a_name_stands_for_a_target_and_none_for_unclassifiable(answer: Any, dec
     assert decision_of(answer) == decision
 
 
-@pytest.mark.parametrize("answer", [7, b"north", ("north", None), "", Target("")])
+@pytest.mark.parametrize("answer", [7, b"north", ("north", None), "", Target(""), Target("north", "here")])
 def test_what_is_no_answer_is_refused(answer: Any) -> None:
     with pytest.raises(InvalidRoute, match="the classifier answered with"):
         decision_of(answer)
