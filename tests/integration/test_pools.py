@@ -17,6 +17,7 @@ from konverse.schemas.catalog import DEFAULT
 from konverse.schemas.errors import (
     BadInput,
     BrokerClosed,
+    ConversationEnded,
     InvalidSettings,
     InvalidTimeout,
     KafkaUnavailable,
@@ -25,6 +26,7 @@ from konverse.schemas.errors import (
     PoolInUse,
     ServiceNotFound,
 )
+from konverse.schemas.limits import POOL_ATTEMPTS_MAX
 from tests.kit.oracle import verify
 from tests.kit.pool_stress import Load, stress
 from tests.kit.pools import STREAM_END, STREAMING, Taker, open_stream, pool_of, taking
@@ -293,6 +295,17 @@ def test_threads_that_end_leave_their_conversations_to_the_next_ones(broker: Bro
         until(lambda: len(taker.bodies) == 3, "all are received")
         assert len({message.dialog.conversation for message in taker.taken}) == 1
         assert len(pool._slots) == len(pool._sends) == 1, "who comes later under the name of one that ended is another"
+
+
+def test_a_message_is_tried_on_ten_conversations_and_then_said_not_to_be_sent(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pool_of(broker) as pool:
+        dialog = Mock(**{"send.side_effect": ConversationEnded("its target has ended it"), "id.bytes": b"nobody's"})
+        with patch.object(pool, "_dialog", return_value=dialog), pytest.raises(ConversationEnded, match="has ended it"):
+            pool.send(ORDER, b"one")
+        assert dialog.send.call_count == POOL_ATTEMPTS_MAX == 10
+        assert "failed to send on a conversation 10 times in a row: its target has ended it" in caplog.text
 
 
 def test_a_home_that_does_not_answer_keeps_nobody_else_waiting(
