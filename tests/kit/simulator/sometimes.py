@@ -243,7 +243,7 @@ LOSSES: Final = frozenset({
 
 RARE: Final = frozenset({
     "asked again", "fenced and silent", "FIN behind a move", "redirected first, opened by another",
-    "redirected to what has moved", "move to another partition refused",
+    "redirected to what has moved", "move to another partition refused", "row discarded",
 })  # fmt: skip
 """Paths that come once in hundreds of runs or thousands: only long runs can be asked for them."""
 
