@@ -63,7 +63,6 @@ class Pool(Keeping):
         self._size = options.size
         self._last = NO_LIMIT if options.max_messages is None else options.max_messages - 1
         """Number of the last message of a conversation."""
-        """Nothing is sent any more."""
         self._threads: dict[int, int] = {}
         """Number of a session, from 0 on -> thread whose it is."""
         self._numbered: frozenset[bytes] | None = None

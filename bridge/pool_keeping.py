@@ -102,6 +102,7 @@ class Keeping(Ways):
         self._inheriting = threading.Lock()
         """Who has it looks for that. It is taken before `_changed`, and never by a reader."""
         self._shut = self._closed = False
+        """Nothing is sent any more; and then, nobody looks after anything."""
         self._trouble = Seldom()
         self._awaken = threading.Event()
         self._does: Final[dict[type, Callable[[Any], None]]] = {
@@ -224,8 +225,7 @@ class Keeping(Ways):
     def _vacate(self, place: Place) -> None:
         """Its senders have to ask for another conversation. One that made room for others is found no more."""
         mark = mark_of(place.group)
-        slot = self._by_mark.get(mark)
-        if slot is None:
+        if (slot := self._by_mark.get(mark)) is None:
             return
         if place.current is None:
             slot.dialog = None

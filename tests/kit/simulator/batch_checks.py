@@ -106,7 +106,7 @@ def _rows(
 
 
 def _bounced(query: Query, references: References) -> Iterator[str]:
-    """A row that won and could not be received came back to the mailbox of the query."""
+    """A row that won and could not be received came back to the mailbox of the query (M237)."""
     happened = query.world.sometimes.happened
     boxes = {name for reference in references.values() for name in (*reference.mailbox, *reference.fates)}
     for address, reference in references.items():
@@ -114,7 +114,8 @@ def _bounced(query: Query, references: References) -> Iterator[str]:
             if writer != query.id:
                 continue
             verdict = verdict_of(references, writer, address, counter) or here
-            happened("row discarded", verdict == "discarded")
+            if verdict == "discarded":
+                yield f"I6: row {counter} of {writer.hex()} was to return and was discarded"
             if verdict.startswith("bounced"):
                 happened("row bounced")
                 if BounceId(writer, counter, address) not in boxes:

@@ -127,8 +127,7 @@ PATHS: Final = {
     "batch refused": "a driver saw that its batch can not be received, and gave up",
     "batch for several": "the rows of a batch were for several partitions",
     "row ends its dialog": "a row of a query was the last message of its side",
-    "row bounced": "a row that won came for a conversation that had ended, or never was",
-    "row discarded": "or for a side that had ended",
+    "row bounced": "a row that won came for a side or a conversation that had ended, or never was",
     "two drivers": "two drivers of one query were there at once",
     "driver crashed": "a driver died",
     "driver crashed while it waited": "and its BATCH may have been on its way",
@@ -243,7 +242,7 @@ LOSSES: Final = frozenset({
 
 RARE: Final = frozenset({
     "asked again", "fenced and silent", "FIN behind a move", "redirected first, opened by another",
-    "redirected to what has moved", "move to another partition refused", "row discarded",
+    "redirected to what has moved", "move to another partition refused",
 })  # fmt: skip
 """Paths that come once in hundreds of runs or thousands: only long runs can be asked for them."""
 
