@@ -16,10 +16,11 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Final, Self
 
 from konverse.dialog.pooled import Pooled, PoolStatistics, Recycle, Stage
+from konverse.dialog.recycling import is_answer
 from konverse.schemas.catalog import DEFAULT
 from konverse.schemas.errors import BadInput, BrokerClosed, ConversationEnded, QueueFull
 from konverse.schemas.identifiers import pool_group, pool_namespace
-from konverse.schemas.limits import POOL_ATTEMPTS_MAX, POOL_CLOSE_MS_MAX, POOL_STILL_MS_MAX, POOL_VERDICT_MS_MAX
+from konverse.schemas.limits import POOL_ATTEMPTS_MAX, POOL_CLOSE_MS_MAX, POOL_STILL_MS_MAX
 
 from .arguments import Seconds, checked
 from .clock import now_ms
@@ -246,12 +247,16 @@ class Pool(Keeping):
             slot = self._slots.get(name) or self._slot(name, key)
             self._check_way(slot.place)
         self._inherit_returned(slot)
-        deadline = now_ms() + 2 * POOL_VERDICT_MS_MAX
+        deadline = time.monotonic() + self._means.timeout_s
         with self._changed:
             # it may have made room for others meanwhile
             while (slot := self._slots.get(name) or self._slot(name, key)).place.awaited is not None:
-                if now_ms() > deadline:
-                    raise QueueFull("what an ended conversation did not deliver has not come back; try again")
+                if time.monotonic() > deadline:
+                    raise QueueFull(
+                        f"a conversation to {self.options.to_service!r} was ended, and what it did not deliver has not "
+                        f"come back within {self._means.timeout_s:g} s, to go first: its queue may have no reader; try "
+                        "again"
+                    )
                 self._changed.wait(POLL_S)
                 self._check_open()
             self._check_way(slot.place)
@@ -314,7 +319,7 @@ class Pool(Keeping):
         """Whether this pool ends that conversation, behind what it did not deliver (229)."""
         with self._changed:
             pooled = self._pooling.known.get(farewell.conversation)
-            return not self._closed and pooled is not None and not _is_answer(pooled, farewell)
+            return not self._closed and pooled is not None and not self._is_answer(pooled, farewell)
 
     def hear(self, farewell: Farewell) -> None:
         """The target has ended a conversation, which may be one of this pool."""
@@ -323,7 +328,7 @@ class Pool(Keeping):
             pooled = self._pooling.known.get(conversation)
             if pooled is None or self._closed:
                 return
-            if _is_answer(pooled, farewell):
+            if self._is_answer(pooled, farewell):
                 self._do(self._pooling.ended(conversation))
             else:
                 self._do(self._pooling.broken(conversation, farewell.code, now_ms()))
@@ -352,7 +357,5 @@ class Pool(Keeping):
         if self._shut or self._closed:
             raise BrokerClosed(f"the pool to {self.options.to_service} was closed; make another with broker.pool")
 
-
-def _is_answer(pooled: Pooled, farewell: Farewell) -> bool:
-    """To EndOfStream: then nothing is left to do. Who ends before he has heard that sends some of it back."""
-    return pooled.stage is Stage.CLOSING and not farewell.code and farewell.settled
+    def _is_answer(self, pooled: Pooled, farewell: Farewell) -> bool:
+        return is_answer(self._means.sender.session, self._dialogs[pooled.conversation].staged, pooled, farewell)

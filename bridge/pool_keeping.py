@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from konverse.dialog.adopting import Standing as Adoptable
+from konverse.dialog.lane import DialogState
 from konverse.dialog.pooled import (
     AskVerdict,
     Drop,
@@ -82,6 +83,7 @@ class Keeping(Ways):
         """Guards all that follows; senders read one table without it."""
         self._pooling = Pooling(
             max_age_ms=round(options.max_age * 1000),
+            timer_ms=round(options.timer_s * 1000),
             end_of_stream=options.end_of_stream,
             follow=follower(options.to_service),
         )
@@ -131,7 +133,8 @@ class Keeping(Ways):
 
     def _open(self, slot: Slot) -> Dialog:
         """Begin a conversation for a place that has none."""
-        return self._use(slot, self._begin(slot))
+        since = now_ms()
+        return self._use(slot, self._begin(slot), since)
 
     def _inherit(self, owns: Owns) -> None:
         """Before a named pool has its first conversation: go on with all that a process has left which is gone.
@@ -196,7 +199,7 @@ class Keeping(Ways):
             dialog.finish()
         elif standing is Adoptable.OPEN and slot.dialog is None:
             slot.place.way, slot.place.way_ms = self._way_to(dialog.begin.to_service), now_ms()
-            self._use(slot, dialog)
+            self._use(slot, dialog, now_ms(), adopted=True)
             return
         elif standing is Adoptable.OPEN:
             self._means.sender.decide_with_care(dialog.staged, partial(self._close_stream, dialog))
@@ -212,9 +215,9 @@ class Keeping(Ways):
     def _is_ours(self, bounced: Bounced) -> bool:
         return mark_of(bounced.conversation) in self._by_mark
 
-    def _use(self, slot: Slot, dialog: Dialog) -> Dialog:
+    def _use(self, slot: Slot, dialog: Dialog, since_ms: int, *, adopted: bool = False) -> Dialog:
         conversation = dialog.id.bytes
-        self._pooling.begun(slot.place, conversation, now_ms())
+        self._pooling.begun(slot.place, conversation, since_ms, adopted=adopted)
         self._dialogs[conversation] = dialog
         slot.dialog = slot.last = dialog
         self._by_mark.setdefault(mark_of(slot.place.group), slot)  # it may have made room for others
@@ -271,12 +274,15 @@ class Keeping(Ways):
         self._vacate(pooled.place)
 
     def _ask_verdict(self, effect: AskVerdict) -> None:
-        staged = self._dialogs[effect.pooled.conversation].staged
-        self._vacate(effect.pooled.place)
-        if effect.pooled.misled and not is_used(staged):  # nobody ever answers
-            self._means.sender.end(staged)
+        pooled, sender = effect.pooled, self._means.sender
+        staged = self._dialogs[pooled.conversation].staged
+        self._vacate(pooled.place)
+        if pooled.misled and not is_used(staged):  # nobody ever answers
+            if staged.state in (DialogState.BEGINNING, DialogState.OPEN):
+                sender.end(staged)
             return
-        self._means.sender.decide(lambda session: ask_verdict(session, staged))
+        end_of_stream = self.options.end_of_stream if pooled.wants_end_of_stream else None
+        sender.decide(lambda session: ask_verdict(session, staged, end_of_stream))
 
     def _resend(self, effect: Resend) -> None:
         slot = self._by_mark[mark_of(effect.place.group)]
@@ -385,7 +391,7 @@ class Keeping(Ways):
         sender = self._means.sender
 
         def question(state: Partition) -> tuple[list[tuple[Pooled, Standing]], bool]:
-            standings = [(pooled, standing_of(state, dialog.staged)) for pooled, dialog in asked]
+            standings = [(pooled, standing_of(state, sender.session, dialog.staged)) for pooled, dialog in asked]
             writer = state.writers.get(sender.session.writer)
             return standings, writer is not None and writer.closed_at is not None
 

@@ -23,7 +23,7 @@ from pydantic_settings import (
 from konverse.schemas.catalog import Queue
 from konverse.schemas.errors import InvalidSettings
 from konverse.schemas.identifiers import check_name
-from konverse.schemas.limits import POOL_KEY_ENTRIES_MAX, POOL_SLACK_MS
+from konverse.schemas.limits import POOL_KEY_ENTRIES_MAX, POOL_SLACK_MS, POOL_SLACK_MS_MIN
 from konverse.schemas.timeouts import milliseconds
 
 from .arguments import did_you_mean
@@ -216,7 +216,7 @@ class PoolOptions:
     @property
     def timer_s(self) -> float:
         """Seconds after which the dialog timer of a conversation is due: later than its sender recycles it."""
-        return self.max_age + min(max(self.max_age, 1.0), POOL_SLACK_MS / 1000)
+        return self.max_age + min(max(self.max_age, POOL_SLACK_MS_MIN / 1000), POOL_SLACK_MS / 1000)
 
     def check(self) -> None:
         """Raise InvalidSettings or InvalidTimeout for what cannot be."""

@@ -30,6 +30,8 @@ class Finished(NamedTuple):
     """The other side has: its messages are accepted no more, its END and Error are."""
     answer: tuple[tuple[bytes, int], ...] | None = None
     """Per writer of this side, the highest counter that was accepted; None before the peer has answered."""
+    askers: tuple[bytes, ...] = ()
+    """Sessions and owners whose FIN the peer has answered, the latest of them: all that they sent has a verdict."""
 
 
 OPEN: Final = Finished()
@@ -74,7 +76,7 @@ def answer_fin(state: Partition, envelope: Envelope, received: tuple[tuple[bytes
         return
     stream = state.stream_to(home)
     prefix = stream.head(Kind.FIN_ANSWER, other(envelope.role)) + envelope.conversation
-    answer = encode_suffix(Suffix(detail=FinAnswer(received)))
+    answer = encode_suffix(Suffix(detail=FinAnswer(envelope.suffix.origin or envelope.writer, received)))
     stream.push(Run(prefix, envelope.conversation, NO_SEQUENCE, answer, [None]))
 
 
@@ -86,4 +88,6 @@ def hear_fin_answer(state: Partition, _offset: int, _header: bytes, envelope: En
         state.statistics.undeliverable += 1
         return
     state.touch(endpoint)
-    endpoint.finished = (endpoint.finished or OPEN)._replace(own=True, answer=detail.received)
+    before = endpoint.finished or OPEN
+    askers = tuple(dict.fromkeys([*before.askers, detail.asker]))[-END_WRITERS_MAX:]
+    endpoint.finished = before._replace(own=True, answer=detail.received, askers=askers)

@@ -217,6 +217,7 @@ class SessionDialog:
         "flags",
         "held",
         "home",
+        "judged",
         "key",
         "last",
         "open",
@@ -261,6 +262,8 @@ class SessionDialog:
         """Body of the END call that waits for the sends; b"" for a plain end."""
         self.finished = False
         """FIN was called."""
+        self.judged = False
+        """Adopted from one who had said FIN: each of its messages was received, or has come back."""
         self.pending = 0
         """Transactions with this dialog whose outputs may not have arrived: nothing is sent directly meanwhile."""
         self.placed: int | None = None

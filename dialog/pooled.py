@@ -60,14 +60,16 @@ class Pooled:
     """A conversation of a pool."""
 
     __slots__ = (
-        "begun_ms", "code", "conversation", "ended", "misled", "place", "resumed", "since_ms", "stage", "unnumbered",
-        "unread", "way",
+        "begun_ms", "code", "conversation", "ended", "misled", "place", "resumed", "rings_ms", "since_ms", "stage",
+        "unnumbered", "unread", "way",
     )  # fmt: skip
 
     def __init__(self, conversation: bytes, place: Place, now_ms: int) -> None:
         self.conversation = conversation
         self.place = place
         self.begun_ms = now_ms
+        self.rings_ms = now_ms
+        """From then on its timer may be due, and its home may say that nothing more comes: what is sent is late."""
         self.stage = Stage.OPEN
         self.since_ms = now_ms
         """In this stage."""
@@ -86,6 +88,11 @@ class Pooled:
         self.misled = False
         """Its target redirects it, or will: what was sent on it comes back, and then it ends."""
 
+    @property
+    def wants_end_of_stream(self) -> bool:
+        """Its target has not ended it, and will only when it is told."""
+        return not (self.ended or self.misled)
+
 
 # --------------------------------------------------------------------------------------------------------- effects
 
@@ -97,7 +104,10 @@ class Recycle(NamedTuple):
 
 
 class AskVerdict(NamedTuple):
-    """Effect: FIN on it, so that home learns when each of its messages has a verdict."""
+    """Effect: FIN on it, so that home learns when each of its messages has a verdict.
+
+    Behind EndOfStream, when its home has said that nothing more comes and the target has not ended it.
+    """
 
     pooled: Pooled
 
@@ -159,9 +169,9 @@ class Standing(NamedTuple):
     ended: bool = False
     """The target has ended it."""
     finished: bool = False
-    """Nothing more of this side is received there: somebody has finished it."""
+    """Nothing more of this side is received there: somebody has finished it, perhaps the home itself."""
     answered: bool = False
-    """The target has heard FIN."""
+    """The target has answered this session's FIN: each of its messages was received, or has come back."""
     code: int | None = None
     """Of the Error that waits to be received."""
     unread: bool = False

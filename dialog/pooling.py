@@ -8,7 +8,8 @@ goes first: when a conversation ended under its senders, the place has no other 
 or the target has been silent for too long.
 
     OPEN      is sent on
-    CLOSING   EndOfStream and FIN were sent; the target ends it, then this side
+    CLOSING   EndOfStream and FIN were sent; the target ends it, then this side. If its timer may have been due before,
+              home may have said so earlier, and what was sent since comes back: the place waits for that, too
     BROKEN    the target has ended or failed it; what it did not receive comes back, then this side ends it
 
 A target that redirects a conversation gives all of it back behind a note (behaviour 233). From then on the place goes
@@ -67,8 +68,10 @@ Follow = Callable[[Way, bytes], Way]
 class Pooling:
     """The places of one pool."""
 
-    def __init__(self, *, max_age_ms: int, end_of_stream: str, follow: Follow) -> None:
+    def __init__(self, *, max_age_ms: int, timer_ms: int, end_of_stream: str, follow: Follow) -> None:
+        """`timer_ms`: of the timer that each conversation has at its home, for the time when nobody recycles it."""
         self.max_age_ms = max_age_ms
+        self._rings_after_ms = (max_age_ms + timer_ms) // 2  # clocks differ
         self.end_of_stream = end_of_stream
         self._follow = follow
         self.statistics = PoolStatistics()
@@ -122,10 +125,12 @@ class Pooling:
             effects.append(MakeRoom(place))
         return effects
 
-    def begun(self, place: Place, conversation: bytes, now_ms: int) -> Pooled:
+    def begun(self, place: Place, conversation: bytes, now_ms: int, *, adopted: bool = False) -> Pooled:
         """A place has an open conversation: begun by this process, or taken over from one that died."""
         assert place.current is None, "a place has one open conversation at most"
         pooled = place.current = self.known[conversation] = Pooled(conversation, place, now_ms)
+        if not adopted:  # else nobody knows when its timer was set
+            pooled.rings_ms += self._rings_after_ms
         place.used_ms, place.noticed = now_ms, 0
         self._lives(place, pooled)
         self.count(begun=1)
@@ -172,8 +177,10 @@ class Pooling:
         return self.closing < POOL_CLOSING_ENTRIES_MAX
 
     def recycled(self, pooled: Pooled, now_ms: int) -> None:
-        """EndOfStream and FIN stand behind what was sent on it."""
+        """EndOfStream and FIN stand behind what was sent on it: behind those of its home, when its timer was due."""
         if pooled.stage is Stage.OPEN:
+            if now_ms >= pooled.rings_ms:
+                pooled.place.awaits.append(pooled)
             self._leave(pooled, Stage.CLOSING, now_ms)
             self.count(recycled=1)
 
@@ -229,9 +236,11 @@ class Pooling:
             stops = standing.ended or standing.finished
             if (stops and pooled.stage is Stage.OPEN) or (standing.code and pooled.stage is Stage.CLOSING):
                 effects += self._break(pooled, now_ms)
-            elif pooled.stage is Stage.BROKEN and not (standing.finished or standing.answered):
-                effects.append(AskVerdict(pooled))  # something had to go before FIN
-            if standing.answered and pooled.stage is Stage.BROKEN and (pooled.ended or not pooled.misled):
+            elif pooled.stage is Stage.BROKEN and not standing.answered:
+                effects.append(AskVerdict(pooled))  # something may have had to go before FIN
+            if standing.answered and pooled.stage is Stage.CLOSING:
+                self._let_go(pooled)
+            elif standing.answered and pooled.stage is Stage.BROKEN and (pooled.ended or not pooled.misled):
                 effects += self._judged(pooled, now_ms)
         return [*notes, *self._returned(returned, senders), *effects]
 
@@ -306,8 +315,10 @@ class Pooling:
             if pooled.stage is Stage.OPEN:
                 if now_ms - pooled.begun_ms >= self.max_age_ms or mark_of(pooled.conversation) in self.evicted:
                     effects.append(Recycle(pooled))
-            elif pooled.stage is Stage.BROKEN and now_ms - pooled.since_ms >= POOL_VERDICT_MS_MAX:
-                effects += self._judged(pooled, now_ms)
+            elif now_ms - pooled.since_ms >= POOL_VERDICT_MS_MAX:
+                if pooled.stage is Stage.BROKEN:
+                    effects += self._judged(pooled, now_ms)
+                self._let_go(pooled)
         return effects
 
     def unfinished(self, limit: int) -> list[Pooled]:

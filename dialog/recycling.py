@@ -18,7 +18,7 @@ from konverse.schemas.records import Role
 from konverse.schemas.system_messages import read_error
 
 from .lane import DialogState
-from .pooled import Standing
+from .pooled import Pooled, Stage, Standing
 from .states import SENDING, State
 from .takeover import heard
 
@@ -66,10 +66,12 @@ def is_used(dialog: SessionDialog) -> bool:
     return bool(dialog.sent or dialog.held or dialog.redirects is not None)
 
 
-def ask_verdict(session: Session, dialog: SessionDialog) -> list[Hand]:
-    """FIN on a dialog whose peer has ended: its answer says that all that was not received has come back.
+def ask_verdict(session: Session, dialog: SessionDialog, end_of_stream: str | None = None) -> list[Hand]:
+    """FIN on a dialog that takes no more: its answer says that all that was not received has come back.
 
     Nothing while something has to go first; ask again. What home has sent, as it was redirected, needs a verdict, too.
+    `end_of_stream` goes before it when home has closed the dialog, too, and the target may not have heard that: of two
+    FINs the first one counts, and its target would not hear of the end of the stream otherwise. Raises QueueFull.
     """
     session.check_over()
     dialog.go_along()
@@ -77,12 +79,16 @@ def ask_verdict(session: Session, dialog: SessionDialog) -> list[Hand]:
         return []
     if not dialog.sent and (dialog.redirects is None or not dialog.redirects.opened):
         return []
+    if end_of_stream is not None and dialog.state is not DialogState.ENDED:
+        hands = session.send(dialog, end_of_stream, b"")
+    else:
+        hands = []
     dialog.finished, dialog.open = True, False
     session.fin(dialog)
-    return session.unsent()
+    return hands + session.unsent()
 
 
-def standing_of(home: Partition, dialog: SessionDialog) -> Standing:
+def standing_of(home: Partition, session: Session, dialog: SessionDialog) -> Standing:
     """How a conversation of a session stands, as its home has it."""
     endpoint = home.endpoint(Role.INITIATOR, dialog.conversation)
     if endpoint is None:
@@ -92,10 +98,15 @@ def standing_of(home: Partition, dialog: SessionDialog) -> Standing:
     return Standing(
         ended=endpoint.state in (State.DISCONNECTED_INBOUND, State.ERROR),
         finished=endpoint.state is State.DISCONNECTED_OUTBOUND or (finished is not None and finished.own),
-        answered=finished is not None and finished.answer is not None,
+        answered=dialog.judged or (finished is not None and has_asked(session, finished.askers)),
         code=None if error is None else _code_of(error[2] or b"")[0],
         unread=endpoint.waits,
     )
+
+
+def has_asked(session: Session, askers: Collection[bytes]) -> bool:
+    """Whether a FIN of this session was answered: all that it has sent was received then, or has come back."""
+    return any(asker in session.ids for asker in askers)
 
 
 class Left(NamedTuple):
@@ -134,8 +145,18 @@ class Farewell(NamedTuple):
     conversation: bytes
     code: int
     description: str
-    settled: bool
-    """The target has heard that nothing more comes from this side, and nothing of it is on its way."""
+    askers: tuple[bytes, ...]
+    """Whom the target has heard say that nothing more comes from them: nothing of theirs is on its way."""
+
+
+def is_answer(session: Session, dialog: SessionDialog, pooled: Pooled, farewell: Farewell) -> bool:
+    """Whether the target says farewell because of EndOfStream, and nothing is left to do.
+
+    Who ends before it has heard that sends some of it back. So may have one whose home has closed it, too.
+    """
+    if pooled.stage is not Stage.CLOSING or farewell.code or pooled in pooled.place.awaits:
+        return False
+    return dialog.judged or has_asked(session, farewell.askers)
 
 
 def answer(
@@ -159,9 +180,8 @@ def answer(
             continue
         if message.type != DIALOG_TIMER:
             code, description = _code_of(message.body) if message.type == ERROR else (0, "")
-            finished = dialog.finished
-            settled = finished is not None and finished.answer is not None
-            farewells.append(Farewell(dialog.conversation, code, description, settled))
+            askers = dialog.finished.askers if dialog.finished is not None else ()
+            farewells.append(Farewell(dialog.conversation, code, description, askers))
             if keeps(farewells[-1]):
                 continue
         if dialog in ended:

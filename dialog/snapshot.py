@@ -249,9 +249,9 @@ def _endpoints(rows: Sequence[_Row]) -> bytes:
 
 
 def _finished(place: int, finished: Finished) -> dict[str, Any]:
-    own, peer, answer = finished
+    own, peer, answer, askers = finished
     received = None if answer is None else [{"writer": writer, "counter": counter} for writer, counter in answer]
-    return {"place": place, "own": own, "peer": peer, "answer": received}
+    return {"place": place, "own": own, "peer": peer, "answer": received, "askers": [*askers]}
 
 
 def _waiting(row: _Row) -> Iterator[dict[str, Any]]:
@@ -361,7 +361,7 @@ def _restore_endpoints(
         assert finished is not None
         received = item["answer"]
         answer = None if received is None else tuple((one["writer"], one["counter"]) for one in received)
-        finished.finished = Finished(item["own"], item["peer"], answer)
+        finished.finished = Finished(item["own"], item["peer"], answer, tuple(item["askers"]))
     for item in value["clocks"]:
         expecting = state.table[item.pop("place")]
         assert expecting is not None

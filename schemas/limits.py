@@ -331,16 +331,20 @@ POOL_LOOK_ENTRIES_MAX: Final = 1_000
 POOL_ATTEMPTS_MAX: Final = 10
 """Attempts of one send to find a conversation that takes the message (behaviour 225)."""
 
-POOL_VERDICT_MS_MAX: Final = 5_000
-"""So long a send waits for what an ended conversation has not delivered, to be sent behind it; a target that works
-says so within some tenths of a second."""
+POOL_VERDICT_MS_MAX: Final = 60_000
+"""So long nothing new is sent for a key of which a conversation was ended, until what that did not deliver has come
+back, to go first. A target whose queue is read says so within some tenths of a second; of one that nobody reads for so
+long, what comes back later goes behind what was sent meanwhile."""
 
 POOL_ASTRAY_MS: Final = 10_000
 """A key that was redirected in a circle, or to a service that does not exist, is tried again so much later."""
 
 POOL_SLACK_MS: Final = 60_000
 """The timer of a pooled conversation is due so much later at the most than its sender recycles it, and twice as late as
-that for short ages: it is for a sender that died."""
+that for shorter ages: it is for a sender that died."""
+
+POOL_SLACK_MS_MIN: Final = 10_000
+"""And so much later at least: what a sender that is merely slow has on its way should be there before."""
 
 POOL_PATIENCE_MS: Final = 60_000
 """A conversation whose target has not answered EndOfStream by then is looked at again, as often as it takes."""

@@ -50,6 +50,7 @@ class MovedFinish(NamedTuple):
     own: bool
     peer: bool
     answer: tuple[tuple[bytes, int], ...] | None
+    askers: tuple[bytes, ...]
 
 
 class Moved(NamedTuple):
@@ -161,12 +162,12 @@ def _voices_from_avro(value: list[dict[str, Any]]) -> list[tuple[bytes, int]]:
 
 def _finish_to_avro(finished: MovedFinish) -> dict[str, Any]:
     answer = None if finished.answer is None else _voices_to_avro(finished.answer)
-    return {"own": finished.own, "peer": finished.peer, "answer": answer}
+    return {"own": finished.own, "peer": finished.peer, "answer": answer, "askers": [*finished.askers]}
 
 
 def _finish_from_avro(value: dict[str, Any]) -> MovedFinish:
     answer = None if value["answer"] is None else tuple(_voices_from_avro(value["answer"]))
-    return MovedFinish(value["own"], value["peer"], answer)
+    return MovedFinish(value["own"], value["peer"], answer, tuple(value["askers"]))
 
 
 def _message_to_avro(message: MovedMessage) -> dict[str, Any]:

@@ -195,6 +195,8 @@ class Veto(NamedTuple):
 class FinAnswer(NamedTuple):
     """Detail of FIN_ANSWER: how far each writer of the finished direction was received, the latest writers first."""
 
+    asker: bytes
+    """Whose FIN it was: all that stood before that in its log has a verdict."""
     received: tuple[tuple[bytes, int], ...] = ()
 
 

@@ -24,8 +24,8 @@ class Luggage(NamedTuple):
     voices: tuple[tuple[bytes, int], ...]
     waiting: tuple[tuple[str, bytes, int, Origin], ...]
     error: tuple[str, bytes, int, Origin] | None
-    finished: tuple[bool, bool, tuple[tuple[bytes, int], ...] | None]
-    """Whether it has said FIN, whether its peer has, and what the peer said of the first."""
+    finished: tuple[bool, bool, tuple[tuple[bytes, int], ...] | None, tuple[bytes, ...]]
+    """Whether it has said FIN, whether its peer has, what the peer said of the first, and to whom."""
     rang: tuple[str, bytes, int, Origin] | None
     times: tuple[int | None, int | None]
     """When its timer is due, and when its lifetime ends."""

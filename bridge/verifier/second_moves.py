@@ -105,7 +105,7 @@ def _pack(state: SecondState, side: Side) -> Luggage:
         tuple(reversed(side.voices.items())),
         tuple(map(message, waiting)),
         None if side.error is None else message(side.error),
-        (side.finished, side.peer_finished, side.answer),
+        (side.finished, side.peer_finished, side.answer, tuple(side.askers)),
         None if side.rang is None else message(side.rang),
         (side.timer_ms, side.expires_ms),
         side.level,
@@ -151,7 +151,8 @@ def _arrive(state: SecondState, key: Key, moved: Moved, record: LogRecord) -> Si
     side.peer_ended, side.peer_failed = code == "DI", code == "ER"
     side.voices = dict(reversed(moved.voices))
     side.speakers = set(side.voices)
-    side.finished, side.peer_finished, side.answer = moved.finished or (False, False, None)
+    side.finished, side.peer_finished, side.answer, askers = moved.finished or (False, False, None, ())
+    side.askers = [*askers]
     side.consumed = [(-1, PAST)] * moved.consumed
     side.heard = [PAST] * (moved.received - len(moved.waiting))
     side.thrown_away = side.heard[moved.consumed :]
@@ -192,7 +193,7 @@ def _unpack(state: SecondState, moved: Moved, side: Side) -> Luggage:
         tuple(moved.voices),
         tuple(map(message, moved.waiting)),
         next((message(one) for one in moved.urgent if one.type != DIALOG_TIMER), None),
-        (side.finished, side.peer_finished, side.answer),
+        (side.finished, side.peer_finished, side.answer, tuple(side.askers)),
         next((message(one) for one in moved.urgent if one.type == DIALOG_TIMER), None),
         (side.timer_ms, side.expires_ms),
         side.level,

@@ -33,6 +33,8 @@ def hear_finished(state: SecondState, envelope: Envelope) -> None:
         if side is not None and isinstance(detail, FinAnswer):
             side.finished = True  # the session has said FIN, if no handler had
             side.answer = detail.received
+            if detail.asker not in side.askers:
+                side.askers = [*side.askers, detail.asker][-END_WRITERS_MAX:]
             state.tally["FIN answered"] += 1
         return
     heard: list[tuple[bytes, int]] = []
@@ -48,7 +50,7 @@ def say_finished(state: SecondState, envelope: Envelope, heard: tuple[tuple[byte
     home = envelope.suffix.home
     if home is not None:
         role = 1 - int(envelope.role)
-        detail = FinAnswer(heard)
+        detail = FinAnswer(envelope.suffix.origin or envelope.writer, heard)
         state.say(home, Said(state.order, Kind.FIN_ANSWER, role, envelope.conversation, -1, "", b"", detail))
 
 

@@ -145,6 +145,8 @@ class Side:
     """Who said so: a session, or an owner."""
     answer: tuple[tuple[bytes, int], ...] | None = None
     """What the peer said of this side's FIN."""
+    askers: list[bytes] = field(default_factory=list)
+    """Whose FIN the peer has answered."""
     generation: int = 0
     """How often it has moved."""
     previous: Address | None = None

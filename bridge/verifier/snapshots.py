@@ -109,7 +109,7 @@ def _side(side: Side) -> tuple[Any, ...]:
         [(heard.type, heard.body, heard.timestamp_ms, heard.origin) for heard in waiting],
         side.error is not None, side.rang is not None, side.timer_ms, side.expires_ms,
         side.voices, side.group, side.generation, side.previous,
-        side.finished, side.peer_finished, side.answer, side.level,
+        side.finished, side.peer_finished, side.answer, side.askers, side.level,
     )  # fmt: skip
 
 

@@ -236,7 +236,7 @@ def _sides(value: dict[str, Any], writers: list[bytes], streams: list[Any]) -> I
         known = finished.get(place)
         if known is not None:
             received_far = known["answer"]
-            side.finished, side.peer_finished = known["own"], known["peer"]
+            side.finished, side.peer_finished, side.askers = known["own"], known["peer"], known["askers"]
             if received_far is not None:
                 side.answer = tuple((one["writer"], one["counter"]) for one in received_far)
         yield side, consumed

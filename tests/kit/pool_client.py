@@ -26,7 +26,7 @@ from konverse.dialog.pooled import (
     Way,
 )
 from konverse.dialog.pooling import Pooling
-from konverse.dialog.recycling import Farewell, ask_verdict, left_behind, recycle, standing_of, stream_ended
+from konverse.dialog.recycling import Farewell, ask_verdict, is_answer, left_behind, recycle, standing_of, stream_ended
 from konverse.dialog.session import Session
 from konverse.dialog.writing import Hand
 from konverse.routing.decisions import Target
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 
 EOS: Final = "EndOfStream"
 NOW_MS: Final = 1_800_000_000_000
-AGE_MS: Final = 40_000
 
 
 class Client:
@@ -52,7 +51,7 @@ class Client:
         self.world = world
         self.number = number
         self.session = Session(session_writer(NOW_MS, number))
-        self.pooling = Pooling(max_age_ms=AGE_MS, end_of_stream=EOS, follow=follow)
+        self.pooling = Pooling(max_age_ms=world.age_ms, timer_ms=world.timer_ms, end_of_stream=EOS, follow=follow)
         self.dialogs: dict[bytes, SessionDialog] = {}
         self.way: deque[tuple[Side, Row]] = deque()
         """Records that were handed over and have not arrived."""
@@ -108,16 +107,18 @@ class Client:
                 return self.dialogs[place.current.conversation]
         self.world.begun += 1
         conversation = conversation_in(place.group, self.world.begun.to_bytes(16, "big"))
-        way = self.pooling.way_of(place, self.world.now_ms)
+        before, way = place.way, self.pooling.way_of(place, self.world.now_ms)
+        if before and not way and place.living:
+            self.world.broken = True  # who redirects is asked again, and may still redirect what went the former way
         begin = begin_block(target=self.world.asked(way).queue, group=place.group)
         dialog, hands = self.session.begin(conversation, begin, returning=True)
         self.hand(hands)
-        self.hand(self.session.set_timer(dialog, AGE_MS + 60_000))
+        self.hand(self.session.set_timer(dialog, self.world.timer_ms))
         self._use(place, dialog)
         return dialog
 
-    def _use(self, place: Place, dialog: SessionDialog) -> None:
-        self.pooling.begun(place, dialog.conversation, self.world.now_ms)
+    def _use(self, place: Place, dialog: SessionDialog, *, adopted: bool = False) -> None:
+        self.pooling.begun(place, dialog.conversation, self.world.now_ms, adopted=adopted)
         self.dialogs[dialog.conversation] = dialog
 
     def _go_on(self, place: Place) -> None:
@@ -141,7 +142,7 @@ class Client:
                 self.hand(self.session.finish(dialog))
             elif standing is Adoptable.OPEN and place.current is None:
                 place.way, place.way_ms = self.world.way_to(target), self.world.now_ms
-                self._use(place, dialog)
+                self._use(place, dialog, adopted=True)
                 continue
             elif standing is Adoptable.OPEN:
                 self.hand(recycle(self.session, dialog, EOS))
@@ -159,7 +160,7 @@ class Client:
         for effect in effects:
             handlers: dict[type, Callable[[Any], None]] = {
                 Recycle: self._recycle,
-                AskVerdict: lambda e: self.hand(ask_verdict(self.session, self.dialogs[e.pooled.conversation])),
+                AskVerdict: self._ask_verdict,
                 Resend: self._resend,
                 GiveUp: lambda e: self._let_go(e.place, e.bounced, given_up=True),
                 MakeRoom: lambda _: None,
@@ -181,6 +182,10 @@ class Client:
             self.do(self.pooling.broken(pooled.conversation, None, self.world.now_ms))
             return
         self.pooling.recycled(pooled, self.world.now_ms)
+
+    def _ask_verdict(self, effect: AskVerdict) -> None:
+        dialog = self.dialogs[effect.pooled.conversation]
+        self.hand(ask_verdict(self.session, dialog, EOS if effect.pooled.wants_end_of_stream else None))
 
     def _resend(self, effect: Resend) -> None:
         for bounced in effect.bounced:
@@ -219,8 +224,9 @@ class Client:
     def look(self) -> None:
         """The thread of a pool looks at home and at the clock."""
         self.hand(self.session.home_says(self.world.home.state))
+        home, dialogs = self.world.home.state, self.dialogs
         known = list(self.pooling.known.values())
-        standings = [(one, standing_of(self.world.home.state, self.dialogs[one.conversation])) for one in known]
+        standings = [(one, standing_of(home, self.session, dialogs[one.conversation])) for one in known]
         self.do(self.pooling.home_says(standings, self._bounced(), self.world.now_ms))
         silent = [one for one in self.pooling.known.values() if one.misled and one.stage is Stage.BROKEN]
         self.do(self.pooling.tick(self.world.now_ms))
@@ -232,18 +238,17 @@ class Client:
         pooled = self.pooling.known.get(conversation)
         if pooled is None:
             return
-        closing = _is_answer(pooled, farewell)
+        closing = self._is_answer(pooled, farewell)
         code = farewell.code
         self.do(self.pooling.ended(conversation) if closing else self.pooling.broken(conversation, code, now_ms))
 
     def keeps(self, farewell: Farewell) -> bool:
         """`Pool.keeps`."""
         pooled = self.pooling.known.get(farewell.conversation)
-        return pooled is not None and not _is_answer(pooled, farewell)
+        return pooled is not None and not self._is_answer(pooled, farewell)
 
-
-def _is_answer(pooled: Pooled, farewell: Farewell) -> bool:
-    return pooled.stage is Stage.CLOSING and not farewell.code and farewell.settled
+    def _is_answer(self, pooled: Pooled, farewell: Farewell) -> bool:
+        return is_answer(self.session, self.dialogs[pooled.conversation], pooled, farewell)
 
 
 def follow(way: Way, body: bytes) -> Way:

@@ -40,6 +40,7 @@ from tests.kit.pool_client import EOS, NOW_MS, Client
 
 CALM_ROUNDS: Final = 400
 KEYS: Final = 3
+SLACK_MS: Final = 10_000
 PLAIN_END: Final = 0
 APPLICATION_ERROR: Final = 4711
 BROKER_ERROR: Final = -9719
@@ -60,6 +61,11 @@ class World:
         self._stagings = {id(side): Staging(side.state, anything, OwnerSettings()) for side in self.sides}
         self._router = Router(REDIRECT)
         self.recycling = self.random.choice([0.02, 0.1, 0.4])
+        self.stalling = self.random.choice([0.0, 0.01]) if not self.routers else 0.0
+        """The thread of the pool does nothing for longer than timers wait: then its home may say EndOfStream, too."""
+        self._stalled_ms = NOW_MS
+        self.age_ms = 1_500 if self.stalling else 40_000
+        self.timer_ms = self.age_ms + SLACK_MS
         self.failing = self.random.choice([0.0, 0.0, 0.02, 0.1])
         self.dying = self.random.choice([0.0, 0.0, 0.004])
         self.begun = 0
@@ -142,10 +148,14 @@ class World:
             self._work(self.home, self._answer)
         elif roll < 0.8:
             self.deliver()
-        elif roll < 0.95:
+        elif roll < 0.95 and self.now_ms >= self._stalled_ms:
             self.client.look()
         elif self.zombies:
             self.random.choice(self.zombies).arrive(3)
+        if self.stalling:
+            self.client.arrive(len(self.client.way))  # timers wait longer than what was handed to Kafka takes
+        if self.random.random() < self.stalling:
+            self._stalled_ms = self.now_ms + self.random.randrange(2 * SLACK_MS)
         if self.random.random() < self.dying:
             self._die()
 
@@ -221,7 +231,7 @@ class World:
             if message.type == EOS:
                 self.streams_ended.add(dialog.conversation)
                 transaction.end(dialog)
-                self.behind += [one.body for one in walk]
+                self.behind += [one.body for one in walk if one.type != EOS or not self.stalling]
                 return after
             self.received.append((dialog.conversation, message.body))
             if roll < self.failing:

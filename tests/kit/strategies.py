@@ -149,7 +149,7 @@ details: Final[st.SearchStrategy[Detail]] = st.one_of(
     st.builds(BounceId, writer=identifiers, counter=counters, at=addresses),
     st.builds(Bounce, writer=identifiers, counter=counters, at=addresses, reason=st.sampled_from(BounceReason)),
     st.builds(Notice, writer=identifiers, next=counters, at=addresses, reason=st.sampled_from(NoticeReason)),
-    st.builds(FinAnswer, received=st.lists(st.tuples(identifiers, counters), max_size=4).map(tuple)),
+    st.builds(FinAnswer, asker=identifiers, received=st.lists(st.tuples(identifiers, counters), max_size=4).map(tuple)),
     st.builds(Pending, query=identifiers, batch=counters, begins=st.booleans(), judge=addresses),
     st.builds(Decision, query=identifiers, batch=counters, begins=st.booleans(), final=st.booleans()),
     st.builds(Veto, query=identifiers, batch=counters, begins=st.booleans(), attempt=identifiers, at=addresses),

@@ -28,7 +28,7 @@ DETAILS: Final[list[Detail]] = [
     records.Pending(SOMEBODY, 300, begins=False, judge=ORDERS),
     records.Decision(SOMEBODY, 300, begins=False, final=True),
     records.Veto(SOMEBODY, 300, begins=False, attempt=SOMEBODY, at=ORDERS),
-    records.FinAnswer(((SOMEBODY, 300),)),
+    records.FinAnswer(SOMEBODY, ((SOMEBODY, 300),)),
     records.BounceId(SOMEBODY, 300, ORDERS),
     records.Opened(SOMEBODY),
     records.Forwarded(3, records.Origin("orders", 0, SOMEBODY, 300), 300, (("trace", b"x"),), PREFIX),

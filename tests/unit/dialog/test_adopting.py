@@ -231,7 +231,7 @@ def test_how_a_conversation_stands_that_is_over(pair: Pair, session: Session) ->
     answered = pair.begin("answered")
     pair.end_call(ended)
     pair.target.take(pair.client.write(Kind.FIN, pair.target.address, finished, suffix=Suffix(home=pair.home.address)))
-    answer = Suffix(detail=FinAnswer())
+    answer = Suffix(detail=FinAnswer(identifier("somebody")))
     header = scribe(7).write(Kind.FIN_ANSWER, pair.home.address, answered, role=Role.TARGET, suffix=answer)
     pair.home.take(header)
     found = adopt(pair, session, unknown, ended, finished, answered)

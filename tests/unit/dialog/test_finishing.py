@@ -38,14 +38,16 @@ def test_a_fin_is_answered_with_how_far_each_writer_was_received(pair: Pair) -> 
     fin(pair, conversation)
     (answer,) = pair.target.deliver(pair.home)
     assert (answer.kind, answer.envelope.role) == (Kind.FIN_ANSWER, Role.TARGET)
-    assert answer.detail == FinAnswer(((pair.client.id, 2),))
-    assert pair.initiator(conversation).finished == Finished(own=True, answer=((pair.client.id, 2),))
+    assert answer.detail == FinAnswer(pair.client.id, ((pair.client.id, 2),))
+    assert pair.initiator(conversation).finished == Finished(
+        own=True, answer=((pair.client.id, 2),), askers=(pair.client.id,)
+    )
 
 
 def test_a_fin_that_meets_nobody_is_answered_with_nothing(pair: Pair) -> None:
     fin(pair, identifier("unknown"))
     (answer,) = pair.target.deliver(pair.home)
-    assert answer.detail == FinAnswer(())
+    assert answer.detail == FinAnswer(pair.client.id)
     assert pair.home.outputs(pair.target.address) == [], "an answer is never answered"
 
 
@@ -83,7 +85,8 @@ def test_a_handler_finishes_behind_what_it_sends_and_sends_no_more(pair: Pair) -
     assert later.idle, "a second call changes nothing"
     pair.target.deliver(pair.home)
     pair.home.deliver(pair.target)
-    assert endpoint.finished == Finished(own=True, answer=((pair.target.state.writer_id, 0),))
+    owner = pair.target.state.writer_id
+    assert endpoint.finished == Finished(own=True, answer=((owner, 0),), askers=(owner,))
 
 
 def test_an_end_in_the_same_transaction_says_it_too(pair: Pair) -> None:
@@ -123,7 +126,11 @@ def test_what_is_finished_is_state(pair: Pair) -> None:
 
 def test_an_answer_to_nobody_is_counted(pair: Pair) -> None:
     header = pair.client.write(
-        Kind.FIN_ANSWER, pair.home.address, identifier("unknown"), role=Role.TARGET, suffix=Suffix(detail=FinAnswer())
+        Kind.FIN_ANSWER,
+        pair.home.address,
+        identifier("unknown"),
+        role=Role.TARGET,
+        suffix=Suffix(detail=FinAnswer(identifier("somebody"))),
     )
     pair.home.take(header)
     assert pair.home.state.statistics.undeliverable == 1

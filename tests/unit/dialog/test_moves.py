@@ -146,7 +146,7 @@ def test_a_fin_that_comes_when_the_conversation_is_over_is_answered_with_nothing
     world.target.take(world.client.write(Kind.FIN, world.target.address, conversation, suffix=suffix))
     world.target.deliver(world.second)
     (answer,) = world.second.outputs(world.home.address)
-    assert (answer.kind, answer.detail) == (Kind.FIN_ANSWER, FinAnswer(()))
+    assert (answer.kind, answer.detail) == (Kind.FIN_ANSWER, FinAnswer(world.client.id))
 
 
 @pytest.mark.parametrize("kind", [Kind.MESSAGE, Kind.END])

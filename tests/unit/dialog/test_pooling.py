@@ -41,7 +41,7 @@ OTHER_GROUP: Final = bytes(range(16, 32))
 @pytest.fixture
 def pooling() -> Pooling:
     """Conversations are old after ten seconds, and notes that redirect them name a service."""
-    return Pooling(max_age_ms=AGE_MS, end_of_stream="EndOfStream", follow=follow)
+    return Pooling(max_age_ms=AGE_MS, timer_ms=3 * AGE_MS, end_of_stream="EndOfStream", follow=follow)
 
 
 def follow(way: Way, body: bytes) -> Way:
@@ -118,6 +118,32 @@ def test_what_came_back_goes_again_after_the_four_codes_alone(pooling: Pooling, 
     pooling.home_says([(one, standing._replace(answered=True))], [], 2)
     assert not pooling.known
     assert pooling.home_says([], late, 3) == [expected]
+
+
+def test_who_recycles_when_the_timer_may_be_due_waits_for_what_came_too_late(pooling: Pooling) -> None:
+    one = begin(pooling)
+    pooling.recycled(one, 2 * AGE_MS - 1)
+    assert one.place.awaited is None, "its home has not closed it before"
+    two = begin(pooling, number=1)
+    pooling.recycled(two, 2 * AGE_MS)
+    assert one.place.awaited is two
+    late = [came_back(two.conversation)]
+    assert pooling.home_says([(two, Standing(finished=True))], [], 2 * AGE_MS) == []
+    assert one.place.awaited is two, "its own FIN was not answered"
+    assert pooling.home_says([(two, Standing(finished=True, answered=True))], late, 3 * AGE_MS) == [
+        Resend(one.place, late)
+    ]
+    assert (two.stage, one.place.awaited) == (Stage.CLOSING, None)
+
+
+def test_who_recycles_what_it_has_adopted_waits_too_as_nobody_knows_when_its_timer_is_due(pooling: Pooling) -> None:
+    place, _ = pooling.place(GROUP, 0)
+    one = pooling.begun(place, conversation_in(GROUP, bytes(16)), 0, adopted=True)
+    pooling.recycled(one, 1)
+    assert place.awaited is one
+    assert pooling.tick(POOL_VERDICT_MS_MAX) == []
+    pooling.tick(1 + POOL_VERDICT_MS_MAX)
+    assert place.awaited is None, "and not for ever"
 
 
 def test_a_silent_target_is_waited_for_so_long(pooling: Pooling) -> None:

@@ -88,6 +88,11 @@ class Shop:
             self.pair.home.commit()
         return self.transaction()
 
+    def settle(self, transaction: Transaction) -> None:
+        """What the handler of the pool says of it is committed."""
+        answered(transaction)
+        self.pair.home.commit(sends=transaction.sends, rare=[*transaction.finishes, *transaction.timers])
+
 
 @pytest.fixture
 def shop() -> Shop:
@@ -142,11 +147,11 @@ def test_a_verdict_is_asked_for_once_and_not_where_nothing_was_sent(shop: Shop) 
     assert shop.arrive(ask_verdict(shop.session, dialog))
     assert ask_verdict(shop.session, dialog) == ask_verdict(shop.session, silent) == []
     shop.exchange()
-    assert standing_of(shop.pair.home.state, dialog).answered
+    assert standing_of(shop.pair.home.state, shop.session, dialog).answered
 
 
 def test_a_verdict_is_asked_for_where_all_that_was_sent_was_redirected(shop: Shop) -> None:
-    """Else a pool waits its five seconds for a target that has ended what came back of another one."""
+    """Else a pool waits for long for a target that has ended what came back of another one."""
     dialog = shop.begin()
     shop.session.redirect(dialog, BounceId(shop.session.writer, 7, address_of("elsewhere")))
     shop.session.ended_by_peer(dialog.conversation)
@@ -158,24 +163,50 @@ def test_a_verdict_is_asked_for_where_all_that_was_sent_was_redirected(shop: Sho
     dialog.redirects.opened = True
     shop.arrive(ask_verdict(shop.session, dialog))
     shop.exchange()
-    assert standing_of(shop.pair.home.state, dialog).answered
+    assert standing_of(shop.pair.home.state, shop.session, dialog).answered
+
+
+def test_what_a_session_sends_behind_a_timer_has_no_verdict_before_its_own_fin_is_answered(shop: Shop) -> None:
+    dialog = shop.begin()
+    shop.send(dialog, b"one")
+    shop.settle(shop.ring(dialog))
+    shop.exchange()
+    late = shop.session.send(dialog, "order", b"late")
+    standing = standing_of(shop.pair.home.state, shop.session, dialog)
+    assert (standing.finished, standing.answered) == (True, False)
+    shop.arrive(late + ask_verdict(shop.session, dialog, EOS))
+    shop.exchange()
+    assert standing_of(shop.pair.home.state, shop.session, dialog).answered
+    assert [one.body for one in shop.pair.home.state.mailbox.entries.values()] == [b"late", b""]
+    assert types(shop.pair.receiver(dialog.conversation)) == ["order", EOS], "that of home"
+
+
+def test_of_two_ends_of_the_stream_the_first_one_is_received(shop: Shop) -> None:
+    """The session's own, when home's is late: else the target would never hear that nothing more comes."""
+    dialog = shop.begin()
+    shop.send(dialog, b"one")
+    transaction = shop.ring(dialog)
+    shop.arrive(ask_verdict(shop.session, dialog, EOS))
+    shop.settle(transaction)
+    shop.exchange()
+    assert types(shop.pair.receiver(dialog.conversation)) == ["order", EOS]
 
 
 def test_home_says_how_a_conversation_stands(shop: Shop) -> None:
     dialog = shop.begin()
     home = shop.pair.home.state
-    assert standing_of(home, dialog) == (False, False, False, False, None, False)
+    assert standing_of(home, shop.session, dialog) == (False, False, False, False, None, False)
     shop.send(dialog, b"one")
     shop.pair.target.end(shop.pair.receiver(dialog.conversation), 4711, "no more")
     shop.exchange()
-    assert standing_of(home, dialog) == (False, True, False, False, 4711, True)
+    assert standing_of(home, shop.session, dialog) == (False, True, False, False, 4711, True)
     shop.pair.home.end(shop.pair.initiator(dialog.conversation))
-    assert standing_of(home, dialog).over
+    assert standing_of(home, shop.session, dialog).over
 
 
 def test_a_begin_that_home_has_not_heard_is_not_over(shop: Shop) -> None:
     dialog, _ = shop.session.begin(conversation_in(GROUP, bytes(16)), begin_block(group=GROUP))
-    assert not standing_of(shop.pair.home.state, dialog).over
+    assert not standing_of(shop.pair.home.state, shop.session, dialog).over
 
 
 def test_the_timer_says_end_of_stream_and_is_set_again(shop: Shop) -> None:
@@ -229,7 +260,7 @@ def test_an_end_of_the_target_is_answered_unless_it_is_kept(shop: Shop, *, keeps
     shop.pair.target.end(shop.pair.receiver(dialog.conversation), error, "no more" if error else "")
     shop.exchange()
     transaction = shop.transaction()
-    expected = Farewell(dialog.conversation, error, "no more" if error else "", settled=False)
+    expected = Farewell(dialog.conversation, error, "no more" if error else "", askers=())
     assert answered(transaction, keeps=keeps) == [expected]
     assert bool(transaction.ends) is not keeps
 
@@ -248,7 +279,7 @@ def test_an_error_that_is_no_document_has_a_code_that_forbids_to_send_again(shop
     dialog = shop.begin()
     endpoint = shop.pair.initiator(dialog.conversation)
     endpoint.urgent, endpoint.state = ((0, "http://error", b"garbage", 0),), State.ERROR
-    assert standing_of(shop.pair.home.state, dialog).code == UNREADABLE
+    assert standing_of(shop.pair.home.state, shop.session, dialog).code == UNREADABLE
 
 
 def test_replies_and_what_no_pool_began_are_left(shop: Shop) -> None:

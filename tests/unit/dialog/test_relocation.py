@@ -60,7 +60,11 @@ def test_an_endpoint_moves_with_what_is_finished(world: World) -> None:
     world.settle()
     before = world.receiver(conversation)
     after = move(world, world.target, before, world.second)
-    assert after.finished == before.finished == Finished(own=True, peer=True, answer=())
+    assert (
+        after.finished
+        == before.finished
+        == Finished(own=True, peer=True, answer=(), askers=(world.target.state.writer_id,))
+    )
     world.send(conversation, b"late", sequence=2)
     world.settle()
     (bounced,) = world.home.state.mailbox.entries.values()
@@ -265,7 +269,9 @@ def test_a_fin_follows_and_is_answered_as_the_writers_count_at_the_first_address
     world.target.take(fin(world, conversation))
     world.settle()
     assert after.finished == Finished(peer=True)
-    assert world.initiator(conversation).finished == Finished(own=True, answer=((world.client.id, 1),))
+    assert world.initiator(conversation).finished == Finished(
+        own=True, answer=((world.client.id, 1),), askers=(world.client.id,)
+    )
 
 
 def test_the_answer_to_a_fin_follows_whoever_asked_for_it(world: World) -> None:
@@ -273,7 +279,7 @@ def test_the_answer_to_a_fin_follows_whoever_asked_for_it(world: World) -> None:
     after = move(world, world.home, world.initiator(conversation), world.second)
     world.target.take(fin(world, conversation))
     world.settle()
-    assert after.finished == Finished(own=True, answer=((world.client.id, 0),))
+    assert after.finished == Finished(own=True, answer=((world.client.id, 0),), askers=(world.client.id,))
 
 
 def test_a_target_that_has_moved_learns_that_it_has_no_peer(world: World) -> None:
