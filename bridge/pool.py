@@ -19,7 +19,7 @@ from konverse.dialog.pooled import Pooled, PoolStatistics, Recycle, Stage
 from konverse.dialog.recycling import is_answer
 from konverse.schemas.catalog import DEFAULT
 from konverse.schemas.errors import BadInput, BrokerClosed, ConversationEnded, QueueFull
-from konverse.schemas.identifiers import pool_group, pool_namespace
+from konverse.schemas.identifiers import mark_of, pool_group, pool_namespace
 from konverse.schemas.limits import POOL_ATTEMPTS_MAX, POOL_CLOSE_MS_MAX, POOL_STILL_MS_MAX
 
 from .arguments import Seconds, checked
@@ -33,7 +33,6 @@ from .settings import PoolOptions
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from konverse.dialog.endpoint import Endpoint
     from konverse.dialog.received import Message
     from konverse.dialog.recycling import Farewell
     from konverse.dialog.transaction import Transaction
@@ -66,8 +65,8 @@ class Pool(Keeping):
         """Number of the last message of a conversation."""
         self._threads: dict[int, int] = {}
         """Number of a session, from 0 on -> thread whose it is."""
-        self._numbered: frozenset[bytes] | None = None
-        """Groups of sessions, or of the n."""
+        self._numbered: dict[bytes, bytes] | None = None
+        """By mark: groups of sessions, or of the n."""
 
     # ------------------------------------------------------------------------------------------------------- calls
 
@@ -241,7 +240,7 @@ class Pool(Keeping):
     def _dialog(self, name: object, key: str | bytes | None) -> Dialog:
         """The open conversation of a name; waits until what an ended one did not deliver goes first."""
         self._check_open()
-        self._inherit(self._owns)
+        self._inherit(self._group_of)
         with self._changed:
             self._check_open()
             slot = self._slots.get(name) or self._slot(name, key)
@@ -280,14 +279,17 @@ class Pool(Keeping):
             self._sends[name] = slot.dialog.staged
         return slot
 
-    def _owns(self, side: Endpoint) -> bool:
-        """Whether a pool of this name has begun a conversation, for a key, a session or one of n."""
-        if side.key is not None and side.group_id == pool_group(self._namespace, f"key {side.key.hex()}"):
-            return True
+    def _group_of(self, mark: bytes, key: bytes | None) -> bytes | None:
+        """The group with this mark that a pool of this name has for that key, for a session or one of n."""
+        if key is not None:
+            group = pool_group(self._namespace, f"key {key.hex()}")
+            if mark_of(group) == mark:
+                return group
         if self._numbered is None:
             numbers = range(SESSIONS_FOUND_MAX if self._size is None else self._size)
-            self._numbered = frozenset(pool_group(self._namespace, f"{number}") for number in numbers)
-        return side.group_id in self._numbered
+            groups = (pool_group(self._namespace, f"{number}") for number in numbers)
+            self._numbered = {mark_of(group): group for group in groups}
+        return self._numbered.get(mark)
 
     def _session(self, thread: object) -> int:
         """The number of this thread's session: that of one that has ended, else the next one."""

@@ -12,7 +12,6 @@ from konverse.schemas.identifiers import mark_of
 from konverse.schemas.records import Role
 
 if TYPE_CHECKING:
-    from konverse.dialog.endpoint import Endpoint
     from konverse.dialog.partition import Partition
     from konverse.schemas.identifiers import Address
 
@@ -22,8 +21,8 @@ if TYPE_CHECKING:
 
 POLL_S: Final = 0.05
 
-Owns = Callable[["Endpoint"], bool]
-"""Whether a side of a conversation is one of the pool."""
+GroupOf = Callable[[bytes, bytes | None], bytes | None]
+"""The group of the pool with this mark whose Kafka key is this one; None: it is of another pool, or of no such key."""
 
 
 class Heritage(NamedTuple):
@@ -36,7 +35,7 @@ class Heritage(NamedTuple):
     """Mark of a conversation of which something came back -> the home where that is."""
 
 
-def look_for(means: Means, options: PoolOptions, owns: Owns) -> Heritage:
+def look_for(means: Means, options: PoolOptions, group_of: GroupOf) -> Heritage:
     """What another process has left, in homes that have heard all that Kafka has now.
 
     Raises OutcomeUnknown when that takes too long, as nobody reads the queue.
@@ -53,19 +52,23 @@ def look_for(means: Means, options: PoolOptions, owns: Owns) -> Heritage:
                     f"{options.from_service!r} for {means.timeout_s} s. Let a reader run there; try again"
                 )
             time.sleep(POLL_S)
-        found, left, marks = means.mailboxes.ask(home, lambda state: _left_in(state, owns), keep_up=True)
+        found, left, marks = means.mailboxes.ask(home, lambda state: _left_in(state, group_of), keep_up=True)
         keys |= found
         lefts.append(left)
         returned |= dict.fromkeys(marks, home)
     return Heritage(keys, together(lefts), returned)
 
 
-def _left_in(home: Partition, owns: Owns) -> tuple[dict[bytes, bytes | None], Left, list[bytes]]:
+def _left_in(home: Partition, group_of: GroupOf) -> tuple[dict[bytes, bytes | None], Left, list[bytes]]:
     """Groups of the pool with their keys, what is left of them, and marks of what came back, of whatever pool."""
     sides = (one for one in home.live() if one.role is Role.INITIATOR and is_pooled(one))
-    keys = {one.group_id: one.key for one in sides if owns(one)}
-    marks = [mark_of(one.conversation) for one in home.mailbox.entries.values()]
-    return keys, left_behind(home, keys), marks
+    keys = {one.group_id: one.key for one in sides if group_of(mark_of(one.group_id), one.key) == one.group_id}
+    marks = {mark_of(one.conversation): one.key for one in home.mailbox.entries.values()}
+    for mark, key in marks.items():  # of conversations that are over
+        group = group_of(mark, key)
+        if group is not None:
+            keys.setdefault(group, key)
+    return keys, left_behind(home, keys), list(marks)
 
 
 def together(lefts: Iterable[Left]) -> Left:

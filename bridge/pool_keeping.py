@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
@@ -37,7 +36,6 @@ from konverse.dialog.recycling import ask_verdict, is_used, left_behind, recycle
 from konverse.schemas.errors import (
     BrokerClosed,
     ConversationEnded,
-    InvalidRoute,
     KafkaUnavailable,
     KonverseError,
     QueueFull,
@@ -47,9 +45,10 @@ from konverse.schemas.limits import POOL_LOOK_ENTRIES_MAX
 
 from .background import FORESEEN, in_background
 from .clock import now_ms
-from .pool_inheriting import Owns, look_for, streams_ended
+from .pool_inheriting import GroupOf, look_for, streams_ended
+from .pool_returning import Returning
 from .pool_slots import Means, Slot
-from .pool_ways import Ways, follower
+from .pool_ways import follower
 from .seldom import Seldom
 from .settings import PoolOptions
 
@@ -73,7 +72,7 @@ REST_S: Final = 1.0
 """While all of them are open: so late it is seen, at most, that one is old or that a target has ended it."""
 
 
-class Keeping(Ways):
+class Keeping(Returning):
     """Begins, recycles and replaces. Thread-safe."""
 
     def __init__(self, options: PoolOptions, means: Means) -> None:
@@ -100,7 +99,7 @@ class Keeping(Ways):
         self._inherited = options.name is None
         """What another process had left was looked for."""
         self._returned: dict[bytes, Address] = {}
-        """By mark: where something is that came back, of keys that nobody has used here yet."""
+        """By mark: where something is that came back when its conversation was over; its key shows whose it is."""
         self._inheriting = threading.Lock()
         """Who has it looks for that. It is taken before `_changed`, and never by a reader."""
         self._shut = self._closed = False
@@ -136,7 +135,7 @@ class Keeping(Ways):
         since = now_ms()
         return self._use(slot, self._begin(slot), since)
 
-    def _inherit(self, owns: Owns) -> None:
+    def _inherit(self, group_of: GroupOf) -> None:
         """Before a named pool has its first conversation: go on with all that a process has left which is gone.
 
         Whoever sends on those is stopped, if it lives after all. What it sent and was not received has come back, and
@@ -147,7 +146,7 @@ class Keeping(Ways):
         with self._inheriting:
             if self._inherited:
                 return
-            heritage = look_for(self._means, self.options, owns)
+            heritage = look_for(self._means, self.options, group_of)
             self._go_on(heritage.keys, heritage.left)
             known = {mark_of(group) for group in heritage.keys}
             self._returned = {mark: home for mark, home in heritage.returned.items() if mark not in known}
@@ -257,7 +256,10 @@ class Keeping(Ways):
 
     def _recycle(self, effect: Recycle) -> None:
         pooled, sender = effect.pooled, self._means.sender
-        if pooled.stage is not Stage.OPEN or not self._pooling.may_recycle:
+        if pooled.stage is not Stage.OPEN:
+            return
+        pooled.due = True
+        if not self._pooling.may_recycle:
             return
         dialog = self._dialogs[pooled.conversation]
         try:
@@ -283,43 +285,6 @@ class Keeping(Ways):
             return
         end_of_stream = self.options.end_of_stream if pooled.wants_end_of_stream else None
         sender.decide(lambda session: ask_verdict(session, staged, end_of_stream))
-
-    def _resend(self, effect: Resend) -> None:
-        slot = self._by_mark[mark_of(effect.place.group)]
-        if effect.place.astray is not None:
-            return
-        try:
-            to = (slot.dialog or self._open(slot)).staged
-            for bounced in effect.bounced:
-                self._means.mailboxes.redirect(self._means.sender, to, bounced)
-                self._pooling.resent(effect.place)
-        except (ConversationEnded, QueueFull, InvalidRoute) as error:  # they stay where they are, and are found again
-            log.debug("what came back is sent again later: %s", error)
-            return
-        log.info(
-            "%d messages to %s came back and were sent again on conversation %s",
-            len(effect.bounced),
-            self.options.to_service,
-            UUID(bytes=to.conversation),
-        )
-
-    def _give_up(self, effect: GiveUp) -> None:
-        kinds = Counter((one.message_type, one.bounce.reason.name) for one in effect.bounced)
-        log.error(
-            "the target ended a conversation with code %d, which forbids to send again what it did not receive: %s",
-            effect.code,
-            ", ".join(f"{count} of type {name!r} ({reason})" for (name, reason), count in kinds.items()),
-        )
-        self._pooling.count(given_up=len(effect.bounced))
-        self._confirm(effect.place, effect.bounced)
-
-    def _confirm(self, place: Place, bounced: Sequence[Bounced]) -> None:
-        slot = self._by_mark[mark_of(place.group)]
-        if place.astray is not None:
-            return
-        staged = (slot.dialog or self._open(slot)).staged  # any of the group: home takes the word of the session
-        for one in bounced:
-            self._means.mailboxes.confirm(self._means.sender, staged, one.id)
 
     def _end(self, effect: End) -> None:
         self._means.sender.end(self._dialogs[effect.pooled.conversation].staged)

@@ -33,10 +33,11 @@ def hear_bounce(state: Partition, _offset: int, _header: bytes, envelope: Envelo
     """BOUNCE: a message that came back goes to the mailbox of its session. When it is full, what goes is counted."""
     suffix = envelope.suffix
     if isinstance(suffix.detail, Bounce):
-        session = suffix.origin or suffix.detail.writer
-        bounced = Bounced(
-            session, suffix.detail, envelope.conversation, envelope.sequence, suffix.message_type, record[0]
-        )
+        session, conversation = suffix.origin or suffix.detail.writer, envelope.conversation
+        endpoint = state.endpoint(Role.INITIATOR, conversation)
+        key = endpoint.key if endpoint is not None else None
+        what = conversation, envelope.sequence, suffix.message_type, record[0], key
+        bounced = Bounced(session, suffix.detail, *what)
         state.statistics.undeliverable += state.mailbox.keep(bounced)
 
 

@@ -19,6 +19,8 @@ class Bounced(NamedTuple):
     """In its conversation; NO_SEQUENCE when its sender did not know."""
     message_type: str
     body: bytes | None
+    key: bytes | None = None
+    """Kafka key of the records of its conversation: whose it is when that is over. None: it was over already."""
 
     @property
     def id(self) -> BounceId:

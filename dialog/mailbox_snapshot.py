@@ -23,6 +23,7 @@ def bounced_of(bounced: Bounced) -> dict[str, Any]:
         "sequence": bounced.sequence,
         "type": bounced.message_type,
         "body": bounced.body,
+        "key": bounced.key,
     }
 
 
@@ -31,6 +32,5 @@ def restore_mailbox(state: Partition, entries: list[dict[str, Any]]) -> None:
     for item in entries:
         at = address_from_avro(item["at"])
         bounce = Bounce(item["writer"], item["counter"], at, BounceReason(item["reason"]))
-        state.mailbox.keep(
-            Bounced(item["session"], bounce, item["conversation"], item["sequence"], item["type"], item["body"])
-        )
+        what = item["conversation"], item["sequence"], item["type"], item["body"], item["key"]
+        state.mailbox.keep(Bounced(item["session"], bounce, *what))

@@ -60,8 +60,8 @@ class Pooled:
     """A conversation of a pool."""
 
     __slots__ = (
-        "begun_ms", "code", "conversation", "ended", "misled", "place", "resumed", "rings_ms", "since_ms", "stage",
-        "unnumbered", "unread", "way",
+        "begun_ms", "code", "conversation", "due", "ended", "misled", "place", "resumed", "rings_ms", "since_ms",
+        "stage", "unnumbered", "unread", "way",
     )  # fmt: skip
 
     def __init__(self, conversation: bytes, place: Place, now_ms: int) -> None:
@@ -73,6 +73,8 @@ class Pooled:
         self.stage = Stage.OPEN
         self.since_ms = now_ms
         """In this stage."""
+        self.due = False
+        """It was to be recycled, and could not be yet."""
         self.ended = False
         """Its target has ended it."""
         self.unread = False

@@ -313,7 +313,8 @@ class Pooling:
         effects: list[Effect] = []
         for pooled in list(self.known.values()):
             if pooled.stage is Stage.OPEN:
-                if now_ms - pooled.begun_ms >= self.max_age_ms or mark_of(pooled.conversation) in self.evicted:
+                old = pooled.due or now_ms - pooled.begun_ms >= self.max_age_ms
+                if old or mark_of(pooled.conversation) in self.evicted:
                     effects.append(Recycle(pooled))
             elif now_ms - pooled.since_ms >= POOL_VERDICT_MS_MAX:
                 if pooled.stage is Stage.BROKEN:

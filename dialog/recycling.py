@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from konverse.schemas.catalog import DIALOG_TIMER, END_DIALOG, ERROR
 from konverse.schemas.errors import MalformedRecord, NotInContract, QueueFull, TimerBeyondLifetime, UnknownObject
-from konverse.schemas.identifiers import is_of_pool, mark_of
+from konverse.schemas.identifiers import is_of_pool, mark_of, time_of_writer
 from konverse.schemas.limits import POOL_PATIENCE_MS
 from konverse.schemas.records import Role
 from konverse.schemas.system_messages import read_error
@@ -168,7 +168,9 @@ def answer(
     """What the initiator's activated procedure of the original does (behaviour 226), and what is left to do.
 
     DialogTimer: EndOfStream. EndDialog and Error: END, unless whoever sends on the conversation `keeps` it, to end it
-    when what was not delivered has come back (229). Returned are the messages that are no pool's matter, and the ends.
+    when what was not delivered has come back (229). Somebody in another process may: it is left to him for a minute,
+    unless the target has answered his FIN, as nothing is on its way then. Returned are the messages that are no pool's
+    matter, and the ends.
     """
     rest: list[Message] = []
     farewells: list[Farewell] = []
@@ -182,7 +184,7 @@ def answer(
             code, description = _code_of(message.body) if message.type == ERROR else (0, "")
             askers = dialog.finished.askers if dialog.finished is not None else ()
             farewells.append(Farewell(dialog.conversation, code, description, askers))
-            if keeps(farewells[-1]):
+            if keeps(farewells[-1]) or dialog in ended or (_may_return(askers) and leave(transaction, dialog)):
                 continue
         if dialog in ended:
             continue
@@ -193,6 +195,20 @@ def answer(
         transaction.end(dialog)
         ended.append(dialog)
     return rest, farewells
+
+
+def _may_return(askers: Iterable[bytes]) -> bool:
+    """Whether something may be on its way, as no session's FIN was answered. Owners say it for one that seems gone."""
+    return all(time_of_writer(asker) is None for asker in askers)
+
+
+def leave(transaction: Transaction, dialog: Endpoint) -> bool:
+    """What its target has ended is left to its sender until its timer rings; False when it does not live that long."""
+    try:
+        transaction.set_timer(dialog, POOL_PATIENCE_MS / 1000)
+    except TimerBeyondLifetime:
+        return False
+    return True
 
 
 def ring(transaction: Transaction, dialog: Endpoint, end_of_stream: str) -> bool:

@@ -118,6 +118,38 @@ def test_who_goes_on_takes_over_all_keys_at_once_and_keeps_no_reader_waiting(ser
         assert verify(servers.bootstrap, [queue_of(broker, "Orders"), queue_of(broker, "Shop")]) == []
 
 
+def test_what_came_back_to_a_process_that_is_gone_goes_on_although_nobody_names_its_key(
+    servers: Servers, database: str
+) -> None:
+    """Its conversation is over: the key that stands at what came back says whose it is."""
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker, partitions=2)
+        open_stream(broker)
+        with connected(servers.bootstrap, database) as former:
+            pool = pool_of(former, name="orders", read=False)
+            pool.send(ORDER, b"one", "key 0")
+            pool.flush()
+            pool._closed = True  # nobody looks after it any more
+            (dialog,) = pool._dialogs.values()
+            with broker.reader("Orders", timeout=2) as reader:
+                for transaction in reader:
+                    with transaction:
+                        for message in transaction:
+                            transaction.end(message.dialog)
+            dialog.send(ORDER, b"two")
+            pool.flush()
+        soon = patch("konverse.dialog.recycling.POOL_PATIENCE_MS", 500)
+        with soon, taking(broker, Taker()) as taker, pool_of(broker):
+            until(lambda: left_open(broker) == [], "the conversation is over")
+            with pool_of(broker, name="orders") as successor:
+                successor.send(ORDER, b"of another key", "key 1")
+                until(lambda: set(taker.bodies) == {b"of another key", b"two"}, "what came back is received")
+                assert successor.statistics.resent == 1
+                successor.recycle()
+                until(lambda: not successor.conversations, "all conversations are over")
+            until(lambda: left_open(broker) == [], "no endpoint is left")
+
+
 def test_a_second_living_process_is_told_who_uses_the_pool(servers: Servers, database: str) -> None:
     with connected(servers.bootstrap, database, redis=servers.redis_url) as broker:
         open_shop(broker)

@@ -66,6 +66,8 @@ class World:
         self._stalled_ms = NOW_MS
         self.age_ms = 1_500 if self.stalling else 40_000
         self.timer_ms = self.age_ms + SLACK_MS
+        self.apart = self.random.random() < 0.3
+        """Another process reads the queue of the pool."""
         self.failing = self.random.choice([0.0, 0.0, 0.02, 0.1])
         self.dying = self.random.choice([0.0, 0.0, 0.004])
         self.begun = 0
@@ -164,6 +166,8 @@ class World:
         dead = self.client
         for _ in range(self.random.randrange(len(dead.way) + 1)):
             dead.way.pop()
+        if self.clients > 1:  # nobody may have heard it on what it has adopted, so nobody could know that it was there
+            dead.way.clear()
         self.zombies.append(dead)
         self.broken = True
         self.clients += 1
@@ -209,8 +213,9 @@ class World:
             self.discarded |= {entry[2] for entry in endpoint.queue if entry[2]} - received
 
     def _answer(self, transaction: Transaction) -> list[Callable[[], None]]:
-        _, farewells = answer(transaction, transaction, lambda _: EOS, self.client.keeps)
-        for farewell in farewells:
+        keeps = (lambda _: False) if self.apart else self.client.keeps
+        _, farewells = answer(transaction, transaction, lambda _: EOS, keeps)
+        for farewell in [] if self.apart else farewells:
             self.client.hear(farewell)
         return []
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from konverse.bridge.verifier.second_fold import SecondFold
 from konverse.bridge.verifier.second_state import NOT_YET, Side
+from konverse.dialog.finishing import Finished
 from konverse.dialog.partition import Partition
 from konverse.schemas.envelope import decode
 from konverse.schemas.errors import MalformedRecord
@@ -24,8 +25,8 @@ def check_finished(name: str, state: Partition, reference: SecondFold) -> Iterat
         side = reference.living.get((int(endpoint.role), endpoint.conversation))
         if side is None:
             continue
-        known = endpoint.finished or (False, False, None)
-        if tuple(known) != (side.finished, side.peer_finished, side.answer):
+        known = endpoint.finished or Finished()
+        if known != Finished(side.finished, side.peer_finished, side.answer, tuple(side.askers)):
             yield f"I9: {name}: of {side.key} the product has finished {known}, the reference says otherwise"
     if state.gated or any(output.order == NOT_YET for said in reference.outputs.values() for output in said):
         yield f"L1: {name}: outputs still wait for other destinations"

@@ -75,6 +75,18 @@ def test_a_bounce_is_kept_with_all_that_sends_it_again(pair: Pair) -> None:
     }
 
 
+def test_a_bounce_keeps_the_key_of_its_conversation_which_may_be_over_later(pair: Pair) -> None:
+    conversation = pair.begin(key=b"customer 7")
+    pair.target.end(pair.receiver(conversation))
+    pair.send(conversation, b"late", sequence=1, flags=RETURNING)
+    pair.target.deliver(pair.home)
+    (bounced,) = pair.home.state.mailbox.entries.values()
+    assert (bounced.body, bounced.key) == (b"late", b"customer 7")
+    again = Partition(pair.home.state.identity)
+    restore(again, b"".join(Freeze(pair.home.state).pieces()))
+    assert again.mailbox.entries == pair.home.state.mailbox.entries
+
+
 def test_a_confirmed_bounce_is_gone(pair: Pair) -> None:
     first, second = come_back(pair, b"0", b"1")
     ask(pair, Kind.CONFIRM, first)

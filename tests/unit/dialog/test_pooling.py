@@ -146,6 +146,13 @@ def test_who_recycles_what_it_has_adopted_waits_too_as_nobody_knows_when_its_tim
     assert place.awaited is None, "and not for ever"
 
 
+def test_what_could_not_be_recycled_when_it_was_asked_for_is_later(pooling: Pooling) -> None:
+    one = begin(pooling)
+    assert pooling.tick(1) == []
+    one.due = True
+    assert pooling.tick(1) == [Recycle(one)]
+
+
 def test_a_silent_target_is_waited_for_so_long(pooling: Pooling) -> None:
     one = begin(pooling)
     pooling.broken(one.conversation, None, 5)

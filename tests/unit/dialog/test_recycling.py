@@ -257,12 +257,39 @@ def test_a_timer_under_a_contract_without_the_type_is_set_again(shop: Shop) -> N
 def test_an_end_of_the_target_is_answered_unless_it_is_kept(shop: Shop, *, keeps: bool, error: int) -> None:
     dialog = shop.begin()
     shop.send(dialog, b"one")
+    shop.arrive(shop.session.finish(dialog))
     shop.pair.target.end(shop.pair.receiver(dialog.conversation), error, "no more" if error else "")
     shop.exchange()
     transaction = shop.transaction()
-    expected = Farewell(dialog.conversation, error, "no more" if error else "", askers=())
+    expected = Farewell(dialog.conversation, error, "no more" if error else "", askers=(shop.session.writer,))
     assert answered(transaction, keeps=keeps) == [expected]
     assert bool(transaction.ends) is not keeps
+
+
+def test_an_end_behind_which_something_may_come_back_is_left_to_a_sender_elsewhere_for_a_minute(shop: Shop) -> None:
+    dialog = shop.begin()
+    shop.send(dialog, b"one")
+    shop.pair.target.end(shop.pair.receiver(dialog.conversation))
+    shop.exchange()
+    transaction = shop.transaction()
+    answered(transaction)
+    assert not transaction.ends
+    assert transaction.timers == [SetTimer(shop.pair.initiator(dialog.conversation).index, POOL_PATIENCE_MS)]
+
+
+def test_it_is_ended_when_that_is_over(shop: Shop) -> None:
+    dialog = shop.begin()
+    shop.send(dialog, b"one")
+    shop.pair.target.end(shop.pair.receiver(dialog.conversation))
+    shop.exchange()
+    assert shop.pair.home.receive(shop.pair.initiator(dialog.conversation)) == [END_DIALOG]
+    assert [end.code for end in shop_ends(shop, dialog)] == [0]
+
+
+def shop_ends(shop: Shop, dialog: SessionDialog) -> list[EndOperation]:
+    transaction = shop.ring(dialog)
+    assert answered(transaction) == []
+    return transaction.ends
 
 
 def test_a_timer_and_an_error_at_once_end_it_once(shop: Shop) -> None:

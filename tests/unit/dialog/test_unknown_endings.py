@@ -169,7 +169,7 @@ def test_a_bounce_is_kept_in_the_mailbox_of_its_writer(pair: Pair) -> None:
     pair.target.deliver(pair.home)
     (bounced,) = pair.home.state.mailbox.entries.values()
     detail = Bounce(pair.client.id, 0, pair.target.address, BounceReason.NO_ENDPOINT)
-    assert bounced == (pair.client.id, detail, identifier("unknown"), NO_SEQUENCE, "order", b"body")
+    assert bounced == (pair.client.id, detail, identifier("unknown"), NO_SEQUENCE, "order", b"body", None)
     assert pair.home.outputs(pair.target.address) == [], "a bounce is never answered"
 
 
