@@ -204,8 +204,8 @@ class Keeping(Returning):
             self._means.sender.decide_with_care(dialog.staged, partial(self._close_stream, dialog))
         elif standing is Adoptable.NOT_OPENED:
             dialog.end()
-        if standing in (Adoptable.OPEN, Adoptable.FINISHED):
-            self._pooling.closes(slot.place, dialog.id.bytes, now_ms())
+        if standing in (Adoptable.OPEN, Adoptable.FINISHED, Adoptable.ENDED):
+            self._pooling.closes(slot.place, dialog.id.bytes, now_ms(), ended=standing is Adoptable.ENDED)
             self._dialogs[dialog.id.bytes] = dialog
 
     def _close_stream(self, dialog: Dialog) -> list[Hand]:

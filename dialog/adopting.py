@@ -230,7 +230,8 @@ class Adopting:
         dialog = session.propose(case.conversation, case.begin, returning=case.returning)
         dialog.sent, dialog.redirects = 1, Redirects()  # FIRST is there, and numbers are not known
         dialog.redirects.opened = True
-        dialog.finished = dialog.judged = case.standing is Standing.FINISHED
+        dialog.finished = case.standing is Standing.FINISHED
+        dialog.judged = case.standing in (Standing.FINISHED, Standing.ENDED)
         if case.standing in (Standing.OPEN, Standing.FINISHED):
             dialog.state = DialogState.OPEN
             session.dialogs[case.conversation] = dialog

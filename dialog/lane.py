@@ -263,7 +263,7 @@ class SessionDialog:
         self.finished = False
         """FIN was called."""
         self.judged = False
-        """Adopted from one who had said FIN: each of its messages was received, or has come back."""
+        """Adopted when a side had ended or said FIN: each of its messages was received, or has come back."""
         self.pending = 0
         """Transactions with this dialog whose outputs may not have arrived: nothing is sent directly meanwhile."""
         self.placed: int | None = None

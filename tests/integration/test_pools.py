@@ -202,6 +202,7 @@ def test_what_a_sender_that_is_gone_has_begun_is_ended_by_its_timer(
     servers: Servers, broker: Broker, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("konverse.bridge.settings.POOL_SLACK_MS", 0)
+    monkeypatch.setattr("konverse.dialog.recycling.POOL_PATIENCE_MS", 1_000)
     with connected(servers.bootstrap, database) as other:
         pool = pool_of(other, max_age=2.0, read=False)
         pool.send(ORDER, b"one")

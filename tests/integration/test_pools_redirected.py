@@ -19,7 +19,7 @@ from konverse.schemas.errors import InvalidRoute
 from tests.integration.test_router import running
 from tests.kit.oracle import verify
 from tests.kit.pool_sender import PoolSender
-from tests.kit.pools import STREAM_END, STREAMING, Taker, left_open, patient, pool_of, taking
+from tests.kit.pools import STREAM_END, STREAMING, Taker, left_open, pool_of, taking
 from tests.kit.servers import Servers
 from tests.kit.shop import NOTE, ORDER, ORDER_SERVICE, ORDERING, RECEIPT, SHOP_SERVICE, connected, open_shop, until
 from tests.kit.workers import Job, Worker
@@ -121,8 +121,9 @@ def test_a_chain_of_routers_is_followed_by_pools_of_every_kind(broker: Broker) -
     ],
 )
 def test_who_is_redirected_to_where_nobody_takes_it_is_told_and_nothing_is_lost(
-    servers: Servers, database: str, broker: Broker, way: str, says: str
+    servers: Servers, database: str, broker: Broker, monkeypatch: pytest.MonkeyPatch, way: str, says: str
 ) -> None:
+    monkeypatch.setattr("konverse.dialog.pooling.POOL_VERDICT_MS_MAX", 5_000)  # of who goes before it has said that
     with pool_of(broker) as pool:
         with ExitStack() as exits:
             if way == ORDER_SERVICE:
@@ -158,7 +159,7 @@ def test_routers_and_senders_are_killed_and_nothing_is_lost_doubled_or_out_of_or
         "within emission, what was handed over not delivered",
         "within emission, what was handed over delivered",
     ]
-    with patient(), connected(servers.bootstrap, database) as broker:
+    with connected(servers.bootstrap, database) as broker:
         open_routed(broker)
         with taking(broker, Taker(), queue="North") as taker, pool_of(broker):  # whose thread reads the shop's queue
             with PoolSender(servers.bootstrap, database, first=0, keys=KEYS) as sender:

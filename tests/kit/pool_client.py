@@ -148,8 +148,9 @@ class Client:
                 self.hand(recycle(self.session, dialog, EOS))
             elif standing is Adoptable.NOT_OPENED:
                 self.hand(self.session.end(dialog))
-            if standing in (Adoptable.OPEN, Adoptable.FINISHED):
-                self.pooling.closes(place, dialog.conversation, self.world.now_ms)
+            if standing in (Adoptable.OPEN, Adoptable.FINISHED, Adoptable.ENDED):
+                ended = standing is Adoptable.ENDED
+                self.pooling.closes(place, dialog.conversation, self.world.now_ms, ended=ended)
                 self.dialogs[dialog.conversation] = dialog
         self.do(self.pooling.home_says([], self._bounced(), self.world.now_ms))
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from tests.kit.pools import patient, pool_of
+from tests.kit.pools import pool_of
 from tests.kit.shop import ORDER, connected
 
 _ROOT: Final = Path(__file__).parents[2]
@@ -64,7 +64,6 @@ def main(bootstrap: str, database: str, first: int, keys: int, redis: str | None
     """Send numbers from `first` on."""
     settings = {"redis": redis} if redis else {}
     with (
-        patient(),
         connected(bootstrap, database, **settings) as broker,
         pool_of(broker, name="orders", max_messages=50, read=read) as pool,
     ):

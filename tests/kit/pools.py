@@ -6,7 +6,6 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, TypeVar
-from unittest.mock import patch
 
 from konverse.bridge.broker import Broker
 from konverse.bridge.pool import Pool
@@ -17,7 +16,6 @@ from tests.kit.shop import NOTE, ORDER, ORDER_SERVICE, RECEIPT, SHOP_SERVICE
 
 STREAM_END: Final = "EndOfStream"
 STREAMING: Final = "//sales/Streaming"
-PATIENCE_MS: Final = 120_000
 
 
 def open_stream(broker: Broker) -> None:
@@ -88,13 +86,3 @@ def taking(broker: Broker, taker: Handler, queue: str = "Orders", **options: Any
         finally:
             reader.stop()
             thread.join()
-
-
-@contextmanager
-def patient() -> Iterator[None]:
-    """Pools wait for verdicts as long as a busy machine may take, where a test is about what order they keep then."""
-    with (
-        patch("konverse.dialog.pooling.POOL_VERDICT_MS_MAX", PATIENCE_MS),
-        patch("konverse.bridge.pool.POOL_VERDICT_MS_MAX", PATIENCE_MS),
-    ):
-        yield
