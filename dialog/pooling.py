@@ -153,7 +153,7 @@ class Pooling:
         self.astray.pop(mark_of(place.group), None)
 
     def closes(self, place: Place, conversation: bytes, now_ms: int, *, ended: bool = False) -> None:
-        """Another process had recycled that one, or has left more than one; its target is to end it, or has `ended` it."""
+        """Another process had recycled that one, or left more than one; its target is to end it, or has `ended` it."""
         pooled = self.known[conversation] = Pooled(conversation, place, now_ms)
         pooled.stage, pooled.ended = Stage.BROKEN if ended else Stage.CLOSING, ended
         self._lives(place, pooled)

@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final
+from unittest.mock import patch
 
 import pytest
 
@@ -121,10 +122,10 @@ def test_a_chain_of_routers_is_followed_by_pools_of_every_kind(broker: Broker) -
     ],
 )
 def test_who_is_redirected_to_where_nobody_takes_it_is_told_and_nothing_is_lost(
-    servers: Servers, database: str, broker: Broker, monkeypatch: pytest.MonkeyPatch, way: str, says: str
+    servers: Servers, database: str, broker: Broker, way: str, says: str
 ) -> None:
-    monkeypatch.setattr("konverse.dialog.pooling.POOL_VERDICT_MS_MAX", 5_000)  # of who goes before it has said that
-    with pool_of(broker) as pool:
+    soon = patch("konverse.dialog.pooling.POOL_VERDICT_MS_MAX", 5_000)  # the router that answers no more is not awaited
+    with soon, pool_of(broker) as pool:
         with ExitStack() as exits:
             if way == ORDER_SERVICE:
                 exits.enter_context(redirecting(broker, order=NORTH, north=ORDER_SERVICE))

@@ -254,6 +254,7 @@ _finishes: Final = st.builds(
     own=st.booleans(),
     peer=st.booleans(),
     answer=st.none() | st.lists(st.tuples(identifiers, sequences), max_size=3).map(tuple),
+    askers=st.lists(identifiers, max_size=3).map(tuple),
 )
 
 
