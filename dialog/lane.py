@@ -210,8 +210,8 @@ class SessionDialog:
     """A dialog that the session began."""
 
     __slots__ = (
-        "begin", "begun_at", "conversation", "finished", "flags", "held", "home", "judged", "key", "last", "open", "opener",
-        "pending", "placed", "prefix", "redirects", "sent", "state", "suffixes", "target", "waiting_end",
+        "begin", "begun_at", "conversation", "finished", "flags", "held", "home", "judged", "key", "last", "open",
+        "opener", "pending", "placed", "prefix", "redirects", "sent", "state", "suffixes", "target", "waiting_end",
     )  # fmt: skip
 
     def __init__(self, conversation: bytes, begin: Begin, home: Lane, target: Lane, *, returning: bool = False) -> None:
