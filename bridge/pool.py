@@ -249,7 +249,7 @@ class Pool(Keeping):
         deadline = time.monotonic() + self._means.timeout_s
         with self._changed:
             # it may have made room for others meanwhile
-            while (slot := self._slots.get(name) or self._slot(name, key)).place.awaited is not None:
+            while self._waits(slot := self._slots.get(name) or self._slot(name, key)):
                 if time.monotonic() > deadline:
                     raise QueueFull(
                         f"a conversation to {self.options.to_service!r} was ended, and what it did not deliver has not "
@@ -260,6 +260,10 @@ class Pool(Keeping):
                 self._check_open()
             self._check_way(slot.place)
             return slot.dialog or self._open(slot)
+
+    def _waits(self, slot: Slot) -> bool:
+        """Whether something that came back, or may, goes first."""
+        return slot.place.awaited is not None or mark_of(slot.place.group) in self._behind
 
     def _slot(self, name: object, key: str | bytes | None) -> Slot:
         """The place of a name that is new."""
@@ -275,8 +279,7 @@ class Pool(Keeping):
         slot = self._place(group, kafka_key)
         slot.names.append(name)
         self._slots[name] = slot
-        if slot.dialog is not None:
-            self._sends[name] = slot.dialog.staged
+        self._publish(slot)
         return slot
 
     def _group_of(self, mark: bytes, key: bytes | None) -> bytes | None:

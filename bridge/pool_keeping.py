@@ -90,6 +90,8 @@ class Keeping(Returning):
         self._sends: dict[object, SessionDialog] = {}
         """The open conversation of each name: what senders look up."""
         self._by_mark: dict[bytes, Slot] = {}
+        self._behind: set[bytes] = set()
+        """Marks of places in which what came back goes first, and could not yet."""
         self._dialogs: dict[bytes, Dialog] = {}
         """Of the conversations that are not over."""
         self._look_at_all_ms = 0
@@ -220,9 +222,13 @@ class Keeping(Returning):
         self._dialogs[conversation] = dialog
         slot.dialog = slot.last = dialog
         self._by_mark.setdefault(mark_of(slot.place.group), slot)  # it may have made room for others
-        if not self._shut:
-            self._sends.update(dict.fromkeys(slot.names, dialog.staged))
+        self._publish(slot)
         return dialog
+
+    def _publish(self, slot: Slot) -> None:
+        """Let its senders find its conversation without a lock, unless something else goes first."""
+        if slot.dialog is not None and not self._shut and mark_of(slot.place.group) not in self._behind:
+            self._sends.update(dict.fromkeys(slot.names, slot.dialog.staged))
 
     def _vacate(self, place: Place) -> None:
         """Its senders have to ask for another conversation. One that made room for others is found no more."""
@@ -240,6 +246,7 @@ class Keeping(Returning):
             slot.names.clear()
             if mark not in self._pooling.evicted:
                 del self._by_mark[mark]
+                self._behind.discard(mark)
 
     # -------------------------------------------------------------------------------------------------- what to do
 
@@ -365,7 +372,12 @@ class Keeping(Returning):
             log.error("pool %r was taken over by another process", self.options.name)
             sender.decide(self._stop)
             return
+        returned = {mark_of(one.conversation) for one in bounced}
         with self._changed:
             for slot in self._due(home):
                 self._pooling.try_again(slot.place)
+            for mark in self._behind - returned:
+                last = self._by_mark[mark].last
+                if last is not None and last.begin.home == home:
+                    self._go_past(mark)
             self._do(self._pooling.home_says(standings, bounced, now_ms()))

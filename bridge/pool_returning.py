@@ -15,6 +15,7 @@ from konverse.schemas.identifiers import mark_of
 from .pool_ways import Ways
 
 if TYPE_CHECKING:
+    from konverse.dialog.lane import SessionDialog
     from konverse.dialog.mailbox import Bounced
 
     from .dialog import Dialog
@@ -26,13 +27,21 @@ log: Final = logging.getLogger("konverse.pool")
 class Returning(Ways):
     """The part of a pool that does what `Pooling` decides about them. What is said of `Keeping` holds here."""
 
+    _behind: set[bytes]
+    _sends: dict[object, SessionDialog]
+
     def _open(self, slot: Slot) -> Dialog:
         raise NotImplementedError
 
+    def _publish(self, slot: Slot) -> None:
+        raise NotImplementedError
+
     def _resend(self, effect: Resend) -> None:
-        slot = self._by_mark[mark_of(effect.place.group)]
+        mark = mark_of(effect.place.group)
+        slot = self._by_mark[mark]
         if effect.place.astray is not None:
             return
+        self._behind.add(mark)  # senders that wait for no lock would find a conversation that is opened now
         try:
             to = (slot.dialog or self._open(slot)).staged
             for bounced in effect.bounced:
@@ -40,13 +49,22 @@ class Returning(Ways):
                 self._pooling.resent(effect.place)
         except (ConversationEnded, QueueFull, InvalidRoute) as error:  # they stay where they are, and are found again
             log.debug("what came back is sent again later: %s", error)
+            for name in slot.names:
+                self._sends.pop(name, None)
             return
+        self._go_past(mark)
         log.info(
             "%d messages to %s came back and were sent again on conversation %s",
             len(effect.bounced),
             self.options.to_service,
             UUID(bytes=to.conversation),
         )
+
+    def _go_past(self, mark: bytes) -> None:
+        """What came back to a place has gone again, or is gone: what is new may."""
+        self._behind.discard(mark)
+        if (slot := self._by_mark.get(mark)) is not None:
+            self._publish(slot)
 
     def _give_up(self, effect: GiveUp) -> None:
         kinds = Counter((one.message_type, one.bounce.reason.name) for one in effect.bounced)
@@ -62,6 +80,6 @@ class Returning(Ways):
         slot = self._by_mark[mark_of(place.group)]
         if place.astray is not None:
             return
-        staged = (slot.dialog or self._open(slot)).staged  # any of the group: home takes the word of the session
+        staged = (slot.dialog or slot.last or self._open(slot)).staged  # any of the group: the session is believed
         for one in bounced:
             self._means.mailboxes.confirm(self._means.sender, staged, one.id)

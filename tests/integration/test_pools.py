@@ -24,6 +24,7 @@ from konverse.schemas.errors import (
     MessageTypeNotFound,
     NotInContract,
     PoolInUse,
+    QueueFull,
     ServiceNotFound,
 )
 from konverse.schemas.limits import POOL_ATTEMPTS_MAX
@@ -123,6 +124,30 @@ def test_a_conversation_is_recycled_when_it_is_old_although_nothing_is_sent(brok
         until(lambda: not pool.conversations, "it is over")
         pool.send(ORDER, b"two")
         until(lambda: taker.bodies == [b"one", b"two"], "both are received")
+
+
+def test_what_came_back_goes_first_although_there_was_no_room_for_it(broker: Broker) -> None:
+    with pool_of(broker, read=False) as pool:
+        pool.send(ORDER, b"first", b"key")
+        end_at_target(broker, 0)
+        for number in range(3):
+            pool.send(ORDER, b"%d" % number, b"key")
+        pool.flush()
+        redirect, refused = pool._means.mailboxes.redirect, iter([QueueFull("no room")] * 4)
+
+        def redirected(*arguments: Any) -> None:
+            failure = next(refused, None)
+            if failure is not None:
+                raise failure
+            redirect(*arguments)
+
+        full = patch.object(pool._means.mailboxes, "redirect", side_effect=redirected)
+        with full, taking(broker, pool.answer, "Shop"), taking(broker, Taker()) as taker:
+            until(lambda: pool.statistics.replaced, "the end is heard")
+            pool.send(ORDER, b"and then", b"key")
+            until(lambda: len(taker.bodies) == 4, "all arrives")
+            assert taker.bodies == [b"0", b"1", b"2", b"and then"]
+            assert next(refused, None) is None, "it was refused before"
 
 
 @pytest.mark.parametrize(("error", "resent"), [(0, True), (4711, False)])
