@@ -15,7 +15,7 @@ from itertools import count
 from threading import get_ident
 from typing import TYPE_CHECKING, Final, Self
 
-from konverse.dialog.pooled import Pooled, PoolStatistics, Recycle, Stage
+from konverse.dialog.pooled import PoolStatistics, Recycle, Stage
 from konverse.dialog.recycling import is_answer
 from konverse.schemas.catalog import DEFAULT
 from konverse.schemas.errors import BadInput, BrokerClosed, ConversationEnded, QueueFull
@@ -77,6 +77,7 @@ class Pool(Keeping):
         one of so many that take turns. When the target has ended it, the message goes on another one, behind what came
         back of the first; at most 10 are tried (225). The number is that of `dialog.send`. Raises what that raises and
         `begin_dialog` does, ConversationEnded when all of them were ended at once, BrokerClosed after `close`,
+        QueueFull when what an ended one did not deliver does not come back within `send_timeout_s` to go first,
         InvalidRoute while routers redirect this key in a circle, or to where nobody takes it (`undelivered`),
         OutcomeUnknown when a named pool cannot learn what another process has left, as nobody reads its queue.
         """
@@ -249,7 +250,7 @@ class Pool(Keeping):
         deadline = time.monotonic() + self._means.timeout_s
         with self._changed:
             # it may have made room for others meanwhile
-            while self._waits(slot := self._slots.get(name) or self._slot(name, key)):
+            while (slot := self._slots.get(name) or self._slot(name, key)).place.waits:
                 if time.monotonic() > deadline:
                     raise QueueFull(
                         f"a conversation to {self.options.to_service!r} was ended, and what it did not deliver has not "
@@ -259,11 +260,9 @@ class Pool(Keeping):
                 self._changed.wait(POLL_S)
                 self._check_open()
             self._check_way(slot.place)
-            return slot.dialog or self._open(slot)
-
-    def _waits(self, slot: Slot) -> bool:
-        """Whether something that came back, or may, goes first."""
-        return slot.place.awaited is not None or mark_of(slot.place.group) in self._behind
+            dialog = slot.dialog or self._open(slot)
+            self._publish(slot)
+            return dialog
 
     def _slot(self, name: object, key: str | bytes | None) -> Slot:
         """The place of a name that is new."""
@@ -324,7 +323,10 @@ class Pool(Keeping):
         """Whether this pool ends that conversation, behind what it did not deliver (229)."""
         with self._changed:
             pooled = self._pooling.known.get(farewell.conversation)
-            return not self._closed and pooled is not None and not self._is_answer(pooled, farewell)
+            if self._closed or pooled is None:
+                return False
+            staged = self._dialogs[pooled.conversation].staged
+            return not is_answer(self._means.sender.session, staged, pooled, farewell)
 
     def hear(self, farewell: Farewell) -> None:
         """The target has ended a conversation, which may be one of this pool."""
@@ -333,10 +335,10 @@ class Pool(Keeping):
             pooled = self._pooling.known.get(conversation)
             if pooled is None or self._closed:
                 return
-            if self._is_answer(pooled, farewell):
-                self._do(self._pooling.ended(conversation))
-            else:
+            if farewell.kept:
                 self._do(self._pooling.broken(conversation, farewell.code, now_ms()))
+            else:
+                self._do(self._pooling.ended(conversation))
         self._awaken.set()
 
     def _recycle_all(self) -> None:
@@ -361,6 +363,3 @@ class Pool(Keeping):
     def _check_open(self) -> None:
         if self._shut or self._closed:
             raise BrokerClosed(f"the pool to {self.options.to_service} was closed; make another with broker.pool")
-
-    def _is_answer(self, pooled: Pooled, farewell: Farewell) -> bool:
-        return is_answer(self._means.sender.session, self._dialogs[pooled.conversation].staged, pooled, farewell)

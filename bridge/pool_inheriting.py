@@ -63,12 +63,12 @@ def _left_in(home: Partition, group_of: GroupOf) -> tuple[dict[bytes, bytes | No
     """Groups of the pool with their keys, what is left of them, and marks of what came back, of whatever pool."""
     sides = (one for one in home.live() if one.role is Role.INITIATOR and is_pooled(one))
     keys = {one.group_id: one.key for one in sides if group_of(mark_of(one.group_id), one.key) == one.group_id}
-    marks = {mark_of(one.conversation): one.key for one in home.mailbox.entries.values()}
-    for mark, key in marks.items():  # of conversations that are over
+    marks = dict.fromkeys((mark_of(one.conversation), one.key) for one in home.mailbox.entries.values())
+    for mark, key in marks:  # of conversations that are over
         group = group_of(mark, key)
         if group is not None:
             keys.setdefault(group, key)
-    return keys, left_behind(home, keys), list(marks)
+    return keys, left_behind(home, keys), [mark for mark, _ in marks]
 
 
 def together(lefts: Iterable[Left]) -> Left:

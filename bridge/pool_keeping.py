@@ -82,7 +82,7 @@ class Keeping(Returning):
         """Guards all that follows; senders read one table without it."""
         self._pooling = Pooling(
             max_age_ms=round(options.max_age * 1000),
-            timer_ms=round(options.timer_s * 1000),
+            timer_ms=None if options.timer_s is None else round(options.timer_s * 1000),
             end_of_stream=options.end_of_stream,
             follow=follower(options.to_service),
         )
@@ -90,8 +90,6 @@ class Keeping(Returning):
         self._sends: dict[object, SessionDialog] = {}
         """The open conversation of each name: what senders look up."""
         self._by_mark: dict[bytes, Slot] = {}
-        self._behind: set[bytes] = set()
-        """Marks of places in which what came back goes first, and could not yet."""
         self._dialogs: dict[bytes, Dialog] = {}
         """Of the conversations that are not over."""
         self._look_at_all_ms = 0
@@ -227,7 +225,7 @@ class Keeping(Returning):
 
     def _publish(self, slot: Slot) -> None:
         """Let its senders find its conversation without a lock, unless something else goes first."""
-        if slot.dialog is not None and not self._shut and mark_of(slot.place.group) not in self._behind:
+        if slot.dialog is not None and not self._shut and not slot.place.waits:
             self._sends.update(dict.fromkeys(slot.names, slot.dialog.staged))
 
     def _vacate(self, place: Place) -> None:
@@ -246,7 +244,6 @@ class Keeping(Returning):
             slot.names.clear()
             if mark not in self._pooling.evicted:
                 del self._by_mark[mark]
-                self._behind.discard(mark)
 
     # -------------------------------------------------------------------------------------------------- what to do
 
@@ -270,7 +267,8 @@ class Keeping(Returning):
             return
         dialog = self._dialogs[pooled.conversation]
         try:
-            if is_used(dialog.staged):  # without waiting for room: senders and `close` wait behind it
+            used = is_used(dialog.staged)
+            if used:  # without waiting for room: senders and `close` wait behind it
                 sender.hear(lambda session: recycle(session, dialog.staged, self.options.end_of_stream))
             else:  # its first message was refused, and its target knows of nothing
                 sender.end(dialog.staged)
@@ -279,7 +277,7 @@ class Keeping(Returning):
         except ConversationEnded:
             self._do(self._pooling.broken(pooled.conversation, None, now_ms()))
         else:
-            self._pooling.recycled(pooled, now_ms())
+            self._pooling.recycled(pooled, now_ms(), used=used)
         self._vacate(pooled.place)
 
     def _ask_verdict(self, effect: AskVerdict) -> None:
@@ -287,7 +285,7 @@ class Keeping(Returning):
         staged = self._dialogs[pooled.conversation].staged
         self._vacate(pooled.place)
         if pooled.misled and not is_used(staged):  # nobody ever answers
-            if staged.state in (DialogState.BEGINNING, DialogState.OPEN):
+            if staged.waiting_end is None and staged.state is not DialogState.ENDED:
                 sender.end(staged)
             return
         end_of_stream = self.options.end_of_stream if pooled.wants_end_of_stream else None
@@ -326,7 +324,7 @@ class Keeping(Returning):
             wanted = [(one, self._dialogs[one.conversation]) for one in self._wanted(now)]
             if not self._closed:
                 self._do(self._pooling.tick(now))
-            for slot in self._due():
+            for slot in (*self._due(), *self._held()):
                 assert slot.last is not None, "something was sent"
                 homes[slot.last.begin.home] = []
         for pooled, dialog in wanted:
@@ -376,8 +374,8 @@ class Keeping(Returning):
         with self._changed:
             for slot in self._due(home):
                 self._pooling.try_again(slot.place)
-            for mark in self._behind - returned:
-                last = self._by_mark[mark].last
-                if last is not None and last.begin.home == home:
-                    self._go_past(mark)
+            for slot in self._held():
+                assert slot.last is not None, "something came back"
+                if mark_of(slot.place.group) not in returned and slot.last.begin.home == home:
+                    self._go_past(slot.place)
             self._do(self._pooling.home_says(standings, bounced, now_ms()))

@@ -27,7 +27,6 @@ log: Final = logging.getLogger("konverse.pool")
 class Returning(Ways):
     """The part of a pool that does what `Pooling` decides about them. What is said of `Keeping` holds here."""
 
-    _behind: set[bytes]
     _sends: dict[object, SessionDialog]
 
     def _open(self, slot: Slot) -> Dialog:
@@ -37,22 +36,24 @@ class Returning(Ways):
         raise NotImplementedError
 
     def _resend(self, effect: Resend) -> None:
-        mark = mark_of(effect.place.group)
-        slot = self._by_mark[mark]
-        if effect.place.astray is not None:
+        place = effect.place
+        slot = self._by_mark.get(mark_of(place.group))
+        if slot is None or place.astray is not None:
             return
-        self._behind.add(mark)  # senders that wait for no lock would find a conversation that is opened now
+        self._pooling.hold(place)  # senders that wait for no lock would find a conversation that is opened now
+        for name in slot.names:
+            self._sends.pop(name, None)
         try:
             to = (slot.dialog or self._open(slot)).staged
             for bounced in effect.bounced:
                 self._means.mailboxes.redirect(self._means.sender, to, bounced)
-                self._pooling.resent(effect.place)
+                self._pooling.resent(place)
         except (ConversationEnded, QueueFull, InvalidRoute) as error:  # they stay where they are, and are found again
             log.debug("what came back is sent again later: %s", error)
-            for name in slot.names:
-                self._sends.pop(name, None)
+            if slot.last is None:  # then it is found when something else is begun
+                self._pooling.go_past(place)
             return
-        self._go_past(mark)
+        self._go_past(place)
         log.info(
             "%d messages to %s came back and were sent again on conversation %s",
             len(effect.bounced),
@@ -60,10 +61,10 @@ class Returning(Ways):
             UUID(bytes=to.conversation),
         )
 
-    def _go_past(self, mark: bytes) -> None:
+    def _go_past(self, place: Place) -> None:
         """What came back to a place has gone again, or is gone: what is new may."""
-        self._behind.discard(mark)
-        if (slot := self._by_mark.get(mark)) is not None:
+        self._pooling.go_past(place)
+        if (slot := self._by_mark.get(mark_of(place.group))) is not None:
             self._publish(slot)
 
     def _give_up(self, effect: GiveUp) -> None:
@@ -77,8 +78,8 @@ class Returning(Ways):
         self._confirm(effect.place, effect.bounced)
 
     def _confirm(self, place: Place, bounced: Sequence[Bounced]) -> None:
-        slot = self._by_mark[mark_of(place.group)]
-        if place.astray is not None:
+        slot = self._by_mark.get(mark_of(place.group))
+        if slot is None or place.astray is not None:
             return
         staged = (slot.dialog or slot.last or self._open(slot)).staged  # any of the group: the session is believed
         for one in bounced:

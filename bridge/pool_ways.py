@@ -66,7 +66,7 @@ class Ways:
             self._pooling.stray(slot.place, f"redirected from {names}: {error}", now_ms())
             self._say_astray(Stray(slot.place))
             raise InvalidRoute(self._astray(slot.place)) from error
-        if options.lifetime is None or options.timer_s <= options.lifetime:
+        if options.timer_s is not None:
             try:
                 dialog.set_timer(options.timer_s)
             except KonverseError:
@@ -112,6 +112,11 @@ class Ways:
         now = now_ms()
         slots = (self._by_mark[mark] for mark, place in self._pooling.astray.items() if place.again_ms <= now)
         return [slot for slot in slots if slot.last is not None and home in {None, slot.last.begin.home}]
+
+    def _held(self) -> list[Slot]:
+        """Places in which what came back found no room: their homes are asked for it again."""
+        slots = (self._by_mark.get(mark) for mark in self._pooling.behind)
+        return [slot for slot in slots if slot is not None and slot.last is not None]
 
     def _waiting_at(self, slot: Slot) -> list[BouncedMessage]:
         """What came back of a place that has gone astray."""

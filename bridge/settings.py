@@ -214,9 +214,15 @@ class PoolOptions:
     """A thread reads the queue of `from_service` and answers what the targets say about the end of conversations."""
 
     @property
-    def timer_s(self) -> float:
-        """Seconds after which the dialog timer of a conversation is due: later than its sender recycles it."""
-        return self.max_age + min(max(self.max_age, POOL_SLACK_MS_MIN / 1000), POOL_SLACK_MS / 1000)
+    def timer_s(self) -> float | None:
+        """Seconds after which the dialog timer of a conversation is due: later than its sender recycles it.
+
+        None when its lifetime is over before it is recycled.
+        """
+        due_s = self.max_age + min(max(self.max_age, POOL_SLACK_MS_MIN / 1000), POOL_SLACK_MS / 1000)
+        if self.lifetime is None:
+            return due_s
+        return min(due_s, (self.max_age + self.lifetime) / 2) if self.max_age < self.lifetime else None
 
     def check(self) -> None:
         """Raise InvalidSettings or InvalidTimeout for what cannot be."""
@@ -225,7 +231,7 @@ class PoolOptions:
                 f"max_age is {self.max_age:g}; give the seconds after which a conversation is recycled, above 0, or "
                 "leave it out for an hour"
             )
-        milliseconds(self.timer_s, "max_age of a pool")
+        milliseconds(self.timer_s or self.max_age, "max_age of a pool")
         if self.lifetime is not None:
             if self.lifetime <= 0:
                 raise InvalidSettings(

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
+from konverse.schemas.limits import POOL_KEY_ENTRIES_MAX
 from konverse.schemas.table_entries import Target
 
 from .mailbox import Bounced
+
+Kept = TypeVar("Kept")
 
 Way = tuple[Target, ...]
 """Where redirections have led from the pool's own service; its last one is where messages go. Empty: nowhere else."""
@@ -26,7 +29,7 @@ class Place:
     """What has one open conversation: a key, a session, or one of the n of a pool."""
 
     __slots__ = (
-        "again_ms", "astray", "awaits", "current", "group", "living", "noticed", "used_ms", "way", "way_ms",
+        "again_ms", "astray", "awaits", "behind", "current", "group", "living", "noticed", "used_ms", "way", "way_ms",
     )  # fmt: skip
 
     def __init__(self, group: bytes) -> None:
@@ -35,6 +38,8 @@ class Place:
         self.current: Pooled | None = None
         self.awaits: list[Pooled] = []
         """Conversations that ended, whose messages are to go first: one, or several that were redirected together."""
+        self.behind = False
+        """Something that came back goes first, and there was no room for it yet."""
         self.living: list[Pooled] = []
         """Its conversations that are not over, as they were begun."""
         self.used_ms = 0
@@ -49,6 +54,11 @@ class Place:
         """Why there is nowhere to go, since a redirection that leads nowhere: what came back stays where it is."""
         self.again_ms = 0
         """When the pool's own service is asked again."""
+
+    @property
+    def waits(self) -> bool:
+        """Nothing new is sent for it, as something goes first, or may have to."""
+        return self.behind or bool(self.awaits)
 
     @property
     def awaited(self) -> Pooled | None:
@@ -195,3 +205,10 @@ class PoolStatistics(NamedTuple):
     """Messages that came back, and whose Error forbids to send them again; each was logged."""
     redirected: int = 0
     """Redirections that were followed."""
+
+
+def keep_latest(table: dict[bytes, Kept], conversation: bytes, what: Kept) -> None:
+    """The latest of some thousands."""
+    if len(table) >= POOL_KEY_ENTRIES_MAX:
+        del table[next(iter(table))]
+    table[conversation] = what

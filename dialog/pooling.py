@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from heapq import nsmallest
 from itertools import islice
-from typing import TypeVar
+from typing import Final
 
 from konverse.schemas.errors import KonverseError, QueueFull
 from konverse.schemas.identifiers import mark_of
@@ -55,11 +55,12 @@ from .pooled import (
     Standing,
     Stray,
     Way,
+    keep_latest,
 )
 from .recycling import RESENT
 from .resending import in_order
 
-Kept = TypeVar("Kept")
+NEVER_MS: Final = 2**62
 
 Follow = Callable[[Way, bytes], Way]
 """The way of a conversation, with where a note redirects it; KonverseError when that leads nowhere."""
@@ -68,10 +69,10 @@ Follow = Callable[[Way, bytes], Way]
 class Pooling:
     """The places of one pool."""
 
-    def __init__(self, *, max_age_ms: int, timer_ms: int, end_of_stream: str, follow: Follow) -> None:
-        """`timer_ms`: of the timer that each conversation has at its home, for the time when nobody recycles it."""
+    def __init__(self, *, max_age_ms: int, timer_ms: int | None, end_of_stream: str, follow: Follow) -> None:
+        """`timer_ms`: of the timer of each conversation at its home, for when nobody recycles it; None: it has none."""
         self.max_age_ms = max_age_ms
-        self._rings_after_ms = (max_age_ms + timer_ms) // 2  # clocks differ
+        self._rings_after_ms = NEVER_MS if timer_ms is None else (max_age_ms + timer_ms) // 2  # clocks differ
         self.end_of_stream = end_of_stream
         self._follow = follow
         self.statistics = PoolStatistics()
@@ -85,6 +86,8 @@ class Pooling:
         """So many of them are not open."""
         self.astray: dict[bytes, Place] = {}
         """By the mark of the group: places with nowhere to go."""
+        self.behind: dict[bytes, Place] = {}
+        """Likewise: places in which what came back found no room."""
         self._codes: dict[bytes, int] = {}
         """Of conversations that are over, whose messages may still come back."""
         self._ways: dict[bytes, Way] = {}
@@ -118,7 +121,7 @@ class Pooling:
         for place in nsmallest(POOL_EVICTED_ENTRIES, self.places.values(), key=lambda one: one.used_ms):
             del self.places[mark_of(place.group)]
             self.try_again(place)
-            if place.living:
+            if place.living or place.behind:
                 self.evicted[mark_of(place.group)] = place
             if place.current is not None:
                 effects.append(Recycle(place.current))
@@ -152,6 +155,16 @@ class Pooling:
         place.astray = None
         self.astray.pop(mark_of(place.group), None)
 
+    def hold(self, place: Place) -> None:
+        """What came back there found no room; nothing goes before it."""
+        place.behind, self.behind[mark_of(place.group)] = True, place
+
+    def go_past(self, place: Place) -> None:
+        """What came back there has gone again, or is gone."""
+        place.behind = False
+        self.behind.pop(mark_of(place.group), None)
+        self._let_pass(place)
+
     def closes(self, place: Place, conversation: bytes, now_ms: int, *, ended: bool = False) -> None:
         """Another process had recycled that one, or left more than one; its target is to end it, or has `ended` it."""
         pooled = self.known[conversation] = Pooled(conversation, place, now_ms)
@@ -169,17 +182,17 @@ class Pooling:
     def remember(self, conversation: bytes, code: int) -> None:
         """The target has ended a conversation that is not this pool's any more: what may still come back of it."""
         if code not in RESENT:
-            _keep(self._codes, conversation, code)
+            keep_latest(self._codes, conversation, code)
 
     @property
     def may_recycle(self) -> bool:
         """Targets have not to catch up with what was recycled before."""
         return self.closing < POOL_CLOSING_ENTRIES_MAX
 
-    def recycled(self, pooled: Pooled, now_ms: int) -> None:
+    def recycled(self, pooled: Pooled, now_ms: int, *, used: bool = True) -> None:
         """EndOfStream and FIN stand behind what was sent on it: behind those of its home, when its timer was due."""
         if pooled.stage is Stage.OPEN:
-            if now_ms >= pooled.rings_ms:
+            if used and now_ms >= pooled.rings_ms:
                 pooled.place.awaits.append(pooled)
             self._leave(pooled, Stage.CLOSING, now_ms)
             self.count(recycled=1)
@@ -292,7 +305,7 @@ class Pooling:
         way = pooled.way if pooled is not None else self._ways.get(note.conversation, ())
         if place.way != way or note.conversation in self._noted:
             return []
-        _keep(self._noted, note.conversation, None)
+        keep_latest(self._noted, note.conversation, None)
         try:
             place.way, place.way_ms = self._follow(way, note.body or b""), now_ms
         except KonverseError as error:
@@ -319,7 +332,8 @@ class Pooling:
             elif now_ms - pooled.since_ms >= POOL_VERDICT_MS_MAX:
                 if pooled.stage is Stage.BROKEN:
                     effects += self._judged(pooled, now_ms)
-                self._let_go(pooled)
+                else:
+                    self._let_go(pooled)
         return effects
 
     def unfinished(self, limit: int) -> list[Pooled]:
@@ -361,6 +375,11 @@ class Pooling:
         if pooled in pooled.place.awaits:
             pooled.place.awaits.remove(pooled)
 
+    def _let_pass(self, place: Place) -> None:
+        """A place that made room for others is forgotten with the last that it had."""
+        if not (place.living or place.behind):
+            self.evicted.pop(mark_of(place.group), None)
+
     def _over(self, pooled: Pooled) -> list[Effect]:
         if pooled.stage is Stage.OVER:
             return []
@@ -370,19 +389,11 @@ class Pooling:
         self._let_go(pooled)
         del self.known[pooled.conversation]
         pooled.place.living.remove(pooled)
-        if not pooled.place.living:
-            self.evicted.pop(mark_of(pooled.place.group), None)
+        self._let_pass(pooled.place)
         if was_open:
             self.count(replaced=1)
         if pooled.way:
-            _keep(self._ways, pooled.conversation, pooled.way)
+            keep_latest(self._ways, pooled.conversation, pooled.way)
         if pooled.code is not None:
             self.remember(pooled.conversation, pooled.code)
         return [Forget(pooled)]
-
-
-def _keep(table: dict[bytes, Kept], conversation: bytes, what: Kept) -> None:
-    """The latest of some thousands."""
-    if len(table) >= POOL_KEY_ENTRIES_MAX:
-        del table[next(iter(table))]
-    table[conversation] = what

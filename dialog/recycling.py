@@ -147,6 +147,8 @@ class Farewell(NamedTuple):
     description: str
     askers: tuple[bytes, ...]
     """Whom the target has heard say that nothing more comes from them: nothing of theirs is on its way."""
+    kept: bool = False
+    """Its sender ends it, when what it did not deliver has come back."""
 
 
 def is_answer(session: Session, dialog: SessionDialog, pooled: Pooled, farewell: Farewell) -> bool:
@@ -183,8 +185,10 @@ def answer(
         if message.type != DIALOG_TIMER:
             code, description = _code_of(message.body) if message.type == ERROR else (0, "")
             askers = dialog.finished.askers if dialog.finished is not None else ()
-            farewells.append(Farewell(dialog.conversation, code, description, askers))
-            if keeps(farewells[-1]) or dialog in ended or (_may_return(askers) and leave(transaction, dialog)):
+            farewell = Farewell(dialog.conversation, code, description, askers)
+            farewell = farewell._replace(kept=keeps(farewell))
+            farewells.append(farewell)
+            if farewell.kept or dialog in ended or (_may_return(askers) and leave(transaction, dialog)):
                 continue
         if dialog in ended:
             continue

@@ -24,7 +24,6 @@ from konverse.schemas.errors import (
     MessageTypeNotFound,
     NotInContract,
     PoolInUse,
-    QueueFull,
     ServiceNotFound,
 )
 from konverse.schemas.limits import POOL_ATTEMPTS_MAX
@@ -35,7 +34,6 @@ from tests.kit.readme import readme
 from tests.kit.servers import Servers
 from tests.kit.shop import (
     DEADLINE_S,
-    NOTE,
     ORDER,
     ORDER_SERVICE,
     ORDERING,
@@ -43,7 +41,6 @@ from tests.kit.shop import (
     SHOP_SERVICE,
     connected,
     drain,
-    end_at_target,
     open_shop,
     queue_of,
     until,
@@ -124,53 +121,6 @@ def test_a_conversation_is_recycled_when_it_is_old_although_nothing_is_sent(brok
         until(lambda: not pool.conversations, "it is over")
         pool.send(ORDER, b"two")
         until(lambda: taker.bodies == [b"one", b"two"], "both are received")
-
-
-def test_what_came_back_goes_first_although_there_was_no_room_for_it(broker: Broker) -> None:
-    with pool_of(broker, read=False) as pool:
-        pool.send(ORDER, b"first", b"key")
-        end_at_target(broker, 0)
-        for number in range(3):
-            pool.send(ORDER, b"%d" % number, b"key")
-        pool.flush()
-        redirect, refused = pool._means.mailboxes.redirect, iter([QueueFull("no room")] * 4)
-
-        def redirected(*arguments: Any) -> None:
-            failure = next(refused, None)
-            if failure is not None:
-                raise failure
-            redirect(*arguments)
-
-        full = patch.object(pool._means.mailboxes, "redirect", side_effect=redirected)
-        with full, taking(broker, pool.answer, "Shop"), taking(broker, Taker()) as taker:
-            until(lambda: pool.statistics.replaced, "the end is heard")
-            pool.send(ORDER, b"and then", b"key")
-            until(lambda: len(taker.bodies) == 4, "all arrives")
-            assert taker.bodies == [b"0", b"1", b"2", b"and then"]
-            assert next(refused, None) is None, "it was refused before"
-
-
-@pytest.mark.parametrize(("error", "resent"), [(0, True), (4711, False)])
-def test_what_an_ended_conversation_did_not_deliver_goes_first_unless_its_error_forbids_it(
-    broker: Broker, caplog: pytest.LogCaptureFixture, error: int, resent: bool
-) -> None:
-    """Its target has ended it before any of that arrives: nothing of it was accepted, and all of it comes back."""
-    sent = [b"%d" % number for number in range(4)]
-    with pool_of(broker, read=False) as pool, caplog.at_level(logging.INFO, "konverse.pool"):
-        pool.send(ORDER, b"first", b"key")
-        end_at_target(broker, error)
-        for number, body in enumerate(sent):  # nobody reads the shop's queue, so the pool has not heard of it
-            pool.send(ORDER if number % 2 else NOTE, body, b"key")
-        pool.flush()
-        with taking(broker, pool.answer, "Shop"), taking(broker, Taker()) as taker:
-            until(lambda: pool.statistics.replaced, "the end is heard")
-            pool.send(ORDER, b"and then", b"key")
-            until(lambda: b"and then" in taker.bodies, "what is sent later arrives")
-            assert taker.bodies == [*(sent if resent else []), b"and then"]
-            assert [message.type for message in taker.taken[:-1]] == ([NOTE, ORDER] * 2 if resent else [])
-            assert pool.statistics._replace(recycled=0) == (2, 0, 1, 4 * resent, 4 * (not resent), 0)
-        if error:
-            assert f" received error Code:{error} Description:'no more'" in caplog.text
 
 
 def test_load_moves_to_a_second_instance_of_the_target_without_a_restart(

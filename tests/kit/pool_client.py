@@ -19,7 +19,6 @@ from konverse.dialog.pooled import (
     GiveUp,
     MakeRoom,
     Place,
-    Pooled,
     Recycle,
     Resend,
     Stage,
@@ -83,7 +82,7 @@ class Client:
         group = pool_group(pool_namespace("database", "pool"), str(key))
         place, effects = self.pooling.place(group, self.world.now_ms)
         self.do(effects)
-        if place.awaited is not None:
+        if place.waits:
             return False
         dialog = self.dialogs[place.current.conversation] if place.current else self.open(place)
         try:
@@ -195,9 +194,11 @@ class Client:
             try:
                 self.hand(self.session.redirect(dialog, bounced.id))
             except (ConversationEnded, QueueFull):
+                self.pooling.hold(effect.place)
                 return
             self._decided[bounced.id] = lambda to=dialog, one=bounced.id: _settled(to, one)  # type: ignore[misc]
             self.pooling.resent(effect.place)
+        self.pooling.go_past(effect.place)
 
     def _let_go(self, place: Place, many: list[Bounced], *, given_up: bool = False) -> None:
         current = place.current
@@ -228,7 +229,11 @@ class Client:
         home, dialogs = self.world.home.state, self.dialogs
         known = list(self.pooling.known.values())
         standings = [(one, standing_of(home, self.session, dialogs[one.conversation])) for one in known]
-        self.do(self.pooling.home_says(standings, self._bounced(), self.world.now_ms))
+        bounced = self._bounced()
+        found = {mark_of(one.conversation) for one in bounced}
+        for place in [place for mark, place in self.pooling.behind.items() if mark not in found]:
+            self.pooling.go_past(place)
+        self.do(self.pooling.home_says(standings, bounced, self.world.now_ms))
         silent = [one for one in self.pooling.known.values() if one.misled and one.stage is Stage.BROKEN]
         self.do(self.pooling.tick(self.world.now_ms))
         self.world.broken |= any(one.stage is not Stage.BROKEN and one not in one.place.awaits for one in silent)
@@ -239,17 +244,15 @@ class Client:
         pooled = self.pooling.known.get(conversation)
         if pooled is None:
             return
-        closing = self._is_answer(pooled, farewell)
-        code = farewell.code
+        closing, code = not farewell.kept, farewell.code
         self.do(self.pooling.ended(conversation) if closing else self.pooling.broken(conversation, code, now_ms))
 
     def keeps(self, farewell: Farewell) -> bool:
         """`Pool.keeps`."""
         pooled = self.pooling.known.get(farewell.conversation)
-        return pooled is not None and not self._is_answer(pooled, farewell)
-
-    def _is_answer(self, pooled: Pooled, farewell: Farewell) -> bool:
-        return is_answer(self.session, self.dialogs[pooled.conversation], pooled, farewell)
+        if pooled is None:
+            return False
+        return not is_answer(self.session, self.dialogs[pooled.conversation], pooled, farewell)
 
 
 def follow(way: Way, body: bytes) -> Way:

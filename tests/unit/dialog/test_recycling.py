@@ -261,7 +261,7 @@ def test_an_end_of_the_target_is_answered_unless_it_is_kept(shop: Shop, *, keeps
     shop.pair.target.end(shop.pair.receiver(dialog.conversation), error, "no more" if error else "")
     shop.exchange()
     transaction = shop.transaction()
-    expected = Farewell(dialog.conversation, error, "no more" if error else "", askers=(shop.session.writer,))
+    expected = Farewell(dialog.conversation, error, "no more" if error else "", (shop.session.writer,), keeps)
     assert answered(transaction, keeps=keeps) == [expected]
     assert bool(transaction.ends) is not keeps
 

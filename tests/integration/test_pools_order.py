@@ -1,0 +1,94 @@
+"""What came back to a pool goes first, on real servers (behaviours 228, 229)."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from functools import reduce
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+
+from konverse.bridge.broker import Broker
+from konverse.schemas.errors import QueueFull
+from tests.kit.oracle import verify
+from tests.kit.pools import Taker, open_stream, pool_of, taking
+from tests.kit.servers import Servers
+from tests.kit.shop import NOTE, ORDER, connected, end_at_target, open_shop, queue_of, until
+
+pytestmark = pytest.mark.stack
+
+
+@pytest.fixture
+def broker(servers: Servers, database: str) -> Iterator[Broker]:
+    """The shop is open, for streams too; at the end its logs are as they should be."""
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker, partitions=2)
+        open_stream(broker)
+        yield broker
+        assert verify(servers.bootstrap, [queue_of(broker, "Orders"), queue_of(broker, "Shop")]) == []
+
+
+def test_senders_that_wait_for_no_lock_do_not_find_what_waits(broker: Broker) -> None:
+    with pool_of(broker) as pool:
+        pool.send(ORDER, b"one", b"key")
+        (slot,), pooled = pool._by_mark.values(), next(iter(pool._pooling.known.values()))
+        with pool._changed:
+            pool._sends.clear()
+            slot.place.awaits.append(pooled)
+            pool._publish(slot)
+            assert not pool._sends
+            slot.place.awaits.clear()
+        pool.send(ORDER, b"two", b"key")
+        assert pool._sends == {b"key": slot.dialog.staged if slot.dialog is not None else None}
+
+
+@pytest.mark.parametrize("what", ["_open", "_means.mailboxes.redirect"])
+def test_what_came_back_goes_first_although_there_was_no_room_for_it(broker: Broker, what: str) -> None:
+    with pool_of(broker, read=False) as pool:
+        pool.send(ORDER, b"first", b"key")
+        end_at_target(broker, 0)
+        for number in range(3):
+            pool.send(ORDER, b"%d" % number, b"key")
+        pool.flush()
+        *way, name = what.split(".")
+        owner = reduce(getattr, way, pool)
+        call, refused = getattr(owner, name), iter([QueueFull("no room")] * 4)
+
+        def called(*arguments: Any) -> Any:
+            failure = next(refused, None)
+            if failure is not None:
+                raise failure
+            return call(*arguments)
+
+        full = patch.object(owner, name, side_effect=called)
+        with full, taking(broker, pool.answer, "Shop"), taking(broker, Taker()) as taker:
+            until(lambda: pool.statistics.replaced, "the end is heard")
+            pool.send(ORDER, b"and then", b"key")
+            until(lambda: len(taker.bodies) == 4, "all arrives")
+            assert taker.bodies == [b"0", b"1", b"2", b"and then"]
+            assert next(refused, None) is None, "it was refused before"
+
+
+@pytest.mark.parametrize(("error", "resent"), [(0, True), (4711, False)])
+def test_what_an_ended_conversation_did_not_deliver_goes_first_unless_its_error_forbids_it(
+    broker: Broker, caplog: pytest.LogCaptureFixture, error: int, resent: bool
+) -> None:
+    """Its target has ended it before any of that arrives: nothing of it was accepted, and all of it comes back."""
+    sent = [b"%d" % number for number in range(4)]
+    with pool_of(broker, read=False) as pool, caplog.at_level(logging.INFO, "konverse.pool"):
+        pool.send(ORDER, b"first", b"key")
+        end_at_target(broker, error)
+        for number, body in enumerate(sent):  # nobody reads the shop's queue, so the pool has not heard of it
+            pool.send(ORDER if number % 2 else NOTE, body, b"key")
+        pool.flush()
+        with taking(broker, pool.answer, "Shop"), taking(broker, Taker()) as taker:
+            until(lambda: pool.statistics.replaced, "the end is heard")
+            pool.send(ORDER, b"and then", b"key")
+            until(lambda: b"and then" in taker.bodies, "what is sent later arrives")
+            assert taker.bodies == [*(sent if resent else []), b"and then"]
+            assert [message.type for message in taker.taken[:-1]] == ([NOTE, ORDER] * 2 if resent else [])
+            assert pool.statistics._replace(recycled=0) == (2, 0, 1, 4 * resent, 4 * (not resent), 0)
+        if error:
+            assert f" received error Code:{error} Description:'no more'" in caplog.text
