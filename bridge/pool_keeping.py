@@ -130,11 +130,6 @@ class Keeping(Returning):
             slot = self._by_mark[mark_of(group)] = Slot(place, key)
         return slot
 
-    def _open(self, slot: Slot) -> Dialog:
-        """Begin a conversation for a place that has none."""
-        since = now_ms()
-        return self._use(slot, self._begin(slot), since)
-
     def _inherit(self, group_of: GroupOf) -> None:
         """Before a named pool has its first conversation: go on with all that a process has left which is gone.
 
@@ -213,20 +208,6 @@ class Keeping(Returning):
 
     def _is_ours(self, bounced: Bounced) -> bool:
         return mark_of(bounced.conversation) in self._by_mark
-
-    def _use(self, slot: Slot, dialog: Dialog, since_ms: int, *, adopted: bool = False) -> Dialog:
-        conversation = dialog.id.bytes
-        self._pooling.begun(slot.place, conversation, since_ms, adopted=adopted)
-        self._dialogs[conversation] = dialog
-        slot.dialog = slot.last = dialog
-        self._by_mark.setdefault(mark_of(slot.place.group), slot)  # it may have made room for others
-        self._publish(slot)
-        return dialog
-
-    def _publish(self, slot: Slot) -> None:
-        """Let its senders find its conversation without a lock, unless something else goes first."""
-        if slot.dialog is not None and not self._shut and not slot.place.waits:
-            self._sends.update(dict.fromkeys(slot.names, slot.dialog.staged))
 
     def _vacate(self, place: Place) -> None:
         """Its senders have to ask for another conversation. One that made room for others is found no more."""

@@ -15,25 +15,13 @@ from konverse.schemas.identifiers import mark_of
 from .pool_ways import Ways
 
 if TYPE_CHECKING:
-    from konverse.dialog.lane import SessionDialog
     from konverse.dialog.mailbox import Bounced
-
-    from .dialog import Dialog
-    from .pool_slots import Slot
 
 log: Final = logging.getLogger("konverse.pool")
 
 
 class Returning(Ways):
     """The part of a pool that does what `Pooling` decides about them. What is said of `Keeping` holds here."""
-
-    _sends: dict[object, SessionDialog]
-
-    def _open(self, slot: Slot) -> Dialog:
-        raise NotImplementedError
-
-    def _publish(self, slot: Slot) -> None:
-        raise NotImplementedError
 
     def _resend(self, effect: Resend) -> None:
         place = effect.place

@@ -25,6 +25,7 @@ from .random_ids import random_id
 from .settings import PoolOptions
 
 if TYPE_CHECKING:
+    from konverse.dialog.lane import SessionDialog
     from konverse.dialog.mailbox import Bounced
     from konverse.schemas.identifiers import Address
 
@@ -50,6 +51,28 @@ class Ways:
     _means: Means
     _pooling: Pooling
     _by_mark: dict[bytes, Slot]
+    _dialogs: dict[bytes, Dialog]
+    _sends: dict[object, SessionDialog]
+    _shut: bool
+
+    def _open(self, slot: Slot) -> Dialog:
+        """Begin a conversation for a place that has none."""
+        since = now_ms()
+        return self._use(slot, self._begin(slot), since)
+
+    def _use(self, slot: Slot, dialog: Dialog, since_ms: int, *, adopted: bool = False) -> Dialog:
+        conversation = dialog.id.bytes
+        self._pooling.begun(slot.place, conversation, since_ms, adopted=adopted)
+        self._dialogs[conversation] = dialog
+        slot.dialog = slot.last = dialog
+        self._by_mark.setdefault(mark_of(slot.place.group), slot)  # it may have made room for others
+        self._publish(slot)
+        return dialog
+
+    def _publish(self, slot: Slot) -> None:
+        """Let its senders find its conversation without a lock, unless something else goes first."""
+        if slot.dialog is not None and not self._shut and not slot.place.waits:
+            self._sends.update(dict.fromkeys(slot.names, slot.dialog.staged))
 
     def _begin(self, slot: Slot) -> Dialog:
         """BEGIN DIALOG, with whom the place goes to now. Raises InvalidRoute when that is nobody."""

@@ -98,13 +98,13 @@ def standing_of(home: Partition, session: Session, dialog: SessionDialog) -> Sta
     return Standing(
         ended=endpoint.state in (State.DISCONNECTED_INBOUND, State.ERROR),
         finished=endpoint.state is State.DISCONNECTED_OUTBOUND or (finished is not None and finished.own),
-        answered=dialog.judged or (finished is not None and has_asked(session, finished.askers)),
+        answered=dialog.judged or (finished is not None and _has_asked(session, finished.askers)),
         code=None if error is None else _code_of(error[2] or b"")[0],
         unread=endpoint.waits,
     )
 
 
-def has_asked(session: Session, askers: Collection[bytes]) -> bool:
+def _has_asked(session: Session, askers: Collection[bytes]) -> bool:
     """Whether a FIN of this session was answered: all that it has sent was received then, or has come back."""
     return any(asker in session.ids for asker in askers)
 
@@ -158,7 +158,7 @@ def is_answer(session: Session, dialog: SessionDialog, pooled: Pooled, farewell:
     """
     if pooled.stage is not Stage.CLOSING or farewell.code or pooled in pooled.place.awaits:
         return False
-    return dialog.judged or has_asked(session, farewell.askers)
+    return dialog.judged or _has_asked(session, farewell.askers)
 
 
 def answer(
@@ -188,7 +188,7 @@ def answer(
             farewell = Farewell(dialog.conversation, code, description, askers)
             farewell = farewell._replace(kept=keeps(farewell))
             farewells.append(farewell)
-            if farewell.kept or dialog in ended or (_may_return(askers) and leave(transaction, dialog)):
+            if farewell.kept or dialog in ended or (_may_return(askers) and _leave(transaction, dialog)):
                 continue
         if dialog in ended:
             continue
@@ -206,7 +206,7 @@ def _may_return(askers: Iterable[bytes]) -> bool:
     return all(time_of_writer(asker) is None for asker in askers)
 
 
-def leave(transaction: Transaction, dialog: Endpoint) -> bool:
+def _leave(transaction: Transaction, dialog: Endpoint) -> bool:
     """What its target has ended is left to its sender until its timer rings; False when it does not live that long."""
     try:
         transaction.set_timer(dialog, POOL_PATIENCE_MS / 1000)

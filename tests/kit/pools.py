@@ -12,7 +12,8 @@ from konverse.bridge.pool import Pool
 from konverse.dialog.received import Message
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.catalog import END_DIALOG, ERROR
-from tests.kit.shop import NOTE, ORDER, ORDER_SERVICE, RECEIPT, SHOP_SERVICE
+from tests.kit.oracle import verify
+from tests.kit.shop import NOTE, ORDER, ORDER_SERVICE, RECEIPT, SHOP_SERVICE, connected, open_shop, queue_of
 
 STREAM_END: Final = "EndOfStream"
 STREAMING: Final = "//sales/Streaming"
@@ -23,6 +24,16 @@ def open_stream(broker: Broker) -> None:
     broker.create_message_type(STREAM_END)
     broker.create_contract(STREAMING, {ORDER: "INITIATOR", NOTE: "ANY", RECEIPT: "TARGET", STREAM_END: "INITIATOR"})
     broker.alter_service(ORDER_SERVICE, add=[STREAMING])
+
+
+@contextmanager
+def stream_shop(bootstrap: str, database: str) -> Iterator[Broker]:
+    """The shop of two partitions, open for streams too; at the end its logs are as they should be."""
+    with connected(bootstrap, database) as broker:
+        open_shop(broker, partitions=2)
+        open_stream(broker)
+        yield broker
+        assert verify(bootstrap, [queue_of(broker, "Orders"), queue_of(broker, "Shop")]) == []
 
 
 def pool_of(broker: Broker, **options: Any) -> Pool:

@@ -98,3 +98,21 @@ def test_tls_is_what_encrypts(protocol: str, encrypted: bool) -> None:
 def test_a_clause_of_a_pool_that_cannot_be_is_named_with_what_to_give(clause: dict[str, Any], remedy: str) -> None:
     with pytest.raises(InvalidSettings, match=f"^{remedy}"):
         PoolOptions("//shop", "//orders", "//ordering", **clause).check()
+
+
+@pytest.mark.parametrize(
+    ("max_age", "lifetime", "timer_s"),
+    [
+        (1, None, 11),
+        (30, None, 60),
+        (3_600, None, 3_660),
+        (5, 100, 15),
+        (5, 12, 8.5),  # in between, or a sender that died would leave it to its lifetime
+        (12, 5, None),
+    ],
+)
+def test_the_timer_of_a_pool_is_due_behind_its_age_and_before_the_lifetime(
+    max_age: float, lifetime: float | None, timer_s: float | None
+) -> None:
+    options = PoolOptions("//shop", "//orders", "//ordering", max_age=max_age, lifetime=lifetime)
+    assert options.timer_s == timer_s
