@@ -29,6 +29,12 @@ Classify = Callable[[Message], Any]
 LOOKS: Final = 4
 """So often is looked within the time that a classifier may take."""
 
+_ENDS: Final = "this process ends, and the attempt counts"
+_WAITS: Final = (
+    "its thread waits for it. End this process to have the message tried again; a reader process of "
+    "`konverse run --readers processes` ends itself"
+)
+
 HANGING: Final = 103
 """Exit code of a reader process whose classifier did not come back."""
 
@@ -36,9 +42,10 @@ HANGING: Final = 103
 class Watched:
     """Calls of a classifier, from several threads."""
 
-    def __init__(self, router: str, timeout_s: float | None) -> None:
-        """`router` is its service; without `timeout_s` nobody watches."""
+    def __init__(self, router: str, timeout_s: float | None, note: Callable[[Message, str], None]) -> None:
+        """`router` is its service; without `timeout_s` nobody watches. `note` keeps what is to be said of a message."""
         self._router = router
+        self._note = note
         self._timeout_s = timeout_s
         self._at_work: dict[int, tuple[float, Message]] = {}
         """Thread -> since when it classifies which message."""
@@ -88,19 +95,12 @@ class Watched:
             if now - since < timeout_s or (since, identifier) in said:
                 continue
             said.add((since, identifier))
-            log.error(
-                "the classifier of router %r has worked for %.1f s on message %s of type %r, the first one of "
-                "conversation %s, and may take %.1f s (classify_timeout_s): %s",
-                self._router,
-                now - since,
-                identifier,
-                message.type,
-                message.dialog.id,
-                timeout_s,
-                "this process ends, and the attempt counts"
-                if alone
-                else "its thread waits for it. End this process to have the message tried again; a reader process of "
-                "`konverse run --readers processes` ends itself",
+            late = (
+                f"the classifier of router {self._router!r} has worked for {now - since:.1f} s on message {identifier} "
+                f"of type {message.type!r}, the first one of conversation {message.dialog.id}, and may take "
+                f"{timeout_s:.1f} s (classify_timeout_s)"
             )
+            log.error("%s: %s", late, _ENDS if alone else _WAITS)
+            self._note(message, late)
             if alone:
                 os._exit(HANGING)

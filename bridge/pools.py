@@ -91,12 +91,13 @@ class Pools:
         There is one for each key, for each thread that gives none, or with `size` so many that take turns. Each is
         recycled after `max_age` seconds or `max_messages` messages: the target is told by a message of type
         `end_of_stream`, which the contract must have, ends its side, and then this side ends. Until then it goes on to
-        receive. A thread of ours reads the queue of `from_service` for that; an application that reads it itself says
-        `read=False`, and its handler calls `pool.answer`. `lifetime` is that of each conversation. With a `name` the
-        next process that opens the pool goes on with its conversations. When `to_service` is a router that redirects,
-        what was sent and what comes later goes where it says (233). Raises ServiceNotFound (8423),
-        ContractNotFound (8425), NotInContract, WrongDirection or MessageTypeNotFound for `end_of_stream`,
-        InvalidSettings, InvalidTimeout, PoolInUse when Redis knows of another process that uses it.
+        receive. A thread of ours reads the queue of `from_service` for that until the broker is closed, as targets may
+        end late; an application that reads it itself says `read=False`, and its handler calls `pool.answer`. `lifetime`
+        is that of each conversation. With a `name` the next process that opens the pool goes on with its conversations,
+        from its first send on. When `to_service` is a router that redirects, what was sent and what comes later goes
+        where it says (233). Raises ServiceNotFound (8423), ContractNotFound (8425), NotInContract, WrongDirection or
+        MessageTypeNotFound for `end_of_stream`, InvalidSettings, InvalidTimeout, PoolInUse when Redis knows of another
+        process that uses it.
         """
         self._check_open()
         options = PoolOptions(

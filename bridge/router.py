@@ -86,7 +86,7 @@ class RoutingService:
         self.clauses = clauses
         self._opened = opened
         self._classify = classify
-        self._watched = Watched(service, clauses.classify_timeout_s)
+        self._watched = Watched(service, clauses.classify_timeout_s, self._keep)
         self._catalog: Catalog | None = None
         """Of the database in which it routes, from when it was opened there."""
         self._router = Router(clauses.mode, redirect_type=clauses.redirect_type)
@@ -128,7 +128,10 @@ class RoutingService:
 
     @property
     def last_errors(self) -> list[Failure]:
-        """What it could not do in this process, and what it has refused with Error 1, the latest first; 100 at most."""
+        """What it could not do in this process, what it has refused with Error 1, and where its classifier is late.
+
+        The latest first; 100 at most.
+        """
         with self._lock:
             return list(reversed(self._failures))
 
@@ -209,12 +212,16 @@ class RoutingService:
     def _note(self, transaction: Transaction, text: str, *, failed: int = 0) -> Message | None:
         """Count and keep what could not be done. Returned is the message that was received first."""
         first = next(iter(transaction), None)
-        now = datetime.now(UTC)
         with self._lock:
             self._tally.add({"failed": failed})
-            if first is not None:
-                self._failures.append(Failure(now, first.dialog.id, first.id, first.type, shortened(text)))
+        if first is not None:
+            self._keep(first, text)
         return first
+
+    def _keep(self, message: Message, text: str) -> None:
+        failure = Failure(datetime.now(UTC), message.dialog.id, message.id, message.type, shortened(text))
+        with self._lock:
+            self._failures.append(failure)
 
     def _check(self, catalog: Catalog, classify: Classify) -> None:
         """Raise InvalidRoute for contracts that do not fit to what is routed."""

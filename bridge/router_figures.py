@@ -4,7 +4,8 @@ Nothing rests on them. Redis may be away or empty: routing goes on, and the figu
 
 The key is a hash, `konverse:{<catalog topic>}:<database>:router:<service>`:
     <process>     JSON: `at_ms`, when it was written; counts as in `Routed`; `last_errors`, the latest first
-It goes by itself when no process has written for a minute.
+It goes by itself when no process has written for a minute. Until then each process that begins takes out those of gone
+ones that are too many.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 import redis
 
@@ -103,6 +104,7 @@ def publishing(broker: Broker, router: Routes) -> Iterator[None]:
         while not over.wait(PUBLISH_EVERY_S):
             write()
 
+    _make_room(client, key)
     thread = in_background("konverse-router-figures", work)
     try:
         yield
@@ -111,6 +113,21 @@ def publishing(broker: Broker, router: Routes) -> Iterator[None]:
         thread.join()
         write()
         client.close()
+
+
+def _make_room(client: redis.Redis, key: str) -> None:
+    """Take out the figures that are not read any more: those of too many processes that wrote last (`summed`)."""
+    with suppress(redis.RedisError):
+        if client.hlen(key) >= 2 * ROUTER_PROCESS_ENTRIES_MAX:
+            found = cast("Mapping[bytes, bytes]", client.hgetall(key))
+            written = sorted((_written_ms(value), process) for process, value in found.items())
+            client.hdel(key, *(process for _, process in written[:-ROUTER_PROCESS_ENTRIES_MAX]))
+
+
+def _written_ms(value: bytes) -> int:
+    with suppress(ValueError, TypeError, KeyError, AttributeError):  # anybody may write into Redis
+        return _unpacked(value)[0]
+    return 0
 
 
 def read_figures(broker: Broker, service: str) -> Figures:

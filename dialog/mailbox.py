@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from konverse.schemas.limits import MAILBOX_BYTES_MAX, MAILBOX_ENTRIES_MAX
-from konverse.schemas.records import Bounce, BounceId
+from konverse.schemas.records import Bounce, BounceId, BounceReason
 
 
 class Bounced(NamedTuple):
@@ -41,17 +41,24 @@ class Mailbox:
         return len(self.entries)
 
     def keep(self, bounced: Bounced) -> int:
-        """Put a message into it, behind the others; returns how many of the oldest had to go."""
+        """Put a message into it, behind the others; returns how many of the oldest had to go.
+
+        What says for whom others are goes when nothing else is left: those behind it wait for somebody who can tell.
+        """
         key, entries = bounced.id, self.entries
         if key in entries:
             return 0
         gone = 0
         self._bytes += len(bounced.body or b"")
         while entries and (len(entries) >= MAILBOX_ENTRIES_MAX or self._bytes > MAILBOX_BYTES_MAX):
-            self.take(next(iter(entries)))
+            self.take(self._first_to_go())
             gone += 1
         entries[key] = bounced
         return gone
+
+    def _first_to_go(self) -> BounceId:
+        messages = (key for key, one in self.entries.items() if one.bounce.reason is not BounceReason.REDIRECTED)
+        return next(messages, next(iter(self.entries)))
 
     def take(self, key: BounceId) -> Bounced | None:
         """Take a message out; None when it is not there."""

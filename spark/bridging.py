@@ -23,6 +23,7 @@ from konverse.dialog.partition import Partition
 from konverse.schemas.catalog import MessageType, Queue
 from konverse.schemas.errors import InvalidSchema, InvalidSettings, QueueNotFound
 
+from .columns import handle
 from .settings import Settings
 
 _KAFKAS: Final[dict[tuple[Any, ...], Kafka]] = {}
@@ -103,7 +104,11 @@ def schema_of(settings: Settings, message_type: str) -> Rule:
     return rule
 
 
-def fold(settings: Settings, queue: Queue, partition: int, timeout_s: float) -> Partition:
+FOLD_S_MAX: Final = 600.0
+"""How long the fold of a partition may take."""
+
+
+def fold(settings: Settings, queue: Queue, partition: int) -> Partition:
     """The partition as whoever led it now would find it; a part of what waits when that is more than a view may read.
 
     Raises KafkaUnavailable when Kafka is silent or it takes too long, PartitionHalted when the logs contradict
@@ -114,7 +119,13 @@ def fold(settings: Settings, queue: Queue, partition: int, timeout_s: float) -> 
         closing(Validator()) as validator,
         Following(kafka_of(settings), queue, partition) as following,
     ):
-        return following.look_ahead(CatalogJudge(catalog, validator, logging.DEBUG), timeout_s).state
+        return following.look_ahead(CatalogJudge(catalog, validator, logging.DEBUG), FOLD_S_MAX).state
+
+
+def groups_of(settings: Settings, partition: int) -> dict[bytes, bytes]:
+    """Conversation group of each side that a partition has now, by its handle. Raises as `queue_of` and `fold` do."""
+    sides = fold(settings, queue_of(settings), partition).live()
+    return {handle(side.conversation, side.role): side.group_id for side in sides}
 
 
 def _catalog(settings: Settings) -> Catalog:

@@ -55,6 +55,12 @@ def handles(frame: Frame, decoded: NDArray[np.bool_]) -> pa.BinaryArray:
     return identifiers(sides.view(f"V{HANDLE_BYTES}").reshape(-1), decoded & IS_SEQUENCED[frame.kind])
 
 
+def groups(rows: Rows) -> pa.BinaryArray:
+    """Of the side that receives each record; null where no side does, or the partition has it no more."""
+    assert rows.groups is not None, "who asks for the column asks for the groups"
+    return pa.array(map(rows.groups.get, handles(rows.frame, rows.decoded).to_pylist()), pa.binary())
+
+
 def identifiers(values: NDArray[np.void], decoded: NDArray[np.bool_]) -> pa.BinaryArray:
     """As many bytes per row as a value has; null where no envelope is."""
     count, width = len(values), values.itemsize
@@ -106,9 +112,13 @@ def _timestamps(rows: Rows) -> pa.TimestampArray:
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 
+GROUP: Final = "conversation_group"
+VERDICT: Final = "verdict"
+
 COLUMNS: Final[dict[str, Column[Rows]]] = {
     "conversation": Column("binary", pa.binary(), lambda rows: identifiers(rows.frame.conversation, rows.decoded)),
     "handle": Column("binary", pa.binary(), lambda rows: handles(rows.frame, rows.decoded)),
+    GROUP: Column("binary", pa.binary(), groups),
     "role": Column("string", pa.string(), lambda rows: ROLES.take(masked(rows.frame.role, rows.decoded))),
     "sequence": Column("bigint", pa.int64(), lambda rows: masked(rows.sequence, rows.sequence >= 0)),
     "message_type": Column("string", pa.string(), lambda rows: message_types(rows.frame.message_type, rows.decoded)),
@@ -121,9 +131,9 @@ COLUMNS: Final[dict[str, Column[Rows]]] = {
     "writer": Column("binary", pa.binary(), lambda rows: writers(rows.frame, rows.decoded)),
     "counter": Column("bigint", pa.int64(), lambda rows: masked(rows.frame.counter, rows.decoded)),
     "kind": Column("string", pa.string(), lambda rows: KINDS.take(masked(rows.frame.kind, rows.decoded))),
-    "verdict": Column("string", pa.string(), lambda rows: _VERDICTS.take(pa.array(rows.verdict))),
+    VERDICT: Column("string", pa.string(), lambda rows: _VERDICTS.take(pa.array(rows.verdict))),
 }
 """Every column, in the order in which a reader gives them."""
 
-ACCEPTED_COLUMNS: Final = tuple(name for name in COLUMNS if name != "verdict")
-ALL_COLUMNS: Final = tuple(COLUMNS)
+ACCEPTED_COLUMNS: Final = tuple(name for name in COLUMNS if name not in (GROUP, VERDICT))
+"""Those of which a row always has something to say."""

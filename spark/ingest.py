@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import IntEnum
 from typing import NamedTuple, cast
 
@@ -47,6 +47,8 @@ class Rows(NamedTuple):
     """Rows with an envelope that concerns this queue."""
     decided_at: int | None = None
     """Offset of the DECISION that made these rows count; None: they count where they stand."""
+    groups: Mapping[bytes, bytes] | None = None
+    """Conversation group of each side that the partition has, by its handle; None when nobody asked."""
 
 
 class Ingest:

@@ -20,9 +20,6 @@ from .columns import Column
 from .reader import arrow_schema, rare_collections
 from .settings import Settings
 
-FOLD_S_MAX: Final = 600.0
-"""How long the fold of a partition may take."""
-
 ROWS_MAX: Final = 8_192
 """Of one Arrow batch."""
 
@@ -71,4 +68,4 @@ class QueueReader(DataSourceReader, Generic[Of]):
 
     def fold(self, part: Part) -> Partition:
         """The partition as whoever led it now would find it; raises as `bridging.fold`."""
-        return fold(self._settings, part.queue, part.partition, FOLD_S_MAX)
+        return fold(self._settings, part.queue, part.partition)

@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from konverse.schemas.errors import InvalidSettings, TopicMismatch
 
 from .acceptance import Acceptance
-from .columns import COLUMNS, Column, batch
+from .columns import COLUMNS, GROUP, Column, batch
 from .filters import OFFSET_END, Conversations, Selection, select
 from .ingest import Ingest, Rows, Verdict
 from .settings import Offsets, Position, Settings, Since
@@ -147,6 +147,7 @@ def read_range(
     found = states.newest(wanted.partition, wanted.log_start, wanted.first) if states else None
     begin, acceptance = found or (wanted.log_start, Acceptance(cut=wanted.log_start > 0))
     ingest = Ingest(acceptance, tag=settings.tag, cut=wanted.log_start > 0)
+    groups = _groups(settings, wanted.partition) if GROUP in schema.names else None
     with rare_collections():
         if acceptance.waits_from is not None:
             for messages in topic.chunks(wanted.partition, max(acceptance.waits_from, wanted.log_start), begin):
@@ -154,7 +155,7 @@ def read_range(
         for messages in topic.chunks(wanted.partition, begin, wanted.end):
             behind = cast("int", messages[-1].offset()) + 1
             for rows in ingest.take(messages):
-                made = batch(rows, schema, _kept(rows, wanted, settings))
+                made = batch(rows._replace(groups=groups), schema, _kept(rows, wanted, settings))
                 if made is not None:
                     yield made
             if behind >= wanted.written_before and not ingest.batches.waits(wanted.written_before):
@@ -165,6 +166,14 @@ def read_range(
             lose(settings, f"partition {wanted.partition}", f"misses rows of a batch that was decided at {lost_at}")
         acceptance.waits_from = ingest.batches.oldest()
         states.keep(wanted.partition, wanted.first, wanted.end, acceptance)
+
+
+def _groups(settings: Settings, partition: int) -> dict[bytes, bytes]:
+    if settings.queue is None:
+        raise InvalidSettings(f"column {GROUP!r} needs a queue; give 'queue' and its 'database' for 'topic'")
+    from .bridging import groups_of  # noqa: PLC0415  # tasks do without the bridge
+
+    return groups_of(settings, partition)
 
 
 def _kept(rows: Rows, wanted: Range, settings: Settings) -> NDArray[np.bool_]:

@@ -27,6 +27,13 @@ log: Final = logging.getLogger("konverse.spark")
 LOOK_BACK_MS: Final = 10_000
 """What came back so long before a write is told by it, too: rows of the write before come back when that is over."""
 
+HOMES_MAX: Final = 64
+"""Queues of which a process remembers when it looked; of one that is forgotten it looks back as far as of a new one."""
+
+_LOOKED_MS: Final[dict[tuple[str, str], int]] = {}
+"""When this process looked last for what came back to a queue: one process commits the micro-batches of a stream, and
+its trigger may be longer than any time to look back."""
+
 LOOK_WAIT_S: Final = 0.5
 """A write that Spark commits once waits so long for rows to come back: a target that works needs less."""
 
@@ -49,19 +56,26 @@ class Back(NamedTuple):
 
 
 def look_for(settings: WriteSettings, plan: Plan, wait_s: float) -> int:
-    """How many rows have come back to a plan's homes since shortly before its write began, which is logged.
+    """How many rows have come back to a plan's homes lately, which is logged.
 
-    Nothing of the write depends on it: when Kafka does not say, 0.
+    Lately is since shortly before its write began, or before this process looked last. Nothing of the write depends on
+    it: when Kafka does not say, 0.
     """
     time.sleep(wait_s)
     client = {CLIENT_PREFIX + name: value for name, value in settings.client.items()}
     place = parse({**client, "bootstrap": settings.bootstrap, "topic": plan.homes[0].topic})
+    home, looked_ms = (place.bootstrap, place.topic), round(time.time() * 1000)
+    since_ms = min(plan.began_ms, _LOOKED_MS.get(home, plan.began_ms)) - LOOK_BACK_MS
     try:
         with Topic(place) as topic:
-            back = _came_back(topic, [home.partition for home in plan.homes], plan.began_ms - LOOK_BACK_MS)
+            back = _came_back(topic, [one.partition for one in plan.homes], since_ms)
     except KonverseError as error:
         log.info("whether rows came back is not known: %s", error)
         return 0
+    _LOOKED_MS.pop(home, None)
+    _LOOKED_MS[home] = looked_ms
+    if len(_LOOKED_MS) > HOMES_MAX:
+        del _LOOKED_MS[next(iter(_LOOKED_MS))]
     if back.rows:
         log.warning(
             "%d rows of this write, or of one shortly before it, came back: their targets have ended the conversations "

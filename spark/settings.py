@@ -101,6 +101,8 @@ class Settings:
     starting: Offsets
     ending: Offsets
     include_all: bool
+    include_groups: bool
+    """Whether messages have the column `conversation_group`."""
     max_rows: int | None
     """Rows of a micro-batch at most; None: what there is."""
     fail_on_data_loss: bool
@@ -126,6 +128,7 @@ def parse(options: Mapping[str, str]) -> Settings:
         else:
             raise InvalidSettings(_unknown(option))
     topic, queue = _topic(given)
+    include = _include(given)
     return Settings(
         bootstrap=bootstrap_servers(given.get("bootstrap")),
         topic=topic,
@@ -136,7 +139,8 @@ def parse(options: Mapping[str, str]) -> Settings:
         tag=_tag(given.get("incarnation")),
         starting=_border("starting", given, "earliest"),
         ending=_border("ending", given, "latest"),
-        include_all=_include(given.get("include", "accepted")),
+        include_all="all" in include,
+        include_groups="groups" in include,
         max_rows=_max_rows(given.get("maxRows")),
         fail_on_data_loss=_flag("failOnDataLoss", given.get("failOnDataLoss", "true")),
         push_filters=_flag("pushFilters", given.get("pushFilters", "false")),
@@ -209,10 +213,14 @@ def _tag(value: str | None) -> bytes | None:
         raise InvalidSettings(f"option 'incarnation' is {value!r}; give the queue's incarnation as a UUID") from None
 
 
-def _include(value: str) -> bool:
-    if value.lower() not in ("accepted", "all"):
-        raise InvalidSettings(f"option 'include' is {value!r}; give 'accepted' or 'all'")
-    return value.lower() == "all"
+def _include(given: Mapping[str, str]) -> frozenset[str]:
+    value = given.get("include", "accepted")
+    parts = [part.strip().lower() for part in value.split(",")]
+    if not {"accepted", "all", "groups"}.issuperset(parts) or {"accepted", "all"}.issubset(parts):
+        raise InvalidSettings(f"option 'include' is {value!r}; give 'accepted' or 'all', or with ',groups' behind it")
+    if "groups" in parts and _mode(given) is not Mode.MESSAGES:
+        raise InvalidSettings("'groups' of option 'include' is for messages; remove it for mode 'journal'")
+    return frozenset(parts)
 
 
 _OF_MESSAGES: Final = (

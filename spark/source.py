@@ -51,8 +51,8 @@ class KonverseDataSource(DataSource):
         return "konverse"
 
     def schema(self) -> str:
-        """The columns; `verdict` with `include` = `all` only. A reader may ask for some of them by `.schema(...)`."""
-        from .columns import ACCEPTED_COLUMNS, ALL_COLUMNS, COLUMNS  # noqa: PLC0415  # as above
+        """The columns, of messages as `include` says. A reader may ask for some of them by `.schema(...)`."""
+        from .columns import COLUMNS, GROUP, VERDICT  # noqa: PLC0415  # as above
         from .settings import Mode  # noqa: PLC0415  # as above
 
         if self._settings.mode is Mode.CONVERSATIONS:
@@ -68,8 +68,8 @@ class KonverseDataSource(DataSource):
             from .decisions import COLUMNS as DECISIONS  # noqa: PLC0415  # as above
 
             return _sql(DECISIONS, DECISIONS if self._settings.include_all else COUNTING)
-        names = ALL_COLUMNS if self._settings.include_all else ACCEPTED_COLUMNS
-        return _sql(COLUMNS, names)
+        asked = {GROUP: self._settings.include_groups, VERDICT: self._settings.include_all}
+        return _sql(COLUMNS, (name for name in COLUMNS if asked.get(name, True)))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read."""

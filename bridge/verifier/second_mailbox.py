@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from konverse.schemas.limits import MAILBOX_BYTES_MAX, MAILBOX_ENTRIES_MAX
-from konverse.schemas.records import FIRST, RETURNING, Bounce, BounceId, Envelope, Kind, Opened, Role
+from konverse.schemas.records import FIRST, RETURNING, Bounce, BounceId, BounceReason, Envelope, Kind, Opened, Role
 
 from .records import LogRecord
 from .second_letters import Fate, Letter
@@ -24,7 +24,8 @@ def put(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
                     suffix.message_type, record.body or b"", record.body_bytes)  # fmt: skip
     state.mailbox_bytes += letter.weight
     while state.mailbox and (len(state.mailbox) + 1 > MAILBOX_ENTRIES_MAX or state.mailbox_bytes > MAILBOX_BYTES_MAX):
-        oldest = next(iter(state.mailbox))
+        notes = [name for name, one in state.mailbox.items() if one.reason is BounceReason.REDIRECTED]
+        oldest = next((name for name in state.mailbox if name not in notes), next(iter(state.mailbox)))
         _take(state, oldest)
         state.fates[oldest] = Fate("let go")
         state.tally["let go"] += 1

@@ -289,6 +289,9 @@ def test_a_classifier_that_does_not_come_back_is_logged_and_others_go_on(
     with running(router):
         try:
             until(lambda: f"first one of conversation {dialog.id}" in caplog.text, "it is said")
+            (late,) = router.last_errors
+            assert (late.conversation, late.text.split(" has worked for ")[0][:14]) == (dialog.id, "the classifier")
+            assert router.routed.failed == 0, "it may come back"
             sent(regions, b"north 1")
             assert [*answer_in(regions, "north", 1)] == [b"north 1"]
         finally:

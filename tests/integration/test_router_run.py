@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
+from redis import Redis
 from typer.testing import CliRunner
 
+from konverse.bridge import router_figures
 from konverse.bridge.broker import Broker
 from konverse.bridge.cli.main import app
+from konverse.routing.routed import Routed
+from konverse.schemas.identifiers import catalog_topic, router_key
 from tests.kit.answering import Run
 from tests.kit.forwarding import HANG
 from tests.kit.regions import answer_in, heard, kinds, open_regions, service_of
@@ -76,6 +81,29 @@ def _answered(broker: Broker) -> list[Any]:
     answer_in(broker, "north", 2)
     answer_in(broker, "south", 1)
     return heard(broker, 4)
+
+
+def test_a_process_that_begins_takes_out_the_figures_of_gone_ones_that_are_too_many(
+    servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(router_figures, "ROUTER_PROCESS_ENTRIES_MAX", 2)
+    with (
+        connected(servers.bootstrap, database, redis=servers.redis_url) as broker,
+        Redis.from_url(servers.redis_url) as redis,
+    ):
+        open_shop(broker)
+        router = broker.router(ORDER_SERVICE)(lambda _: None)
+        key = router_key(catalog_topic("konverse"), database, ORDER_SERVICE)
+        counts = {"targets": {}, **dict.fromkeys((one.name for one in fields(Routed) if one.name != "targets"), 1)}
+        for process, at_ms in (("three", 3), ("one", 1), ("two", 2)):
+            redis.hset(key, process, json.dumps({"at_ms": at_ms, **counts, "last_errors": []}))
+        with router_figures.publishing(broker, router):
+            assert redis.hlen(key) == 3, "few of them stay until the key goes"
+        redis.hset(key, "none", "no figures")
+        with router_figures.publishing(broker, router):
+            assert redis.hlen(key) == 2
+        assert redis.hexists(key, "three")
+        assert router_figures.read_figures(broker, ORDER_SERVICE).processes == 2
 
 
 def test_who_watches_without_redis_is_told_what_to_do(servers: Servers, database: str) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, Final
+from uuid import UUID
 
 import pytest
 from pyspark.errors import PySparkException
@@ -10,11 +12,16 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
 
 from konverse.bridge.broker import Broker
+from konverse.dialog.transaction import Transaction
 from konverse.schemas.errors import InvalidSettings
+from konverse.schemas.groups import own_group
+from konverse.schemas.identifiers import data_topic
+from konverse.schemas.records import Role
+from konverse.spark.columns import ACCEPTED_COLUMNS, GROUP
 from konverse.spark.conversations import COLUMNS, ConversationsReader
 from konverse.spark.settings import parse
 from tests.kit.servers import Servers
-from tests.kit.shop import ORDER, ORDER_SERVICE, ORDERING, SHOP_SERVICE, begin, sent
+from tests.kit.shop import ORDER, ORDER_SERVICE, ORDERING, RECEIPT, SHOP_SERVICE, begin, handle, sent
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
 
@@ -71,6 +78,48 @@ def test_a_row_tells_how_a_side_stands(spark: SparkSession, servers: Servers, sh
     assert (row["state"], row["messages"], row["unread"]) == (None, 1, None)
     row = sides(spark, servers, database, "Shop")[waiting.id.bytes]
     assert (row["role"], row["handle"]) == ("INITIATOR", waiting.id.bytes + b"\0")
+
+
+def test_messages_name_the_group_of_the_side_that_receives_them(
+    spark: SparkSession, servers: Servers, shop: Broker, database: str, tmp_path: Path
+) -> None:
+    alone, moved = sent(shop, b"alone"), sent(shop, b"moved")
+    related = begin(shop, related_to=alone)
+    group = own_group(Role.TARGET, alone.id.bytes)
+
+    def answer(transaction: Transaction) -> None:
+        for message in transaction:
+            transaction.send(message.dialog, RECEIPT)
+            if message.body == b"moved":
+                transaction.move(message.dialog, UUID(bytes=group))
+
+    related.send(ORDER, b"related")
+    shop.flush()
+    handle(shop, "Orders", answer)
+    groups = {queue: sides(spark, servers, database, queue) for queue in ("Orders", "Shop")}
+    for queue, found in groups.items():
+        place = {"bootstrap": servers.bootstrap, "database": database, "queue": queue, "include": "groups"}
+        frame = spark.read.format("konverse").options(**place).load()
+        assert frame.columns == [*ACCEPTED_COLUMNS[:2], GROUP, *ACCEPTED_COLUMNS[2:]]
+        rows = frame.collect()
+        assert len(rows) == 3
+        assert all(row[GROUP] == found[bytes(row["conversation"])][GROUP] for row in rows)
+        stream = spark.readStream.format("konverse").options(**place).load().select("handle", GROUP)
+        name = f"groups_of_{queue}"
+        query = stream.writeStream.format("memory").queryName(name).trigger(availableNow=True)
+        query.option("checkpointLocation", str(tmp_path / queue)).start().awaitTermination()
+        assert {(row["handle"], row[GROUP]) for row in rows} == {tuple(row) for row in spark.table(name).collect()}
+    assert bytes(groups["Orders"][moved.id.bytes][GROUP]) == group
+    assert bytes(groups["Shop"][related.id.bytes][GROUP]) == alone.id.bytes
+    assert bytes(groups["Orders"][related.id.bytes][GROUP]) == own_group(Role.TARGET, related.id.bytes)
+
+
+def test_a_bare_topic_has_no_groups(spark: SparkSession, servers: Servers, shop: Broker, database: str) -> None:
+    sent(shop, b"one")
+    topic = data_topic("konverse", database, "Orders")
+    frame = spark.read.format("konverse").options(bootstrap=servers.bootstrap, topic=topic, include="groups").load()
+    with pytest.raises(PySparkException, match="'conversation_group' needs a queue; give 'queue'"):
+        frame.collect()
 
 
 @pytest.mark.parametrize(

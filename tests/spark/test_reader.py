@@ -307,7 +307,7 @@ def test_bounds_are_first_offset_and_end(new_log: NewLog) -> None:
 
 def test_columns_of_other_names_or_types_are_refused() -> None:
     settings = parse({"bootstrap": "one:9092", "topic": "orders"})
-    with pytest.raises(InvalidSettings, match="has no column 'value'; it has conversation, handle, role"):
+    with pytest.raises(InvalidSettings, match="has no column 'value'; it has conversation, handle, conversation_group"):
         MessagesReader(settings, StructType([StructField("value", StringType())]))
     with pytest.raises(InvalidSettings, match="column 'counter' has the type bigint, not int"):
         MessagesReader(settings, StructType([StructField("counter", IntegerType())]))

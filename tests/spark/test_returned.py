@@ -138,6 +138,33 @@ def test_a_key_whose_target_has_ended_goes_on_in_a_new_conversation_that_stays(
     assert (third.dialog.id, third.sequence) == (first.dialog.id, 2), "also when the one before it is gone"
 
 
+def test_a_stream_tells_what_came_back_since_it_looked_however_seldom_it_is_triggered(
+    servers: Servers, shop: Broker, database: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(returning, "LOOK_BACK_MS", 0)  # as if its trigger was longer
+    run(batch_writer(servers.bootstrap, database, **POOL), A)
+    handle(shop, "Orders", refuse)
+    run(batch_writer(servers.bootstrap, database, **POOL), B)
+    assert [message.body for message in drain(shop, "Orders")] == [b"other"]
+    assert len(rows_that_came_back(servers, database)) == 2
+    told = "2 rows of this write, or of one shortly before it, came back"
+    assert told not in caplog.text
+    run(batch_writer(servers.bootstrap, database, **POOL), [("three", b"more")])
+    assert told in caplog.text
+
+
+def test_a_process_remembers_few_queues(
+    servers: Servers, shop: Broker, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = {("elsewhere:9092", f"topic-{number}"): number for number in range(returning.HOMES_MAX)}
+    monkeypatch.setattr(returning, "_LOOKED_MS", others)
+    run(batch_writer(servers.bootstrap, database, **POOL), A)
+    assert len(others) == returning.HOMES_MAX
+    assert ("elsewhere:9092", "topic-0") not in others
+    assert any(topic.endswith("Shop") for _, topic in others)
+    assert len(receive(shop, "Orders", len(A))) == len(A)
+
+
 def test_writes_in_conversations_of_their_own_do_not_look(
     servers: Servers, shop: Broker, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

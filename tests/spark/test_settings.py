@@ -37,6 +37,14 @@ def test_offsets_are_given_per_partition() -> None:
     assert [settings.ending.of(partition) for partition in range(2)] == [9, "latest"]
 
 
+def test_groups_are_for_messages_accepted_or_all() -> None:
+    asked = {include: parse({**GIVEN, "include": include}) for include in ("groups", "Accepted, groups", "all,groups")}
+    assert all(settings.include_groups for settings in asked.values())
+    assert [settings.include_all for settings in asked.values()] == [False, False, True]
+    with pytest.raises(InvalidSettings, match="'groups' of option 'include' is for messages"):
+        parse({**GIVEN, "include": "all,groups", "mode": "journal"})
+
+
 def test_settings_of_the_client_are_passed_on() -> None:
     assert parse({**GIVEN, "kafka.security.protocol": "SSL"}).client == {"security.protocol": "SSL"}
 
@@ -58,6 +66,7 @@ def test_an_incarnation_is_known_by_its_first_four_bytes() -> None:
         ({"topic": ""}, "'topic' is empty"),
         ({"queue": "q"}, "'topic' and 'queue' exclude each other"),
         ({"include": "some"}, "'include' is 'some'; give 'accepted' or 'all'"),
+        ({"include": "all,accepted"}, "'include' is 'all,accepted'"),
         ({"incarnation": "new"}, "'incarnation' is 'new'; give .* UUID"),
         ({"startingOffsets": "first"}, "'startingOffsets' is 'first'; give 'earliest'"),
         ({"startingOffsets": "[1]"}, "'startingOffsets' is"),

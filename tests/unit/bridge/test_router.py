@@ -108,14 +108,15 @@ def test_a_classifier_that_raises_is_named_with_its_message() -> None:
     def broken(_message: object) -> str:
         raise LookupError("no such region")
 
-    watched = Watched("router", None)
+    watched = Watched("router", None, lambda *_: None)
     with pytest.raises(InvalidRoute, match=r"message an id of type '//sales/Order'.*LookupError: no such region"):
         watched.ask(broken, MESSAGE)
     assert watched.ask(lambda _: "north", MESSAGE) == Target("north")
 
 
 def test_a_classifier_that_takes_too_long_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    watched, over = Watched("router", 0.01), threading.Event()
+    noted: list[tuple[object, str]] = []
+    watched, over = Watched("router", 0.01, lambda *of: noted.append(of)), threading.Event()
 
     def hang(_message: object) -> str:
         over.wait(10)
@@ -131,7 +132,10 @@ def test_a_classifier_that_takes_too_long_is_said_once(caplog: pytest.LogCapture
             over.set()
             thread.join()
     (record,) = caplog.records
-    assert f"conversation {UUID(int=7)}, and may take 0.0 s (classify_timeout_s)" in record.getMessage()
+    ((message, late),) = noted
+    assert message is MESSAGE
+    assert late.endswith(f"conversation {UUID(int=7)}, and may take 0.0 s (classify_timeout_s)")
+    assert record.getMessage().startswith(f"{late}: its thread waits for it. End this process")
 
 
 def written(at_ms: int, routed: Routed, *errors: Failure) -> bytes:

@@ -255,8 +255,13 @@ def test_a_counter_of_the_session_and_the_same_one_of_its_home_are_two_bounces(p
 # ------------------------------------------------------------------------------------------------- bounds, snapshots
 
 
-def bounced(number: int, body: bytes = b"") -> Bounced:
-    return Bounced(b"s" * 16, Bounce(b"w" * 16, number, address_of(), BounceReason.ENDED), b"c" * 16, 0, "order", body)
+def bounced(number: int, body: bytes = b"", reason: BounceReason = BounceReason.ENDED) -> Bounced:
+    return Bounced(b"s" * 16, Bounce(b"w" * 16, number, address_of(), reason), b"c" * 16, 0, "order", body)
+
+
+def note(number: int) -> Bounced:
+    """What a router that redirects says in front of what it gives back."""
+    return bounced(number, reason=BounceReason.REDIRECTED)
 
 
 def test_a_mailbox_is_bounded_in_messages_and_bytes_and_the_oldest_goes_first() -> None:
@@ -270,6 +275,16 @@ def test_a_mailbox_is_bounded_in_messages_and_bytes_and_the_oldest_goes_first() 
     assert (gone, len(mailbox)) == (1, room)
     mailbox.take(bounced(1).id)
     assert mailbox.keep(bounced(room + 1, body)) == 0, "what was taken out makes room"
+
+
+def test_what_says_for_whom_others_are_goes_when_nothing_else_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("konverse.dialog.mailbox.MAILBOX_ENTRIES_MAX", 3)
+    mailbox = Mailbox()
+    came = [note(0), bounced(1), note(2), bounced(3), bounced(4)]
+    assert [mailbox.keep(one) for one in came] == [0, 0, 0, 1, 1]
+    assert [key.counter for key in mailbox.entries] == [0, 2, 4]
+    assert [mailbox.keep(note(5)), mailbox.keep(note(6))] == [1, 1]
+    assert [key.counter for key in mailbox.entries] == [2, 5, 6]
 
 
 def test_what_a_full_mailbox_lets_go_is_counted(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
