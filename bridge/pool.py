@@ -79,7 +79,8 @@ class Pool(Keeping):
         `begin_dialog` does, ConversationEnded when all of them were ended at once, BrokerClosed after `close`,
         QueueFull when what an ended one did not deliver does not come back within `send_timeout_s` to go first,
         InvalidRoute while routers redirect this key in a circle, or to where nobody takes it (`undelivered`),
-        OutcomeUnknown when a named pool cannot learn what another process has left, as nobody reads its queue.
+        OutcomeUnknown when a named pool cannot learn what another process has left, as nobody reads its queue, or that
+        of the target.
         """
         if message_type == self._end_of_stream:
             raise BadInput(
@@ -123,8 +124,8 @@ class Pool(Keeping):
         The pool tries again every 10 seconds, from its own service on. Raises OutcomeUnknown, KafkaUnavailable.
         """
         with self._changed:
-            slots = [(self._by_mark[mark], self._astray(place)) for mark, place in self._pooling.astray.items()]
-        return [Undelivered(reason, self._waiting_at(slot)) for slot, reason in slots]
+            astray = [(self._by_mark.get(mark), self._astray(place)) for mark, place in self._pooling.astray.items()]
+        return [Undelivered(reason, self._waiting_at(slot)) for slot, reason in astray if slot is not None]
 
     @property
     def statistics(self) -> PoolStatistics:
@@ -134,6 +135,11 @@ class Pool(Keeping):
     @property
     def closed(self) -> bool:
         """Whether `close` was called."""
+        return self._shut
+
+    @property
+    def over(self) -> bool:
+        """Whether nobody looks after its conversations any more."""
         return self._closed
 
     @property
@@ -158,9 +164,10 @@ class Pool(Keeping):
     def close(self, timeout: Seconds | None = None) -> None:
         """Recycle what it holds, and wait for the targets to end it, `timeout` seconds at most. Safe to call twice.
 
-        Without `timeout` that is 10 s, and no more than 2 s in which they end none of it: then they are away. Nothing
-        that was sent is lost: what is not ended by then is, by whoever reads the queue of `from_service`. A named pool
-        leaves its conversations to the next process that opens it.
+        Without `timeout` that is 10 s, and no more than 2 s in which they end none of it: then they are away. What is
+        left is looked after until the broker is closed: what comes back goes again. Behind that whoever reads the queue
+        of `from_service` ends what its target ends, and what comes back waits at its home, as nobody else has that
+        pool. A named pool leaves its conversations, and what comes back, to the next process that opens it.
         """
         with self._changed:
             if self._closed:
@@ -177,12 +184,42 @@ class Pool(Keeping):
             self._awaken.set()
             time.sleep(POLL_S)
         with self._changed:
-            self._closed = True
+            self._lingers = self.options.name is None and self._waiting() > 0
             self._changed.notify_all()
+        if self._lingers:
+            log.info("a pool to %s was closed, and is not empty: %s", self.options.to_service, self._left())
+        else:
+            self._leave()
+
+    def leave(self) -> None:
+        """Close it if it is not, and look after nothing any more, as its broker is closed."""
+        if not self._shut:
+            self.close()
+        if self._closed:
+            return
+        if self._waiting():
+            log.warning(
+                "a pool to %s ends, and is not empty: %s. What comes back of that from now on waits at the queue of "
+                "%s; a pool with a name would send it again when it is next opened",
+                self.options.to_service,
+                self._left(),
+                self.options.from_service,
+            )
+        self._leave()
+
+    def _leave(self) -> None:
+        self._closed = True
         self._awaken.set()
         self._thread.join()
         if self.lease is not None:
             self.lease.close()
+
+    def _left(self) -> str:
+        pooling = self._pooling
+        return (
+            f"{len(pooling.known)} conversations that their targets have not ended, and "
+            f"{len(pooling.behind) + len(pooling.astray)} keys whose messages have come back"
+        )
 
     def forked(self) -> None:
         """In a forked child: closed, see `bridge.forks`."""
@@ -336,13 +373,9 @@ class Pool(Keeping):
             if pooled is None or self._closed:
                 return
             if farewell.kept:
-                self._do(self._pooling.broken(conversation, farewell.code, now_ms()))
+                self._do(self._pooling.broken(conversation, farewell.first_code, now_ms()))
             else:
                 self._do(self._pooling.ended(conversation))
-        self._awaken.set()
-
-    def _recycle_all(self) -> None:
-        self._do([Recycle(one) for one in list(self._pooling.known.values()) if one.stage is Stage.OPEN])
         self._awaken.set()
 
     def _closing(self) -> None:
@@ -351,14 +384,6 @@ class Pool(Keeping):
         self._sends = {}
         if self.options.name is None:
             self._recycle_all()
-
-    def _waiting(self) -> int:
-        """Conversations that are to be over. What came back meanwhile may have gone on a new one."""
-        with self._changed:
-            if self.options.name is not None:
-                return self._pooling.closing
-            self._recycle_all()
-            return len(self._pooling.known)
 
     def _check_open(self) -> None:
         if self._shut or self._closed:

@@ -102,8 +102,8 @@ class Keeping(Returning):
         """By mark: where something is that came back when its conversation was over; its key shows whose it is."""
         self._inheriting = threading.Lock()
         """Who has it looks for that. It is taken before `_changed`, and never by a reader."""
-        self._shut = self._closed = False
-        """Nothing is sent any more; and then, nobody looks after anything."""
+        self._shut = self._lingers = self._closed = False
+        """Nothing is sent any more; then what is left is looked after; and then, nobody looks after anything."""
         self._trouble = Seldom()
         self._awaken = threading.Event()
         self._does: Final[dict[type, Callable[[Any], None]]] = {
@@ -170,8 +170,11 @@ class Keeping(Returning):
                 for one in left.conversations
                 if one not in self._pooling.known  # else taken in already, or begun here
             ]
+        own = {*left.conversations}.intersection(means.sender.session.dialogs)  # of a pool that was closed here
         adopted = means.adopt(wanted, writers=left.writers) if wanted else []
-        still_open = [dialog for dialog, standing in adopted if standing is Adoptable.OPEN]
+        still_open = [
+            dialog for dialog, standing in adopted if standing is Adoptable.OPEN and dialog.id.bytes not in own
+        ]
         ended = streams_ended(means, still_open, self.options.end_of_stream)
         with self._changed:
             for dialog, standing in adopted:
@@ -275,6 +278,18 @@ class Keeping(Returning):
     def _end(self, effect: End) -> None:
         self._means.sender.end(self._dialogs[effect.pooled.conversation].staged)
 
+    def _recycle_all(self) -> None:
+        self._do([Recycle(one) for one in list(self._pooling.known.values()) if one.stage is Stage.OPEN])
+        self._awaken.set()
+
+    def _waiting(self) -> int:
+        """Conversations that are to be over, and keys whose messages wait. What came back may go on new ones."""
+        with self._changed:
+            if self.options.name is not None:
+                return self._pooling.closing
+            self._recycle_all()
+            return len(self._pooling.known) + len(self._pooling.behind) + len(self._pooling.astray)
+
     def _forget(self, effect: Forget) -> None:
         conversation = effect.pooled.conversation
         if self._dialogs.pop(conversation, None) is not None:
@@ -313,6 +328,8 @@ class Keeping(Returning):
         for home, asked in homes.items():
             self._hear(home, asked)
         with self._changed:
+            if self._lingers and not self._waiting():
+                self._closed = True
             return self._pooling.closing > 0
 
     def _hear(self, home: Address, asked: list[tuple[Pooled, Dialog]]) -> None:
@@ -353,10 +370,14 @@ class Keeping(Returning):
             return
         returned = {mark_of(one.conversation) for one in bounced}
         with self._changed:
-            for slot in self._due(home):
+            due, held = self._due(home), self._held()
+            for slot in due:
                 self._pooling.try_again(slot.place)
-            for slot in self._held():
+            for slot in held:
                 assert slot.last is not None, "something came back"
                 if mark_of(slot.place.group) not in returned and slot.last.begin.home == home:
                     self._go_past(slot.place)
             self._do(self._pooling.home_says(standings, bounced, now_ms()))
+            for slot in (*due, *held):
+                self._pooling.let_pass(slot.place)
+                self._vacate(slot.place)

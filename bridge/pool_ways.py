@@ -133,8 +133,9 @@ class Ways:
     def _due(self, home: Address | None = None) -> list[Slot]:
         """Places that have gone astray and are to be tried again: those of one home, or of all."""
         now = now_ms()
-        slots = (self._by_mark[mark] for mark, place in self._pooling.astray.items() if place.again_ms <= now)
-        return [slot for slot in slots if slot.last is not None and home in {None, slot.last.begin.home}]
+        slots = (self._by_mark.get(mark) for mark, place in self._pooling.astray.items() if place.again_ms <= now)
+        lasts = ((slot, slot.last) for slot in slots if slot is not None)
+        return [slot for slot, last in lasts if last is not None and home in {None, last.begin.home}]
 
     def _held(self) -> list[Slot]:
         """Places in which what came back found no room: their homes are asked for it again."""

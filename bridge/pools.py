@@ -176,7 +176,7 @@ class Pools:
         return lease
 
     def _open_pools(self) -> Iterator[Pool]:
-        return (one for one in self._pools if not one.closed)
+        return (one for one in self._pools if not one.over)
 
     def _pools_forked(self) -> None:
         """In a forked child: closed, see `bridge.forks`."""
@@ -264,7 +264,7 @@ class Pools:
             for reader in self._answering.values():
                 exits.callback(reader.close)
             for pool in self._pools:
-                exits.callback(pool.close)
+                exits.callback(pool.leave)
 
 
 def _same(one: PoolOptions, other: PoolOptions) -> bool:

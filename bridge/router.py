@@ -19,13 +19,14 @@ from typing import TYPE_CHECKING, Any
 from konverse.dialog.received import Message
 from konverse.dialog.transaction import Transaction
 from konverse.routing.decisions import Decision
-from konverse.routing.documents import UNCLASSIFIABLE_ERROR, shortened
+from konverse.routing.documents import UNCLASSIFIABLE_ERROR
 from konverse.routing.routed import Failure, Routed, Tally
 from konverse.routing.router import Router
 from konverse.routing.step import REDIRECT
 from konverse.schemas.catalog import Service
 from konverse.schemas.errors import GroupLocked, InvalidSettings, InvalidState
 from konverse.schemas.limits import HANDLER_THREADS_MAX, QUEUE_READERS_MAX, ROUTER_ERROR_ENTRIES_MAX
+from konverse.schemas.system_messages import shortened
 
 from .activation import Activation, check_called_with
 from .arguments import Seconds, checked

@@ -145,7 +145,7 @@ class Adopting:
         assert not self._left, "the states of partitions are wanted"
         cases = iter(self._cases)
         return [
-            Adopted(known, Standing.OPEN) if known is not None else self._adopted(next(cases))
+            Adopted(known, _standing_of_own(known)) if known is not None else self._adopted(next(cases))
             for known in self._known.values()
         ]
 
@@ -238,6 +238,13 @@ class Adopting:
         else:
             dialog.state = DialogState.ENDED
         return Adopted(dialog, case.standing)
+
+
+def _standing_of_own(dialog: SessionDialog) -> Standing:
+    """Of one that this session has begun itself: nobody has to be asked."""
+    if dialog.waiting_end is not None:  # once it is said, the session knows the dialog no more
+        return Standing.ENDED
+    return Standing.FINISHED if dialog.finished else Standing.OPEN
 
 
 def _home_of(case: _Case) -> Address:

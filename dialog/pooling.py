@@ -112,6 +112,8 @@ class Pooling:
         return place, effects
 
     def _evict(self) -> list[Effect]:
+        if len(self.evicted) >= POOL_CLOSING_ENTRIES_MAX:
+            raise QueueFull(f"the pool has {len(self.evicted)} keys whose messages wait; see `pool.undelivered`")
         if not self.may_recycle:
             raise QueueFull(
                 f"the pool has {len(self.places)} conversations, and {self.closing} that their targets have not ended "
@@ -120,8 +122,7 @@ class Pooling:
         effects: list[Effect] = []
         for place in nsmallest(POOL_EVICTED_ENTRIES, self.places.values(), key=lambda one: one.used_ms):
             del self.places[mark_of(place.group)]
-            self.try_again(place)
-            if place.living or place.behind:
+            if place.has_more:
                 self.evicted[mark_of(place.group)] = place
             if place.current is not None:
                 effects.append(Recycle(place.current))
@@ -151,7 +152,7 @@ class Pooling:
         self.astray[mark_of(place.group)] = place
 
     def try_again(self, place: Place) -> None:
-        """What its home gives back next goes to the pool's own service."""
+        """What its home gives back next goes to the pool's own service; `let_pass` behind that."""
         place.astray = None
         self.astray.pop(mark_of(place.group), None)
 
@@ -163,7 +164,7 @@ class Pooling:
         """What came back there has gone again, or is gone."""
         place.behind = False
         self.behind.pop(mark_of(place.group), None)
-        self._let_pass(place)
+        self.let_pass(place)
 
     def closes(self, place: Place, conversation: bytes, now_ms: int, *, ended: bool = False) -> None:
         """Another process had recycled that one, or left more than one; its target is to end it, or has `ended` it."""
@@ -375,9 +376,9 @@ class Pooling:
         if pooled in pooled.place.awaits:
             pooled.place.awaits.remove(pooled)
 
-    def _let_pass(self, place: Place) -> None:
+    def let_pass(self, place: Place) -> None:
         """A place that made room for others is forgotten with the last that it had."""
-        if not (place.living or place.behind):
+        if not place.has_more:
             self.evicted.pop(mark_of(place.group), None)
 
     def _over(self, pooled: Pooled) -> list[Effect]:
@@ -389,7 +390,7 @@ class Pooling:
         self._let_go(pooled)
         del self.known[pooled.conversation]
         pooled.place.living.remove(pooled)
-        self._let_pass(pooled.place)
+        self.let_pass(pooled.place)
         if was_open:
             self.count(replaced=1)
         if pooled.way:

@@ -14,6 +14,7 @@ from konverse.schemas.catalog import DIALOG_TIMER, END_DIALOG, ERROR
 from konverse.schemas.errors import MalformedRecord, NotInContract, QueueFull, TimerBeyondLifetime, UnknownObject
 from konverse.schemas.identifiers import is_of_pool, mark_of, time_of_writer
 from konverse.schemas.limits import POOL_PATIENCE_MS
+from konverse.schemas.origins import first_code
 from konverse.schemas.records import Role
 from konverse.schemas.system_messages import read_error
 
@@ -99,7 +100,7 @@ def standing_of(home: Partition, session: Session, dialog: SessionDialog) -> Sta
         ended=endpoint.state in (State.DISCONNECTED_INBOUND, State.ERROR),
         finished=endpoint.state is State.DISCONNECTED_OUTBOUND or (finished is not None and finished.own),
         answered=dialog.judged or (finished is not None and _has_asked(session, finished.askers)),
-        code=None if error is None else _code_of(error[2] or b"")[0],
+        code=None if error is None else first_code(*_said_by(error[2] or b"")),
         unread=endpoint.waits,
     )
 
@@ -127,7 +128,7 @@ def left_behind(home: Partition, groups: Collection[bytes]) -> Left:
     marks = {mark_of(group) for group in groups}
     bounced = [one for one in home.mailbox.entries.values() if mark_of(one.conversation) in marks]
     living = [one for group in groups for one in home.members(group) if one.role is Role.INITIATOR]
-    codes = {one.conversation: _code_of(one.error[2] or b"")[0] for one in living if one.error is not None}
+    codes = {one.conversation: first_code(*_said_by(one.error[2] or b"")) for one in living if one.error is not None}
     found = dict.fromkeys([one.conversation for one in living] + [one.conversation for one in bounced])
     services = {one.conversation: one.far_service for one in living}
     return Left(list(found), list(dict.fromkeys(one.session for one in bounced)), codes, services)
@@ -149,6 +150,11 @@ class Farewell(NamedTuple):
     """Whom the target has heard say that nothing more comes from them: nothing of theirs is on its way."""
     kept: bool = False
     """Its sender ends it, when what it did not deliver has come back."""
+
+    @property
+    def first_code(self) -> int:
+        """Of whoever failed first, where routers have passed that on: it says whether messages may go again (228)."""
+        return first_code(self.code, self.description)
 
 
 def is_answer(session: Session, dialog: SessionDialog, pooled: Pooled, farewell: Farewell) -> bool:
@@ -183,7 +189,7 @@ def answer(
             rest.append(message)
             continue
         if message.type != DIALOG_TIMER:
-            code, description = _code_of(message.body) if message.type == ERROR else (0, "")
+            code, description = _said_by(message.body) if message.type == ERROR else (0, "")
             askers = dialog.finished.askers if dialog.finished is not None else ()
             farewell = Farewell(dialog.conversation, code, description, askers)
             farewell = farewell._replace(kept=keeps(farewell))
@@ -234,7 +240,7 @@ def ring(transaction: Transaction, dialog: Endpoint, end_of_stream: str) -> bool
     return False
 
 
-def _code_of(body: bytes) -> tuple[int, str]:
+def _said_by(body: bytes) -> tuple[int, str]:
     """Code and description of an Error; whoever writes to the log may have written what is none."""
     try:
         return read_error(body)

@@ -1,70 +1,17 @@
-"""Bodies and texts that a router writes: RedirectTo, and the description of an Error that it passes on.
-
-Source: behaviours 231 and 233.
-"""
+"""What a router writes: RedirectTo documents, and the code of who cannot be routed (behaviours 232 and 233)."""
 
 from __future__ import annotations
 
-import json
-import re
-from typing import Final, NamedTuple
+from typing import Final
 from xml.parsers.expat import ExpatError, ParserCreate
 from xml.sax.saxutils import escape
 
 from konverse.schemas.errors import BadInput, MalformedRecord
-from konverse.schemas.limits import ERROR_DESCRIPTION_CHARACTERS_MAX
-from konverse.schemas.system_messages import read_error
 
 from .decisions import Target
 
 UNCLASSIFIABLE_ERROR: Final = 1
 """Code of the Error with which a conversation ends that no service is known for (behaviour 232)."""
-
-PASSED_ON_ERROR: Final = 10001
-"""Code of an Error that a router has passed on; whose it was says its description (behaviour 231)."""
-
-_PASSED_ON: Final = re.compile(r"Error (-?\d+) from service (?=\")")
-
-
-class Origin(NamedTuple):
-    """Where an Error came from that a router has passed on."""
-
-    service: str
-    code: int
-    """Of the application above 0, of Service Broker below."""
-    description: str
-
-
-def passed_on(service: str, body: bytes) -> str:
-    """The description under which a router passes an Error on that a service has said. `origin_of` reads it."""
-    try:
-        code, text = read_error(body)
-    except MalformedRecord:
-        code, text = 0, body.decode("utf-8", "replace")
-    return shortened(f"Error {code} from service {json.dumps(service, ensure_ascii=False)}: {text}")
-
-
-def origin_of(description: str) -> Origin | None:
-    """Who said the Error that a router has passed on, and what; None when it is another kind of description.
-
-    One that has come through several routers names the last service first: its description has an origin again.
-    """
-    match = _PASSED_ON.match(description)
-    if match is None:
-        return None
-    try:
-        service, end = json.JSONDecoder().raw_decode(description, match.end())
-    except ValueError:
-        return None
-    if not description.startswith(": ", end):
-        return None
-    return Origin(service, int(match[1]), description[end + 2 :])
-
-
-def shortened(text: str) -> str:
-    """As much of it as an Error can carry."""
-    most = ERROR_DESCRIPTION_CHARACTERS_MAX
-    return text if len(text) <= most else text[: most - 1] + "\u2026"
 
 
 def redirect_body(target: Target) -> bytes:

@@ -14,9 +14,11 @@ from konverse.schemas.catalog import DIALOG_TIMER, END_DIALOG, ERROR
 from konverse.schemas.errors import InvalidRoute, NotSupportedYet
 from konverse.schemas.identifiers import is_of_pool
 from konverse.schemas.limits import ROUTER_HOPS_MAX
+from konverse.schemas.origins import PASSED_ON_ERROR, passed_on
+from konverse.schemas.system_messages import shortened
 
 from .decisions import Decision, Target, unknown
-from .documents import PASSED_ON_ERROR, UNCLASSIFIABLE_ERROR, passed_on, redirect_body, shortened
+from .documents import UNCLASSIFIABLE_ERROR, redirect_body
 from .hops import hops_of
 from .routed import Routed
 

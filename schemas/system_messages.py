@@ -44,6 +44,12 @@ def error_body(code: int, description: str) -> bytes:
     ).encode("utf-8", "replace")
 
 
+def shortened(text: str) -> str:
+    """As much of it as an Error can carry."""
+    most = ERROR_DESCRIPTION_CHARACTERS_MAX
+    return text if len(text) <= most else text[: most - 1] + "\u2026"
+
+
 NO_PEER_BODY: Final = error_body(
     -8462,
     "The remote conversation endpoint is either in a state where no more messages can be exchanged, or it has been "

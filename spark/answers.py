@@ -18,7 +18,6 @@ import pyarrow.compute as pc
 from konverse.dialog.endpoint import Endpoint, timestamp_ms
 from konverse.dialog.received import Message
 from konverse.dialog.transaction import Transaction
-from konverse.routing.documents import shortened
 from konverse.schemas.catalog import END_DIALOG, ERROR
 from konverse.schemas.errors import (
     BadInput,
@@ -30,6 +29,7 @@ from konverse.schemas.errors import (
     WrongDirection,
 )
 from konverse.schemas.records import Role
+from konverse.schemas.system_messages import shortened
 
 from .columns import TIMESTAMP
 from .headers import HEADERS_TYPE

@@ -26,9 +26,10 @@ if TYPE_CHECKING:
     from konverse.dialog.received import Message
     from konverse.dialog.transaction import Transaction
     from konverse.routing.decisions import Target, Unclassifiable
-    from konverse.routing.documents import origin_of, read_redirect
+    from konverse.routing.documents import read_redirect
     from konverse.routing.routed import Routed
     from konverse.schemas.catalog import DEFAULT, DIALOG_TIMER, END_DIALOG, ERROR
+    from konverse.schemas.origins import origin_of
     from konverse.schemas.records import BounceReason
     from konverse.schemas.system_messages import read_error
 
@@ -92,7 +93,7 @@ _MODULES: Final = {
     "DIALOG_TIMER": "schemas.catalog",
     "END_DIALOG": "schemas.catalog",
     "ERROR": "schemas.catalog",
-    "origin_of": "routing.documents",
+    "origin_of": "schemas.origins",
     "read_error": "schemas.system_messages",
     "read_redirect": "routing.documents",
 }

@@ -11,12 +11,13 @@ import pytest
 from konverse.bridge.broker import Broker
 from konverse.dialog.received import Message
 from konverse.routing.decisions import Decision, Target, Unclassifiable
-from konverse.routing.documents import Origin, origin_of, read_redirect
+from konverse.routing.documents import read_redirect
 from konverse.routing.routed import Routed
 from konverse.routing.router import Router
 from konverse.routing.step import REDIRECT, REDIRECT_TO
 from konverse.schemas.catalog import END_DIALOG, ERROR
 from konverse.schemas.errors import InvalidRoute
+from konverse.schemas.origins import Origin, origin_of
 from konverse.schemas.system_messages import read_error
 from tests.kit.pools import STREAM_END
 from tests.kit.regions import answer_in, ends, heard, kinds, open_regions, service_of

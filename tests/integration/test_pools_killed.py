@@ -13,7 +13,7 @@ from konverse.bridge.pool_lease import Lease
 from konverse.schemas.errors import KafkaUnavailable, PoolInUse, SessionTakenOver
 from tests.kit.oracle import verify
 from tests.kit.pool_sender import PoolSender
-from tests.kit.pools import Taker, left_open, open_stream, pool_of, taking
+from tests.kit.pools import Taker, left_open, open_stream, pool_of, stream_shop, taking
 from tests.kit.servers import Servers
 from tests.kit.shop import ORDER, connected, open_shop, queue_of, until
 
@@ -148,6 +148,30 @@ def test_what_came_back_to_a_process_that_is_gone_goes_on_although_nobody_names_
                 successor.recycle()
                 until(lambda: not successor.conversations, "all conversations are over")
             until(lambda: left_open(broker) == [], "no endpoint is left")
+
+
+def test_a_pool_that_is_opened_again_goes_on_although_its_target_has_heard_nothing_yet(
+    servers: Servers, database: str
+) -> None:
+    with stream_shop(servers.bootstrap, database) as broker:
+        for body in (b"one", b"two"):
+            with pool_of(broker, name="orders") as pool:
+                pool.send(ORDER, body, "key")
+                pool.flush()
+        with pool_of(broker, name="orders") as pool:
+            pool.recycle()  # it has sent nothing, so there is nothing to recycle
+            pool.send(ORDER, b"three", "key")
+            pool.recycle()
+        with pool_of(broker, name="orders") as pool, taking(broker, Taker()) as taker:
+            pool.send(ORDER, b"four", "key")
+            until(lambda: len(taker.bodies) == 4, "all is received")
+            assert len({message.dialog.id for message in taker.taken[:3]}) == 1
+            assert taker.taken[3].dialog.id != taker.taken[0].dialog.id
+            assert taker.bodies[:3] == [b"one", b"two", b"three"]
+            pool.recycle()
+            until(lambda: len(taker.finished) == 2, "both hear that nothing more comes")
+            until(lambda: not pool.conversations, "both are over")
+        until(lambda: not left_open(broker), "no endpoint is left")
 
 
 def test_a_second_living_process_is_told_who_uses_the_pool(servers: Servers, database: str) -> None:

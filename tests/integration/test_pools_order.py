@@ -67,15 +67,18 @@ def test_what_came_back_goes_first_although_there_was_no_room_for_it(broker: Bro
             assert next(refused, None) is None, "it was refused before"
 
 
-@pytest.mark.parametrize(("error", "resent"), [(0, True), (4711, False)])
+@pytest.mark.parametrize(
+    ("error", "description", "resent"),
+    [(0, "", True), (4711, "no more", False), (10001, 'Error -9719 from service "//depot": given up', True)],
+)
 def test_what_an_ended_conversation_did_not_deliver_goes_first_unless_its_error_forbids_it(
-    broker: Broker, caplog: pytest.LogCaptureFixture, error: int, resent: bool
+    broker: Broker, caplog: pytest.LogCaptureFixture, error: int, description: str, resent: bool
 ) -> None:
     """Its target has ended it before any of that arrives: nothing of it was accepted, and all of it comes back."""
     sent = [b"%d" % number for number in range(4)]
     with pool_of(broker, read=False) as pool, caplog.at_level(logging.INFO, "konverse.pool"):
         pool.send(ORDER, b"first", b"key")
-        end_at_target(broker, error)
+        end_at_target(broker, error, description)
         for number, body in enumerate(sent):  # nobody reads the shop's queue, so the pool has not heard of it
             pool.send(ORDER if number % 2 else NOTE, body, b"key")
         pool.flush()
@@ -87,4 +90,4 @@ def test_what_an_ended_conversation_did_not_deliver_goes_first_unless_its_error_
             assert [message.type for message in taker.taken[:-1]] == ([NOTE, ORDER] * 2 if resent else [])
             assert pool.statistics._replace(recycled=0) == (2, 0, 1, 4 * resent, 4 * (not resent), 0)
         if error:
-            assert f" received error Code:{error} Description:'no more'" in caplog.text
+            assert f" received error Code:{error} Description:{description!r}" in caplog.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -16,7 +17,7 @@ from konverse.bridge.broker import Broker
 from konverse.dialog.received import Message
 from konverse.routing.step import REDIRECT, REDIRECT_TO
 from konverse.schemas.catalog import Queue
-from konverse.schemas.errors import InvalidRoute
+from konverse.schemas.errors import BrokerClosed, InvalidRoute
 from tests.integration.test_router import running
 from tests.kit.oracle import verify
 from tests.kit.pool_sender import PoolSender
@@ -91,6 +92,40 @@ def test_a_pool_follows_a_redirection_with_all_that_it_has_sent(broker: Broker) 
             assert pool.undelivered() == []
             pool.close()
             until(lambda: left_open(broker) == [], "no endpoint is left")
+
+
+def test_what_comes_back_to_a_pool_that_was_closed_goes_on_until_its_broker_is(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "konverse.pool"), pool_of(broker) as pool:
+        sent = [b"%d %d" % (number % KEYS, number) for number in range(30)]
+        for body in sent:
+            pool.send(ORDER, body, f"key {body[:1].decode()}")
+    assert pool.closed
+    assert "3 conversations that their targets have not ended, and 0 keys whose messages have come back" in caplog.text
+    assert not pool.over
+    with redirecting(broker, order=NORTH), taking(broker, Taker(), queue="North") as taker:
+        until(lambda: len(taker.bodies) == len(sent), "all is received")
+        for key in range(KEYS):
+            assert of_key(taker.bodies, key) == of_key(sent, key), "once, and in order"
+        until(lambda: pool.over, "nothing is left of it")
+        until(lambda: left_open(broker) == [], "no endpoint is left")
+    assert pool.statistics.redirected == KEYS
+
+
+def test_a_pool_that_is_not_empty_says_so_when_its_broker_is_closed(
+    servers: Servers, database: str, broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    with connected(servers.bootstrap, database) as other, caplog.at_level(logging.WARNING, "konverse.pool"):
+        pool = pool_of(other)
+        pool.send(ORDER, b"one", "key")
+    assert "ends, and is not empty: 1 conversations that their targets have not ended" in caplog.text
+    assert "a pool with a name would send it again" in caplog.text
+    assert pool.over
+    with pytest.raises(BrokerClosed):
+        pool_of(other)
+    with redirecting(broker, order=NORTH), taking(broker, Taker(), queue="North"):
+        pass
 
 
 def test_a_chain_of_routers_is_followed_by_pools_of_every_kind(broker: Broker) -> None:

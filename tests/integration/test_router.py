@@ -17,9 +17,9 @@ from konverse.bridge.working import Working
 from konverse.dialog.received import Message
 from konverse.routing.classifiers import regular_expression
 from konverse.routing.decisions import Target, Unclassifiable
-from konverse.routing.documents import origin_of
 from konverse.routing.routed import Routed
 from konverse.schemas.errors import AlreadyExists, InvalidRoute, ServiceNotFound
+from konverse.schemas.origins import origin_of
 from konverse.schemas.system_messages import read_error
 from tests.kit.readme import readme, whole_page
 from tests.kit.regions import answer_in, heard, open_regions, service_of

@@ -244,7 +244,7 @@ class Client:
         pooled = self.pooling.known.get(conversation)
         if pooled is None:
             return
-        closing, code = not farewell.kept, farewell.code
+        closing, code = not farewell.kept, farewell.first_code
         self.do(self.pooling.ended(conversation) if closing else self.pooling.broken(conversation, code, now_ms))
 
     def keeps(self, farewell: Farewell) -> bool:

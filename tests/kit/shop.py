@@ -145,12 +145,12 @@ def handle(broker: Broker, queue: str, handler: Callable[[Transaction], Value]) 
     return value
 
 
-def end_at_target(broker: Broker, error: int = 0) -> None:
+def end_at_target(broker: Broker, error: int = 0, description: str = "no more") -> None:
     """The order service takes what is there and ends."""
 
     def end(transaction: Transaction) -> None:
         list(transaction)
-        transaction.end(transaction.dialog, error=error, description="no more" if error else "")
+        transaction.end(transaction.dialog, error=error, description=description if error else "")
 
     handle(broker, "Orders", end)
 

@@ -16,10 +16,11 @@ from pyspark.sql import functions as f
 
 from konverse.bridge.broker import Broker
 from konverse.routing.decisions import Target
-from konverse.routing.documents import Origin, origin_of, read_redirect
+from konverse.routing.documents import read_redirect
 from konverse.routing.routed import Routed
 from konverse.schemas.catalog import END_DIALOG, ERROR
 from konverse.schemas.errors import InvalidSettings
+from konverse.schemas.origins import Origin, origin_of
 from konverse.schemas.system_messages import read_error
 from konverse.spark import route, route_arrow, routing_table
 from konverse.spark.reporting import note

@@ -259,6 +259,10 @@ def test_a_dialog_of_the_session_itself_is_given_again(pair: Pair, session: Sess
     adopting = Adopting(session, wanted(conversation))
     assert adopting.addresses == []
     assert adopting.finish() == [Adopted(dialog, Standing.OPEN)]
+    session.finish(dialog)
+    assert Adopting(session, wanted(conversation)).finish() == [Adopted(dialog, Standing.FINISHED)]
+    session.end(dialog)
+    assert [one.standing for one in Adopting(session, wanted(conversation)).finish()] == [Standing.ENDED]
 
 
 def test_an_adopted_dialog_is_returning_when_its_successor_wants_that(pair: Pair, session: Session) -> None:

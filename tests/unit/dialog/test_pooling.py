@@ -353,6 +353,29 @@ def test_what_goes_in_a_circle_stays_where_it_came_back_to_and_is_tried_again(po
     assert services(one.place.way) == [], "from its own service on"
 
 
+def test_what_waits_as_nobody_takes_it_is_tried_again_although_its_place_had_to_make_room(
+    pooling: Pooling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "POOL_KEY_ENTRIES_MAX", 1)
+    monkeypatch.setattr(module, "POOL_EVICTED_ENTRIES", 1)
+    one = begin(pooling)
+    pooling.stray(one.place, "nobody takes it", 1)
+    pooling.ended(one.conversation)
+    begin(pooling, OTHER_GROUP)
+    late = [came_back(one.conversation)]
+    assert pooling.home_says([], late, 2) == [], "it waits"
+    pooling.let_pass(one.place)
+    assert [*pooling.evicted.values()] == [*pooling.astray.values()] == [one.place]
+    monkeypatch.setattr(module, "POOL_CLOSING_ENTRIES_MAX", 1)
+    with pytest.raises(QueueFull, match=r"1 keys whose messages wait; see `pool\.undelivered`"):
+        pooling.place(bytes(16), 2)
+    pooling.try_again(one.place)
+    assert pooling.home_says([], late, 3) == [Resend(one.place, late)]
+    pooling.let_pass(one.place)
+    assert not pooling.evicted
+    assert not pooling.astray
+
+
 def test_nothing_of_a_redirected_place_goes_again_before_all_has_come_back(pooling: Pooling) -> None:
     one = begin(pooling)
     said, late = note(one.conversation, "north"), [came_back(one.conversation, number) for number in range(2)]

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 
 from konverse.routing.decisions import Target, Unclassifiable
-from konverse.routing.documents import Origin, origin_of, read_redirect
+from konverse.routing.documents import read_redirect
 from konverse.routing.routed import Routed
 from konverse.routing.router import Router
 from konverse.routing.step import REDIRECT, REDIRECT_TO
@@ -18,6 +18,7 @@ from konverse.schemas.identifiers import conversation_in, pool_group, pool_names
 from konverse.schemas.journal import EndOperation
 from konverse.schemas.limits import BODY_BYTES_MAX, TRANSACTION_BYTES_MAX
 from konverse.schemas.operations import SetTimer
+from konverse.schemas.origins import Origin, origin_of
 from konverse.schemas.records import BounceReason, Role
 from tests.kit.builders import begin_block
 from tests.kit.office import Office, bodies, error
