@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -39,6 +40,8 @@ OPTIONS: Final = (
 )
 _SPARKS_OWN: Final = frozenset({"checkpointlocation", "path", "queryname"})
 """Options of a streaming query that Spark hands on to the format."""
+
+_SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 
 DELIVERY_TIMEOUT_S: Final = 120.0
 
@@ -138,9 +141,16 @@ def _unknown(option: str) -> str:
 
 
 def _location(value: str) -> str:
-    """One spelling of a folder."""
+    """One spelling of a folder, the same in whichever folder a driver is started: the stream's id is made of it."""
     path = value.removeprefix("file://").removeprefix("file:")
-    return value.rstrip("/") if "://" in path else str(Path(path).absolute())
+    if _SCHEME.match(path):
+        return value.rstrip("/")
+    if not Path(path).is_absolute():
+        raise InvalidSettings(
+            f"option 'checkpointLocation' is {value!r}; give the whole path, with its scheme (hdfs:/…) or from the "
+            "root: its place tells the stream from others, and must not depend on where the driver is started"
+        )
+    return str(Path(path))
 
 
 def _services(value: str | None) -> tuple[str, ...] | None:

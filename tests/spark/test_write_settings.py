@@ -1,0 +1,41 @@
+"""The id of a stream is made of its checkpoint's place, which is the same wherever its driver is started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from konverse.schemas.errors import InvalidSettings
+from konverse.spark.write_settings import parse_writer
+
+GIVEN: Final = {"bootstrap": "one:9092", "from_service": "//shop"}
+
+
+def place(location: str) -> str:
+    """As the id has it."""
+    return parse_writer({**GIVEN, "checkpointLocation": location}, streaming=True).checkpoint
+
+
+@pytest.mark.parametrize(
+    "location",
+    ["dbfs:/jobs/orders", "hdfs:/jobs/orders", "hdfs://names:8020/jobs/orders", "s3a://jobs/orders", "abfss:/jobs"],
+)
+def test_a_checkpoint_with_a_scheme_is_left_as_it_is_spelled(
+    location: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for folder in (Path("/"), tmp_path):  # a driver that is started elsewhere
+        monkeypatch.chdir(folder)
+        assert place(location) == place(f"{location}/") == location
+
+
+def test_a_checkpoint_on_this_machine_has_one_spelling() -> None:
+    spellings = ("/jobs/orders", "/jobs/orders/", "file:/jobs/orders", "file:///jobs/orders/")
+    assert {place(location) for location in spellings} == {"/jobs/orders"}
+
+
+@pytest.mark.parametrize("location", ["orders", "./orders", "jobs/dbfs:/orders", "file:orders", ""])
+def test_a_checkpoint_that_depends_on_where_the_driver_is_started_is_refused(location: str) -> None:
+    with pytest.raises(InvalidSettings, match=r"'checkpointLocation' is .*; give the whole path, with its scheme"):
+        place(location)
