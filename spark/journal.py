@@ -112,7 +112,7 @@ def read_part(
         yield _batch(waiting, schema)
     if states:
         behind = wanted.end if decisions.parts_from is None else decisions.parts_from
-        states.keep(wanted.partition, wanted.first, behind, decisions.copy())
+        states.keep(wanted.partition, wanted.first, behind, decisions.copy(), lasting=wanted.lasting)
 
 
 def _record(message: Message) -> JournalRecord:

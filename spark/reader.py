@@ -47,6 +47,8 @@ class Range(InputPartition):
     written_from: int = 0
     written_before: int = OFFSET_END
     """And those alone that were written at these offsets."""
+    lasting: bool = False
+    """Of a stream: truncation may go up to its end, so what is known there has to be written."""
 
     def may_hold_rows(self) -> bool:
         """Whether there is anything to read."""
@@ -165,7 +167,7 @@ def read_range(
         if lost_at is not None and lost_at >= wanted.first:
             lose(settings, f"partition {wanted.partition}", f"misses rows of a batch that was decided at {lost_at}")
         acceptance.waits_from = ingest.batches.oldest()
-        states.keep(wanted.partition, wanted.first, wanted.end, acceptance)
+        states.keep(wanted.partition, wanted.first, wanted.end, acceptance, lasting=wanted.lasting)
 
 
 def _groups(settings: Settings, partition: int) -> dict[bytes, bytes]:

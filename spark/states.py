@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import tempfile
 import zlib
@@ -24,13 +25,18 @@ from konverse.schemas.limits import STREAM_STATE_ENTRIES_MAX
 
 from .acceptance import Acceptance
 
+log: Final = logging.getLogger("konverse.spark")
+
 FORMAT: Final = 2
 _WRITER_BYTES: Final = 20
 _CONVERSATION_BYTES: Final = 16
 _TRACK_BYTES: Final = 17
 
 ENTRIES_PER_RECORD: Final = 4
-"""A state is written when it has at most so many entries for each record read since the last: writing stays cheap."""
+"""A state is written when it has at most so many entries for each record read since the last: writing stays cheap.
+
+One up to which truncation may delete is written however large it is.
+"""
 
 _WARM: dict[tuple[str, str, str, int], tuple[int, Any]] = {}
 
@@ -78,33 +84,38 @@ class States(Generic[Of]):
                     return offset, self._decoded(file.read_bytes(), self._name(partition, offset))
         return None
 
-    def keep(self, partition: int, first: int, end: int, state: Of) -> None:
-        """What is known at `end`; of those before `first` one is left, for who begins there again."""
+    def keep(self, partition: int, first: int, end: int, state: Of, *, lasting: bool = False) -> None:
+        """What is known at `end`; of those before `first` one is left, for who begins there again.
+
+        `lasting`: truncation may delete what stands before it, so it has to be written.
+        """
         key = (*self._place, partition)
         _WARM.pop(key, None)
         _WARM[key] = (end, state)
         if len(_WARM) > STREAM_STATE_ENTRIES_MAX:
             del _WARM[next(iter(_WARM))]
-        with contextlib.suppress(OSError):  # a disk that is full costs time, and nothing else
-            self._write(partition, first, end, state)
+        try:
+            files = sorted(self._files(partition))
+            before = [offset for offset, _ in files if offset <= first]
+            if lasting or self.form.entries(state) <= ENTRIES_PER_RECORD * (end - (before[-1] if before else 0)):
+                self._write(partition, end, state)
+                for offset, file in files:
+                    if before and offset < before[-1]:
+                        file.unlink(missing_ok=True)
+        except OSError as error:  # a disk that is full costs time, and nothing else as long as the log is whole
+            if lasting:
+                log.warning("%s is not kept, and truncation may go up to it: %s", self._name(partition, end), error)
 
-    def _write(self, partition: int, first: int, end: int, state: Of) -> None:
-        files = sorted(self._files(partition))
-        before = [offset for offset, _ in files if offset <= first]
-        if self.form.entries(state) > ENTRIES_PER_RECORD * (end - (before[-1] if before else 0)):
-            return
+    def _write(self, partition: int, end: int, state: Of) -> None:
         folder = self._folder()
         if folder is None:
-            return
+            raise OSError("there is no folder that this user alone can write to; give one as option 'stateFolder'")
         made = folder / f".{uuid4().hex}"
         try:
             made.write_bytes(self._encoded(state, self._name(partition, end)))
             made.replace(folder / f"{partition}.{end}")
         finally:
             made.unlink(missing_ok=True)
-        for offset, file in files:
-            if before and offset < before[-1]:
-                file.unlink(missing_ok=True)
 
     def _files(self, partition: int) -> Iterable[tuple[int, Path]]:
         folder = self._folder()

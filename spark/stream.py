@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypedDict
+from typing import Any, Final, NotRequired, TypedDict
 from uuid import uuid4
 
 import pyarrow as pa
@@ -30,6 +31,8 @@ class Position(TypedDict):
     """Of this stream; it stays the same through restarts."""
     partitions: dict[str, int]
     """The next offset of each partition; JSON has no other keys than strings."""
+    states: NotRequired[dict[str, int]]
+    """Where what is known of each partition was written for certain: truncation may go so far, and no further."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +42,10 @@ class StreamRange(Range):
     topic: str
     reader: str
 
+
+STATE_RECORDS: Final = 10_000
+STATE_EVERY_S: Final = 60.0
+"""After so many records, or so long, what is known of a partition is written, however much it is."""
 
 TASK_RECORDS: Final = 500
 """Ranges share a task while they have no more records than that together: to begin a task costs more than to read them.
@@ -70,6 +77,7 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._registration: Registration | None = None
         self._initial: Position | None = None
         self._stop_at: dict[str, int] | None = None
+        self._state_due_s: dict[str, float] = {}
         self._known = False
         """The topic was seen to be that of the checkpoint since this stream was started."""
 
@@ -84,7 +92,10 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         settings = self._settings
         check_partitions(settings, [*bounds])
         begin = resolve(self._opened(), "startingOffsets", settings.starting, bounds)
-        self._initial = Position(topic=self._topic_id(), reader=uuid4().hex, partitions=_named(begin))
+        log_starts = _named({partition: bound.first for partition, bound in bounds.items()})
+        self._initial = Position(
+            topic=self._topic_id(), reader=uuid4().hex, partitions=_named(begin), states=log_starts
+        )
         return self._initial
 
     def latestOffset(self, start: Position, limit: ReadLimit) -> Position:  # type: ignore[override]  # a dict in JSON
@@ -104,7 +115,21 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             begin[partition] = ends[partition]
         if isinstance(limit, ReadMaxRows):
             ends = _shared(begin, ends, limit.max_rows)
-        return Position(topic=start["topic"], reader=start["reader"], partitions=ends)
+        states = self._states(start, begin, ends)
+        return Position(topic=start["topic"], reader=start["reader"], partitions=ends, states=states)
+
+    def _states(self, start: Position, begin: Mapping[str, int], ends: Mapping[str, int]) -> dict[str, int]:
+        """Where states are written when the tasks up to `ends` are done; the first ones of a run are all written.
+
+        It is in the checkpoint, as the tasks run elsewhere: whoever goes on from there tells its tasks the same.
+        """
+        written, now_s = dict(_states_of(start)), time.monotonic()
+        for name, end in ends.items():
+            due = end - written.get(name, 0) >= STATE_RECORDS or now_s >= self._state_due_s.get(name, 0.0)
+            if begin[name] < end and due:
+                written[name] = end
+                self._state_due_s[name] = now_s + STATE_EVERY_S
+        return written
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Option `maxRows`. Records that are no messages count too, so a micro-batch may have fewer."""
@@ -125,7 +150,8 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             partition, first = int(name), start["partitions"].get(name, 0)
             if first < until:
                 reach = (partition, bounds[partition].first, *self._spared(partition, first, until, bounds[partition]))
-                ranges.append(StreamRange(*reach, topic=start["topic"], reader=start["reader"]))
+                lasting = _states_of(end).get(name) == until
+                ranges.append(StreamRange(*reach, topic=start["topic"], reader=start["reader"], lasting=lasting))
         return ranges
 
     def commit(self, end: Position) -> None:  # type: ignore[override]  # a dict in JSON
@@ -158,7 +184,9 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return
         if self._registration is None:
             self._registration = self._registered(position["reader"])
-        self._registration.needs({int(name): offset for name, offset in position["partitions"].items()})
+        written = _states_of(position)
+        offsets = {int(name): min(offset, written.get(name, 0)) for name, offset in position["partitions"].items()}
+        self._registration.needs(offsets)
 
     def _registered(self, reader: str) -> Registration:
         return Registration(self._settings, reader)
@@ -221,6 +249,11 @@ def _packed(ranges: Iterable[StreamRange]) -> Iterator[list[StreamRange]]:
         records += size
     if task:
         yield task
+
+
+def _states_of(position: Position) -> dict[str, int]:
+    """Where states were written; a checkpoint that does not say so is of a version for which each was."""
+    return position.get("states", position["partitions"])
 
 
 def _named(offsets: Mapping[int, int]) -> dict[str, int]:

@@ -17,6 +17,7 @@ from konverse.bridge.settings import Settings
 from konverse.bridge.transmission import ensure_queue, transmitter
 from konverse.deploy.java import find_java, spark_java_home
 from konverse.schemas.errors import StackError
+from konverse.spark import states
 from konverse.spark.session import local_session
 from tests.kit import until
 from tests.kit.servers import Servers, missing
@@ -54,6 +55,14 @@ def new_log(servers: Servers) -> Iterator[NewLog]:
             return Log(servers.bootstrap, topic)
 
         yield make
+
+
+@pytest.fixture
+def cold() -> Iterator[None]:
+    """Nothing is known from the tests before."""
+    states._WARM.clear()
+    yield
+    states._WARM.clear()
 
 
 @pytest.fixture

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import pickle
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -18,11 +18,9 @@ from pyspark.sql.types import LongType, StructField, StructType
 
 from konverse.schemas.errors import InvalidSettings, TopicMismatch
 from konverse.schemas.identifiers import consumer_group, data_topic
-from konverse.spark import states
-from konverse.spark.acceptance import Acceptance
+from konverse.spark import states, stream
 from konverse.spark.registered import Registration
-from konverse.spark.settings import parse
-from konverse.spark.states import ACCEPTANCES, States
+from konverse.spark.settings import Settings, parse
 from konverse.spark.stream import TASK_RECORDS, MessagesStreamReader, Position, Ranges
 from konverse.spark.topic import Topic
 from tests.kit.builders import GARBAGE, Scribe, identifier
@@ -50,14 +48,6 @@ def messages(scribe: Scribe, count: int) -> list[bytes]:
     return [scribe.message(ORDERS, CONVERSATION) for _ in range(count)]
 
 
-@pytest.fixture
-def cold() -> Iterator[None]:
-    """Nothing is known from the tests before."""
-    states._WARM.clear()
-    yield
-    states._WARM.clear()
-
-
 @pytest.mark.usefixtures("cold")
 @pytest.mark.parametrize("left", ["process", "file", "torn file", "file of another place", "nothing"])
 def test_a_duplicate_of_an_earlier_micro_batch_is_left_out(new_log: NewLog, tmp_path: Path, left: str) -> None:
@@ -83,33 +73,6 @@ def test_a_duplicate_of_an_earlier_micro_batch_is_left_out(new_log: NewLog, tmp_
     assert fetch(made, middle, end) == [4, 5], "a task that runs again says the same"
     assert fetch(made, start, middle) == [0, 1, 2, 3], "so does a batch before it"
     made.stop()
-
-
-@pytest.mark.usefixtures("cold")
-def test_of_old_states_one_is_left_for_who_begins_again(tmp_path: Path) -> None:
-    kept = States(str(tmp_path), "topic", "reader", "any", ACCEPTANCES)
-    for first in range(0, 50, 10):
-        kept.keep(0, first, first + 10, Acceptance())
-    kept.keep(1, 0, 10, Acceptance())
-    assert sorted(file.name for file in tmp_path.glob("*/*")) == ["0.40", "0.50", "1.10"]
-    states._WARM.clear()
-    found = [kept.newest(0, 0, at) for at in (39, 40, 49, 50)]
-    assert [one and one[0] for one in found] == [None, 40, 40, 50]
-    assert kept.newest(0, 45, 49) is None, "what lies between was deleted"
-
-
-@pytest.mark.usefixtures("cold")
-def test_a_state_that_is_large_for_what_was_read_is_not_written(tmp_path: Path) -> None:
-    kept, many = States(str(tmp_path), "topic", "reader", "any", ACCEPTANCES), Acceptance()
-    many.next = {number.to_bytes(20, "big"): number for number in range(1_000)}
-    kept.keep(0, 0, 100, many)
-    assert not [*tmp_path.glob("*/*")]
-    kept.keep(0, 100, 250, many)
-    assert [file.name for file in tmp_path.glob("*/*")] == ["0.250"]
-    states._WARM.clear()
-    found = kept.newest(0, 0, 300)
-    assert found is not None
-    assert (found[0], found[1].next, found[1].received) == (250, many.next, ({}, {}))
 
 
 def test_a_micro_batch_has_so_many_rows_of_all_partitions(new_log: NewLog, tmp_path: Path) -> None:
@@ -203,20 +166,6 @@ def test_a_log_that_has_become_shorter_is_a_loss(
         one.stop()
 
 
-@pytest.mark.usefixtures("cold")
-def test_what_one_incarnation_is_expected_to_say_is_not_expected_of_another(tmp_path: Path) -> None:
-    known = Acceptance()
-    known.next = {b"1" * 20: 7}
-    States(str(tmp_path), "topic", "reader", "aa", ACCEPTANCES).keep(0, 0, 10, known)
-    for cold in (False, True):
-        if cold:
-            states._WARM.clear()
-        assert States(str(tmp_path), "topic", "reader", "any", ACCEPTANCES).newest(0, 0, 10) is None
-        found = States(str(tmp_path), "topic", "reader", "aa", ACCEPTANCES).newest(0, 0, 10)
-        assert found is not None
-        assert found[1].next == known.next
-
-
 def test_a_registration_that_was_refused_is_tried_again(
     new_log: NewLog, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -262,27 +211,72 @@ def test_records_deleted_before_they_were_read_fail_the_stream_unless_it_is_told
     tolerant.stop()
 
 
-def test_a_stream_is_a_registered_reader_of_its_queue(new_log: NewLog, tmp_path: Path) -> None:
+def of_queue(new_log: NewLog, folder: Path) -> tuple[Log, Settings]:
+    """The data of a queue, whose streams register as readers."""
     database = f"registered{uuid4().hex[:8]}"
-    topic = data_topic("konverse", database, "Orders")
-    log = new_log(name=topic)
+    log = new_log(name=data_topic("konverse", database, "Orders"))
+    options = {"bootstrap": log.bootstrap, "database": database, "queue": "Orders", "stateFolder": str(folder)}
+    return log, parse(options)
+
+
+def needed(log: Log, start: Position) -> int:
+    """The offset from which on a stream needs partition 0."""
+    group = f"{consumer_group(log.topic)}.spark-{start['reader']}"
+    consumer = Consumer({"bootstrap.servers": log.bootstrap, "group.id": group})
+    (found,) = consumer.committed([TopicPartition(log.topic, 0)], timeout=10)
+    consumer.close()
+    return found.offset
+
+
+def test_a_stream_is_a_registered_reader_of_its_queue(new_log: NewLog, tmp_path: Path) -> None:
+    log, settings = of_queue(new_log, tmp_path)
     log.write(*messages(Scribe("writer"), 6))
-    options = {"bootstrap": log.bootstrap, "database": database, "queue": "Orders", "stateFolder": str(tmp_path)}
-    made = MessagesStreamReader(parse(options), COUNTERS)
+    made = MessagesStreamReader(settings, COUNTERS)
     start = made.initialOffset()
     end = made.latestOffset(start, ReadMaxRows(4))
-
-    def needed() -> int:
-        group = f"{consumer_group(topic)}.spark-{start['reader']}"
-        consumer = Consumer({"bootstrap.servers": log.bootstrap, "group.id": group})
-        (found,) = consumer.committed([TopicPartition(topic, 0)], timeout=10)
-        consumer.close()
-        return found.offset
-
     made.partitions(start, end)
-    assert needed() == 0
+    assert needed(log, start) == 0
     made.commit(end)
-    assert needed() == 4
+    assert needed(log, start) == 4
+    made.stop()
+
+
+@pytest.mark.usefixtures("cold")
+def test_what_a_stream_knows_outlives_its_worker_and_the_truncation_that_it_allows(
+    new_log: NewLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, settings = of_queue(new_log, tmp_path)
+    scribes = [Scribe(f"writer {number}") for number in range(50)]
+    sent = [messages(scribe, 1)[0] for scribe in scribes]
+    log.write(*sent)
+    made = MessagesStreamReader(settings, COUNTERS)
+    place = made.initialOffset()
+
+    def read_on() -> list[int]:
+        nonlocal place
+        end = made.latestOffset(place, ReadAllAvailable())
+        got = fetch(made, place, end)
+        made.commit(end)
+        place = end
+        return got
+
+    assert read_on() == [0] * 50
+    log.write(*messages(scribes[0], 2))
+    assert read_on() == [1, 2]
+    assert [file.name for file in tmp_path.glob("*/*")] == ["0.50"], "too much is known for two records"
+    assert needed(log, place) == 50
+    assert json.loads(json.dumps(place)) == made.latestOffset(place, ReadAllAvailable()), "nothing new is nothing new"
+    monkeypatch.setattr(stream, "STATE_RECORDS", 4)
+    log.write(*messages(scribes[0], 2))
+    assert read_on() == [3, 4]
+    assert needed(log, place) == 54
+    log.write(*messages(scribes[0], 2))
+    assert read_on() == [5, 6]
+    admin, allowed = AdminClient({"bootstrap.servers": log.bootstrap}), TopicPartition(log.topic, 0, needed(log, place))
+    admin.delete_records([allowed])[allowed].result()
+    states._WARM.clear()
+    log.write(sent[7], *messages(scribes[0], 1))
+    assert read_on() == [7], "another worker knows what was in the log before"
     made.stop()
 
 
