@@ -17,8 +17,8 @@ def missing(package: str) -> NotInstalled:
 
 
 def require() -> None:
-    """Raise NotInstalled unless pyspark 4.1 or newer, pyarrow and numpy are here."""
-    for package in ("pyspark", "pyarrow", "numpy"):
+    """Raise NotInstalled unless pyspark 4.1 or newer, pyarrow, numpy and pandas are here."""
+    for package in ("pyspark", "pyarrow", "numpy", "pandas"):
         if find_spec(package) is None:
             raise missing(package)
     import pyspark  # noqa: PLC0415  # it may be absent, which is what this function is about

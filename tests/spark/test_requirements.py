@@ -53,12 +53,13 @@ def test_an_old_spark_is_refused_when_the_format_is_used(version: str, monkeypat
         KonverseDataSource({"bootstrap": "one:9092", "topic": "orders"})
 
 
-def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    def without_pyarrow(name: str) -> ModuleSpec | None:
-        return None if name == "pyarrow" else find_spec(name)
+@pytest.mark.parametrize("package", ["pyarrow", "numpy", "pandas"])
+def test_a_missing_package_is_named(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_it(name: str) -> ModuleSpec | None:
+        return None if name == package else find_spec(name)
 
-    monkeypatch.setattr(requirements, "find_spec", without_pyarrow)
-    with pytest.raises(NotInstalled, match=r"needs pyarrow; install it with: pip install 'konverse\[spark\]'"):
+    monkeypatch.setattr(requirements, "find_spec", without_it)
+    with pytest.raises(NotInstalled, match=rf"needs {package}; install it with: pip install 'konverse\[spark\]'"):
         requirements.require()
 
 
