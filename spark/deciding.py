@@ -7,13 +7,14 @@ transmission queue decides. A process that finds nobody there owns a share of it
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Sequence
 from typing import Final, Self
 
 from confluent_kafka import KafkaException, Producer
 
-from konverse.bridge.background import in_background
+from konverse.bridge.background import FORESEEN, in_background
 from konverse.bridge.following import Following
 from konverse.bridge.kafka import Kafka
 from konverse.bridge.reader import Reader
@@ -23,7 +24,7 @@ from konverse.dialog.batch_task import Report
 from konverse.dialog.partition import Partition
 from konverse.schemas.catalog import Queue
 from konverse.schemas.envelope import HEADER
-from konverse.schemas.errors import KafkaUnavailable, KonverseError, OutcomeUnknown, TransactionTooLarge
+from konverse.schemas.errors import KafkaUnavailable, OutcomeUnknown, TransactionTooLarge
 
 from .resting import Resting
 from .write_plan import Plan
@@ -36,6 +37,9 @@ AGAIN_EVERY_S: Final = 2.0
 
 ALONE_S: Final = 1.5
 """After so long without a decision, or its arrival, this process looks after the transmission queue, too."""
+
+HELP_AGAIN_S: Final = 5.0
+"""A process that could not do so, or had to stop, tries it again after so long."""
 
 DECIDE_S: Final = 300.0
 """A batch that is not decided by then has an unknown outcome."""
@@ -195,30 +199,33 @@ class _Helper:
     def __init__(self, kafka: Kafka, queue: Queue) -> None:
         self._kafka = kafka
         self._queue = queue
-        self._asked = False
-        self._reader: Reader | None = None
+        self._again_at = 0.0
+        self._working: tuple[Reader, threading.Thread] | None = None
 
     def help(self) -> None:
-        """Do so from now on. Whoever asks for it again changes nothing."""
-        if self._asked:
+        """Do so from now on. Whoever asks for it again changes nothing, unless that has failed meanwhile."""
+        if time.monotonic() < self._again_at or (self._working is not None and self._working[1].is_alive()):
             return
-        self._asked = True
+        self._again_at = time.monotonic() + HELP_AGAIN_S
         log.info("nobody seems to look after the transmission queue; this process does while it waits")
         try:
-            self._reader = transmitter(self._kafka, self._queue)
-        except (KafkaException, KonverseError) as error:
+            reader = transmitter(self._kafka, self._queue)
+        except FORESEEN as error:
             log.warning("this process cannot look after the transmission queue: %s", error)
             return
-        self._thread = in_background("konverse-deciding", self._work)
+        self._working = reader, in_background("konverse-deciding", lambda: self._work(reader))
 
-    def _work(self) -> None:
-        assert self._reader is not None
-        with self._reader as reader:
-            for _ in reader:
-                pass
+    def _work(self, reader: Reader) -> None:
+        try:
+            with reader:
+                for _ in reader:
+                    pass
+        except FORESEEN as error:  # whoever waits asks again
+            log.warning("this process looks after the transmission queue no more: %s", error)
 
     def close(self) -> None:
         """Give the share back."""
-        if self._reader is not None:
-            self._reader.stop()
-            self._thread.join()
+        if self._working is not None:
+            reader, thread = self._working
+            reader.stop()
+            thread.join()
