@@ -189,7 +189,10 @@ class Driver:
         if self._sent:
             if self._put:
                 return []  # not read yet
-            return self._refuse("a partition has no room for its rows; write smaller batches, or abandon dead queries")
+            return self._refuse(
+                "so much came behind its rows that a partition has no room for them; write it again, in smaller "
+                "batches, with fewer queries at a time, or into a queue with more partitions"
+            )
         if self.phase is not Phase.WAITING:
             return []
         if self._awaited is None:

@@ -131,7 +131,9 @@ def test_a_batch_leaves_when_all_decisions_before_it_have_arrived(driver: Driver
 
 def test_a_batch_that_was_read_and_decided_nothing_is_refused(driver: Driver) -> None:
     put(driver)
-    assert "no room" in refused(driver, NOTHING._replace(heard=1))
+    reason = refused(driver, NOTHING._replace(heard=1))
+    assert "no room" in reason
+    assert "write it again, in smaller batches, with fewer queries" in reason
 
 
 def test_a_driver_of_an_abandoned_query_gives_up(driver: Driver) -> None:
