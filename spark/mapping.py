@@ -221,7 +221,8 @@ class Answering:
         received = [list(transaction) for transaction in transactions]
         messages = [message for some in received for message in some]
         at, self._receipt = self._receipt, self._receipt + len(messages)
-        rows = read(self._function(rows_of(messages, at)), at, len(messages))
+        # none are left when a partition was lost that all of them came from
+        rows = read(self._function(rows_of(messages, at)), at, len(messages)) if messages else []
         receipts = [row[0] for row in rows]
         found: dict[Transaction, Part] = {}
         upto = 0

@@ -273,6 +273,15 @@ def test_what_came_too_late_for_its_partition_is_counted_by_who_has_it_now() -> 
     assert task.apply.call_count == 2
 
 
+def test_where_nothing_is_left_of_a_batch_the_function_is_not_asked() -> None:
+    def function(_batch: pa.RecordBatch) -> pa.RecordBatch:
+        raise AssertionError("there are no messages")
+
+    answering, emptied = Answering(function), [MagicMock(), MagicMock()]
+    found = answering.ask(emptied)
+    assert [answering.apply(transaction, found[transaction]) for transaction in emptied] == [Done(), Done()]
+
+
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
