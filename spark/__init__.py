@@ -53,7 +53,8 @@ def map_arrow(
 
     Returns what was done when nothing has come for `timeout` seconds; with None it goes on until the job is cancelled.
     `settings` are those of `konverse.connect`. A task that dies is made again by Spark where its settings allow it;
-    that one stays longer, until Kafka has given the dead one's partitions to another member of the group. Raises what
+    that one stays longer, until Kafka has given the dead one's partitions to another member of the group. So does a job
+    that finds other members in the group when it begins: a driver that was killed is one for a while. Raises what
     `konverse.connect` raises, QueueNotFound, NotInstalled; InvalidSettings for rows of a wrong shape.
     """
     require()

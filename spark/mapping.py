@@ -18,6 +18,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import pyarrow as pa
+from confluent_kafka import KafkaException
 from pyspark import TaskContext
 from pyspark.errors import PySparkException
 
@@ -30,9 +31,11 @@ from konverse.dialog.transaction import Transaction
 from konverse.schemas import errors
 from konverse.schemas.catalog import Queue
 from konverse.schemas.errors import InvalidSettings, KonverseError, SteppedDown, TransactionTooLarge
+from konverse.schemas.identifiers import consumer_group, data_topic
 from konverse.schemas.limits import SPARK_BATCH_BYTES_MAX
 
 from .answers import Done, Part, apply, read, rows_of
+from .bridging import kafka_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -94,6 +97,25 @@ class Source(NamedTuple):
     Whoever ended before would leave the messages of those partitions waiting.
     """
 
+    def begun(self) -> Source:
+        """The same as a job begins, before it reads itself: who is in the queue's consumer group then may be dead.
+
+        A driver that was killed stays a member until its session times out, and Kafka cannot tell it from one that
+        lives.
+        """
+        if self.timeout is None:
+            return self
+        settings = self.settings
+        group = consumer_group(data_topic(settings.instance, settings.database, self.queue))
+        timeout_s = settings.connect_timeout_s
+        try:
+            asked = kafka_of(settings).admin.describe_consumer_groups([group], request_timeout=timeout_s)
+            found = asked[group].result()
+        except KafkaException as error:  # there is none, or it may not be described
+            log.debug("the members of group %s are not known: %s", group, error)
+            return self
+        return self._replace(behind_a_dead_one=bool(found.members))
+
     @contextmanager
     def opened(self) -> Iterator[tuple[Broker, Reader]]:
         """A reader of it in this process."""
@@ -123,10 +145,12 @@ def map_arrow(spark: SparkSession, source: Source, function: Function) -> Done:
 def in_tasks(spark: SparkSession, source: Source, work: Callable[[Source], dict[str, Any]]) -> list[dict[str, Any]]:
     """What `work` returns in a task for each partition of the queue, as far as there are cores."""
     tasks = min(source.partitions(), cores(spark))
+    source = source.begun()
 
     def run(_batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         context = TaskContext.get()
-        mine = source._replace(behind_a_dead_one=context is not None and context.attemptNumber() > 0)
+        again = context is not None and context.attemptNumber() > 0
+        mine = source._replace(behind_a_dead_one=source.behind_a_dead_one or again)
         yield pa.RecordBatch.from_pylist([{"done": json.dumps(work(mine))}])
 
     try:
@@ -150,7 +174,7 @@ _RAISED: Final = re.compile(r"^konverse\.schemas\.errors\.(\w+): (.*)$", re.MULT
 def process(spark: SparkSession, source: Source, transform: Callable[[DataFrame], DataFrame]) -> Done:
     """Receive in this process, and have Spark answer each batch."""
     function = by_frame(spark, transform, lambda frame: frame)
-    with source.opened() as (_, reader):
+    with source.begun().opened() as (_, reader):
         return Batches(reader, Answering(function, checking(spark))).work(source.rows)
 
 

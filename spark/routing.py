@@ -62,7 +62,7 @@ def route(
     """Receive in this process, and have Spark classify each batch; a ready classifier does so here."""
     manner.check()
     transform = by_expression(spark, classifier) if isinstance(classifier, str) else classifier
-    with source.opened() as (broker, reader):
+    with source.begun().opened() as (broker, reader):
         if isinstance(transform, CatalogTable):
             transform = transform.bound(broker.catalog)
         function = transform if isinstance(transform, Classifier) else by_frame(spark, transform, _checked)

@@ -16,10 +16,13 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from konverse.bridge import share
 from konverse.bridge.broker import Broker
+from konverse.bridge.settings import Settings
 from konverse.schemas.errors import InvalidSettings
 from konverse.spark import map_arrow, process, route_arrow
 from konverse.spark.answers import Done
+from konverse.spark.mapping import Source, in_tasks
 from tests.kit.servers import Servers
 from tests.kit.shop import RECEIPT, answer_once, drain, sent, until
 from tests.spark.test_mapping import answered, receipts
@@ -159,6 +162,36 @@ def test_a_driver_that_is_killed_between_its_commit_and_its_answers_has_answered
 
     until(all_are_answered, "its answers come", TAKEN_OVER_WITHIN_S)
     assert (received, answers) == (0, Counter(body.upper() for body in bodies))
+
+
+def test_a_job_that_is_started_again_at_once_waits_until_kafka_misses_the_driver_that_was_killed(
+    spark: SparkSession, shop: Broker, place: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bodies = [b"order %d" % number for number in range(6)]
+    for body in bodies:
+        sent(shop, body)
+    settings = {name: value for name, value in place.items() if name != "timeout"}
+    program = [sys.executable, "-c", KILLED, json.dumps(settings)]
+    assert subprocess.run(program, timeout=100, check=False).returncode == -signal.SIGKILL
+    monkeypatch.setattr(share, "JOIN_S", 0.5)  # a session of the brokers' default lasts longer than joining may
+    process(spark, "Orders", capitals, **{**place, "timeout": 0.5})
+    assert answered(shop) == Counter(body.upper() for body in bodies)
+
+
+@pytest.mark.parametrize("protocol", ["consumer", "classic"])
+def test_a_job_knows_whether_somebody_receives_already(
+    spark: SparkSession, shop: Broker, place: dict[str, Any], protocol: str
+) -> None:
+    settings = {name: value for name, value in place.items() if name != "timeout"}
+    source = Source(Settings.load(**settings, group_protocol=protocol), "Orders", 100, IDLE_S)
+    assert source.begun() == source, "nobody has ever received"
+    with source.opened() as (_, reader):
+        reader.wait_for_partitions(2)
+        assert source.begun() == source._replace(behind_a_dead_one=True)
+        assert source._replace(timeout=None).begun().timeout is None
+        told = in_tasks(spark, source, lambda mine: {"behind": mine.behind_a_dead_one})
+        assert {one["behind"] for one in told} == {True}
+    assert source.begun() == source, "who leaves is no member"
 
 
 def test_of_a_batch_whose_rows_are_all_filtered_out_every_message_is_received_and_none_answered(
