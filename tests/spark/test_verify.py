@@ -1,9 +1,12 @@
-"""The verifier on Spark: the same verdicts and findings as on one machine."""
+"""The fold and the verifier on Spark: the same states, verdicts and findings as on one machine."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from typing import Final
+from uuid import UUID
 
 import pytest
 from pyspark.sql import SparkSession
@@ -11,13 +14,39 @@ from typer.testing import CliRunner
 
 from konverse.bridge.broker import Broker
 from konverse.bridge.cli.main import app
+from konverse.bridge.dialog import Dialog
+from konverse.bridge.kafka import LogReader
+from konverse.bridge.reader import Reader
 from konverse.bridge.verifier.check import PartitionVerdict
 from konverse.bridge.verifier.reading import Progress, Verification, Views
+from konverse.dialog import snapshotting
+from konverse.dialog.endpoint import Endpoint
+from konverse.dialog.partition import Partition
+from konverse.dialog.snapshot import digest
+from konverse.dialog.states import State
+from konverse.dialog.transaction import Transaction
 from konverse.schemas.catalog import Queue
+from konverse.schemas.groups import own_group
+from konverse.schemas.records import Role
+from konverse.spark.bridging import fold, queue_of
+from konverse.spark.settings import Settings, parse
 from konverse.spark.verifying import verdicts
 from tests.integration.test_verify import forge
 from tests.kit.servers import Servers
-from tests.kit.shop import answer, send_orders
+from tests.kit.shop import (
+    ORDER,
+    RECEIPT,
+    answer,
+    begin,
+    connected,
+    drain,
+    fill,
+    open_shop,
+    send_orders,
+    sent,
+    until,
+    work,
+)
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
 
@@ -55,3 +84,119 @@ def test_spark_says_what_one_machine_says_of_a_good_history_and_of_a_forged_one(
     said = json.loads(result.stdout)
     assert not said["holds"]
     assert [finding["text"] for finding in said["findings"]] == refuted
+
+
+# ------------------------------------------------------------------------------------------------------------- states
+
+PARTITIONS: Final = 3
+EACH: Final = 3
+"""Conversations of a kind."""
+
+
+def idle_states(broker: Broker, reader: Reader) -> dict[int, Partition]:
+    """The states of a reader's partitions when it has taken in all that their logs hold."""
+    reader.settle()
+    with closing(LogReader(broker._kafka)) as log:
+        ends = {number: log.ends(reader.queue.topic, number)[1] for number in reader.partitions}
+
+    def idle() -> bool:
+        work(reader)
+        return not any(
+            owner.committing or owner.snapshots.busy or owner.fold.state.ingest_to < ends[owner.identity.partition]
+            for owner in reader.owners
+        )
+
+    until(idle, "nothing is left to do")
+    return {owner.identity.partition: owner.fold.state for owner in reader.owners}
+
+
+def folded_by_tasks(spark: SparkSession, settings: Settings, times_ms: Mapping[int, int]) -> dict[int, bytes]:
+    """The hash of what a task of Spark makes of each partition, as of a partition's time."""
+    queue = queue_of(settings)
+
+    def folded(number: int) -> tuple[int, bytes]:
+        state = fold(settings, queue, number)
+        state.now_ms = times_ms[number]  # it has looked at what no commit speaks of, by its own clock
+        return number, digest(state)
+
+    numbers = spark.sparkContext.parallelize(range(queue.partitions), queue.partitions)
+    return dict(numbers.map(folded).collect())
+
+
+def begin_elsewhere(broker: Broker, than: Dialog) -> Dialog:
+    """A dialog whose target is in another partition."""
+    while (dialog := begin(broker)).begin.target.partition == than.begin.target.partition:
+        pass
+    return dialog
+
+
+def treating(group: bytes) -> Callable[[Transaction], None]:
+    """A handler that does with an order what its body says; `move` to this group."""
+
+    def treat(transaction: Transaction) -> None:
+        for message in transaction:
+            match message.body:
+                case b"answer":
+                    transaction.send(message.dialog, RECEIPT, b"answered")
+                case b"end":
+                    transaction.end(message.dialog)
+                case b"forget":
+                    transaction.end(message.dialog, cleanup=True)
+                case b"move":
+                    transaction.move(message.dialog, UUID(bytes=group))
+                case b"refuse":
+                    raise RuntimeError("not this one")
+                case b"remind":
+                    transaction.set_timer(message.dialog, 3_600)
+                case _:
+                    pass  # it is received, and no more
+
+    return treat
+
+
+def test_tasks_fold_each_partition_to_the_state_of_its_owner(
+    spark: SparkSession, servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshotting, "SNAPSHOT_EVERY_BYTES", 1)  # tasks begin with one
+    settings = parse({"bootstrap": servers.bootstrap, "database": database, "queue": "Orders"})
+    seen: list[dict[int, bytes]] = []
+
+    def same(broker: Broker, reader: Reader) -> list[Endpoint]:
+        """All sides, which tasks see as the owners do."""
+        states = idle_states(broker, reader)
+        seen.append({number: digest(state) for number, state in states.items()})
+        assert folded_by_tasks(spark, settings, {number: state.now_ms for number, state in states.items()}) == seen[-1]
+        return [endpoint for state in states.values() for endpoint in state.live()]
+
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker, partitions=PARTITIONS)
+        with broker.reader("Orders", partitions=tuple(range(PARTITIONS)), timeout=1.0) as reader:
+            reader.wait_for_partitions(PARTITIONS)
+            host, guilty = sent(broker, b"answer"), sent(broker, b"refuse")
+            guest = begin_elsewhere(broker, host)
+            guest.send(ORDER, b"move")
+            kinds = (b"answer", b"end", b"forget", b"remind")
+            dialogs = {kind: [sent(broker, kind, b"more") for _ in range(EACH)] for kind in kinds}
+            broker.flush()
+            fill(reader, 3 + 2 * EACH * len(kinds))
+            waiting = same(broker, reader)
+            assert {len(side.queue) for side in waiting} == {1, 2}
+
+            reader.run(treating(own_group(Role.TARGET, host.id.bytes)))
+            for dialog in dialogs[b"answer"][:2]:
+                dialog.end()
+            dialogs[b"answer"][2].send(ORDER, b"unread")
+            broker.flush()
+            drain(broker, "Shop")
+            sides = {side.conversation: side for side in same(broker, reader)}
+            assert {side.state for side in sides.values()} == {
+                State.CONVERSING,
+                State.DISCONNECTED_INBOUND,
+                State.DISCONNECTED_OUTBOUND,
+            }
+            assert [conversation for conversation, side in sides.items() if side.suspended] == [guilty.id.bytes]
+            assert sides[guest.id.bytes].group_id == sides[host.id.bytes].group_id
+            assert not {dialog.id.bytes for dialog in dialogs[b"forget"]} & {*sides}
+            assert all(owner.snapshots.kept for owner in reader.owners)
+    before, after = seen
+    assert all(before[number] != after[number] for number in range(PARTITIONS)), "the hash tells them apart"
