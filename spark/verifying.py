@@ -55,13 +55,23 @@ def verdicts(
                 for number in batch.column("id").to_pylist():
                     place = extents[number].place
                     verdict = reading.judge(extents[number], views.get((place.topic, place.partition)))
-                    packed = zlib.compress(pickle.dumps(verdict, pickle.HIGHEST_PROTOCOL), 1)
-                    yield pa.RecordBatch.from_pydict({"number": [number], "verdict": [packed]})
+                    yield pa.RecordBatch.from_pydict({"number": [number], "verdict": [packed(verdict)]})
 
     numbers = spark.range(len(extents), numPartitions=len(extents))
     for row in sorted(numbers.mapInArrow(work, _SCHEMA).collect()):
         progress(extents[row.number].records)
-        yield pickle.loads(zlib.decompress(row.verdict))  # noqa: S301  # our own tasks have written it
+        yield unpacked(row.verdict)
+
+
+def packed(verdict: PartitionVerdict) -> bytes:
+    """A verdict as a task sends it."""
+    return zlib.compress(pickle.dumps(verdict, pickle.HIGHEST_PROTOCOL), 1)
+
+
+def unpacked(sent: bytes) -> PartitionVerdict:
+    """The verdict that a task has sent."""
+    verdict: PartitionVerdict = pickle.loads(zlib.decompress(sent))  # noqa: S301  # our own tasks have written it
+    return verdict
 
 
 @contextmanager
