@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final
 from uuid import UUID
 
 import pytest
+from confluent_kafka import Producer
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import LongType, StructField, StructType
@@ -20,12 +22,25 @@ from konverse.schemas.records import Role
 from konverse.spark.columns import ACCEPTED_COLUMNS, GROUP
 from konverse.spark.conversations import COLUMNS, ConversationsReader
 from konverse.spark.settings import parse
+from tests.kit.oracle import read_raw
 from tests.kit.servers import Servers
-from tests.kit.shop import ORDER, ORDER_SERVICE, ORDERING, RECEIPT, SHOP_SERVICE, begin, handle, sent
+from tests.kit.shop import (
+    DEADLINE_S,
+    ORDER,
+    ORDER_SERVICE,
+    ORDERING,
+    RECEIPT,
+    SHOP_SERVICE,
+    begin,
+    receive,
+    sent,
+)
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
 
 PLACE: Final = {"bootstrap": "localhost:9092", "queue": "Orders", "mode": "conversations"}
+
+LIFETIME: Final = timedelta(hours=1)
 
 
 def sides(spark: SparkSession, servers: Servers, database: str, queue: str) -> dict[bytes, dict[str, Any]]:
@@ -80,10 +95,57 @@ def test_a_row_tells_how_a_side_stands(spark: SparkSession, servers: Servers, sh
     assert (row["role"], row["handle"]) == ("INITIATOR", waiting.id.bytes + b"\0")
 
 
+def test_a_row_tells_who_waits_for_an_operator_and_who_has_a_lifetime(
+    spark: SparkSession, servers: Servers, shop: Broker, database: str
+) -> None:
+    guilty, mortal = sent(shop, b"poison", b"behind"), begin(shop, lifetime=LIFETIME.total_seconds())
+    mortal.send(ORDER, b"good")
+    shop.flush()
+
+    def refuse(transaction: Transaction) -> None:
+        if any(message.body == b"poison" for message in transaction):
+            raise RuntimeError("not this one")
+
+    with shop.reader("Orders", timeout=2.0) as reader:
+        reader.run(refuse)
+        assert [endpoint.id for endpoint in reader.suspended] == [guilty.id]
+    found = sides(spark, servers, database, "Orders")
+    row = found[guilty.id.bytes]
+    assert (row["suspended"], row["attempts"], row["unread"], row["lifetime"]) == (True, 5, 2, None)
+    row = found[mortal.id.bytes]
+    assert (row["suspended"], row["attempts"], row["unread"]) == (False, 0, 0)
+    assert abs(row["lifetime"] - row["first_timestamp"] - LIFETIME) < timedelta(minutes=5)
+
+
+def test_records_that_came_once_more_are_counted_apart(
+    spark: SparkSession, servers: Servers, shop: Broker, database: str
+) -> None:
+    dialog, other = sent(shop, b"one", b"two"), sent(shop, b"other")
+    topic, number = data_topic("konverse", database, "Orders"), dialog.begin.target.partition
+    before = sides(spark, servers, database, "Orders")
+    again = [record for record in read_raw(servers.bootstrap, topic, number) if record.value in (b"one", b"two")]
+    producer = Producer({"bootstrap.servers": servers.bootstrap})
+    for record in (*again, again[0]):
+        producer.produce(topic, record.value, record.key, number, headers=[*record.headers])
+    assert producer.flush(DEADLINE_S) == 0
+    after = sides(spark, servers, database, "Orders")
+    assert (before[dialog.id.bytes]["duplicates"], after[dialog.id.bytes]["duplicates"]) == (0, 3)
+    assert {one: row | {"duplicates": 0} for one, row in after.items()} == before
+    assert (after[dialog.id.bytes]["messages"], after[dialog.id.bytes]["unread"]) == (2, 2)
+    assert after[other.id.bytes]["duplicates"] == 0
+    assert [message.body for message in receive(shop, "Orders", 3) if message.dialog.id == dialog.id] == [
+        b"one",
+        b"two",
+    ]
+
+
 def test_messages_name_the_group_of_the_side_that_receives_them(
     spark: SparkSession, servers: Servers, shop: Broker, database: str, tmp_path: Path
 ) -> None:
-    alone, moved = sent(shop, b"alone"), sent(shop, b"moved")
+    alone, moved = sent(shop, b"alone"), begin(shop)
+    while moved.begin.target.partition != alone.begin.target.partition:  # from elsewhere it would leave its messages
+        moved = begin(shop)
+    moved.send(ORDER, b"moved")
     related = begin(shop, related_to=alone)
     group = own_group(Role.TARGET, alone.id.bytes)
 
@@ -95,7 +157,8 @@ def test_messages_name_the_group_of_the_side_that_receives_them(
 
     related.send(ORDER, b"related")
     shop.flush()
-    handle(shop, "Orders", answer)
+    with shop.reader("Orders", timeout=2.0) as reader:
+        reader.run(answer)
     groups = {queue: sides(spark, servers, database, queue) for queue in ("Orders", "Shop")}
     for queue, found in groups.items():
         place = {"bootstrap": servers.bootstrap, "database": database, "queue": queue, "include": "groups"}

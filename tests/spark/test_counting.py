@@ -1,0 +1,88 @@
+"""What came for each side of a conversation, counted from records alone, without Spark."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Final
+
+import pytest
+from confluent_kafka import Message
+
+from konverse.schemas.envelope import HEADER
+from konverse.schemas.records import End, Role
+from konverse.spark.acceptance import Acceptance
+from konverse.spark.counting import PARTS_MAX, Came, Counting
+from konverse.spark.ingest import Ingest
+from tests.kit.builders import GARBAGE, Scribe, identifier
+from tests.spark.logs import ORDERS
+
+ONE: Final = identifier("one")
+OTHER: Final = identifier("another")
+
+Counted = dict[tuple[bytes, Role], Came]
+
+
+def log_of(*headers: bytes | None, body: bytes = b"body") -> list[Message]:
+    """Records as a consumer gives them, each a second after the one before."""
+    return [
+        Message(
+            topic="t",
+            partition=0,
+            offset=offset,
+            key=b"k",
+            value=body,
+            headers=[] if header is None else [(HEADER, header)],
+            timestamp=(1, 1_000 * offset),
+        )
+        for offset, header in enumerate(headers)
+    ]
+
+
+def counted(messages: Sequence[Message], *, chunk: int = 1_000, cut: bool = False) -> Counted:
+    """What is counted when so many records come at a time."""
+    ingest, counting = Ingest(Acceptance(cut=cut), tag=None), Counting()
+    for start in range(0, len(messages), chunk):
+        for rows in ingest.take([*messages[start : start + chunk]]):
+            counting.add(rows)
+    return counting.result()
+
+
+@pytest.mark.parametrize("chunk", [1, 2, 1_000])
+def test_what_comes_twice_is_a_duplicate_of_its_side_and_moves_no_other_count(chunk: int) -> None:
+    writer, answering = Scribe("writer"), Scribe("answering")
+    first, second = (writer.message(ORDERS, ONE) for _ in range(2))
+    other = writer.message(ORDERS, OTHER)
+    answer = answering.message(ORDERS, ONE, role=Role.TARGET)
+    found = counted(log_of(first, second, first, other, answer, second, first, answer, None, GARBAGE), chunk=chunk)
+    assert found == {
+        (ONE, Role.TARGET): Came(messages=2, bytes=8, duplicates=3, first_ms=0, last_ms=1_000),
+        (OTHER, Role.TARGET): Came(messages=1, bytes=4, duplicates=0, first_ms=3_000, last_ms=3_000),
+        (ONE, Role.INITIATOR): Came(messages=1, bytes=4, duplicates=1, first_ms=4_000, last_ms=4_000),
+    }
+
+
+def test_an_end_is_no_message_and_its_copy_a_duplicate() -> None:
+    writer = Scribe("writer")
+    message, end = writer.message(ORDERS, ONE), writer.end(ORDERS, ONE, End(identifier("opener"), ORDERS))
+    assert counted(log_of(message, end, end)) == {(ONE, Role.TARGET): Came(1, 4, 1, 0, 1_000)}
+
+
+def test_copies_of_what_applications_do_not_see_and_gaps_are_not_counted() -> None:
+    writer = Scribe("writer")
+    close = writer.close(ORDERS, OTHER)
+    gap = writer.message(ORDERS, ONE, counter=9)
+    assert counted(log_of(close, close, gap)) == {}
+    assert counted([]) == {}
+
+
+def test_however_many_chunks_there_are_the_counts_are_the_same() -> None:
+    writer, rng = Scribe("writer"), random.Random(7)
+    conversations = [identifier(f"conversation {number}") for number in range(5)]
+    headers = [writer.message(ORDERS, rng.choice(conversations)) for _ in range(2 * PARTS_MAX)]
+    log = log_of(*headers, *rng.sample(headers, PARTS_MAX))
+    assert len(log) > 2 * PARTS_MAX
+    whole = counted(log)
+    assert sum(came.messages for came in whole.values()) == len(headers)
+    assert sum(came.duplicates for came in whole.values()) == PARTS_MAX
+    assert counted(log, chunk=1) == counted(log, chunk=7) == whole
