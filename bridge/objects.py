@@ -102,7 +102,7 @@ def differences(found: CatalogObject, wanted: CatalogObject) -> str:
     words = []
     for name in _DEFINITION[type(found)]:
         is_, should_be = getattr(found, name), getattr(wanted, name)
-        if isinstance(is_, tuple):  # their order means nothing
+        if type(is_) is tuple:  # names, whose order means nothing
             is_, should_be = sorted(is_), sorted(should_be)
         if is_ != should_be:
             words.append(f"{name} {_said(is_)}, not {_said(should_be)}")

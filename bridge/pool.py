@@ -386,5 +386,5 @@ class Pool(Keeping):
             self._recycle_all()
 
     def _check_open(self) -> None:
-        if self._shut or self._closed:
+        if self._shut:
             raise BrokerClosed(f"the pool to {self.options.to_service} was closed; make another with broker.pool")

@@ -32,7 +32,7 @@ from konverse.dialog.pooled import (
     Stray,
 )
 from konverse.dialog.pooling import Pooling
-from konverse.dialog.recycling import ask_verdict, is_used, left_behind, recycle, standing_of
+from konverse.dialog.recycling import ask_verdict, is_used, left_behind, recycle, rivals_of, standing_of
 from konverse.schemas.errors import (
     BrokerClosed,
     ConversationEnded,
@@ -146,6 +146,14 @@ class Keeping(Returning):
             known = {mark_of(group) for group in heritage.keys}
             self._returned = {mark: home for mark, home in heritage.returned.items() if mark not in known}
             self._inherited = True
+
+    def _inherit_again(self) -> None:
+        """Another process has begun conversations of this pool meanwhile: who sends next takes them over."""
+        with self._changed:
+            if self._inherited:
+                log.warning("pool %r is used by another process, too, and is taken over from it", self.options.name)
+            self._inherited = False
+            self._sends.clear()
 
     def _inherit_returned(self, slot: Slot) -> None:
         """The same for a key of which nothing but what came back is left: nobody could tell whose that is."""
@@ -305,12 +313,13 @@ class Keeping(Returning):
                     self.lease.keep()
                 busy = self._look()
             except BrokerClosed:
-                return
+                break
             except FORESEEN as error:
                 log.warning("a pool has no news of its conversations: %s", error)
                 busy = False
             self._awaken.wait(LOOK_S if busy else REST_S)
             self._awaken.clear()
+        self._closed = True  # what comes of its conversations is for others
 
     def _look(self) -> bool:
         """Ask homes how conversations stand, and look at the clock; True when there is more to come."""
@@ -355,19 +364,26 @@ class Keeping(Returning):
         return [*unfinished, *(one for one in self._pooling.known.values() if one.stage is Stage.OPEN)]
 
     def _ask(self, home: Address, asked: list[tuple[Pooled, Dialog]]) -> None:
-        """Ask one home, also whether another process has taken the pool over: then this one says nothing any more."""
-        sender = self._means.sender
+        """Ask one home, also whether another process has taken the pool over: then this one says nothing any more.
 
-        def question(state: Partition) -> tuple[list[tuple[Pooled, Standing]], bool]:
+        Two that began with it before they could hear of each other do so now: the later one goes on.
+        """
+        sender = self._means.sender
+        groups = {pooled.place.group for pooled, _ in asked} if self.options.name is not None else ()
+
+        def question(state: Partition) -> tuple[list[tuple[Pooled, Standing]], bool, list[bytes]]:
             standings = [(pooled, standing_of(state, sender.session, dialog.staged)) for pooled, dialog in asked]
             writer = state.writers.get(sender.session.writer)
-            return standings, writer is not None and writer.closed_at is not None
+            closed = writer is not None and writer.closed_at is not None
+            return standings, closed, rivals_of(state, sender.session, groups)
 
-        bounced, (standings, closed) = self._means.mailboxes.look(sender, home, self._is_ours, question)
-        if closed and self.options.name is not None:
+        bounced, (standings, closed, rivals) = self._means.mailboxes.look(sender, home, self._is_ours, question)
+        if self.options.name is not None and (closed or any(rival > sender.session.writer for rival in rivals)):
             log.error("pool %r was taken over by another process", self.options.name)
             sender.decide(self._stop)
             return
+        if rivals:
+            self._inherit_again()
         returned = {mark_of(one.conversation) for one in bounced}
         with self._changed:
             due, held = self._due(home), self._held()

@@ -85,6 +85,8 @@ class Ways:
         except BadInput as error:
             if not way:
                 raise
+            if slot.place.forget_way(now_ms()):
+                return self._begin(slot)
             names = " to ".join(repr(one.service) for one in (Target(options.to_service), *way))
             self._pooling.stray(slot.place, f"redirected from {names}: {error}", now_ms())
             self._say_astray(Stray(slot.place))

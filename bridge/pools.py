@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 from konverse.dialog.recycling import SYSTEM, Farewell, answer, is_pooled
 from konverse.routing.contracts import check_accepts
 from konverse.schemas.catalog import DEFAULT, Queue, Service
-from konverse.schemas.errors import BrokerClosed, PoolInUse
+from konverse.schemas.errors import BrokerClosed, MessageTypeNotFound, NotInContract, PoolInUse, WrongDirection
 from konverse.schemas.identifiers import pool_key
 from konverse.schemas.records import Role
 
@@ -88,16 +88,16 @@ class Pools:
     ) -> Pool:
         """Conversations that are used again: `pool.send(message_type, body, key)` finds or begins one (224 to 229).
 
-        There is one for each key, for each thread that gives none, or with `size` so many that take turns. Each is
-        recycled after `max_age` seconds or `max_messages` messages: the target is told by a message of type
-        `end_of_stream`, which the contract must have, ends its side, and then this side ends. Until then it goes on to
-        receive. A thread of ours reads the queue of `from_service` for that until the broker is closed, as targets may
-        end late; an application that reads it itself says `read=False`, and its handler calls `pool.answer`. `lifetime`
-        is that of each conversation. With a `name` the next process that opens the pool goes on with its conversations,
-        from its first send on. When `to_service` is a router that redirects, what was sent and what comes later goes
-        where it says (233). Raises ServiceNotFound (8423), ContractNotFound (8425), NotInContract, WrongDirection or
-        MessageTypeNotFound for `end_of_stream`, InvalidSettings, InvalidTimeout, PoolInUse when Redis knows of another
-        process that uses it.
+        There is one for each key. For sends without a key there is one for each thread, or with `size` so many that
+        take turns. Each is recycled after `max_age` seconds or `max_messages` messages: the target is told by a message
+        of type `end_of_stream`, which the contract must have, ends its side, and then this side ends. Until then it
+        goes on to receive. A thread of ours reads the queue of `from_service` for that until the broker is closed, as
+        targets may end late; an application that reads it itself says `read=False`, and its handler calls
+        `pool.answer`. `lifetime` is that of each conversation. With a `name` the next process that opens the pool goes
+        on with its conversations, from its first send on. When `to_service` is a router that redirects, what was sent
+        and what comes later goes where it says (233). Raises ServiceNotFound (8423), ContractNotFound (8425),
+        NotInContract, WrongDirection or MessageTypeNotFound for `end_of_stream`, InvalidSettings, InvalidTimeout,
+        PoolInUse when Redis knows of another process that uses it.
         """
         self._check_open()
         options = PoolOptions(
@@ -114,7 +114,7 @@ class Pools:
         )
         options.check()
         home, _ = self.catalog.queues_of(from_service, to_service, contract)
-        self.catalog.check_send(contract, Role.INITIATOR, end_of_stream)
+        self._check_end_of_stream(contract, end_of_stream)
         sender = self._open_sender()
         means = Means(
             self.begin_dialog,
@@ -148,6 +148,15 @@ class Pools:
         self._check_open()
         adopter = Adopter(self._open_sender(), self.catalog, self._mailboxes, self._begin_block)
         return adopter.adopt(wanted, writers, self.settings.send_timeout_s if timeout is None else timeout)
+
+    def _check_end_of_stream(self, contract: str, end_of_stream: str) -> None:
+        try:
+            self.catalog.check_send(contract, Role.INITIATOR, end_of_stream)
+        except (MessageTypeNotFound, NotInContract, WrongDirection) as error:
+            raise type(error)(
+                f"{error}. A pool tells its target by {end_of_stream!r} that nothing more comes on a conversation: "
+                "give the contract that type, for INITIATOR to send, or name another one of its types as end_of_stream"
+            ) from None
 
     def _check_redirected(self, contract: str, service: str) -> None:
         """Raise ServiceNotFound, and InvalidRoute for one that would refuse every message under the contract."""

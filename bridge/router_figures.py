@@ -53,6 +53,8 @@ class Routes(Protocol):
     """As much of a `RoutingService` as is shown."""
 
     service: str
+    shown_as: str
+    """Tells it from others of its process, however often it is run there."""
 
     @property
     def routed(self) -> Routed:
@@ -85,7 +87,7 @@ def publishing(broker: Broker, router: Routes) -> Iterator[None]:
         return
     client = connect_redis(broker.settings.redis)
     key = _key(broker, router.service)
-    process = f"{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}"
+    process = f"{socket.gethostname()}:{os.getpid()}:{router.shown_as}"
     over, trouble = threading.Event(), Seldom()
 
     def write() -> None:

@@ -61,13 +61,14 @@ class Routing(Activating):
         accept. `max_readers`, `batch` and `max_messages` are those of `activate`. A classifier that does not come back
         within `classify_timeout_s` seconds is logged; a reader process is ended then. What this returns is a
         `RoutingService` in place of the function. Raises InvalidSettings, InvalidProcedure for what is no classifier,
-        AlreadyExists for a service that is a router already.
+        AlreadyExists for a service that is a router already, unless that was refused.
         """
         check_name("service", service)
         listed = None if contracts is None else tuple(contracts)
         clauses = RouterClauses(listed, mode, redirect_type, max_readers, batch, max_messages, classify_timeout_s)
         clauses.check(service)
-        if service in self._routers:
+        known = self._routers.get(service)
+        if known is not None and not known.refused:
             raise AlreadyExists(f"service {service!r} is a router already; set its `classify` to change how it decides")
 
         def register(classify: Classify) -> RoutingService:

@@ -58,17 +58,23 @@ def check_forwarding(
 
     Nothing is said of what is None. Raises ServiceNotFound for a target that does not exist.
     """
-    if declared is not None:
-        check_declared(router.name, declared, router.contracts)
+    _check_declared(catalog, router, declared)
     if targets is not None:
         accepted = {name: catalog.get(Service, name).contracts for name in sorted(targets)}
         check_union(router.name, router.contracts, accepted)
 
 
-def check_redirecting(catalog: Catalog, router: Service, declared: Collection[str] | None, redirect_type: str) -> None:
-    """Raise InvalidRoute unless each contract of the router lets it tell the initiator where to go."""
+def _check_declared(catalog: Catalog, router: Service, declared: Collection[str] | None) -> None:
+    """Raise InvalidRoute unless these are the contracts that the router accepts, ContractNotFound."""
+    for name in declared or ():
+        catalog.get(Contract, name)
     if declared is not None:
         check_declared(router.name, declared, router.contracts)
+
+
+def check_redirecting(catalog: Catalog, router: Service, declared: Collection[str] | None, redirect_type: str) -> None:
+    """Raise InvalidRoute unless each contract of the router lets it tell the initiator where to go."""
+    _check_declared(catalog, router, declared)
     for name in router.contracts:
         if catalog.get(Contract, name).sent_by.get(redirect_type) not in {SentBy.TARGET, SentBy.ANY}:
             raise InvalidRoute(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple, TypeVar
 
-from konverse.schemas.limits import POOL_KEY_ENTRIES_MAX
+from konverse.schemas.limits import POOL_ASTRAY_MS, POOL_KEY_ENTRIES_MAX
 from konverse.schemas.table_entries import Target
 
 from .mailbox import Bounced
@@ -55,6 +55,13 @@ class Place:
         self.again_ms = 0
         """When the pool's own service is asked again."""
 
+    def forget_way(self, now_ms: int) -> bool:
+        """Its way leads nowhere: whether the pool's own service may be asked at once, as that said so long ago."""
+        old = now_ms - self.way_ms >= POOL_ASTRAY_MS
+        if old:
+            self.way = ()
+        return old
+
     @property
     def waits(self) -> bool:
         """Nothing new is sent for it, as something goes first, or may have to."""
@@ -75,8 +82,8 @@ class Pooled:
     """A conversation of a pool."""
 
     __slots__ = (
-        "begun_ms", "code", "conversation", "due", "ended", "misled", "place", "resumed", "rings_ms", "since_ms",
-        "stage", "unnumbered", "unread", "way",
+        "adopted", "begun_ms", "code", "conversation", "due", "ended", "misled", "place", "resumed", "rings_ms",
+        "since_ms", "stage", "unnumbered", "unread", "way",
     )  # fmt: skip
 
     def __init__(self, conversation: bytes, place: Place, now_ms: int) -> None:
@@ -85,6 +92,8 @@ class Pooled:
         self.begun_ms = now_ms
         self.rings_ms = now_ms
         """From then on its timer may be due, and its home may say that nothing more comes: what is sent is late."""
+        self.adopted = False
+        """Another process has begun it."""
         self.stage = Stage.OPEN
         self.since_ms = now_ms
         """In this stage."""

@@ -70,7 +70,7 @@ class Pooling:
     """The places of one pool."""
 
     def __init__(self, *, max_age_ms: int, timer_ms: int | None, end_of_stream: str, follow: Follow) -> None:
-        """`timer_ms`: of the timer of each conversation at its home, for when nobody recycles it; None: it has none."""
+        """`timer_ms`: of each conversation's timer at its home, for when nobody recycles it; None: it has none."""
         self.max_age_ms = max_age_ms
         self._rings_after_ms = NEVER_MS if timer_ms is None else (max_age_ms + timer_ms) // 2  # clocks differ
         self.end_of_stream = end_of_stream
@@ -87,7 +87,7 @@ class Pooling:
         self.astray: dict[bytes, Place] = {}
         """By the mark of the group: places with nowhere to go."""
         self.behind: dict[bytes, Place] = {}
-        """Likewise: places in which what came back found no room."""
+        """Likewise: in these what came back found no room."""
         self._codes: dict[bytes, int] = {}
         """Of conversations that are over, whose messages may still come back."""
         self._ways: dict[bytes, Way] = {}
@@ -133,6 +133,7 @@ class Pooling:
         """A place has an open conversation: begun by this process, or taken over from one that died."""
         assert place.current is None, "a place has one open conversation at most"
         pooled = place.current = self.known[conversation] = Pooled(conversation, place, now_ms)
+        pooled.adopted = adopted
         if not adopted:  # else nobody knows when its timer was set
             pooled.rings_ms += self._rings_after_ms
         place.used_ms, place.noticed = now_ms, 0
@@ -169,7 +170,7 @@ class Pooling:
     def closes(self, place: Place, conversation: bytes, now_ms: int, *, ended: bool = False) -> None:
         """Another process had recycled that one, or left more than one; its target is to end it, or has `ended` it."""
         pooled = self.known[conversation] = Pooled(conversation, place, now_ms)
-        pooled.stage, pooled.ended = Stage.BROKEN if ended else Stage.CLOSING, ended
+        pooled.stage, pooled.ended, pooled.adopted = Stage.BROKEN if ended else Stage.CLOSING, ended, True
         self._lives(place, pooled)
         self.closing += 1
 

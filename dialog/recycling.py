@@ -110,6 +110,18 @@ def _has_asked(session: Session, askers: Collection[bytes]) -> bool:
     return any(asker in session.ids for asker in askers)
 
 
+def rivals_of(home: Partition, session: Session, groups: Iterable[bytes]) -> list[bytes]:
+    """Sessions that live and have begun conversations of these groups, too: two processes have one pool."""
+    openers = {one.opener for group in groups for one in home.members(group) if one.role is Role.INITIATOR}
+    return [one for one in openers.difference(session.ids) if _may_speak(home, one)]
+
+
+def _may_speak(home: Partition, writer: bytes) -> bool:
+    """Whether it is a session that nobody has closed here."""
+    known = home.writers.get(writer)
+    return time_of_writer(writer) is not None and known is not None and known.closed_at is None
+
+
 class Left(NamedTuple):
     """What other processes have left of some groups."""
 

@@ -17,13 +17,22 @@ if TYPE_CHECKING:
 
 
 def in_order(bounced: Sequence[Bounced], senders: Mapping[bytes, Pooled | None]) -> list[Bounced]:
-    """As they were sent: `senders` says of each conversation what the pool knows, None of those that are over."""
-    ranks = {conversation: _rank(pooled) for conversation, pooled in senders.items()}
+    """As they were sent: `senders` says of each conversation what the pool knows, None of those that are over.
+
+    None also of one that another process has begun, which had lost the pool and not heard of that yet.
+    """
     of_each: dict[bytes, list[Bounced]] = {}
     for one in bounced:
         of_each.setdefault(one.conversation, []).append(one)
+    ranks: dict[bytes, float] = {}
+    for conversation, mine in of_each.items():  # as the first of each has come back
+        pooled = senders.get(conversation)
+        if pooled is not None and pooled in pooled.place.living:
+            ranks[conversation] = pooled.place.living.index(pooled)
+        else:
+            ranks[conversation] = _rank_of_unknown(mine[0].session, ranks, of_each, senders)
     found: deque[Bounced] = deque()
-    for conversation in sorted(of_each, key=lambda one: ranks.get(one, -1)):
+    for conversation in sorted(of_each, key=ranks.__getitem__):
         pooled, mine = senders.get(conversation), of_each[conversation]
         resumed = pooled is not None and pooled.resumed
         found.extendleft(one for one in reversed(mine) if resumed and _is_sent_again(one))
@@ -31,9 +40,20 @@ def in_order(bounced: Sequence[Bounced], senders: Mapping[bytes, Pooled | None])
     return [*found]
 
 
-def _rank(pooled: Pooled | None) -> int:
-    living = [] if pooled is None else pooled.place.living
-    return living.index(pooled) if pooled in living else -1
+def _rank_of_unknown(
+    session: bytes,
+    ranks: Mapping[bytes, float],
+    of_each: Mapping[bytes, Sequence[Bounced]],
+    senders: Mapping[bytes, Pooled | None],
+) -> float:
+    """In front of all, as it is over; but behind what the same session had sent on one that was adopted from it."""
+    adopted = [
+        rank
+        for conversation, rank in ranks.items()
+        if (known := senders.get(conversation)) is not None and known.adopted
+        if of_each[conversation][0].session == session
+    ]
+    return max(adopted, default=-1.5) + 0.5
 
 
 def _is_sent_again(one: Bounced) -> bool:

@@ -24,9 +24,9 @@ def create(broker: konverse.Broker) -> None:
     broker.create_message_type(QUESTION, if_not_exists=True)
     broker.create_message_type(ANSWER, if_not_exists=True)
     broker.create_contract(HELP, {QUESTION: "INITIATOR", ANSWER: "TARGET"}, if_not_exists=True)
-    broker.create_queue("Desk", if_not_exists=True)
+    broker.create_queue("HelpDesk", if_not_exists=True)
     broker.create_queue("Callers", if_not_exists=True)
-    broker.create_service(DESK, queue="Desk", contracts=[HELP], if_not_exists=True)
+    broker.create_service(DESK, queue="HelpDesk", contracts=[HELP], if_not_exists=True)
     broker.create_service(CALLER, queue="Callers", if_not_exists=True)
 
 
@@ -55,7 +55,7 @@ def main() -> None:
         second.send(QUESTION, b"printer smokes")
         broker.flush()
 
-        with broker.reader("Desk", timeout=2) as reader:
+        with broker.reader("HelpDesk", timeout=2) as reader:
             faults = sort(reader)
             second.send(QUESTION, b"still smokes")
             broker.flush()

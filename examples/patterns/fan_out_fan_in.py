@@ -42,7 +42,7 @@ app = konverse.App()
 inbox = konverse.Inbox()
 
 
-@app.activate("Desk", max_readers=2)
+@app.activate("OfferDesk", max_readers=2)
 def on_desk(transaction: konverse.Transaction) -> None:
     """Inquiries go out to all carriers, offers come in, and the last of them, or the timer, leads to the answer."""
     over = []
@@ -111,10 +111,10 @@ def create(broker: konverse.Broker) -> None:
     broker.create_message_type(INQUIRY, if_not_exists=True)
     broker.create_message_type(OFFER, if_not_exists=True)
     broker.create_contract(OFFERING, {INQUIRY: "INITIATOR", OFFER: "TARGET"}, if_not_exists=True)
-    for queue in ("Shippers", "Desk", "Carriers"):
+    for queue in ("Shippers", "OfferDesk", "Carriers"):
         broker.create_queue(queue, partitions=2, if_not_exists=True)
     broker.create_service(SHIPPER, queue="Shippers", if_not_exists=True)
-    broker.create_service(DESK, queue="Desk", contracts=[OFFERING], if_not_exists=True)
+    broker.create_service(DESK, queue="OfferDesk", contracts=[OFFERING], if_not_exists=True)
     for carrier in CARRIERS:
         broker.create_service(carrier, queue="Carriers", contracts=[OFFERING], if_not_exists=True)
 

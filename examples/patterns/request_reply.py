@@ -30,7 +30,7 @@ PATIENCE_S: Final = 60.0
 app = konverse.App()
 
 
-@app.activate("Bank", max_readers=2)
+@app.activate("RatesDesk", max_readers=2)
 def answer(transaction: konverse.Transaction) -> None:
     """Answer and end: who answers has said all, and who asked ends when it has the answer."""
     for message in transaction:
@@ -50,12 +50,12 @@ def create(broker: konverse.Broker) -> None:
     broker.create_message_type(QUESTION, if_not_exists=True)
     broker.create_message_type(ANSWER, if_not_exists=True)
     broker.create_contract(ASKING, {QUESTION: "INITIATOR", ANSWER: "TARGET"}, if_not_exists=True)
-    broker.create_queue("Bank", partitions=2, if_not_exists=True)
+    broker.create_queue("RatesDesk", partitions=2, if_not_exists=True)
     broker.create_queue("Holiday", if_not_exists=True)
-    broker.create_queue("Travellers", if_not_exists=True)
-    broker.create_service(BANK, queue="Bank", contracts=[ASKING], if_not_exists=True)
+    broker.create_queue("RateAskers", if_not_exists=True)
+    broker.create_service(BANK, queue="RatesDesk", contracts=[ASKING], if_not_exists=True)
     broker.create_service(HOLIDAY, queue="Holiday", contracts=[ASKING], if_not_exists=True)
-    broker.create_service(TRAVELLER, queue="Travellers", if_not_exists=True)
+    broker.create_service(TRAVELLER, queue="RateAskers", if_not_exists=True)
 
 
 def ask(broker: konverse.Broker, currency: bytes, *, service: str = BANK, lifetime: float = 3600) -> UUID:
@@ -83,7 +83,7 @@ def main() -> None:
     """Four questions; who asks the last one is another one than who fetches its answer."""
     with konverse.connect() as broker:
         create(broker)
-        with broker.reader("Travellers") as reader:
+        with broker.reader("RateAskers") as reader:
             reader.wait_for_partitions(1)
             print("CHF:", fetch(reader, ask(broker, b"CHF")))
             print("XYZ:", fetch(reader, ask(broker, b"XYZ")))
@@ -91,7 +91,7 @@ def main() -> None:
             reader.settle()
         noted = str(ask(broker, b"NOK"))  # in a table, a file, a URL: where the question came from
 
-    with konverse.connect() as broker, broker.reader("Travellers") as reader:
+    with konverse.connect() as broker, broker.reader("RateAskers") as reader:
         reader.wait_for_partitions(1)
         print("NOK, fetched later:", fetch(reader, UUID(noted)))
         reader.settle()

@@ -48,7 +48,7 @@ app = konverse.App()
 inbox = konverse.Inbox()
 
 
-@app.activate("Agency", max_readers=2)
+@app.activate("TravelAgency", max_readers=2)
 def conduct(transaction: konverse.Transaction) -> None:
     """One step behind the other; after a failure, or when the traveller has gone, one undone behind the other."""
     dialogs = transaction.dialogs
@@ -107,7 +107,7 @@ def go_back(transaction: konverse.Transaction, done: list[Endpoint], travellers:
         transaction.end(traveller, error=NOT_POSSIBLE, description=reason.decode())
 
 
-@app.activate("Steps", max_readers=2)
+@app.activate("TravelSteps", max_readers=2)
 def step(transaction: konverse.Transaction) -> None:
     """Book, or say why not; and take a booking back."""
     for message in transaction:
@@ -149,19 +149,19 @@ def create(broker: konverse.Broker) -> None:
         broker.create_message_type(name, if_not_exists=True)
     directions = {ORDER: "INITIATOR", DONE: "TARGET", UNDO: "INITIATOR", UNDONE: "TARGET"}
     broker.create_contract(TRAVELLING, directions, if_not_exists=True)
-    for queue in ("Travellers", "Agency", "Steps"):
+    for queue in ("Tourists", "TravelAgency", "TravelSteps"):
         broker.create_queue(queue, partitions=2, if_not_exists=True)
-    broker.create_service(TRAVELLER, queue="Travellers", if_not_exists=True)
-    broker.create_service(AGENCY, queue="Agency", contracts=[TRAVELLING], if_not_exists=True)
+    broker.create_service(TRAVELLER, queue="Tourists", if_not_exists=True)
+    broker.create_service(AGENCY, queue="TravelAgency", contracts=[TRAVELLING], if_not_exists=True)
     for service in STEPS:
-        broker.create_service(service, queue="Steps", contracts=[TRAVELLING], if_not_exists=True)
+        broker.create_service(service, queue="TravelSteps", contracts=[TRAVELLING], if_not_exists=True)
 
 
 def travel(broker: konverse.Broker, place: bytes) -> str:
     """Order a trip, and wait for what becomes of it."""
     dialog = broker.begin_dialog(TRAVELLER, AGENCY, TRAVELLING)
     dialog.send(ORDER, place)
-    with broker.reader("Travellers") as reader:
+    with broker.reader("Tourists") as reader:
         reader.wait_for_partitions(2)
         transaction = reader.receive(dialog=dialog.id, timeout=PATIENCE_S)
         if transaction is None:

@@ -7,6 +7,7 @@ import re
 import runpy
 from collections.abc import Callable
 from contextlib import redirect_stdout
+from importlib import import_module
 from pathlib import Path
 from typing import Final
 
@@ -41,6 +42,20 @@ def example(servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch, tm
         return output.getvalue().splitlines()
 
     return run
+
+
+def test_all_examples_live_side_by_side_in_one_database(servers: Servers, database: str) -> None:
+    modules = [
+        import_module(".".join(file.relative_to(FOLDER.parent).with_suffix("").parts))
+        for file in sorted((*FOLDER.glob("*.py"), *FOLDER.glob("patterns/*.py")))
+    ]
+    creating = [
+        module for module in modules if getattr(getattr(module, "create", None), "__module__", "") == module.__name__
+    ]
+    assert len(creating) >= 14
+    with connected(servers.bootstrap, database) as broker:
+        for module in (*creating, *reversed(creating)):
+            module.create(broker)
 
 
 def test_the_catalog_is_built_and_taken_down_again(example: Example) -> None:

@@ -220,6 +220,39 @@ def test_without_a_lease_the_former_holder_is_stopped_by_the_logs(servers: Serve
         assert max(Counter(taker.bodies).values()) == 1
 
 
+def test_of_two_processes_that_begin_with_a_pool_at_once_the_later_one_goes_on(
+    servers: Servers, database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with stream_shop(servers.bootstrap, database) as broker, connected(servers.bootstrap, database) as later:
+        first, second = pool_of(broker, name="orders"), pool_of(later, name="orders")
+        for pool in (first, second):
+            pool._inherited = True  # when each looked, the other had begun nothing
+        with taking(broker, Taker()) as taker:
+            for number, pool in enumerate((first, second)):
+                pool.send(ORDER, b"%d" % number, "key")
+                pool.flush()
+            refused: list[bytes] = []
+
+            def stopped() -> bool:
+                body = b"first %d" % len(refused)
+                try:
+                    first.send(ORDER, body, "key")
+                except SessionTakenOver:
+                    return True
+                refused.append(body)
+                return False
+
+            until(stopped, "the first one learns that it has lost the pool")
+            until(lambda: not second._inherited or "is used by another process, too" in caplog.text, "the other hears")
+            second.send(ORDER, b"second", "key")
+            until(lambda: b"second" in taker.bodies, "it is received")
+            second.recycle()
+            until(lambda: not second.conversations, "what both have begun is over")
+        assert max(Counter(taker.bodies).values()) == 1
+        second.close()
+        until(lambda: not left_open(later), "no endpoint is left")
+
+
 def test_a_lease_of_a_process_that_is_gone_is_taken_at_once(servers: Servers, database: str) -> None:
     gone = Lease(servers.redis_url, f"lease {database}", "orders", bytes(16))
     gone.holder = gone.holder.replace("process ", "process 9")  # nobody has it

@@ -18,7 +18,7 @@ from konverse.dialog.received import Message
 from konverse.routing.classifiers import regular_expression
 from konverse.routing.decisions import Target, Unclassifiable
 from konverse.routing.routed import Routed
-from konverse.schemas.errors import AlreadyExists, InvalidRoute, ServiceNotFound
+from konverse.schemas.errors import AlreadyExists, ContractNotFound, InvalidRoute, ServiceNotFound
 from konverse.schemas.origins import origin_of
 from konverse.schemas.system_messages import read_error
 from tests.kit.readme import readme, whole_page
@@ -272,6 +272,19 @@ def test_a_router_has_its_queue_for_itself(regions: Broker) -> None:
     router_of(regions)
     with pytest.raises(AlreadyExists, match=r"a router has its queue for itself"):
         regions.answering(regions)
+
+
+def test_a_router_that_was_refused_is_declared_again(regions: Broker) -> None:
+    regions.create_contract("//sales/Other", {ORDER: "INITIATOR"})
+    for name, error in (("//sales/Other", InvalidRoute), ("//sales/Nothing", ContractNotFound)):
+        with pytest.raises(error, match=name):
+            regions.router(ORDER_SERVICE, contracts=[name])(by_first_word).run(timeout=0)
+    router = router_of(regions)
+    with pytest.raises(AlreadyExists, match="is a router already"):
+        router_of(regions)
+    sent(regions, b"north 1")
+    with running(router):
+        assert [*answer_in(regions, "north", 1)] == [b"north 1"]
 
 
 def test_a_classifier_that_does_not_come_back_is_logged_and_others_go_on(

@@ -103,7 +103,20 @@ def test_a_process_that_begins_takes_out_the_figures_of_gone_ones_that_are_too_m
         with router_figures.publishing(broker, router):
             assert redis.hlen(key) == 2
         assert redis.hexists(key, "three")
-        assert router_figures.read_figures(broker, ORDER_SERVICE).processes == 2
+        assert router_figures.read_figures(broker, ORDER_SERVICE).processes == 1
+
+
+def test_a_router_that_is_run_again_is_shown_once(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database, redis=servers.redis_url) as broker:
+        open_shop(broker)
+        open_regions(broker)
+        router = broker.router(ORDER_SERVICE)(lambda _: service_of("north"))
+        for count in (1, 2):
+            sent(broker, b"north")
+            router.run(timeout=1)
+            assert router.routed.forwarded == count
+            shown = router_figures.read_figures(broker, ORDER_SERVICE)
+            assert (shown.processes, shown.routed) == (1, router.routed)
 
 
 def test_who_watches_without_redis_is_told_what_to_do(servers: Servers, database: str) -> None:

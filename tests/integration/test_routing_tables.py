@@ -65,6 +65,10 @@ def test_a_table_is_created_altered_and_dropped(broker: Broker) -> None:
 
 
 def test_a_table_is_created_once(broker: Broker) -> None:
+    for _ in range(2):
+        broker.create_routing_table("WithDefault", {"n": NORTH}, default=SOUTH, if_not_exists=True)
+    with pytest.raises(AlreadyExists, match=r"default Target\(service='//sales/South'.*, not Target"):
+        broker.create_routing_table("WithDefault", {"n": NORTH}, default=NORTH, if_not_exists=True)
     made = broker.create_routing_table("Regions", {"n": NORTH})
     assert broker.create_routing_table("Regions", {"n": NORTH}, if_not_exists=True) == made
     with pytest.raises(AlreadyExists, match="with entries with 1 keys, not with 2 keys"):

@@ -353,6 +353,15 @@ def test_what_goes_in_a_circle_stays_where_it_came_back_to_and_is_tried_again(po
     assert services(one.place.way) == [], "from its own service on"
 
 
+def test_a_way_that_leads_nowhere_any_more_is_asked_for_anew(pooling: Pooling) -> None:
+    one = begin(pooling)
+    pooling.home_says([], [note(one.conversation, "north")], 5)
+    assert not one.place.forget_way(4 + POOL_ASTRAY_MS), "its router says so just now"
+    assert services(one.place.way) == ["north"]
+    assert one.place.forget_way(5 + POOL_ASTRAY_MS)
+    assert services(one.place.way) == []
+
+
 def test_what_waits_as_nobody_takes_it_is_tried_again_although_its_place_had_to_make_room(
     pooling: Pooling, monkeypatch: pytest.MonkeyPatch
 ) -> None:

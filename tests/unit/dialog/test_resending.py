@@ -38,6 +38,17 @@ def test_what_came_back_of_the_conversation_that_began_first_goes_first() -> Non
     assert bodies(found) == [b"1", b"2", b"3", b"4"]
 
 
+def test_what_a_process_sent_that_had_lost_the_pool_stands_behind_what_was_taken_over_from_it() -> None:
+    senders = conversations(b"adopted", b"ours") | {b"begun then": None, b"over": None}
+    for name, adopted in ((b"adopted", True), (b"ours", False)):
+        known = senders[name]
+        assert known is not None
+        known.adopted = adopted
+    came_back = [back(b"over", b"1"), back(b"adopted", b"2"), back(b"begun then", b"4"), back(b"adopted", b"3")]
+    found = in_order([*came_back, back(b"ours", b"5")], senders)
+    assert bodies(found) == [b"1", b"2", b"3", b"4", b"5"]
+
+
 def test_what_went_in_vain_to_the_next_conversation_stands_behind_what_was_sent_again_on_it() -> None:
     senders = conversations(b"one", b"two")
     two = senders[b"two"]
