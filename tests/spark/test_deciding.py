@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from konverse.bridge.broker import Broker
+from konverse.schemas.identifiers import Address
 from konverse.spark import resting
 from tests.kit.servers import Servers
 from tests.kit.shop import drain, receive
@@ -18,19 +19,26 @@ pytestmark = [
 ]
 
 
-@pytest.mark.parametrize("kept", [1, resting.RESTING_MAX])
+def judge_of(servers: Servers, database: str, query: str) -> Address:
+    """Where the batches of a query are decided."""
+    writer = batch_writer(servers.bootstrap, database, query=query, batch="0")
+    assert writer._plan is not None
+    return writer._plan.judge(writer._query)
+
+
 def test_queries_that_are_judged_in_more_places_than_a_process_keeps_open_are_received_once(
-    servers: Servers, shop: Broker, database: str, monkeypatch: pytest.MonkeyPatch, kept: int
+    servers: Servers, shop: Broker, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(resting, "RESTING_MAX", kept)
-    judges = set()
+    monkeypatch.setattr(resting, "RESTING_MAX", 1)
+    names = iter(range(1_000))
+    queries: dict[Address, str] = {}
+    while len(queries) < 3:
+        name = f"query {next(names)}"
+        queries.setdefault(judge_of(servers, database, name), name)
     for batch in (0, 1, 1):
-        for query in range(6):
-            options = {"query": f"query {query}", "batch": str(batch)}
-            writer = batch_writer(servers.bootstrap, database, **options)
-            judges.add(writer._plan.judge(writer._query))  # type: ignore[union-attr]  # in this test alone
-            run(writer, [("key", b"%d of %d" % (batch, query))])
-    assert len(judges) > kept - 1, "they have to take each other's place"
-    got = sorted(message.body for message in receive(shop, "Orders", 12))
-    assert got == sorted(b"%d of %d" % (batch, query) for batch in range(2) for query in range(6))
+        for query in queries.values():
+            written = f"{batch} of {query}".encode()
+            run(batch_writer(servers.bootstrap, database, query=query, batch=str(batch)), [("key", written)])
+    got = sorted(message.body for message in receive(shop, "Orders", 6))
+    assert got == sorted(f"{batch} of {query}".encode() for batch in range(2) for query in queries.values())
     assert drain(shop, "Orders") == []
