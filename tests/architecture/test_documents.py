@@ -137,3 +137,15 @@ def test_a_foreign_word_is_found(parts: tuple[str, str]) -> None:
 )
 def test_the_words_of_the_field_are_let_through(text: str) -> None:
     assert list(foreign_words(text)) == []
+
+
+def test_the_sizing_of_spark_rests_on_the_figures_of_the_readme() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    measured = dict(re.findall(r"^\| (spark-[\w-]+) \| ([\d,]+) \|", readme, re.MULTILINE))
+    page = (ROOT / "docs" / "spark.md").read_text(encoding="utf-8")
+    sized = re.findall(r"\((spark-[\w-]+), ([\d,]+)\) \| ([\d,]+) \|", page)
+    assert len(sized) >= 6
+    for row, figure, for_each_core in sized:
+        assert measured[row] == figure, row
+        half = int(figure.replace(",", "")) / 2
+        assert abs(int(for_each_core.replace(",", "")) - half) < 0.03 * half, row
