@@ -37,7 +37,8 @@ class CatalogTable:
         self._rows: Any = _ROWS.empty_table()
 
     def bound(self, catalog: Catalog) -> CatalogTable:
-        """The same one, with the catalog that has the table."""
+        """The same one, with the catalog that has the table. Raises RoutingTableNotFound."""
+        catalog.get(RoutingTable, self._name)
         catalog.keep_fresh(ROUTED_FRESH_EVERY_S)
         return CatalogTable(self._name, self._key, catalog)
 

@@ -59,6 +59,8 @@ class RangesReader(DataSourceReader):
     """Which records of a topic are wanted: ranges, one for each partition."""
 
     def __init__(self, settings: Settings) -> None:
+        if settings.max_rows is not None:
+            raise InvalidSettings("option 'maxRows' is for streams; remove it, and use `limit` for so many rows")
         self._settings = settings
         self._selection = Selection()
 

@@ -124,8 +124,8 @@ def _checked(frame: DataFrame) -> DataFrame:
 
 
 def _lacks(name: str, names: Sequence[str]) -> str:
-    what = "says to which message a row belongs" if name == RECEIPT else "names the service, or is null"
-    return f"the classifier's rows have no column {name!r}, which {what}; they have {', '.join(names)}"
+    what = "to which message a row belongs" if name == RECEIPT else "the name of a service, or null"
+    return f"the classifier's rows have no column {name!r} ({what}); their columns are {', '.join(names)}"
 
 
 class Classifying:
@@ -143,6 +143,8 @@ class Classifying:
         check: Callable[[], object] = lambda: None,
     ) -> None:
         self._classify = bound(broker.catalog, classify)
+        if isinstance(self._classify, Classifier):
+            self._classify.targets()  # RoutingTableNotFound before anything is received
         resolve = Resolving(broker.catalog, queue, forwards=manner.mode == FORWARD)
         self._router = Router(manner.mode, redirect_type=manner.redirect_type, resolve=resolve)
         self._receipt = 0

@@ -321,3 +321,8 @@ def test_the_begin_of_a_conversation_is_read(new_log: NewLog) -> None:
     schema = schema_of("message_type", "kind")
     kind = Kind.MESSAGE.name
     assert [tuple(row.values()) for row in read(reader(log, schema))] == [("first", kind), ("second", kind)]
+
+
+def test_rows_of_a_micro_batch_mean_nothing_to_a_batch(new_log: NewLog) -> None:
+    with pytest.raises(InvalidSettings, match="'maxRows' is for streams; remove it, and use `limit`"):
+        reader(new_log(), JUDGED, include="all", maxRows="3")

@@ -15,11 +15,12 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from konverse.bridge.broker import Broker
+from konverse.routing.classifiers import json_path
 from konverse.routing.decisions import Target
 from konverse.routing.documents import read_redirect
 from konverse.routing.routed import Routed
 from konverse.schemas.catalog import END_DIALOG, ERROR
-from konverse.schemas.errors import InvalidSettings
+from konverse.schemas.errors import InvalidSettings, OutcomeUnknown, RoutingTableNotFound
 from konverse.schemas.origins import Origin, origin_of
 from konverse.schemas.system_messages import read_error
 from konverse.spark import route, route_arrow, routing_table
@@ -218,9 +219,8 @@ def test_who_cannot_be_routed_is_suspended_and_the_others_are(
         assert said in caplog.text, said
     assert str(dialogs[b"twice 1"].id) in caplog.text
     open_regions(regions, ("nowhere",))
-    with regions.reader("Orders") as reader:
-        reader.wait_for_partitions(2)
-        reader.resume(dialogs[b"nowhere 1"].id)
+    with pytest.raises(OutcomeUnknown):  # nobody receives now; whoever does within ten minutes obeys
+        regions.resume(dialogs[b"nowhere 1"].id, timeout=0.1)
     assert by_region() == Routed(forwarded=1, targets={service_of("nowhere"): 1}), "nothing is lost"
 
 
@@ -231,6 +231,16 @@ def test_a_service_on_the_queue_of_the_router_is_refused(
     sent(regions, b"also 1")
     assert by_region() == Routed(failed=5)
     assert "'//sales/Also', a service on queue 'Orders'" in caplog.text
+
+
+@pytest.mark.parametrize("classifier", [routing_table("Regionz", "key"), json_path("$.region", table="Regionz")])
+def test_a_table_that_does_not_exist_is_refused_before_anything_is_received(
+    regions: Broker, by_region: Route, classifier: Any
+) -> None:
+    sent(regions, b"north 1")
+    with pytest.raises(RoutingTableNotFound, match="Regionz"):
+        by_region(classifier)
+    assert by_region() == Routed(forwarded=1, targets={service_of("north"): 1})
 
 
 def test_a_classifier_of_a_wrong_shape_does_nothing(regions: Broker, by_region: Route) -> None:
