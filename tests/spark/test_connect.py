@@ -1,62 +1,156 @@
-"""The format under Spark Connect: found by a server of its own, without being registered."""
+"""Spark Connect: its clients do what other sessions do, and a server of its own finds the format unregistered."""
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-from typing import Final
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
 
 import pytest
 from pyspark.sql import SparkSession
 
 from konverse.bridge.broker import Broker
+from konverse.deploy.ports import free_port
 from tests.kit.regions import open_regions
 from tests.kit.servers import Servers
-from tests.kit.shop import drain, send_orders, sent
+from tests.kit.shop import NOTE, ORDERING, SHOP_SERVICE, drain, receive, send_orders, sent
+from tests.spark.test_write import by_conversation
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
 
-PROGRAM: Final = """
+Client = Callable[..., str]
+"""Runs a program in a session of Connect, which finds what it was given in `given`; what it printed."""
+
+SERVER: Final = """
+import sys
+from pyspark.sql import SparkSession
+
+session = (
+    SparkSession.builder.master("local[2]")
+    .config("spark.ui.enabled", "false")
+    .config("spark.plugins", "org.apache.spark.sql.connect.SparkConnectPlugin")
+    .config("spark.connect.grpc.binding.address", "127.0.0.1")
+    .config("spark.connect.grpc.binding.port", sys.argv[1])
+    .getOrCreate()
+)
+print("ready", flush=True)
+sys.stdin.read()
+session.stop()
+"""
+
+SESSION: Final = """
 import json, sys
 from pyspark.sql import SparkSession
+
+given = json.loads(sys.argv[2])
+spark = SparkSession.builder.remote(sys.argv[1]).getOrCreate()
+assert "connect" in type(spark).__module__
+"""
+"""A process has a session of either kind, so a client has one of its own."""
+
+READER: Final = """
 from konverse.spark import typed
 
-options = json.loads(sys.argv[1])
-spark = SparkSession.builder.remote("local[2]").config("spark.ui.enabled", "false").getOrCreate()
-assert "connect" in type(spark).__module__
-orders = spark.read.format("konverse").options(**options).load()
-found = typed(orders, "//connect/Order", options).collect()
+orders = spark.read.format("konverse").options(**given).load()
+found = typed(orders, "//connect/Order", given).collect()
 print("found", sorted(row.value.pieces for row in found))
-spark.stop()
 """
-"""A client and its server: a process of its own, since one has a session of either kind."""
 
 ROUTER: Final = """
-import json, sys
-from pyspark.sql import SparkSession
 from konverse.schemas.errors import InvalidSettings
 from konverse.spark import route, routing_table
 from konverse.spark.mapping import cores
 
-place = json.loads(sys.argv[1])
-spark = SparkSession.builder.remote("local[2]").config("spark.ui.enabled", "false").getOrCreate()
-assert "connect" in type(spark).__module__
 print("cores", cores(spark))
 try:
-    route(spark, "Orders", "nothing", **place)
+    route(spark, "Orders", "nothing", **given)
 except InvalidSettings as error:
     print("refused", "is no expression over the columns" in str(error))
 rows = [("north 1", "//sales/North")]
 table = routing_table(lambda: spark.createDataFrame(rows, "key string, to_service string"), "CAST(body AS STRING)")
-print("by table", route(spark, "Orders", table, rows=1, **place).targets)
-spark.stop()
+print("by table", route(spark, "Orders", table, rows=1, **given).targets)
+"""
+
+WRITER: Final = """
+from pyspark.errors import PySparkException
+
+orders = spark.range(6, numPartitions=1).selectExpr(
+    "'//sales/OrderService' AS to_service",
+    "'//sales/Order' AS message_type",
+    "CAST(id AS STRING) AS body",
+    "CAST(id % 2 AS STRING) AS key",
+)
+
+def write(frame):
+    frame.write.format("konverse").options(**given["place"], **given["writing"]).mode("append").save()
+
+try:
+    write(orders.replace("//sales/Order", "//none", "message_type"))
+except PySparkException as error:
+    print("refused", "NotInContract: row 0 of task 0, column 'message_type'" in str(error))
+write(orders)
+stream = spark.readStream.format("konverse").options(**given["place"], queue="Orders").load()
+query = stream.writeStream.format("memory").queryName("came").trigger(availableNow=True)
+query.option("checkpointLocation", given["checkpoint"]).start().awaitTermination()
+print("came", sorted(bytes(row.body).decode() for row in spark.table("came").collect()))
+"""
+
+RECEIVER: Final = """
+import pyarrow as pa
+from pyspark.sql import functions as f
+from konverse.schemas.errors import InvalidSettings
+from konverse.spark import map_arrow, process
+
+def receipts(batch):
+    types = ["//sales/Receipt"] * batch.num_rows
+    bodies = [b"got " + body for body in batch.column("body").to_pylist()]
+    return pa.RecordBatch.from_pydict({"receipt": batch.column("receipt"), "message_type": types, "body": bodies})
+
+def notes(frame):
+    bodies = f.concat(f.lit("thanks, "), f.col("body").cast("string")).cast("binary")
+    return frame.select("receipt", f.lit("//sales/Note").alias("message_type"), bodies.alias("body"))
+
+try:
+    map_arrow(spark, "Orders", lambda batch: None, **given)
+except InvalidSettings as error:
+    print("refused", error)
+print("in tasks", map_arrow(spark, "Orders", receipts, **given))
+print("in frames", process(spark, "Shop", notes, **given))
 """
 
 
+@pytest.fixture(scope="module")
+def server(spark: SparkSession) -> Iterator[str]:
+    """Where a server of Connect is; it has the Java and the Python of the other session."""
+    port = str(free_port(()))
+    command = [sys.executable, "-c", SERVER, port]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert "ready\n" in process.stdout, "the server has not begun"
+        yield f"sc://127.0.0.1:{port}"
+        process.stdin.close()
+
+
+@pytest.fixture
+def client(server: str) -> Client:
+    """A client of that server."""
+
+    def run(program: str, **given: Any) -> str:
+        command = [sys.executable, "-c", f"{SESSION}{program}spark.stop()\n", server, json.dumps(given)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+        assert done.returncode == 0, done.stderr[-3_000:]
+        return done.stdout
+
+    return run
+
+
 def test_a_client_of_connect_reads_messages_and_their_values(
-    spark: SparkSession, servers: Servers, shop: Broker, database: str
+    client: Client, servers: Servers, shop: Broker, database: str
 ) -> None:
     send_orders(shop, dialogs=2, messages=6)
     pieces = {"type": "object", "properties": {"pieces": {"type": "integer"}}}
@@ -67,19 +161,42 @@ def test_a_client_of_connect_reads_messages_and_their_values(
     for number in (3, 4):
         dialog.send("//connect/Order", b'{"pieces": %d}' % number)
     shop.flush()
-    given = {"bootstrap": servers.bootstrap, "database": database, "queue": "Orders"}
-    program = [sys.executable, "-c", PROGRAM, json.dumps(given)]
-    done = subprocess.run(program, capture_output=True, text=True, timeout=200, env=dict(os.environ), check=False)
-    assert "found [3, 4]" in done.stdout, done.stderr[-3_000:]
+    assert "found [3, 4]" in client(READER, bootstrap=servers.bootstrap, database=database, queue="Orders")
 
 
-def test_a_client_of_connect_routes(servers: Servers, shop: Broker, database: str) -> None:
+@pytest.mark.usefixtures("transmitting")
+def test_a_client_of_connect_writes_and_streams_and_is_told_of_a_row_that_cannot_be_sent(
+    client: Client, servers: Servers, shop: Broker, database: str, tmp_path: Path
+) -> None:
+    place = {"bootstrap": servers.bootstrap, "database": database}
+    writing = {"from_service": SHOP_SERVICE, "contract": ORDERING}
+    said = client(WRITER, place=place, writing=writing, checkpoint=str(tmp_path))
+    assert said.splitlines() == ["refused True", "came ['0', '1', '2', '3', '4', '5']"]
+    got = by_conversation(receive(shop, "Orders", 6))
+    assert sorted(got.values()) == [[b"0", b"2", b"4"], [b"1", b"3", b"5"]]
+    assert drain(shop, "Orders") == []
+
+
+def test_a_client_of_connect_receives_in_tasks_and_in_frames_and_hears_why_a_task_refuses(
+    client: Client, servers: Servers, shop: Broker, database: str
+) -> None:
+    dialogs = [sent(shop, b"%d" % number) for number in range(5)]
+    said = client(RECEIVER, kafka=f"kafka://{servers.bootstrap}", database=database, timeout=2.0).splitlines()
+    assert said == [
+        "refused the function must return an Arrow batch or table, not NoneType",
+        "in tasks Done(messages=5, replies=5, ends=0, failed=0)",
+        "in frames Done(messages=5, replies=5, ends=0, failed=0)",
+    ]
+    notes = receive(shop, "Orders", 5)
+    assert Counter(message.type for message in notes) == {NOTE: 5}
+    assert {message.dialog.id: message.body for message in notes} == {
+        dialog.id: b"thanks, got %d" % number for number, dialog in enumerate(dialogs)
+    }
+
+
+def test_a_client_of_connect_routes(client: Client, servers: Servers, shop: Broker, database: str) -> None:
     open_regions(shop)
     sent(shop, b"north 1", b"north 2")
-    given = {"kafka": f"kafka://{servers.bootstrap}", "database": database, "timeout": 3.0}
-    program = [sys.executable, "-c", ROUTER, json.dumps(given)]
-    done = subprocess.run(program, capture_output=True, text=True, timeout=200, env=dict(os.environ), check=False)
-    assert "cores 2" in done.stdout, done.stderr[-3_000:]
-    assert "refused True" in done.stdout, done.stderr[-3_000:]
-    assert "by table {'//sales/North': 2}" in done.stdout, done.stderr[-3_000:]
+    said = client(ROUTER, kafka=f"kafka://{servers.bootstrap}", database=database, timeout=3.0)
+    assert said.splitlines() == ["cores 2", "refused True", "by table {'//sales/North': 2}"]
     assert [message.body for message in drain(shop, "North")] == [b"north 1", b"north 2"]
