@@ -9,7 +9,9 @@ KAFKA_VERSION: Final = "4.3.1"
 """The newest broker that Maven Central has."""
 
 _LOG4J_VERSION: Final = "2.25.4"
-_SPARK_CONNECTOR_VERSION: Final = "4.0.0"
+_SPARK_CONNECTOR_VERSION: Final = "4.2.0"
+"""The newest that Maven Central has. Spark moves what it uses: 4.0 cannot stream under Spark 4.3, nor log."""
+
 _MIB: Final = 1024 * 1024
 
 
@@ -71,8 +73,8 @@ SPARK_CONNECTOR: Final = JarSet(
     main_jars=(
         f"spark-sql-kafka-0-10_2.13-{_SPARK_CONNECTOR_VERSION}.jar",
         f"spark-token-provider-kafka-0-10_2.13-{_SPARK_CONNECTOR_VERSION}.jar",
-        "kafka-clients-3.9.0.jar",
-        "commons-pool2-2.12.0.jar",
+        "kafka-clients-3.9.2.jar",
+        "commons-pool2-2.13.1.jar",
     ),
     excluded_artifacts=("scala-library", "slf4j-api", "lz4-java", "snappy-java"),  # Spark has its own
     jars_about=9,
