@@ -85,6 +85,15 @@ def test_sql_reads_with_using_konverse(spark: SparkSession, new_log: NewLog) -> 
     assert [tuple(row) for row in counted] == [("order", 3)]
 
 
+def test_another_session_of_the_same_spark_finds_the_format_too(spark: SparkSession, new_log: NewLog) -> None:
+    log, session = disturbed(new_log), spark.newSession()
+    assert rows(log.read(session, pushFilters="true").where("offset > 0"), "offset", "sequence") == [(1, 1), (7, 2)]
+    options = ", ".join(f"{name} '{value}'" for name, value in log.options().items())
+    session.sql(f"CREATE TEMPORARY VIEW of_one_session USING konverse OPTIONS ({options})")
+    assert session.table("of_one_session").count() == 3
+    assert not spark.catalog.tableExists("of_one_session")
+
+
 def test_a_schema_chooses_columns(spark: SparkSession, new_log: NewLog) -> None:
     log = disturbed(new_log)
     frame = (

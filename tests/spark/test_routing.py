@@ -25,9 +25,12 @@ from konverse.schemas.origins import Origin, origin_of
 from konverse.schemas.system_messages import read_error
 from konverse.spark import route, route_arrow, routing_table
 from konverse.spark.reporting import note
+from tests.kit.builders import Scribe, identifier
 from tests.kit.regions import BY_REGION, REGIONS, answer_in, heard, kinds, open_regions, service_of
 from tests.kit.servers import Servers
-from tests.kit.shop import ORDER, ORDER_SERVICE, RECEIPT, begin, drain, handle, sent, until
+from tests.kit.shop import ORDER, ORDER_SERVICE, RECEIPT, SHOP_SERVICE, begin, drain, handle, sent, until
+from tests.spark.conftest import NewLog
+from tests.spark.logs import ORDERS
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
 
@@ -103,12 +106,18 @@ def test_what_no_service_is_known_for_ends_with_error_1(regions: Broker, by_regi
     assert known.id != unknown.id
 
 
-def test_a_redirection_names_the_service_and_its_dialog_begins_anew(regions: Broker, by_region: Route) -> None:
-    regions.create_message_type("RedirectTo")
+def redirected_contract(regions: Broker) -> str:
+    """A contract of orders that has the redirection, which the router and the south accept."""
     contract = "//sales/Redirected"
+    regions.create_message_type("RedirectTo")
     regions.create_contract(contract, {ORDER: "INITIATOR", RECEIPT: "TARGET", "RedirectTo": "TARGET"})
-    regions.alter_service(ORDER_SERVICE, add=[contract])
-    regions.alter_service(service_of("south"), add=[contract])
+    for service in (ORDER_SERVICE, service_of("south")):
+        regions.alter_service(service, add=[contract])
+    return contract
+
+
+def test_a_redirection_names_the_service_and_its_dialog_begins_anew(regions: Broker, by_region: Route) -> None:
+    contract = redirected_contract(regions)
     dialog = regions.begin_dialog("//sales/ShopService", ORDER_SERVICE, contract)
     dialog.send(ORDER, b"south 1")
     dialog.flush()
@@ -122,6 +131,30 @@ def test_a_redirection_names_the_service_and_its_dialog_begins_anew(regions: Bro
     direct.flush()
     assert answer_in(regions, "south", 1) == Counter([b"south 1"])
     assert [message.body for message in heard(regions, 1)] == [b"south has south 1"]
+
+
+@pytest.mark.usefixtures("transmitting")
+def test_a_topic_that_was_copied_into_the_queue_is_redirected_by_tasks(
+    spark: SparkSession, servers: Servers, regions: Broker, place: dict[str, Any], new_log: NewLog
+) -> None:
+    log, scribe = new_log(), Scribe("writer")
+    bodies = [f"{region} {number}".encode() for number in range(2) for region in REGIONS]
+    for body in bodies:
+        log.write(scribe.message(ORDERS, identifier("a conversation")), body=body, key=body.split()[0])
+    made = log.read(spark).select("key", "body")
+    assert made.count() == len(bodies)
+    into = {"from_service": SHOP_SERVICE, "contract": redirected_contract(regions), "message_type": ORDER}
+    options = {"bootstrap": servers.bootstrap, "database": place["database"], "to_service": ORDER_SERVICE, **into}
+    made.write.format("konverse").options(**options).mode("append").save()
+
+    services = [service_of(region) for region in REGIONS]
+    redirected = Routed(redirected=3, dropped=3, targets=dict.fromkeys(services, 1))
+    assert route_arrow(spark, "Orders", arrow_by_region, mode="redirect", **place) == redirected
+    messages = heard(regions, 6)
+    assert kinds(messages) == {"RedirectTo": 3, "EndDialog": 3}
+    told = {message.dialog.id: read_redirect(message.body) for message in messages if message.type == "RedirectTo"}
+    assert sorted(target.service for target in told.values()) == sorted(services)
+    assert {message.dialog.id for message in messages if message.type == END_DIALOG} == {*told}
 
 
 def test_a_contract_that_has_no_redirection_is_named(
