@@ -85,9 +85,8 @@ class Pooling:
         self.closing = 0
         """So many of them are not open."""
         self.astray: dict[bytes, Place] = {}
-        """By the mark of the group: places with nowhere to go."""
         self.behind: dict[bytes, Place] = {}
-        """Likewise: in these what came back found no room."""
+        """By the mark of the group: places with nowhere to go, and such in which what came back found no room."""
         self._codes: dict[bytes, int] = {}
         """Of conversations that are over, whose messages may still come back."""
         self._ways: dict[bytes, Way] = {}

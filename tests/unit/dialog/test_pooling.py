@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import pytest
 
 from konverse.dialog import pooling as module
-from konverse.dialog.mailbox import Bounced
 from konverse.dialog.pooled import (
     AskVerdict,
     Drop,
@@ -16,52 +13,23 @@ from konverse.dialog.pooled import (
     GiveUp,
     MakeRoom,
     Place,
-    Pooled,
     Recycle,
     Resend,
     Stage,
     Standing,
-    Stray,
-    Way,
 )
 from konverse.dialog.pooling import Pooling
 from konverse.dialog.recycling import RESENT
-from konverse.schemas.errors import InvalidRoute, QueueFull
-from konverse.schemas.identifiers import Address, conversation_in, mark_of
-from konverse.schemas.limits import POOL_ASTRAY_MS, POOL_VERDICT_MS_MAX
-from konverse.schemas.records import NO_SEQUENCE, Bounce, BounceReason
-from konverse.schemas.table_entries import Target
-
-AGE_MS: Final = 10_000
-HOME: Final = Address("home", 0, b"tag.")
-GROUP: Final = bytes(range(16))
-OTHER_GROUP: Final = bytes(range(16, 32))
+from konverse.schemas.errors import QueueFull
+from konverse.schemas.identifiers import conversation_in, mark_of
+from konverse.schemas.limits import POOL_VERDICT_MS_MAX
+from tests.kit.placing import AGE_MS, GROUP, OTHER_GROUP, begin, came_back, new_pooling
 
 
 @pytest.fixture
 def pooling() -> Pooling:
     """Conversations are old after ten seconds, and notes that redirect them name a service."""
-    return Pooling(max_age_ms=AGE_MS, timer_ms=3 * AGE_MS, end_of_stream="EndOfStream", follow=follow)
-
-
-def follow(way: Way, body: bytes) -> Way:
-    """Nobody goes in a circle."""
-    target = Target(body.decode())
-    if target in way:
-        raise InvalidRoute("in a circle")
-    return (*way, target)
-
-
-def begin(pooling: Pooling, group: bytes = GROUP, now_ms: int = 0, number: int = 0) -> Pooled:
-    """A place of the group with a conversation."""
-    place, _ = pooling.place(group, now_ms)
-    return pooling.begun(place, conversation_in(group, number.to_bytes(16, "big")), now_ms)
-
-
-def came_back(conversation: bytes, number: int = 0, message_type: str = "Order") -> Bounced:
-    """A message of a conversation."""
-    bounce = Bounce(bytes(16), number, HOME, BounceReason.ENDED)
-    return Bounced(bytes(16), bounce, conversation, number, message_type, b"")
+    return new_pooling()
 
 
 def test_a_group_has_one_place_and_that_one_open_conversation(pooling: Pooling) -> None:
@@ -268,141 +236,3 @@ def test_who_is_asked_about_is_each_in_turn_that_is_not_open(pooling: Pooling) -
     assert pooling.unfinished(2) == pooled[1:3]
     assert pooling.unfinished(2) == [pooled[3], pooled[1]]
     assert pooling.unfinished(5) == [pooled[2], pooled[3], pooled[1]]
-
-
-def note(conversation: bytes, service: str) -> Bounced:
-    """A router says where the messages of a conversation go (behaviour 233)."""
-    bounce = Bounce(conversation, 0, HOME, BounceReason.REDIRECTED)
-    return Bounced(bytes(16), bounce, conversation, NO_SEQUENCE, "RedirectTo", service.encode())
-
-
-def services(way: Way) -> list[str]:
-    return [target.service for target in way]
-
-
-def test_a_redirected_place_goes_where_its_router_says_with_all_that_came_back(pooling: Pooling) -> None:
-    one = begin(pooling)
-    late = [came_back(one.conversation, number) for number in range(2)]
-    said = note(one.conversation, "north")
-    assert pooling.home_says([(one, Standing(ended=True))], [said, *late], 1) == [AskVerdict(one), AskVerdict(one)]
-    assert (one.place.awaited, one.place.current) == (one, None), "nothing overtakes what came back"
-    assert services(pooling.way_of(one.place, 2)) == ["north"]
-    assert pooling.home_says([(one, Standing(ended=True, answered=True))], [said, *late], 3) == [
-        Resend(one.place, late),
-        Drop(one.place, [said]),
-        End(one),
-        Forget(one),
-    ]
-    assert services(begin(pooling, now_ms=4, number=1).way) == ["north"]
-    assert pooling.statistics.redirected == 1
-
-
-SETTLED: Final = Standing(ended=True, answered=True)
-
-
-def test_a_note_that_is_found_again_changes_nothing(pooling: Pooling) -> None:
-    one = begin(pooling)
-    said = note(one.conversation, "north")
-    pooling.home_says([(one, SETTLED)], [said], 1)
-    following = begin(pooling, number=1)
-    further = note(following.conversation, "far north")
-    pooling.home_says([(following, SETTLED)], [said, further], 2)
-    assert pooling.home_says([], [said, further], 3) == [Drop(one.place, [said, further])]
-    assert services(one.place.way) == ["north", "far north"]
-
-
-def test_who_is_redirected_while_another_conversation_is_on_its_way_to_the_router_sends_nothing_more_there(
-    pooling: Pooling,
-) -> None:
-    one = begin(pooling)
-    pooling.recycled(one, 1)
-    following = begin(pooling, number=1)
-    late = [came_back(one.conversation), came_back(following.conversation, 1)]
-    said = [note(one.conversation, "north"), note(following.conversation, "south")]
-    assert pooling.home_says([], [said[0], late[0]], 2) == [AskVerdict(one), AskVerdict(following)]
-    assert one.place.awaits == [one, following]
-    unheard = Standing(finished=True, answered=True)
-    assert pooling.home_says([(one, SETTLED), (following, unheard)], [said[0], late[0]], 3) == [End(one), Forget(one)]
-    assert one.place.awaited is following, "the router has not come to it yet"
-    found = [said[0], late[0], said[1], late[1]]
-    assert pooling.home_says([(following, SETTLED)], found, 4)[:2] == [Resend(one.place, late), Drop(one.place, said)]
-    assert one.place.awaited is None
-    assert services(one.place.way) == ["north"], "the place has its way already"
-
-
-def test_the_service_of_a_pool_is_asked_again_when_a_way_is_as_old_as_a_conversation_gets(pooling: Pooling) -> None:
-    one = begin(pooling)
-    pooling.home_says([], [note(one.conversation, "north")], 5)
-    assert services(pooling.way_of(one.place, 4 + AGE_MS)) == ["north"]
-    assert services(pooling.way_of(one.place, 5 + AGE_MS)) == []
-
-
-def test_what_goes_in_a_circle_stays_where_it_came_back_to_and_is_tried_again(pooling: Pooling) -> None:
-    one = begin(pooling)
-    pooling.home_says([(one, SETTLED)], [note(one.conversation, "north")], 1)
-    following = begin(pooling, number=1)
-    said, late = note(following.conversation, "north"), [came_back(following.conversation)]
-    assert pooling.home_says([], [said, *late], 2) == [Stray(one.place), AskVerdict(following)]
-    assert one.place.astray == "in a circle"
-    assert pooling.home_says([], [said, *late], 3) == [], "it waits"
-    assert pooling.home_says([(following, SETTLED)], [said, *late], 3) == [End(following), Forget(following)]
-    assert one.place.again_ms == 2 + POOL_ASTRAY_MS
-    pooling.try_again(one.place)
-    assert not pooling.astray
-    assert pooling.home_says([], [said, *late], 4) == [Resend(one.place, late), Drop(one.place, [said])]
-    assert services(one.place.way) == [], "from its own service on"
-
-
-def test_a_way_that_leads_nowhere_any_more_is_asked_for_anew(pooling: Pooling) -> None:
-    one = begin(pooling)
-    pooling.home_says([], [note(one.conversation, "north")], 5)
-    assert not one.place.forget_way(4 + POOL_ASTRAY_MS), "its router says so just now"
-    assert services(one.place.way) == ["north"]
-    assert one.place.forget_way(5 + POOL_ASTRAY_MS)
-    assert services(one.place.way) == []
-
-
-def test_what_waits_as_nobody_takes_it_is_tried_again_although_its_place_had_to_make_room(
-    pooling: Pooling, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "POOL_KEY_ENTRIES_MAX", 1)
-    monkeypatch.setattr(module, "POOL_EVICTED_ENTRIES", 1)
-    one = begin(pooling)
-    pooling.stray(one.place, "nobody takes it", 1)
-    pooling.ended(one.conversation)
-    begin(pooling, OTHER_GROUP)
-    late = [came_back(one.conversation)]
-    assert pooling.home_says([], late, 2) == [], "it waits"
-    pooling.let_pass(one.place)
-    assert [*pooling.evicted.values()] == [*pooling.astray.values()] == [one.place]
-    monkeypatch.setattr(module, "POOL_CLOSING_ENTRIES_MAX", 1)
-    with pytest.raises(QueueFull, match=r"1 keys whose messages wait; see `pool\.undelivered`"):
-        pooling.place(bytes(16), 2)
-    pooling.try_again(one.place)
-    assert pooling.home_says([], late, 3) == [Resend(one.place, late)]
-    pooling.let_pass(one.place)
-    assert not pooling.evicted
-    assert not pooling.astray
-
-
-def test_nothing_of_a_redirected_place_goes_again_before_all_has_come_back(pooling: Pooling) -> None:
-    one = begin(pooling)
-    said, late = note(one.conversation, "north"), [came_back(one.conversation, number) for number in range(2)]
-    assert pooling.home_says([(one, Standing(ended=True))], [said, late[0]], 1) == [AskVerdict(one), AskVerdict(one)]
-    assert pooling.home_says([(one, Standing(ended=True, answered=True))], [said, *late], 2) == [
-        Resend(one.place, late),
-        Drop(one.place, [said]),
-        End(one),
-        Forget(one),
-    ]
-
-
-def test_the_way_of_a_conversation_that_is_over_is_known_when_its_note_comes(pooling: Pooling) -> None:
-    one = begin(pooling)
-    pooling.home_says([(one, Standing(ended=True, answered=True))], [note(one.conversation, "north")], 1)
-    two = begin(pooling, now_ms=1, number=1)
-    pooling.recycled(two, 2)
-    three = begin(pooling, now_ms=2, number=2)
-    pooling.ended(two.conversation)
-    assert pooling.home_says([], [note(two.conversation, "far north")], 3) == [AskVerdict(three)]
-    assert services(one.place.way) == ["north", "far north"]

@@ -1,0 +1,43 @@
+"""A pool's decisions, and what comes back to it, for tests."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from konverse.dialog.mailbox import Bounced
+from konverse.dialog.pooled import Pooled, Way
+from konverse.dialog.pooling import Pooling
+from konverse.schemas.errors import InvalidRoute
+from konverse.schemas.identifiers import Address, conversation_in
+from konverse.schemas.records import Bounce, BounceReason
+from konverse.schemas.table_entries import Target
+
+AGE_MS: Final = 10_000
+HOME: Final = Address("home", 0, b"tag.")
+GROUP: Final = bytes(range(16))
+OTHER_GROUP: Final = bytes(range(16, 32))
+
+
+def new_pooling() -> Pooling:
+    """Conversations are old after ten seconds, and notes that redirect them name a service."""
+    return Pooling(max_age_ms=AGE_MS, timer_ms=3 * AGE_MS, end_of_stream="EndOfStream", follow=follow)
+
+
+def follow(way: Way, body: bytes) -> Way:
+    """Nobody goes in a circle."""
+    target = Target(body.decode())
+    if target in way:
+        raise InvalidRoute("in a circle")
+    return (*way, target)
+
+
+def begin(pooling: Pooling, group: bytes = GROUP, now_ms: int = 0, number: int = 0) -> Pooled:
+    """A place of the group with a conversation."""
+    place, _ = pooling.place(group, now_ms)
+    return pooling.begun(place, conversation_in(group, number.to_bytes(16, "big")), now_ms)
+
+
+def came_back(conversation: bytes, number: int = 0, message_type: str = "Order") -> Bounced:
+    """A message of a conversation."""
+    bounce = Bounce(bytes(16), number, HOME, BounceReason.ENDED)
+    return Bounced(bytes(16), bounce, conversation, number, message_type, b"")
