@@ -112,8 +112,9 @@ def _has_asked(session: Session, askers: Collection[bytes]) -> bool:
 
 def rivals_of(home: Partition, session: Session, groups: Iterable[bytes]) -> list[bytes]:
     """Sessions that live and have begun conversations of these groups, too: two processes have one pool."""
-    openers = {one.opener for group in groups for one in home.members(group) if one.role is Role.INITIATOR}
-    return [one for one in openers.difference(session.ids) if _may_speak(home, one)]
+    sides = (one for group in groups for one in home.members(group) if one.role is Role.INITIATOR)
+    openers = dict.fromkeys(one.opener for one in sides if one.opener not in session.ids)
+    return [one for one in openers if _may_speak(home, one)]
 
 
 def _may_speak(home: Partition, writer: bytes) -> bool:
