@@ -246,7 +246,7 @@ class Keeping(Returning):
                 self._does[type(effect)](effect)
             except KonverseError as error:
                 what = type(effect).__name__
-                if times := self._trouble.due((what, type(error))):
+                if not self._means.sender.session.over and (times := self._trouble.due((what, type(error)))):
                     log.warning("%s failed in a pool %d times, and is made up for later: %s", what, times, error)
         self._changed.notify_all()
 
