@@ -89,7 +89,10 @@ class Traffic:
         try:
             self._taking.result(RECOVERED_WITHIN_S)
         except TimeoutError:
-            pytest.fail(f"{self.answers} answers came to {self.count} orders; {standing(self.reader)}")
+            pytest.fail(
+                f"{self.answers} answers came to {self.count} orders; {standing(self.reader)}; the worker said "
+                f"{self.worker.errors[-3_000:]}"
+            )
         self.worker.process.kill()
         return prove_exactly_once(
             self.bootstrap, queue_of(self.broker, "Orders"), queue_of(self.broker, "Shop"), self.sent
