@@ -20,30 +20,35 @@ from tests.kit import until
 _DEPLOY: Final = "org.apache.spark.deploy"
 _SPARK_HOME: Final = Path(pyspark.__file__).parent
 
+HERE: Final = "127.0.0.1"
+HOSTS: Final = (HERE, "127.0.0.2")
+"""Of the workers, in turn. To Spark each is a machine, and it runs a task twice only on two of them."""
+
 
 @contextmanager
 def spark_cluster(folder: Path, workers: int = 2) -> Iterator[str]:
     """The URL of a master that `workers` workers with one core each have joined; logs and work go to `folder`."""
     port = free_port(())
-    url = f"spark://127.0.0.1:{port}"
+    url = f"spark://{HERE}:{port}"
     with ExitStack() as exits:
-        exits.enter_context(_process(folder, "master", f"{_DEPLOY}.master.Master", "--port", str(port)))
+        exits.enter_context(_process(folder, "master", HERE, f"{_DEPLOY}.master.Master", "--port", str(port)))
         for number in range(workers):
             size = ("--cores", "1", "--memory", "1g", "--work-dir", str(folder / f"work{number}"))
-            exits.enter_context(_process(folder, f"worker{number}", f"{_DEPLOY}.worker.Worker", *size, url))
+            host = HOSTS[number % len(HOSTS)]
+            exits.enter_context(_process(folder, f"worker{number}", host, f"{_DEPLOY}.worker.Worker", *size, url))
         log = folder / "master.log"
         until(lambda: log.read_text().count("Registering worker") == workers, deadline_s=60.0)
         yield url
 
 
 @contextmanager
-def _process(folder: Path, name: str, main: str, *arguments: str) -> Iterator[None]:
-    command = [str(_SPARK_HOME / "bin" / "spark-class"), main, "--host", "127.0.0.1", "--webui-port", "0", *arguments]
+def _process(folder: Path, name: str, host: str, main: str, *arguments: str) -> Iterator[None]:
+    command = [str(_SPARK_HOME / "bin" / "spark-class"), main, "--host", host, "--webui-port", "0", *arguments]
     environ = {
         **os.environ,
         "JAVA_HOME": str(spark_java_home(find_java())),
         "SPARK_HOME": str(_SPARK_HOME),
-        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOCAL_IP": host,
         "PYSPARK_PYTHON": sys.executable,
     }
     with (

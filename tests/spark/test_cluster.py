@@ -15,7 +15,9 @@ from konverse.bridge.broker import Broker
 from konverse.deploy.java import find_java, spark_java_home
 from tests.kit import until
 from tests.kit.servers import Servers
+from tests.kit.shop import drain
 from tests.kit.spark_cluster import executor_of, spark_cluster
+from tests.spark import speculating_job
 from tests.spark.cluster_job import ORDERS
 
 pytestmark = [
@@ -53,3 +55,24 @@ def test_orders_are_written_answered_and_verified_by_a_cluster_that_loses_an_exe
         )
     assert done.returncode == 0, done.stderr[-3_000:]
     assert json.loads(done.stdout)["holds"]
+
+
+@pytest.mark.usefixtures("transmitting")
+def test_what_runs_twice_at_once_on_a_cluster_that_speculates_counts_once(
+    servers: Servers, shop: Broker, database: str, tmp_path: Path
+) -> None:
+    with spark_cluster(tmp_path) as url:
+        command = [sys.executable, "-m", "tests.spark.speculating_job", url, servers.bootstrap, database, str(tmp_path)]
+        job = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+    assert job.returncode == 0, job.stderr[-3_000:]
+    orders = speculating_job.ORDERS
+    done = {"messages": orders, "replies": orders, "ends": 0, "failed": 0}
+    assert json.loads(job.stdout.splitlines()[-1]) == {
+        "twice": ["reading", "receiving", "writing"],
+        "rows": orders,
+        "read": orders,
+        "done": done,
+    }
+    receipts = [message.body for message in drain(shop, "Shop")]
+    assert sorted(receipts) == sorted(b"order %d" % number for number in range(orders))
+    assert drain(shop, "Orders") == []
