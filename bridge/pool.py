@@ -170,13 +170,13 @@ class Pool(Keeping):
         pool. A named pool leaves its conversations, and what comes back, to the next process that opens it.
         """
         with self._changed:
-            if self._closed:
+            if self._shut and self._closed:
                 return
             self._closing()
         patience_s = POOL_STILL_MS_MAX / 1000 if timeout is None else timeout
         since, left = time.monotonic(), -1
         deadline = since + (POOL_CLOSE_MS_MAX / 1000 if timeout is None else timeout)
-        while (waiting := self._waiting()) and time.monotonic() < deadline:
+        while not self._closed and (waiting := self._waiting()) and time.monotonic() < deadline:
             if waiting != left:
                 left, since = waiting, time.monotonic()
             elif time.monotonic() - since > patience_s:
@@ -184,7 +184,7 @@ class Pool(Keeping):
             self._awaken.set()
             time.sleep(POLL_S)
         with self._changed:
-            self._lingers = self.options.name is None and self._waiting() > 0
+            self._lingers = not self._closed and self.options.name is None and self._waiting() > 0
             self._changed.notify_all()
         if self._lingers:
             log.info("a pool to %s was closed, and is not empty: %s", self.options.to_service, self._left())

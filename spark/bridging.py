@@ -26,6 +26,9 @@ from konverse.schemas.errors import InvalidSchema, InvalidSettings, QueueNotFoun
 from .columns import handle
 from .settings import Settings
 
+FOLD_S_MAX: Final = 600.0
+"""How long the fold of a partition may take."""
+
 _KAFKAS: Final[dict[tuple[Any, ...], Kafka]] = {}
 """One for each cluster and way to reach it, for as long as this process lives: its administrator's client is kept."""
 
@@ -102,10 +105,6 @@ def schema_of(settings: Settings, message_type: str) -> Rule:
             "broker.alter_message_type(…), or run the versions of those who made it"
         ) from None
     return rule
-
-
-FOLD_S_MAX: Final = 600.0
-"""How long the fold of a partition may take."""
 
 
 def fold(settings: Settings, queue: Queue, partition: int) -> Partition:

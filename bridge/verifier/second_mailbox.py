@@ -24,8 +24,8 @@ def put(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
                     suffix.message_type, record.body or b"", record.body_bytes)  # fmt: skip
     state.mailbox_bytes += letter.weight
     while state.mailbox and (len(state.mailbox) + 1 > MAILBOX_ENTRIES_MAX or state.mailbox_bytes > MAILBOX_BYTES_MAX):
-        notes = [name for name, one in state.mailbox.items() if one.reason is BounceReason.REDIRECTED]
-        oldest = next((name for name in state.mailbox if name not in notes), next(iter(state.mailbox)))
+        others = (one for one, kept in state.mailbox.items() if kept.reason is not BounceReason.REDIRECTED)
+        oldest = next(others, next(iter(state.mailbox)))
         _take(state, oldest)
         state.fates[oldest] = Fate("let go")
         state.tally["let go"] += 1

@@ -10,7 +10,7 @@ from unittest.mock import patch
 import pytest
 
 from konverse.bridge.pool_lease import Lease
-from konverse.schemas.errors import KafkaUnavailable, PoolInUse, SessionTakenOver
+from konverse.schemas.errors import BrokerClosed, KafkaUnavailable, PoolInUse, SessionTakenOver
 from tests.kit.oracle import verify
 from tests.kit.pool_sender import PoolSender
 from tests.kit.pools import Taker, left_open, open_stream, pool_of, stream_shop, taking
@@ -243,6 +243,11 @@ def test_of_two_processes_that_begin_with_a_pool_at_once_the_later_one_goes_on(
                 return False
 
             until(stopped, "the first one learns that it has lost the pool")
+            until(lambda: first.over, "it looks after nothing any more")
+            first.close()
+            assert first.closed
+            with pytest.raises(BrokerClosed):
+                first.send(ORDER, b"late", "key")
             until(lambda: not second._inherited or "is used by another process, too" in caplog.text, "the other hears")
             second.send(ORDER, b"second", "key")
             until(lambda: b"second" in taker.bodies, "it is received")

@@ -113,8 +113,9 @@ def test_what_comes_back_to_a_pool_that_was_closed_goes_on_until_its_broker_is(
     assert pool.statistics.redirected == KEYS
 
 
+@pytest.mark.usefixtures("broker")
 def test_a_pool_that_is_not_empty_says_so_when_its_broker_is_closed(
-    servers: Servers, database: str, broker: Broker, caplog: pytest.LogCaptureFixture
+    servers: Servers, database: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with connected(servers.bootstrap, database) as other, caplog.at_level(logging.WARNING, "konverse.pool"):
         pool = pool_of(other)
@@ -124,8 +125,6 @@ def test_a_pool_that_is_not_empty_says_so_when_its_broker_is_closed(
     assert pool.over
     with pytest.raises(BrokerClosed):
         pool_of(other)
-    with redirecting(broker, order=NORTH), taking(broker, Taker(), queue="North"):
-        pass
 
 
 def test_a_chain_of_routers_is_followed_by_pools_of_every_kind(broker: Broker) -> None:
