@@ -24,7 +24,7 @@ from konverse.routing.routed import Failure, Routed, Tally
 from konverse.routing.router import Router
 from konverse.routing.step import REDIRECT
 from konverse.schemas.catalog import Service
-from konverse.schemas.errors import BadInput, GroupLocked, InvalidSettings, InvalidState
+from konverse.schemas.errors import GroupLocked, InvalidSettings, InvalidState
 from konverse.schemas.limits import HANDLER_THREADS_MAX, QUEUE_READERS_MAX, ROUTER_ERROR_ENTRIES_MAX
 from konverse.schemas.system_messages import shortened
 
@@ -88,7 +88,7 @@ class RoutingService:
         self.shown_as = random_id().hex()
         """Under this its figures are shown, beside host and process."""
         self.refused = False
-        """It cannot be what it was declared as, so it may be declared again."""
+        """It could not be what it was declared as when that was last looked at: it may be declared again."""
         self.clauses = clauses
         self._opened = opened
         self._classify = classify
@@ -176,11 +176,9 @@ class RoutingService:
         """The activation of its queue in this database. Raises as `run`."""
         service = broker.catalog.get(Service, self.service)
         classify = bound(broker.catalog, self._classify)
-        try:
-            self._check(broker.catalog, classify)
-        except BadInput:
-            self.refused = True
-            raise
+        self.refused = True
+        self._check(broker.catalog, classify)
+        self.refused = False
         self._catalog, self._classify = broker.catalog, classify
         clauses = self.clauses
         resolve = Resolving(broker.catalog, service.queue, forwards=clauses.mode != REDIRECT)

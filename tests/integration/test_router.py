@@ -280,11 +280,11 @@ def test_a_router_that_was_refused_is_declared_again(regions: Broker) -> None:
         with pytest.raises(error, match=name):
             regions.router(ORDER_SERVICE, contracts=[name])(by_first_word).run(timeout=0)
     router = router_of(regions)
-    with pytest.raises(AlreadyExists, match="is a router already"):
-        router_of(regions)
     sent(regions, b"north 1")
     with running(router):
         assert [*answer_in(regions, "north", 1)] == [b"north 1"]
+    with pytest.raises(AlreadyExists, match="is a router already"):
+        router_of(regions)
 
 
 def test_a_classifier_that_does_not_come_back_is_logged_and_others_go_on(
