@@ -9,7 +9,7 @@ from konverse.dialog.lane import SessionDialog
 from konverse.schemas.bodies import as_bytes
 from konverse.schemas.catalog import DEFAULT
 from konverse.schemas.errors import BadInput
-from konverse.schemas.records import FOR_EVER, Begin, Role
+from konverse.schemas.records import FOR_EVER, Begin, Role, Timer
 from konverse.schemas.system_messages import check_error, error_body
 from konverse.schemas.timeouts import check_timer, milliseconds
 
@@ -96,7 +96,7 @@ class Dialog:
         In place of the timer that is set; the end of this side cancels it, the far side never sees it (96 to 104).
         Raises InvalidTimeout (8411), TimerBeyondLifetime (8410), TimerRefused after an end (8458), QueueFull as `send`.
         """
-        self._sender.set_timer(self._staged, timer_ms(self._staged, timeout))
+        self._sender.set_timer(self._staged, Timer(timer_ms(self._staged, timeout)))
 
     @checked
     def bounced(self, timeout: Seconds = 0.0) -> list[BouncedMessage]:

@@ -15,7 +15,7 @@ from konverse.routing.redirections import followed
 from konverse.schemas.errors import BadInput, InvalidRoute, KonverseError
 from konverse.schemas.identifiers import conversation_in, mark_of
 from konverse.schemas.limits import POOL_ASTRAY_MS
-from konverse.schemas.records import BounceReason
+from konverse.schemas.records import BounceReason, Timer
 
 from .beginning import Wanted
 from .clock import now_ms
@@ -93,7 +93,8 @@ class Ways:
             raise InvalidRoute(self._astray(slot.place)) from error
         if options.timer_s is not None:
             try:
-                dialog.set_timer(options.timer_s)
+                timer = Timer(round(options.timer_s * 1000), options.end_of_stream)
+                self._means.sender.set_timer(dialog.staged, timer)
             except KonverseError:
                 self._means.sender.end(dialog.staged)  # nobody knows of it, and nothing would ever end it
                 raise

@@ -31,7 +31,6 @@ from .seldom import Seldom
 from .settings import PoolOptions, Settings
 
 if TYPE_CHECKING:
-    from konverse.dialog.endpoint import Endpoint
     from konverse.dialog.received import Message
     from konverse.dialog.transaction import Transaction
     from konverse.schemas.identifiers import Address
@@ -197,7 +196,7 @@ class Pools:
 
     def _answer_all(self, transaction: Transaction) -> list[Message]:
         """See `Pool.answer`: of all pools of this broker, as their conversations come in one queue."""
-        rest, farewells = answer(transaction, transaction, self._end_of_stream, self._keeps)
+        rest, farewells = answer(transaction, transaction, self._keeps)
         self._pass_on(farewells)
         return rest
 
@@ -229,7 +228,7 @@ class Pools:
             if not all(map(_is_ours, mine)):  # it has another order
                 transaction.rollback(_OWN)
                 return
-        _, farewells = answer(transaction, mine, self._end_of_stream, self._keeps)
+        _, farewells = answer(transaction, mine, self._keeps)
         self._pass_on(farewells)
 
     def _warn_unread(self, transaction: Transaction) -> None:
@@ -244,13 +243,6 @@ class Pools:
                 transaction.dialog.id,
                 service,
             )
-
-    def _end_of_stream(self, dialog: Endpoint) -> str:
-        """What tells the target of a conversation that nothing more comes; it may be of a pool of another process."""
-        options = [pool.options for pool in self._pools]
-        alike = [one for one in options if (one.from_service, one.contract) == (dialog.service, dialog.contract)]
-        same = [one for one in alike if one.to_service == dialog.far_service]  # none: it was redirected
-        return (same or alike or options)[0].end_of_stream
 
     def _keeps(self, farewell: Farewell) -> bool:
         """Whether a pool of ours ends it, when what it did not deliver has come back."""

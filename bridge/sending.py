@@ -18,7 +18,7 @@ from konverse.schemas import token as tokens
 from konverse.schemas.envelope import HEADER
 from konverse.schemas.errors import BrokerClosed, KafkaUnavailable, OutcomeUnknown
 from konverse.schemas.limits import BODY_BYTES_MAX
-from konverse.schemas.records import Begin
+from konverse.schemas.records import Begin, Timer
 from konverse.schemas.token import Token
 
 from .exits import leave_at_exit
@@ -100,12 +100,12 @@ class Sender(Serving):
         """End a dialog; its home tells the peer when everything that was sent before counts."""
         self.decide(lambda session: session.end(dialog, error_body))
 
-    def set_timer(self, dialog: SessionDialog, timeout_ms: int) -> None:
+    def set_timer(self, dialog: SessionDialog, timer: Timer) -> None:
         """Set the timer of a dialog at its home. Waits only when too much is on its way there, then QueueFull."""
         self.wait_for_id()
         self._decide_when(
             lambda: not (dialog.home.full or dialog.blocked),
-            lambda: self.session.set_timer(dialog, timeout_ms),
+            lambda: self.session.set_timer(dialog, timer),
             lambda: (dialog, dialog.home),
         )
 

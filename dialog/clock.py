@@ -27,6 +27,13 @@ class Clock(NamedTuple):
     """The timer was set by the last commit: due so long after it."""
     expires_after_ms: int = NO_TIME
     """It was begun by the last commit: its lifetime ends so long after it."""
+    end_of_stream: str | None = None
+    """Of a conversation of a pool: what its target is told when the timer rings. It outlasts that timer."""
+
+    @property
+    def times(self) -> tuple[int, int]:
+        """When its timer is due, and when its lifetime ends."""
+        return self.timer_ms, self.expires_ms
 
     @property
     def unsettled(self) -> bool:
@@ -35,10 +42,11 @@ class Clock(NamedTuple):
 
     def settled(self, now_ms: int) -> Clock:
         """With times, as of the commit that set it."""
-        timer_ms, expires_ms, timer_after_ms, expires_after_ms = self
+        timer_ms, expires_ms, timer_after_ms, expires_after_ms, end_of_stream = self
         return Clock(
             timer_ms if timer_after_ms == NO_TIME else now_ms + timer_after_ms,
             expires_ms if expires_after_ms == NO_TIME else now_ms + expires_after_ms,
+            end_of_stream=end_of_stream,
         )
 
 
@@ -63,7 +71,7 @@ class Clocks:
         endpoint.clock = None if clock == NOTHING_EXPECTED else clock
         if clock.unsettled:
             self._unsettled.append(endpoint)
-            spans = [span for span in clock[2:] if span != NO_TIME]
+            spans = [span for span in (clock.timer_after_ms, clock.expires_after_ms) if span != NO_TIME]
             self._shortest_ms = min(spans if self._shortest_ms is None else [self._shortest_ms, *spans])
         self.expect(endpoint)
 
@@ -71,7 +79,7 @@ class Clocks:
         """Look at the endpoint when its times come."""
         if endpoint.clock is None:
             return
-        for time_ms in endpoint.clock[:2]:
+        for time_ms in endpoint.clock.times:
             if time_ms != NO_TIME:
                 self._pushed += 1
                 heappush(self._heap, (time_ms, self._pushed, endpoint))
@@ -112,4 +120,4 @@ _Entry = tuple[int, int, Endpoint]
 def _holds(entry: _Entry) -> bool:
     """The endpoint still expects something at this time."""
     clock = entry[2].clock
-    return clock is not None and entry[0] in clock[:2]
+    return clock is not None and entry[0] in clock.times

@@ -183,7 +183,6 @@ def is_answer(session: Session, dialog: SessionDialog, pooled: Pooled, farewell:
 def answer(
     transaction: Transaction,
     messages: Iterable[Message],
-    end_of_stream: Callable[[Endpoint], str],
     keeps: Callable[[Farewell], bool],
 ) -> tuple[list[Message], list[Farewell]]:
     """What the initiator's activated procedure of the original does (behaviour 226), and what is left to do.
@@ -212,7 +211,7 @@ def answer(
         if dialog in ended:
             continue
         if message.type == DIALOG_TIMER and dialog.state in SENDING:
-            if ring(transaction, dialog, end_of_stream(dialog)):
+            if ring(transaction, dialog):
                 ended.append(dialog)
             continue
         transaction.end(dialog)
@@ -234,20 +233,26 @@ def _leave(transaction: Transaction, dialog: Endpoint) -> bool:
     return True
 
 
-def ring(transaction: Transaction, dialog: Endpoint, end_of_stream: str) -> bool:
+def ring(transaction: Transaction, dialog: Endpoint) -> bool:
     """The timer of a pooled conversation: its sender has not recycled it, so the home does. True when it was ended.
 
     It is set again until the target has ended. There is none when nothing was ever received there, as the sender died
-    behind its BEGIN: the answer to FIN names no writer then, and this side ends by itself.
+    behind its BEGIN: the answer to FIN names no writer then, and this side ends by itself. So it does when the contract
+    knows its EndOfStream no more: EndDialog tells the target that nothing more comes, too.
     """
-    finished = dialog.finished
+    finished, clock = dialog.finished, dialog.clock
     if finished is not None and finished.answer == ():
         transaction.end(dialog)
         return True
     if finished is None or not finished.own:
-        with suppress(NotInContract, UnknownObject):  # it is of a pool with another type; that one's reader knows it
-            transaction.send(dialog, end_of_stream)
-            transaction.finish(dialog)
+        try:
+            if clock is None or clock.end_of_stream is None:
+                raise NotInContract(f"conversation {dialog.id} has no type for the end of its stream")
+            transaction.send(dialog, clock.end_of_stream)
+        except (NotInContract, UnknownObject):
+            transaction.end(dialog)
+            return True
+        transaction.finish(dialog)
     with suppress(TimerBeyondLifetime):  # then that is over before, with an Error
         transaction.set_timer(dialog, POOL_PATIENCE_MS / 1000)
     return False

@@ -94,6 +94,7 @@ def _group_of(endpoint: Endpoint) -> bytes | None:
 
 def moved_of(state: Partition, endpoint: Endpoint) -> Moved:
     """Everything that an endpoint is, for its next place."""
+    clock = endpoint.clock or NOTHING_EXPECTED
     return Moved(
         state.moves.generation_of(endpoint.index) + 1,
         state.address,
@@ -113,7 +114,8 @@ def moved_of(state: Partition, endpoint: Endpoint) -> Moved:
         [_moved_message(state, entry) for entry in endpoint.queue],
         [_moved_message(state, entry) for entry in endpoint.urgent],
         None if endpoint.finished is None else MovedFinish(*endpoint.finished),
-        *(endpoint.clock or NOTHING_EXPECTED)[:2],
+        *clock.times,
+        clock.end_of_stream,
         endpoint.level,
     )
 
@@ -182,7 +184,7 @@ def _install(state: Partition, offset: int, envelope: Envelope, moved: Moved, co
         state.unread += len(endpoint.queue)
         state.unread_bytes += bytes_of(endpoint.queue)
     endpoint.urgent = tuple(_entry(offset, message) for message in moved.urgent)
-    state.clocks.set(endpoint, Clock(moved.timer_ms, moved.expires_ms))
+    state.clocks.set(endpoint, Clock(moved.timer_ms, moved.expires_ms, end_of_stream=moved.end_of_stream))
     if endpoint.waits:
         state.ready.append(endpoint)
 

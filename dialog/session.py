@@ -181,7 +181,7 @@ class Session(Writing):
         home.put(*confirmation(home, dialog.conversation, bounce), None)
         return self._hand(home)
 
-    def set_timer(self, dialog: SessionDialog, timeout_ms: int) -> list[Hand]:
+    def set_timer(self, dialog: SessionDialog, timer: Timer) -> list[Hand]:
         """BEGIN CONVERSATION TIMER: home has the timer. Behind BEGIN, in the same log; QueueFull as for a send."""
         self.check_over()
         dialog.check_timer()
@@ -190,7 +190,7 @@ class Session(Writing):
         home = dialog.home
         _check_room(home)
         prefix = head(Kind.SET_TIMER, 0, Role.INITIATOR, home.address.tag, home.writer) + dialog.conversation
-        home.put(Single(prefix, NO_SEQUENCE, dialog.key), encode_suffix(Suffix(detail=Timer(timeout_ms))), None)
+        home.put(Single(prefix, NO_SEQUENCE, dialog.key), encode_suffix(Suffix(detail=timer)), None)
         return self._hand(home)
 
     def home_says(self, home: Partition) -> list[Hand]:

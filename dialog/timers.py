@@ -13,7 +13,7 @@ from konverse.schemas.operations import SetTimer
 from konverse.schemas.records import FOR_EVER, Envelope, Timer
 from konverse.schemas.system_messages import LIFETIME_BODY
 
-from .clock import NO_TIME, NOTHING_EXPECTED
+from .clock import NO_TIME, NOTHING_EXPECTED, Clock
 from .endings import peer_ends
 from .endpoint import Endpoint, Record, Stamp, timestamp_ms
 from .partition import Partition
@@ -42,7 +42,9 @@ def hear_set_timer(state: Partition, _offset: int, _header: bytes, envelope: Env
         state.statistics.undeliverable += 1
         return
     due_ms = min(timestamp_ms(record[1]) + detail.timeout_ms, TIME_MS_MAX)
-    _set(state, endpoint, timer_ms=due_ms, timer_after_ms=NO_TIME)
+    clock = endpoint.clock or NOTHING_EXPECTED
+    state.touch(endpoint)
+    state.clocks.set(endpoint, Clock(due_ms, clock.expires_ms, NO_TIME, clock.expires_after_ms, detail.end_of_stream))
 
 
 def begin_lifetime(state: Partition, endpoint: Endpoint, lifetime_ms: int, stamp: Stamp | None) -> None:
@@ -80,4 +82,5 @@ def fire(state: Partition) -> None:
 
 def _set(state: Partition, endpoint: Endpoint, **times: int) -> None:
     state.touch(endpoint)
-    state.clocks.set(endpoint, (endpoint.clock or NOTHING_EXPECTED)._replace(**times))
+    clock = (endpoint.clock or NOTHING_EXPECTED)._asdict()
+    state.clocks.set(endpoint, Clock(**{**clock, **times}))

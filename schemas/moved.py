@@ -79,6 +79,8 @@ class Moved(NamedTuple):
     """-1: none is set."""
     expires_ms: int
     """-1: never."""
+    end_of_stream: str | None
+    """What its home sends when its timer rings: of a conversation of a pool."""
     level: int = DEFAULT_LEVEL
     """Its priority. Another one than the default stands behind the record, so that a state may be older."""
 

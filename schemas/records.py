@@ -251,6 +251,8 @@ class Timer(NamedTuple):
     """Detail of SET_TIMER: the timer of this side is due so long after the record's log-append time."""
 
     timeout_ms: int
+    end_of_stream: str | None = None
+    """Of a conversation of a pool: type of the message by which its home closes it then (protocol.md section 6)."""
 
 
 Detail = (

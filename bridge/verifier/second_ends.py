@@ -28,7 +28,7 @@ def clean(state: SecondState, operation: Cleanup) -> None:
     if not side.ended:
         side.thrown_away += side.heard[len(side.consumed) :]
     side.ended = True
-    side.error = side.rang = side.timer_ms = side.expires_ms = None
+    side.forget_urgent()
     state.given_up.add(side.key[1])
     state.cleanups.cut_off.add(side.key)
     _take_back(state, side, SPOKEN)

@@ -27,8 +27,8 @@ class Luggage(NamedTuple):
     finished: tuple[bool, bool, tuple[tuple[bytes, int], ...] | None, tuple[bytes, ...]]
     """Whether it has said FIN, whether its peer has, what the peer said of the first, and to whom."""
     rang: tuple[str, bytes, int, Origin] | None
-    times: tuple[int | None, int | None]
-    """When its timer is due, and when its lifetime ends."""
+    times: tuple[int | None, int | None, str | None]
+    """When its timer is due, when its lifetime ends, and what is said when the timer rings."""
     level: int
 
 

@@ -107,7 +107,7 @@ def _pack(state: SecondState, side: Side) -> Luggage:
         None if side.error is None else message(side.error),
         (side.finished, side.peer_finished, side.answer, tuple(side.askers)),
         None if side.rang is None else message(side.rang),
-        (side.timer_ms, side.expires_ms),
+        (side.timer_ms, side.expires_ms, side.end_of_stream),
         side.level,
     )
 
@@ -166,6 +166,7 @@ def _arrive(state: SecondState, key: Key, moved: Moved, record: LogRecord) -> Si
             side.error = _heard(state, record, message)
     side.timer_ms = None if moved.timer_ms < 0 else moved.timer_ms
     side.expires_ms = None if moved.expires_ms < 0 else moved.expires_ms
+    side.end_of_stream = moved.end_of_stream
     state.times.expecting[key] = None
     state.times.look(side.timer_ms, side.expires_ms)
     return side
@@ -195,7 +196,7 @@ def _unpack(state: SecondState, moved: Moved, side: Side) -> Luggage:
         next((message(one) for one in moved.urgent if one.type != DIALOG_TIMER), None),
         (side.finished, side.peer_finished, side.answer, tuple(side.askers)),
         next((message(one) for one in moved.urgent if one.type == DIALOG_TIMER), None),
-        (side.timer_ms, side.expires_ms),
+        (side.timer_ms, side.expires_ms, side.end_of_stream),
         side.level,
     )
 

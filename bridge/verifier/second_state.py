@@ -123,6 +123,8 @@ class Side:
     timer_ms: int | None = None
     """When the next one is due."""
     expires_ms: int | None = None
+    end_of_stream: str | None = None
+    """What its home says when its timer rings: of a conversation of a pool."""
     voices: dict[bytes, int] = field(default_factory=dict)
     """Writer -> highest counter that was accepted."""
     speakers: set[bytes] = field(default_factory=set)
@@ -159,6 +161,10 @@ class Side:
     level: int = DEFAULT_LEVEL
     since: int = -1
     """Order of the COMMIT with which it began here, where that was read."""
+
+    def forget_urgent(self) -> None:
+        """As it ends: nothing overtakes what waits any more, and nothing is expected of time."""
+        self.error = self.rang = self.timer_ms = self.expires_ms = self.end_of_stream = None
 
     @property
     def gone(self) -> bool:
@@ -280,7 +286,7 @@ class SecondState:
     def end(self, side: Side, *, failed: bool) -> None:
         """This side ends: what it did not read is thrown away, the peer is told."""
         side.ended = True
-        side.error = side.rang = side.timer_ms = side.expires_ms = None
+        side.forget_urgent()
         side.thrown_away += side.heard[len(side.consumed) :]
         home = self.address if side.key[0] == Role.INITIATOR else side.peer_at
         # the product names the writers latest first

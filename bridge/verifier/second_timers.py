@@ -31,6 +31,7 @@ def hear_timer(state: SecondState, envelope: Envelope, record: LogRecord) -> Non
         state.tally["malformed"] += 1
     elif side is not None and not side.ended:
         _set(state, side, min(record.timestamp_ms + detail.timeout_ms, TIME_MS_MAX))
+        side.end_of_stream = detail.end_of_stream
 
 
 def _set(state: SecondState, side: Side, due_ms: int) -> None:

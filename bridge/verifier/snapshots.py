@@ -107,7 +107,7 @@ def _side(side: Side) -> tuple[Any, ...]:
     return (
         side.index, side.code, side.opener, side.peer_at, side.numbering, len(side.heard), len(side.consumed),
         [(heard.type, heard.body, heard.timestamp_ms, heard.origin) for heard in waiting],
-        side.error is not None, side.rang is not None, side.timer_ms, side.expires_ms,
+        side.error is not None, side.rang is not None, side.timer_ms, side.expires_ms, side.end_of_stream,
         side.voices, side.group, side.generation, side.previous,
         side.finished, side.peer_finished, side.answer, side.askers, side.level,
     )  # fmt: skip

@@ -269,7 +269,7 @@ def _wait(fold: SecondFold, entry: dict[str, Any]) -> None:
         side.heard.append(heard)
 
 
-def _expect(fold: SecondFold, clock: dict[str, int]) -> None:
+def _expect(fold: SecondFold, clock: dict[str, Any]) -> None:
     """Times that are known, or count from the record at which the snapshot was made."""
     side = fold.table[clock["place"]]
     times = [
@@ -277,6 +277,7 @@ def _expect(fold: SecondFold, clock: dict[str, int]) -> None:
         for name in ("timer", "expires")
     ]
     side.timer_ms, side.expires_ms = (None if time_ms < 0 else time_ms for time_ms in times)
+    side.end_of_stream = clock["end_of_stream"]
     fold.times.expecting[side.key] = None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 from unittest.mock import Mock, patch
 
 import pytest
@@ -44,6 +44,10 @@ from tests.kit.shop import (
 )
 
 pytestmark = pytest.mark.stack
+
+BYE: Final = "Bye"
+WAVING: Final = "//sales/Waving"
+"""A contract whose streams end with that."""
 
 
 @pytest.fixture
@@ -170,17 +174,36 @@ def test_replies_are_the_applications_own(broker: Broker) -> None:
 def test_what_a_sender_that_is_gone_has_begun_is_ended_by_its_timer(
     servers: Servers, broker: Broker, database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Also under a contract, and with a type, that no pool has which still reads there."""
     monkeypatch.setattr("konverse.bridge.settings.POOL_SLACK_MS", 0)
     monkeypatch.setattr("konverse.dialog.recycling.POOL_PATIENCE_MS", 1_000)
+    broker.create_message_type(BYE)
+    broker.create_contract(WAVING, {ORDER: "INITIATOR", BYE: "INITIATOR"})
+    broker.alter_service(ORDER_SERVICE, add=[WAVING])
     with connected(servers.bootstrap, database) as other:
-        pool = pool_of(other, max_age=2.0, read=False)
-        pool.send(ORDER, b"one")
-        pool.flush()
-        pool._closed = True  # nobody recycles it
-    with taking(broker, Taker()) as taker, pool_of(broker):
-        until(lambda: taker.finished, "the timer has sent EndOfStream")
-        until(lambda: nothing_open(broker), "no endpoint is left")
-        assert taker.bodies == [b"one"]
+        for contract, end_of_stream in ((STREAMING, STREAM_END), (WAVING, BYE)):
+            pool = other.pool(
+                SHOP_SERVICE, ORDER_SERVICE, contract, end_of_stream=end_of_stream, max_age=2.0, read=False
+            )
+            pool.send(ORDER, end_of_stream.encode())
+            pool.flush()
+            pool._closed = True  # nobody recycles it
+    heard = set[tuple[str, str, bytes]]()
+
+    def take(transaction: Transaction) -> None:
+        for message in transaction:
+            heard.add((message.dialog.contract, message.type, message.body))
+            if message.type in {BYE, STREAM_END}:
+                transaction.end(message.dialog)
+
+    with taking(broker, take), pool_of(broker):
+        until(lambda: nothing_open(broker), "the timer has sent EndOfStream, and no endpoint is left")
+    assert heard == {
+        (STREAMING, ORDER, STREAM_END.encode()),
+        (STREAMING, STREAM_END, b""),
+        (WAVING, ORDER, BYE.encode()),
+        (WAVING, BYE, b""),
+    }
 
 
 def test_a_pool_that_was_closed_says_so_and_loses_nothing(broker: Broker) -> None:

@@ -33,7 +33,7 @@ from konverse.routing.documents import read_redirect
 from konverse.routing.redirections import followed
 from konverse.schemas.errors import ConversationEnded, QueueFull
 from konverse.schemas.identifiers import conversation_in, mark_of, pool_group, pool_namespace, session_writer
-from konverse.schemas.records import BounceId
+from konverse.schemas.records import BounceId, Timer
 from tests.kit.builders import Row, Side, begin_block, record
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class Client:
         begin = begin_block(target=self.world.asked(way).queue, group=place.group)
         dialog, hands = self.session.begin(conversation, begin, returning=True)
         self.hand(hands)
-        self.hand(self.session.set_timer(dialog, self.world.timer_ms))
+        self.hand(self.session.set_timer(dialog, Timer(self.world.timer_ms, EOS)))
         self._use(place, dialog)
         return dialog
 

@@ -214,7 +214,7 @@ class World:
 
     def _answer(self, transaction: Transaction) -> list[Callable[[], None]]:
         keeps = (lambda _: False) if self.apart else self.client.keeps
-        _, farewells = answer(transaction, transaction, lambda _: EOS, keeps)
+        _, farewells = answer(transaction, transaction, keeps)
         for farewell in [] if self.apart else farewells:
             self.client.hear(farewell)
         return []

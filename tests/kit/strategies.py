@@ -248,7 +248,6 @@ _moved_messages: Final = st.builds(
     origin=origins,
 )
 
-
 _finishes: Final = st.builds(
     MovedFinish,
     own=st.booleans(),
@@ -283,6 +282,7 @@ def moved_states(draw: st.DrawFn) -> Moved:
         finished=draw(st.none() | _finishes),
         timer_ms=draw(times),
         expires_ms=draw(times),
+        end_of_stream=draw(st.none() | texts),
         level=draw(levels),
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 from konverse.bridge.verifier.second_fold import SecondFold
-from konverse.dialog.clock import NO_TIME, NOTHING_EXPECTED
+from konverse.dialog.clock import NO_TIME
 from konverse.dialog.owner import Owner
 from konverse.dialog.snapshot import digest
 from konverse.dialog.view import unpack
@@ -26,6 +26,7 @@ from .places import Place
 from .plans import Plan
 from .poison import compare_attempts
 from .regrouping import check_commits, check_groups
+from .sides import of_product, of_reference
 from .timing import check_timers
 from .verdicts import every_message
 from .verified import PROBLEMS_MAX, findings, in_part, told, whole, writers_of
@@ -90,18 +91,9 @@ def _folds(world: World, place: Place, reference: SecondFold) -> Iterator[str]:
     ours = {(int(e.role), e.conversation): e for e in state.live()}
     if set(ours) != set(reference.living):
         yield f"I3: {place.name}: the product has endpoints {set(ours)}, the reference {set(reference.living)}"
-    for key, endpoint in ours.items():
-        side = reference.living.get(key)
-        if side is None:
-            continue
-        product = (endpoint.index, endpoint.state.code, endpoint.received, endpoint.consumed, endpoint.sent,
-                   [entry[0] for entry in endpoint.queue], endpoint.error is not None, endpoint.opener, endpoint.level,
-                   endpoint.rings, *(endpoint.clock or NOTHING_EXPECTED).settled(head.now_ms)[:2])  # fmt: skip
-        consumed = len(side.consumed)
-        expected = (side.index, side.code, len(side.heard), consumed, side.numbering,
-                    [h.offset for h in side.heard[consumed:]] if not side.ended else [], side.error is not None,
-                    side.opener, side.level, side.rang is not None, NO_TIME if side.timer_ms is None else side.timer_ms,
-                    NO_TIME if side.expires_ms is None else side.expires_ms)  # fmt: skip
+    both = ((key, endpoint, reference.living[key]) for key, endpoint in ours.items() if key in reference.living)
+    for key, endpoint, side in both:
+        product, expected = of_product(endpoint, head.now_ms), of_reference(side)
         if product != expected:
             yield f"I3: {place.name}: endpoint {key} is {product}, the reference says {expected}"
     writers = {w.id: (w.next, w.closed_at, w.heir) for w in state.writers.values()}

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 from konverse.bridge.verifier.records import Key
 from konverse.bridge.verifier.second_fold import SecondFold
+from konverse.dialog.clock import NO_TIME
 from konverse.schemas.catalog import DIALOG_TIMER
 from konverse.schemas.errors import QueueFull
 from konverse.schemas.identifiers import Address
-from konverse.schemas.records import FOR_EVER, Begin
+from konverse.schemas.records import FOR_EVER, Begin, Timer
 
 from .choices import Choices
 
@@ -39,7 +40,9 @@ def set_timer(process: SessionProcess) -> None:
     """A session sets the timer of one of its dialogs."""
     plan = process.world.choices.pick([plan for plan in process.plans if not plan.over])
     with suppress(QueueFull):
-        process.hand(process.session.set_timer(plan.dialog, some_timeout(process.world.choices)))
+        timeout_ms = some_timeout(process.world.choices)
+        end_of_stream = f"End of {timeout_ms}" if timeout_ms > min(TIMEOUTS_MS) else None  # as a pool would
+        process.hand(process.session.set_timer(plan.dialog, Timer(timeout_ms, end_of_stream)))
 
 
 def set_timers(work: Work) -> None:
@@ -52,7 +55,8 @@ def set_timers(work: Work) -> None:
             return
         dialog = choices.pick(living)
         timeout_ms = some_timeout(choices)
-        if dialog.clock is None or dialog.clock.expires_ms > work.world.kafka.now_ms + timeout_ms:
+        expires_ms = NO_TIME if dialog.clock is None else dialog.clock.expires_ms
+        if expires_ms == NO_TIME or expires_ms > work.world.kafka.now_ms + timeout_ms:
             work.at.set_timer(dialog, timeout_ms / 1000)
 
 

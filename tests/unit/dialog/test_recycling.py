@@ -32,12 +32,13 @@ from konverse.schemas.identifiers import conversation_in, pool_group, pool_names
 from konverse.schemas.journal import EndOperation
 from konverse.schemas.limits import POOL_PATIENCE_MS
 from konverse.schemas.operations import Finish, SetTimer
-from konverse.schemas.records import BounceId, Role
+from konverse.schemas.records import BounceId, Role, Timer
 from tests.kit.builders import Pair, address_of, anything, begin_block, identifier, record
 
 EOS: Final = "EndOfStream"
 GROUP: Final = pool_group(pool_namespace("database", "pool"), "key")
 NOW_MS: Final = 1_800_000_000_000
+TIMER_MS: Final = 3_600_000
 
 
 class Shop:
@@ -54,6 +55,7 @@ class Shop:
         conversation = conversation_in(GROUP, bytes(15) + bytes((number,)))
         dialog, hands = self.session.begin(conversation, begin_block(group=GROUP), returning=True)
         self.arrive(hands)
+        self.arrive(self.session.set_timer(dialog, Timer(TIMER_MS, EOS)))
         return dialog
 
     def send(self, dialog: SessionDialog, body: bytes) -> None:
@@ -100,7 +102,7 @@ def shop() -> Shop:
 
 
 def answered(transaction: Transaction, *, keeps: bool = False) -> list[Farewell]:
-    rest, farewells = answer(transaction, transaction, lambda _: EOS, lambda _: keeps)
+    rest, farewells = answer(transaction, transaction, lambda _: keeps)
     assert rest == []
     return farewells
 
@@ -239,7 +241,7 @@ def test_the_timer_of_what_was_recycled_waits_on_and_of_what_was_never_received_
     assert again.ends == [EndOperation(endpoint.index, 0, "")]
 
 
-def test_a_timer_under_a_contract_without_the_type_is_set_again(shop: Shop) -> None:
+def test_a_timer_whose_type_is_in_the_contract_no_more_ends_it(shop: Shop) -> None:
     def rule(_contract: str, _role: Role, message_type: str) -> None:
         if message_type == EOS:
             raise NotInContract("it has none")
@@ -249,7 +251,17 @@ def test_a_timer_under_a_contract_without_the_type_is_set_again(shop: Shop) -> N
     transaction = shop.ring(dialog)
     answered(transaction)
     assert not transaction.sends
-    assert transaction.timers
+    assert not transaction.timers
+    assert [end.endpoint for end in transaction.ends] == [shop.pair.initiator(dialog.conversation).index]
+
+
+def test_a_timer_of_whom_no_pool_has_told_the_type_ends_it(shop: Shop) -> None:
+    dialog = shop.begin()
+    shop.arrive(shop.session.set_timer(dialog, Timer(1)))
+    transaction = shop.ring(dialog)
+    answered(transaction)
+    assert transaction.ends
+    assert not transaction.sends
 
 
 @pytest.mark.parametrize("keeps", [True, False])
@@ -316,7 +328,7 @@ def test_replies_and_what_no_pool_began_are_left(shop: Shop) -> None:
     shop.exchange()
     assert not is_pooled(shop.pair.initiator(own))
     transaction = shop.transaction()
-    rest, farewells = answer(transaction, transaction, lambda _: EOS, lambda _: False)
+    rest, farewells = answer(transaction, transaction, lambda _: False)
     assert [message.type for message in rest] == ["reply", END_DIALOG]
     assert farewells == []
     dialog = shop.begin()

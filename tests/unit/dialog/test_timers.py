@@ -37,9 +37,11 @@ def at(side: Side, time_ms: int, **columns: Any) -> None:
     side.commit(**columns)
 
 
-def by_session(pair: Pair, conversation: bytes, timeout_ms: int, time_ms: int = 0) -> None:
+def by_session(
+    pair: Pair, conversation: bytes, timeout_ms: int, time_ms: int = 0, end_of_stream: str | None = None
+) -> None:
     """The session sets the timer of its side; its record has this time."""
-    suffix = Suffix(detail=Timer(timeout_ms))
+    suffix = Suffix(detail=Timer(timeout_ms, end_of_stream))
     header = pair.client.write(Kind.SET_TIMER, pair.home.address, conversation, suffix=suffix)
     pair.home.take_all([(header, record(time_ms=time_ms))])
 
@@ -312,6 +314,23 @@ def test_a_timer_that_is_set_where_the_side_lived_before_follows_it() -> None:
     world = World()
     conversation = world.begin()
     after = move(world, world.home, world.initiator(conversation), world.second)
+    by_session(world, conversation, 100, time_ms=50)
+    world.settle()
+    assert after.clock == Clock(timer_ms=150)
+
+
+def test_what_home_says_when_a_pools_timer_rings_is_known_for_as_long_as_the_side_lives() -> None:
+    world = World()
+    conversation = world.begin()
+    endpoint = world.initiator(conversation)
+    by_session(world, conversation, 100, end_of_stream="Bye")
+    assert endpoint.clock == Clock(timer_ms=100, end_of_stream="Bye")
+    at(world.home, 100)
+    assert ringing(endpoint) == [100]
+    world.home.commit(rare=[SetTimer(endpoint.index, 500)])
+    at(world.home, 200)
+    after = move(world, world.home, endpoint, world.second)
+    assert after.clock == Clock(timer_ms=700, end_of_stream="Bye")
     by_session(world, conversation, 100, time_ms=50)
     world.settle()
     assert after.clock == Clock(timer_ms=150)

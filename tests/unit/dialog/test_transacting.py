@@ -22,7 +22,7 @@ from konverse.schemas.errors import (
     TransactionTooLarge,
 )
 from konverse.schemas.limits import BODY_BYTES_MAX, TRANSACTION_RECORDS_MAX
-from konverse.schemas.records import Kind, WriterClosed
+from konverse.schemas.records import Kind, Timer, WriterClosed
 from tests.kit.builders import Scribe, Side, address_of, begin_block, identifier
 
 TRANSMISSION = address_of("transmission")
@@ -247,7 +247,7 @@ def check_is_not_begun(session: Session, dialog: SessionDialog) -> None:
         lambda: session.finish(dialog),
         lambda: session.end(dialog),
         lambda: session.end(dialog, b"error"),
-        lambda: session.set_timer(dialog, 1_000),
+        lambda: session.set_timer(dialog, Timer(1_000)),
     ]
     for call in calls:
         with pytest.raises(DialogNotFound) as error:

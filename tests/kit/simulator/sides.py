@@ -1,0 +1,30 @@
+"""How one side stands, as the product has it and as the second fold does: what must be the same."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from konverse.bridge.verifier.second_state import Side
+from konverse.dialog.clock import NO_TIME, NOTHING_EXPECTED
+from konverse.dialog.endpoint import Endpoint
+
+
+def of_product(endpoint: Endpoint, now_ms: int) -> tuple[Any, ...]:
+    """How the product has a side, with what the last commit has set counted from now on."""
+    clock = (endpoint.clock or NOTHING_EXPECTED).settled(now_ms)
+    return (
+        endpoint.index, endpoint.state.code, endpoint.received, endpoint.consumed, endpoint.sent,
+        [entry[0] for entry in endpoint.queue], endpoint.error is not None, endpoint.opener, endpoint.level,
+        endpoint.rings, *clock.times, clock.end_of_stream,
+    )  # fmt: skip
+
+
+def of_reference(side: Side) -> tuple[Any, ...]:
+    """The same of the second fold."""
+    consumed = len(side.consumed)
+    return (
+        side.index, side.code, len(side.heard), consumed, side.numbering,
+        [h.offset for h in side.heard[consumed:]] if not side.ended else [], side.error is not None, side.opener,
+        side.level, side.rang is not None, NO_TIME if side.timer_ms is None else side.timer_ms,
+        NO_TIME if side.expires_ms is None else side.expires_ms, side.end_of_stream,
+    )  # fmt: skip
