@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import IntEnum
+from functools import cache
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -82,13 +83,13 @@ def masked(values: NDArray[Any], decoded: NDArray[np.bool_]) -> pa.Array:
     return pa.array(values) if decoded.all() else pa.array(values, mask=~decoded)
 
 
-def _names(kind: type[IntEnum]) -> pa.StringArray:
+@cache
+def names_of(kind: type[IntEnum]) -> pa.StringArray:
+    """The names, by number. Made when rows are: with its first array pyarrow imports pandas, which takes half a second.
+
+    A process that plans a query makes none.
+    """
     return pa.array([member.name for member in kind], pa.string())
-
-
-ROLES: Final = _names(Role)
-KINDS: Final = _names(Kind)
-_VERDICTS: Final = _names(Verdict)
 
 
 def message_types(types: pa.StringArray, decoded: NDArray[np.bool_]) -> pa.StringArray:
@@ -119,7 +120,7 @@ COLUMNS: Final[dict[str, Column[Rows]]] = {
     "conversation": Column("binary", pa.binary(), lambda rows: identifiers(rows.frame.conversation, rows.decoded)),
     "handle": Column("binary", pa.binary(), lambda rows: handles(rows.frame, rows.decoded)),
     GROUP: Column("binary", pa.binary(), groups),
-    "role": Column("string", pa.string(), lambda rows: ROLES.take(masked(rows.frame.role, rows.decoded))),
+    "role": Column("string", pa.string(), lambda rows: names_of(Role).take(masked(rows.frame.role, rows.decoded))),
     "sequence": Column("bigint", pa.int64(), lambda rows: masked(rows.sequence, rows.sequence >= 0)),
     "message_type": Column("string", pa.string(), lambda rows: message_types(rows.frame.message_type, rows.decoded)),
     "body": Column("binary", pa.binary(), lambda rows: pa.array(list(map(Message.value, rows.messages)), pa.binary())),
@@ -130,8 +131,8 @@ COLUMNS: Final[dict[str, Column[Rows]]] = {
     "timestamp": Column("timestamp", TIMESTAMP, _timestamps),
     "writer": Column("binary", pa.binary(), lambda rows: writers(rows.frame, rows.decoded)),
     "counter": Column("bigint", pa.int64(), lambda rows: masked(rows.frame.counter, rows.decoded)),
-    "kind": Column("string", pa.string(), lambda rows: KINDS.take(masked(rows.frame.kind, rows.decoded))),
-    VERDICT: Column("string", pa.string(), lambda rows: _VERDICTS.take(pa.array(rows.verdict))),
+    "kind": Column("string", pa.string(), lambda rows: names_of(Kind).take(masked(rows.frame.kind, rows.decoded))),
+    VERDICT: Column("string", pa.string(), lambda rows: names_of(Verdict).take(pa.array(rows.verdict))),
 }
 """Every column, in the order in which a reader gives them."""
 

@@ -12,8 +12,9 @@ from pyspark.sql import DataFrame
 
 from konverse.schemas.envelope import HEADER
 from konverse.schemas.errors import InvalidSettings
+from konverse.schemas.records import Kind, Role
 
-from .columns import KINDS, ROLES, TIMESTAMP, handles, identifiers, masked, message_types, writers
+from .columns import TIMESTAMP, handles, identifiers, masked, message_types, names_of, writers
 from .frame import decode
 from .headers import HEADERS_TYPE
 
@@ -50,7 +51,7 @@ def _batch(batch: pa.RecordBatch) -> pa.RecordBatch:
     columns: dict[str, Any] = {
         "conversation": identifiers(frame.conversation, sound),
         "handle": handles(frame, sound),
-        "role": ROLES.take(masked(frame.role, sound)),
+        "role": names_of(Role).take(masked(frame.role, sound)),
         "sequence": masked(numbers, sound & (numbers >= 0)),
         "message_type": message_types(frame.message_type, sound),
         "body": batch.column("value"),
@@ -62,7 +63,7 @@ def _batch(batch: pa.RecordBatch) -> pa.RecordBatch:
         "timestamp": batch.column("timestamp").cast(TIMESTAMP),
         "writer": writers(frame, sound),
         "counter": masked(frame.counter, sound),
-        "kind": KINDS.take(masked(frame.kind, sound)),
+        "kind": names_of(Kind).take(masked(frame.kind, sound)),
     }
     return pa.RecordBatch.from_pydict(columns)
 

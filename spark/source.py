@@ -100,17 +100,21 @@ class KonverseDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001  # Spark's own
         """A batch write."""
-        from .sink import BatchWriter  # noqa: PLC0415  # as above
         from .write_settings import parse_writer  # noqa: PLC0415  # as above
 
-        return BatchWriter(parse_writer(self.options), schema, overwrite=overwrite)
+        settings = parse_writer(self.options)
+        from .sink import BatchWriter  # noqa: PLC0415  # as above, and it brings the bridge with it
+
+        return BatchWriter(settings, schema, overwrite=overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: FBT001  # as above
         """A streaming write."""
-        from .sink import StreamWriter  # noqa: PLC0415  # as above
         from .write_settings import parse_writer  # noqa: PLC0415  # as above
 
-        return StreamWriter(parse_writer(self.options, streaming=True), schema, overwrite=overwrite)
+        settings = parse_writer(self.options, streaming=True)
+        from .sink import StreamWriter  # noqa: PLC0415  # as above, and it brings the bridge with it
+
+        return StreamWriter(settings, schema, overwrite=overwrite)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A streaming read; NotInstalled with a pyspark that does not say where a micro-batch starts."""
