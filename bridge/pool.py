@@ -43,8 +43,8 @@ log: Final = logging.getLogger("konverse.pool")
 
 NO_LIMIT: Final = 2**63
 POLL_S: Final = 0.02
-SESSIONS_FOUND_MAX: Final = 1_000
-"""So many sessions of a process that is gone are found; the timers of further ones end them."""
+NUMBERED_FOUND_MAX: Final = 1_000
+"""Of a process that is gone so many sessions, or of its n, are found; the timers of further ones end them."""
 
 Answer = Callable[["Transaction"], "list[Message]"]
 
@@ -289,11 +289,7 @@ class Pool(Keeping):
             # it may have made room for others meanwhile
             while (slot := self._slots.get(name) or self._slot(name, key)).place.waits:
                 if time.monotonic() > deadline:
-                    raise QueueFull(
-                        f"a conversation to {self.options.to_service!r} was ended, and what it did not deliver has not "
-                        f"come back within {self._means.timeout_s:g} s, to go first: its queue may have no reader; try "
-                        "again"
-                    )
+                    raise QueueFull(self._why_waiting(slot))
                 self._changed.wait(POLL_S)
                 self._check_open()
             self._check_way(slot.place)
@@ -325,17 +321,18 @@ class Pool(Keeping):
             if mark_of(group) == mark:
                 return group
         if self._numbered is None:
-            numbers = range(SESSIONS_FOUND_MAX if self._size is None else self._size)
+            numbers = range(max(NUMBERED_FOUND_MAX, self._size or 0))  # it may have had a larger size
             groups = (pool_group(self._namespace, f"{number}") for number in numbers)
             self._numbered = {mark_of(group): group for group in groups}
         return self._numbered.get(mark)
 
     def _session(self, thread: object) -> int:
-        """The number of this thread's session: that of one that has ended, else the next one."""
+        """The number of this thread's session: its own, or that of one that has ended, else the next one."""
         assert isinstance(thread, int), "who names no key is a thread"
         living = {one.ident for one in threading.enumerate()}
-        gone = (number for number, ident in self._threads.items() if ident not in living)
-        number = next(gone, len(self._threads))
+        gone = [number for number, ident in self._threads.items() if ident not in living]
+        own = [number for number, ident in self._threads.items() if ident == thread]  # its place made room for others
+        number = next(iter(own + gone), len(self._threads))
         before = self._threads.get(number)
         if before in self._slots:  # the system gives the same name to a later thread, which is another session
             self._slots.pop(before).names.remove(before)

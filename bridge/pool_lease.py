@@ -12,6 +12,7 @@ import re
 import socket
 import time
 from importlib.resources import files
+from pathlib import Path
 from typing import Final
 
 import redis
@@ -37,7 +38,7 @@ class Lease:
         self._client = connect_redis(url)
         self._key = key
         self._pool = pool
-        self.holder = f"process {os.getpid()} on {socket.gethostname()}, session {writer.hex()}"
+        self.holder = f"process {os.getpid()} on {_here()}, session {writer.hex()}"
         self._script = self._client.register_script(
             files("konverse.bridge").joinpath("scripts/lease.lua").read_text("utf-8")
         )
@@ -97,10 +98,20 @@ class Lease:
             return 0
 
 
+def _here() -> str:
+    """This machine, with where its processes have their numbers from: containers may share a host name."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii")
+        numbers = Path("/proc/self/ns/pid").readlink().name
+    except OSError:  # no Linux: then there are no such containers
+        return socket.gethostname()
+    return f"{socket.gethostname()} ({boot[:8]} {numbers})"
+
+
 def _is_gone(holder: str) -> bool:
     """Whether a holder was a process of this machine, and is none any more."""
     found = re.match(r"process (\d+) on (.+), session [0-9a-f]+$", holder)
-    if found is None or found[2] != socket.gethostname():
+    if found is None or found[2] != _here():
         return False
     try:
         os.kill(int(found[1]), 0)

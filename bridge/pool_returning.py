@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Final
 from uuid import UUID
 
 from konverse.dialog.pooled import GiveUp, Place, Resend
-from konverse.schemas.errors import ConversationEnded, InvalidRoute, QueueFull
+from konverse.schemas.errors import ConversationEnded, InvalidRoute, KonverseError, QueueFull
 from konverse.schemas.identifiers import mark_of
 
 from .pool_ways import Ways
 
 if TYPE_CHECKING:
     from konverse.dialog.mailbox import Bounced
+
+    from .pool_slots import Slot
 
 log: Final = logging.getLogger("konverse.pool")
 
@@ -41,12 +43,29 @@ class Returning(Ways):
             if slot.last is None:  # then it is found when something else is begun
                 self._pooling.go_past(place)
             return
+        except KonverseError as error:
+            slot.refused = str(error)
+            raise
+        slot.refused = None
         self._go_past(place)
         log.info(
             "%d messages to %s came back and were sent again on conversation %s",
             len(effect.bounced),
             self.options.to_service,
             UUID(bytes=to.conversation),
+        )
+
+    def _why_waiting(self, slot: Slot) -> str:
+        """Why nothing new is sent for a place."""
+        to, patience_s = self.options.to_service, self._means.timeout_s
+        if slot.refused is not None:
+            return (
+                f"what a conversation to {to!r} did not deliver has to go first, and could not be sent again within "
+                f"{patience_s:g} s: {slot.refused}. It waits where it came back to; try again"
+            )
+        return (
+            f"a conversation to {to!r} was ended, and what it did not deliver has not come back within {patience_s:g} "
+            "s, to go first: its queue may have no reader; try again"
         )
 
     def _go_past(self, place: Place) -> None:

@@ -36,7 +36,7 @@ class Means:
 class Slot:
     """A place of the pool and the dialog that its senders have now."""
 
-    __slots__ = ("dialog", "key", "last", "names", "place")
+    __slots__ = ("dialog", "key", "last", "names", "place", "refused")
 
     def __init__(self, place: Place, key: bytes | None) -> None:
         self.place = place
@@ -47,3 +47,5 @@ class Slot:
         self.dialog: Dialog | None = None
         self.last: Dialog | None = None
         """The latest one, also when it is over: at its home is what came back."""
+        self.refused: str | None = None
+        """Why what came back could not be sent again, when that was tried last."""

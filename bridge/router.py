@@ -152,8 +152,8 @@ class RoutingService:
         threads = max(1, self.clauses.max_readers) if threads is None else threads
         if threads > HANDLER_THREADS_MAX:
             raise InvalidSettings(f"a process has {HANDLER_THREADS_MAX} handler threads at most, not {threads}")
-        self._stopping = False
         with ExitStack() as exits:
+            exits.callback(self._stopped)
             broker = exits.enter_context(self._opened())
             activation = self.activation(broker)
             exits.enter_context(activation.at_work(broker, alone=False))
@@ -167,10 +167,17 @@ class RoutingService:
                 reader.run(self.route, threads=threads)
 
     def stop(self) -> None:
-        """Let `run` return behind the transactions that are at work. A signal handler may call it."""
+        """Let `run` return behind the transactions that are at work, or the next `run` return at once.
+
+        A signal handler may call it.
+        """
         self._stopping = True
         if self._reader is not None:
             self._reader.stop()
+
+    def _stopped(self) -> None:
+        """`run` returns: it may be called again."""
+        self._stopping, self._reader = False, None
 
     def activation(self, broker: Broker) -> Activation:
         """The activation of its queue in this database. Raises as `run`."""

@@ -290,6 +290,20 @@ def test_threads_that_end_leave_their_conversations_to_the_next_ones(broker: Bro
         assert len(pool._slots) == len(pool._sends) == 1, "who comes later under the name of one that ended is another"
 
 
+def test_a_thread_whose_conversation_made_room_for_others_is_the_same_session(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("konverse.dialog.pooling.POOL_KEY_ENTRIES_MAX", 1)
+    with taking(broker, Taker()) as taker, pool_of(broker) as pool:
+        pool.send(ORDER, b"one")
+        pool.send(ORDER, b"two", "key")
+        pool.send(ORDER, b"three")
+        until(lambda: len(taker.bodies) == 3, "all are received")
+        assert pool._threads == {0: threading.get_ident()}
+        mine = [message.dialog for message in taker.taken if message.body != b"two"]
+        assert mine[0].group_id == mine[1].group_id or len({one.conversation for one in mine}) == 2
+
+
 def test_a_message_is_tried_on_ten_conversations_and_then_said_not_to_be_sent(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:

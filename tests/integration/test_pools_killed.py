@@ -5,11 +5,12 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
+from socket import gethostname
 from unittest.mock import patch
 
 import pytest
 
-from konverse.bridge.pool_lease import Lease
+from konverse.bridge.pool_lease import Lease, _here, _is_gone
 from konverse.schemas.errors import BrokerClosed, KafkaUnavailable, PoolInUse, SessionTakenOver
 from tests.kit.oracle import verify
 from tests.kit.pool_sender import PoolSender
@@ -256,6 +257,36 @@ def test_of_two_processes_that_begin_with_a_pool_at_once_the_later_one_goes_on(
         assert max(Counter(taker.bodies).values()) == 1
         second.close()
         until(lambda: not left_open(later), "no endpoint is left")
+
+
+def test_a_named_pool_of_fewer_conversations_goes_on_with_all_that_a_larger_one_has_left(
+    servers: Servers, database: str
+) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker, partitions=2)
+        open_stream(broker)
+        with taking(broker, Taker()) as taker:
+            with connected(servers.bootstrap, database) as former:
+                larger = pool_of(former, name="orders", size=3)
+                for number in range(3):
+                    larger.send(ORDER, b"%d" % number)
+                larger.flush()
+            with pool_of(broker, name="orders", size=1) as pool:
+                pool.send(ORDER, b"3")
+                assert pool.conversations == 3
+                pool.recycle()
+                until(lambda: not pool.conversations, "all are over")
+            until(lambda: len(taker.bodies) == 4, "all are received")
+        until(lambda: not left_open(broker), "no endpoint is left")
+
+
+@pytest.mark.parametrize(
+    ("where", "gone"), [(_here(), True), (f"{gethostname()} (00000000 pid:[1])", False), (gethostname(), False)]
+)
+def test_a_process_of_another_container_is_not_gone_because_nobody_has_its_number_here(
+    where: str, *, gone: bool
+) -> None:
+    assert _is_gone(f"process 4194305 on {where}, session {bytes(16).hex()}") is gone
 
 
 def test_a_lease_of_a_process_that_is_gone_is_taken_at_once(servers: Servers, database: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterator
 from functools import reduce
 from typing import Any
@@ -11,10 +12,11 @@ from unittest.mock import patch
 import pytest
 
 from konverse.bridge.broker import Broker
-from konverse.schemas.errors import QueueFull
+from konverse.dialog.transaction import Transaction
+from konverse.schemas.errors import QueueFull, ServiceNotFound
 from tests.kit.pools import Taker, pool_of, stream_shop, taking
 from tests.kit.servers import Servers
-from tests.kit.shop import NOTE, ORDER, end_at_target, until
+from tests.kit.shop import NOTE, ORDER, connected, end_at_target, until
 
 pytestmark = pytest.mark.stack
 
@@ -91,3 +93,32 @@ def test_what_an_ended_conversation_did_not_deliver_goes_first_unless_its_error_
             assert pool.statistics._replace(recycled=0) == (2, 0, 1, 4 * resent, 4 * (not resent), 0)
         if error:
             assert f" received error Code:{error} Description:{description!r}" in caplog.text
+
+
+def test_what_came_back_and_cannot_go_again_is_said_to_who_waits_for_that(
+    servers: Servers, database: str, broker: Broker
+) -> None:
+    with connected(servers.bootstrap, database, send_timeout_s=3.0) as other:
+        pool = pool_of(other)
+
+        def end(transaction: Transaction) -> None:
+            for message in transaction:
+                pool.send(ORDER, b"comes back", "key")
+                pool.flush()
+                transaction.end(message.dialog)
+
+        def send_on() -> None:
+            while True:
+                pool.send(ORDER, b"later", "key")
+                time.sleep(0.1)
+
+        pool.send(ORDER, b"one", "key")
+        pool.flush()
+        with patch.object(pool, "_begin", side_effect=ServiceNotFound("there is no such service any more")):
+            with broker.reader("Orders", timeout=1) as reader:
+                reader.run(end)
+            with pytest.raises(QueueFull, match="could not be sent again within 3 s: there is no such service any mo"):
+                send_on()
+        with taking(broker, Taker()) as taker:
+            until(lambda: b"comes back" in taker.bodies, "it goes again")
+            pool.close()

@@ -348,6 +348,16 @@ def test_a_thread_that_ends_beside_a_classifier_that_hangs_ends_the_router_and_n
             release.set()
 
 
+def test_a_stop_that_comes_before_the_run_is_not_forgotten(regions: Broker) -> None:
+    router = router_of(regions)
+    sent(regions, b"north 1")
+    router.stop()
+    router.run()
+    assert router.routed == Routed()
+    with running(router):
+        assert [*answer_in(regions, "north", 1)] == [b"north 1"]
+
+
 def test_the_rest_of_a_lifetime_and_a_half_close_are_passed_on(regions: Broker) -> None:
     router = router_of(regions)
     dialog = begin(regions, lifetime=3_600)
