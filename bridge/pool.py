@@ -56,7 +56,8 @@ class Pool(Keeping):
         super().__init__(options, means)
         self._answer = answer
         name = random_id().hex() if options.name is None else options.name
-        self._namespace = pool_namespace(database, name, options.from_service, options.to_service, options.contract)
+        names = (name, options.from_service, options.to_service, options.contract, options.end_of_stream)
+        self._namespace = pool_namespace(database, *names)
         self._send = means.sender.send  # bound once
         self._turns = count()
         self._end_of_stream = options.end_of_stream
@@ -329,6 +330,7 @@ class Pool(Keeping):
     def _session(self, thread: object) -> int:
         """The number of this thread's session: its own, or that of one that has ended, else the next one."""
         assert isinstance(thread, int), "who names no key is a thread"
+        threading.current_thread()  # a thread that Python has not made is listed from its first such call on
         living = {one.ident for one in threading.enumerate()}
         gone = [number for number, ident in self._threads.items() if ident not in living]
         own = [number for number, ident in self._threads.items() if ident == thread]  # its place made room for others

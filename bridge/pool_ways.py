@@ -102,13 +102,15 @@ class Ways:
 
     def _clauses(self, slot: Slot, conversation: UUID, way: Way) -> Wanted:
         """Of BEGIN DIALOG. Of `size` conversations each one goes to a partition of its own: so load moves on."""
-        options = self.options
+        options, key = self.options, slot.key
+        if key is None and options.size is not None:
+            key = random_id()
         return Wanted(
             options.from_service,
             way[-1].service if way else options.to_service,
             options.contract,
             group=UUID(bytes=slot.place.group),
-            key=random_id() if options.size is not None else slot.key,
+            key=key,
             conversation_id=conversation,
             lifetime=options.lifetime,
             broker_instance=way[-1].broker_instance if way else None,

@@ -181,9 +181,9 @@ class RoutingService:
 
     def activation(self, broker: Broker) -> Activation:
         """The activation of its queue in this database. Raises as `run`."""
+        self.refused = True
         service = broker.catalog.get(Service, self.service)
         classify = bound(broker.catalog, self._classify)
-        self.refused = True
         self._check(broker.catalog, classify)
         self.refused = False
         self._catalog, self._classify = broker.catalog, classify

@@ -7,11 +7,17 @@ too late is in the mailbox at the conversation's home, and goes on to the conver
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from konverse.schemas.catalog import DIALOG_TIMER, END_DIALOG, ERROR
-from konverse.schemas.errors import MalformedRecord, NotInContract, QueueFull, TimerBeyondLifetime, UnknownObject
+from konverse.schemas.errors import (
+    MalformedRecord,
+    NotInContract,
+    QueueFull,
+    TimerBeyondLifetime,
+    UnknownObject,
+    WrongDirection,
+)
 from konverse.schemas.identifiers import is_of_pool, mark_of, time_of_writer
 from konverse.schemas.limits import POOL_PATIENCE_MS
 from konverse.schemas.origins import first_code
@@ -210,13 +216,16 @@ def answer(
                 continue
         if dialog in ended:
             continue
-        if message.type == DIALOG_TIMER and dialog.state in SENDING:
-            if ring(transaction, dialog):
-                ended.append(dialog)
+        if message.type == DIALOG_TIMER and (_end_waits(dialog) or not ring(transaction, dialog, keeps)):
             continue
         transaction.end(dialog)
         ended.append(dialog)
     return rest, farewells
+
+
+def _end_waits(dialog: Endpoint) -> bool:
+    """That its target has ended is received behind the timer, and decides."""
+    return dialog.error is not None or (bool(dialog.queue) and dialog.queue[-1][1] == END_DIALOG)
 
 
 def _may_return(askers: Iterable[bytes]) -> bool:
@@ -233,29 +242,30 @@ def _leave(transaction: Transaction, dialog: Endpoint) -> bool:
     return True
 
 
-def ring(transaction: Transaction, dialog: Endpoint) -> bool:
-    """The timer of a pooled conversation: its sender has not recycled it, so the home does. True when it was ended.
+def ring(transaction: Transaction, dialog: Endpoint, keeps: Callable[[Farewell], bool]) -> bool:
+    """The timer of a pooled conversation: its sender has not recycled it, so the home does. True: this side is to end.
 
     It is set again until the target has ended. There is none when nothing was ever received there, as the sender died
     behind its BEGIN: the answer to FIN names no writer then, and this side ends by itself. So it does when the contract
-    knows its EndOfStream no more: EndDialog tells the target that nothing more comes, too.
+    knows its EndOfStream no more, as EndDialog tells the target too that nothing more comes; and when the target has
+    ended it, and its sender did not within a minute. Not while whoever sends on it `keeps` it.
     """
     finished, clock = dialog.finished, dialog.clock
     if finished is not None and finished.answer == ():
-        transaction.end(dialog)
         return True
-    if finished is None or not finished.own:
+    ends = dialog.state not in SENDING
+    if not ends and (finished is None or not finished.own):
         try:
             if clock is None or clock.end_of_stream is None:
                 raise NotInContract(f"conversation {dialog.id} has no type for the end of its stream")
             transaction.send(dialog, clock.end_of_stream)
-        except (NotInContract, UnknownObject):
-            transaction.end(dialog)
-            return True
-        transaction.finish(dialog)
-    with suppress(TimerBeyondLifetime):  # then that is over before, with an Error
-        transaction.set_timer(dialog, POOL_PATIENCE_MS / 1000)
-    return False
+        except (NotInContract, WrongDirection, UnknownObject):
+            ends = True
+        else:
+            transaction.finish(dialog)
+    if ends and not keeps(Farewell(dialog.conversation, 0, "", finished.askers if finished is not None else ())):
+        return True
+    return not _leave(transaction, dialog) and ends  # else it is over before, with an Error
 
 
 def _said_by(body: bytes) -> tuple[int, str]:

@@ -205,6 +205,7 @@ def test_another_process_goes_by_a_change_within_seconds(broker: Broker) -> None
                 delays.append(at - since)
         finally:
             process.kill()
+    assert max(delays) < 10, f"it looks every {ROUTED_FRESH_EVERY_S} s"
     print(f"known to another process after {max(delays):.2f} s at most; it looks every {ROUTED_FRESH_EVERY_S} s")
 
 

@@ -75,6 +75,10 @@ def test_an_end_under_its_senders_is_followed_by_a_verdict_what_came_back_and_th
     assert pooling.home_says([(one, Standing(over=True))], [], 8) == []
 
 
+def test_the_four_codes_are_those_of_the_behaviour() -> None:
+    assert RESENT == (-8489, -8462, -9719, -28052), "behaviour 228"
+
+
 @pytest.mark.parametrize("code", [*RESENT, -8494, -9615, 4711, None])
 def test_what_came_back_goes_again_after_the_four_codes_alone(pooling: Pooling, code: int | None) -> None:
     one = begin(pooling)

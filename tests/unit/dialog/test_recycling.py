@@ -27,7 +27,7 @@ from konverse.dialog.states import State
 from konverse.dialog.transaction import Transaction
 from konverse.dialog.writing import Hand
 from konverse.schemas.catalog import DIALOG_TIMER, END_DIALOG
-from konverse.schemas.errors import ConversationEnded, NotInContract, QueueFull
+from konverse.schemas.errors import ConversationEnded, NotInContract, QueueFull, UnknownObject, WrongDirection
 from konverse.schemas.identifiers import conversation_in, pool_group, pool_namespace, session_writer
 from konverse.schemas.journal import EndOperation
 from konverse.schemas.limits import POOL_PATIENCE_MS
@@ -255,6 +255,23 @@ def test_a_timer_whose_type_is_in_the_contract_no_more_ends_it(shop: Shop) -> No
     assert [end.endpoint for end in transaction.ends] == [shop.pair.initiator(dialog.conversation).index]
 
 
+@pytest.mark.parametrize("error", [NotInContract, WrongDirection, UnknownObject])
+def test_a_type_that_cannot_be_sent_any_more_does_not_end_what_its_sender_keeps(
+    shop: Shop, error: type[Exception]
+) -> None:
+    def rule(_contract: str, _role: Role, message_type: str) -> None:
+        if message_type == EOS:
+            raise error("not now")
+
+    dialog = shop.begin()
+    shop.rule = rule
+    transaction = shop.ring(dialog)
+    answered(transaction, keeps=True)
+    assert not transaction.ends
+    assert not transaction.sends
+    assert transaction.timers
+
+
 def test_a_timer_of_whom_no_pool_has_told_the_type_ends_it(shop: Shop) -> None:
     dialog = shop.begin()
     shop.arrive(shop.session.set_timer(dialog, Timer(1)))
@@ -311,7 +328,35 @@ def test_a_timer_and_an_error_at_once_end_it_once(shop: Shop) -> None:
     shop.exchange()
     transaction = shop.ring(dialog)
     assert [one.code for one in answered(transaction)] == [4711]
-    assert len(transaction.ends) == 1
+    assert not transaction.ends, "the Error decides, and it is left to a sender elsewhere for a minute"
+    assert len(transaction.timers) == 1
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_timer_leaves_it_to_the_end_that_waits(shop: Shop, *, keeps: bool) -> None:
+    dialog = shop.begin()
+    shop.send(dialog, b"one")
+    shop.pair.target.end(shop.pair.receiver(dialog.conversation))
+    shop.exchange()
+    transaction = shop.ring(dialog)
+    assert [one.kept for one in answered(transaction, keeps=keeps)] == [keeps]
+    assert not transaction.ends
+    assert bool(transaction.timers) is not keeps, "it is left for a minute to a sender who is elsewhere"
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_timer_ends_what_its_target_has_ended_unless_its_sender_keeps_it(shop: Shop, *, keeps: bool) -> None:
+    """What the sender waits for may come back later, and goes before what is new."""
+    dialog = shop.begin()
+    shop.send(dialog, b"one")
+    shop.pair.target.end(shop.pair.receiver(dialog.conversation))
+    shop.exchange()
+    assert shop.pair.home.receive(shop.pair.initiator(dialog.conversation)) == [END_DIALOG]
+    transaction = shop.ring(dialog)
+    answered(transaction, keeps=keeps)
+    assert bool(transaction.ends) is not keeps
+    index = shop.pair.initiator(dialog.conversation).index
+    assert transaction.timers == ([SetTimer(index, POOL_PATIENCE_MS)] if keeps else [])
 
 
 def test_an_error_that_is_no_document_has_a_code_that_forbids_to_send_again(shop: Shop) -> None:
