@@ -1,0 +1,87 @@
+"""A session with a pooled conversation, its home and its target, for tests without servers."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from konverse.dialog.lane import SessionDialog
+from konverse.dialog.received import Rule
+from konverse.dialog.recycling import (
+    Farewell,
+    answer,
+)
+from konverse.dialog.session import Session
+from konverse.dialog.staging import OwnerSettings, Staging
+from konverse.dialog.transaction import Transaction
+from konverse.dialog.writing import Hand
+from konverse.schemas.identifiers import conversation_in, pool_group, pool_namespace, session_writer
+from konverse.schemas.operations import SetTimer
+from konverse.schemas.records import Timer
+from tests.kit.builders import Pair, anything, begin_block, record
+
+EOS: Final = "EndOfStream"
+GROUP: Final = pool_group(pool_namespace("database", "pool"), "key")
+NOW_MS: Final = 1_800_000_000_000
+TIMER_MS: Final = 3_600_000
+
+
+class Shop:
+    """A session with a pooled conversation, and the two partitions."""
+
+    def __init__(self) -> None:
+        self.pair = Pair()
+        for side in (self.pair.home, self.pair.target):
+            side.state.now_ms = NOW_MS
+        self.session = Session(session_writer(NOW_MS, 1))
+        self.rule: Rule = anything
+
+    def begin(self, number: int = 1) -> SessionDialog:
+        conversation = conversation_in(GROUP, bytes(15) + bytes((number,)))
+        dialog, hands = self.session.begin(conversation, begin_block(group=GROUP), returning=True)
+        self.arrive(hands)
+        self.arrive(self.session.set_timer(dialog, Timer(TIMER_MS, EOS)))
+        return dialog
+
+    def send(self, dialog: SessionDialog, body: bytes) -> None:
+        self.arrive(self.session.send(dialog, "order", body))
+
+    def arrive(self, hands: list[Hand]) -> list[bytes]:
+        """All of it arrives and counts; the kinds of the records."""
+        kinds: list[bytes] = []
+        while hands:
+            for hand in hands:
+                side = self.pair.home if hand.address == self.pair.home.address else self.pair.target
+                side.take_all([(header, record(body)) for header, _, body in hand.records])
+                kinds += [header[:1] for header, _, _ in hand.records]
+            hands = self.session.drained()
+        return kinds
+
+    def exchange(self) -> None:
+        self.pair.home.deliver(self.pair.target)
+        self.pair.target.deliver(self.pair.home)
+
+    def transaction(self) -> Transaction:
+        """The group at home, in a `with` block that has begun."""
+        transaction = Staging(self.pair.home.state, self.rule, OwnerSettings()).take()
+        assert transaction is not None, "the group is ready"
+        return transaction.__enter__()
+
+    def ring(self, dialog: SessionDialog) -> Transaction:
+        """Its timer rings."""
+        self.pair.home.commit(rare=[SetTimer(self.pair.initiator(dialog.conversation).index, 1)])
+        for _ in range(2):  # the first tells when the timer was set
+            self.pair.home.state.now_ms += 2
+            self.pair.home.commit()
+        return self.transaction()
+
+    def settle(self, transaction: Transaction) -> None:
+        """What the handler of the pool says of it is committed."""
+        answered(transaction)
+        self.pair.home.commit(sends=transaction.sends, rare=[*transaction.finishes, *transaction.timers])
+
+
+def answered(transaction: Transaction, *, keeps: bool = False) -> list[Farewell]:
+    """What the handler of a pool makes of a transaction, in which nothing is the application's."""
+    rest, farewells = answer(transaction, transaction, lambda _: keeps)
+    assert rest == []
+    return farewells

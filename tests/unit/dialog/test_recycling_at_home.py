@@ -1,0 +1,172 @@
+"""What the home of a pooled conversation makes of its timer, and of the end that its target says (226 to 229)."""
+
+from __future__ import annotations
+
+import pytest
+
+from konverse.dialog.lane import SessionDialog
+from konverse.dialog.recycling import (
+    Farewell,
+    recycle,
+)
+from konverse.dialog.transaction import Transaction
+from konverse.schemas.catalog import DIALOG_TIMER, END_DIALOG
+from konverse.schemas.errors import NotInContract, UnknownObject, WrongDirection
+from konverse.schemas.journal import EndOperation
+from konverse.schemas.limits import POOL_PATIENCE_MS
+from konverse.schemas.operations import Finish, SetTimer
+from konverse.schemas.records import Role, Timer
+from tests.kit.pooled import EOS, Shop, answered
+
+
+@pytest.fixture
+def shop() -> Shop:
+    return Shop()
+
+
+def test_the_timer_says_end_of_stream_and_is_set_again(shop: Shop) -> None:
+    dialog = shop.begin()
+    shop.send(dialog, b"one")
+    transaction = shop.ring(dialog)
+    assert answered(transaction) == []
+    index = shop.pair.initiator(dialog.conversation).index
+    assert transaction.sends == [(index, EOS, [b""])]
+    assert transaction.finishes == [Finish(index)]
+    assert transaction.timers == [SetTimer(index, POOL_PATIENCE_MS)]
+
+
+def test_the_timer_of_what_was_recycled_waits_on_and_of_what_was_never_received_ends(shop: Shop) -> None:
+    dialog = shop.begin()
+    shop.send(dialog, b"one")
+    shop.arrive(recycle(shop.session, dialog, EOS))
+    shop.exchange()
+    transaction = shop.ring(dialog)
+    answered(transaction)
+    assert not transaction.sends
+    assert transaction.timers
+    endpoint = shop.pair.initiator(dialog.conversation)
+    assert endpoint.finished is not None
+    endpoint.finished = endpoint.finished._replace(answer=())
+    shop.pair.home.state.table[endpoint.index] = endpoint
+    again = Transaction([(endpoint, [])], [], 0, transaction._scope).__enter__()
+    endpoint.urgent = ((0, DIALOG_TIMER, None, 0),)
+    answered(again)
+    assert again.ends == [EndOperation(endpoint.index, 0, "")]
+
+
+def test_a_timer_whose_type_is_in_the_contract_no_more_ends_it(shop: Shop) -> None:
+    def rule(_contract: str, _role: Role, message_type: str) -> None:
+        if message_type == EOS:
+            raise NotInContract("it has none")
+
+    dialog = shop.begin()
+    shop.rule = rule
+    transaction = shop.ring(dialog)
+    answered(transaction)
+    assert not transaction.sends
+    assert not transaction.timers
+    assert [end.endpoint for end in transaction.ends] == [shop.pair.initiator(dialog.conversation).index]
+
+
+@pytest.mark.parametrize("error", [NotInContract, WrongDirection, UnknownObject])
+def test_a_type_that_cannot_be_sent_any_more_does_not_end_what_its_sender_keeps(
+    shop: Shop, error: type[Exception]
+) -> None:
+    def rule(_contract: str, _role: Role, message_type: str) -> None:
+        if message_type == EOS:
+            raise error("not now")
+
+    dialog = shop.begin()
+    shop.rule = rule
+    transaction = shop.ring(dialog)
+    answered(transaction, keeps=True)
+    assert not transaction.ends
+    assert not transaction.sends
+    assert transaction.timers
+
+
+def test_a_timer_of_whom_no_pool_has_told_the_type_ends_it(shop: Shop) -> None:
+    dialog = shop.begin()
+    shop.arrive(shop.session.set_timer(dialog, Timer(1)))
+    transaction = shop.ring(dialog)
+    answered(transaction)
+    assert transaction.ends
+    assert not transaction.sends
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+@pytest.mark.parametrize("error", [0, 4711])
+def test_an_end_of_the_target_is_answered_unless_it_is_kept(shop: Shop, *, keeps: bool, error: int) -> None:
+    dialog = shop.begin()
+    shop.send(dialog, b"one")
+    shop.arrive(shop.session.finish(dialog))
+    shop.pair.target.end(shop.pair.receiver(dialog.conversation), error, "no more" if error else "")
+    shop.exchange()
+    transaction = shop.transaction()
+    expected = Farewell(dialog.conversation, error, "no more" if error else "", (shop.session.writer,), keeps)
+    assert answered(transaction, keeps=keeps) == [expected]
+    assert bool(transaction.ends) is not keeps
+
+
+def test_an_end_behind_which_something_may_come_back_is_left_to_a_sender_elsewhere_for_a_minute(shop: Shop) -> None:
+    dialog = shop.begin()
+    shop.send(dialog, b"one")
+    shop.pair.target.end(shop.pair.receiver(dialog.conversation))
+    shop.exchange()
+    transaction = shop.transaction()
+    answered(transaction)
+    assert not transaction.ends
+    assert transaction.timers == [SetTimer(shop.pair.initiator(dialog.conversation).index, POOL_PATIENCE_MS)]
+
+
+def test_it_is_ended_when_that_is_over(shop: Shop) -> None:
+    dialog = shop.begin()
+    shop.send(dialog, b"one")
+    shop.pair.target.end(shop.pair.receiver(dialog.conversation))
+    shop.exchange()
+    assert shop.pair.home.receive(shop.pair.initiator(dialog.conversation)) == [END_DIALOG]
+    assert [end.code for end in shop_ends(shop, dialog)] == [0]
+
+
+def shop_ends(shop: Shop, dialog: SessionDialog) -> list[EndOperation]:
+    transaction = shop.ring(dialog)
+    assert answered(transaction) == []
+    return transaction.ends
+
+
+def test_a_timer_and_an_error_at_once_end_it_once(shop: Shop) -> None:
+    dialog = shop.begin()
+    shop.send(dialog, b"one")
+    shop.pair.target.end(shop.pair.receiver(dialog.conversation), 4711, "no more")
+    shop.exchange()
+    transaction = shop.ring(dialog)
+    assert [one.code for one in answered(transaction)] == [4711]
+    assert not transaction.ends, "the Error decides, and it is left to a sender elsewhere for a minute"
+    assert len(transaction.timers) == 1
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_timer_leaves_it_to_the_end_that_waits(shop: Shop, *, keeps: bool) -> None:
+    dialog = shop.begin()
+    shop.send(dialog, b"one")
+    shop.pair.target.end(shop.pair.receiver(dialog.conversation))
+    shop.exchange()
+    transaction = shop.ring(dialog)
+    assert [one.kept for one in answered(transaction, keeps=keeps)] == [keeps]
+    assert not transaction.ends
+    assert bool(transaction.timers) is not keeps, "it is left for a minute to a sender who is elsewhere"
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_a_timer_ends_what_its_target_has_ended_unless_its_sender_keeps_it(shop: Shop, *, keeps: bool) -> None:
+    """What the sender waits for may come back later, and goes before what is new."""
+    dialog = shop.begin()
+    shop.send(dialog, b"one")
+    shop.pair.target.end(shop.pair.receiver(dialog.conversation))
+    shop.exchange()
+    assert shop.pair.home.receive(shop.pair.initiator(dialog.conversation)) == [END_DIALOG]
+    transaction = shop.ring(dialog)
+    answered(transaction, keeps=keeps)
+    assert bool(transaction.ends) is not keeps
+    index = shop.pair.initiator(dialog.conversation).index
+    assert transaction.timers == ([SetTimer(index, POOL_PATIENCE_MS)] if keeps else [])
