@@ -47,7 +47,7 @@ nightly: $(READY)  ## Tests that take minutes each, 10,000 seeds, 100,000 recycl
 	$(BIN)/python -m pytest tests -m nightly
 	$(BIN)/python -m tests.simulation --seeds 10000 --all-paths
 	$(BIN)/python -m tests.simulation.pools --recycles 100000
-	$(BIN)/python -m tests.kit.pool_stress --recycles 106000
+	$(BIN)/python -m tests.kit.pool_stress --recycles 100000
 	$(BIN)/python -m tests.simulation.mutation
 	$(BIN)/python -m tests.chaos --profile matrix
 

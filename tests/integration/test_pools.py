@@ -80,8 +80,8 @@ def test_a_key_has_one_conversation_until_it_is_recycled(broker: Broker) -> None
 def test_nothing_follows_end_of_stream_under_concurrent_senders(servers: Servers, database: str) -> None:
     """The same with 100,000: `python -m tests.kit.pool_stress`."""
     result = stress(servers.bootstrap, database, Load(recycles=2_000))
-    assert result.received == 6_000
-    assert result.begun == result.recycled >= 1_000
+    assert result.received >= 6_000
+    assert result.begun == result.recycled >= 2_000
     assert (result.behind, result.lost, result.doubled, result.left, result.refuted) == (0, 0, 0, 0, 0)
 
 

@@ -33,6 +33,7 @@ class Load(NamedTuple):
     """How much is done."""
 
     recycles: int
+    """At least: senders go on until then."""
     senders: int = 4
     conversations: int = 4
     """Open at a time."""
@@ -93,21 +94,24 @@ def stress(bootstrap: str, database: str, load: Load) -> Result:
 
 
 def _send(broker: Broker, load: Load) -> tuple[int, int, set[bytes]]:
-    each = load.recycles * load.messages // load.senders
+    each = 2 * load.recycles * load.messages // load.senders
+    """Then enough should have been recycled."""
     with (
         pool_of(broker, size=load.conversations, max_messages=load.messages) as pool,
         ThreadPoolExecutor(load.senders) as threads,
     ):
 
-        def send(sender: int) -> None:
-            for number in range(each):
-                pool.send(ORDER, b"%d %d" % (sender, number))
+        def send(sender: int) -> set[bytes]:
+            sent = set[bytes]()
+            while len(sent) < each and pool.statistics.recycled < load.recycles:
+                body = b"%d %d" % (sender, len(sent))
+                pool.send(ORDER, body)
+                sent.add(body)
+            return sent
 
-        for done in [threads.submit(send, sender) for sender in range(load.senders)]:
-            done.result()
+        sent = set[bytes]().union(*threads.map(send, range(load.senders)))
         pool.flush()
-    said = pool.statistics
-    return said.begun, said.recycled, {b"%d %d" % (sender, n) for sender in range(load.senders) for n in range(each)}
+    return pool.statistics.begun, pool.statistics.recycled, sent
 
 
 def _left(broker: Broker) -> int:
@@ -140,6 +144,9 @@ def main() -> int:
         with LocalStack.start(StackSettings()) as stack:
             result = stress(stack.bootstrap, database, load)
     print(result)
+    if result.recycled < load.recycles:
+        print(f"no more than {result.recycled} were recycled")
+        return 1
     return 1 if result.behind or result.lost or result.doubled or result.left or result.refuted else 0
 
 

@@ -18,7 +18,7 @@ SAY_EVERY: Final = 1_000
 def main() -> int:
     """Run, say what was done; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.pools")
-    parser.add_argument("--recycles", type=int, default=RECYCLES, metavar="N")
+    parser.add_argument("--recycles", type=int, default=RECYCLES, metavar="N", help="conversations, begun and closed")
     parser.add_argument("--first", type=int, default=0, metavar="F", help="the first seed")
     arguments = parser.parse_args()
     began, seed = time.monotonic(), arguments.first
