@@ -40,6 +40,9 @@ if TYPE_CHECKING:
     from tests.kit.pool_world import World
 
 EOS: Final = "EndOfStream"
+KEYS: Final = 3
+GROUPS: Final = [pool_group(pool_namespace("database", "pool"), str(key)) for key in range(KEYS)]
+"""By key."""
 NOW_MS: Final = 1_800_000_000_000
 
 
@@ -68,7 +71,7 @@ class Client:
         """The first of them are in their logs; when all are, they count."""
         for _ in range(min(count, len(self.way))):
             side, row = self.way.popleft()
-            side.take_all([row])
+            self.world.hear(side, row)
         if not self.way and self is self.world.client:
             self.hand(self.session.drained())
             if self.session.idle:
@@ -79,7 +82,7 @@ class Client:
 
     def send(self, key: int, body: bytes) -> bool:
         """One call of `Pool.send`; False when it had to wait."""
-        group = pool_group(pool_namespace("database", "pool"), str(key))
+        group = GROUPS[key]
         place, effects = self.pooling.place(group, self.world.now_ms)
         self.do(effects)
         if place.waits:
@@ -108,7 +111,8 @@ class Client:
         conversation = conversation_in(place.group, self.world.begun.to_bytes(16, "big"))
         before, way = place.way, self.pooling.way_of(place, self.world.now_ms)
         if before and not way and place.living:
-            self.world.broken = True  # who redirects is asked again, and may still redirect what went the former way
+            # who redirects is asked again, and may still redirect what went the former way
+            self.world.broken.add(mark_of(place.group))
         begin = begin_block(target=self.world.asked(way).queue, group=place.group)
         dialog, hands = self.session.begin(conversation, begin, returning=True)
         self.hand(hands)
@@ -182,6 +186,8 @@ class Client:
             self.do(self.pooling.broken(pooled.conversation, None, self.world.now_ms))
             return
         self.pooling.recycled(pooled, self.world.now_ms)
+        if pooled.conversation in self.world.ended:
+            self.world.broken.add(mark_of(pooled.conversation))
 
     def _ask_verdict(self, effect: AskVerdict) -> None:
         dialog = self.dialogs[effect.pooled.conversation]
@@ -236,7 +242,8 @@ class Client:
         self.do(self.pooling.home_says(standings, bounced, self.world.now_ms))
         silent = [one for one in self.pooling.known.values() if one.misled and one.stage is Stage.BROKEN]
         self.do(self.pooling.tick(self.world.now_ms))
-        self.world.broken |= any(one.stage is not Stage.BROKEN and one not in one.place.awaits for one in silent)
+        given_up = (one for one in silent if one.stage is not Stage.BROKEN and one not in one.place.awaits)
+        self.world.broken.update(mark_of(one.conversation) for one in given_up)
 
     def hear(self, farewell: Farewell) -> None:
         """`Pool.hear`."""

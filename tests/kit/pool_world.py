@@ -31,15 +31,14 @@ from konverse.routing.decisions import Target
 from konverse.routing.router import Router
 from konverse.routing.step import REDIRECT
 from konverse.schemas.catalog import END_DIALOG, ERROR
-from konverse.schemas.identifiers import Address, pool_group, pool_namespace
+from konverse.schemas.identifiers import Address, mark_of
 from konverse.schemas.journal import Operations
 from konverse.schemas.operations import Fail
 from konverse.schemas.records import Role
-from tests.kit.builders import Side, address_of, anything
-from tests.kit.pool_client import EOS, NOW_MS, Client
+from tests.kit.builders import Row, Side, address_of, anything
+from tests.kit.pool_client import EOS, GROUPS, KEYS, NOW_MS, Client
 
 CALM_ROUNDS: Final = 400
-KEYS: Final = 3
 SLACK_MS: Final = 10_000
 PLAIN_END: Final = 0
 APPLICATION_ERROR: Final = 4711
@@ -63,7 +62,9 @@ class World:
         self.recycling = self.random.choice([0.02, 0.1, 0.4])
         self.stalling = self.random.choice([0.0, 0.01]) if not self.routers else 0.0
         """The thread of the pool does nothing for longer than timers wait: then its home may say EndOfStream, too."""
-        self._stalled_ms = NOW_MS
+        self._stalled_ms = self._away_ms = NOW_MS
+        self._unheard: list[Row] = []
+        """What is in the log of the target while nobody leads its partition."""
         self.age_ms = 1_500 if self.stalling else 40_000
         self.timer_ms = self.age_ms + SLACK_MS
         self.apart = self.random.random() < 0.3
@@ -84,8 +85,10 @@ class World:
         self.given_up: Counter[bytes] = Counter()
         self.discarded: set[bytes] = set()
         """What was accepted and not read when a target ended on its own account."""
-        self.broken = False
-        """A target has ended on its own account, or a sender has died: order over conversations is not promised."""
+        self.ended: set[bytes] = set()
+        """Conversations that the target has ended by itself: what it had not read is discarded, or given up."""
+        self.broken: set[bytes] = set()
+        """Marks of the keys whose order is not promised: a sender has died, or one of those was recycled by then."""
 
     def run(self, messages: int = 120) -> None:
         """Send so many messages while all kinds of things happen, then let everything come to rest."""
@@ -99,6 +102,7 @@ class World:
                     number += 1
             self._happen()
         self.failing = self.dying = 0.0
+        self._away_ms = self.now_ms
         for _ in range(CALM_ROUNDS):
             self.client.do([Recycle(one) for one in self.client.pooling.known.values() if one.stage is Stage.OPEN])
             self._rest()
@@ -144,7 +148,7 @@ class World:
         elif roll < 0.4 and self.routers:
             router = self.random.choice(self.routers)
             self._work(router, partial(self._redirect, router))
-        elif roll < 0.5:
+        elif roll < 0.5 and not self._away:
             self._work(self.target, self._take)
         elif roll < 0.65:
             self._work(self.home, self._answer)
@@ -169,20 +173,38 @@ class World:
         if self.clients > 1:  # nobody may have heard it on what it has adopted, so nobody could know that it was there
             dead.way.clear()
         self.zombies.append(dead)
-        self.broken = True
+        self.broken.update(map(mark_of, GROUPS))
+        self._away_ms = self.now_ms
+        self.hear(self.target)
         self.clients += 1
         self.client = Client(self, self.clients)
-        for key in range(KEYS):
-            group = pool_group(pool_namespace("database", "pool"), str(key))
+        for group in GROUPS:
             place, _ = self.client.pooling.place(group, self.now_ms)
             if place.current is None:
                 self.client.open(place)
 
     def deliver(self) -> None:
         """Owners copy their outputs."""
-        for side in self.sides:
-            for other in self.sides:
+        self.hear(self.target)
+        here = [side for side in self.sides if side is not self.target or not self._away]
+        for side in here:
+            for other in here:
                 side.deliver(other)
+
+    @property
+    def _away(self) -> bool:
+        """Nobody leads the target's partition."""
+        return self.now_ms < self._away_ms
+
+    def hear(self, side: Side, *rows: Row) -> None:
+        """Records are in the log of a partition, and its owner hears of them, when there is one."""
+        if side is not self.target:
+            side.take_all(rows)
+            return
+        self._unheard += rows
+        if not self._away:
+            side.take_all(self._unheard)
+            self._unheard = []
 
     # ----------------------------------------------------------------------------------------------------- handlers
 
@@ -240,7 +262,12 @@ class World:
                 return after
             self.received.append((dialog.conversation, message.body))
             if roll < self.failing:
-                self.broken = True
+                self.ended.add(dialog.conversation)
+                if self.stalling:
+                    after.append(self._leave)
+                pooled = self.client.pooling.known.get(dialog.conversation)
+                if pooled is None or pooled.stage is Stage.CLOSING:
+                    self.broken.add(mark_of(dialog.conversation))
                 code = self.random.choice([PLAIN_END, APPLICATION_ERROR, BROKER_ERROR])
                 if code == BROKER_ERROR:
                     after.append(lambda: self._fail(dialog.index))
@@ -248,6 +275,11 @@ class World:
                     transaction.end(dialog, error=code, description="no more" if code else "")
                 return after
         return after
+
+    def _leave(self) -> None:
+        """The target's owner has told that it ended something, and is gone: timers ring before the rest comes back."""
+        self.deliver()
+        self._away_ms = self.now_ms + self.random.randrange(3 * SLACK_MS)
 
     def _fail(self, index: int) -> None:
         if self.target.state.table[index] is not None:
@@ -265,10 +297,11 @@ class World:
             fates = times[body] + given_up + (body in self.discarded)
             if fates > 1 or (not fates and (key, body) in self.acknowledged):
                 found.append(f"{body!r} was acknowledged: {fates} fates")
-        if not self.broken:
-            for key in range(KEYS):
+        for key, group in enumerate(GROUPS):
+            if mark_of(group) not in self.broken:
                 got = [body for _, body in self.received if body.startswith(b"%d " % key)]
-                if got != [body for _, body in self.sent if body.startswith(b"%d " % key)]:
+                sent = [body for _, body in self.sent if body.startswith(b"%d " % key)]
+                if got != ([body for body in sent if body in got] if self.ended else sent):
                     found.append(f"key {key} was received in another order: {got}")
         for side in self.sides:
             for role in Role:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.kit.pool_world import World
 
-SEEDS: Final = 200
+SEEDS: Final = 400
 
 
 @pytest.mark.parametrize("tens", range(SEEDS // 10))
