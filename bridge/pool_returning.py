@@ -39,6 +39,7 @@ class Returning(Ways):
                 self._means.mailboxes.redirect(self._means.sender, to, bounced)
                 self._pooling.resent(place)
         except (ConversationEnded, QueueFull, InvalidRoute) as error:  # they stay where they are, and are found again
+            slot.refused = str(error)
             log.debug("what came back is sent again later: %s", error)
             if slot.last is None:  # then it is found when something else is begun
                 self._pooling.go_past(place)
@@ -46,7 +47,6 @@ class Returning(Ways):
         except KonverseError as error:
             slot.refused = str(error)
             raise
-        slot.refused = None
         self._go_past(place)
         log.info(
             "%d messages to %s came back and were sent again on conversation %s",
@@ -72,6 +72,7 @@ class Returning(Ways):
         """What came back to a place has gone again, or is gone: what is new may."""
         self._pooling.go_past(place)
         if (slot := self._by_mark.get(mark_of(place.group))) is not None:
+            slot.refused = None
             self._publish(slot)
 
     def _give_up(self, effect: GiveUp) -> None:

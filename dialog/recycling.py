@@ -187,9 +187,7 @@ def is_answer(session: Session, dialog: SessionDialog, pooled: Pooled, farewell:
 
 
 def answer(
-    transaction: Transaction,
-    messages: Iterable[Message],
-    keeps: Callable[[Farewell], bool],
+    transaction: Transaction, messages: Iterable[Message], keeps: Callable[[Farewell], bool]
 ) -> tuple[list[Message], list[Farewell]]:
     """What the initiator's activated procedure of the original does (behaviour 226), and what is left to do.
 
@@ -208,11 +206,10 @@ def answer(
             continue
         if message.type != DIALOG_TIMER:
             code, description = _said_by(message.body) if message.type == ERROR else (0, "")
-            askers = dialog.finished.askers if dialog.finished is not None else ()
-            farewell = Farewell(dialog.conversation, code, description, askers)
+            farewell = _farewell(dialog, code, description)
             farewell = farewell._replace(kept=keeps(farewell))
             farewells.append(farewell)
-            if farewell.kept or dialog in ended or (_may_return(askers) and _leave(transaction, dialog)):
+            if farewell.kept or dialog in ended or (_may_return(farewell.askers) and _leave(transaction, dialog)):
                 continue
         if dialog in ended:
             continue
@@ -221,6 +218,10 @@ def answer(
         transaction.end(dialog)
         ended.append(dialog)
     return rest, farewells
+
+
+def _farewell(dialog: Endpoint, code: int = 0, description: str = "") -> Farewell:
+    return Farewell(dialog.conversation, code, description, dialog.finished.askers if dialog.finished else ())
 
 
 def _end_waits(dialog: Endpoint) -> bool:
@@ -250,22 +251,27 @@ def ring(transaction: Transaction, dialog: Endpoint, keeps: Callable[[Farewell],
     knows its EndOfStream no more, as EndDialog tells the target too that nothing more comes; and when the target has
     ended it, and its sender did not within a minute. Not while whoever sends on it `keeps` it.
     """
-    finished, clock = dialog.finished, dialog.clock
+    finished = dialog.finished
     if finished is not None and finished.answer == ():
         return True
-    ends = dialog.state not in SENDING
-    if not ends and (finished is None or not finished.own):
-        try:
-            if clock is None or clock.end_of_stream is None:
-                raise NotInContract(f"conversation {dialog.id} has no type for the end of its stream")
-            transaction.send(dialog, clock.end_of_stream)
-        except (NotInContract, WrongDirection, UnknownObject):
-            ends = True
-        else:
-            transaction.finish(dialog)
-    if ends and not keeps(Farewell(dialog.conversation, 0, "", finished.askers if finished is not None else ())):
+    closed = finished is not None and finished.own
+    ends = dialog.state not in SENDING or not (closed or _close_stream(transaction, dialog))
+    if ends and not keeps(_farewell(dialog)):
         return True
     return not _leave(transaction, dialog) and ends  # else it is over before, with an Error
+
+
+def _close_stream(transaction: Transaction, dialog: Endpoint) -> bool:
+    """EndOfStream and FIN; False when nobody knows its type, or its contract does not any more."""
+    end_of_stream = dialog.clock.end_of_stream if dialog.clock is not None else None
+    if end_of_stream is None:
+        return False
+    try:
+        transaction.send(dialog, end_of_stream)
+    except (NotInContract, WrongDirection, UnknownObject):
+        return False
+    transaction.finish(dialog)
+    return True
 
 
 def _said_by(body: bytes) -> tuple[int, str]:

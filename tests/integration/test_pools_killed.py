@@ -262,9 +262,7 @@ def test_of_two_processes_that_begin_with_a_pool_at_once_the_later_one_goes_on(
 def test_a_named_pool_of_fewer_conversations_goes_on_with_all_that_a_larger_one_has_left(
     servers: Servers, database: str
 ) -> None:
-    with connected(servers.bootstrap, database) as broker:
-        open_shop(broker, partitions=2)
-        open_stream(broker)
+    with stream_shop(servers.bootstrap, database) as broker:
         with taking(broker, Taker()) as taker:
             with connected(servers.bootstrap, database) as former:
                 larger = pool_of(former, name="orders", size=3)
@@ -281,21 +279,18 @@ def test_a_named_pool_of_fewer_conversations_goes_on_with_all_that_a_larger_one_
 
 
 def test_a_key_of_a_named_pool_with_a_size_is_gone_on_with(servers: Servers, database: str) -> None:
-    with connected(servers.bootstrap, database) as broker:
-        open_shop(broker, partitions=2)
-        open_stream(broker)
-        with taking(broker, Taker()) as taker:
-            with connected(servers.bootstrap, database) as former:
-                before = pool_of(former, name="orders", size=2)
-                before.send(ORDER, b"one", "key")
-                before.flush()
-            with pool_of(broker, name="orders", size=2) as pool:
-                pool.send(ORDER, b"two", "key")
-                until(lambda: len(taker.bodies) == 2, "both are received")
-                assert len({message.dialog.conversation for message in taker.taken}) == 1
-                assert {message.dialog.key for message in taker.taken} == {b"key"}
-                pool.recycle()
-                until(lambda: not pool.conversations, "it is over")
+    with stream_shop(servers.bootstrap, database) as broker, taking(broker, Taker()) as taker:
+        with connected(servers.bootstrap, database) as former:
+            before = pool_of(former, name="orders", size=2)
+            before.send(ORDER, b"one", "key")
+            before.flush()
+        with pool_of(broker, name="orders", size=2) as pool:
+            pool.send(ORDER, b"two", "key")
+            until(lambda: len(taker.bodies) == 2, "both are received")
+            assert len({message.dialog.conversation for message in taker.taken}) == 1
+            assert {message.dialog.key for message in taker.taken} == {b"key"}
+            pool.recycle()
+            until(lambda: not pool.conversations, "it is over")
 
 
 @pytest.mark.parametrize(

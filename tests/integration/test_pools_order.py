@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterator
 from functools import reduce
 from typing import Any
@@ -107,18 +106,14 @@ def test_what_came_back_and_cannot_go_again_is_said_to_who_waits_for_that(
                 pool.flush()
                 transaction.end(message.dialog)
 
-        def send_on() -> None:
-            while True:
-                pool.send(ORDER, b"later", "key")
-                time.sleep(0.1)
-
         pool.send(ORDER, b"one", "key")
         pool.flush()
         with patch.object(pool, "_begin", side_effect=ServiceNotFound("there is no such service any more")):
             with broker.reader("Orders", timeout=1) as reader:
                 reader.run(end)
+            until(lambda: pool._pooling.behind, "what came back was tried once")
             with pytest.raises(QueueFull, match="could not be sent again within 3 s: there is no such service any mo"):
-                send_on()
+                pool.send(ORDER, b"later", "key")
         with taking(broker, Taker()) as taker:
             until(lambda: b"comes back" in taker.bodies, "it goes again")
             pool.close()

@@ -94,8 +94,7 @@ def stress(bootstrap: str, database: str, load: Load) -> Result:
 
 
 def _send(broker: Broker, load: Load) -> tuple[int, int, set[bytes]]:
-    each = 2 * load.recycles * load.messages // load.senders
-    """Then enough should have been recycled."""
+    each = 2 * load.recycles * load.messages // load.senders  # at most: then enough should have been recycled
     with (
         pool_of(broker, size=load.conversations, max_messages=load.messages) as pool,
         ThreadPoolExecutor(load.senders) as threads,

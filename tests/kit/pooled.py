@@ -6,10 +6,7 @@ from typing import Final
 
 from konverse.dialog.lane import SessionDialog
 from konverse.dialog.received import Rule
-from konverse.dialog.recycling import (
-    Farewell,
-    answer,
-)
+from konverse.dialog.recycling import Farewell, answer
 from konverse.dialog.session import Session
 from konverse.dialog.staging import OwnerSettings, Staging
 from konverse.dialog.transaction import Transaction

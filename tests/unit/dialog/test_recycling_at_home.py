@@ -5,10 +5,7 @@ from __future__ import annotations
 import pytest
 
 from konverse.dialog.lane import SessionDialog
-from konverse.dialog.recycling import (
-    Farewell,
-    recycle,
-)
+from konverse.dialog.recycling import Farewell, recycle
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.catalog import DIALOG_TIMER, END_DIALOG
 from konverse.schemas.errors import NotInContract, UnknownObject, WrongDirection
@@ -54,23 +51,10 @@ def test_the_timer_of_what_was_recycled_waits_on_and_of_what_was_never_received_
     assert again.ends == [EndOperation(endpoint.index, 0, "")]
 
 
-def test_a_timer_whose_type_is_in_the_contract_no_more_ends_it(shop: Shop) -> None:
-    def rule(_contract: str, _role: Role, message_type: str) -> None:
-        if message_type == EOS:
-            raise NotInContract("it has none")
-
-    dialog = shop.begin()
-    shop.rule = rule
-    transaction = shop.ring(dialog)
-    answered(transaction)
-    assert not transaction.sends
-    assert not transaction.timers
-    assert [end.endpoint for end in transaction.ends] == [shop.pair.initiator(dialog.conversation).index]
-
-
+@pytest.mark.parametrize("keeps", [True, False])
 @pytest.mark.parametrize("error", [NotInContract, WrongDirection, UnknownObject])
-def test_a_type_that_cannot_be_sent_any_more_does_not_end_what_its_sender_keeps(
-    shop: Shop, error: type[Exception]
+def test_a_timer_whose_type_cannot_be_sent_any_more_ends_it_unless_its_sender_keeps_it(
+    shop: Shop, error: type[Exception], *, keeps: bool
 ) -> None:
     def rule(_contract: str, _role: Role, message_type: str) -> None:
         if message_type == EOS:
@@ -79,10 +63,12 @@ def test_a_type_that_cannot_be_sent_any_more_does_not_end_what_its_sender_keeps(
     dialog = shop.begin()
     shop.rule = rule
     transaction = shop.ring(dialog)
-    answered(transaction, keeps=True)
-    assert not transaction.ends
+    answered(transaction, keeps=keeps)
     assert not transaction.sends
-    assert transaction.timers
+    assert not transaction.finishes
+    index = shop.pair.initiator(dialog.conversation).index
+    assert [end.endpoint for end in transaction.ends] == ([] if keeps else [index])
+    assert bool(transaction.timers) is keeps
 
 
 def test_a_timer_of_whom_no_pool_has_told_the_type_ends_it(shop: Shop) -> None:
