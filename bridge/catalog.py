@@ -220,7 +220,8 @@ class Catalog:
         if not sent_by.allows(role):
             raise WrongDirection(
                 f"contract {contract!r} lets only the {sent_by.value.lower()} send {message_type!r}, "
-                f"and this side is the {role.name.lower()}; create a contract in which it is sent by ANY"
+                f"and this side is the {role.name.lower()}; create a contract in which it is sent by ANY",
+                8432 if role is Role.INITIATOR else 8434,
             )
         allowed.add((contract, role, message_type))
 

@@ -108,12 +108,12 @@ class Dialog:
         """
         return self._mailboxes.bounced(self._sender, self._staged, timeout)
 
-    def end(self, *, error: int = 0, description: str = "") -> None:
+    def end(self, *, error: int | None = 0, description: str | None = "") -> None:
         """End this side: the peer gets EndDialog after everything that was sent, or an Error at once (105, 111, 113).
 
-        A second end changes nothing. Raises InvalidState for an error code below 0 or a missing description (112).
+        A second end changes nothing. Raises InvalidError for a code without a description, or the reverse (112).
         """
-        check_error(error, description)
+        error, description = check_error(error, description)
         if not error:
             self._sender.fire_and_forget.look(self._staged)
         self._sender.end(self._staged, error_body(error, description) if error else b"")

@@ -117,8 +117,8 @@ class Instructing:
         self,
         conversation: UUID,
         *,
-        error: int = 0,
-        description: str = "",
+        error: int | None = 0,
+        description: str | None = "",
         cleanup: bool = False,
         queue: str | None = None,
         timeout: Seconds = OBEYED_S,
@@ -128,9 +128,10 @@ class Instructing:
         With `cleanup` any conversation, WITH CLEANUP: each side that lives here goes at once, with what waits for it
         and what it has said in vain so far, and its peer is told nothing (behaviours 120, 121). For conversations of
         which one side is gone for good, not for others.
-        InvalidState, too, for a code below 0 (112). A dialog of this process is ended with `Dialog.end`.
+        InvalidError for a code without a description, or the reverse (112). A dialog of this process is ended with
+        `Dialog.end`.
         """
-        check_error(error, description)
+        error, description = check_error(error, description)
         check_cleanup(error, cleanup=cleanup)
         if cleanup:
             if not self._sweep(Action.CLEANUP, queue, lambda one: one.id == conversation, timeout):

@@ -60,14 +60,17 @@ class Operating:
         self._order(conversation, _skip)
 
     @checked
-    def end(self, conversation: UUID, *, error: int = 0, description: str = "", cleanup: bool = False) -> None:
+    def end(
+        self, conversation: UUID, *, error: int | None = 0, description: str | None = "", cleanup: bool = False
+    ) -> None:
         """End a suspended conversation, with `error` > 0 as WITH ERROR; others of its group stay suspended.
 
         With `cleanup` any conversation, WITH CLEANUP: our sides of it go at once, behind the handler that may have
         them, and their peers are told nothing (behaviours 120, 121).
-        Raises as `resume`, and InvalidState for a code below 0 (112), or an error together with `cleanup`.
+        Raises as `resume`, InvalidError for a code without a description (112), InvalidState for an error together with
+        `cleanup`.
         """
-        check_error(error, description)
+        error, description = check_error(error, description)
         check_cleanup(error, cleanup=cleanup)
         if cleanup:
             self._sweep(conversation, lambda endpoint: Cleanup(endpoint.index))

@@ -102,10 +102,10 @@ class ClientTransaction:
         staged = _staged(dialog)
         self._transaction.set_timer(staged, timer_ms(staged, timeout))
 
-    def end(self, dialog: Dialog, *, error: int = 0, description: str = "") -> None:
+    def end(self, dialog: Dialog, *, error: int | None = 0, description: str | None = "") -> None:
         """End this side of a dialog, as `dialog.end`: the peer gets everything that was sent before."""
         self._check_entered()
-        check_error(error, description)
+        error, description = check_error(error, description)
         staged = _staged(dialog)
         if not error:
             sends = any(step.dialog is staged and step.kind is Kind.MESSAGE for step in self._transaction.steps)

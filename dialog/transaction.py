@@ -177,15 +177,17 @@ class Transaction(Regrouped):
             self.sends.append((dialog.index, message_type, []))
         self._bodies = self.sends[-1][2]
 
-    def end(self, dialog: Endpoint | Begun, *, error: int = 0, description: str = "", cleanup: bool = False) -> None:
+    def end(
+        self, dialog: Endpoint | Begun, *, error: int | None = 0, description: str | None = "", cleanup: bool = False
+    ) -> None:
         """End this side of a conversation when the transaction commits; with `error` > 0 as WITH ERROR.
 
         With either this transaction sends nothing on it (behaviour 111). `cleanup` is WITH CLEANUP: this side goes at
         once, with what it has said and nobody has received yet, and its peer is told nothing; when that says something
-        later it gets Error -8462 (120, 121). Raises InvalidState for a conversation that was ended already (118), a
-        code below 0 (112), or an error together with `cleanup`.
+        later it gets Error -8462 (120, 121). Raises InvalidState for a conversation that was ended already (118),
+        and for an error together with `cleanup`; InvalidError for a code without a description, or the reverse (112).
         """
-        check_error(error, description)
+        error, description = check_error(error, description)
         if cleanup and error:
             raise InvalidState("a conversation is ended WITH ERROR or WITH CLEANUP, not with both")
         text = description.encode("utf-8", "replace")

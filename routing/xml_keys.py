@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import Any, Final
 from xml.parsers.expat import ExpatError, ParserCreate
 
-from konverse.schemas.catalog import Validation
 from konverse.schemas.errors import InvalidSettings
 from konverse.schemas.limits import XML_DEPTH_ENTRIES_MAX
-from konverse.schemas.validation import fault_of, parser_of
+from konverse.schemas.validation import document_fault, parser_of
 
 from .keys import Lookup, NoKey, checked, missing, said
 
@@ -100,7 +99,7 @@ class XPath:
     def key_of(self, message: Any, _lookup: Lookup | None = None) -> str:
         """What it gives, without the white space around it."""
         body = message.body or b""
-        fault = fault_of(Validation.WELL_FORMED_XML, body)  # a document type is one
+        fault = document_fault(body)  # a document type is one
         if fault:
             raise said("The body is no XML document", fault)
         try:

@@ -10,9 +10,9 @@
     │   │   ├── QueueNotFound             ├── InvalidValidation     ├── TypeTwice             ├── TimerBeyondLifetime
     │   │   ├── RouteNotFound             ├── InvalidRoute          ├── PriorityTwice         ├── MoveRefused
     │   │   ├── RoutingTableNotFound      ├── InvalidPriority       ├── NotInContract         ├── NotSupportedYet
-    │   │   ├── PriorityNotFound          ├── InvalidTimeout        ├── WrongDirection        └── PoolInUse
-    │   │   ├── SavepointNotFound         └── InvalidProcedure      └── BodyTooLarge
-    │   │   └── DialogNotFound
+    │   │   ├── PriorityNotFound          ├── InvalidTimeout        ├── WrongDirection        ├── PoolInUse
+    │   │   ├── SavepointNotFound         ├── InvalidProcedure      ├── BodyTooLarge          └── NullBody
+    │   │   └── DialogNotFound            └── InvalidError
     ├── NoPartition                  this process has no partition of the queue: others have them all
     ├── QueueDisabled                nobody receives from a queue whose STATUS is OFF
     ├── ServiceAltered               a service went to another queue while something of it was waited for
@@ -220,9 +220,15 @@ class NotInContract(BadInput):
 
 
 class WrongDirection(BadInput):
-    """The contract lets only the other side send this message type."""
+    """The contract lets only the other side send this message type: 8432 at the initiator, 8434 at the target."""
 
     number = 8432
+
+
+class NullBody(BadInput):
+    """A message body is None. A body that is left out, or b"", is an empty one."""
+
+    number = 8433
 
 
 class BodyTooLarge(BadInput):
@@ -243,6 +249,12 @@ class InvalidState(BadInput):
     """The conversation endpoint is in a state that does not allow this."""
 
     number = 8429
+
+
+class InvalidError(BadInput):
+    """END WITH ERROR with a wrong code (8419), without a description (8422), or without either (8424)."""
+
+    number = 8419
 
 
 class TimerRefused(BadInput):

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, cast
 
 from fastavro import parse_schema, schemaless_reader, schemaless_writer
 
-from .errors import InvalidState, MalformedRecord
+from .errors import InvalidError, MalformedRecord
 from .limits import INSTRUCTION_BYTES_MAX
 from .system_messages import check_error
 
@@ -65,7 +65,7 @@ def decode(data: bytes) -> Instruction:
         found = Instruction(**{**value, "action": Action(value["action"])})
         check_error(found.error, found.description)
         whole = source.tell() == len(data) and encode(found) == data
-    except (MalformedRecord, InvalidState) as error:
+    except (MalformedRecord, InvalidError) as error:
         raise MalformedRecord(f"an instruction that cannot be: {error}") from None
     except Exception as error:  # fastavro raises a dozen types for broken input; they all mean this
         raise MalformedRecord("an instruction that is not Avro") from error

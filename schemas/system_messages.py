@@ -6,7 +6,7 @@ from typing import Final
 from xml.parsers.expat import ExpatError, ParserCreate
 from xml.sax.saxutils import escape
 
-from .errors import BadInput, InvalidState, MalformedRecord
+from .errors import BadInput, InvalidError, MalformedRecord
 from .limits import ERROR_CODE_MAX, ERROR_DESCRIPTION_CHARACTERS_MAX
 
 ERROR_NAMESPACE: Final = "http://schemas.microsoft.com/SQL/ServiceBroker/Error"
@@ -22,17 +22,27 @@ _INVALID: Final = {code: "\ufffd" for code in range(0x20) if code not in (0x09, 
 }
 
 
-def check_error(code: int, description: str) -> None:
-    """Raise InvalidState unless an END may carry this; code 0 is a plain end (behaviour 112)."""
-    if type(code) is not int or not isinstance(description, str):
-        raise InvalidState(f"an error has a whole number and a text, not {code!r} and {description!r}")
-    if code == 0 and not description:
-        return
-    if not 0 < code <= ERROR_CODE_MAX or not 0 < len(description) <= ERROR_DESCRIPTION_CHARACTERS_MAX:
-        raise InvalidState(
-            f"an error needs a code of 1 to {ERROR_CODE_MAX} and a description of 1 to "
-            f"{ERROR_DESCRIPTION_CHARACTERS_MAX} characters, not code {code} with {len(description)} characters"
+def check_error(code: int | None, description: str | None) -> tuple[int, str]:
+    """Code and description of END WITH ERROR; (0, "") for a plain end (behaviour 112).
+
+    Raises InvalidError: 8424 when both are missing, 8422 when the description is missing or empty, 8419 when the code
+    is missing or is not 1 to 2,147,483,647, and when the description has over 3,000 characters.
+    """
+    if code == 0 and description == "":
+        return 0, ""
+    if not code and (description is None or (code is None and not description)):
+        raise InvalidError("END WITH ERROR needs a code and a description, and both are missing", 8424)
+    if code is not None and not (description and isinstance(description, str)):
+        raise InvalidError(f"END WITH ERROR needs a description, a text that is not empty, not {description!r}", 8422)
+    if type(code) is not int or not 0 < code <= ERROR_CODE_MAX:
+        raise InvalidError(f"the code of END WITH ERROR is a whole number of 1 to {ERROR_CODE_MAX}, not {code!r}")
+    assert description is not None
+    if len(description) > ERROR_DESCRIPTION_CHARACTERS_MAX:
+        raise InvalidError(
+            f"the description of END WITH ERROR has {len(description)} characters; at most "
+            f"{ERROR_DESCRIPTION_CHARACTERS_MAX} are sent, so shorten it"
         )
+    return code, description
 
 
 def error_body(code: int, description: str) -> bytes:

@@ -30,8 +30,16 @@ def _not_empty(body: bytes) -> str:
     return f"it has a body of {len(body)} bytes" if body else ""
 
 
-def _not_xml(body: bytes) -> str:
-    """A document type is refused: it may bring entities, which grow without bound or name files."""
+def _not_well_formed(body: bytes) -> str:
+    """A message without a body has nothing that could be malformed."""
+    return document_fault(body) if body else ""
+
+
+def document_fault(body: bytes) -> str:
+    """Why this is no XML document, in the parser's words; empty when it is one.
+
+    A document type is refused: it may bring entities, which grow without bound or name files.
+    """
     depth = 0
 
     def deeper(*_: object) -> None:
@@ -67,5 +75,5 @@ def parser_of(etree: Any, **more: bool) -> Any:
 _FAULTS: Final[dict[Validation, Callable[[bytes], str]]] = {
     Validation.NONE: _nothing,
     Validation.EMPTY: _not_empty,
-    Validation.WELL_FORMED_XML: _not_xml,
+    Validation.WELL_FORMED_XML: _not_well_formed,
 }

@@ -10,9 +10,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 from xml.sax.saxutils import quoteattr
 
-from konverse.schemas.catalog import Validation
 from konverse.schemas.errors import InvalidSchema
-from konverse.schemas.validation import fault_of, parser_of
+from konverse.schemas.validation import document_fault, parser_of
 
 from .rules import Check
 
@@ -41,7 +40,7 @@ def check_of(documents: Sequence[str]) -> Check:
         raise InvalidSchema(f"the schemas cannot be used: {_said(error)}") from None
 
     def fault(body: bytes) -> str:
-        found = fault_of(Validation.WELL_FORMED_XML, body)  # not a document type, for one
+        found = document_fault(body)  # not a document type, for one
         if found:
             return found
         try:
@@ -72,7 +71,7 @@ def _resolver(etree: Any, places: dict[str, bytes]) -> Any:
 def read(etree: Any, parser: Any, number: int, document: str) -> Any:
     """The root of a schema document, with imports that name no place; InvalidSchema."""
     data = document.encode()
-    fault = fault_of(Validation.WELL_FORMED_XML, data)
+    fault = document_fault(data)
     if fault:
         raise InvalidSchema(f"schema document {number} is no XML document: {fault}")
     root = etree.fromstring(data, parser)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -11,7 +12,7 @@ from konverse.bridge.catalog import Catalog
 from konverse.dialog.received import Message
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.catalog import DEFAULT, DIALOG_TIMER, END_DIALOG, ERROR
-from konverse.schemas.errors import InvalidState
+from konverse.schemas.errors import InvalidError, InvalidState
 from konverse.schemas.records import Role
 from konverse.schemas.system_messages import read_error
 from tests.kit.shop import (
@@ -117,14 +118,35 @@ def test_110_what_comes_for_a_side_that_has_ended_is_discarded_silently(broker: 
 
 
 @pytest.mark.parametrize(
-    ("code", "description"), [(0, "a description alone"), (-1, "negative"), (1, ""), (1, "x" * 3_001), (2**31, "large")]
+    ("code", "description", "number"),
+    [
+        (None, None, 8424),
+        (1, "", 8422),
+        (1, None, 8422),
+        (None, "a description alone", 8419),
+        (0, "no code", 8419),
+        (-1, "negative", 8419),
+        (2**31, "large", 8419),
+        (1, "x" * 3_001, 8419),
+    ],
+    ids=["nothing", "no text", "null text", "no code", "code 0", "negative", "large", "long"],
 )
 def test_112_an_error_has_a_positive_code_and_a_description_of_3000_characters_at_most(
-    broker: Broker, code: int, description: str
+    broker: Broker, code: int | None, description: str | None, number: int
 ) -> None:
+    """In part: 8419 for a code that is 0 or below, and for a description that is too long, is konverse's choice."""
     dialog = sent(broker, b"0")
-    with pytest.raises(InvalidState):
-        dialog.end(error=code, description=description)
+
+    def refused(end: Callable[..., object], *which: object) -> None:
+        with pytest.raises(InvalidError) as error:
+            end(*which, error=code, description=description)
+        assert error.value.number == number
+
+    refused(dialog.end)
+    refused(broker.end, dialog.id)
+    with broker.transaction() as transaction:
+        refused(transaction.end, dialog)
+    handle(broker, "Orders", lambda transaction: refused(transaction.end, transaction.dialog))
     dialog.send(ORDER)
     dialog.end(error=1, description="x" * 3_000)
 

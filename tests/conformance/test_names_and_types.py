@@ -126,10 +126,17 @@ def test_003_a_body_of_a_type_that_has_none_is_rejected_at_the_receiver(broker: 
     assert rejected(broker, "ping", b"", b"a body", b"") == ([b""], [-8430])
 
 
-@pytest.mark.parametrize("body", [b"<order", b"", b"<a/><b/>", b"<!DOCTYPE a [<!ENTITY e 'e'>]><a>&e;</a>"])
+@pytest.mark.parametrize("body", [b"<order", b" ", b"<a/><b/>", b"<!DOCTYPE a [<!ENTITY e 'e'>]><a>&e;</a>"])
 def test_004_broken_xml_never_reaches_the_target_and_the_sender_gets_an_error(broker: Broker, body: bytes) -> None:
     broker.create_message_type("document", "WELL_FORMED_XML")
     assert rejected(broker, "document", b"<order/>", body) == ([b"<order/>"], [-9615])
+
+
+def test_004_a_message_without_a_body_is_well_formed(broker: Broker) -> None:
+    broker.create_message_type("document", "WELL_FORMED_XML")
+    taken = [b"<order/>", b"", b"\xef\xbb\xbf<order/>", "<order/>".encode("utf-16"), "<order/>".encode("utf-16-le")]
+    contradicted = "<?xml version='1.0' encoding='UTF-8'?><order/>".encode("utf-16")
+    assert rejected(broker, "document", taken[0], *taken[1:], contradicted) == (taken, [-9615])
 
 
 def test_004_broken_xml_that_comes_first_leaves_nothing_at_the_target(broker: Broker) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
@@ -19,6 +20,7 @@ from konverse.schemas.errors import (
     KonverseError,
     MessageTypeNotFound,
     NotInContract,
+    NullBody,
     NullHandle,
     WrongDirection,
 )
@@ -86,19 +88,32 @@ def test_047_each_side_sends_what_the_contract_lets_it(broker: Broker) -> None:
     dialog.send(ORDER)
     broker.flush()
     with broker.reader("Orders") as reader, next(iter(reader)) as transaction:
-        with pytest.raises(WrongDirection, match="target"):
+        with pytest.raises(WrongDirection, match="target") as target:
             transaction.send(transaction.dialog, ORDER)
+        assert target.value.number == 8434
         transaction.send(transaction.dialog, RECEIPT)
 
 
 def test_048_a_body_may_be_omitted_or_empty_but_is_never_null(broker: Broker) -> None:
     dialog = begin(broker)
-    with pytest.raises(BadInput, match="bytes"):
-        dialog.send(ORDER, cast("Any", None))
+
+    def refused(send: Callable[..., object], *which: object) -> None:
+        with pytest.raises(NullBody, match="None") as null:
+            send(*which, None)
+        assert null.value.number == 8433
+
+    refused(dialog.send, ORDER)
+    with broker.transaction() as staged:
+        refused(staged.send, dialog, ORDER)
     dialog.send(ORDER)
     dialog.send(ORDER, b"")
     broker.flush()
-    assert [message.body for message in receive(broker, "Orders", 2)] == [b"", b""]
+
+    def reply(transaction: Transaction) -> None:
+        assert [message.body for message in transaction] == [b"", b""]
+        refused(transaction.send, transaction.dialog, RECEIPT)
+
+    handle(broker, "Orders", reply)
 
 
 def test_049_an_unknown_handle_fails(broker: Broker) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import Any, cast
 from xml.etree import ElementTree as ET
 
 import pytest
 
-from konverse.schemas.errors import BadInput, InvalidState, MalformedRecord
+from konverse.schemas.errors import BadInput, InvalidError, MalformedRecord
 from konverse.schemas.limits import ERROR_CODE_MAX, ERROR_DESCRIPTION_CHARACTERS_MAX
 from konverse.schemas.system_messages import ERROR_NAMESPACE, check_error, error_body, lost_body, read_error
 
@@ -101,19 +101,32 @@ def test_a_document_is_utf_8_and_says_its_namespace() -> None:
     ("code", "description"), [(0, ""), (1, "x"), (ERROR_CODE_MAX, "x" * ERROR_DESCRIPTION_CHARACTERS_MAX)]
 )
 def test_an_end_may_carry_this(code: int, description: str) -> None:
-    check_error(code, description)
+    assert check_error(code, description) == (code, description)
 
 
 @pytest.mark.parametrize(
-    ("code", "description"),
-    [(-1, "x"), (0, "x"), (1, ""), (ERROR_CODE_MAX + 1, "x"), (1, "x" * (ERROR_DESCRIPTION_CHARACTERS_MAX + 1))],
-    ids=["below 0", "no code", "no description", "too large", "too long"],
+    ("code", "description", "number"),
+    [
+        (None, None, 8424),
+        (None, "", 8424),
+        (0, None, 8424),
+        (1, None, 8422),
+        (1, "", 8422),
+        (-1, "", 8422),
+        (1, 7, 8422),
+        (None, "x", 8419),
+        (0, "x", 8419),
+        (-1, "x", 8419),
+        (ERROR_CODE_MAX + 1, "x", 8419),
+        ("7", "x", 8419),
+        (True, "x", 8419),
+        (1, "x" * (ERROR_DESCRIPTION_CHARACTERS_MAX + 1), 8419),
+    ],
 )
-def test_an_end_may_not_carry_this_behaviour_112(code: int, description: str) -> None:
-    with pytest.raises(
-        InvalidState, match=f"a description of 1 to {ERROR_DESCRIPTION_CHARACTERS_MAX} characters, not code"
-    ):
+def test_an_end_may_not_carry_this_behaviour_112(code: Any, description: Any, number: int) -> None:
+    with pytest.raises(InvalidError, match="END WITH ERROR") as refused:
         check_error(code, description)
+    assert refused.value.number == number
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,12 @@ def test_an_empty_type_has_no_body() -> None:
 @pytest.mark.parametrize(
     "body",
     [
+        None,
+        b"",
         b"<a/>",
+        b"\xef\xbb\xbf<a/>",
+        "<a/>".encode("utf-16-le"),
+        "<a/>".encode("utf-16"),
         b"<?xml version='1.0' encoding='UTF-8'?><a b='c'>\xe2\x82\xac<!-- d --><![CDATA[<]]></a>",
         "<?xml version='1.0' encoding='UTF-16'?><a>€</a>".encode("utf-16"),
         b"<?xml version='1.0' encoding='iso-8859-1'?><a>\xe9</a>",
@@ -34,14 +39,18 @@ def test_an_empty_type_has_no_body() -> None:
         b"<a>" * XML_DEPTH_ENTRIES_MAX + b"</a>" * XML_DEPTH_ENTRIES_MAX,
     ],
 )
-def test_a_document_is_taken(body: bytes) -> None:
+def test_a_document_or_no_body_at_all_is_well_formed(body: bytes | None) -> None:
     assert not fault_of(XML, body)
 
 
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (b"", "no element"),
+        (b" \r\n\t", "no element"),
+        (b"\xef\xbb\xbf", "no element"),
+        (b"\xff\xfe", "no element"),
+        ("<?xml version='1.0' encoding='UTF-8'?><a/>".encode("utf-16"), "encoding"),
+        (b"<?xml version='1.0' encoding='UTF-16'?><a/>", "encoding"),
         (b"text", "syntax error"),
         (b"<a>", "no element"),
         (b"<a></b>", "mismatched"),
