@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from konverse.schemas.errors import DiskFull, StackError
+from konverse.schemas.errors import StackError
+from konverse.schemas.stack_errors import DiskFull
 
 NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 NO_ROOM_TEXTS: Final = ("no space left on device", "disk quota exceeded")

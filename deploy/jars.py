@@ -24,7 +24,8 @@ from konverse.deploy.java import Java
 from konverse.deploy.locks import locked
 from konverse.deploy.progress import Advance, Reporter, Silence
 from konverse.deploy.tools import ToolResult
-from konverse.schemas.errors import JarsNotResolvable, NotInstalled
+from konverse.schemas.errors import NotInstalled
+from konverse.schemas.stack_errors import JarsNotResolvable
 
 _LOCK_DEADLINE_S: Final = 900.0
 _SAID_LINES_MAX: Final = 8

@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 from konverse.deploy.faults import filesystem_faults
 from konverse.deploy.folders import cache_folder, make_folder
-from konverse.schemas.errors import JavaNotFound, JavaTooOld
+from konverse.schemas.stack_errors import JavaNotFound, JavaTooOld
 
 OLDEST: Final = 17
 """Kafka 4 brokers and Spark 4 need it."""

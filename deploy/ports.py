@@ -7,7 +7,8 @@ import socket
 from collections.abc import Collection
 from typing import Final
 
-from konverse.schemas.errors import InvalidSettings, PortTaken, StackError
+from konverse.schemas.errors import InvalidSettings, StackError
+from konverse.schemas.stack_errors import PortTaken
 
 HOST: Final = "127.0.0.1"
 

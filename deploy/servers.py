@@ -19,7 +19,8 @@ from konverse.deploy.progress import Reporter
 from konverse.deploy.redis_server import RedisProgram, find_redis, redis_answers, redis_launch
 from konverse.deploy.spawn import Spawner
 from konverse.deploy.state import ServerState, StackState
-from konverse.schemas.errors import KonverseError, PortTaken, ServerDied, StackError
+from konverse.schemas.errors import KonverseError, StackError
+from konverse.schemas.stack_errors import PortTaken, ServerDied
 
 _POLL_S: Final = 0.01
 _FULL_BELOW_BYTES: Final = 1024 * 1024

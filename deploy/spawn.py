@@ -14,7 +14,8 @@ from typing import Any, Final
 
 from konverse.deploy.faults import NO_ROOM, disk_full, filesystem_faults
 from konverse.deploy.processes import ProcessId
-from konverse.schemas.errors import ServerDied, StackError
+from konverse.schemas.errors import StackError
+from konverse.schemas.stack_errors import ServerDied
 
 _PROGRAM: Final = Path(__file__).with_name("guard.py")
 _END_DEADLINE_S: Final = 15.0

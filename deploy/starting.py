@@ -15,7 +15,7 @@ from konverse.deploy.servers import Launcher, Programs
 from konverse.deploy.settings import StackSettings
 from konverse.deploy.spawn import Spawner
 from konverse.deploy.state import StackState
-from konverse.schemas.errors import PortTaken
+from konverse.schemas.stack_errors import PortTaken
 
 _ROOM_BYTES: Final = 64 * 1024 * 1024
 _PORT_ATTEMPTS_MAX: Final = 3

@@ -72,8 +72,7 @@ class Transaction(Regrouped):
         self.finishes: list[Finish] = _NONE
         self.timers: list[SetTimer] = _NONE
         self.more = None
-        self.size_bytes = 0
-        """Bytes that the staged outputs and ends take in a commit."""
+        self.size_bytes = 0  # that the staged outputs and ends take in a commit
         self.savepoints: Savepoints[dict[Transaction, Staged]] | None = None  # of all that are committed together
 
     def __enter__(self) -> Self:
@@ -182,10 +181,9 @@ class Transaction(Regrouped):
     ) -> None:
         """End this side of a conversation when the transaction commits; with `error` > 0 as WITH ERROR.
 
-        With either this transaction sends nothing on it (behaviour 111). `cleanup` is WITH CLEANUP: this side goes at
-        once, with what it has said and nobody has received yet, and its peer is told nothing; when that says something
-        later it gets Error -8462 (120, 121). Raises InvalidState for a conversation that was ended already (118),
-        and for an error together with `cleanup`; InvalidError for a code without a description, or the reverse (112).
+        Either way this transaction sends nothing on it (behaviour 111). `cleanup` is WITH CLEANUP: this side goes at
+        once, with its messages that were not received, and the peer gets Error -8462 for what it sends later (120,
+        121). InvalidState for one that was ended (118), or an error with `cleanup`; InvalidError (112).
         """
         error, description = check_error(error, description)
         if cleanup and error:

@@ -21,7 +21,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from konverse.deploy.processes import ProcessId
 from konverse.deploy.settings import StackSettings
 from konverse.deploy.stack import LocalStack
-from konverse.schemas.errors import DiskFull, InvalidSettings, JavaNotFound, ServerDied, ServerNotFound
+from konverse.schemas.errors import InvalidSettings
+from konverse.schemas.stack_errors import DiskFull, JavaNotFound, ServerDied, ServerNotFound
 from tests.integration.stack_command import processes_naming
 from tests.kit import until
 

@@ -14,7 +14,7 @@ from konverse.deploy.ivy import find_ivy
 from konverse.deploy.jars import jar_folder, kafka_jars
 from konverse.deploy.java import Java, find_java
 from konverse.deploy.progress import Silence
-from konverse.schemas.errors import JarsNotResolvable
+from konverse.schemas.stack_errors import JarsNotResolvable
 
 pytestmark = [pytest.mark.stack, pytest.mark.usefixtures("local_servers")]
 

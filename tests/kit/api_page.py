@@ -16,7 +16,7 @@ from konverse.bridge.views.door import Views
 from konverse.bridge.views.listing import Source, View
 from konverse.dialog.endpoint import Endpoint
 from konverse.dialog.states import State
-from konverse.schemas import errors
+from konverse.schemas import errors, stack_errors
 
 INTERNAL: Final = {
     "App": {"answering"},
@@ -77,7 +77,7 @@ def page() -> str:
     for name, thing in [*classes, *((each.__name__, each) for each in (Endpoint, State, Views, View, Source))]:
         parts += [f"\n## {name}\n\n{_first_line(thing)}\n\n", *_members(name, thing)]
     parts += ["\n## konverse.schemas.errors\n\n"]
-    parts += [_error(thing) for thing in vars(errors).values() if _is_error(thing)]
+    parts += [_error(thing) for thing in {**vars(errors), **vars(stack_errors)}.values() if _is_error(thing)]
     return "".join(parts)
 
 

@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 
 from konverse.bridge.cli.codes import exit_code
 from konverse.bridge.cli.main import KonverseGroup, app
-from konverse.schemas.errors import InvalidName, KafkaUnavailable, KonverseError, PortTaken, TopicMismatch
+from konverse.schemas.errors import InvalidName, KafkaUnavailable, KonverseError, TopicMismatch
+from konverse.schemas.stack_errors import PortTaken
 
 
 def failing(error: Exception) -> typer.Typer:

@@ -18,7 +18,8 @@ from konverse.deploy.coordinates import Coordinate, JarSet
 from konverse.deploy.jars import class_path, jar_folder
 from konverse.deploy.java import Java
 from konverse.deploy.progress import Silence
-from konverse.schemas.errors import DiskFull, JarsNotResolvable, NotInstalled
+from konverse.schemas.errors import NotInstalled
+from konverse.schemas.stack_errors import DiskFull, JarsNotResolvable
 from tests.kit import until
 from tests.unit.deploy.programs import only, script
 

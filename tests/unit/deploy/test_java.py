@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from konverse.deploy.java import Java, find_java, inspect, spark_java_home
-from konverse.schemas.errors import JavaNotFound, JavaTooOld
+from konverse.schemas.stack_errors import JavaNotFound, JavaTooOld
 from tests.unit.deploy.programs import JAVA_17, fake_java, only, script
 
 JAVA_8 = 'java version "1.8.0_392"\nJava(TM) SE Runtime Environment (build 1.8.0_392-b08)'

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from konverse.deploy.stack import LocalStack
-from konverse.schemas.errors import JavaNotFound
+from konverse.schemas.stack_errors import JavaNotFound
 from tests.kit import containers
 from tests.kit.servers import Servers, missing, provide
 

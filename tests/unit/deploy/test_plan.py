@@ -11,7 +11,8 @@ from konverse.deploy.kafka_server import common_settings, new_id
 from konverse.deploy.plan import plan
 from konverse.deploy.ports import FIRST, LAST, is_free
 from konverse.deploy.settings import StackSettings
-from konverse.schemas.errors import InvalidName, InvalidSettings, PortTaken
+from konverse.schemas.errors import InvalidName, InvalidSettings
+from konverse.schemas.stack_errors import PortTaken
 
 
 def test_one_broker_and_redis_are_the_default(tmp_path: Path) -> None:

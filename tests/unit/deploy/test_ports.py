@@ -5,7 +5,8 @@ import socket
 import pytest
 
 from konverse.deploy.ports import FIRST, LAST, free_port, is_free, require_free
-from konverse.schemas.errors import InvalidSettings, PortTaken
+from konverse.schemas.errors import InvalidSettings
+from konverse.schemas.stack_errors import PortTaken
 
 
 def test_a_port_with_a_listener_is_not_free() -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from konverse.deploy.folders import StackHome
 from konverse.deploy.redis_server import RedisProgram, find_redis, redis_launch
-from konverse.schemas.errors import ServerNotFound
+from konverse.schemas.stack_errors import ServerNotFound
 from tests.unit.deploy.programs import only, script
 
 

@@ -16,7 +16,8 @@ import pytest
 
 from konverse.deploy.processes import ProcessId
 from konverse.deploy.spawn import Launch, Spawner
-from konverse.schemas.errors import ServerDied, StackError
+from konverse.schemas.errors import StackError
+from konverse.schemas.stack_errors import ServerDied
 from tests.kit import until
 from tests.unit.deploy.programs import sleeper
 

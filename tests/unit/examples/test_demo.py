@@ -9,7 +9,7 @@ from typer import Exit
 
 from examples import demo
 from examples.sales.orders import SHIPPED
-from konverse.schemas.errors import ServerNotFound
+from konverse.schemas.stack_errors import ServerNotFound
 
 
 def test_what_stands_in_brackets_is_said_too(

@@ -7,11 +7,13 @@ from typing import Final
 
 import pytest
 
-from konverse.schemas import errors
+from konverse.schemas import errors, stack_errors
 from konverse.schemas.errors import KonverseError
 
 ALL: Final[dict[str, type[KonverseError]]] = {
-    name: value for name, value in vars(errors).items() if isinstance(value, type) and issubclass(value, KonverseError)
+    name: value
+    for name, value in {**vars(errors), **vars(stack_errors)}.items()
+    if isinstance(value, type) and issubclass(value, KonverseError)
 }
 DRAWN: Final = (errors.__doc__ or "").partition("`retriable`")[0]
 
@@ -35,7 +37,7 @@ def test_every_exception_stands_under_its_base() -> None:
 
 
 def test_all_are_konverse_errors_and_none_escapes_an_except_exception() -> None:
-    defined = [value for value in vars(errors).values() if isinstance(value, type)]
+    defined = [value for value in {**vars(errors), **vars(stack_errors)}.values() if isinstance(value, type)]
     assert {*defined} == {*ALL.values()}
     assert KonverseError.__mro__[1] is Exception
 
