@@ -28,6 +28,7 @@ from .catalog import Catalog
 from .collector import prepare_collector
 from .dialog import Dialog
 from .draining import Draining
+from .end_news import EndNews
 from .fire_and_forget import FireAndForget
 from .forks import closed_in_children
 from .judging import CatalogJudge, Rules
@@ -90,6 +91,7 @@ class Broker(Pools, Routing, Administration, Tidying):
         self._transmission: Transmission | None = None
         self._readers: list[Reader] = []
         self._fire_and_forget = FireAndForget(lambda: self._readers)
+        self._ends = EndNews(lambda: self._sender)
         self._turns = Turns()
         self._begin_block = partial(begin_block, settings, self.catalog, self._owned)
         self._substitutes = Substitutes(
@@ -272,7 +274,10 @@ class Broker(Pools, Routing, Administration, Tidying):
 
     @checked
     def flush(self, timeout: Seconds | None = None) -> None:
-        """Return when Kafka has everything that was begun, sent and ended here; OutcomeUnknown when it stays silent."""
+        """Return when Kafka has everything that was begun, sent and ended here, and what transactions sent has arrived.
+
+        What others send on the same side then comes behind it. OutcomeUnknown when Kafka is silent or nobody transmits.
+        """
         if self._sender is not None:
             self._sender.flush(timeout)
 
@@ -343,8 +348,9 @@ class Broker(Pools, Routing, Administration, Tidying):
         settings = OwnerSettings(
             options.batch, options.max_messages, turns=self._turns, hands_out=not options.substitute
         )
-        owning = Owning(self._kafka, queue, rules, settings, partial(ViewWriter, redis, queue) if redis else None)
-        return Reader(self._kafka, owning, options, self._ended_by_peer)
+        view = partial(ViewWriter, redis, queue) if redis else None
+        owning = Owning(self._kafka, queue, rules, settings, view, self._ends)
+        return Reader(self._kafka, owning, options, self._ends.tell)
 
     def _opened(self) -> AbstractContextManager[Broker]:
         self._check_open()
@@ -388,10 +394,6 @@ class Broker(Pools, Routing, Administration, Tidying):
 
     def _has_topic(self, topic: str) -> bool:
         return any(queue.topic == topic for queue in self.catalog.known(Queue))
-
-    def _ended_by_peer(self, conversation: bytes) -> None:
-        if self._sender is not None:
-            self._sender.ended_by_peer(conversation)
 
     def _check_open(self) -> None:
         if self._closed:

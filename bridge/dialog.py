@@ -73,9 +73,10 @@ class Dialog:
 
     @checked
     def flush(self, timeout_s: Seconds | None = None) -> None:
-        """Return when Kafka has everything that was sent so far.
+        """Return when everything that was sent so far is in the target's log: what others send later comes behind it.
 
-        Raises OutcomeUnknown when Kafka stays silent for `timeout_s` (without it: the setting `send_timeout_s`).
+        Raises OutcomeUnknown when Kafka stays silent, or nobody transmits what a transaction sends, for `timeout_s`
+        (without it: the setting `send_timeout_s`).
         """
         self._sender.flush(timeout_s, self._staged)
 

@@ -36,7 +36,7 @@ def leave(sender: Sender, timeout_s: float, failure: object) -> None:
     """The program ends without `close`: deliver what waits, or say how much of it is given up."""
     goodbye_s = GOODBYE_S
     try:
-        sender.flush(timeout_s)
+        sender.settle(timeout_s)
     except OutcomeUnknown:
         goodbye_s = 0.0
         log.error(  # noqa: TRY400  # where in this module says nothing to whoever reads it

@@ -51,6 +51,7 @@ from konverse.schemas.limits import UNCOMMITTED_MS_MAX
 from .appending import Appending
 from .clock import now_ms
 from .columns import columns_of
+from .end_news import EndNews
 from .judging import Rules
 from .kafka import Kafka
 from .late import Late
@@ -76,13 +77,14 @@ HURRY_S: Final = 1.0
 class Owning:
     """Owners of some partitions of one queue, and the clients that they share."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917  # the parts of a process that its partitions need
         self,
         kafka: Kafka,
         queue: Queue,
         rules: Rules,
         settings: OwnerSettings,
         view: Callable[[], ViewWriter] | None = None,
+        ends: EndNews | None = None,
     ) -> None:
         """Reads the catalog. Raises Unavailable; nothing has to be closed then, as nothing was opened before."""
         self.queue = queue
@@ -92,6 +94,7 @@ class Owning:
         self.sweeping = Sweeping(rules, queue, self.owners)
         self._kafka = kafka
         self._rules = rules
+        self._ends = ends
         alive_every_ms = round(kafka.settings.silence_timeout_s * 1000 / SIGNS_OF_LIFE)
         interval_ms = None if view is None else settings.view_interval_ms
         self._settings = replace(settings, alive_every_ms=alive_every_ms, view_interval_ms=interval_ms)
@@ -320,7 +323,9 @@ class Owning:
         if self._view is not None:
             self._view.show(number, effect)
 
-    def _leading(self, number: int, _owner: Owner, _effect: Leading) -> None:
+    def _leading(self, number: int, owner: Owner, _effect: Leading) -> None:
+        if self._ends is not None:
+            self._ends.follow(owner.fold.state)
         log.info("%s/%d is ours", self.queue.topic, number)
         self.sweeping.soon()
 

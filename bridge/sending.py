@@ -26,7 +26,7 @@ from .fire_and_forget import FireAndForget
 from .health import SILENT_S, Health
 from .kafka import Kafka, discard
 from .leaving import leave, no_room
-from .pace import SERVE_MASK
+from .pace import POLL_S, SERVE_MASK
 from .renewing import Renewing
 from .serving import Serving
 from .views.outgoing import Outgoing
@@ -49,6 +49,9 @@ class Sender(Serving):
         super().__init__(kafka, renewing)
         self._has_topic = has_topic
         self.fire_and_forget = fire_and_forget or FireAndForget(tuple)
+        self.awaits_arrival = threading.Event()
+        """Somebody waits for what transactions send; whoever follows them looks often meanwhile."""
+        self._awaited = 0
         leave_at_exit(self)
 
     # ------------------------------------------------------------------------------------------------------- calls
@@ -144,6 +147,12 @@ class Sender(Serving):
         """Serve the client until something is so; False when that takes too long."""
         return self._serve_until(reached, timeout_s) and reached()
 
+    @property
+    def conversations(self) -> list[bytes]:
+        """Those that this session has begun and that are not over, as far as it knows."""
+        with self._lock:
+            return list(self.session.dialogs)
+
     def ended_by_peer(self, conversation: bytes) -> None:
         """News from the dialog's home: sends are refused from now on."""
         with self._lock:
@@ -152,14 +161,51 @@ class Sender(Serving):
     def flush(self, timeout_s: float | None = None, dialog: SessionDialog | None = None) -> None:
         """Return when everything sent, begun and ended so far counts (of one dialog: begun and sent).
 
-        Senders make room meanwhile. OutcomeUnknown when Kafka stays silent.
+        What transactions send has arrived then: whoever speaks on the same side next comes behind it.
+        Senders make room meanwhile. OutcomeUnknown when Kafka stays silent, or nobody transmits.
         """
+        timeout_s = self._timeout_s if timeout_s is None else timeout_s
+        deadline = time.monotonic() + timeout_s
+        with self._lock:
+            arrived = self.session.transactions.arrived(dialog)
         if dialog is None:
-            self._wait_until(lambda: self.session.idle, "some records", timeout_s, None)
-        else:
+            self.settle(timeout_s)
+        elif arrived():
             last = dialog.sent + len(dialog.held) - 1
             what = f"message {last} of {UUID(bytes=dialog.conversation)}"
             self._wait_until(self.session.acknowledged(dialog), what, timeout_s, dialog)
+        if not arrived():
+            self._wait_for_arrival(arrived, deadline, timeout_s, dialog)
+
+    def settle(self, timeout_s: float | None = None) -> None:
+        """Return when Kafka has everything, also what others send from there: it happens without this process."""
+        self._wait_until(lambda: self.session.idle, "some records", timeout_s, None)
+
+    def _wait_for_arrival(
+        self, arrived: Callable[[], bool], deadline: float, timeout_s: float, dialog: SessionDialog | None
+    ) -> None:
+        """Wait without making other senders pause: what is awaited goes by another way."""
+        with self._changed:
+            self._awaited += 1
+            self.awaits_arrival.set()
+            try:
+                while not (self._closed or self.session.over or arrived()) and time.monotonic() < deadline:
+                    self._changed.wait(POLL_S)
+            finally:
+                self._awaited -= 1
+                if not self._awaited:
+                    self.awaits_arrival.clear()
+        self.session.check_over()
+        if arrived():
+            return
+        if self._closed:
+            raise BrokerClosed("the broker was closed while it waited")
+        raise OutcomeUnknown(
+            f"what transactions send has not arrived within {timeout_s} s; is the transmission queue served (`konverse "
+            "transmit`)? What Kafka has of them happens, and what is sent meanwhile by others on the same dialogs may "
+            "come first; wait once more to learn of it",
+            self._token(dialog),
+        )
 
     def _wait_until(
         self, reached: Callable[[], bool], what: str, timeout_s: float | None, dialog: SessionDialog | None
@@ -203,11 +249,11 @@ class Sender(Serving):
                     if self._in_vain():
                         raise self._given_up()
                 with self._lock:  # nobody sends between the two
-                    self.flush(timeout_s)
+                    self.settle(timeout_s)
                     if self.session.may_close:  # else somebody else delivers what its transactions send
                         self._hand(self.session.close())
                     self._look()
-                self.flush(timeout_s)
+                self.settle(timeout_s)
         except OutcomeUnknown:
             raise self._given_up() from None
         finally:

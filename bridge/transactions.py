@@ -32,8 +32,8 @@ class ClientTransaction:
     """`with broker.transaction() as t:` what is done by `t` happens when the block ends, all of it or nothing.
 
     An exception that leaves the block drops it: nothing was written then. After the block all of it happens, as soon
-    as Kafka has the record; `broker.flush()` waits for that. Messages get their numbers when the block ends, so what is
-    sent directly inside the block comes before them. One thread uses a transaction.
+    as Kafka has the record; `broker.flush()` waits until what it sends has arrived. Messages get their numbers when the
+    block ends, so what is sent directly inside the block comes before them. One thread uses a transaction.
     """
 
     def __init__(self, sender: Sender, catalog: Catalog, mailboxes: Mailboxes, begin_block: BeginBlock) -> None:

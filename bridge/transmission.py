@@ -47,7 +47,9 @@ DECIDE_WITHIN_MS: Final = 10
 """Nobody receives from the queue, and somebody waits for all that comes into it."""
 
 LOOK_EVERY_S: Final = 0.1
-"""How often the journal is asked whether the outputs of transactions have arrived."""
+"""How often the journal is asked whether the outputs of transactions have arrived,"""
+LOOK_SOON_S: Final = 0.01
+"""and how often while somebody waits for that."""
 
 ARRIVAL_S: Final = 5.0
 """A process that closes waits so long for the outputs of its transactions; they arrive without it, too."""
@@ -155,7 +157,9 @@ class Transmission:
         """Tell the session how far its transactions are, while there are some."""
         session = self._sender.session
         with Following(self._kafka, queue, partition) as following:
-            while not self._closed.wait(LOOK_EVERY_S):
+            while not self._closed.is_set():
+                awaited = self._sender.awaits_arrival.wait(LOOK_EVERY_S)
+                self._closed.wait(LOOK_SOON_S if awaited else 0.0)
                 if not session.transactions.flying:
                     continue
                 try:

@@ -126,6 +126,7 @@ def peer_ends(state: Partition, endpoint: Endpoint, entry: Entry, *, failed: boo
     if endpoint.state is State.CLOSED:
         state.forget(endpoint)
         return
+    state.tell_end(endpoint)
     if failed:
         endpoint.urgent = (*endpoint.urgent, entry)  # overtakes what is unread (behaviour 115)
         if not endpoint.queue:

@@ -187,6 +187,11 @@ class Lane:
             self.suffixes.popleft()
             self.weight -= weight_of(self.bodies.popleft())
 
+    def check_room(self) -> None:
+        """Raise QueueFull when too much waits for Kafka."""
+        if self.full:
+            raise QueueFull(f"{len(self.origins)} records to {self.address.topic} wait for Kafka; try again")
+
     def unsent(self) -> list[Handed]:
         """Records that must be handed over (again). Made from behind, where each dialog knows its last number."""
         window = self.window

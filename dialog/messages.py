@@ -128,8 +128,11 @@ def _suffix_length(header: bytes) -> int:
 def hear_begin(state: Partition, _offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
     """BEGIN of a session at the dialog's home: the initiator's endpoint."""
     begin = envelope.suffix.begin
-    if begin is None or state.endpoint(Role.INITIATOR, envelope.conversation) is not None:
-        return  # a second BEGIN of a living conversation changes nothing
+    known = state.endpoint(Role.INITIATOR, envelope.conversation)
+    if begin is None or known is not None:  # a second BEGIN of a living conversation changes nothing
+        if known is not None:
+            state.tell_end(known)
+        return
     endpoint = create_initiator(state, envelope.conversation, begin, opener_of(envelope))
     endpoint.sent = NO_SEQUENCE
     rank(state, endpoint)

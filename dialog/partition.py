@@ -24,6 +24,7 @@ from .head import LogIdentity
 from .mailbox import Mailbox
 from .moves import Moves, tell_closed
 from .outbox import Gate, Stream
+from .states import State
 from .suffixes import Suffixes
 
 if TYPE_CHECKING:
@@ -143,6 +144,8 @@ class Partition:
         """Asked about messages while this process owns the partition. Not state."""
         self.on_touch: Callable[[Endpoint], None] | None = None
         """Told of each endpoint before it changes, while a snapshot is made."""
+        self.on_peer_end: Callable[[Endpoint], None] | None = None
+        """Told of each endpoint whose peer has ended, while this process leads the partition."""
 
     # -------------------------------------------------------------------------------------------------- endpoints
 
@@ -294,6 +297,11 @@ class Partition:
             self.changed.append(endpoint)
             if self.on_touch is not None:
                 self.on_touch(endpoint)
+
+    def tell_end(self, endpoint: Endpoint) -> None:
+        """The sender of this side hears that its peer has ended, if so: received or not, nothing more may be sent."""
+        if self.on_peer_end is not None and endpoint.state in (State.DISCONNECTED_INBOUND, State.ERROR):
+            self.on_peer_end(endpoint)
 
     def judged_by(self, judge: Judge | None) -> None:
         """From here on this process decides which messages are rejected, and nothing is predicted unasked."""

@@ -61,7 +61,7 @@ class Session(Writing):
             return known, []
         self.check_over()
         home = self.lane_to(begin.home)
-        _check_room(home)
+        home.check_room()
         dialog = self.propose(conversation, begin, returning=returning)
         self.dialogs[conversation] = dialog
         dialog.begun_at = home.next
@@ -163,7 +163,7 @@ class Session(Writing):
         """REDIRECT: the dialog's home shall send this bounced message on it, behind what was sent on it before."""
         self.check(dialog, b"")
         dialog.go_along()
-        _check_room(dialog.home)
+        dialog.home.check_room()
         if dialog.redirects is None:
             dialog.redirects = Redirects()
             dialog.open = False
@@ -177,7 +177,7 @@ class Session(Writing):
         self.check_over()
         dialog.go_along()
         home = dialog.home
-        _check_room(home)
+        home.check_room()
         home.put(*confirmation(home, dialog.conversation, bounce), None)
         return self._hand(home)
 
@@ -188,7 +188,7 @@ class Session(Writing):
         dialog.go_along()
         dialog.check_path()
         home = dialog.home
-        _check_room(home)
+        home.check_room()
         prefix = head(Kind.SET_TIMER, 0, Role.INITIATOR, home.address.tag, home.writer) + dialog.conversation
         home.put(Single(prefix, NO_SEQUENCE, dialog.key), encode_suffix(Suffix(detail=timer)), None)
         return self._hand(home)
@@ -233,9 +233,9 @@ class Session(Writing):
     # ---------------------------------------------------------------------------------------------------- outcomes
 
     def acknowledged(self, dialog: SessionDialog) -> Callable[[], bool]:
-        """Tells, whenever it is asked, whether everything that was sent on the dialog before this call counts."""
+        """Tells, whenever it is asked, whether everything that was sent on the dialog before this call has arrived."""
         if dialog.pending:
-            return self.transactions.acknowledged(dialog)
+            return self.transactions.arrived(dialog)
         sent, lane, redirects = dialog.target.next, dialog.target, dialog.redirects
         if redirects is not None:
             return lambda: not dialog.held and dialog.target.counts(dialog.last) and redirects.counts()
@@ -389,11 +389,6 @@ class Session(Writing):
         prefix = head(Kind.FIN, 0, Role.INITIATOR, lane.address.tag, lane.writer) + dialog.conversation
         lane.put(Single(prefix, NO_SEQUENCE, dialog.key), fin_suffix(dialog.begin.home), None)
         dialog.last = lane.next - 1
-
-
-def _check_room(lane: Lane) -> None:
-    if lane.full:
-        raise QueueFull(f"{len(lane.origins)} records to {lane.address.topic} wait for Kafka; try again")
 
 
 _EMPTY: Final = encode_suffix(Suffix())

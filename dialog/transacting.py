@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from konverse.schemas.client_transaction import ClientTransaction, Step, TransactionDialog, encode
 from konverse.schemas.envelope import encode_suffix, head
-from konverse.schemas.errors import BodyTooLarge, InvalidState, QueueFull, TimerRefused, TransactionTooLarge
+from konverse.schemas.errors import BodyTooLarge, InvalidState, TimerRefused, TransactionTooLarge
 from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import BODY_BYTES_MAX, TRANSACTION_RECORDS_MAX
 from konverse.schemas.records import FOR_EVER, NO_SEQUENCE, Begin, Kind, Role, Suffix
@@ -63,6 +63,8 @@ class Transaction:
         """Where it was put; another lane may have it now."""
         self.over = False
         """Committed, or dropped."""
+        self.arrived = False
+        """Its outputs are in the logs of their destinations; or it was refused, and has none."""
         self.marks: dict[SessionDialog, tuple[Lane, int]] = {}
         """The target's lane, and its counter below which everything must count before the record leaves."""
         self.awaited: dict[Address, int] | None = None
@@ -193,8 +195,7 @@ class Transactions:
         """All of it is to happen. Raises what forbids it: nothing is written then."""
         session, lane = self._session, self.lane
         assert lane is not None, "whoever makes transactions names the transmission partition first"
-        if lane.full:
-            raise QueueFull(f"{len(lane.origins)} records to {lane.address.topic} wait for Kafka; try again")
+        lane.check_room()
         for step in transaction.steps:
             if step.dialog not in transaction.begun:
                 if step.kind is Kind.SET_TIMER:
@@ -292,13 +293,17 @@ class Transactions:
                 for dialog in transaction.begun:
                     dialog.opener = transaction.lane.find(transaction.counter)[0].writer
         for transaction in arrived:
+            transaction.arrived = True
             self.flying.remove(transaction)
             for dialog in transaction.dialogs:
                 dialog.pending -= 1
                 dialog.go_along()
         return bool(arrived)
 
-    def acknowledged(self, dialog: SessionDialog) -> Callable[[], bool]:
-        """Tells whether the last transaction with the dialog is in the log, and hence will happen."""
-        last = next(t for t in [*self.flying, *self.waiting][::-1] if dialog in t.dialogs)
-        return lambda: last.lane is not None and last.lane.counts(last.counter)
+    def arrived(self, dialog: SessionDialog | None = None) -> Callable[[], bool]:
+        """Tells, whenever it is asked, whether what was committed so far has arrived, on one dialog or on all.
+
+        That the record is in the log is not enough: handlers of the same side go by another way, and would overtake it.
+        """
+        awaited = [one for one in (*self.flying, *self.waiting) if dialog is None or dialog in one.dialogs]
+        return lambda: all(one.arrived for one in awaited)

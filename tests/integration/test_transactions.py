@@ -37,7 +37,7 @@ with konverse.connect(f"kafka://{bootstrap}", database=database, instance=databa
             once = t.begin(SHOP_SERVICE, ORDER_SERVICE, ORDERING)
             t.send(once, ORDER, b"%d 2" % number)
             t.end(once)
-        broker.flush()
+        broker._sender.settle()  # Kafka has it: it happens from now on, whenever somebody transmits
         print(number, flush=True)
 """
 

@@ -21,7 +21,7 @@ from .losses import check_losses, wrong
 from .moves import check_moves, check_place, lives
 from .moves import whole as whole_side
 from .outcomes import outcomes
-from .paths import check_finished, check_half_closed, check_order, check_transactions
+from .paths import check_finished, check_half_closed, check_order, check_reported, check_transactions
 from .places import Place
 from .plans import Plan
 from .poison import compare_attempts
@@ -64,6 +64,7 @@ def _problems(world: World, references: dict[Address, SecondFold], owners: set[b
     yield from _ended_dialogs(world, references)
     yield from check_batches(world, references)
     yield from check_transactions(world, references)
+    yield from check_reported(world, references)
     yield from every_message(world, references)
     yield from world.rejections.check(references)
     yield from outcomes(world, references)

@@ -48,6 +48,8 @@ class Reply(NamedTuple):
     conversation: bytes
     type: str
     body: bytes
+    step: int
+    """When it was called."""
 
 
 class Progress(Enum):
@@ -195,7 +197,7 @@ class Work:
     def reply(self, dialog: Endpoint | Begun, kind: str, body: bytes) -> None:
         """Send, and remember what."""
         self.at.send(dialog, kind, body)
-        self.replies.append(Reply(dialog.role, dialog.conversation, kind, body))
+        self.replies.append(Reply(dialog.role, dialog.conversation, kind, body, self.world.steps))
 
     def _end(self, message: Message, code: int, *, cleanup: bool = False) -> None:
         self.end(message.dialog, code, cleanup=cleanup)

@@ -10,7 +10,7 @@ from konverse.schemas.records import BounceId
 
 from .handlers import Work
 from .kafka import Payload
-from .transacting import Tried
+from .transacting import Reported, Tried
 
 
 class Told(NamedTuple):
@@ -34,6 +34,8 @@ class History:
     """Writer and address -> counter below which the session counts everything as acknowledged."""
     transactions: list[Tried] = field(default_factory=list)
     """Every transaction of a session."""
+    reported: list[Reported] = field(default_factory=list)
+    """What flushes of sessions have said to have arrived."""
     asked: dict[BounceId, list[bytes | None]] = field(default_factory=dict)
     """Bounce -> what sessions asked for: the conversation to which it should go, or None for a confirmation."""
     told: list[Told] = field(default_factory=list)

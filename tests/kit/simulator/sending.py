@@ -73,6 +73,7 @@ class SessionProcess:
         actions: list[Callable[[], None]] = []
         if self._is_over():
             return False
+        self._transacting.see_flushed()
         age = self.renewal.due
         if age is Age.DOUBTFUL:
             self.renewal.change("doubtful")

@@ -168,6 +168,8 @@ PATHS: Final = {
     "transaction of several dialogs": "a session did something on several dialogs at once",
     "transaction waited": "a transaction waited until what was sent directly counts",
     "transaction arrived": "a session learnt that the outputs of a transaction are there, and went on",
+    "transaction flushed": "a flush of a session has returned, as what a transaction sends had arrived",
+    "handler sent behind a flush": "and a handler of the same side has sent something later",
     "transaction dropped": "an application dropped a transaction",
     "transaction refused": "a transaction of a closed writer came back whole",
     "gated": "an output waited until another destination had everything",

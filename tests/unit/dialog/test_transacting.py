@@ -333,15 +333,32 @@ def test_a_dialog_that_is_finished_while_it_begins_is_finished_behind_what_waits
     assert not dialog.open
 
 
-def test_a_flush_of_a_dialog_waits_for_its_transaction(session: Session) -> None:
+def test_a_flush_waits_until_the_outputs_of_transactions_have_arrived(session: Session, transmission: Side) -> None:
+    dialog, other = opened(session), opened(session, "b")
+    transaction = Transaction(session)
+    transaction.send(dialog, "order", b"0")
+    hands = session.commit(transaction)
+    done, all_done = session.acknowledged(dialog), session.transactions.arrived()
+    assert session.acknowledged(other)(), "nothing of it was in the transaction"
+    session.drained()
+    assert not done(), "a handler at home would overtake it"
+    expanded(transmission, hands)
+    session.transmitted(transmission.state)
+    assert [done(), all_done()] == [False, False], "expanded is not arrived"
+    arrived(transmission)
+    session.transmitted(transmission.state)
+    assert done()
+    assert all_done()
+
+
+def test_a_flush_does_not_wait_for_a_transaction_that_is_committed_behind_it(session: Session) -> None:
     dialog = opened(session)
+    all_done = session.transactions.arrived()
     transaction = Transaction(session)
     transaction.send(dialog, "order", b"0")
     session.commit(transaction)
-    done = session.acknowledged(dialog)
-    assert not done()
-    session.drained()
-    assert done()
+    assert all_done()
+    assert not session.transactions.arrived()()
 
 
 def test_a_transaction_is_looked_for_under_the_id_under_which_it_was_taken(

@@ -1,0 +1,122 @@
+"""SEND on a dialog whose end stands in the queue raises 8429, received or not (behaviours 50 and 51)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
+
+from konverse.bridge.end_news import EndNews
+from konverse.dialog.lane import SessionDialog
+from konverse.dialog.partition import Partition
+from konverse.dialog.session import Session
+from konverse.dialog.states import State
+from konverse.dialog.transacting import Transaction
+from konverse.schemas.errors import ConversationEnded
+from tests.kit.builders import Pair, Scribe, address_of, begin_block, identifier
+
+CONVERSATION = identifier("a conversation")
+
+
+class World:
+    """A session, and both sides of a dialog that it has begun and sent on."""
+
+    def __init__(self) -> None:
+        self.pair = Pair()
+        self.session = Session(identifier("a session"))
+        self.session.transmit_to(address_of("transmission"))
+        self.dialog = self._begun()
+        self.pair.begin("a conversation")
+
+    def _begun(self) -> SessionDialog:
+        dialog, _ = self.session.begin(CONVERSATION, begin_block(group=CONVERSATION))
+        self.session.drained()
+        self.session.send(dialog, "order", b"0")
+        self.session.drained()
+        return dialog
+
+    @property
+    def home(self) -> Partition:
+        return self.pair.home.state
+
+    @property
+    def conversations(self) -> list[bytes]:
+        return list(self.session.dialogs)
+
+    def ended_by_peer(self, conversation: bytes) -> None:
+        self.session.ended_by_peer(conversation)
+
+    def peer_ends(self, code: int) -> None:
+        """The target ends, and its Error or EndDialog comes into the queue, where nobody receives it."""
+        target = self.pair.receiver(CONVERSATION)
+        self.pair.target.end(target, code, "it does not work" if code else "")
+        self.pair.target.deliver(self.pair.home)
+        expected = State.ERROR if code else State.DISCONNECTED_INBOUND
+        assert self.pair.initiator(CONVERSATION).state is expected
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def send_directly(world: World) -> None:
+    world.session.send(world.dialog, "order", b"1")
+
+
+def send_in_a_transaction(world: World) -> None:
+    Transaction(world.session).send(world.dialog, "order", b"1")
+
+
+def commit_a_transaction(world: World) -> None:
+    transaction = Transaction(world.session)
+    world.dialog.state, state = type(world.dialog.state).OPEN, world.dialog.state
+    transaction.send(world.dialog, "order", b"1")
+    world.dialog.state = state
+    world.session.commit(transaction)
+
+
+def finish(world: World) -> None:
+    world.session.finish(world.dialog)
+
+
+@pytest.mark.parametrize("code", [0, 5])
+@pytest.mark.parametrize("way", [send_directly, send_in_a_transaction, commit_a_transaction, finish])
+@pytest.mark.parametrize("heard", ["while it leads", "before it led"])
+def test_a_send_behind_an_end_that_stands_in_the_queue_is_refused(
+    world: World, way: Callable[[World], None], code: int, heard: str
+) -> None:
+    news = EndNews(lambda: cast("Any", world))
+    if heard == "while it leads":
+        news.follow(world.home)
+        world.peer_ends(code)
+    else:
+        world.peer_ends(code)
+        news.follow(world.home)
+    with pytest.raises(ConversationEnded) as refused:
+        way(world)
+    assert refused.value.number == 8429
+    assert not world.dialog.open
+
+
+@pytest.mark.parametrize("code", [0, 5])
+def test_a_dialog_that_is_begun_again_hears_that_it_has_ended(world: World, code: int) -> None:
+    EndNews(lambda: cast("Any", world)).follow(world.home)
+    world.peer_ends(code)
+    world.dialog = world._begun()
+    world.pair.home.take(Scribe("another client").begin(CONVERSATION, begin_block(group=CONVERSATION)))
+    with pytest.raises(ConversationEnded):
+        send_directly(world)
+
+
+def test_the_end_of_a_target_tells_the_sender_of_initiators_nothing(world: World) -> None:
+    EndNews(lambda: cast("Any", world)).follow(world.pair.target.state)
+    world.pair.end_call(CONVERSATION)
+    world.pair.home.deliver(world.pair.target)
+    assert world.dialog.open
+
+
+def test_a_broker_that_sends_nothing_has_nobody_to_tell(world: World) -> None:
+    EndNews(lambda: None).follow(world.home)
+    world.peer_ends(5)
