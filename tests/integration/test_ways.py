@@ -1,0 +1,175 @@
+"""The ways of sending on one side of one dialog: their order among each other, and what they say behind its end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import product
+from typing import Final
+
+import pytest
+
+from konverse.bridge.broker import Broker
+from konverse.bridge.dialog import Dialog
+from konverse.bridge.reader import Reader
+from konverse.schemas.errors import ConversationEnded, InvalidState, OutcomeUnknown
+from konverse.schemas.records import BounceReason, Role
+from tests.kit.servers import Servers
+from tests.kit.shop import (
+    NOTE,
+    ORDER,
+    RECEIPT,
+    begin,
+    connected,
+    end_at_target,
+    open_shop,
+    receive,
+    sent,
+    state_of,
+    until,
+    work,
+)
+
+pytestmark = pytest.mark.stack
+
+ROUNDS: Final = 3
+PATIENCE_S: Final = 30.0
+
+
+class Side:
+    """The initiator's side of a dialog, and all that speaks for it."""
+
+    def __init__(self, broker: Broker, reader: Reader, dialog: Dialog) -> None:
+        self.broker = broker
+        self.reader = reader
+        self.dialog = dialog
+
+    def send_directly(self, body: bytes) -> None:
+        self.dialog.send(NOTE, body)
+        self.dialog.flush()
+
+    def send_in_a_transaction(self, body: bytes) -> None:
+        with self.broker.transaction() as transaction:
+            transaction.send(self.dialog, NOTE, body)
+        self.broker.flush()
+
+    def send_to_several(self, body: bytes) -> None:
+        self.broker.send([self.dialog], NOTE, body)
+        self.dialog.flush()
+
+    def send_in_a_handler(self, body: bytes) -> None:
+        transaction = self.reader.receive(dialog=self.dialog.id, timeout=PATIENCE_S)
+        assert transaction is not None, "nothing woke the handler"
+        with transaction:
+            next(iter(transaction))
+            transaction.send(transaction.dialog, NOTE, body)
+        self.reader.settle()
+
+
+Way = Callable[[Side, bytes], None]
+WAYS: Final[list[Way]] = [Side.send_directly, Side.send_in_a_transaction, Side.send_to_several, Side.send_in_a_handler]
+
+
+@pytest.fixture
+def broker(servers: Servers, database: str, instance: str) -> Iterator[Broker]:
+    with connected(servers.bootstrap, database, instance=instance) as opened:
+        open_shop(opened)
+        yield opened
+
+
+def woken(broker: Broker, count: int, times: int) -> list[Dialog]:
+    """Dialogs whose initiators have so many receipts each to handle."""
+    dialogs = [sent(broker, b"") for _ in range(count)]
+    with broker.reader("Orders", timeout=PATIENCE_S) as reader:
+        for _, transaction in zip(dialogs, reader, strict=False):
+            with transaction:
+                (message,) = transaction
+                for _ in range(times):
+                    transaction.send(message.dialog, RECEIPT)
+        reader.settle()
+    return dialogs
+
+
+def test_what_was_flushed_by_any_way_arrives_before_what_is_sent_by_any_other(broker: Broker) -> None:
+    expected: dict[bytes, list[bytes]] = {}
+    pairs = [*product(WAYS, repeat=2)]
+    dialogs = woken(broker, len(pairs), 2 * ROUNDS)
+    with broker.reader("Shop", max_messages=1) as reader:
+        for ways, dialog in zip(pairs, dialogs, strict=True):
+            side = Side(broker, reader, dialog)
+            bodies = expected.setdefault(side.dialog.id.bytes, [])
+            for number in range(ROUNDS):
+                for place, way in enumerate(ways):
+                    bodies.append(b"%d %d " % (number, place) + way.__name__.encode())
+                    way(side, bodies[-1])
+    arrived: dict[bytes, list[bytes]] = {}
+    for message in receive(broker, "Orders", sum(map(len, expected.values()))):
+        arrived.setdefault(message.dialog.conversation, []).append(message.body)
+    assert arrived == expected
+
+
+def test_a_flush_reports_nothing_as_done_that_nobody_transmits(servers: Servers, database: str, instance: str) -> None:
+    with connected(servers.bootstrap, database, instance=instance, transmit=False) as broker:
+        open_shop(broker)
+        dialog, other = sent(broker, b"0"), sent(broker, b"0")
+        with broker.transaction() as transaction:
+            transaction.send(dialog, ORDER, b"1")
+        for flush in (broker.flush, dialog.flush):
+            with pytest.raises(OutcomeUnknown, match="konverse transmit"):
+                flush(1.0)
+        other.flush()
+        with connected(servers.bootstrap, database, instance=instance) as helper, helper.transmitter() as transmitter:
+            until(lambda: work(transmitter) or _flushes(broker), "the outputs of the transaction")
+        dialog.flush()
+        assert [message.body for message in receive(broker, "Orders", 3) if message.dialog.id == dialog.id] == [
+            b"0",
+            b"1",
+        ]
+
+
+def _flushes(broker: Broker) -> bool:
+    try:
+        broker.flush(0.1)
+    except OutcomeUnknown:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(("error", "state"), [(0, "DI"), (7, "ER")])
+def test_050_a_send_behind_an_end_that_nobody_has_received_is_refused_by_every_way(
+    broker: Broker, error: int, state: str
+) -> None:
+    """And 51. A direct send, a client's transaction, a message to several dialogs, a handler."""
+    dialogs = [sent(broker, b"0") for _ in WAYS]
+    for _ in dialogs:
+        end_at_target(broker, error)
+    with broker.reader("Shop") as reader:
+        for way, dialog in zip(WAYS, dialogs, strict=True):
+            until(lambda: work(reader) or state_of(reader, Role.INITIATOR, dialog) == state, "the end")  # noqa: B023  # called here
+            with pytest.raises((ConversationEnded, InvalidState)) as refused:
+                way(Side(broker, reader, dialog), b"1")
+            assert refused.value.number == 8429, way.__name__
+
+
+@pytest.mark.parametrize("error", [0, 7])
+def test_050_what_is_sent_where_nobody_knows_of_the_end_comes_back_on_a_returning_dialog(
+    broker: Broker, servers: Servers, database: str, instance: str, error: int
+) -> None:
+    """Another process reads the queue: the sender cannot know of the Error or EndDialog in it."""
+    dialog = begin(broker, returning=True)
+    dialog.send(ORDER, b"0")
+    dialog.flush()
+    with connected(servers.bootstrap, database, instance=instance) as elsewhere:
+        end_at_target(elsewhere, error)
+        with elsewhere.reader("Shop") as reader:
+            until(lambda: work(reader) or state_of(reader, Role.INITIATOR, dialog), "the dialog at home")
+            until(lambda: work(reader) or state_of(reader, Role.INITIATOR, dialog) in {"DI", "ER"}, "the end")
+            dialog.send(ORDER, b"1")
+            dialog.flush()
+            with elsewhere.reader("Orders") as target:
+                until(lambda: work(target) or work(reader) or _mail(dialog), "what came back")
+    (back,) = dialog.bounced(timeout=PATIENCE_S)
+    assert (back.body, back.reason) == (b"1", BounceReason.PEER_ENDED)
+
+
+def _mail(dialog: Dialog) -> bool:
+    return bool(dialog.bounced())
