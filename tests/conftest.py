@@ -103,7 +103,8 @@ def instance(servers: Servers, database: str) -> Iterator[str]:
     admin = AdminClient({"bootstrap.servers": servers.bootstrap})
     with suppress(KafkaException):
         topic = transmission_topic(database)
-        admin.delete_topics([name for name in admin.list_topics(timeout=10).topics if name.startswith(topic)])
+        if names := [name for name in admin.list_topics(timeout=10).topics if name.startswith(topic)]:
+            admin.delete_topics(names)
 
 
 def _folder_of_all_workers(factory: pytest.TempPathFactory) -> Path | None:
