@@ -75,6 +75,9 @@ class Cleaned(NamedTuple):
 class Partition:
     """Endpoints, writers and outbox of one partition of one incarnation."""
 
+    on_peer_end: Callable[[Endpoint], None] | None = None
+    """Told of each endpoint whose peer has ended, while this process leads the partition."""
+
     def __init__(self, identity: LogIdentity) -> None:
         self.identity = identity
         self.address = Address(identity.data_topic, identity.partition, incarnation_tag(identity.incarnation))
@@ -144,8 +147,6 @@ class Partition:
         """Asked about messages while this process owns the partition. Not state."""
         self.on_touch: Callable[[Endpoint], None] | None = None
         """Told of each endpoint before it changes, while a snapshot is made."""
-        self.on_peer_end: Callable[[Endpoint], None] | None = None
-        """Told of each endpoint whose peer has ended, while this process leads the partition."""
 
     # -------------------------------------------------------------------------------------------------- endpoints
 
