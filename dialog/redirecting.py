@@ -47,10 +47,6 @@ class Redirects:
         suffix = Suffix(begin=dialog.begin if first else None, detail=bounce)
         home.put(Single(prefix, -1, dialog.key), encode_suffix(suffix), None)
 
-    def counts(self) -> bool:
-        """Whether Kafka has all of them."""
-        return self.counter is None or self._lane is None or self._lane.counts(self.counter)
-
     def arrived(self, dialog: SessionDialog, home: Partition) -> bool:
         """Whether home has heard the latest REDIRECT, and what it sent by then is in the target's log.
 

@@ -238,7 +238,7 @@ class Session(Writing):
             return self.transactions.arrived(dialog)
         sent, lane, redirects = dialog.target.next, dialog.target, dialog.redirects
         if redirects is not None:
-            return lambda: not dialog.held and dialog.target.counts(dialog.last) and redirects.counts()
+            return lambda: not dialog.held and dialog.target.counts(dialog.last) and redirects.counter is None
         if dialog.held:
             return lambda: not dialog.held and dialog.target.counts(dialog.last)
         return lambda: lane.counts(sent - 1)

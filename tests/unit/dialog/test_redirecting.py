@@ -198,6 +198,16 @@ def test_a_dialog_with_redirects_gives_no_numbers_and_is_known_to_count(session:
     assert session.messages_waiting == 0
 
 
+def test_a_flush_waits_until_what_was_redirected_has_arrived(session: Session, home: Side) -> None:
+    dialog = opened(session)
+    hear(home, session.redirect(dialog, BOUNCE))
+    session.drained()
+    counts = session.acknowledged(dialog)
+    assert not counts(), "Kafka has it, and a handler at home could still come first"
+    arrived(session, home, dialog)
+    assert counts()
+
+
 def test_a_confirmation_goes_to_the_home_of_its_dialog(session: Session) -> None:
     dialog = opened(session)
     (envelope,) = envelopes(session.confirm(dialog, BOUNCE))[HOME]
