@@ -137,8 +137,7 @@ class Transaction(Regrouped):
     def send(self, dialog: Endpoint | Begun, message_type: str, body: bytes = b"") -> None:
         """Send on a conversation of this group, or one that this transaction begins, when the transaction commits.
 
-        Raises InvalidState when this side may not send any more, NotInContract, WrongDirection or MessageTypeNotFound
-        for the type, BodyTooLarge and TransactionTooLarge for the size (behaviours 46, 47, 50 to 52).
+        Raises InvalidState when this side may send no more (50 to 52), TransactionTooLarge, what `dialog.send` does.
         """
         if body.__class__ is not bytes:
             body = as_bytes(body)
@@ -149,6 +148,7 @@ class Transaction(Regrouped):
             or message_type is not self._type
             or total > TRANSACTION_BYTES_MAX
             or size > BODY_BYTES_MAX
+            or dialog.state not in SENDING
         ):
             self._begin_run(dialog, message_type, size, total)
         self.size_bytes = total

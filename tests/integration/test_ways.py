@@ -11,6 +11,7 @@ import pytest
 from konverse.bridge.broker import Broker
 from konverse.bridge.dialog import Dialog
 from konverse.bridge.reader import Reader
+from konverse.schemas.catalog import END_DIALOG, ERROR
 from konverse.schemas.errors import ConversationEnded, InvalidState, OutcomeUnknown
 from konverse.schemas.records import BounceReason, Role
 from tests.kit.servers import Servers
@@ -161,11 +162,12 @@ def test_050_a_send_behind_an_end_that_nobody_has_received_is_refused_by_every_w
 
 
 @pytest.mark.parametrize("error", [0, 7])
-def test_050_what_is_sent_where_nobody_knows_of_the_end_comes_back_on_a_returning_dialog(
-    broker: Broker, servers: Servers, database: str, instance: str, error: int
+@pytest.mark.parametrize("returning", [True, False])
+def test_050_what_is_sent_where_nobody_knows_of_the_end_comes_back_or_the_end_tells_of_it(
+    broker: Broker, servers: Servers, database: str, instance: str, *, error: int, returning: bool
 ) -> None:
-    """Another process reads the queue: the sender cannot know of the Error or EndDialog in it."""
-    dialog = begin(broker, returning=True)
+    """Another process reads the queue: the sender cannot know of the Error or EndDialog in it (and 110)."""
+    dialog = begin(broker, returning=returning)
     dialog.send(ORDER, b"0")
     dialog.flush()
     with connected(servers.bootstrap, database, instance=instance) as elsewhere:
@@ -175,6 +177,12 @@ def test_050_what_is_sent_where_nobody_knows_of_the_end_comes_back_on_a_returnin
             eventually(reader, lambda: state_of(reader, Role.INITIATOR, dialog) in {"DI", "ER"}, "the end")
             dialog.send(ORDER, b"1")
             dialog.flush()
+            if not returning:
+                transaction = reader.receive(dialog=dialog.id, timeout=PATIENCE_S)
+                assert transaction is not None
+                with transaction:
+                    assert [message.type for message in transaction] == [ERROR if error else END_DIALOG]
+                return
             with elsewhere.reader("Orders") as target:
                 eventually(target, lambda: _came_back(reader, dialog), "what came back")
     (back,) = dialog.bounced(timeout=PATIENCE_S)

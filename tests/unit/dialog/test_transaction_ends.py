@@ -32,18 +32,27 @@ def pair() -> Pair:
     ("ended", "state"),
     [("by us", "DISCONNECTED_OUTBOUND"), ("by the peer", "DISCONNECTED_INBOUND"), ("by an error", "ERROR")],
 )
-def test_nothing_can_be_sent_on_a_conversation_that_ended(pair: Pair, ended: str, state: str) -> None:
+@pytest.mark.parametrize("before", [0, 2])
+def test_nothing_can_be_sent_on_a_conversation_that_ended_behaviours_50_to_52(
+    pair: Pair, ended: str, state: str, before: int
+) -> None:
+    """Also when messages of the same type were sent before in the same transaction."""
     conversation = pair.begin()
     receiver = pair.receiver(conversation)
-    transaction = of(pair.target, receiver)
+    transaction, message_type = of(pair.target, receiver), "reply"
+    for _ in range(before):
+        transaction.send(receiver, message_type)
     if ended == "by us":
         pair.target.end(receiver)
     else:
         pair.end_call(conversation, None if ended == "by the peer" else (1, "no"))
         pair.home.deliver(pair.target)
-    with pytest.raises(InvalidState, match=f"cannot send on conversation {receiver.id}: it is {state}.*Begin a new"):
-        transaction.send(receiver, "reply")
-    assert not transaction.sends
+    with pytest.raises(
+        InvalidState, match=f"cannot send on conversation {receiver.id}: it is {state}.*Begin a new"
+    ) as refused:
+        transaction.send(receiver, message_type)
+    assert refused.value.number == 8429
+    assert sum(len(bodies) for _, _, bodies in transaction.sends) == before
 
 
 def test_nothing_can_be_sent_behind_the_end_of_the_same_transaction(pair: Pair) -> None:
