@@ -38,6 +38,7 @@ class EndNews:
         if sender is not None:
             sender.ended_by_peer(conversation)
 
-    def _heard(self, endpoint: Endpoint) -> None:
-        if endpoint.role is Role.INITIATOR:
-            self.tell(endpoint.conversation)
+    def _heard(self, home: Partition, endpoint: Endpoint) -> None:
+        sender = self._sender()
+        if sender is not None and endpoint.role is Role.INITIATOR:
+            sender.hear_of_end(home, endpoint)

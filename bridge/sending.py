@@ -11,7 +11,10 @@ from uuid import UUID
 
 from confluent_kafka import KafkaException
 
+from konverse.dialog.endpoint import Endpoint
+from konverse.dialog.hearing import hear_of_end
 from konverse.dialog.lane import Lane, SessionDialog
+from konverse.dialog.partition import Partition
 from konverse.dialog.session import Session
 from konverse.dialog.writing import Hand
 from konverse.schemas import token as tokens
@@ -152,6 +155,11 @@ class Sender(Serving):
         """Those that this session has begun and that are not over, as far as it knows."""
         with self._lock:
             return list(self.session.dialogs)
+
+    def hear_of_end(self, home: Partition, endpoint: Endpoint) -> None:
+        """The home of a dialog, which this process leads, has heard that its peer has ended."""
+        with self._lock:
+            hear_of_end(self.session, home, endpoint)
 
     def ended_by_peer(self, conversation: bytes) -> None:
         """News from the dialog's home: sends are refused from now on."""

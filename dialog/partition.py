@@ -75,7 +75,7 @@ class Cleaned(NamedTuple):
 class Partition:
     """Endpoints, writers and outbox of one partition of one incarnation."""
 
-    on_peer_end: Callable[[Endpoint], None] | None = None
+    on_peer_end: Callable[[Partition, Endpoint], None] | None = None
     """Told of each endpoint whose peer has ended, while this process leads the partition."""
 
     def __init__(self, identity: LogIdentity) -> None:
@@ -302,7 +302,7 @@ class Partition:
     def tell_end(self, endpoint: Endpoint) -> None:
         """The sender of this side hears that its peer has ended, if so: received or not, nothing more may be sent."""
         if self.on_peer_end is not None and endpoint.state in (State.DISCONNECTED_INBOUND, State.ERROR):
-            self.on_peer_end(endpoint)
+            self.on_peer_end(self, endpoint)
 
     def judged_by(self, judge: Judge | None) -> None:
         """From here on this process decides which messages are rejected, and nothing is predicted unasked."""

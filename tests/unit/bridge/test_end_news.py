@@ -8,13 +8,16 @@ from typing import Any, cast
 import pytest
 
 from konverse.bridge.end_news import EndNews
-from konverse.dialog.lane import SessionDialog
+from konverse.dialog.endpoint import Endpoint
+from konverse.dialog.hearing import hear_of_end
+from konverse.dialog.lane import DialogState, SessionDialog
 from konverse.dialog.partition import Partition
 from konverse.dialog.session import Session
 from konverse.dialog.states import State
 from konverse.dialog.transacting import Transaction
+from konverse.dialog.writing import Hand
 from konverse.schemas.errors import ConversationEnded
-from tests.kit.builders import Pair, Scribe, address_of, begin_block, identifier
+from tests.kit.builders import Pair, address_of, begin_block, identifier, record
 
 CONVERSATION = identifier("a conversation")
 
@@ -26,15 +29,25 @@ class World:
         self.pair = Pair()
         self.session = Session(identifier("a session"))
         self.session.transmit_to(address_of("transmission"))
-        self.dialog = self._begun()
-        self.pair.begin("a conversation")
+        self.dialog, hands = self.begun()
+        self.arrive(hands)
+        self.send()
 
-    def _begun(self) -> SessionDialog:
-        dialog, _ = self.session.begin(CONVERSATION, begin_block(group=CONVERSATION))
+    def begun(self) -> tuple[SessionDialog, list[Hand]]:
+        """The dialog, and what has not arrived at its home."""
+        return self.session.begin(CONVERSATION, begin_block(group=CONVERSATION))
+
+    def send(self) -> None:
+        """A message that arrives."""
         self.session.drained()
-        self.session.send(dialog, "order", b"0")
+        self.arrive(self.session.send(self.dialog, "order", b"0"))
         self.session.drained()
-        return dialog
+
+    def arrive(self, hands: list[Hand]) -> None:
+        """What was handed over stands in the logs, and is ingested."""
+        for hand in hands:
+            side = self.pair.home if hand.address == self.pair.home.address else self.pair.target
+            side.take_all([(header, record(body)) for header, _, body in hand.records])
 
     @property
     def home(self) -> Partition:
@@ -44,8 +57,8 @@ class World:
     def conversations(self) -> list[bytes]:
         return list(self.session.dialogs)
 
-    def ended_by_peer(self, conversation: bytes) -> None:
-        self.session.ended_by_peer(conversation)
+    def hear_of_end(self, home: Partition, endpoint: Endpoint) -> None:
+        hear_of_end(self.session, home, endpoint)
 
     def peer_ends(self, code: int) -> None:
         """The target ends, and its Error or EndDialog comes into the queue, where nobody receives it."""
@@ -104,10 +117,22 @@ def test_a_send_behind_an_end_that_stands_in_the_queue_is_refused(
 def test_a_dialog_that_is_begun_again_hears_that_it_has_ended(world: World, code: int) -> None:
     EndNews(lambda: cast("Any", world)).follow(world.home)
     world.peer_ends(code)
-    world.dialog = world._begun()
-    world.pair.home.take(Scribe("another client").begin(CONVERSATION, begin_block(group=CONVERSATION)))
+    world.dialog, hands = world.begun()
+    assert world.dialog.state is DialogState.BEGINNING
+    world.arrive(hands)
     with pytest.raises(ConversationEnded):
         send_directly(world)
+
+
+@pytest.mark.parametrize("code", [0, 5])
+def test_the_end_of_a_dialog_before_says_nothing_of_the_one_that_has_its_id_now(world: World, code: int) -> None:
+    EndNews(lambda: cast("Any", world)).follow(world.home)
+    end = world.session.end(world.dialog)
+    world.dialog, begin = world.begun()
+    world.peer_ends(code)
+    world.arrive([*end, *begin])
+    world.send()
+    assert world.dialog.open
 
 
 def test_the_end_of_a_target_tells_the_sender_of_initiators_nothing(world: World) -> None:
