@@ -12,7 +12,7 @@ from konverse.bridge.broker import Broker
 from konverse.dialog.received import Message
 from konverse.dialog.states import State
 from konverse.schemas.catalog import END_DIALOG, ERROR
-from konverse.schemas.errors import ConversationEnded, InvalidState
+from konverse.schemas.errors import ConversationEnded, InvalidError, InvalidState
 from konverse.schemas.system_messages import ERROR_NAMESPACE
 from tests.kit.oracle import read_queue
 from tests.kit.servers import Servers
@@ -265,21 +265,23 @@ def test_an_end_that_cannot_be_is_refused_and_changes_nothing(servers: Servers, 
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
         dialog = begin(broker)
-        mistakes: tuple[dict[str, Any], ...] = (
-            {"error": -1, "description": "x"},
-            {"error": 1},
-            {"error": 0, "description": "a reason without a code"},
-            {"error": 1, "description": "x" * 3_001},
-            {"error": 2**31, "description": "x"},
+        mistakes: tuple[tuple[dict[str, Any], int], ...] = (
+            ({"error": -1, "description": "x"}, 8419),
+            ({"error": 1}, 8422),
+            ({"error": 0, "description": "a reason without a code"}, 8419),
+            ({"error": 1, "description": "x" * 3_001}, 8419),
+            ({"error": 2**31, "description": "x"}, 8419),
         )
-        for bad in mistakes:
-            with pytest.raises(InvalidState, match="an error needs a code"):
+        for bad, number in mistakes:
+            with pytest.raises(InvalidError) as refused:
                 dialog.end(**bad)
+            assert refused.value.number == number
         dialog.send(ORDER, b"still open")
         with broker.reader("Orders", timeout=DEADLINE_S) as reader, next(reader) as transaction:
             (message,) = transaction
-            with pytest.raises(InvalidState, match="an error needs a code"):
+            with pytest.raises(InvalidError) as refused:
                 transaction.end(message.dialog, error=2**70, description="x")
+            assert refused.value.number == 8419
             transaction.end(message.dialog, error=1, description="a lone surrogate \ud800")
             with pytest.raises(InvalidState, match="ended in this transaction"):
                 transaction.end(message.dialog)
