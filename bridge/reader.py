@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final, Self
 from konverse.dialog.endpoint import Endpoint
 from konverse.dialog.owner import Owner
 from konverse.dialog.phase import LEADING
-from konverse.dialog.states import State
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.errors import BadInput, BrokerClosed, InvalidSettings, OutcomeUnknown, SteppedDown
 from konverse.schemas.limits import HANDLER_THREADS_MAX
@@ -28,6 +27,7 @@ from .health import SILENT_S
 from .kafka import FETCH_RECORDS, Kafka
 from .operating import Operating
 from .owning import Owning
+from .passed_over import PassedOver
 from .receiving import Receiving
 from .resting import Resting
 from .settings import ReaderOptions
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
     from konverse.dialog.partition import Partition
 
 log: Final = logging.getLogger("konverse.reader")
-
-INITIATOR: Final = Role.INITIATOR
 
 WAIT_S: Final = 0.05
 ADVANCE_EVERY_S: Final = 0.005
@@ -71,6 +69,7 @@ class Reader(Operating, Receiving):
         self._stopping = False
         """`run` was interrupted: nothing further is handed out there."""
         self._resting = Resting(owning.queue.name)
+        self._passed = PassedOver(owning.queue.name)
         self._crew = Crew()
         self._lost_told = 0
         """Partitions that were lost, as far as `settle` has told."""
@@ -112,6 +111,8 @@ class Reader(Operating, Receiving):
                     raise StopIteration
                 self._owning.sweeping.check_enabled()
                 transaction = self._take()
+                if transaction is None:
+                    self._take_back()
             if transaction is not None:
                 return transaction
             timeout = self.options.timeout
@@ -304,14 +305,11 @@ class Reader(Operating, Receiving):
                 return None
             self._owning.commit(owner)
         transaction = owner.take(wanted, whole=whole) if wanted is not None or staging.ready else None
-        if transaction is not None and transaction.dialog.role is INITIATOR:
-            self._tell_ends(transaction)
+        if transaction is not None:
+            self._passed.handed(owner, transaction)
+            if transaction.dialog.role is Role.INITIATOR:
+                self._tell_ends(transaction)
         return transaction
-
-    def _tell_ends(self, transaction: Transaction) -> None:
-        for endpoint in transaction.members:
-            if endpoint.state in (State.DISCONNECTED_INBOUND, State.ERROR):
-                self._on_ended(endpoint.conversation)
 
     def _done(self, owner: Owner, transaction: Transaction, commit: bool) -> None:  # noqa: FBT001  # a callback's shape
         with self._returned:

@@ -18,7 +18,9 @@ from konverse.schemas.errors import BadInput, DialogNotFound, NoPartition
 from konverse.schemas.limits import LOOK_AHEAD_RECORDS_MAX
 
 from .arguments import Seconds, checked
+from .passed_over import PassedOver
 from .regrouping import Regrouping
+from .resting import Resting
 from .share import Share
 
 PAUSE_S: Final = 0.002
@@ -38,6 +40,9 @@ class Receiving(Regrouping):
     _check_open: Callable[[], None]
     _advance: Callable[..., bool]
     _hand_out: Callable[..., Transaction | None]
+    _passed: PassedOver
+    _resting: Resting
+    _on_ended: Callable[[bytes], None]
     __iter__: Callable[..., Iterator[Transaction]]
 
     @checked
@@ -74,6 +79,7 @@ class Receiving(Regrouping):
                     transaction = self._hand_out(owner, endpoint, whole=dialog is None)
                     if transaction is not None:
                         return transaction
+                    self._take_back()
                     _let_others_pass(owner)
             now = time.monotonic()
             if now >= max(self._share.joined_at, deadline or 0.0):
@@ -149,6 +155,16 @@ class Receiving(Regrouping):
             if transaction is not None:
                 return transaction
         return None
+
+    def _take_back(self) -> None:
+        """Nothing is ready: what this thread was given and has not entered is handed out again."""
+        for owner, transaction in self._passed.take_back():
+            self._resting.add(owner, transaction)
+
+    def _tell_ends(self, transaction: Transaction) -> None:
+        for endpoint in transaction.members:
+            if endpoint.state in (State.DISCONNECTED_INBOUND, State.ERROR):
+                self._on_ended(endpoint.conversation)
 
     def check(self) -> None:
         """Raise what has ended the reader, for whoever receives nothing from it."""

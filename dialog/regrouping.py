@@ -139,7 +139,7 @@ class Regrouped(Taken):
 
     def join(self, first: Transaction) -> None:
         """Be one of the further groups of another transaction."""
-        self._shut = False
+        self._shut = self.fresh = False
         self.more = More(first)
         self.endings = first.endings
 

@@ -28,15 +28,15 @@ _NOBODY: Final[dict[Endpoint, tuple[Entry, ...]]] = {}
 class Taken:
     """The ready messages of one conversation group, locked, and how far they were handed out."""
 
-    __slots__ = ("_later", "_members", "_received", "_scope", "_shut", "_walks", "dialog", "locked")
+    __slots__ = ("_later", "_members", "_received", "_scope", "_shut", "_walks", "dialog", "fresh", "locked")
 
     def __init__(self, members: list[tuple[Endpoint, list[Entry]]], locked: list[Endpoint], scope: Scope) -> None:
         self._members = members
         self.dialog = members[0][0]
         """The first conversation of the group, and of nearly every group the only one; `members` has all of them."""
         self._scope = scope
-        self._shut = scope.done is not None
-        """Nothing can be done: the `with` block has ended, or somebody waits for its end and it has not begun."""
+        self._shut = self.fresh = scope.done is not None
+        """Nothing can be done: the `with` block has ended, or has not begun (`fresh`) although its end is awaited."""
         self._received: dict[int, int] | None = None
         """What was handed out until the block ended: an iterator that is kept longer consumes nothing."""
         self._walks: list[_Walk] = _NONE
@@ -167,7 +167,8 @@ class Taken:
     def refuse_shut(self) -> NoReturn:
         """Raise InvalidState: nothing can be done now."""
         raise InvalidState(
-            "the transaction is over: its `with` block has ended. Receive, send and end inside of it"
-            if self._received is not None
-            else "the transaction has not begun: write `with transaction:`, then receive, send and end inside of it"
+            "the transaction has not begun: write `with transaction:`, then receive, send and end inside of it"
+            if self.fresh
+            else "the transaction is over: its `with` block has ended, or the reader went on before that began and "
+            "handed its group out again. Receive, send and end inside of the block"
         )

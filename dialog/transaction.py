@@ -76,8 +76,8 @@ class Transaction(Regrouped):
         self.savepoints: Savepoints[dict[Transaction, Staged]] | None = None  # of all that are committed together
 
     def __enter__(self) -> Self:
-        if self._received is None:
-            self._shut = False
+        if self.fresh:
+            self._shut = self.fresh = False
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:

@@ -6,6 +6,7 @@ import threading
 import uuid
 from collections import Counter
 from contextlib import suppress
+from uuid import UUID
 
 import pytest
 
@@ -235,3 +236,49 @@ def test_a_batch_is_as_large_as_was_asked_for_when_so_much_waits(
                         sizes[-1] += len(list(transaction))
     assert sum(sizes) == 9_000
     assert min(sizes[:2]) >= 4_000, "one fetch has a thousand"
+
+
+def test_a_group_that_an_iteration_passes_over_comes_again(
+    servers: Servers, database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Before its `with` block begins: by `continue`, out of a batch, and by a thread that has ended since."""
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        send_orders(broker, dialogs=4, messages=4)
+        handled = Counter[UUID]()
+        with broker.reader("Orders", timeout=DEADLINE_S) as reader:
+            thread = threading.Thread(target=lambda: next(reader))
+            thread.start()
+            thread.join()
+            for count, transaction in enumerate(reader):
+                if count < 2:
+                    continue
+                with transaction:
+                    handled.update(message.dialog.id for message in transaction)
+                if len(handled) == 2:
+                    break
+            for count, batch in enumerate(reader.batches(2)):
+                for each in batch if count else ():
+                    with each:
+                        handled.update(message.dialog.id for message in each)
+                if len(handled) == 4:
+                    break
+        assert [*handled.values()] == [1] * 4
+        assert drain(broker, "Orders") == []
+    assert sum("Write `with transaction:` first" in line for line in caplog.messages) == 1
+
+
+def test_a_transaction_that_was_passed_over_is_refused_and_one_that_ended_is_not_entered_again(
+    servers: Servers, database: str
+) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        send_orders(broker, dialogs=1, messages=1)
+        with broker.reader("Orders", timeout=DEADLINE_S) as reader:
+            passed = next(reader)
+            with suppress(KeyError), next(reader) as again:
+                raise KeyError
+            for over in (passed, again):
+                with over, pytest.raises(InvalidState, match="over"):
+                    list(over)
+        assert [message.type for message in drain(broker, "Orders")] == [ORDER]
