@@ -40,6 +40,7 @@ from .outcomes import Sessions, opened
 from .owning import Owning
 from .pools import Pools
 from .reader import Reader
+from .redis_client import connect_redis
 from .routers import Routing
 from .sending import Sender
 from .settings import ReaderOptions, Settings
@@ -50,7 +51,7 @@ from .transactions import ClientTransaction
 from .transmission import Transmission, ensure_queue, find_queue, transmitter
 from .validating.validator import Validator
 from .verifier.reading import Verification
-from .view import ViewStore, ViewWriter, connect_redis
+from .view import ViewStore, ViewWriter
 from .views.door import Views
 from .why import Standing, explain
 

@@ -27,8 +27,7 @@ from konverse.schemas.identifiers import mirror_key
 from konverse.schemas.routing_tables import RoutingTable
 
 from .objects import kind_of
-from .seldom import Seldom
-from .view import connect_redis
+from .redis_client import Trouble, connect_redis
 
 log: Final = logging.getLogger("konverse.mirror")
 
@@ -49,7 +48,7 @@ class CatalogMirror:
             files("konverse.bridge").joinpath("scripts/mirror.lua").read_text("utf-8")
         )
         self._lock = threading.Lock()
-        self._trouble = Seldom()
+        self._trouble = Trouble(log, "the catalog", "mirrored")
         self._written = False
         """By this process, whose first one is written whatever stands there."""
         self._newer = b""
@@ -63,11 +62,9 @@ class CatalogMirror:
             try:
                 self._show(header, values)
             except (redis.RedisError, ValueError, TypeError) as error:
-                if self._trouble.due():
-                    log.warning("the catalog is not mirrored, Redis does not answer as it should: %s", error)
+                self._trouble.failed(error)
             else:
-                if self._trouble.over():
-                    log.warning("the catalog is mirrored again")
+                self._trouble.wrote()
 
     def close(self) -> None:
         """Close the connection."""

@@ -20,8 +20,8 @@ import redis
 from konverse.schemas.errors import PoolInUse
 from konverse.schemas.limits import POOL_LEASE_MS
 
+from .redis_client import connect_redis
 from .seldom import Seldom
-from .view import connect_redis
 
 log: Final = logging.getLogger("konverse.pool")
 

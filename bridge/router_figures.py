@@ -28,13 +28,13 @@ import redis
 
 from konverse.routing.routed import Failure, Routed
 from konverse.schemas.catalog import Service
-from konverse.schemas.errors import InvalidSettings, RedisUnavailable
+from konverse.schemas.errors import InvalidSettings
 from konverse.schemas.identifiers import catalog_topic, router_key
 from konverse.schemas.limits import ROUTER_PROCESS_ENTRIES_MAX
 
 from .background import in_background
+from .redis_client import connect_redis, reading
 from .seldom import Seldom
-from .view import connect_redis
 
 if TYPE_CHECKING:
     from .broker import Broker
@@ -149,7 +149,7 @@ def read_figures(broker: Broker, service: str) -> Figures:
     except redis.ResponseError:
         found = {}  # something else than figures
     except redis.RedisError as error:
-        raise RedisUnavailable(f"Redis at {broker.settings.redis} does not answer: {error}") from None
+        raise reading(error, broker.settings.redis) from None
     finally:
         client.close()
     return summed(list(found.values()), _now_ms())

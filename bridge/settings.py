@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -27,6 +28,7 @@ from konverse.schemas.limits import POOL_KEY_ENTRIES_MAX, POOL_SLACK_MS, POOL_SL
 from konverse.schemas.timeouts import milliseconds
 
 from .arguments import did_you_mean
+from .redis_client import check_options, masked
 
 log: Final = logging.getLogger("konverse.settings")
 
@@ -40,6 +42,10 @@ OWN_PROPERTIES: Final = frozenset({
     "isolation.level", "message.timeout.ms", "request.required.acks", "transactional.id",
 })  # fmt: skip
 """Properties of librdkafka with which a guarantee stands or falls."""
+
+
+SECRET: Final = re.compile(r"password|secret|oauthbearer\.config|jaas|\.pem$|token", re.IGNORECASE)
+"""Names of properties whose values are never shown."""
 
 
 class Settings(BaseSettings):
@@ -73,6 +79,11 @@ class Settings(BaseSettings):
     client: dict[str, str] = Field(default_factory=dict)
     """Further librdkafka properties for every client (security.protocol, sasl.* …)."""
 
+    def __repr__(self) -> str:
+        return f"Settings({', '.join(f'{name}={_shown(name, value)}' for name, value in self)})"
+
+    __str__ = __repr__
+
     @field_validator("kafka")
     @classmethod
     def _kafka_url(cls, value: str) -> str:
@@ -100,9 +111,15 @@ class Settings(BaseSettings):
             parts = urlsplit(value)
             if parts.scheme not in {"redis", "rediss", "unix"}:
                 raise ValueError("must look like redis://host:port")
+            if "@" in parts.path + parts.query + parts.fragment or parts.netloc.count("@") > 1:
+                raise ValueError(
+                    "has a user or password with a sign that means something else in a URL; write / as %2F, # as %23, "
+                    "? as %3F, @ as %40, : as %3A and % as %25"
+                )
             if parts.scheme != "unix" and not (parts.path.strip("/") or "0").isdecimal():
                 raise ValueError("must end in the number of a Redis database, like redis://host:port/0")
             _ = parts.port  # raises ValueError, too
+            check_options(value)
         return value
 
     @classmethod
@@ -131,7 +148,7 @@ class Settings(BaseSettings):
                 raise InvalidSettings(f"there is no setting {name!r}{like} (arguments and konverse.toml)") from None
             raise InvalidSettings(
                 f"setting {name!r} (environment KONVERSE_{name.upper()}, or konverse.toml): "
-                f"{first['msg']}, not {first['input']!r}"
+                f"{first['msg']}, not {_shown(name, first['input'])}"
             ) from None
         except TOMLDecodeError as error:
             raise InvalidSettings(f"{Path(FILE).resolve()} cannot be read: {error}") from None
@@ -147,6 +164,15 @@ class Settings(BaseSettings):
     def bootstrap(self) -> str:
         """Broker addresses as librdkafka wants them."""
         return urlsplit(self.kafka).netloc
+
+
+def _shown(name: str, value: object) -> str:
+    """A value for a message or a representation; a secret is none of either."""
+    if SECRET.search(name):
+        return "'***'"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{key!r}: {_shown(str(key), each)}" for key, each in value.items()) + "}"
+    return repr(masked(value) if isinstance(value, str) and "://" in value else value)
 
 
 def _warn_of_misspelt() -> None:

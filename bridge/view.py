@@ -20,17 +20,15 @@ from importlib.resources import files
 from typing import Any, Final
 
 import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 from konverse.dialog.view import Row, Show, bucket_of, unpack
 from konverse.schemas.catalog import Queue
-from konverse.schemas.errors import MalformedRecord, RedisUnavailable
+from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import view_key
 from konverse.schemas.limits import VIEW_BUCKETS
 
 from .background import in_background
-from .seldom import Seldom
+from .redis_client import Trouble, connect_redis
 
 Rows = list[tuple[bytes, bytes]]
 
@@ -41,8 +39,6 @@ SHOWS_WAITING_MAX: Final = 1_000
 CHECK_EVERY_S: Final = 1.0
 COUNT_EVERY_S: Final = 30.0
 """Rows that Redis evicted, or that a stranger wrote, are found so; counting costs Redis some milliseconds."""
-
-TIMEOUT_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,13 +65,6 @@ def _header(values: Any) -> Header | None:
         )
     except (KeyError, TypeError, ValueError):
         return None
-
-
-def connect_redis(url: str) -> redis.Redis:
-    """A client that tries once: a script whose reply was lost is shown again whole, not repeated."""
-    return redis.Redis.from_url(
-        url, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S, retry=Retry(NoBackoff(), 0)
-    )
 
 
 class ViewStore:
@@ -220,7 +209,7 @@ class ViewWriter:
         """Partitions that were to be shown while Redis did not answer; they are lost as soon as it does."""
         self.lost: deque[int] = deque()
         """Partitions whose view must be written whole; the reader takes them."""
-        self._trouble = Seldom()
+        self._trouble = Trouble(log, "the view", "written")
         self._thread = in_background("konverse-view", self._run)
 
     def show(self, partition: int, show: Show) -> None:
@@ -255,27 +244,28 @@ class ViewWriter:
                     return
                 job = self._waiting.popleft() if self._waiting else None
             try:
-                if job is not None and not self._store.show(*job):
-                    self.lost.append(job[0])
                 if job is None:
                     self._look_again()
+                elif self._store.show(*job):
+                    self._trouble.wrote()
+                else:
+                    self.lost.append(job[0])
                 if time.monotonic() >= self._count_at:
                     self._count()
             except (redis.RedisError, ValueError, TypeError) as error:
-                if self._trouble.due():
-                    log.warning("the view is not written, Redis does not answer as it should: %s", error)
+                self._trouble.failed(error)
                 self._lose_all(job)
-            else:
-                if (job is not None or self._watched) and self._trouble.over():
-                    log.warning("the view is written again")
 
     def _look_again(self) -> None:
         """Find out whose view is not there, or could not be written before."""
         watched = dict(self._watched)
         absent = {partition for partition, claim in watched.items() if not self._store.present(partition, claim)}
         with self._wake:
-            self.lost.extend((absent | self._unshown) & self._watched.keys())
+            missing = (absent | self._unshown) & self._watched.keys()
+            self.lost.extend(missing)
             self._unshown.clear()
+        if watched and not missing:
+            self._trouble.complete()
 
     def _count(self) -> None:
         """Find views with other rows than they should have. A view that is being written may look so once."""
@@ -303,10 +293,3 @@ def forget_view(url: str, queue: Queue) -> None:
         log.warning("what Redis shows of queue %r stays there: %s", queue.name, error)
     finally:
         client.close()
-
-
-def reading(error: redis.RedisError, url: str) -> RedisUnavailable:
-    """A typed error for people who want to read the view."""
-    return RedisUnavailable(
-        f"Redis at {url} does not answer ({error}). Work on conversations goes on without it; start it to see the view"
-    )

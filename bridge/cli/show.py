@@ -12,7 +12,8 @@ import typer
 
 from konverse.bridge.arguments import did_you_mean
 from konverse.bridge.broker import Broker
-from konverse.bridge.view import Header, ViewStore, reading
+from konverse.bridge.redis_client import reading
+from konverse.bridge.view import Header, ViewStore
 from konverse.bridge.views.door import COLUMNS
 from konverse.dialog.view import Row
 from konverse.schemas.catalog import Contract, MessageType, Queue, Service

@@ -11,10 +11,10 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from konverse.bridge.redis_client import connect_redis, reading
 from konverse.bridge.verifier.check import KINDS, Finding, PartitionVerdict
 from konverse.bridge.verifier.reading import Judged, Verification, Views
 from konverse.bridge.verifier.shown import read_view
-from konverse.bridge.view import connect_redis, reading
 from konverse.schemas.catalog import Queue
 from konverse.schemas.errors import QueueNotFound, RedisUnavailable
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from contextlib import closing
 from typing import Final
 
-from konverse.bridge.view import ViewStore, connect_redis
+from konverse.bridge.redis_client import connect_redis
+from konverse.bridge.view import ViewStore
 from konverse.dialog.head import LogIdentity
 from konverse.dialog.view import Show, field_of, pack
 from konverse.schemas.catalog import Queue

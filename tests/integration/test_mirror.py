@@ -13,7 +13,7 @@ from konverse.bridge.broker import Broker
 from konverse.bridge.catalog import Catalog
 from konverse.bridge.mirror import CatalogMirror
 from konverse.bridge.objects import kind_of
-from konverse.bridge.view import connect_redis
+from konverse.bridge.redis_client import connect_redis
 from konverse.schemas.catalog import DEFAULT, Contract, MessageType, Queue, Service
 from konverse.schemas.identifiers import catalog_topic, mirror_key
 from konverse.schemas.routes import Route

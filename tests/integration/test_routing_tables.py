@@ -15,7 +15,7 @@ import pytest
 
 from konverse.bridge.broker import Broker
 from konverse.bridge.catalog import ROUTED_FRESH_EVERY_S
-from konverse.bridge.view import connect_redis
+from konverse.bridge.redis_client import connect_redis
 from konverse.routing.classifiers import avro_field, json_path
 from konverse.routing.decisions import Target, Unclassifiable
 from konverse.schemas.catalog import Service

@@ -8,12 +8,14 @@ import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from unittest.mock import Mock
 
 import pytest
+import redis
 
 from konverse.deploy.stack import LocalStack
 from konverse.schemas.errors import OutcomeUnknown
-from tests.kit.shop import ORDER, answer_once, begin, connected, open_shop, pumped, receive, until
+from tests.kit.shop import ORDER, answer_once, begin, connected, open_shop, pumped, receive, send_orders, until
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.timeout(200)]
 
@@ -46,9 +48,10 @@ def test_a_reader_that_waits_for_kafka_says_so_and_so_does_close(
                 until(lambda: said("the view is not written"), "the writer of the view says that Redis is away")
                 writer = reader._owning._view
                 assert writer is not None
-                until(lambda: writer._trouble._count[None] >= 3, "it has tried again")
+                until(lambda: writer._trouble._absent._count[None] >= 3, "it has tried again")
             with pumped(reader):
-                until(lambda: said("the view is written again"), "the writer of the view says that Redis is back")
+                back = ("the view is written again", "Redis answers again; the view is complete there")
+                until(lambda: any(map(said, back)), "the writer of the view says that Redis is back")
             assert len(said("the view is not written")) == 1
         begin(broker).send(ORDER, b"x")
         own_stack.kill("kafka")
@@ -57,6 +60,39 @@ def test_a_reader_that_waits_for_kafka_says_so_and_so_does_close(
         assert len(said("Kafka has not acknowledged some records yet; waiting 2 s more")) == 1
         own_stack.restart("kafka")
         assert [message.body for message in receive(broker, "Orders", 1)] == [b"x"]
+
+
+def test_a_redis_that_refuses_to_write_is_reported_once_with_its_reason_until_it_writes(
+    own_stack: LocalStack, caplog: pytest.LogCaptureFixture
+) -> None:
+    """NOPERM: the view may be read, not written. Before it does, no line claims that it is written."""
+
+    def said(words: str) -> list[str]:
+        return [record.message for record in caplog.records if words in record.message]
+
+    with redis.Redis.from_url(own_stack.redis_url) as admin:
+
+        def allow(*rights: str) -> None:
+            admin.execute_command("ACL", "SETUSER", "guest", "on", ">pw", "~*", "resetkeys", "~*", "-@all", *rights)
+
+        allow("+@read", "+@connection")
+        guest = own_stack.redis_url.replace("redis://", "redis://guest:pw@")
+        with connected(own_stack.bootstrap, "refused", redis=guest) as broker:
+            open_shop(broker)
+            send_orders(broker, dialogs=1, messages=1)
+            with broker.reader("Orders") as reader:
+                reader.wait_for_partitions(1)
+                with pumped(reader):
+                    until(lambda: said("Redis refuses it: this user has no permissions"), "the refusal is reported")
+                    writer = reader._owning._view
+                    assert writer is not None
+                    tries = Mock(wraps=writer._trouble.failed)
+                    writer._trouble.failed = tries  # type: ignore[method-assign]
+                    until(lambda: tries.call_count >= 3, "it is tried again")
+                    assert said("the view is written again") == []
+                    allow("+@all")
+                    until(lambda: said("the view is written again"), "the view is written")
+        assert len(said("the view is not written")) == len(said("the view is written again")) == 1
 
 
 def test_a_reader_whose_group_kafka_has_lost_goes_on_with_another_consumer(

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 import pytest
 import redis
 
+from konverse.bridge.redis_client import connect_redis
 from konverse.bridge.verifier.shown import read_view
-from konverse.bridge.view import ROWS_PER_CALL, ViewStore, connect_redis
+from konverse.bridge.view import ROWS_PER_CALL, ViewStore
 from konverse.deploy.settings import StackSettings
 from konverse.dialog.states import State
 from konverse.dialog.view import Show, bucket_of

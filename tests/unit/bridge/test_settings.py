@@ -41,12 +41,50 @@ def test_settings_come_from_arguments_then_the_environment_then_the_file(
         ({"colour": "blue"}, r"^there is no setting 'colour' \("),
         ({"databse": "sales"}, "there is no setting 'databse'; did you mean 'database'"),
         ({"client": {"a": 1}}, r"setting 'client.a'.*string"),
+        ({"redis": "redis://host:6379/0?socket_timeout=abc"}, "setting 'redis'.*socket_timeout"),
+        ({"redis": "redis://host:6379/0?colour=blue"}, "setting 'redis'.*the option 'colour'"),
+        ({"redis": "redis://host:6379/first"}, "setting 'redis'.*number of a Redis database"),
         ({"client": {"acks": "0", "linger.ms": "1"}}, r"setting 'client'.*acks decides what konverse promises"),
     ],
 )
 def test_a_setting_that_cannot_be_is_named(given: dict[str, object], words: str) -> None:
     with pytest.raises(InvalidSettings, match=words):
         Settings.load(**given)
+
+
+@pytest.mark.parametrize("sign", "/#?@")
+def test_a_password_with_a_sign_that_is_not_encoded_is_refused_with_the_remedy(sign: str) -> None:
+    with pytest.raises(InvalidSettings, match=r"%2F.*%23.*%3F.*%40") as refused:
+        Settings.load(redis=f"redis://user:s3cret{sign}pw@host:6379/0")
+    assert "s3cret" not in str(refused.value)
+    assert "redis://user:***@host:6379/0" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"redis": "redis://:s3cret@host:6379/first"},
+        {"redis": "http://u:s3cret@host"},
+        {"redis": "redis://host:6379/0?password=s3cret&bogus=1"},
+        {"kafka": "kafka://u:s3cret@host:port"},
+        {"client": {"sasl.password": b"s3cret\xff"}},
+        {"client": {"ssl.key.password": ["s3cret"]}},
+        {"client": {"sasl.oauthbearer.config": {"a": "s3cret"}}},
+        {"client": {"sasl.password": "s3cret", "acks": "0"}},
+    ],
+)
+def test_an_error_never_shows_a_secret(given: dict[str, Any]) -> None:
+    with pytest.raises(InvalidSettings) as refused:
+        Settings.load(**given)
+    assert "s3cret" not in str(refused.value)
+
+
+def test_settings_are_shown_without_secrets() -> None:
+    settings = Settings.load(redis="redis://u:s3cret@host/0?password=s3cret", client={"sasl.password": "s3cret"})
+    assert settings.redis == "redis://u:s3cret@host/0?password=s3cret"
+    for shown in (repr(settings), str(settings), f"{settings}"):
+        assert "s3cret" not in shown
+        assert "redis://u:***@host/0?password=***" in shown
 
 
 def test_an_environment_and_a_file_that_cannot_be_read_are_named(

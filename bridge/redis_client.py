@@ -1,0 +1,95 @@
+"""Clients of Redis, and what is reported about it. A password never stands in what this says."""
+
+from __future__ import annotations
+
+import logging
+import re
+from typing import Final
+
+import redis
+from redis.backoff import NoBackoff
+from redis.exceptions import AuthorizationError
+from redis.retry import Retry
+
+from konverse.schemas.errors import RedisUnavailable
+
+from .seldom import Seldom
+
+TIMEOUT_S: Final = 2.0
+
+_USER: Final = re.compile(r"(?<=://)([^:]*):.*(?=@)", re.DOTALL)
+"""Up to the last @: a password that is not percent-encoded may hold any sign."""
+_OPTION: Final = re.compile(r"(?<=[?&])((?:ssl_)?password)=[^&]*", re.IGNORECASE)
+
+REFUSALS: Final = (redis.ResponseError, redis.AuthenticationError, AuthorizationError)
+"""Redis has answered, and does not do it: rights, memory, a replica that is read-only."""
+
+
+def connect_redis(url: str) -> redis.Redis:
+    """A client that tries once: a script whose reply was lost is shown again whole, not repeated."""
+    return redis.Redis.from_url(
+        url, socket_timeout=TIMEOUT_S, socket_connect_timeout=TIMEOUT_S, retry=Retry(NoBackoff(), 0)
+    )
+
+
+def masked(url: str) -> str:
+    """The URL of a server without its passwords."""
+    return _OPTION.sub(r"\1=***", _USER.sub(r"\1:***", url))
+
+
+def check_options(url: str) -> None:
+    """Raise ValueError for an option of the URL that the client does not know, or whose value it cannot read."""
+    try:
+        with redis.Redis.from_url(url) as client:
+            client.connection_pool.make_connection()  # it connects later
+    except TypeError as error:
+        unknown = re.search(r"'\w+'", str(error))
+        raise ValueError(f"has the option {unknown[0] if unknown else '?'}, which redis-py does not know") from None
+
+
+def reading(error: redis.RedisError, url: str) -> RedisUnavailable:
+    """A typed error for people who want to read what Redis shows."""
+    return RedisUnavailable(
+        f"Redis at {masked(url)} does not answer ({error}). Work on conversations goes on without it; start it to see "
+        "the view"
+    )
+
+
+class Trouble:
+    """Reports that something is not written: each refusal once, an absent server every 30 s, and when it is over."""
+
+    def __init__(self, log: logging.Logger, what: str, done: str) -> None:
+        """`what` is not `done`."""
+        self._log = log
+        self._what = what
+        self._done = done
+        self._absent = Seldom()
+        self._refusals: set[tuple[type, str]] = set()
+        """Kinds and first words (MISCONF) of those that were reported since something was written last."""
+
+    def failed(self, error: Exception) -> None:
+        """It could not be written."""
+        if isinstance(error, REFUSALS):
+            cause = type(error), str(error).partition(" ")[0]
+            if cause not in self._refusals:
+                self._refusals.add(cause)
+                self._log.warning(
+                    "%s is not %s, Redis refuses it: %s. Work on conversations goes on without it",
+                    self._what,
+                    self._done,
+                    error,
+                )
+        elif self._absent.due():
+            self._log.warning("%s is not %s, Redis does not answer as it should: %s", self._what, self._done, error)
+
+    def wrote(self) -> None:
+        """It was written."""
+        refused = bool(self._refusals)
+        self._refusals.clear()
+        if self._absent.over() or refused:
+            self._log.warning("%s is %s again", self._what, self._done)
+
+    def complete(self) -> None:
+        """Redis answers, and all that was ever written is there. Of rights to write this says nothing."""
+        if not self._refusals and self._absent.over():
+            self._log.warning("Redis answers again; %s is complete there", self._what)

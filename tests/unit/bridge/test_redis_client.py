@@ -1,0 +1,75 @@
+"""What is reported about Redis, and how often."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+import redis
+
+from konverse.bridge.redis_client import Trouble, masked, reading
+
+ABSENT = redis.ConnectionError("Error 111 connecting to 127.0.0.1:1. Connection refused.")
+REFUSALS = [
+    redis.exceptions.NoPermissionError("this user has no permissions to run the 'evalsha' command"),
+    redis.exceptions.OutOfMemoryError("command not allowed when used memory > 'maxmemory'."),
+    redis.exceptions.ReadOnlyError("You can't write against a read only replica."),
+    redis.ResponseError("MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist"),
+    redis.AuthenticationError("invalid username-password pair or user is disabled."),
+]
+
+
+@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda error: type(error).__name__)
+def test_a_refusal_is_reported_once_and_its_end_once(
+    refusal: redis.RedisError, caplog: pytest.LogCaptureFixture
+) -> None:
+    trouble = Trouble(logging.getLogger("konverse.view"), "the view", "written")
+    for _ in range(3):
+        trouble.failed(refusal)
+    assert len(caplog.messages) == 1
+    assert f"the view is not written, Redis refuses it: {refusal}" in caplog.messages[0]
+    trouble.wrote()
+    trouble.wrote()
+    assert caplog.messages[1:] == ["the view is written again"]
+
+
+def test_each_cause_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    trouble = Trouble(logging.getLogger("konverse.view"), "the view", "written")
+    for error in (ABSENT, REFUSALS[0], ABSENT, REFUSALS[1], REFUSALS[0]):
+        trouble.failed(error)
+    said = [[str(error) in message for error in (ABSENT, *REFUSALS[:2])].index(True) for message in caplog.messages]
+    assert said == [0, 1, 2]
+
+
+def test_an_absent_server_that_comes_back_with_all_that_was_written_is_not_claimed_to_be_written_to(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    trouble = Trouble(logging.getLogger("konverse.view"), "the view", "written")
+    trouble.failed(ABSENT)
+    trouble.complete()
+    trouble.complete()
+    assert caplog.messages[1:] == ["Redis answers again; the view is complete there"]
+    trouble.failed(REFUSALS[0])
+    trouble.complete()
+    assert len(caplog.messages) == 3
+
+
+def test_what_was_never_in_trouble_is_not_reported(caplog: pytest.LogCaptureFixture) -> None:
+    Trouble(logging.getLogger("konverse.view"), "the view", "written").wrote()
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://host:6379/0", "redis://host:6379/0"),
+        ("redis://user@host:6379/0", "redis://user@host:6379/0"),
+        ("redis://:pw@host", "redis://:***@host"),
+        ("rediss://user:pw@host/0?a=b", "rediss://user:***@host/0?a=b"),
+        ("redis://user:p@w/x:y@host/0", "redis://user:***@host/0"),
+        ("unix://:pw@/run/redis.sock?db=1&password=pw", "unix://:***@/run/redis.sock?db=1&password=***"),
+    ],
+)
+def test_a_url_is_shown_without_its_password(url: str, shown: str) -> None:
+    assert masked(url) == shown
+    assert shown in str(reading(redis.ConnectionError("gone"), url))
