@@ -6,14 +6,15 @@ import logging
 
 import pytest
 import redis
+from redis import exceptions
 
 from konverse.bridge.redis_client import Trouble, masked, reading
 
 ABSENT = redis.ConnectionError("Error 111 connecting to 127.0.0.1:1. Connection refused.")
 REFUSALS = [
-    redis.exceptions.NoPermissionError("this user has no permissions to run the 'evalsha' command"),
-    redis.exceptions.OutOfMemoryError("command not allowed when used memory > 'maxmemory'."),
-    redis.exceptions.ReadOnlyError("You can't write against a read only replica."),
+    exceptions.NoPermissionError("this user has no permissions to run the 'evalsha' command"),
+    exceptions.OutOfMemoryError("command not allowed when used memory > 'maxmemory'."),
+    exceptions.ReadOnlyError("You can't write against a read only replica."),
     redis.ResponseError("MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist"),
     redis.AuthenticationError("invalid username-password pair or user is disabled."),
 ]
