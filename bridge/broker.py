@@ -236,9 +236,7 @@ class Broker(Pools, Routing, Administration, Tidying):
         """What Redis shows of a queue. Raises QueueNotFound, or InvalidSettings when no Redis was named."""
         self._check_open()
         if not self.settings.redis:
-            raise InvalidSettings(
-                "no Redis was named: connect with redis='redis://host:port' (--redis, KONVERSE_REDIS) to see the view"
-            )
+            raise InvalidSettings("no Redis was named: connect with redis='redis://host:port' (or KONVERSE_REDIS)")
         return ViewStore(connect_redis(self.settings.redis), self.catalog.get(Queue, queue))
 
     @property
