@@ -7,6 +7,9 @@ import logging
 from datetime import UTC, datetime
 from typing import Any, Final
 
+_OWN: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+"""Attributes of every log record: any other one came by `extra`."""
+
 FIELDS: Final = "konverse"
 """Attribute of a log record with what it is about: `extra={FIELDS: {…}}`."""
 
@@ -17,8 +20,12 @@ class JsonLines(logging.Formatter):
     """A record as one line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Time, level, logger, process and message, what it is about, and the traceback."""
+        """Time, level, logger, process and message, what it is about, and the traceback.
+
+        Fields that the application gave as `extra=` stand beside ours, which they cannot replace.
+        """
         line: dict[str, Any] = {
+            **{name: value for name, value in vars(record).items() if name not in _OWN and name != FIELDS},
             "at": datetime.fromtimestamp(record.created, UTC).isoformat(),
             "level": record.levelname,
             "logger": record.name,

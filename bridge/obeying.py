@@ -53,6 +53,8 @@ class Obeying:
         """By its place in the topic: when it counts no more (time of Kafka's clock), and what is to be done."""
         self._followed: dict[int, Followed] = {}
         """Those of them that were followed and do not stand in the journal yet, as far as is known."""
+        self._reported: dict[tuple[bytes, Action], None] = {}
+        """Conversations, and what was done with them: an instruction goes to each queue with a side of them."""
         self._position: int | None = None
         self._away = Seldom()
         self._thread = in_background("konverse-operator", self._run)
@@ -109,8 +111,19 @@ class Obeying:
                 self._followed.pop(place, None)
                 if followed is not None:
                     self._followed[place] = followed
+                    if followed.sides:
+                        self._report(instruction)
             if counts or now_ms > until_ms:
                 self._forget(place)
+
+    def _report(self, instruction: Instruction) -> None:
+        about = (instruction.conversation, instruction.action)
+        if instruction.first == 0 and about in self._reported:
+            return
+        log.info("conversation %s: %s, as an operator wants", UUID(bytes=about[0]), instruction.action)
+        self._reported[about] = None
+        if len(self._reported) > INSTRUCTION_ENTRIES_MAX:
+            del self._reported[next(iter(self._reported))]
 
     def _forget(self, place: int) -> None:
         del self._kept[place]
@@ -158,7 +171,6 @@ def follow(reader: Reader, instruction: Instruction) -> Followed | None:
     except KonverseError as error:  # the reader was closed
         log.debug("an operator's %s waits: %s", instruction.action, error)
         return None
-    log.info("conversation %s: %s, as an operator wants", conversation, instruction.action)
     return Followed(reader, sides)
 
 

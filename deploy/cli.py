@@ -131,7 +131,7 @@ def down(
     if ended and keep_data:
         typer.echo(_no_stack(settings))
     else:
-        typer.echo(f"The stack {name!r} is down." if ended else "Nothing was running.")
+        typer.echo(f"The stack {ended!r} is down." if ended else "Nothing was running.")
 
 
 def remedy(error: KonverseError) -> str:

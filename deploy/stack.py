@@ -104,18 +104,19 @@ class LocalStack:
         return None if state is None else cls(home, state, Programs(Silence()))
 
     @classmethod
-    def down(cls, settings: StackSettings, *, keep_data: bool = False) -> bool:
-        """End the lasting stack of this name or directory and remove its files; False if there was none."""
+    def down(cls, settings: StackSettings, *, keep_data: bool = False) -> str | None:
+        """End the lasting stack of this name or directory and remove its files. Its name; None if there was none."""
         home = settings.home()
         if not home.root.exists():
-            return False
+            return None
         with _changing(home):
             stack = cls.find(settings)
-            if stack is not None:
-                stack.stop(keep_data=keep_data)
-            else:
+            if stack is None:
                 home.remove(keep_data=keep_data)  # data that an earlier call kept
-            return stack is not None
+                return None
+            name = stack.name
+            stack.stop(keep_data=keep_data)
+            return name
 
     @property
     def name(self) -> str:

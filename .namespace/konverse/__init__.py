@@ -99,6 +99,11 @@ _MODULES: Final = {
 }
 
 
+def __dir__() -> list[str]:
+    """The public names, loaded or not."""
+    return [*__all__, "__version__"]
+
+
 def __getattr__(name: str) -> Any:
     """Load a name's module on first use, so that importing one pure module stays cheap."""
     if name in _MODULES:

@@ -175,10 +175,10 @@ def test_a_folder_with_other_things_is_left_alone(stack: StackCommand, tmp_path:
 
 def test_a_stack_may_stand_in_any_folder_and_be_redis_alone(stack: StackCommand, tmp_path: Path) -> None:
     folder = tmp_path / "elsewhere"
-    up = stack.json("up", "--directory", str(folder), "--brokers", "0")
+    up = stack.json("up", "--name", "mine", "--directory", str(folder), "--brokers", "0")
     assert (up["bootstrap"], list(_pids(up))) == ("", ["redis"])
     assert up["environment"] == {"KONVERSE_REDIS": up["redis_url"]}
-    assert stack.run("down", "--directory", str(folder))[0] == 0
+    assert stack.run("down", "--directory", str(folder))[:2] == (0, "The stack 'mine' is down.\n")
     assert not folder.exists()
 
 

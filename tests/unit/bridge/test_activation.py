@@ -129,3 +129,22 @@ def test_a_line_of_the_log_is_json_with_what_it_is_about() -> None:
     line = json.loads(JsonLines().format(record))
     assert (line["message"], line["level"], line["queue"], line["attempt"]) == ("failed 7", "ERROR", "Orders", 2)
     assert "exception" not in line
+
+
+def test_fields_that_an_application_gives_as_extra_stand_in_the_line_and_replace_none_of_ours() -> None:
+    record = logging.getLogger("shop").makeRecord(
+        "shop",
+        logging.INFO,
+        "x.py",
+        1,
+        "sold",
+        (),
+        None,
+        extra={"order": 7, "at": "noon", "queue": "none", "who": print},
+    )
+    setattr(record, FIELDS, {"queue": "Orders"})
+    line = json.loads(JsonLines().format(record))
+    assert (line["order"], line["queue"], line["message"]) == (7, "Orders", "sold")
+    assert line["at"] != "noon"
+    assert line["who"] == str(print)
+    assert {*line} == {"order", "at", "queue", "who", "level", "logger", "process", "message"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import threading
 from types import SimpleNamespace
@@ -106,7 +107,7 @@ def test_an_end_from_above_of_what_lives_elsewhere_is_left_to_others() -> None:
 def obeying() -> Any:
     """Without a thread, and with one instruction."""
     found: Any = Obeying.__new__(Obeying)
-    found._kept, found._followed = {5: (math.inf, instruction(Action.RESUME))}, {}
+    found._kept, found._followed, found._reported = {5: (math.inf, instruction(Action.RESUME))}, {}, {}
     return found
 
 
@@ -119,6 +120,27 @@ def test_what_was_followed_is_kept_until_it_stands_in_the_journal(obeying: Any) 
         obeying._obey()
     assert reader.done == [("resume", ONE)], "and not done twice"
     assert (obeying._kept, obeying._followed) == ({}, {})
+
+
+@pytest.mark.parametrize(("action", "lines"), [(Action.CLEANUP, 1), (Action.FAIL, 1), (Action.RESUME, 2)], ids=str)
+def test_what_was_done_on_both_sides_of_a_conversation_is_logged_once(
+    obeying: Any, action: Action, lines: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """CLEANUP and FAIL go to each queue that has a side of it, RESUME to what waits first on one side."""
+    orders, shop = Reader(), Reader()
+    shop.queue.name = "Shop"
+    first = 16 if action is Action.RESUME else 0
+    obeying._kept = {
+        place: (math.inf, instruction(action, queue=reader.queue.name, first=first))
+        for place, reader in enumerate((orders, shop))
+    }
+    obeying._readers = lambda: [orders, shop]
+    orders.outcomes, shop.outcomes = [True], [True]
+    with caplog.at_level(logging.INFO):
+        obeying._obey()
+        obeying._obey()
+    assert (len(orders.done), len(shop.done)) == (1, 1)
+    assert sum("as an operator wants" in message for message in caplog.messages) == lines
 
 
 @pytest.mark.parametrize("closed", [True, False])
