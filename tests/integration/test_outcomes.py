@@ -150,9 +150,9 @@ def test_what_a_transaction_sends_arrives_although_somebody_asks_about_its_sessi
             with client.transaction() as transaction:
                 other = transaction.begin(SHOP_SERVICE, ORDER_SERVICE, ORDERING)
                 transaction.send(other, ORDER, b"of a transaction")
-            client.flush()
             sender = client._sender
             assert sender is not None
+            sender.settle()  # Kafka has the transaction
             sent = tuple(sent_as_if_nobody_knew(sender, dialog))
             asked = token.encode(Token(sent, sender.session.transactions.address))
             assert asked_while_somebody_works(broker, asked).received
