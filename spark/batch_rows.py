@@ -91,11 +91,6 @@ class BatchRows:
             self.lost_at = decision.offset()
         return Won(detail.query, detail.begins, there) if there else None
 
-    def waits(self, before: int) -> bool:
-        """Whether a row from before this offset waits."""
-        oldest = self.oldest()
-        return oldest is not None and oldest < before
-
     def oldest(self) -> int | None:
         """Lowest offset of a row that waits."""
         return min(

@@ -62,11 +62,6 @@ def topic_id(settings: Settings) -> str:
     return Topics(kafka_of(settings)).topic_id(settings.topic).hex()
 
 
-def times_rise(settings: Settings) -> bool:
-    """Whether the brokers stamp the records, so that a later one never has an earlier time. Or KafkaUnavailable."""
-    return Topics(kafka_of(settings)).config(settings.topic)["message.timestamp.type"] == "LogAppendTime"
-
-
 def queue_of(settings: Settings) -> Queue:
     """The queue as the catalog knows it. QueueNotFound, or KafkaUnavailable."""
     assert settings.queue is not None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pyarrow as pa
 from confluent_kafka import Message
@@ -18,14 +18,10 @@ from konverse.schemas.errors import InvalidSettings
 from konverse.schemas.identifiers import journal_topic
 
 from .decisions import COLUMNS, Decisions, Row, Verdict, rows
-from .filters import select
 from .reader import Range, RangesReader, arrow_schema
 from .settings import Settings
 from .states import States
 from .topic import Topic
-
-if TYPE_CHECKING:
-    from pyspark.sql.datasource import Filter
 
 ROWS_MAX: Final = 8_192
 """Of one Arrow batch."""
@@ -49,13 +45,7 @@ def of_journal(settings: Settings) -> Settings:
 def parts(queue: Queue, ranges: Sequence[Range]) -> list[Part]:
     """A task for each range."""
     names = (queue.incarnation, queue.data_topic_id, queue.journal_topic_id)
-    return [Part(_narrow(one), LogIdentity(queue.topic, one.partition, *names)) for one in ranges]
-
-
-def _narrow(wanted: Range) -> Range:
-    """Records of a journal count where they stand."""
-    first, end = max(wanted.first, wanted.written_from), min(wanted.end, wanted.written_before)
-    return replace(wanted, first=first, end=end)
+    return [Part(one, LogIdentity(queue.topic, one.partition, *names)) for one in ranges]
 
 
 class JournalReader(RangesReader):
@@ -76,17 +66,6 @@ class JournalReader(RangesReader):
         assert isinstance(partition, Part)
         with Topic(self._settings) as topic:
             yield from read_part(topic, partition, self._schema, include_all=self._settings.include_all)
-
-
-class FilteredJournalReader(JournalReader):
-    """The same, with the option `pushFilters`."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
-        """Take filters on partition and offset, a hint from those on time; leave the rest to Spark."""
-        theirs = [one for one in filters if getattr(one, "attribute", ()) == ("conversation",)]
-        self._selection, rest = select(self._selection, [one for one in filters if one not in theirs])
-        yield from rest
-        yield from theirs
 
 
 def read_part(

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -19,14 +19,10 @@ from konverse.schemas.errors import InvalidSettings, TopicMismatch
 
 from .acceptance import Acceptance
 from .columns import COLUMNS, GROUP, Column, batch
-from .filters import OFFSET_END, Conversations, Selection, select
 from .ingest import Ingest, Rows, Verdict
 from .settings import Offsets, Position, Settings, Since
 from .states import States
 from .topic import Bounds, Topic
-
-if TYPE_CHECKING:
-    from pyspark.sql.datasource import Filter
 
 log: Final = logging.getLogger("konverse.spark")
 
@@ -42,17 +38,14 @@ class Range(InputPartition):
     log_start: int
     first: int
     end: int
-    only: Conversations | None = None
+    only: frozenset[bytes] | None = None
     """Which rows of those; None: all."""
-    written_from: int = 0
-    written_before: int = OFFSET_END
-    """And those alone that were written at these offsets."""
     lasting: bool = False
     """Of a stream: truncation may go up to its end, so what is known there has to be written."""
 
     def may_hold_rows(self) -> bool:
         """Whether there is anything to read."""
-        return max(self.first, self.written_from) < self.end and self.written_from < self.written_before
+        return self.first < self.end
 
 
 class RangesReader(DataSourceReader):
@@ -62,47 +55,22 @@ class RangesReader(DataSourceReader):
         if settings.max_rows is not None:
             raise InvalidSettings("option 'maxRows' is for streams; remove it, and use `limit` for so many rows")
         self._settings = settings
-        self._selection = Selection()
 
     def ranges(self) -> list[Range]:
         """One range for each partition that has something to read."""
         with Topic(self._settings) as topic:
             known = topic.partitions()
             check_partitions(self._settings, known)
-            wanted = self._selection.partitions
+            wanted = self._settings.partitions
             bounds = topic.bounds([p for p in known if wanted is None or p in wanted])
             ranges = self._ranges(topic, bounds)
         return [found for found in ranges if found.may_hold_rows()] or [NOTHING]
 
     def _ranges(self, topic: Topic, bounds: Mapping[int, Bounds]) -> list[Range]:
-        settings, selection = self._settings, self._selection
+        settings = self._settings
         first = resolve(topic, "startingOffsets", settings.starting, bounds)
         end = resolve(topic, "endingOffsets", settings.ending, bounds)
-        since, before = self._times(topic, bounds)
-        return [
-            Range(
-                one,
-                bound.first,
-                first[one],
-                end[one],
-                selection.conversations,
-                max(selection.first, since.get(one, 0)),
-                min(selection.end, before.get(one, OFFSET_END)),
-            )
-            for one, bound in bounds.items()
-        ]
-
-    def _times(self, topic: Topic, partitions: Iterable[int]) -> tuple[dict[int, int], dict[int, int]]:
-        """Offsets between which all wanted times are; none where times do not tell offsets, or nobody asked."""
-        from .bridging import times_rise  # noqa: PLC0415  # tasks do without the bridge
-
-        selection, everything = self._selection, Selection()
-        since_ms, before_ms = selection.since_ms, selection.before_ms
-        if (since_ms, before_ms) == (everything.since_ms, everything.before_ms) or not times_rise(self._settings):
-            return {}, {}
-        since = topic.since(dict.fromkeys(partitions, since_ms)) if since_ms != everything.since_ms else {}
-        before = topic.since(dict.fromkeys(partitions, before_ms)) if before_ms != everything.before_ms else {}
-        return since, before
+        return [Range(one, bound.first, first[one], end[one], settings.conversations) for one, bound in bounds.items()]
 
 
 class MessagesReader(RangesReader):
@@ -121,15 +89,6 @@ class MessagesReader(RangesReader):
         assert isinstance(partition, Range)
         with Topic(self._settings) as topic:
             yield from read_range(topic, partition, self._settings, self._schema)
-
-
-class FilteredMessagesReader(MessagesReader):
-    """The same, with the option `pushFilters`."""
-
-    def pushFilters(self, filters: list[Filter]) -> Iterator[Filter]:
-        """Take filters on partition, offset and conversation, a hint from those on time; leave the rest to Spark."""
-        self._selection, rest = select(self._selection, filters)
-        return rest
 
 
 ALLOCATIONS_UNTIL_COLLECTION: Final = 200_000
@@ -157,13 +116,10 @@ def read_range(
             for messages in topic.chunks(wanted.partition, max(acceptance.waits_from, wanted.log_start), begin):
                 ingest.recall(messages)
         for messages in topic.chunks(wanted.partition, begin, wanted.end):
-            behind = cast("int", messages[-1].offset()) + 1
             for rows in ingest.take(messages):
                 made = batch(rows._replace(groups=groups), schema, _kept(rows, wanted, settings))
                 if made is not None:
                     yield made
-            if behind >= wanted.written_before and not ingest.batches.waits(wanted.written_before):
-                return
     if states:
         lost_at = ingest.batches.lost_at
         if lost_at is not None and lost_at >= wanted.first:
@@ -183,16 +139,14 @@ def _groups(settings: Settings, partition: int) -> dict[bytes, bytes]:
 def _kept(rows: Rows, wanted: Range, settings: Settings) -> NDArray[np.bool_]:
     """Which rows were asked for."""
     if rows.decided_at is None:
-        keep = rows.offsets >= max(wanted.first, wanted.written_from)
-    elif wanted.first <= rows.decided_at:
-        keep = rows.offsets >= wanted.written_from
+        keep = rows.offsets >= wanted.first
     else:
-        return np.zeros(len(rows.offsets), np.bool_)
-    keep &= rows.offsets < wanted.written_before
+        keep = np.full(len(rows.offsets), wanted.first <= rows.decided_at)
     if not settings.include_all:
         keep &= rows.verdict == Verdict.accepted
     if wanted.only is not None:
-        keep &= wanted.only.among(rows)
+        identifiers = rows.frame.conversation
+        keep &= np.isin(identifiers, np.frombuffer(b"".join(sorted(wanted.only)), identifiers.dtype)) & rows.decoded
     return keep
 
 
@@ -241,6 +195,11 @@ def check_partitions(settings: Settings, known: list[int]) -> None:
             raise InvalidSettings(
                 f"option {option!r} names partition {unknown[0]}; topic {settings.topic!r} has {len(known)} partitions"
             )
+    unknown = sorted((settings.partitions or frozenset()) - set(known))
+    if unknown:
+        raise InvalidSettings(
+            f"option 'partitions' names partition {unknown[0]}; topic {settings.topic!r} has {len(known)} partitions"
+        )
 
 
 def resolve(topic: Topic, option: str, offsets: Offsets, bounds: Mapping[int, Bounds]) -> dict[int, int]:

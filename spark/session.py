@@ -50,7 +50,6 @@ def local_session(  # noqa: PLR0913  # each has a default that suits
     settings = {
         "spark.driver.memory": memory,
         "spark.python.daemon.module": DAEMON,
-        "spark.sql.python.filterPushdown.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(2 * cores),
         "spark.ui.enabled": "false",

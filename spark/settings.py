@@ -16,6 +16,8 @@ from uuid import UUID
 from konverse.schemas.errors import InvalidSettings
 from konverse.schemas.identifiers import check_name, data_topic, incarnation_tag
 
+from .choices import conversations_of, partitions_of
+
 OPTIONS: Final = (
     "bootstrap",
     "database",
@@ -32,8 +34,12 @@ OPTIONS: Final = (
     "maxRows",
     "failOnDataLoss",
     "stateFolder",
-    "pushFilters",
+    "partitions",
+    "conversations",
 )
+TABLE_PROPERTY: Final = "provider"
+"""Spark hands it over with the options of CREATE TABLE, and there alone."""
+
 CLIENT_PREFIX: Final = "kafka."
 """`kafka.<setting>` goes to librdkafka as `<setting>`."""
 
@@ -61,6 +67,10 @@ class Mode(Enum):
     JOURNAL = "journal"
     CONVERSATIONS = "conversations"
     RETURNED = "returned"
+
+
+CHOICES: Final = {"partitions": (Mode.MESSAGES, Mode.JOURNAL), "conversations": (Mode.MESSAGES,)}
+"""Options that choose what a batch reads, and the modes that know them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +117,10 @@ class Settings:
     """Rows of a micro-batch at most; None: what there is."""
     fail_on_data_loss: bool
     """Whether a stream whose records were deleted before they were read fails, or says so and goes on."""
-    push_filters: bool
-    """Whether filters narrow what is read; right for a frame that is used once."""
+    partitions: frozenset[int] | None
+    """Of a batch read: the partitions that are read; None: all."""
+    conversations: frozenset[bytes] | None
+    """Of a batch read of messages: the conversations whose rows are made; None: all."""
     state_folder: str | None
     """Where streams keep what they know of each partition; None: a folder of this user's own on each machine."""
     client: Mapping[str, str]
@@ -117,6 +129,11 @@ class Settings:
 
 def parse(options: Mapping[str, str]) -> Settings:
     """Settings from the options of a reader; InvalidSettings or InvalidName names the option and the remedy."""
+    if TABLE_PROPERTY in options:
+        raise InvalidSettings(
+            "CREATE TABLE cannot be used with the format konverse: Spark does not keep the options of a table. Write "
+            "CREATE TEMPORARY VIEW … USING konverse OPTIONS (…)"
+        )
     known = {name.lower(): name for name in OPTIONS}
     given: dict[str, str] = {}
     client: dict[str, str] = {}
@@ -129,13 +146,17 @@ def parse(options: Mapping[str, str]) -> Settings:
             raise InvalidSettings(_unknown(option))
     topic, queue = _topic(given)
     include = _include(given)
+    mode = _mode(given)
+    for option, modes in CHOICES.items():
+        if option in given and mode not in modes:
+            raise InvalidSettings(f"option {option!r} means nothing to mode {mode.value!r}; remove it")
     return Settings(
         bootstrap=bootstrap_servers(given.get("bootstrap")),
         topic=topic,
         queue=queue,
         database=given.get("database", DEFAULT_DATABASE),
         instance=given.get("instance", DEFAULT_INSTANCE),
-        mode=_mode(given),
+        mode=mode,
         tag=_tag(given.get("incarnation")),
         starting=_border("starting", given, "earliest"),
         ending=_border("ending", given, "latest"),
@@ -143,7 +164,8 @@ def parse(options: Mapping[str, str]) -> Settings:
         include_groups="groups" in include,
         max_rows=_max_rows(given.get("maxRows")),
         fail_on_data_loss=_flag("failOnDataLoss", given.get("failOnDataLoss", "true")),
-        push_filters=_flag("pushFilters", given.get("pushFilters", "false")),
+        partitions=partitions_of(given.get("partitions")),
+        conversations=conversations_of(given.get("conversations")),
         state_folder=_folder(given.get("stateFolder")),
         client=client,
     )

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from .columns import Column
+    from .settings import Settings
 
-_PUSHDOWN_PLANNER: Final = "pyspark.sql.worker.data_source_pushdown_filters"
 _WRITE_PLANNER: Final = "pyspark.sql.worker.write_into_data_source"
 
 
@@ -43,7 +43,21 @@ class KonverseDataSource(DataSource):
         super().__init__(options)
         self._writes = FROM_SERVICE in options or _is(_WRITE_PLANNER)
         if not self._writes:
-            self._settings = parse(options)
+            self._known = parse(options)
+
+    @property
+    def _settings(self) -> Settings:
+        """Of a reader; InvalidSettings when the options are those of a writer."""
+        if self._writes:
+            from konverse.schemas.errors import InvalidSettings  # noqa: PLC0415  # as above
+
+            from .write_settings import FROM_SERVICE  # noqa: PLC0415  # as above
+
+            raise InvalidSettings(
+                f"option {FROM_SERVICE!r} is one of a write, and these options are used to read: remove it to read, or "
+                "write with frame.write.format('konverse'). A view cannot be written to (INSERT INTO)"
+            )
+        return self._known
 
     @classmethod
     def name(cls) -> str:
@@ -73,7 +87,7 @@ class KonverseDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A batch read."""
-        from .reader import FilteredMessagesReader, MessagesReader  # noqa: PLC0415  # as above
+        from .reader import MessagesReader  # noqa: PLC0415  # as above
         from .settings import Mode  # noqa: PLC0415  # as above
 
         if self._settings.mode is Mode.CONVERSATIONS:
@@ -85,18 +99,10 @@ class KonverseDataSource(DataSource):
 
             return ReturnedReader(self._settings, schema)
         if self._settings.mode is Mode.JOURNAL:
-            from .journal import FilteredJournalReader, JournalReader  # noqa: PLC0415  # as above
+            from .journal import JournalReader  # noqa: PLC0415  # as above
 
-            return (FilteredJournalReader if self._pushes_filters else JournalReader)(self._settings, schema)
-        return (FilteredMessagesReader if self._pushes_filters else MessagesReader)(self._settings, schema)
-
-    @property
-    def _pushes_filters(self) -> bool:
-        """Whether it is wanted, and Spark asks just now: it refuses a reader that could while its own setting is off.
-
-        Spark 4.3 keeps the reader with the table: a query without filters gets that of the filtered one before it.
-        """
-        return self._settings.push_filters and _is(_PUSHDOWN_PLANNER)
+            return JournalReader(self._settings, schema)
+        return MessagesReader(self._settings, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:  # noqa: FBT001  # Spark's own
         """A batch write."""

@@ -72,6 +72,10 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 "a stream has no end, so 'endingOffsets' and 'endingTimestamp' mean nothing to it; remove them, and "
                 "use the trigger availableNow to read what is there"
             )
+        if settings.partitions is not None or settings.conversations is not None:
+            raise InvalidSettings(
+                "options 'partitions' and 'conversations' choose what a batch reads; remove them, and filter the stream"
+            )
         self._settings = settings
         self._topic: Topic | None = None
         self._registration: Registration | None = None

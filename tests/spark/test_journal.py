@@ -10,7 +10,6 @@ from typing import Any, Final
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual
 from pyspark.sql.functions import lit
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
@@ -19,7 +18,7 @@ from konverse.bridge.broker import Broker
 from konverse.schemas.errors import InvalidSettings, QueueNotFound
 from konverse.schemas.identifiers import consumer_group, data_topic, journal_topic
 from konverse.spark.decisions import ACCEPTED_COLUMNS, COLUMNS
-from konverse.spark.journal import FilteredJournalReader, JournalReader
+from konverse.spark.journal import JournalReader
 from konverse.spark.journal_stream import JournalStreamReader
 from konverse.spark.registered import NOTHING_NEEDED
 from konverse.spark.settings import parse
@@ -90,15 +89,8 @@ def test_a_row_tells_what_was_decided(spark: SparkSession, servers: Servers, sho
     frame.unpersist()
     given = options(servers, database, startingTimestamp=moment.isoformat())
     assert read(JournalReader(parse(given), OFFSETS)) == {key[:2] for key in late}
-    filtered = FilteredJournalReader(parse(options(servers, database)), OFFSETS)
-    pushed: list[Filter] = [
-        EqualTo(("partition",), 1),
-        GreaterThan(("offset",), 0),
-        GreaterThanOrEqual(("timestamp",), moment),
-        EqualTo(("conversation",), b"0" * 16),
-    ]
-    assert [*filtered.pushFilters(pushed)] == pushed[2:], "Spark looks at each row itself"
-    assert read(filtered) == {key[:2] for key in late if key[0] == 1 and key[1] > 0}
+    chosen = JournalReader(parse({**given, "partitions": "1"}), OFFSETS)
+    assert read(chosen) == {key[:2] for key in late if key[0] == 1}
 
 
 def read(made: JournalReader) -> set[tuple[int, int]]:

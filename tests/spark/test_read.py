@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
+from uuid import UUID, uuid4
 
 import pytest
 from pyspark.errors import PySparkException
@@ -24,7 +23,6 @@ from tests.spark.logs import ORDERS, Log, rows
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
 
 CONVERSATION: Final = identifier("a conversation")
-PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 
 
 def messages(scribe: Scribe, count: int, conversation: bytes = CONVERSATION) -> list[bytes]:
@@ -42,16 +40,6 @@ def disturbed(new_log: NewLog) -> Log:
 
 def tasks(frame: DataFrame) -> int:
     return frame.rdd.getNumPartitions()
-
-
-@contextmanager
-def setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
-    before = spark.conf.get(name)
-    spark.conf.set(name, value)
-    try:
-        yield
-    finally:
-        spark.conf.set(name, str(before))
 
 
 def test_messages_are_read_without_registering_the_format(spark: SparkSession, new_log: NewLog) -> None:
@@ -87,7 +75,7 @@ def test_sql_reads_with_using_konverse(spark: SparkSession, new_log: NewLog) -> 
 
 def test_another_session_of_the_same_spark_finds_the_format_too(spark: SparkSession, new_log: NewLog) -> None:
     log, session = disturbed(new_log), spark.newSession()
-    assert rows(log.read(session, pushFilters="true").where("offset > 0"), "offset", "sequence") == [(1, 1), (7, 2)]
+    assert rows(log.read(session).where("offset > 0"), "offset", "sequence") == [(1, 1), (7, 2)]
     options = ", ".join(f"{name} '{value}'" for name, value in log.options().items())
     session.sql(f"CREATE TEMPORARY VIEW of_one_session USING konverse OPTIONS ({options})")
     assert session.table("of_one_session").count() == 3
@@ -116,20 +104,17 @@ def test_offsets_bound_what_is_read(spark: SparkSession, new_log: NewLog) -> Non
     assert rows(frame, "offset", "sequence") == [(1, 1)]
 
 
-def test_filters_on_partition_and_offset_are_pushed_down(spark: SparkSession, new_log: NewLog) -> None:
-    log = new_log(3)
+def test_options_choose_partitions_and_conversations_before_anything_is_read(
+    spark: SparkSession, new_log: NewLog
+) -> None:
+    log, another = new_log(3), identifier("another")
     for partition in range(3):
-        log.fill(messages(Scribe(f"writer {partition}"), 5), partition=partition)
-    frame = log.read(spark, pushFilters="true")
-    assert tasks(frame) == 3
-    chosen = frame.where("partition in (0, 2) and offset > 2 and kind = 'MESSAGE'")
+        scribe = Scribe(f"writer {partition}")
+        log.write(*(scribe.message(ORDERS, one) for one in (CONVERSATION, another)), partition=partition)
+    chosen = log.read(spark, partitions="2, 0", conversations=f"{UUID(bytes=another)}")
     assert tasks(chosen) == 2
-    assert rows(chosen, "partition", "offset") == [(0, 3), (0, 4), (2, 3), (2, 4)]
-    assert rows(frame.where("partition = 7"), "offset") == []
-    with setting(spark, PUSHDOWN, "false"):
-        unpushed = log.read(spark, pushFilters="true").where("partition = 2 and offset = 1")
-        assert tasks(unpushed) == 3
-        assert rows(unpushed, "partition", "offset") == [(2, 1)]
+    assert rows(chosen, "partition", "offset") == [(0, 1), (2, 1)]
+    assert rows(log.read(spark, conversations=str(uuid4())), "offset") == []
 
 
 def test_a_filtered_query_changes_nothing_for_later_ones_on_the_frame(spark: SparkSession, new_log: NewLog) -> None:
@@ -213,7 +198,7 @@ def test_times_and_conversations_choose_what_is_read(spark: SparkSession, new_lo
     between = rows(log.read(spark), "timestamp")[-1][0].replace(tzinfo=UTC) + timedelta(milliseconds=1)
     until(lambda: datetime.now(UTC) > between)
     log.write(*(scribe.message(ORDERS, one) for one in (another, CONVERSATION)))
-    frame = log.read(spark, pushFilters="true")
+    frame = log.read(spark)
     moment, ours = lit(between), lit(CONVERSATION)
 
     def counters(chosen: DataFrame) -> list[Any]:

@@ -6,7 +6,6 @@ import gc
 from typing import Any
 
 import pytest
-from pyspark.sql.datasource import EqualTo, GreaterThanOrEqual, LessThan
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -24,7 +23,7 @@ from konverse.schemas.errors import InvalidSettings, KafkaUnavailable, QueueNotF
 from konverse.schemas.records import Begin, End, Kind, Role, Suffix
 from konverse.spark import topic as topics
 from konverse.spark.columns import COLUMNS
-from konverse.spark.reader import FilteredMessagesReader, MessagesReader, Range
+from konverse.spark.reader import MessagesReader, Range
 from konverse.spark.settings import parse
 from konverse.spark.topic import Bounds, Topic
 from tests.kit.builders import GARBAGE, Scribe, begin_block, identifier
@@ -54,7 +53,7 @@ JUDGED = schema_of("verdict", "sequence")
 
 
 def reader(log: Log, schema: StructType = COUNTERS, **options: str) -> MessagesReader:
-    return FilteredMessagesReader(parse(log.options(**options)), schema)
+    return MessagesReader(parse(log.options(**options)), schema)
 
 
 def ranges(made: MessagesReader) -> list[Range]:
@@ -190,15 +189,9 @@ def test_one_task_for_each_partition_that_holds_something(new_log: NewLog) -> No
     assert counters(reader(new_log(2))) == []
 
 
-def test_filters_narrow_the_ranges(new_log: NewLog) -> None:
-    log = new_log(3)
-    for partition in range(3):
-        log.fill(messages(Scribe(f"writer {partition}"), 5), partition=partition)
-    made = FilteredMessagesReader(parse(log.options()), COUNTERS)
-    rest = made.pushFilters([EqualTo(("partition",), 1), GreaterThanOrEqual(("offset",), 2), LessThan(("offset",), 4)])
-    assert list(rest) == []
-    assert ranges(made) == [Range(1, 0, 0, 5, None, 2, 4)]
-    assert counters(made) == [2, 3]
+def test_a_partition_that_is_chosen_and_not_there_is_named(new_log: NewLog) -> None:
+    with pytest.raises(InvalidSettings, match=r"option 'partitions' names partition 3; topic .* has 3 partitions"):
+        ranges(reader(new_log(3), partitions="1,3"))
 
 
 def test_large_logs_come_in_batches(new_log: NewLog, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,6 +57,12 @@ def test_an_incarnation_is_known_by_its_first_four_bytes() -> None:
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
+        ({"partitions": "0;1"}, "'partitions' is '0;1'; give numbers"),
+        ({"partitions": "-1"}, "'partitions' is '-1'; give numbers"),
+        ({"conversations": "one"}, "'conversations' is 'one'; give ids"),
+        ({"conversations": str(UUID(int=1)), "mode": "journal"}, "'conversations' means nothing to mode 'journal'"),
+        ({"partitions": "1", "mode": "returned"}, "'partitions' means nothing to mode 'returned'"),
+        ({"pushFilters": "true"}, "'pushFilters' is unknown"),
         ({"quue": "q"}, "'quue' is unknown .* did you mean 'queue'"),
         ({"minPartitions": "4"}, "'minPartitions' is unknown .* Known are bootstrap, "),
         ({"bootstrap": ""}, "'bootstrap' is missing; give it .*host:port"),

@@ -1,0 +1,33 @@
+"""Options that choose partitions and conversations of a batch read.
+
+Filters are not pushed down: Spark 4.3 keeps the reader of a table, narrowed by the filters of one use, for every other
+use of the same frame, in one plan and in later ones. An option belongs to a frame, whatever is done with it.
+"""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+from konverse.schemas.errors import InvalidSettings
+
+
+def conversations_of(value: str | None) -> frozenset[bytes] | None:
+    """Option `conversations`, ids separated by commas, as 16 bytes each; None: all. InvalidSettings."""
+    if value is None:
+        return None
+    try:
+        return frozenset(UUID(one.strip()).bytes for one in value.split(","))
+    except ValueError:
+        raise InvalidSettings(
+            f"option 'conversations' is {value!r}; give ids of conversations (UUIDs), separated by commas"
+        ) from None
+
+
+def partitions_of(value: str | None) -> frozenset[int] | None:
+    """Option `partitions`, numbers separated by commas; None: all. InvalidSettings."""
+    if value is None:
+        return None
+    numbers = [one.strip() for one in value.split(",")]
+    if not all(one.isdecimal() and one.isascii() for one in numbers):
+        raise InvalidSettings(f"option 'partitions' is {value!r}; give numbers of partitions, separated by commas")
+    return frozenset(map(int, numbers))
