@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Final
 
 from konverse.bridge.verifier.records import Key
 from konverse.bridge.verifier.second_fold import SecondFold
-from konverse.dialog.clock import NO_TIME
 from konverse.schemas.catalog import DIALOG_TIMER
-from konverse.schemas.errors import QueueFull
+from konverse.schemas.errors import QueueFull, TimerBeyondLifetime
 from konverse.schemas.identifiers import Address
 from konverse.schemas.records import FOR_EVER, Begin, Timer
 
@@ -46,7 +45,7 @@ def set_timer(process: SessionProcess) -> None:
 
 
 def set_timers(work: Work) -> None:
-    """A handler sets the timer of a dialog of its group, or sets it anew."""
+    """A handler sets the timer of a dialog of its group, or sets it anew; one beyond the lifetime is refused."""
     choices = work.world.choices
     while choices.chance(work.world.swarm.timing):
         living = [dialog for dialog in work.at.dialogs if dialog not in work.ended]
@@ -54,10 +53,8 @@ def set_timers(work: Work) -> None:
         if not living:
             return
         dialog = choices.pick(living)
-        timeout_ms = some_timeout(choices)
-        expires_ms = NO_TIME if dialog.clock is None else dialog.clock.expires_ms
-        if expires_ms == NO_TIME or expires_ms > work.world.kafka.now_ms + timeout_ms:
-            work.at.set_timer(dialog, timeout_ms / 1000)
+        with suppress(TimerBeyondLifetime):
+            work.at.set_timer(dialog, some_timeout(choices) / 1000)
 
 
 def check_timers(world: World, references: dict[Address, SecondFold]) -> Iterator[str]:
