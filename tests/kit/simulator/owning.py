@@ -318,6 +318,8 @@ class OwnerProcess:
             self._finished.append(work)
             owner.finish(work.transaction)
         elif progress in (Progress.FAILED, Progress.STEPPED_BACK):
+            if progress is Progress.STEPPED_BACK:
+                world.poisons.came_back(self.place, work.members)
             self.works.remove(work)
             regrouping.came_back(self, owner, work, steps_back=progress is Progress.STEPPED_BACK)
         elif progress is Progress.KILLED:
@@ -325,6 +327,7 @@ class OwnerProcess:
             self._drop()
         elif progress is Progress.LEFT:
             world.sometimes.happened("left as it was")
+            world.poisons.came_back(self.place, work.members)
             self.works.remove(work)
             owner.staging.roll_back(work.transaction)
 

@@ -7,7 +7,7 @@ suspended for what it did, or because its owner was lost again and again for oth
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import Enum
 from typing import TYPE_CHECKING, Final
 
@@ -134,6 +134,10 @@ class Poisons:
             happened("several killers", self._count(place) > 1)
             self._are_not_too_many(place)
 
+    def came_back(self, place: Place, members: Iterable[Endpoint]) -> None:
+        """A handler left a group before it came to the message that kills: the group is not suspected any more."""
+        self._anew[place] += any(self._guilt[place, member.role, member.conversation] for member in members)
+
     def decided(self, place: Place, decision: Claim | Commit, offset: int) -> None:
         """The journal says something that counts."""
         if isinstance(decision, Claim):
@@ -142,8 +146,7 @@ class Poisons:
             return
         self._released[place] = decision.release
         for work in self._world.history.committed.get((place.name, decision.owner, decision.number), ()):
-            members = work.members
-            self._anew[place] += any(self._guilt[place, member.role, member.conversation] for member in members)
+            self.came_back(place, work.members)
         for operation in decision.operations.rare:
             if isinstance(operation, Suspend):
                 place.follow(offset)
