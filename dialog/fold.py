@@ -13,6 +13,7 @@ from konverse.schemas.journal import Claim, Commit
 
 from .apply import apply
 from .attempts import claimed
+from .forgeries import alarm_of
 from .head import JournalHead, LogIdentity
 from .ingest import Columns, ingest
 from .journal_feed import Decided, JournalFeed, JournalRecord
@@ -107,7 +108,7 @@ class Fold:
             if columns.next_offset > offset:
                 columns, rest = columns.before(offset)
                 self.data.appendleft(rest)
-            ingest(self.state, columns)
+            self._ingest(columns)
 
     def pass_over(self, offset: int) -> None:
         """What stands before `offset` and was not ingested is gone."""
@@ -123,5 +124,11 @@ class Fold:
         while self.data and count < records_max and self.state.unread_bytes < bytes_max:
             columns = self.data.popleft()
             count += len(columns.offsets)
-            ingest(self.state, columns)
+            self._ingest(columns)
         return count
+
+    def _ingest(self, columns: Columns) -> None:
+        ingest(self.state, columns)
+        found = self.state.recent.found
+        while found:
+            self.journal.alarms.append(alarm_of(found.popleft(), self.head.where))

@@ -58,6 +58,8 @@ def ingest(state: Partition, columns: Columns) -> None:
     """Take records in log order, each writer's counters once and in order (invariants I4, I5)."""
     lanes = {} if state.rejected else state.lanes  # what is rejected may look like what is predicted
     accepted = judged_bytes = 0
+    body_bytes = sum(map(len, filter(None, columns.bodies)))
+    state.recent.keep(columns, body_bytes)
     rows: Iterable[tuple[int, bytes | None, bytes | None, Stamp]] = zip(*columns[:4], strict=True)
     for offset, header, body, stamp in rows:
         lane = lanes.get(header[:PREFIX_BYTES]) if header else None
@@ -89,7 +91,7 @@ def ingest(state: Partition, columns: Columns) -> None:
         _judge(state, offset, header, (body, stamp))
     state.statistics.accepted += accepted
     state.unread += accepted
-    state.unread_bytes += sum(map(len, filter(None, columns.bodies))) - judged_bytes
+    state.unread_bytes += body_bytes - judged_bytes
     state.ingest_to = max(state.ingest_to, columns.next_offset)
 
 
@@ -116,6 +118,7 @@ def _judge(state: Partition, offset: int, header: bytes | None, record: Record) 
     if envelope.counter != writer.next:
         if envelope.counter < writer.next:
             statistics.duplicates += 1
+            state.recent.compare(envelope, offset, header, record)
             return
         if not goes_on_behind(state, writer, envelope.counter):
             hear_gap(state, envelope, writer.next)

@@ -20,6 +20,7 @@ from .attempts import Attempts
 from .batches import Judgement, PendingRows
 from .clock import Clocks
 from .endpoint import Endpoint, Entry, Group, Lane, Terms, Writer
+from .forgeries import Recent
 from .head import LogIdentity
 from .mailbox import Mailbox
 from .moves import Moves, tell_closed
@@ -129,6 +130,7 @@ class Partition:
         self.moves = Moves()
         """Endpoints that moved away or here."""
         self.statistics = Statistics()
+        self.recent = Recent()  # not state
         self.unread = self.unread_bytes = 0
         """Messages that wait in the queues of all endpoints, and bytes of their bodies: the owner's look-ahead."""
         self.endings = 0

@@ -379,5 +379,11 @@ ROUTING_TABLE_ROUTERS_ENTRIES_MAX: Final = 64
 ROUTING_TABLE_BUCKETS: Final = 1_024
 """Parts in which a table is held: a change copies those that it touches, a thousand keys of a million."""
 
+RECENT_RECORDS_MAX: Final = 4_096
+"""Records of a partition that duplicates are compared with: what a producer sends again lies closer together."""
+
+RECENT_BODY_BYTES_MAX: Final = 1_048_576
+"""And so many bytes of their bodies, beside the read that came last."""
+
 ROUTING_KEY_BYTES_MAX: Final = 2_048
 """A key that a classifier finds in a body, as large as one of Kafka's may be here. A longer one is no key."""

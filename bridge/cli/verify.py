@@ -25,8 +25,14 @@ FINDINGS_SHOWN: Final = 20
 COUNTED: Final = ("conversations", "accepted", "consumed", "unread", "outputs", "duplicates")
 """What is said of a partition: properties of `PartitionVerdict`."""
 
-RARE: Final = ("void", "undecodable")
-"""What is said only where there is some."""
+RARE: Final = {
+    "void": "void journal records",
+    "undecodable": "undecodable journal records",
+    "foreign": "records without a header of konverse",
+    "malformed": "records with a broken header of konverse",
+    "copied": "records that were copied from another queue, or from an earlier one of this name",
+}
+"""What is said only where there is some: properties of `PartitionVerdict`, and what they count."""
 
 
 def verify(
@@ -135,9 +141,9 @@ def _print(queues: list[Queue], verdicts: list[PartitionVerdict], findings: list
     for (name, *_), verdict in zip(rows, verdicts, strict=True):
         if verdict.place.start is not None:
             typer.echo(f"{name}: what came before record {_begins_at(verdict):,} is taken from a snapshot as it is")
-        for rare in RARE:
+        for rare, meaning in RARE.items():
             if getattr(verdict, rare):
-                typer.echo(f"{name}: {getattr(verdict, rare):,} {rare} journal records")
+                typer.echo(f"{name}: {getattr(verdict, rare):,} {meaning}")
     for finding in findings[:FINDINGS_SHOWN]:
         console.print(f"{finding.partition}: {KINDS[finding.rule]} ({finding.rule}): {finding.text}", markup=False)
     if len(findings) > FINDINGS_SHOWN:

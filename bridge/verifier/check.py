@@ -37,6 +37,7 @@ KINDS: Final = {
     "cut": "cut log",
     "view": "wrong view",
     "I20": "overtaken",
+    "I23": "forged",
 }
 """What a finding says is wrong, by the invariant of protocol.md section 10 that it refutes."""
 
@@ -144,6 +145,21 @@ class PartitionVerdict:
     def duplicates(self) -> int:
         """Records that came again and were dropped, as they must be."""
         return self.fold.tally["duplicate"]
+
+    @property
+    def foreign(self) -> int:
+        """Records without a header of ours."""
+        return self.fold.tally["foreign"] - self.fold.contents.copied
+
+    @property
+    def malformed(self) -> int:
+        """Records whose header is broken."""
+        return self.fold.tally["malformed"]
+
+    @property
+    def copied(self) -> int:
+        """Records that were written for another queue, or for an earlier one of this name."""
+        return self.fold.contents.copied
 
 
 def judge(

@@ -47,6 +47,7 @@ def hear(state: SecondState, record: LogRecord) -> None:
         return
     if envelope.tag != state.address.tag:
         state.tally["foreign"] += 1
+        state.contents.copied += 1
         return
     if envelope.kind is Kind.PENDING:
         hear_row(state, envelope, record)
@@ -60,6 +61,7 @@ def hear(state: SecondState, record: LogRecord) -> None:
     taken = state.accepted[envelope.writer] if known else []
     if envelope.counter < len(taken):
         state.tally["duplicate"] += 1
+        state.contents.compare(state, envelope, record)
         return
     if envelope.counter > len(taken):
         if not resumes(state, envelope.writer, envelope.counter):
@@ -69,6 +71,7 @@ def hear(state: SecondState, record: LogRecord) -> None:
         taken = state.accepted[envelope.writer]
     state.accepted[envelope.writer] = taken
     taken.append(envelope.counter)
+    state.contents.take(envelope, record)
     verdict = _judge(state, envelope, record)
     state.verdicts[envelope.writer, envelope.counter] = verdict
 

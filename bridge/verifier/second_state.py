@@ -14,6 +14,7 @@ from konverse.schemas.priorities import DEFAULT_LEVEL
 from konverse.schemas.records import Bounce, BounceId, Closed, Detail, End, Kind, Notice, Origin, Role, WriterClosed
 
 from .records import Key
+from .second_forgeries import Contents
 from .second_letters import SecondGate
 from .second_luggage import SecondMoves
 from .second_past import Past, Times
@@ -204,8 +205,7 @@ class SecondState:
         self.brief = brief
         """What was made of the bodies of data records, to be made of a commit's bodies too."""
         self.writer = writer
-        self.ingested_to = 0
-        self.floor_ms = 0
+        self.ingested_to = self.floor_ms = 0
         self.accepted: dict[bytes, list[int]] = {}
         """Writer -> its counters in the order in which they were taken."""
         self.holes = 0
@@ -225,6 +225,7 @@ class SecondState:
         self.journal_ms = 0
         """The time of the journal up to here."""
         self.verdicts: dict[tuple[bytes, int], str] = {}
+        self.contents = Contents()
         self.too_late: list[tuple[bytes, int, bytes]] = []
         """Writer, counter and conversation of messages that came when the conversation was over."""
         self.behind_end: list[tuple[bytes, int, bytes]] = []

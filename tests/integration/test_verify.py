@@ -17,11 +17,12 @@ from konverse.bridge.cli.main import app
 from konverse.bridge.reader import Reader
 from konverse.bridge.view import ViewStore
 from konverse.schemas.catalog import END_DIALOG
-from konverse.schemas.envelope import HEADER, encode_suffix, head
+from konverse.schemas.envelope import HEADER, decode, encode_envelope, encode_suffix, head
 from konverse.schemas.identifiers import owner_writer, view_key
 from konverse.schemas.records import NO_SEQUENCE, Kind, Role, Suffix
 from konverse.schemas.system_messages import read_error
 from konverse.schemas.varint import varint
+from tests.kit.oracle import read_raw
 from tests.kit.servers import Servers
 from tests.kit.shop import (
     DEADLINE_S,
@@ -152,6 +153,40 @@ def test_an_output_that_no_commit_made_is_found_and_its_offset_named(
         assert finding["partition"] == f"{queue_of(broker, 'Shop').topic}/0"
         assert "output 10000" in finding["text"]
         assert verify("Orders")[0] == 0, "the queue alone has no fault"
+
+
+def test_a_forged_next_counter_raises_an_alarm_and_is_refuted(
+    servers: Servers, database: str, verify: Verify, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What the honest sender was told that Kafka has is dropped, and never in silence."""
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        orders = queue_of(broker, "Orders")
+        dialog = begin(broker)
+        dialog.send(ORDER, b"first")
+        broker.flush()
+        (first,) = read_raw(servers.bootstrap, orders.topic, 0)
+        envelope = decode(dict(first.headers)[HEADER] or b"")
+        taken = encode_envelope(
+            envelope._replace(flags=0, counter=envelope.counter + 1, sequence=1, suffix=Suffix(ORDER))
+        )
+        with Producer({"bootstrap.servers": servers.bootstrap}) as stranger:
+            stranger.produce(orders.topic, b"a stranger's", b"key", 0, headers={HEADER: taken})
+            stranger.produce(orders.topic, b"no header of ours", b"key", 0)
+            assert stranger.flush(DEADLINE_S) == 0
+        dialog.send(ORDER, b"acknowledged")
+        broker.flush()
+        with broker.reader("Orders", timeout=1) as reader:
+            assert answer(reader) == 2
+        (alarm,) = [text for text in caplog.messages if text.startswith("FORGED")]
+        assert "the records 1 and 3 of" in alarm
+        code, said = verify()
+    assert code == 1
+    (finding,) = said["findings"]
+    assert (finding["rule"], finding["kind"]) == ("I23", "forged")
+    assert "offsets 1 and 3 " in finding["text"]
+    facts = said["partitions"][f"{orders.topic}/0"]
+    assert (facts["foreign"], facts["malformed"], facts["copied"], facts["duplicates"]) == (1, 0, 0, 1)
 
 
 def test_a_view_that_says_something_else_is_found(servers: Servers, database: str, verify: Verify) -> None:

@@ -8,7 +8,8 @@ from functools import cache
 
 import pytest
 
-from konverse.bridge.verifier.check import Finding, Place, compare, judge
+from konverse.bridge.verifier.check import Finding, PartitionVerdict, Place, compare, judge
+from konverse.bridge.verifier.journals import JournalJudge
 from konverse.bridge.verifier.reading import digest, shorten
 from konverse.bridge.verifier.records import Record
 from konverse.bridge.verifier.second_fold import SecondFold
@@ -16,11 +17,12 @@ from konverse.bridge.verifier.second_ingest import hear
 from konverse.bridge.verifier.second_state import CODES
 from konverse.bridge.verifier.shown import Shown, compare_view
 from konverse.dialog.states import State
+from konverse.schemas.identifiers import time_of_writer
 from konverse.schemas.journal import Claim, encode_claim
 from konverse.schemas.records import Bounce, BounceReason, Kind
 from tests.kit.builders import Scribe, address_of, begin_block, identifier
 from tests.kit.damaged_moves import DAMAGED_MOVES
-from tests.kit.damages import DAMAGES, History, Logs
+from tests.kit.damages import DAMAGES, History, Logs, envelope_of
 from tests.kit.simulator.checks import check
 from tests.kit.simulator.choices import Choices
 from tests.kit.simulator.swarm import draw
@@ -116,6 +118,53 @@ def test_a_message_that_was_received_and_came_back_is_refuted() -> None:
             tried += 1
             assert "I6" in {finding.rule for finding in findings(logs)}, seed
     assert tried
+
+
+def _duplicate_of_a_session(logs: Logs) -> tuple[int, int] | None:
+    """Places of two records with one counter of one session, where both were ingested."""
+    seen: dict[bytes, int] = {}
+    ingested = _ingested(logs)
+    for at, record in enumerate(logs.data):
+        envelope = envelope_of(record)
+        if envelope is None or record.header is None or envelope.tag != logs.place.address.tag:
+            continue
+        if envelope.kind is Kind.PENDING or time_of_writer(envelope.writer) is None or record.offset >= ingested:
+            continue
+        if record.header in seen:
+            return seen[record.header], at
+        seen[record.header] = at
+    return None
+
+
+@pytest.mark.parametrize("forged", [0, 1], ids=["the first", "the second"])
+def test_other_content_under_a_counter_is_refuted_and_both_offsets_named(forged: int) -> None:
+    tried = 0
+    for seed in SEEDS:
+        for each in (logs := history(seed)):
+            places = _duplicate_of_a_session(each)
+            if places is None:
+                continue
+            tried += 1
+            at = places[forged]
+            each.data[at] = each.data[at]._replace(body=b"what a stranger wrote")
+            said = [finding.text for finding in findings(logs) if finding.rule == "I23"]
+            first, second = (each.data[place].offset for place in places)
+            assert any(f"offsets {first} and {second} " in text for text in said), (seed, said)
+            break
+        if tried == 3:
+            return
+    assert tried
+
+
+def test_what_is_foreign_malformed_or_copied_is_counted() -> None:
+    at, conversation, session = address_of("there"), identifier("a"), Scribe("a session")
+    place = Place(at.topic, at.partition, at.tag + bytes(12), b"d" * 16, b"j" * 16, 4, 4)
+    headers = [None, b"no envelope", session.message(at, conversation, tag=b"else"), None]
+    fold = SecondFold(place.address, identifier("an owner"))
+    for offset, header in enumerate(headers):
+        hear(fold, Record(offset, header, b"", 0, offset))
+    verdict = PartitionVerdict(place, fold, JournalJudge(place.identity))
+    assert (verdict.foreign, verdict.malformed, verdict.copied) == (2, 1, 1)
 
 
 # --------------------------------------------------------------------------------------------------- what is harmless
