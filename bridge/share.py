@@ -24,6 +24,7 @@ from .orphans import Orphans
 from .owning import Owning
 from .seldom import Seldom
 from .settings import ReaderOptions
+from .stalled import OpenTransactions
 from .substituting import Forsaken
 from .topics import Topics, TopicWatch
 
@@ -82,6 +83,7 @@ class Share:
         self._hear_at = 0.0
         self._kafka = kafka
         self._orphans = (Forsaken if options.substitute else Orphans)(kafka, owning.queue)
+        self._transactions = OpenTransactions(kafka, owning.queue)
         self.consumer = self._subscribe()
 
     @property
@@ -301,6 +303,7 @@ class Share:
         if self._owning.sweeping.dropped:
             self.failure = QueueNotFound(f"queue {self._owning.queue.name!r} was dropped while it was read")
         self._say_how_kafka_is()
+        self._transactions.look(self._owning.owners)
         while self._owning.misplaced:
             number = self._owning.misplaced.pop()
             current = self._owning.owners.get(number)

@@ -18,6 +18,7 @@ from konverse.schemas.records import Role
 
 from .following import Following, partitions_of
 from .kafka import Kafka
+from .stalled import stalled
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ def explain(kafka: Kafka, queues: list[Queue], conversation: UUID) -> Iterator[l
         around[queue.address(partition)] = [
             *_of_the_queue(queue),
             *_of_the_partition(head, behind, kafka.settings.silence_timeout_s),
+            *_of_the_log(kafka, queue.topic, partition),
         ]
         for role in Role:
             endpoint = state.endpoint(role, conversation.bytes)
@@ -102,6 +104,13 @@ def _of_the_partition(head: JournalHead, behind: int, silence_timeout_s: float) 
         yield "Its partition has no owner: no reader of the queue runs."
     elif silent_s > silence_timeout_s:
         yield f"The owner of its partition has written nothing for {silent_s:,.0f} s, and is dead: start a reader."
+
+
+def _of_the_log(kafka: Kafka, topic: str, partition: int) -> Iterator[str]:
+    held_up = stalled(kafka, topic, partition)
+    if held_up is not None:
+        said = held_up.said(topic, partition)
+        yield f"{said[0].upper()}{said[1:]}."
 
 
 def silence_s(head: JournalHead) -> float:

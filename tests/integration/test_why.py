@@ -9,13 +9,14 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
+from confluent_kafka import Producer
 
 from konverse.bridge.broker import Broker
 from konverse.schemas.catalog import Queue
 from konverse.schemas.limits import ATTEMPTS_MAX
 from tests.integration.test_commands import run
 from tests.kit.servers import Servers
-from tests.kit.shop import ORDER, begin, connected, fill, handle, living, open_shop, receive, until
+from tests.kit.shop import DEADLINE_S, ORDER, begin, connected, fill, handle, living, open_shop, pumped, receive, until
 
 pytestmark = pytest.mark.stack
 
@@ -71,6 +72,47 @@ def test_a_suspended_conversation_says_so(servers: Servers, database: str) -> No
             told = why(broker, dialog.id)
             assert "To be received: 1 message. An operator has to resume, skip or end" in told["target"]
             assert "no reader" not in told["target"]
+
+
+def test_an_open_transaction_of_a_stranger_is_named(
+    servers: Servers, database: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By `why` at once, and by one warning of the reader that waits; when it is over the rest is received."""
+    monkeypatch.setattr("konverse.bridge.stalled.LOOK_EVERY_S", 0.2)
+
+    def warnings(text: str) -> list[str]:
+        return [message for message in caplog.messages if text in message]
+
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        dialog = begin(broker)
+        dialog.send(ORDER, b"before")
+        broker.flush()
+        topic = broker.catalog.get(Queue, "Orders").topic
+        with Producer({"bootstrap.servers": servers.bootstrap, "transactional.id": database}) as stranger:
+            stranger.init_transactions(DEADLINE_S)
+            stranger.begin_transaction()
+            stranger.produce(topic, b"a stranger's", partition=0)
+            stranger.flush(DEADLINE_S)
+            dialog.send(ORDER, b"behind")
+            broker.flush()
+            with broker.reader("Orders") as orders:
+                fill(orders, 1)
+                with pumped(orders):
+                    until(lambda: warnings("holds up"), "the reader warns")
+                orders.settle()
+                told = why(broker, dialog.id)["target"]
+                assert (
+                    f"An open transaction of a producer that is not konverse's holds up {topic}/0: its records 1 to 2"
+                    in told
+                )
+                stranger.abort_transaction(DEADLINE_S)
+                fill(orders, 2)
+                with pumped(orders):
+                    until(lambda: warnings("is over"), "the reader says that it is over")
+                assert len(warnings("holds up")) == 1
+                orders.settle()
+        assert "transaction" not in why(broker, dialog.id)["target"]
 
 
 def test_people_read_lines(servers: Servers, database: str) -> None:
