@@ -157,7 +157,8 @@ def _strangers(c: Chronicle) -> None:
     opener = Scribe("another client")
     for conversation in (never, late):
         c.arrive(c.peer.end(HERE, conversation, End(opener.id, THERE)))
-    c.arrive(opener.first(HERE, late, begin_block(group=late)), b"too late")
+    too_late = opener.first(HERE, late, begin_block(group=late))
+    c.arrive(too_late, b"too late")
     c.arrive(opener.message(HERE, lost, suffix=Suffix("order", home=THERE, origin=identifier("origin"))), b"lost")
     c.arrive(c.peer.bounce(HERE, lost, Bounce(c.client.id, 7, THERE, BounceReason.ENDED)), b"comes back")
     closed = Scribe("a closed client")
@@ -166,7 +167,7 @@ def _strangers(c: Chronicle) -> None:
     c.arrive(closed.begin(identifier("refused"), begin_block(home="orders", target="replies")))
     for header in (None, GARBAGE, opener.message(address_of("another queue"), lost)):
         c.arrive(header, b"nothing")
-    c.arrive(opener.message(HERE, lost, counter=0), b"again")
+    c.arrive(too_late, b"too late")
     c.arrive(opener.message(HERE, lost, counter=99), b"a gap")
     c.commit()
 
