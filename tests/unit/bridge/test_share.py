@@ -70,6 +70,7 @@ def share() -> Any:
     share._watch, share._away = SimpleNamespace(look=lambda: None, silent_s=0.0), Seldom()
     share._closed, share._lock, share._paused = False, RLock(), set()
     share._orphans = Orphans(SimpleNamespace(settings=SimpleNamespace(silence_timeout_s=60)), share._owning.queue)  # type: ignore[arg-type]
+    share._transactions = SimpleNamespace(look=lambda partitions: None)
     share._topics, share.consumer = SimpleNamespace(same_queue=lambda _: None), Places()
     return share
 
