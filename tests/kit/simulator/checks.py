@@ -319,11 +319,12 @@ def _sends(world: World, references: dict[Address, SecondFold]) -> Iterator[str]
 
 
 def _says_goodbye_too_late(world: World, reference: SecondFold, writer: bytes, counter: int) -> bool:
-    """A goodbye that came when its writer was forgotten: there was nothing left to close."""
+    """A goodbye whose writer was forgotten, or had said nothing else there: there is nothing to close."""
     header, _, _ = world.history.handed[writer, reference.address, counter]
     envelope = decode(header or b"")
-    forgotten = writer in reference.forgotten and (time_of_writer(writer) or reference.floor_ms) < reference.floor_ms
-    return forgotten and envelope.kind is Kind.CLOSE_WRITER and envelope.conversation == writer
+    unknown = writer in reference.forgotten or counter == 0
+    too_old = (time_of_writer(writer) or reference.floor_ms) < reference.floor_ms
+    return unknown and too_old and envelope.kind is Kind.CLOSE_WRITER and envelope.conversation == writer
 
 
 def _end_was_last(references: dict[Address, SecondFold], writers: list[bytes], plan: Plan) -> Iterator[str]:
