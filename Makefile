@@ -3,7 +3,7 @@
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo demo-spark demo-routing test nightly lint coverage bench chaos simulate mutants test-compose clean
+.PHONY: help demo demo-spark demo-routing test nightly lint coverage bench chaos simulate mutants test-compose proof clean
 
 # Runs of tests side by side: most of a test's time is waiting for Kafka, so that three keep two cores busy.
 TESTERS ?= 3
@@ -78,6 +78,9 @@ mutants: $(READY)  ## Switch off each rule of the protocol; the simulator has to
 
 test-compose: $(READY)  ## Build and try the compose stack; needs Docker
 	$(BIN)/python -m tests.compose
+
+proof: $(READY)  ## List the long checks, or run some and write their rows of docs/proof.md; CHECK="seeds mutants"
+	$(BIN)/python -m tests.proof $(CHECK)
 
 clean:  ## Delete everything that make has made
 	rm -rf .venv .cache .hypothesis build dist .namespace/konverse.egg-info

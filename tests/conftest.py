@@ -8,10 +8,12 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
+from hypothesis import is_hypothesis_test, settings
 
 from konverse.deploy.settings import StackSettings
 from konverse.deploy.stack import LocalStack
@@ -22,6 +24,9 @@ from tests.kit.servers import Servers, missing, needs_local_servers, prepare, pr
 NewStack = Callable[[StackSettings], LocalStack]
 
 _NEEDING_SERVERS = {"servers", "local_servers", "own_stack", "new_stack"}
+
+PROOF_S = 4 * 3_600
+"""Of one property with all its examples."""
 
 SMALL_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """A Spark that lives for minutes and works on few rows: it takes a third less time of the cores."""
@@ -35,6 +40,22 @@ def pytest_configure() -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.setdefault("SPARK_SUBMIT_OPTS", SMALL_JAVA)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """KONVERSE_TEST_EXAMPLES: so many examples of each property, but for those that need a Spark for each of theirs."""
+    examples = os.environ.get("KONVERSE_TEST_EXAMPLES")
+    if not examples:
+        return
+    kept: list[pytest.Item] = []
+    for item in items:
+        function: Any = getattr(item, "obj", None)
+        if is_hypothesis_test(function) and "spark" not in getattr(item, "fixturenames", ()):
+            before = function._hypothesis_internal_use_settings
+            function._hypothesis_internal_use_settings = settings(before, max_examples=int(examples), deadline=None)
+            item.add_marker(pytest.mark.timeout(PROOF_S))
+            kept.append(item)
+    items[:] = kept
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

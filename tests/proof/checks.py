@@ -1,0 +1,119 @@
+"""The checks, and how each is run."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from rich.console import Console
+from rich.progress import track
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+CACHE: Final = ROOT / ".cache" / "proof"
+
+SEEDS: Final = 50_000
+PART: Final = 2_500
+"""Seeds of one part: what was interrupted goes on behind the last whole part of the same commit."""
+EXAMPLES: Final = 20_000
+
+
+_SIMULATION: Final = (sys.executable, "-m", "tests.simulation")
+
+
+class Result(NamedTuple):
+    """What came of a check."""
+
+    holds: bool
+    words: str
+
+
+class Check(NamedTuple):
+    """A row of the page."""
+
+    command: str
+    """As a reader would type it."""
+    run: Callable[[str], Result]
+    """Of a commit."""
+
+
+def _program(*arguments: str, **environment: str) -> Callable[[str], Result]:
+    """A check that a program of ours makes: its exit code, and the last line that it prints."""
+
+    def run(_commit: str) -> Result:
+        CACHE.mkdir(parents=True, exist_ok=True)
+        log = CACHE / "last.log"
+        with log.open("w", encoding="utf-8") as out:
+            code = subprocess.run(
+                arguments,
+                cwd=ROOT,
+                env={**os.environ, **environment},
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                check=False,
+            ).returncode
+        lines = [line.strip(" =") for line in log.read_text("utf-8", "replace").splitlines() if line.strip(" =")]
+        return Result(
+            code == 0, (lines[-1] if lines else "it printed nothing") + ("" if code == 0 else f" (exit {code})")
+        )
+
+    return run
+
+
+def _seeds(commit: str) -> Result:
+    """All seeds in parts, and every path of them together."""
+    folder = CACHE / f"seeds-{commit}"
+    folder.mkdir(parents=True, exist_ok=True)
+    paths, failed, choices = Counter[str](), [], 0
+    for first in track(range(0, SEEDS, PART), "seeds", console=Console(stderr=True)):
+        part = folder / f"{first}.json"
+        if not part.exists():
+            done = subprocess.run(
+                [*_SIMULATION, "--first", str(first), "--seeds", str(PART), "--skip-regressions", "--json"],
+                cwd=ROOT,
+                stdout=subprocess.PIPE,
+                check=False,
+            )
+            part.write_bytes(done.stdout)
+        found = json.loads(part.read_text("utf-8"))
+        paths.update(found["paths"])
+        failed += [failure["seed"] for failure in found["failures"]]
+        choices += found["choices"]
+    never = [path for path, times in paths.items() if not times]
+    words = f"{SEEDS:,} seeds, {choices:,} choices, {len(failed)} failed"
+    words += f": {failed[:10]}" if failed else ""
+    words += f"; never walked: {', '.join(never)}" if never else f", each of {len(paths)} paths walked"
+    return Result(not (failed or never), words)
+
+
+_PYTHON: Final = sys.executable
+_PYTEST: Final = (_PYTHON, "-m", "pytest", "-q")
+
+CHECKS: Final = {
+    "seeds": Check(f"make proof CHECK=seeds ({SEEDS:,} seeds of the simulator, all paths)", _seeds),
+    "mutants": Check("make mutants", _program("make", "mutants")),
+    "properties": Check(
+        f"make proof CHECK=properties ({EXAMPLES:,} examples of each)",
+        _program(
+            *_PYTEST,
+            "tests/properties",
+            "tests/unit",
+            "tests/spark",
+            "-m",
+            "not stack",
+            KONVERSE_TEST_EXAMPLES=f"{EXAMPLES}",
+        ),
+    ),
+    "chaos": Check("make chaos PROFILE=matrix", _program("make", "chaos", "PROFILE=matrix")),
+    "nightly": Check("make nightly", _program("make", "nightly")),
+    "compose": Check("make test-compose", _program("make", "test-compose")),
+    "demo": Check("make demo", _program("make", "demo")),
+    "demo-routing": Check("make demo-routing", _program("make", "demo-routing")),
+    "demo-spark": Check("make demo-spark", _program("make", "demo-spark")),
+    "bench": Check("make bench", _program("make", "bench")),
+}

@@ -1,0 +1,40 @@
+"""docs/proof.md: a row for each check."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from tests.proof.checks import CHECKS, ROOT
+
+PAGE: Final = ROOT / "docs" / "proof.md"
+
+HEAD: Final = """# Proof
+
+`make test` runs on every change. The checks below take minutes to hours, so each is run on a commit of its own. This
+page says when, on which code and with which result. `make proof` lists them; `make proof CHECK=seeds` runs one on the
+present commit and writes its row. A check whose row names an older commit says nothing about what came since.
+
+| Check | Command | Date | Commit | Machine | Took | Result |
+|---|---|---|---|---|---|---|
+"""
+
+NOT_RUN: Final = ("", "", "", "", "not run yet")
+
+
+def new_page() -> str:
+    """The page before any check was run."""
+    return HEAD + "".join(row(name, NOT_RUN) for name in CHECKS)
+
+
+def row(name: str, cells: Sequence[str]) -> str:
+    """A line of the table; a pipe in a cell would end it."""
+    command = CHECKS[name].command
+    return "| " + " | ".join(cell.replace("|", "/") for cell in (name, f"`{command}`", *cells)) + " |\n"
+
+
+def with_row(page: str, name: str, cells: Sequence[str]) -> str:
+    """The page with another row for this check."""
+    lines = page.splitlines(keepends=True)
+    (at,) = (number for number, line in enumerate(lines) if line.startswith(f"| {name} |"))
+    return "".join([*lines[:at], row(name, cells), *lines[at + 1 :]])
