@@ -108,7 +108,7 @@ def test_228_what_was_not_acknowledged_is_resent_in_order_with_its_types_for_fou
 ) -> None:
     monkeypatch.setattr("konverse.bridge.pool_keeping.REST_S", 3600.0)  # it hears of the end when we want it to
     sent = [b"%d" % number for number in range(6)]
-    with pool_of(stream, read=False) as pool, stream.reader("Shop") as shop, pumped(shop):
+    with pool_of(stream, read=False) as pool:
         pool.send(ORDER, b"first")
         with stream.reader("Orders") as reader:
             with next(iter(reader)) as transaction:
@@ -121,8 +121,8 @@ def test_228_what_was_not_acknowledged_is_resent_in_order_with_its_types_for_fou
             reader.settle()
         for number, body in enumerate(sent):
             pool.send(ORDER if number % 2 else NOTE, body)
-        pool.flush()
-        with taking(stream, Taker()) as taker:
+        pool.flush()  # nobody here has heard of the end so far
+        with stream.reader("Shop") as shop, pumped(shop), taking(stream, Taker()) as taker:
             pool._look_at_all_ms = 0
 
             def heard() -> int:
