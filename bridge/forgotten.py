@@ -6,7 +6,6 @@ something seems to be forgotten: on what somebody has said or done something lat
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -107,13 +106,13 @@ class Sides:
         wanted = [one for one in self._found if queue is None or one.queue.name == queue.name]
         return View([ConversationSide(*_told(one)) for one in wanted], self._sources)
 
-    def leaked(self, kafka: Kafka, older_than_s: float, queue: Queue | None = None) -> View[Leaked]:
-        """Those that somebody has forgotten, of one queue or of all.
+    def leaked(self, kafka: Kafka, now_ms: int, older_than_s: float, queue: Queue | None = None) -> View[Leaked]:
+        """Those that somebody has forgotten, of one queue or of all; `now_ms` is Kafka's time, as that of records is.
 
         What lives where more waits than a view reads, or talks to there, is not judged.
         """
         _check_kept({one.queue.name: one.queue for one in self._found}.values(), older_than_s)
-        since_ms = round((time.time() - older_than_s) * 1000)
+        since_ms = round(now_ms - older_than_s * 1000)
         suspects = {one.side.conversation: None for one, _ in self._suspects(since_ms)}
         silent = self._silent(kafka, [*suspects], since_ms) if suspects else set[bytes]()
         rows = [

@@ -17,6 +17,7 @@ from konverse.schemas.instruction import Action
 from .arguments import Seconds, checked
 from .forgotten import ConversationSide, Leaked, Sides
 from .instructing import OBEYED_S
+from .outcomes import Sessions
 from .resuming import Resuming
 from .validating.validator import Validator
 from .views.listing import View
@@ -34,6 +35,7 @@ class Tidying(Resuming):
     """The part of a broker that is for whoever looks after what others have left."""
 
     _validator: Validator
+    _sessions: Sessions
 
     @checked
     def conversations(self, queue: str | None = None) -> View[ConversationSide]:
@@ -49,13 +51,15 @@ class Tidying(Resuming):
     def leaked(self, *, older_than: Seconds = SILENT_S, queue: str | None = None) -> View[Leaked]:
         """The sides that somebody has forgotten, each with why and what to do; of a queue, or of all of the database.
 
-        On the conversation nobody has said or done anything for `older_than` seconds. All queues of the database are
-        read, since a side is judged together with its peer, and the records of the last `older_than` seconds where
-        something seems to be forgotten. Raises QueueNotFound, and BadInput for more than a queue keeps its records.
+        On the conversation nobody has said or done anything for `older_than` seconds, by Kafka's time. All queues of
+        the database are read, since a side is judged together with its peer, and the records of the last `older_than`
+        seconds where something seems to be forgotten. Raises QueueNotFound, KafkaUnavailable, and BadInput for more
+        than a queue keeps its records.
         """
         self._check_open()
         only = self._named(queue)
-        return self._sides(self.catalog.all(Queue)).leaked(self._kafka, older_than, only)
+        sides = self._sides(self.catalog.all(Queue))
+        return sides.leaked(self._kafka, self._sessions.ids.time_ms(), older_than, only)
 
     @checked
     def end_leaked(self, leaked: Leaks, *, timeout: Seconds = OBEYED_S) -> list[UUID]:

@@ -51,6 +51,11 @@ class WriterIds:
         timeout_s = self._kafka.settings.send_timeout_s if timeout_s is None else timeout_s
         return session_writer(self._append(timeout_s), secrets.randbits(74)), opened_ms
 
+    def time_ms(self) -> int:
+        """What Kafka's clock shows now. Raises as `new`."""
+        self.prepare()
+        return self._append(self._kafka.settings.send_timeout_s)
+
     def _append(self, timeout_s: float) -> int:
         """The time at which Kafka appended OPEN."""
         answers: list[tuple[Any, Any]] = []

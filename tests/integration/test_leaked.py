@@ -40,6 +40,19 @@ pytestmark = pytest.mark.stack
 DAY_S = 86_400
 
 
+@pytest.mark.parametrize("days", [-10, 10])
+def test_ages_are_by_kafkas_time_whatever_the_clock_of_this_machine_shows(
+    servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch, days: int
+) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        fire_and_forget(broker)
+        real = time.time
+        monkeypatch.setattr(time, "time", lambda: real() + days * DAY_S)
+        assert list(broker.leaked(older_than=DAY_S)) == []
+        until(lambda: broker.leaked(older_than=0.5), "it is old enough by Kafka's time")
+
+
 def fire_and_forget(broker: Broker) -> Dialog:
     """The shop sends and ends at once; the order service takes both, and does nothing about it."""
     dialog = sent(broker, b"0")
