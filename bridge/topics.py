@@ -12,7 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType, TopicDescription
 
 from konverse.schemas.catalog import Queue
-from konverse.schemas.errors import InvalidSettings, TopicMismatch
+from konverse.schemas.errors import InvalidSettings, KafkaUnavailable, TopicMismatch
 from konverse.schemas.identifiers import NATIVE_SUBSCRIPTION, journal_topic, snapshot_topic
 
 from .kafka import Kafka, unavailable
@@ -32,6 +32,8 @@ SESSION_TIMEOUT_S: Final = 45.0
 """Kafka's default of `group.consumer.session.timeout.ms`, and librdkafka's of `session.timeout.ms`."""
 
 _VISIBLE_WITHIN_S: Final = 15.0
+
+_NOT_AUTHORIZED: Final = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
 
 
 def _topics_of(topic: str, subscription: str = NATIVE_SUBSCRIPTION) -> dict[str, dict[str, str]]:
@@ -57,7 +59,14 @@ class Topics:
         except KafkaException as error:
             if error.args[0].code() == KafkaError.INVALID_REPLICATION_FACTOR:
                 raise InvalidSettings(f"setting 'replication_factor': {error.args[0].str()}") from None
-            if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            if error.args[0].code() in _NOT_AUTHORIZED:
+                if self.partitions(name) is None:
+                    raise KafkaUnavailable(
+                        f"topic {name} does not exist, or this process may not see it, and it may not create it. If it "
+                        f"exists, grant DESCRIBE on topic {name} to the principal of this process; else have an "
+                        f"administrator create it, or grant CREATE on topic {name}"
+                    ) from None
+            elif error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise unavailable(f"topic {name} cannot be created", error) from None
             self._wait_until_visible(name)
             self.check(name, partitions, config)
@@ -122,6 +131,11 @@ class Topics:
         try:
             found = self._kafka.admin.describe_configs([resource])[resource].result()
         except KafkaException as error:
+            if error.args[0].code() in _NOT_AUTHORIZED:
+                raise KafkaUnavailable(
+                    f"the settings of topic {name} cannot be read: grant DESCRIBE_CONFIGS on topic {name} to the "
+                    "principal of this process"
+                ) from None
             raise unavailable(f"the settings of topic {name} cannot be read", error) from None
         return {key: str(entry.value) for key, entry in found.items()}
 
