@@ -10,7 +10,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from tomllib import TOMLDecodeError
 from typing import Any, Final, Literal, Self
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import (
@@ -46,6 +46,12 @@ OWN_PROPERTIES: Final = frozenset({
 
 SECRET: Final = re.compile(r"password|secret|oauthbearer\.config|jaas|\.pem$|token", re.IGNORECASE)
 """Names of properties whose values are never shown."""
+
+
+ENCODED: Final = "write / as %2F, # as %23, ? as %3F, @ as %40, : as %3A, [ as %5B, ] as %5D and % as %25"
+"""How a sign of a user or password is written in a URL."""
+UNREADABLE: Final = f"needs a host, and a port from 0 to 65535; in a user or password {ENCODED}"
+URLS: Final = frozenset({"kafka", "redis"})
 
 
 class Settings(BaseSettings):
@@ -87,12 +93,17 @@ class Settings(BaseSettings):
     @field_validator("kafka")
     @classmethod
     def _kafka_url(cls, value: str) -> str:
-        parts = urlsplit(value)
+        if "@" in value:
+            raise ValueError(
+                "must look like kafka://host:port, without a user or password; give these in `client`, as "
+                "sasl.username and sasl.password"
+            )
+        parts = _parts(value)
         if parts.scheme != "kafka" or not parts.netloc:
             raise ValueError("must look like kafka://host:port")
         for broker in parts.netloc.split(","):
-            one = urlsplit(f"kafka://{broker}")
-            if not one.hostname or one.port == 0:  # a port that is no number, or too large, raises ValueError, too
+            one = _parts(f"kafka://{broker}")
+            if not one.hostname or _port(one) == 0:
                 raise ValueError("must name a host and a port of each broker, like kafka://host:port,host:port")
         return value
 
@@ -108,17 +119,14 @@ class Settings(BaseSettings):
     @classmethod
     def _redis_url(cls, value: str | None) -> str | None:
         if value:
-            parts = urlsplit(value)
+            parts = _parts(value)
             if parts.scheme not in {"redis", "rediss", "unix"}:
                 raise ValueError("must look like redis://host:port")
             if "@" in parts.path + parts.query + parts.fragment or parts.netloc.count("@") > 1:
-                raise ValueError(
-                    "has a user or password with a sign that means something else in a URL; write / as %2F, # as %23, "
-                    "? as %3F, @ as %40, : as %3A and % as %25"
-                )
+                raise ValueError(f"has a user or password with a sign that means something else in a URL; {ENCODED}")
             if parts.scheme != "unix" and not (parts.path.strip("/") or "0").isdecimal():
                 raise ValueError("must end in the number of a Redis database, like redis://host:port/0")
-            _ = parts.port  # raises ValueError, too
+            _port(parts)
             check_options(value)
         return value
 
@@ -172,7 +180,26 @@ def _shown(name: str, value: object) -> str:
         return "'***'"
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key!r}: {_shown(str(key), each)}" for key, each in value.items()) + "}"
+    if name in URLS and isinstance(value, str):
+        return repr(masked(value))
+    if name == "client" or not isinstance(value, str | int | float | None):
+        return f"a value of the type {type(value).__name__}"
     return repr(masked(value) if isinstance(value, str) and "://" in value else value)
+
+
+def _parts(url: str) -> SplitResult:
+    """The parts of a URL; the text of urllib's own error would show what may be a password."""
+    try:
+        return urlsplit(url)
+    except ValueError:
+        raise ValueError(UNREADABLE) from None
+
+
+def _port(parts: SplitResult) -> int | None:
+    try:
+        return parts.port
+    except ValueError:
+        raise ValueError(UNREADABLE) from None
 
 
 def _warn_of_misspelt() -> None:

@@ -71,12 +71,61 @@ def test_a_password_with_a_sign_that_is_not_encoded_is_refused_with_the_remedy(s
         {"client": {"ssl.key.password": ["s3cret"]}},
         {"client": {"sasl.oauthbearer.config": {"a": "s3cret"}}},
         {"client": {"sasl.password": "s3cret", "acks": "0"}},
+        {"client": "sasl.password=s3cret"},
+        {"client": ["sasl.password=s3cret"]},
+        {"client": {"linger.ms": ["sasl.password=s3cret"]}},
+        {"redis": ["redis://:s3cret@host"]},
+        {"redis": "redis://:[s3cret]x@host/0"},
+        {"redis": "redis://:[s3cret@host/0"},
+        {"redis": "redis://host:s3cret/0"},
+        {"redis": "redis://host:s3/cret/s3cret"},
+        {"redis": ":s3cret@host:6379"},
+        {"redis": "user:s3cret@host:6379/0"},
+        {"redis": "redis://host/0?passwort=s3cret"},
+        {"redis": "redis://host/0?pass-wort=s3cret"},
+        {"redis": "rediss://host/0?ssl_cert_reqs=s3cret"},
+        {"kafka": "user:s3cret@host:9092"},
+        {"kafka": "kafka://user:s3cret@host:9092"},
+        {"kafka": "kafka://one:9092,user:s3cret@two:9092"},
+        {"kafka": "kafka://one:9092,two:s3cret"},
+        {"kafka": "kafka://one:9092,two:s3/cret"},
     ],
+    ids=str,
 )
 def test_an_error_never_shows_a_secret(given: dict[str, Any]) -> None:
     with pytest.raises(InvalidSettings) as refused:
         Settings.load(**given)
     assert "s3cret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "url", ["redis://:[pw]x@host/0", "redis://host:port/0", "redis://host:99999/0", "redis://[::1/0"]
+)
+def test_a_url_of_redis_that_cannot_be_read_is_refused_with_the_remedy(url: str) -> None:
+    with pytest.raises(InvalidSettings, match=r"setting 'redis'.*port.*%2F.*%23.*%3F.*%40.*%5B"):
+        Settings.load(redis=url)
+
+
+@pytest.mark.parametrize(
+    "url", ["kafka://user:pw@host:9092", "kafka://user@host:9092", "kafka://one:9092,u:pw@two:9092", "u:pw@host:9092"]
+)
+def test_a_url_of_kafka_with_a_user_is_refused_with_the_remedy(url: str) -> None:
+    with pytest.raises(InvalidSettings, match=r"setting 'kafka'.*`client`.*sasl\.username.*sasl\.password"):
+        Settings.load(kafka=url)
+
+
+@pytest.mark.parametrize(
+    ("client", "kind"), [("sasl.password=pw", "str"), (["sasl.password=pw"], "list"), (b"sasl.password=pw", "bytes")]
+)
+def test_a_client_that_is_no_dictionary_is_named_by_its_type(client: object, kind: str) -> None:
+    with pytest.raises(InvalidSettings, match=rf"setting 'client'.*dictionary, not a value of the type {kind}$"):
+        Settings.load(client=client)
+
+
+@pytest.mark.parametrize("option", ["passwort", "pass-wort", "colour"])
+def test_an_option_of_redis_that_is_unknown_is_named_without_its_value(option: str) -> None:
+    with pytest.raises(InvalidSettings, match=rf"the option '{option}'.*not 'redis://host/0\?{option}=\*\*\*'"):
+        Settings.load(redis=f"redis://host/0?{option}=value")
 
 
 def test_settings_are_shown_without_secrets() -> None:
