@@ -22,7 +22,7 @@ GIB: Final = 1 << 30
 def main(names: list[str]) -> int:
     """Returns the exit code."""
     if not names:
-        print("\n".join(f"{name:<14} {check.command}" for name, check in CHECKS.items()))
+        print("\n".join(f"{name:<14} {check.command:<28} {check.means}".rstrip() for name, check in CHECKS.items()))
         return 0
     unknown = [name for name in names if name not in CHECKS]
     if unknown:

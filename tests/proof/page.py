@@ -29,8 +29,9 @@ def new_page() -> str:
 
 def row(name: str, cells: Sequence[str]) -> str:
     """A line of the table; a pipe in a cell would end it."""
-    command = CHECKS[name].command
-    return "| " + " | ".join(cell.replace("|", "/") for cell in (name, f"`{command}`", *cells)) + " |\n"
+    check = CHECKS[name]
+    command = f"`{check.command}`" + (f": {check.means}" if check.means else "")
+    return "| " + " | ".join(cell.replace("|", "/") for cell in (name, command, *cells)) + " |\n"
 
 
 def with_row(page: str, name: str, cells: Sequence[str]) -> str:
