@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import math
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -16,26 +18,92 @@ FIELDS: Final = "konverse"
 _LINE: Final = "%(asctime)s %(levelname)s %(name)s[%(process)d]: %(message)s"
 
 
+_OURS: Final = frozenset({"at", "level", "logger", "process", "message", "exception"})
+"""Fields of a line that no other ones replace."""
+
+
 class JsonLines(logging.Formatter):
-    """A record as one line of JSON."""
+    """A record as one line of JSON, whatever it holds: a line that cannot be written would be lost."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Time, level, logger, process and message, what it is about, and the traceback.
 
-        Fields that the application gave as `extra=` stand beside ours, which they cannot replace.
+        Fields that the application gave as `extra=` stand beside ours. One that has the name of ours is called
+        `extra_…`.
         """
-        line: dict[str, Any] = {
-            **{name: value for name, value in vars(record).items() if name not in _OWN and name != FIELDS},
-            "at": datetime.fromtimestamp(record.created, UTC).isoformat(),
+        line: dict[str, object] = {
+            "at": _or_text(_time, record.created),
             "level": record.levelname,
             "logger": record.name,
             "process": record.process,
-            "message": record.getMessage(),
-            **getattr(record, FIELDS, {}),
+            "message": _message(record),
         }
+        about = getattr(record, FIELDS, {})
+        _add(line, about if isinstance(about, dict) else {FIELDS: about})
+        _add(line, {name: value for name, value in vars(record).items() if name not in _OWN and name != FIELDS})
         if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
-        return json.dumps(line, ensure_ascii=False, default=str)
+            line["exception"] = _or_text(self.formatException, record.exc_info)
+        return "{" + ", ".join(f"{_json(name)}: {_json(value)}" for name, value in line.items()) + "}"
+
+
+def _add(line: dict[str, object], fields: dict[Any, object]) -> None:
+    """Each field under a name that is free."""
+    taken = _OURS | {*line}
+    for given, value in fields.items():
+        name = _text(given)
+        while name in taken or (name != given and name in fields) or name in line:
+            name = f"extra_{name}"
+        line[name] = value
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat()
+
+
+def _message(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except Exception:  # noqa: BLE001  # arguments that do not fit the text, and whatever their own code raises
+        return f"{_text(record.msg)} {_text(record.args)}" if record.args else _text(record.msg)
+
+
+def _json(value: object) -> str:
+    """JSON of a value; a circle, or what is nested too deep, is written as text."""
+    try:
+        return json.dumps(_plain(value), ensure_ascii=False, allow_nan=False)
+    except Exception:  # noqa: BLE001  # a value may raise anything
+        return json.dumps(_text(value), ensure_ascii=False)
+
+
+def _plain(value: object) -> object:
+    """What JSON has, and the text of everything else: NaN and the infinities are none of its numbers."""
+    if isinstance(value, dict):
+        return {_key(key): _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if value is None or isinstance(value, str | int) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    return _text(value)
+
+
+def _key(key: object) -> object:
+    plain = _plain(key)
+    return plain if plain is None or isinstance(plain, str | int | float) else _text(key)
+
+
+def _or_text(write: Callable[[Any], str], value: object) -> str:
+    try:
+        return write(value)
+    except Exception:  # noqa: BLE001  # a value may raise anything
+        return _text(value)
+
+
+def _text(value: object) -> str:
+    """The text of a value, or of its type when it has none."""
+    try:
+        return str(value)
+    except Exception:  # noqa: BLE001  # a value may raise anything
+        return f"<{type(value).__name__}>"
 
 
 def log_to_stderr(*, as_json: bool) -> None:

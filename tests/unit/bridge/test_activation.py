@@ -146,5 +146,65 @@ def test_fields_that_an_application_gives_as_extra_stand_in_the_line_and_replace
     line = json.loads(JsonLines().format(record))
     assert (line["order"], line["queue"], line["message"]) == (7, "Orders", "sold")
     assert line["at"] != "noon"
+    assert (line["extra_at"], line["extra_queue"]) == ("noon", "none")
     assert line["who"] == str(print)
-    assert {*line} == {"order", "at", "queue", "who", "level", "logger", "process", "message"}
+    assert {*line} == {
+        *("order", "at", "queue", "who", "level", "logger", "process", "message"),
+        *("extra_at", "extra_queue"),
+    }
+
+
+@pytest.mark.parametrize("name", ["at", "level", "logger", "process", "message", "exception"])
+def test_a_field_named_like_one_of_ours_reaches_the_line_under_another_name(name: str) -> None:
+    record = logging.LogRecord("shop", logging.INFO, "x.py", 1, "sold", (), None)
+    setattr(record, FIELDS, {name: "moved", f"extra_{name}": "stays"})
+    line = json.loads(JsonLines().format(record))
+    assert line.get(name) != "moved"
+    assert (line[f"extra_{name}"], line[f"extra_extra_{name}"]) == ("stays", "moved")
+
+
+class Unspeakable:
+    """Nothing can be written of it."""
+
+    def __repr__(self) -> str:
+        raise RuntimeError
+
+
+CIRCLE: list[object] = [1]
+CIRCLE.append(CIRCLE)
+DEEP: list[object] = []
+for _ in range(100_000):
+    DEEP = [DEEP]
+
+
+@pytest.mark.parametrize(
+    ("given", "written"),
+    [
+        ({"x": {(1, 2): 3}}, {"x": {"(1, 2)": 3}}),
+        ({"x": {1: {"a": (True, None)}}}, {"x": {"1": {"a": [True, None]}}}),
+        ({"x": float("nan")}, {"x": "nan"}),
+        ({"x": [1.5, float("inf"), {"y": float("-inf")}]}, {"x": [1.5, "inf", {"y": "-inf"}]}),
+        ({"x": {float("nan"): 1}}, {"x": {"nan": 1}}),
+        ({"x": {7}}, {"x": "{7}"}),
+        ({"x": b"a"}, {"x": "b'a'"}),
+        ({"x": Unspeakable()}, {"x": "<Unspeakable>"}),
+        ({"x": [Unspeakable()], "y": 1}, {"x": ["<Unspeakable>"], "y": 1}),
+        ({"x": CIRCLE}, {"x": "[1, [...]]"}),
+        ({"x": DEEP}, {"x": "<list>"}),
+        ({"x": 10**5000}, {"x": "<int>"}),
+        ({FIELDS: "text"}, {FIELDS: "text"}),
+        ({FIELDS: {1: 2}}, {"1": 2}),
+        ({"exc_info": True}, {"message": "sold"}),
+        ({"msg": "sold %d", "args": ("none",)}, {"message": "sold %d ('none',)"}),
+        ({"msg": Unspeakable()}, {"message": "<Unspeakable>"}),
+        ({"created": float("inf")}, {"message": "sold", "at": "inf"}),
+    ],
+)
+def test_whatever_a_record_holds_becomes_a_line_of_json(given: dict[str, Any], written: dict[str, Any]) -> None:
+    def no_json(constant: str) -> None:
+        pytest.fail(f"{constant} is no JSON")
+
+    text = JsonLines().format(logging.makeLogRecord({"msg": "sold", **given}))
+    line = json.loads(text, parse_constant=no_json)
+    assert "\n" not in text
+    assert {name: line[name] for name in written} == written
