@@ -14,6 +14,7 @@ from konverse.dialog.events import Append, Appended
 from konverse.dialog.owner import Owner
 
 from .kafka import Kafka, discard
+from .seldom import Seldom
 
 log: Final = logging.getLogger("konverse.appending")
 
@@ -39,6 +40,7 @@ class Appending:
         self._outcomes: deque[tuple[Owner, Appended]] = deque()
         self._kafka = kafka
         self._topic = topic
+        self._failures = Seldom()
         self._producer = kafka.journal_producer()
 
     def append(self, owner: Owner, effect: Append) -> None:
@@ -63,7 +65,8 @@ class Appending:
         if not flight.waiting:
             return
         if error is not None:
-            log.warning("an append to %s has an unknown outcome: %s", self._topic, error.str())
+            if self._failures.due(error.code()):
+                log.warning("an append to %s has an unknown outcome: %s", self._topic, error.str())
             self._unknown(flight)
             return
         offset = message.offset() or 0

@@ -261,7 +261,7 @@ class Sender(Serving):
                     if self.session.may_close:  # else somebody else delivers what its transactions send
                         self._hand(self.session.close())
                     self._look()
-                self.settle(timeout_s)
+                self._wait_until(self._said_goodbye, "a goodbye", timeout_s, None)
         except OutcomeUnknown:
             raise self._given_up() from None
         finally:
@@ -272,6 +272,10 @@ class Sender(Serving):
             self._thread.join()
             self._renewing.close()
             discard(self._producer)
+
+    def _said_goodbye(self) -> bool:
+        """Everything counts, but for goodbyes to queues that were dropped: those are missed by nobody."""
+        return self.session.idle or bool(self._in_vain())
 
     def _in_vain(self) -> list[Lane]:
         """What still waits, when all of it goes to queues that were dropped; none when some may arrive."""

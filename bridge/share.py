@@ -26,7 +26,8 @@ from .seldom import Seldom
 from .settings import ReaderOptions
 from .stalled import OpenTransactions
 from .substituting import Forsaken
-from .topics import Topics, TopicWatch
+from .topic_watch import TopicWatch
+from .topics import Topics
 
 log: Final = logging.getLogger("konverse.reader")
 
@@ -221,15 +222,18 @@ class Share:
         if self._has_left(consumer):  # the group gave us something while we left it
             return
         with self._lock:
-            for number in self._orphans.numbers.intersection(place.partition for place in partitions):
+            numbers = [place.partition for place in partitions]
+            for number in self._orphans.numbers.intersection(numbers):
                 self._owning.give_back(number)  # to ourselves: the group's consumer reads it from now on
                 self._let_go(number)
-            self._assigned.update(place.partition for place in partitions)
-            places, waiting = self._places([place.partition for place in partitions])
+            known = [number for number in numbers if number < self._owning.queue.partitions]
+            self._assigned.update(known)
+            places, waiting = self._places(known)
             if places:
                 self.joined_at = time.monotonic() + FIRST_FETCH_S
-        consumer.incremental_assign(places)
-        consumer.pause(waiting)
+            added = [TopicPartition(self._topic, number, 0) for number in numbers if number not in known]
+        consumer.incremental_assign([*places, *added])
+        consumer.pause([*waiting, *added])
         consumer.resume([place for place in places if place not in waiting])  # the client does not forget a pause
 
     def _on_revoke(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
@@ -274,7 +278,9 @@ class Share:
         try:
             offset = self._owning.take_over(number)
         except (KonverseError, KafkaException) as error:
-            log.warning("partition %d of queue %r cannot be recovered yet: %s", number, self._owning.queue.name, error)
+            if self._events.due(("claim", number)):
+                queue = self._owning.queue.name
+                log.warning("partition %d of queue %r cannot be recovered yet: %s", number, queue, error)
             offset = None
         if offset is None:
             self._claim_again_at[number] = time.monotonic() + CLAIM_AGAIN_S

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from concurrent.futures import Future
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 from uuid import UUID, uuid4
 
@@ -20,13 +19,15 @@ from .kafka import Kafka, unavailable
 _KEPT: Final = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 
 DATA_CONFIG: Final = dict(_KEPT)
+"""What a data topic is created with."""
+
+BYTES_MIN: Final = "1000000"
+"""Lower bound of `max.message.bytes`: the client's own default for what it sends; Kafka's is a little larger."""
 JOURNAL_CONFIG: Final = {
     **_KEPT,
     "message.timestamp.type": "LogAppendTime",
-    "max.message.bytes": "1000000",  # the client's own default for what it sends; Kafka's is a little larger
+    "max.message.bytes": BYTES_MIN,
 }
-
-WATCH_EVERY_S: Final = 3.0
 
 SESSION_TIMEOUT_S: Final = 45.0
 """Kafka's default of `group.consumer.session.timeout.ms`, and librdkafka's of `session.timeout.ms`."""
@@ -36,7 +37,7 @@ _VISIBLE_WITHIN_S: Final = 15.0
 _NOT_AUTHORIZED: Final = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
 
 
-def _topics_of(topic: str, subscription: str = NATIVE_SUBSCRIPTION) -> dict[str, dict[str, str]]:
+def topics_of(topic: str, subscription: str = NATIVE_SUBSCRIPTION) -> dict[str, dict[str, str]]:
     """All topics of a queue, and what each needs."""
     return {
         topic: DATA_CONFIG,
@@ -75,7 +76,7 @@ class Topics:
 
     def make_queue(self, name: str, topic: str, partitions: int, keep_ms: int) -> Queue:
         """A new queue, with topics that are created or fit (TopicMismatch)."""
-        for each, config in _topics_of(topic).items():
+        for each, config in topics_of(topic).items():
             self.ensure(each, partitions, config)
         ids = self.topic_id(topic), self.topic_id(journal_topic(topic))
         return Queue(name, topic, NATIVE_SUBSCRIPTION, partitions, uuid4().bytes, *ids, keep_ms)
@@ -86,12 +87,12 @@ class Topics:
             queue.topic: queue.data_topic_id,
             journal_topic(queue.topic, queue.subscription): queue.journal_topic_id,
         }
-        there = [name for name in _topics_of(queue.topic, queue.subscription) if self.partitions(name) is not None]
+        there = [name for name in topics_of(queue.topic, queue.subscription) if self.partitions(name) is not None]
         return bool(there) and all(self.topic_id(name) == ids[name] for name in there if name in ids)
 
     def delete(self, queue: Queue) -> None:
         """Delete the topics of a queue that was dropped, as far as they are there."""
-        for name, gone in self._kafka.admin.delete_topics([*_topics_of(queue.topic, queue.subscription)]).items():
+        for name, gone in self._kafka.admin.delete_topics([*topics_of(queue.topic, queue.subscription)]).items():
             try:
                 gone.result()
             except KafkaException as error:
@@ -101,29 +102,25 @@ class Topics:
                 raise TopicMismatch(f"topic {name} was deleted and is still served after {_VISIBLE_WITHIN_S} s")
 
     def check_queue(self, queue: Queue) -> None:
-        """Raise TopicMismatch unless the topics of the queue fit and are those that the catalog means."""
-        for each, config in _topics_of(queue.topic, queue.subscription).items():
-            self.check(each, queue.partitions, config)
+        """Raise TopicMismatch unless the topics of the queue fit and are those that the catalog means.
+
+        Partitions that were added to a topic do not matter: nobody writes to them or reads them.
+        """
+        for each, config in topics_of(queue.topic, queue.subscription).items():
+            self.check(each, queue.partitions, config, may_grow=True)
         self.same_queue(queue)
 
-    def check(self, name: str, partitions: int, config: dict[str, str]) -> None:
+    def check(self, name: str, partitions: int, config: Mapping[str, str], *, may_grow: bool = False) -> None:
         """Raise TopicMismatch, with what is wrong and the command that mends it, unless the topic fits."""
         found = self.partitions(name)
         if found is None:
             raise TopicMismatch(f"topic {name} does not exist; create it with {partitions} partitions and {config}")
-        if found != partitions:
+        if found < partitions or (found > partitions and not may_grow):
             raise TopicMismatch(
                 f"topic {name} has {found} partitions, not {partitions}; partitions are fixed when a queue is created"
             )
-        actual = self.config(name)
-        for key, wanted in config.items():
-            value = actual[key]
-            fits = int(value) >= int(wanted) if key == "max.message.bytes" else value == wanted
-            if not fits:
-                raise TopicMismatch(
-                    f"topic {name} has {key}={value}; konverse needs {wanted}. "
-                    f"Change it with: kafka-configs --alter --topic {name} --add-config {key}={wanted}"
-                )
+        for problem in misfits(name, self.config(name), config, self._replicas(name)):
+            raise TopicMismatch(problem)
 
     def config(self, name: str) -> dict[str, str]:
         """The settings of a topic. Raises KafkaUnavailable."""
@@ -161,6 +158,10 @@ class Topics:
         leaders = self._leaders(name)
         return None if leaders is None else len(leaders)
 
+    def _replicas(self, name: str) -> int:
+        """How many replicas the partition with the fewest has."""
+        return replicas_of(self._described(name))
+
     def _leaders(self, name: str) -> list[int] | None:
         """The leader of each partition, -1 for none at present; None when the topic does not exist."""
         try:
@@ -174,20 +175,23 @@ class Topics:
 
     def topic_id(self, name: str) -> bytes:
         """Kafka's own id of the topic, 16 bytes: tells a topic from its namesake of yesterday."""
+        return id_of(self._described(name))
+
+    def _described(self, name: str) -> TopicDescription:
         timeout_s = self._kafka.settings.connect_timeout_s
         try:
             asked = self._kafka.admin.describe_topics(TopicCollection([name]), request_timeout=timeout_s)
-            described = asked[name].result()
+            found: TopicDescription = asked[name].result()
         except KafkaException as error:
             if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
                 raise unavailable(f"topic {name} cannot be described", error) from None
             raise TopicMismatch(f"topic {name} does not exist any more; restore it from a backup") from None
-        return _id_of(described)
+        return found
 
     def same(self, name: str, identifier: bytes) -> None:
         """Raise TopicMismatch when the topic is not the one that the catalog means."""
         if self.topic_id(name) != identifier:
-            raise _made_again(name)
+            raise made_again(name)
 
     def same_queue(self, queue: Queue) -> None:
         """Raise TopicMismatch when a topic of the queue is not the one that the catalog means."""
@@ -210,68 +214,40 @@ def _soon(condition: Callable[[], bool]) -> bool:
     return True
 
 
-class TopicWatch:
-    """Asks now and then, without waiting for the answer, whether a queue's topics are still what the catalog means."""
-
-    def __init__(self, kafka: Kafka, queue: Queue) -> None:
-        self._admin = kafka.admin
-        self._identifiers = {
-            queue.topic: queue.data_topic_id,
-            journal_topic(queue.topic, queue.subscription): queue.journal_topic_id,
-        }
-        self._asked: dict[str, Future[TopicDescription]] = {}
-        self._ask_at = time.monotonic() + WATCH_EVERY_S
-        self._missed = 0
-        self._unheard_since: float | None = None
-
-    @property
-    def silent_s(self) -> float:
-        """How long Kafka has left us without an answer, as of the last `look`; 0 when it owes none."""
-        return time.monotonic() - self._unheard_since if self._unheard_since is not None else 0.0
-
-    def look(self) -> None:
-        """Raise TopicMismatch when a topic was made again, or has not been there twice in a row."""
-        if not self._asked:
-            if time.monotonic() >= self._ask_at:
-                self._ask_at = time.monotonic() + WATCH_EVERY_S
-                self._asked = self._admin.describe_topics(TopicCollection([*self._identifiers]))
-                if self._unheard_since is None:
-                    self._unheard_since = time.monotonic()
-            return
-        if not all(answer.done() for answer in self._asked.values()):
-            return
-        asked, self._asked = self._asked, {}
-        if any(map(_heard, asked.values())):
-            self._unheard_since = None
-        missing = [name for name, answer in asked.items() if self._is_missing(name, answer)]
-        self._missed = self._missed + 1 if missing else 0
-        if self._missed > 1:
-            raise TopicMismatch(f"topic {missing[0]} was deleted while its queue was read; restore it from a backup")
-
-    def _is_missing(self, name: str, answer: Future[TopicDescription]) -> bool:
-        try:
-            described = answer.result()
-        except KafkaException as error:
-            return bool(error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART)  # else nobody knows
-        if _id_of(described) != self._identifiers[name]:
-            raise _made_again(name)
-        return False
+def misfits(name: str, actual: Mapping[str, str], wanted: Mapping[str, str], replicas: int) -> Iterator[str]:
+    """Each setting of a topic with which konverse loses messages or stands still, and the command that mends it."""
+    for key, needed in {**wanted, "max.message.bytes": BYTES_MIN}.items():
+        value = actual[key]
+        fits = int(value) >= int(needed) if key == "max.message.bytes" else value == needed
+        if not fits:
+            yield _misfit(name, key, value, needed)
+    if int(actual["min.insync.replicas"]) > replicas:
+        value = f"{actual['min.insync.replicas']} and {replicas} replica{'s' if replicas > 1 else ''}"
+        yield _misfit(name, "min.insync.replicas", value, str(replicas))
 
 
-def _heard(answer: Future[TopicDescription]) -> bool:
-    """Whether a broker has answered, whatever it said."""
-    error = answer.exception()
-    return not isinstance(error, KafkaException) or error.args[0].code() >= 0  # the client's own errors are below
+def _misfit(name: str, key: str, value: str, needed: str) -> str:
+    return (
+        f"topic {name} has {key}={value}; konverse needs {needed}. "
+        f"Change it with: kafka-configs --alter --topic {name} --add-config {key}={needed}"
+    )
 
 
-def _id_of(described: TopicDescription) -> bytes:
+def replicas_of(described: TopicDescription) -> int:
+    """How many replicas the partition with the fewest has."""
+    return min((len(partition.replicas) for partition in described.partitions), default=0)
+
+
+def id_of(described: TopicDescription) -> bytes:
+    """Kafka's own id of a topic, 16 bytes."""
     identifier: Any = described.topic_id  # the client's types leave its methods out
     mask = (1 << 64) - 1
     high, low = identifier.get_most_significant_bits() & mask, identifier.get_least_significant_bits() & mask
     return UUID(int=int(high) << 64 | int(low)).bytes
 
 
-def _made_again(name: str) -> TopicMismatch:
+def made_again(name: str) -> TopicMismatch:
+    """The error for a topic that another one of its name has taken the place of."""
     return TopicMismatch(
         f"topic {name} was deleted and created again since the queue was created: what it held is gone. "
         "Restore it from a backup, or go on with a queue of another name"

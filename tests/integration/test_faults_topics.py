@@ -107,6 +107,8 @@ def test_a_topic_that_was_made_again_is_not_taken_for_the_first(
         ("journal", ("retention.ms=3600000", "-1")),
         ("data", ("retention.ms=3600000", "-1")),
         ("journal", ("max.message.bytes=900000", JOURNAL_CONFIG["max.message.bytes"])),
+        ("data", ("max.message.bytes=900000", "1000000")),
+        ("data", ("retention.bytes=1000000", "-1")),
     ],
 )
 def test_a_topic_with_other_settings_is_refused_with_the_command_that_mends_it(

@@ -23,7 +23,7 @@ class Owners:
     """Stands in for `Owning`: partitions, and what stopped."""
 
     def __init__(self) -> None:
-        self.queue = SimpleNamespace(name="Orders", topic="orders", subscription="queue", partitions=0)
+        self.queue = SimpleNamespace(name="Orders", topic="orders", subscription="queue", partitions=1)
         self.owners: dict[int, Owner] = {}
         self.late, self.sweeping = SimpleNamespace(count=0), SimpleNamespace(dropped=False)
         self.misplaced: set[int] = set()
