@@ -111,9 +111,9 @@ def test_records_for_another_incarnation_copies_and_records_out_of_turn_change_n
         sent = send_orders(broker, dialogs=2, messages=8)
         records = read_raw(servers.bootstrap, queue.topic, 0)
         envelopes = [decode(dict(record.headers)[HEADER] or b"") for record in records]
-        for envelope in envelopes:
+        for envelope, record in zip(envelopes, records, strict=True):
+            write(producer, queue, [(HEADER, encode_envelope(envelope))], record.value)  # a copy
             for forged in (
-                envelope,  # a copy
                 envelope._replace(tag=b"else"),
                 envelope._replace(tag=b"else", counter=len(envelopes)),
                 envelope._replace(counter=envelope.counter + 1_000),
