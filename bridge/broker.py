@@ -14,11 +14,7 @@ from konverse.dialog.asking import Outcome
 from konverse.dialog.staging import OwnerSettings
 from konverse.dialog.turns import Turns
 from konverse.schemas.catalog import DEFAULT, Queue
-from konverse.schemas.errors import (
-    BadInput,
-    BrokerClosed,
-    InvalidSettings,
-)
+from konverse.schemas.errors import BadInput, BrokerClosed, InvalidSettings
 from konverse.schemas.identifiers import catalog_topic, check_name
 
 from .administration import Administration
@@ -40,6 +36,7 @@ from .outcomes import Sessions, opened
 from .owning import Owning
 from .pools import Pools
 from .reader import Reader
+from .reading_state import ReadingState, reading_states
 from .redis_client import connect_redis
 from .routers import Routing
 from .sending import Sender
@@ -249,11 +246,15 @@ class Broker(Pools, Routing, Administration, Tidying):
     def why(self, conversation: uuid.UUID) -> Iterator[list[Standing]]:
         """Where the sides of a conversation stand and what they wait for, in words: a list for each partition.
 
-        They are empty but for the last one, as each side also tells how the other one's partition is. Raises
-        DialogNotFound at the end when no partition had it.
+        All but the last one are empty: each side also tells of the other one's. DialogNotFound: no partition had it.
         """
         self._check_open()
         return explain(self._kafka, self.catalog.all(Queue), conversation)
+
+    def reading_states(self, queue: str) -> Iterator[ReadingState]:
+        """Whether each partition of a queue has a reader, and what waits for one. Raises QueueNotFound."""
+        self._check_open()
+        return reading_states(self._kafka, self.catalog.get(Queue, queue))
 
     def draining(self, queues: Sequence[str]) -> Draining:
         """Asks whether nothing of these queues waits any more, but in those that are OFF; close it."""

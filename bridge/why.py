@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from uuid import UUID
@@ -18,6 +17,7 @@ from konverse.schemas.records import Role
 
 from .following import Following, partitions_of
 from .kafka import Kafka
+from .reading_state import reading_state
 from .stalled import stalled
 
 
@@ -99,11 +99,14 @@ def _of_the_partition(head: JournalHead, behind: int, silence_timeout_s: float) 
     if behind:
         offsets = f"{behind:,} offset{'s' * (behind > 1)} of the log"
         yield f"Not in the journal of its partition yet, and maybe of this conversation: {offsets}."
-    silent_s = silence_s(head)
-    if head.clean:
+    reading = reading_state(head, behind, silence_timeout_s)
+    if reading.released:
         yield "Its partition has no owner: no reader of the queue runs."
-    elif silent_s > silence_timeout_s:
-        yield f"The owner of its partition has written nothing for {silent_s:,.0f} s, and is dead: start a reader."
+    elif reading.silent:
+        yield (
+            f"The owner of its partition has written nothing for {reading.silent_s:,.0f} s, and is dead: "
+            "start a reader."
+        )
 
 
 def _of_the_log(kafka: Kafka, topic: str, partition: int) -> Iterator[str]:
@@ -111,8 +114,3 @@ def _of_the_log(kafka: Kafka, topic: str, partition: int) -> Iterator[str]:
     if held_up is not None:
         said = held_up.said(topic, partition)
         yield f"{said[0].upper()}{said[1:]}."
-
-
-def silence_s(head: JournalHead) -> float:
-    """How long, in seconds, the owner of a partition has written nothing into its journal."""
-    return max(0.0, time.time() - head.now_ms / 1000)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -12,6 +13,7 @@ import typer
 
 from konverse.bridge.arguments import did_you_mean
 from konverse.bridge.broker import Broker
+from konverse.bridge.reading_state import ReadingState
 from konverse.bridge.redis_client import reading
 from konverse.bridge.view import Header, ViewStore
 from konverse.bridge.views.door import COLUMNS
@@ -36,6 +38,8 @@ Where = tuple[str, int]
 def show(broker: Broker, what: str, *, as_json: bool) -> None:
     """Print what Redis shows of a queue, by its name, or of a conversation, by its id.
 
+    Whether the queue has a reader, and what waits for one, is read from the journals.
+
     Nothing rests on it; where it is missing, the owner of the partition writes it again.
     """
     try:
@@ -44,7 +48,8 @@ def show(broker: Broker, what: str, *, as_json: bool) -> None:
             _show_rows(_find(broker, conversation), as_json=as_json)
         else:
             queue = _queue(broker, what)
-            _show_queue(broker.view(what), queue, as_json=as_json)
+            store = broker.view(what) if broker.settings.redis else None
+            _show_queue(store, queue, [*broker.reading_states(what)], as_json=as_json)
     except redis.RedisError as error:
         raise reading(error, broker.settings.redis or "") from None
 
@@ -146,23 +151,53 @@ def _find(broker: Broker, conversation: UUID) -> list[tuple[Where, Row]]:
     return found
 
 
-def _show_queue(store: ViewStore, queue: Queue, *, as_json: bool) -> None:
-    headers = {number: store.header(number) for number in range(queue.partitions)}
-    rows = [((queue.name, number), row) for number in range(queue.partitions) for row in store.rows(number)]
+def _show_queue(store: ViewStore | None, queue: Queue, states: list[ReadingState], *, as_json: bool) -> None:
+    """`store` is None where no Redis was named: the journals alone speak then."""
+    partitions = range(queue.partitions)
+    headers = [store.header(number) if store else None for number in partitions]
+    rows = [((queue.name, number), row) for number in partitions for row in (store.rows(number) if store else ())]
     if as_json:
-        partitions = {number: asdict(header) if header else None for number, header in headers.items()}
-        print_json({"partitions": partitions, "conversations": [_as_dict(*pair) for pair in rows]})
-        return
-    columns = dict.fromkeys(("partition", "owner", "journal", "claim", "conversations", "unread"))
-    print_table(f"Queue {queue.name}", columns, ((number, *_header_cells(h)) for number, h in headers.items()))
-    _print_rows(rows)
+        shown = {number: _partition_as_dict(headers[number], states[number]) for number in partitions}
+        print_json({"partitions": shown, "conversations": [_as_dict(*pair) for pair in rows]})
+    else:
+        columns = dict.fromkeys(("partition", "owner", "journal", "claim", "conversations", "unread", "waiting"))
+        cells = ((n, *_header_cells(headers[n], states[n]), states[n].waiting) for n in partitions)
+        print_table(f"Queue {queue.name}", columns, cells)
+        for number in partitions:
+            for line in _no_reader(states[number]):
+                typer.echo(f"{queue.name}/{number}: {line}")
+        if store:
+            _print_rows(rows)
+    if not store:
+        typer.echo("Conversations and unread messages need Redis: name one with --redis or KONVERSE_REDIS", err=as_json)
 
 
-def _header_cells(header: Header | None) -> tuple[object, ...]:
+def _header_cells(header: Header | None, state: ReadingState) -> tuple[object, ...]:
+    owner = state.owner.hex()[:8] if state.reader else "NO READER"
     if header is None:
-        return ("unknown", "", "", "", "")
-    owner = header.owner[:8] + ("" if header.complete else " (being written)")
+        return (owner, "", "", "", "")
+    owner += "" if header.complete else " (being written)"
     return (owner, header.journal_offset, header.claim_offset, header.open, header.unread)
+
+
+def _no_reader(state: ReadingState) -> Iterator[str]:
+    """Since when nothing reads a partition, and what waits for a reader besides the unread messages."""
+    if state.reader:
+        return
+    since = f"since {state.since:%Y-%m-%d %H:%M:%S} UTC" if state.since else "there never was one"
+    yield f"NO READER, {since}; {state.waiting:,} offsets wait"
+    if state.silent:
+        yield f"its owner has written nothing for {state.silent_s:,.0f} s, and is dead"
+
+
+def _partition_as_dict(header: Header | None, state: ReadingState) -> dict[str, Any]:
+    return {
+        **(asdict(header) if header else {}),
+        "owner": state.owner.hex() if state.reader else None,
+        "reader": state.reader,
+        "since": state.since.isoformat() if state.since else None,
+        "waiting": state.waiting,
+    }
 
 
 def _show_rows(rows: list[tuple[Where, Row]], *, as_json: bool) -> None:

@@ -25,6 +25,9 @@ FINDINGS_SHOWN: Final = 20
 COUNTED: Final = ("conversations", "accepted", "consumed", "unread", "outputs", "duplicates")
 """What is said of a partition: properties of `PartitionVerdict`."""
 
+WAITING: Final = "waiting_offsets"
+"""The property of `PartitionVerdict` that says how much of it was not judged."""
+
 RARE: Final = {
     "void": "void journal records",
     "undecodable": "undecodable journal records",
@@ -118,7 +121,7 @@ def _as_dict(verdicts: list[PartitionVerdict], findings: list[Finding]) -> dict[
     return {
         "holds": not findings,
         "partitions": {
-            v.place.name: {name: getattr(v, name) for name in (*COUNTED, *RARE)} | {"begins_at": _begins_at(v)}
+            v.place.name: {name: getattr(v, name) for name in (*COUNTED, WAITING, *RARE)} | {"begins_at": _begins_at(v)}
             for v in verdicts
         },
         "findings": [
@@ -141,6 +144,8 @@ def _print(queues: list[Queue], verdicts: list[PartitionVerdict], findings: list
     for (name, *_), verdict in zip(rows, verdicts, strict=True):
         if verdict.place.start is not None:
             typer.echo(f"{name}: what came before record {_begins_at(verdict):,} is taken from a snapshot as it is")
+        if verdict.waiting_offsets:
+            typer.echo(f"{name}: {verdict.waiting_offsets:,} offsets wait that no owner has ingested")
         for rare, meaning in RARE.items():
             if getattr(verdict, rare):
                 typer.echo(f"{name}: {getattr(verdict, rare):,} {meaning}")
@@ -148,8 +153,14 @@ def _print(queues: list[Queue], verdicts: list[PartitionVerdict], findings: list
         console.print(f"{finding.partition}: {KINDS[finding.rule]} ({finding.rule}): {finding.text}", markup=False)
     if len(findings) > FINDINGS_SHOWN:
         console.print(f"and {len(findings) - FINDINGS_SHOWN} more; --json has all of them")
+    waiting = sum(verdict.waiting_offsets for verdict in verdicts)
     if findings:
         console.print(f"REFUTED: {len(findings)} findings", style="bold red")
+    elif waiting:
+        console.print(
+            f"Verified up to what owners have ingested; {waiting:,} offsets that no owner has ingested were not judged",
+            style="yellow",
+        )
     else:
         console.print(
             "Verified: each message once, in order, none missing; every output where it belongs", style="green"

@@ -137,6 +137,11 @@ class PartitionVerdict:
         )
 
     @property
+    def waiting_offsets(self) -> int:
+        """Offsets of the data log that no owner has ingested: nothing is known of them."""
+        return max(0, self.place.data_end - self.fold.ingested_to)
+
+    @property
     def outputs(self) -> int:
         """Messages and control records that commits sent."""
         return sum(map(len, self.fold.outputs.values()))

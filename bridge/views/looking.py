@@ -20,10 +20,10 @@ from konverse.bridge.catalog import Catalog
 from konverse.bridge.following import Ahead, Following
 from konverse.bridge.judging import CatalogJudge
 from konverse.bridge.kafka import Kafka, LogReader, LogTruncated
+from konverse.bridge.reading_state import silence_s
 from konverse.bridge.redis_client import connect_redis
 from konverse.bridge.validating.validator import Validator
 from konverse.bridge.view import Header, ViewStore
-from konverse.bridge.why import silence_s
 from konverse.dialog.view import Row
 from konverse.schemas.catalog import Queue
 from konverse.schemas.errors import MalformedRecord

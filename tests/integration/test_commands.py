@@ -100,6 +100,46 @@ def test_without_redis_the_logs_are_verified_unless_redis_was_asked_for(servers:
 
 
 @pytest.mark.stack
+def test_a_queue_without_a_reader_says_so_and_names_what_waits_with_and_without_redis(
+    servers: Servers, database: str
+) -> None:
+    common = ["--kafka", f"kafka://{servers.bootstrap}", "--database", database]
+    view, redis = ["view", "Orders", *common], ["--redis", servers.redis_url]
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        send_orders(broker, dialogs=1, messages=3)  # and the sender's session ends with a record of its own
+    code, out, _ = run(*view)
+    assert code == 0
+    assert "NO READER, there never was one; 4 offsets wait" in out
+    assert "need Redis" in out
+    code, out, err = run(*view, "--json")
+    assert (code, json.loads(out)["partitions"]["0"]) == (
+        0,
+        {"owner": None, "reader": False, "since": None, "waiting": 4},
+    )
+    assert "need Redis" in err
+    code, out, _ = run("verify", "Orders", *common)
+    assert code == 0
+    last = " ".join(out.split()).partition("Verified")[2]
+    assert last == " up to what owners have ingested; 4 offsets that no owner has ingested were not judged"
+    verified = json.loads(run("verify", "Orders", *common, "--json")[1])["partitions"]
+    assert max(partition["waiting_offsets"] for partition in verified.values()) == 4
+
+    with connected(servers.bootstrap, database, redis=servers.redis_url) as broker:
+        with broker.reader("Orders", timeout=1) as reader:
+            answer(reader)
+            shown = json.loads(run(*view, *redis, "--json")[1])["partitions"]["0"]
+            assert (shown["reader"], shown["since"], len(shown["owner"])) == (True, None, 32)
+        send_orders(broker, dialogs=1, messages=2)
+    code, out, err = run(*view, *redis)
+    assert (code, err) == (0, "")
+    assert max(map(len, out.splitlines())) <= 80
+    assert "NO READER, since 20" in out
+    assert "3 offsets wait" in out
+    assert shown["owner"][:8] not in out
+
+
+@pytest.mark.stack
 def test_what_is_printed_fits_into_80_columns_and_json_has_types(servers: Servers, database: str) -> None:
     common = ["--kafka", f"kafka://{servers.bootstrap}", "--database", database]
     with connected(servers.bootstrap, database, redis=servers.redis_url) as broker:

@@ -1,0 +1,65 @@
+"""Whether a partition has a reader, as its journal says it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import NamedTuple
+
+from konverse.dialog.head import JournalHead
+from konverse.schemas.catalog import Queue
+
+from .following import Following
+from .kafka import Kafka
+
+
+class ReadingState(NamedTuple):
+    """Who reads a partition, and what waits before its journal."""
+
+    owner: bytes
+    """The one that the journal names last, which may be gone; empty when there never was one."""
+    released: bool
+    """The last owner has released the partition, or there never was one."""
+    last_write_ms: int
+    """Kafka's time of the newest record in the journal that counts; 0: the journal is empty."""
+    silent_s: float
+    """How long ago that was."""
+    silence_timeout_s: float
+    waiting: int
+    """Offsets of the data log that no owner has ingested."""
+
+    @property
+    def silent(self) -> bool:
+        """The owner has released nothing, and has written nothing for so long that it is dead."""
+        return not self.released and self.silent_s > self.silence_timeout_s
+
+    @property
+    def reader(self) -> bool:
+        """The partition has an owner that lives."""
+        return not self.released and not self.silent
+
+    @property
+    def since(self) -> datetime | None:
+        """The last sign of a reader, where there is none now; None where there never was one."""
+        if self.reader or not self.last_write_ms:
+            return None
+        return datetime.fromtimestamp(self.last_write_ms // 1000, UTC)
+
+
+def reading_state(head: JournalHead, waiting: int, silence_timeout_s: float) -> ReadingState:
+    """What the journal up to `head` says, now."""
+    return ReadingState(head.owner, head.clean, head.now_ms, silence_s(head), silence_timeout_s, waiting)
+
+
+def reading_states(kafka: Kafka, queue: Queue) -> Iterator[ReadingState]:
+    """That of each partition of a queue, without claiming anything. Raises what `Following.catch_up` raises."""
+    for number in range(queue.partitions):
+        with Following(kafka, queue, number) as following:
+            following.catch_up()
+            yield reading_state(following.head, following.behind(), kafka.settings.silence_timeout_s)
+
+
+def silence_s(head: JournalHead) -> float:
+    """How long, in seconds, the owner of a partition has written nothing into its journal."""
+    return max(0.0, time.time() - head.now_ms / 1000)
