@@ -52,6 +52,8 @@ class Acceptance:
         """Next sequence number by conversation, one table per role of the sender; forgotten when the direction ends."""
         self.decided: dict[bytes, int] = {}
         """Highest batch that was decided, by query and whether BEGINs or messages of it are meant (17 bytes)."""
+        self.vetoed: dict[bytes, int] = {}
+        """Offset of the DECISION that dropped rows of an attempt, by query, kind, batch and attempt (41 bytes)."""
         self.waits_from: int | None = None
         """Lowest offset of a row that waits for the decision about its batch; None when none does."""
 
@@ -61,6 +63,7 @@ class Acceptance:
         out.next = dict(self.next)
         out.received = (dict(self.received[0]), dict(self.received[1]))
         out.decided = dict(self.decided)
+        out.vetoed = dict(self.vetoed)
         out.waits_from = self.waits_from
         return out
 

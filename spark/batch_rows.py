@@ -43,9 +43,11 @@ class Won(NamedTuple):
 class BatchRows:
     """Those that wait in one partition."""
 
-    def __init__(self, decided: dict[Track, int], *, cut: bool) -> None:
+    def __init__(self, decided: dict[Track, int], vetoed: dict[bytes, int], *, cut: bool) -> None:
         self._decided = decided
         """Highest batch that was decided: rows at or below it are void."""
+        self._vetoed = vetoed
+        """Attempt, as `_name` writes it -> offset of the DECISION that dropped its rows: those before it are void."""
         self._cut = cut
         """The start of the log is gone, and rows with it: those that are left are accepted."""
         self._waiting: dict[Attempt, dict[int, Message]] = {}
@@ -59,9 +61,9 @@ class BatchRows:
             detail, number = envelope.suffix.detail, envelope.counter
             if not isinstance(detail, Pending) or not 0 <= number < BATCH_RECORDS_MAX:
                 continue
-            track = track_of(detail)
-            if detail.batch > self._decided.get(track, UNDECIDED):
-                self._waiting.setdefault((track, detail.batch, envelope.writer), {}).setdefault(number, messages[row])
+            attempt = (track_of(detail), detail.batch, envelope.writer)
+            if detail.batch > self._decided.get(attempt[0], UNDECIDED) and self._is_after_veto(attempt, messages[row]):
+                self._waiting.setdefault(attempt, {}).setdefault(number, messages[row])
 
     def decide(self, header: bytes, decision: Message) -> Won | None:
         """An accepted DECISION: what it makes count, if anything."""
@@ -72,13 +74,16 @@ class BatchRows:
         track = track_of(detail)
         if not detail.final:
             for loser, _ in winners:
-                self._waiting.pop((track, detail.batch, loser), None)
+                if self._waiting.pop((track, detail.batch, loser), None):
+                    self._vetoed[_name((track, detail.batch, loser))] = cast("int", decision.offset())
+            self._forget_vetoes()
             return None
         if detail.batch <= self._decided.get(track, UNDECIDED):
             return None
         self._remember(track, detail.batch)
         over = [attempt for attempt in self._waiting if attempt[0] == track and attempt[1] <= detail.batch]
         waited = {attempt: self._waiting.pop(attempt) for attempt in over}
+        self._forget_vetoes()
         rows = [
             waited.get((track, detail.batch, attempt), {}).get(number)
             for attempt, count in winners
@@ -97,6 +102,17 @@ class BatchRows:
             (cast("int", one.offset()) for rows in self._waiting.values() for one in rows.values()), default=None
         )
 
+    def _is_after_veto(self, attempt: Attempt, row: Message) -> bool:
+        """False for a row that was dropped before the state was handed over, and is read again."""
+        return not self._vetoed or cast("int", row.offset()) > self._vetoed.get(_name(attempt), -1)
+
+    def _forget_vetoes(self) -> None:
+        """The rows before the oldest that waits are not read again."""
+        if self._vetoed:
+            oldest = self.oldest()
+            for name in [name for name, at in self._vetoed.items() if oldest is None or at < oldest]:
+                del self._vetoed[name]
+
     def _remember(self, track: Track, batch: int) -> None:
         """Of too many queries, the one that was decided first and waits for nothing is forgotten."""
         self._decided.pop(track, None)
@@ -106,6 +122,12 @@ class BatchRows:
             if idle is not None:
                 del self._decided[idle]
         self._decided[track] = batch
+
+
+def _name(attempt: Attempt) -> bytes:
+    """An attempt in 41 bytes."""
+    track, batch, writer = attempt
+    return track + batch.to_bytes(8, "big", signed=True) + writer
 
 
 def _decision(envelope: Envelope, body: bytes | None) -> tuple[Decision, Winners] | None:

@@ -60,7 +60,7 @@ class Ingest:
     def __init__(self, acceptance: Acceptance, *, tag: bytes | None, cut: bool = False) -> None:
         self._tag = None if tag is None else np.frombuffer(tag, np.uint8)
         self._acceptance = acceptance
-        self.batches = BatchRows(acceptance.decided, cut=cut or acceptance.cut)
+        self.batches = BatchRows(acceptance.decided, acceptance.vetoed, cut=cut or acceptance.cut)
 
     def recall(self, messages: list[Message]) -> None:
         """Records that were judged before: those of them that still wait for a decision wait here, too."""

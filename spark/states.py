@@ -27,10 +27,11 @@ from .acceptance import Acceptance
 
 log: Final = logging.getLogger("konverse.spark")
 
-FORMAT: Final = 2
+FORMAT: Final = 3
 _WRITER_BYTES: Final = 20
 _CONVERSATION_BYTES: Final = 16
 _TRACK_BYTES: Final = 17
+_ATTEMPT_BYTES: Final = 41
 
 ENTRIES_PER_RECORD: Final = 4
 """A state is written when it has at most so many entries for each record read since the last: writing stays cheap.
@@ -158,7 +159,7 @@ class Acceptances:
     """How what is expected of writers is written: tables of names and numbers."""
 
     def entries(self, state: Acceptance) -> int:
-        """Writers, directions and queries."""
+        """Writers, directions, queries and attempts."""
         return sum(map(len, _tables(state)))
 
     def copy(self, state: Acceptance) -> Acceptance:
@@ -174,19 +175,20 @@ class Acceptances:
 
     def decode(self, head: dict[str, Any], body: bytes) -> Acceptance:
         """What was encoded."""
-        writers, *directions, tracks = head["entries"]
+        writers, *directions, tracks, attempts = head["entries"]
         state = Acceptance(cut=head["cut"])
         state.waits_from = head["waits_from"]
         state.next, body = _table(body, writers, _WRITER_BYTES)
         first, body = _table(body, directions[0], _CONVERSATION_BYTES)
         second, body = _table(body, directions[1], _CONVERSATION_BYTES)
         state.received = (first, second)
-        state.decided, _ = _table(body, tracks, _TRACK_BYTES)
+        state.decided, body = _table(body, tracks, _TRACK_BYTES)
+        state.vetoed, _ = _table(body, attempts, _ATTEMPT_BYTES)
         return state
 
 
 def _tables(acceptance: Acceptance) -> tuple[dict[bytes, int], ...]:
-    return acceptance.next, *acceptance.received, acceptance.decided
+    return acceptance.next, *acceptance.received, acceptance.decided, acceptance.vetoed
 
 
 ACCEPTANCES: Final = Acceptances()

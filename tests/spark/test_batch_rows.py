@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
+import pytest
 from confluent_kafka import Message
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -117,9 +118,45 @@ def handed_over(ingest: Ingest, messages: list[Message], at: int) -> Ingest:
     return made
 
 
+@pytest.mark.parametrize("wins", [True, False], ids=["it is said to win", "its batch stays open"])
+@pytest.mark.parametrize("comes_again", [False, True], ids=["once", "again behind the veto"])
+def test_a_row_that_a_veto_dropped_stays_dropped_for_the_task_that_goes_on(wins: bool, comes_again: bool) -> None:
+    side, query = Side("orders"), Query()
+    waits, loses = query.task(0, "waits", batch=2), query.task(1, "loses", batch=1)
+    row, lost = (query.message(task, CONVERSATIONS[0], b"row") for task in (waits, loses))
+    log = [row, lost, decision(query.judge, side, [(loses.attempt, 0)], 1, final=False)]
+    log += [lost] * comes_again
+    handed_over_at = len(log)
+    log += [decision(query.judge, side, [(loses.attempt, 1)], 1, final=True)] * wins
+    log += [decision(query.judge, side, [(waits.attempt, 1)], 2, final=True)] * wins
+    log += [decision(query.judge, side, [], 0, final=True)] * (not wins)
+    messages = log_of(log)
+    ingest = Ingest(Acceptance(), tag=None)
+    ingest.take(messages[:handed_over_at])
+    ingest = handed_over(ingest, messages, handed_over_at)
+    parts = ingest.take(messages[handed_over_at:])
+    accepted = [offset for part in parts if part.decided_at is not None for offset in part.offsets.tolist()]
+    assert accepted == ([3] * comes_again + [0] if wins else [])
+    assert ingest.batches.oldest() == (None if wins else 0)
+
+
+def test_a_veto_is_remembered_while_the_rows_before_it_may_be_read_again() -> None:
+    side, query, known = Side("orders"), Query(), Acceptance()
+    waits, loses = query.task(0, "waits", batch=2), query.task(1, "loses", batch=1)
+    rows = [query.message(task, CONVERSATIONS[0], b"row") for task in (waits, loses)]
+    ingest = Ingest(known, tag=None)
+    log = [*rows, decision(query.judge, side, [(loses.attempt, 0)], 1, final=False)]
+    ingest.take(log_of(log))
+    assert [*known.vetoed.values()] == [2]
+    log.append(decision(query.judge, side, [(waits.attempt, 1)], 2, final=True))
+    ingest.take(log_of(log)[3:])
+    assert known.vetoed == {}
+
+
 def test_what_was_decided_and_what_waits_is_kept_with_the_state(tmp_path: Any) -> None:
     known = Acceptance()
     known.decided = {QUERY + b"\0": 7}
+    known.vetoed = {QUERY + b"\0" + bytes(8) + QUERY: 5}
     known.waits_from = 3
     States(str(tmp_path), "topic", "reader", "any", ACCEPTANCES).keep(0, 0, 10, known)
     from konverse.spark import states  # what this process knows is forgotten
@@ -128,6 +165,7 @@ def test_what_was_decided_and_what_waits_is_kept_with_the_state(tmp_path: Any) -
     found = States(str(tmp_path), "topic", "reader", "any", ACCEPTANCES).newest(0, 0, 10)
     assert found is not None
     assert (found[0], found[1].decided, found[1].waits_from) == (10, {QUERY + b"\0": 7}, 3)
+    assert found[1].vetoed == known.vetoed
 
 
 def test_rows_of_a_batch_that_are_gone_with_the_start_of_the_log_leave_the_others() -> None:
