@@ -284,11 +284,12 @@ class Transactions:
                     dialog.state = DialogState.ENDED  # nothing of it happened, so nothing may follow it
                 arrived.append(transaction)
                 continue
-            addresses = dict.fromkeys(a for d in transaction.dialogs for a in (d.home.address, d.target.address))
-            streams = [stream for stream in map(state.streams.get, addresses) if stream is not None]
             if transaction.awaited is None:
+                addresses = dict.fromkeys(a for d in transaction.dialogs for a in (d.home.address, d.target.address))
+                streams = [stream for stream in map(state.streams.get, addresses) if stream is not None]
                 transaction.awaited = {stream.address: stream.next for stream in streams}
-            if all(stream.acked >= transaction.awaited[stream.address] for stream in streams):
+            # a stream that begins later holds nothing of this transaction
+            if all(state.streams[to].acked >= limit for to, limit in transaction.awaited.items()):
                 arrived.append(transaction)
                 for dialog in transaction.begun:
                     dialog.opener = transaction.lane.find(transaction.counter)[0].writer
