@@ -289,6 +289,7 @@ class Session(Writing):
             if lane is not None and dialog.conversation in begun:
                 dialog.opener = lane.writer
             dialog.go_along()
+        self.transactions.moved()
         return [*self._release(), *self.unsent()]
 
     def _present(self) -> list[SessionDialog]:

@@ -69,6 +69,8 @@ class Transaction:
         """The target's lane, and its counter below which everything must count before the record leaves."""
         self.awaited: dict[Address, int] | None = None
         """Outputs of the partition below which all must have arrived; None before it has expanded the record."""
+        self.opens: ClientTransaction | None = None
+        """What its record says, when it names those that have begun dialogs."""
         self._session = session
         self._known: set[SessionDialog] = set()
         self._savepoints: Savepoints[_Saved] = Savepoints()
@@ -247,6 +249,8 @@ class Transactions:
         assert lane is not None
         dialogs = transaction.dialogs
         places = {dialog: place for place, dialog in enumerate(dialogs)}
+        for dialog in transaction.begun:
+            dialog.opener = lane.writer
         steps: list[Step] = []
         for dialog, kind, message_type, body, timeout_ms in transaction.steps:
             sequence = NO_SEQUENCE
@@ -262,12 +266,31 @@ class Transactions:
                 dialog.state = DialogState.ENDED
                 session.dialogs.pop(dialog.conversation, None)
         named = [TransactionDialog(dialog.conversation, dialog.begin, dialog.returning) for dialog in dialogs]
-        data = encode(ClientTransaction(named, steps))
+        content = ClientTransaction(named, steps)
+        transaction.opens = content if any(step.kind is Kind.OPEN for step in steps) else None
+        data = encode(content)
         assert len(data) <= BODY_BYTES_MAX, "steps are counted when they are staged"
         transaction.lane, transaction.counter = lane, lane.next
         prefix = head(Kind.TRANSACTION, 0, Role.INITIATOR, lane.address.tag, lane.writer) + named[0].conversation
         lane.put(Single(prefix, NO_SEQUENCE, lane.writer), encode_suffix(Suffix(home=named[0].begin.home)), data)
         self.flying.append(transaction)
+
+    def moved(self) -> None:
+        """Records went on in other lanes: the writer of a BEGIN among them is another one, and what follows names it.
+
+        A record that names the writer of a BEGIN stands behind it in its lane. So it moves whenever the BEGIN does, and
+        nothing is changed that was handed over under its present counter.
+        """
+        for transaction in self.flying:
+            assert transaction.lane is not None
+            lane, counter = transaction.lane.find(transaction.counter)
+            for dialog in transaction.begun:
+                dialog.opener = lane.writer
+            if transaction.opens is not None and counter >= lane.window.acked:
+                dialogs = transaction.dialogs
+                named, steps = transaction.opens
+                steps = [s._replace(body=dialogs[s.dialog].opener) if s.kind is Kind.OPEN else s for s in steps]
+                lane.bodies[counter - lane.next] = encode(ClientTransaction(named, steps))
 
     def hear(self, state: Partition) -> bool:
         """News from the transmission partition, as its journal says it is; whether a dialog may go on.
@@ -291,8 +314,6 @@ class Transactions:
             # a stream that begins later holds nothing of this transaction
             if all(state.streams[to].acked >= limit for to, limit in transaction.awaited.items()):
                 arrived.append(transaction)
-                for dialog in transaction.begun:
-                    dialog.opener = transaction.lane.find(transaction.counter)[0].writer
         for transaction in arrived:
             transaction.arrived = True
             self.flying.remove(transaction)

@@ -15,7 +15,7 @@ from .history import Told
 from .kafka import Outcome, Request
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from .sending import SessionProcess
     from .world import World
@@ -32,17 +32,30 @@ class Asker:
         self.done = False
         said = Token(tuple(sent), session.session.transactions.address)
         self._asking = Asking(token.decode(token.encode(said)))
-        numbered = [one for one in sent if one.sequence >= 0]
-        self._bodies = [(one.conversation, *self._sent_on(session, one), one.held >= 0) for one in numbered]
+        self._bodies = [
+            (one.conversation, one.sequence, bodies, one.held >= 0)
+            for one in sent
+            if one.sequence >= 0
+            for bodies in self._sent_on(session, one)
+        ]
         self._changed = {one.conversation for one in sent if one.writer != session.session.writer}
         self._writer = world.open_id()
         self._waiting: list[Request] = []
 
-    @staticmethod
-    def _sent_on(session: SessionProcess, sent: Sent) -> tuple[int, list[bytes]]:
-        """Number of the first of the messages, and their bodies."""
+    def _sent_on(self, session: SessionProcess, sent: Sent) -> Iterator[list[bytes]]:
+        """The bodies of the messages.
+
+        Where a redirected message may have failed to come first, the application's count is not that of the numbers.
+        """
         plan = next(plan for plan in session.all_plans if plan.dialog.conversation == sent.conversation)
-        return sent.sequence, plan.sent[sent.sequence :][: len(sent.counters) or 1]
+        if not plan.redirected:
+            yield plan.sent[sent.sequence :][: len(sent.counters) or 1]
+            return
+        keys = [(sent.writer, sent.address, counter) for counter in sent.counters]
+        handed = [self.world.history.handed.get(key) for key in keys]
+        bodies = [one[2] for one in handed if one is not None and one[2] is not None]
+        if handed and len(bodies) == len(handed):
+            yield bodies
 
     def step(self) -> bool:
         """One thing, chosen among all that it could do."""
