@@ -22,6 +22,7 @@ from .arguments import Partitions, Seconds, checked
 from .beginning import Wanted, begin_block, begin_here, check_same
 from .catalog import Catalog
 from .collector import prepare_collector
+from .destinations import Destinations
 from .dialog import Dialog
 from .draining import Draining
 from .end_news import EndNews
@@ -276,7 +277,7 @@ class Broker(Pools, Routing, Administration, Tidying):
     def flush(self, timeout: Seconds | None = None) -> None:
         """Return when Kafka has everything that was begun, sent and ended here, and what transactions sent has arrived.
 
-        What others send on the same side then comes behind it. OutcomeUnknown when Kafka is silent or nobody transmits.
+        What others send on the same side then comes behind it. Raises OutcomeUnknown, TopicMismatch for lost topics.
         """
         if self._sender is not None:
             self._sender.flush(timeout)
@@ -389,11 +390,11 @@ class Broker(Pools, Routing, Administration, Tidying):
         with self._lock:
             self._check_open()
             if self._sender is None:
-                self._sender = Sender(self._kafka, self._sessions.new(), self._has_topic, self._fire_and_forget)
+                self._sender = Sender(self._kafka, self._sessions.new(), self._destinations(), self._fire_and_forget)
             return self._sender
 
-    def _has_topic(self, topic: str) -> bool:
-        return any(queue.topic == topic for queue in self.catalog.known(Queue))
+    def _destinations(self) -> Destinations:
+        return Destinations(self._kafka, partial(self.catalog.known, Queue), self.catalog.refresh)
 
     def _check_open(self) -> None:
         if self._closed:

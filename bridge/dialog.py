@@ -76,7 +76,7 @@ class Dialog:
         """Return when everything that was sent so far is in the target's log: what others send later comes behind it.
 
         Raises OutcomeUnknown when Kafka stays silent, or nobody transmits what a transaction sends, for `timeout_s`
-        (without it: the setting `send_timeout_s`).
+        (without it: the setting `send_timeout_s`), TopicMismatch when a topic was deleted or created again.
         """
         self._sender.flush(timeout_s, self._staged)
 

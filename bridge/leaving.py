@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from konverse.dialog.lane import Lane, SessionDialog
-from konverse.schemas.errors import OutcomeUnknown, QueueFull
+from konverse.schemas.errors import OutcomeUnknown, QueueFull, TopicMismatch
 
 if TYPE_CHECKING:
     from .sending import Sender
@@ -32,11 +32,44 @@ def no_room(dialog: SessionDialog | None, lane: Lane | None, timeout_s: float, f
     )
 
 
+def not_acknowledged(what: str, timeout_s: float, failure: object, token: bytes) -> OutcomeUnknown:
+    """Kafka stays silent."""
+    return OutcomeUnknown(
+        f"Kafka has not acknowledged {what} within {timeout_s} s (last failure: {failure}). "
+        "They are kept and sent again; wait once more to learn of them",
+        token,
+    )
+
+
+def not_arrived(timeout_s: float, token: bytes) -> OutcomeUnknown:
+    """Kafka has transactions, and what they send is not where it goes."""
+    return OutcomeUnknown(
+        f"what transactions send has not arrived within {timeout_s} s; is the transmission queue served (`konverse "
+        "transmit`)? What Kafka has of them happens, and what is sent meanwhile by others on the same dialogs may "
+        "come first; wait once more to learn of it",
+        token,
+    )
+
+
+def given_up(waiting: int, vain: list[Lane], failure: object, token: bytes) -> OutcomeUnknown:
+    """A sender was closed; `vain`: all that waits goes there, where nobody takes it."""
+    topics = ", ".join(sorted({lane.address.topic for lane in vain}))
+    why = f"as the queues of {topics} were dropped, or their topics deleted" if vain else f"last failure: {failure}"
+    return OutcomeUnknown(
+        f"the broker was closed while {waiting} records were not acknowledged by Kafka ({why}). They are given up: "
+        "some of them may have arrived, none goes again",
+        token,
+    )
+
+
 def leave(sender: Sender, timeout_s: float, failure: object) -> None:
     """The program ends without `close`: deliver what waits, or say how much of it is given up."""
     goodbye_s = GOODBYE_S
     try:
         sender.settle(timeout_s)
+    except TopicMismatch as error:
+        goodbye_s = 0.0
+        log.error("the program ends: %s", error)  # noqa: TRY400  # it says it all
     except OutcomeUnknown:
         goodbye_s = 0.0
         log.error(  # noqa: TRY400  # where in this module says nothing to whoever reads it
@@ -45,5 +78,5 @@ def leave(sender: Sender, timeout_s: float, failure: object) -> None:
             sender.session.messages_waiting,
             failure,
         )
-    with suppress(OutcomeUnknown):
+    with suppress(OutcomeUnknown, TopicMismatch):
         sender.close(goodbye_s)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 from uuid import UUID
 
@@ -20,18 +20,21 @@ from konverse.dialog.writing import Hand
 from konverse.schemas import token as tokens
 from konverse.schemas.envelope import HEADER
 from konverse.schemas.errors import BrokerClosed, KafkaUnavailable, OutcomeUnknown
+from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import BODY_BYTES_MAX
 from konverse.schemas.records import Begin, Timer
 from konverse.schemas.token import Token
 
+from .destinations import Destinations
 from .exits import leave_at_exit
 from .fire_and_forget import FireAndForget
 from .health import SILENT_S, Health
 from .kafka import Kafka, discard
-from .leaving import leave, no_room
+from .leaving import given_up, leave, no_room, not_acknowledged, not_arrived
 from .pace import POLL_S, SERVE_MASK
 from .renewing import Renewing
 from .serving import Serving
+from .topic_watch import WATCH_EVERY_S
 from .views.outgoing import Outgoing
 from .views.unsent import unsent
 
@@ -45,12 +48,15 @@ class Sender(Serving):
         self,
         kafka: Kafka,
         renewing: Renewing,
-        has_topic: Callable[[str], bool] = lambda _topic: True,
+        destinations: Destinations | None = None,
         fire_and_forget: FireAndForget | None = None,
     ) -> None:
-        """`has_topic` tells whether a queue of that data topic was not dropped, as far as is known; it asks nobody."""
+        self._destinations = destinations or Destinations(kafka)
+        self._looked_at = (0.0, 0)
+        """When the destinations were looked at by the way, and how many records there were by then."""
+        self._leaves = False
+        """It is being closed: what goes to destinations that are gone is given up."""
         super().__init__(kafka, renewing)
-        self._has_topic = has_topic
         self.fire_and_forget = fire_and_forget or FireAndForget(tuple)
         self.awaits_arrival = threading.Event()
         """Somebody waits for what transactions send; whoever follows them looks often meanwhile."""
@@ -64,6 +70,7 @@ class Sender(Serving):
 
         Waits only when too much is on its way to that home, then QueueFull.
         """
+        self._destinations.check(begin.home, begin.target)
         self.wait_for_id()
         begun: list[SessionDialog] = []
 
@@ -184,6 +191,7 @@ class Sender(Serving):
             self._wait_until(self.session.acknowledged(dialog), what, timeout_s, dialog)
         if not arrived():
             self._wait_for_arrival(arrived, deadline, timeout_s, dialog)
+        self._check_destinations(dialog)  # asked behind the acknowledgements: Kafka has it where it is received
 
     def settle(self, timeout_s: float | None = None) -> None:
         """Return when Kafka has everything, also what others send from there: it happens without this process."""
@@ -208,12 +216,7 @@ class Sender(Serving):
             return
         if self._closed:
             raise BrokerClosed("the broker was closed while it waited")
-        raise OutcomeUnknown(
-            f"what transactions send has not arrived within {timeout_s} s; is the transmission queue served (`konverse "
-            "transmit`)? What Kafka has of them happens, and what is sent meanwhile by others on the same dialogs may "
-            "come first; wait once more to learn of it",
-            self._token(dialog),
-        )
+        raise not_arrived(timeout_s, self._token(dialog))
 
     def _wait_until(
         self, reached: Callable[[], bool], what: str, timeout_s: float | None, dialog: SessionDialog | None
@@ -222,6 +225,8 @@ class Sender(Serving):
         self.session.check_over()
         waiting = len(self._producer)
         done = self._serve_until(reached, min(timeout_s, SILENT_S))
+        if not done:
+            self._check_destinations(dialog)
         if not done and timeout_s > SILENT_S:
             if len(self._producer) >= waiting:  # else it is much, and goes on
                 log.warning(
@@ -232,24 +237,49 @@ class Sender(Serving):
                 )
             done = self._serve_until(reached, timeout_s - SILENT_S)
         if not done:
-            raise OutcomeUnknown(
-                f"Kafka has not acknowledged {what} within {timeout_s} s (last failure: {self._last_failure}). "
-                "They are kept and sent again; wait once more to learn of them",
-                self._token(dialog),
-            )
+            self._check_destinations(dialog)
+            raise not_acknowledged(what, timeout_s, self._last_failure, self._token(dialog))
         self.session.check_over()
         if not reached():
             raise BrokerClosed("the broker was closed while it waited")
+
+    def check(self, dialogs: Iterable[SessionDialog]) -> None:
+        """Raise TopicMismatch when a topic of one of these is known to be gone; asks nobody."""
+        self._destinations.check(*(address for dialog in dialogs for address in _addresses(dialog)))
+
+    def _check_destinations(self, dialog: SessionDialog | None) -> None:
+        """Raise TopicMismatch when a topic that is written to (of one dialog) is not its queue's any more."""
+        with self._lock:
+            addresses = _addresses(dialog) if dialog is not None else [*self.session.lanes]
+        self._destinations.look(addresses)
+        self._look()
+        if not self._leaves:
+            self._destinations.check(*addresses)
+
+    def _look_around(self, records: int) -> None:
+        """Learn by the way, where nobody flushes, that a topic is gone: the next `send` says so."""
+        at, before = self._looked_at
+        now = time.monotonic()
+        if records != before and now - at >= WATCH_EVERY_S:
+            self._looked_at = (now, records)
+            self._destinations.look([*self.session.lanes])
+            self._look()
+
+    def _look(self) -> None:
+        super()._look()
+        self._free = self._free and not self._destinations.gone
 
     def close(self, timeout_s: float | None = None) -> None:
         """Wait for everything, say goodbye to every destination, and stop. Safe to call twice.
 
         Raises OutcomeUnknown when Kafka stays silent: what it has not acknowledged is given up then. Also as soon as
-        all that is left goes to queues that were dropped, as nobody will ever take that.
+        all that is left goes to queues that were dropped or topics that are gone, as nobody will ever take that.
+        TopicMismatch when Kafka has all of it, and some in a topic that is not its queue's any more.
         """
         with self._lock:
             if self._closed:
                 return
+        self._leaves = True
         try:
             if self.session.lanes and self.session.over is None:
                 self._wait_until(lambda: self.session.idle or bool(self._in_vain()), "some records", timeout_s, None)
@@ -262,6 +292,8 @@ class Sender(Serving):
                         self._hand(self.session.close())
                     self._look()
                 self._wait_until(self._said_goodbye, "a goodbye", timeout_s, None)
+                self._check_destinations(None)
+                self._destinations.check_all()
         except OutcomeUnknown:
             raise self._given_up() from None
         finally:
@@ -285,25 +317,15 @@ class Sender(Serving):
         if (
             session.redirecting
             or session.takeover.behind
-            or any(
-                self._has_topic(lane.address.topic) or (own is not None and lane.address.topic == own.topic)
-                for lane in waiting
-            )
+            or any(self._destinations.takes(lane.address, own) for lane in waiting)
         ):
             return []
         return waiting
 
     def _given_up(self) -> OutcomeUnknown:
         with self._lock:
-            vain = self._in_vain()
             waiting = sum(len(lane.origins) for lane in self.session.lanes.values())
-        topics = ", ".join(sorted({lane.address.topic for lane in vain}))
-        why = f"as the queues of {topics} were dropped" if vain else f"last failure: {self._last_failure}"
-        return OutcomeUnknown(
-            f"the broker was closed while {waiting} records were not acknowledged by Kafka ({why}). They are given up: "
-            "some of them may have arrived, none goes again",
-            self._token(None),
-        )
+            return given_up(waiting, self._in_vain(), self._last_failure, self._token(None))
 
     def leave(self, timeout_s: float) -> None:
         """The program ends without `close`: deliver what waits, or say how much of it is given up."""
@@ -333,6 +355,7 @@ class Sender(Serving):
 
     def decide_with_care(self, dialog: SessionDialog | None, call: Callable[[], list[Hand]]) -> None:
         """The same when there is room for what is sent, on a dialog or (None) in a transaction; else QueueFull."""
+        self.check([dialog] if dialog is not None else ())
         self._decide_when(lambda: self._has_room(dialog), call, lambda: (dialog, self._lane_of(dialog)))
 
     def _decide_when(
@@ -370,3 +393,7 @@ class Sender(Serving):
         with self._lock:
             sent = self.session.unknown(dialog)
             return tokens.encode(Token(tuple(sent), self.session.transactions.address)) if sent else b""
+
+
+def _addresses(dialog: SessionDialog) -> list[Address]:
+    return [dialog.home.address, dialog.target.address]

@@ -178,6 +178,7 @@ class Serving:
                 self._make_id()
                 if self._renewing.due:
                     self._take_answers()
+                self._look_around(seen)
                 served = seen - before < BUSY_SENDS and self._serve(POLL_S)
             except FORESEEN as error:
                 served, wait_s, self._last_failure = False, RETRY_S, str(error)
@@ -185,6 +186,9 @@ class Serving:
             if not served:
                 with self._changed:
                     self._changed.wait(wait_s)
+
+    def _look_around(self, records: int) -> None:
+        """Called every now and then, with the number of records so far."""
 
     def _settle(self) -> None:
         with self._changed:

@@ -144,6 +144,7 @@ class ClientTransaction:
             self._transaction.drop()
             return
         try:
+            self._sender.check(self._transaction.dialogs)
             self._sender.decide_with_care(None, lambda: self._sender.session.commit(self._transaction))
         except BaseException:
             self._transaction.drop()

@@ -1,0 +1,141 @@
+"""Whether the topics that a session sends to are still those of the queues that it means.
+
+A topic that was deleted and created again takes records like the first one, and nobody ever reads them. So a `flush`
+asks Kafka for the ids of its topics behind the last acknowledgement (a third of a millisecond) before it returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
+
+from konverse.schemas.catalog import Queue
+from konverse.schemas.errors import KonverseError, TopicMismatch
+from konverse.schemas.identifiers import Address
+
+from .kafka import Kafka
+from .topics import id_of
+
+ANSWER_S: Final = 2.0
+"""Kafka has so long to describe topics; without an answer nothing is known against them."""
+
+
+class Destination(NamedTuple):
+    """A queue as records name it."""
+
+    topic: str
+    tag: bytes
+    """Of the queue's incarnation."""
+
+
+def destination_of(address: Address) -> Destination:
+    """The queue of a partition."""
+    return Destination(address.topic, address.tag)
+
+
+class Destinations:
+    """The topics of one sender. Not for several threads at a time: whoever calls holds the sender's lock."""
+
+    def __init__(
+        self,
+        kafka: Kafka,
+        queues: Callable[[], Iterable[Queue]] | None = None,
+        refresh: Callable[[], object] = lambda: None,
+    ) -> None:
+        """`queues` are those of the catalog as far as they were heard of, without asking; `refresh` reads it anew."""
+        self._kafka = kafka
+        self._queues = queues
+        self._refresh = refresh
+        self._ids: dict[Destination, bytes] = {}
+        """Topics that are in no catalog here, such as that of transmission, as they were found first."""
+        self.gone: dict[Destination, str] = {}
+        """Destinations that receive nothing any more, and why."""
+        self._told: set[Destination] = set()
+        """Those of which a caller was told."""
+
+    def _has_topic(self, topic: str) -> bool:
+        return self._queues is None or any(queue.topic == topic for queue in self._queues())
+
+    def takes(self, address: Address, own: Address | None) -> bool:
+        """Whether something may arrive there, as far as is known; `own` is that of transmission. Asks nobody."""
+        is_own = own is not None and own.topic == address.topic
+        return destination_of(address) not in self.gone and (is_own or self._has_topic(address.topic))
+
+    def check(self, *addresses: Address) -> None:
+        """Raise TopicMismatch for a destination that was found gone; asks nobody."""
+        for address in addresses if self.gone else ():
+            self._raise(destination_of(address))
+
+    def check_all(self) -> None:
+        """The same for every destination of which no caller was told yet."""
+        for destination in self.gone.keys() - self._told:
+            self._raise(destination)
+
+    def look(self, addresses: Iterable[Address]) -> None:
+        """Ask Kafka whether the topics are those of the queues; what it does not answer stays as it was."""
+        asked = {destination_of(address) for address in addresses}
+        found = self._described({destination.topic for destination in asked})
+        problems = self._problems(asked, found)
+        if problems:  # maybe nobody here has heard of a DROP and a CREATE
+            try:
+                self._refresh()
+            except (KonverseError, KafkaException):
+                return
+            problems = self._problems(asked, found)
+        for destination in asked:
+            if destination.topic in found:
+                self.gone.pop(destination, None)
+        self.gone.update(problems)
+
+    def _raise(self, destination: Destination) -> None:
+        why = self.gone.get(destination)
+        if why is not None:
+            self._told.add(destination)
+            raise TopicMismatch(why)
+
+    def _described(self, topics: set[str]) -> dict[str, bytes | None]:
+        """The id of each topic, None for one that does not exist; without those of which Kafka says nothing."""
+        found: dict[str, bytes | None] = {}
+        if not topics:
+            return found
+        answers = self._kafka.admin.describe_topics(TopicCollection(sorted(topics)), request_timeout=ANSWER_S)
+        for topic, answer in answers.items():
+            try:
+                found[topic] = id_of(answer.result())
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    found[topic] = None
+        return found
+
+    def _problems(self, asked: set[Destination], found: dict[str, bytes | None]) -> dict[Destination, str]:
+        queues = {queue.topic: queue for queue in self._queues()} if self._queues is not None else {}
+        problems: dict[Destination, str] = {}
+        for destination in asked:
+            topic, tag = destination
+            queue = queues.get(topic)
+            if topic not in found or (queue is None and destination not in self._ids and self._queues is not None):
+                if found.get(topic):
+                    self._ids[destination] = found[topic] or b""
+                continue  # nobody knows; or it was dropped, which the sender sees for itself
+            there = found[topic]
+            if queue is not None and queue.address(0).tag != tag:
+                problems[destination] = (
+                    f"the queue of topic {topic} was dropped and created again: what is sent on dialogs with the first "
+                    "one is never received. End them, and begin new ones"
+                )
+                continue
+            meant = self._ids.setdefault(destination, there or b"") if queue is None else queue.data_topic_id
+            if there is None:
+                problems[destination] = _gone(topic, "was deleted")
+            elif there != meant:
+                problems[destination] = _gone(topic, "was deleted and created again since the queue was created")
+        return problems
+
+
+def _gone(topic: str, what: str) -> str:
+    return (
+        f"topic {topic} {what}: what was sent there is never received. Restore it from a backup, or drop its queue "
+        "(`drop_queue` with force=True) and create it again"
+    )
