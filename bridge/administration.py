@@ -8,7 +8,15 @@ from typing import Final
 
 from konverse.dialog.partition import Partition
 from konverse.schemas.catalog import KEEP_FOR_EVER, Contract, MessageType, Queue, SentByClause, Service
-from konverse.schemas.errors import InvalidSettings, NothingChanged, NotSupportedYet, StillUsed, SystemObject
+from konverse.schemas.errors import (
+    InvalidSettings,
+    NothingChanged,
+    NotSupportedYet,
+    PartitionHalted,
+    StillUsed,
+    SystemObject,
+    TopicMismatch,
+)
 from konverse.schemas.identifiers import check_name, data_topic
 from konverse.schemas.limits import QUEUE_PARTITIONS_MAX
 from konverse.schemas.priorities import BrokerPriority
@@ -199,12 +207,15 @@ class Administration(MessageTypes, Routes, RoutingTables, Priorities):
         )
 
     @checked
-    def drop_queue(self, name: str) -> None:
+    def drop_queue(self, name: str, *, force: bool = False) -> None:
         """DROP QUEUE: its topics too, with all that they hold. Whoever reads it gets QueueNotFound (behaviour 78).
 
         Raises QueueNotFound, StillUsed as long as a service is on it (22), and as long as its conversations are not
-        over on both sides: a reader of the queue tells them that their service is gone. KafkaUnavailable when its
-        topics could not be deleted: it is dropped then, and another call deletes what is left of them.
+        over on both sides: a reader of the queue tells them that their service is gone. TopicMismatch and
+        PartitionHalted when its topics were deleted, created again or cut. KafkaUnavailable when its topics could not
+        be deleted: it is dropped then, and another call deletes what is left of them.
+        With `force` it is dropped whatever lives on it and whatever became of its topics, also when others were created
+        in their place. Far sides are told nothing: end them WITH CLEANUP. The name can be used again.
         """
         self._check_open()
         gone = self.catalog.dropped_queue(name) if self.catalog.find(Queue, name) is None else None
@@ -214,12 +225,23 @@ class Administration(MessageTypes, Routes, RoutingTables, Priorities):
         use = Use(Service, lambda service: service.queue == name)
         self._check_unused(Queue, name, use)
         queue = self.catalog.get(Queue, name)
-        for number in range(queue.partitions):
-            with Following(self._kafka, queue, number) as following:
-                _check_over(queue, following.catch_up(), following.behind())
-        self._check_awaited(queue)
+        if not force:
+            self._check_droppable(queue)
         self._drop(Queue, name, use)
         self._delete(queue)
+
+    def _check_droppable(self, queue: Queue) -> None:
+        try:
+            self._topics.same_queue(queue)
+            for number in range(queue.partitions):
+                with Following(self._kafka, queue, number) as following:
+                    _check_over(queue, following.catch_up(), following.behind())
+        except (TopicMismatch, PartitionHalted) as error:
+            raise type(error)(
+                f"{error}. Nobody can tell what lives on queue {queue.name!r}; to drop it all the same: "
+                f"drop_queue({queue.name!r}, force=True)"
+            ) from None
+        self._check_awaited(queue)
 
     def _delete(self, queue: Queue) -> None:
         self._topics.delete(queue)

@@ -250,5 +250,5 @@ def made_again(name: str) -> TopicMismatch:
     """The error for a topic that another one of its name has taken the place of."""
     return TopicMismatch(
         f"topic {name} was deleted and created again since the queue was created: what it held is gone. "
-        "Restore it from a backup, or go on with a queue of another name"
+        "Restore it from a backup, or go on with a queue of another name; drop_queue with force=True frees this one"
     )

@@ -6,7 +6,7 @@ folded up to the end that was named. Started again with a further end it goes on
 
 from __future__ import annotations
 
-from typing import NoReturn
+from typing import Final, NoReturn
 
 from konverse.schemas.errors import PartitionHalted
 
@@ -24,6 +24,12 @@ from .events import (
 from .fold import Fold
 from .snapshot import restore
 from .snapshot_search import Found, SnapshotSearch
+
+WAY_ON: Final = (
+    "Restore the topic; or give its conversations up: drop the queue with force=True, create it again, and end the far "
+    "sides WITH CLEANUP"
+)
+"""What an operator can do about a log that the state cannot be had from any more."""
 
 
 class Overtaken(Exception):
@@ -90,7 +96,7 @@ class Recovery:
             held = "no intact snapshot" if found is None else f"no intact snapshot behind {fold.head.offset}"
             raise PartitionHalted(
                 f"the journal of {fold.head.where} begins at {self._bounds.journal_start} and there is {held}: "
-                "its beginning was deleted. Restore the topic or create the queue anew"
+                f"its beginning was deleted. {WAY_ON}"
             )
         return self.read_on(self._end)
 
@@ -117,8 +123,7 @@ class Recovery:
         if event.beginning:
             raise Overtaken(f"a log of {where} was truncated while it was read")
         raise PartitionHalted(
-            f"a log of {where} ends before what was read of it or counted on: its end was deleted. "
-            "Restore the topic, or go on with another queue"
+            f"a log of {where} ends before what was read of it or counted on: its end was deleted. {WAY_ON}"
         )
 
     def _data_missing(self) -> Overtaken | PartitionHalted:
@@ -128,7 +133,7 @@ class Recovery:
             return Overtaken(f"what comes next in the data log of {where} was truncated")
         return PartitionHalted(
             f"the data log of {where} does not hold offset {offset} any more, which its journal has ingested: "
-            "its beginning was deleted. Restore the topic, or go on with another queue"
+            f"its beginning was deleted. {WAY_ON}"
         )
 
     def _fold_on(self) -> list[Effect]:

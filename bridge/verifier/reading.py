@@ -19,18 +19,21 @@ from typing import Any, Final, NamedTuple
 from confluent_kafka import Message
 
 from konverse.bridge.kafka import Kafka, LogReader, LogTruncated
+from konverse.bridge.topics import Topics
 from konverse.schemas.catalog import Queue
 from konverse.schemas.envelope import HEADER
-from konverse.schemas.errors import Unavailable
+from konverse.schemas.errors import TopicMismatch, Unavailable
 from konverse.schemas.identifiers import journal_topic, owner_writer, snapshot_topic
-from konverse.schemas.journal import FOLD_VERSION
+from konverse.schemas.journal import FOLD_VERSION, Commit
 from konverse.schemas.records import Kind
 
 from .check import Finding, PartitionVerdict, Place, compare, judge
+from .journals import JournalJudge
 from .records import Record
 from .second_batches import WHOLE
+from .second_loss import hole_of
 from .shown import Shown, compare_view
-from .starting import Start, beginning, starts
+from .starting import Start, beginning, resume, starts
 
 DIGEST_BYTES: Final = 16
 
@@ -101,9 +104,30 @@ class PartitionReading:
         if shown is not None:
             place = place._replace(shown_at=shown.journal_offset)
         verdict = judge(place, journal, data, self._owners, digest)
+        if start is not None and self._since_ms is None:
+            verdict.findings += self._lost_before(extent, start, snapshots)
         if shown is not None:
             verdict.findings += compare_view(verdict, shown)
         return verdict
+
+    def _lost_before(self, extent: Extent, start: Start, snapshots: Iterable[Start]) -> Iterator[Finding]:
+        """What the journal calls lost before the snapshot at which nobody but the logs made us begin."""
+        place = extent.place
+        judge, at = JournalJudge(place.identity), place.journal_start
+        if at > 0:  # which commits count is known behind a snapshot only
+            first = next(one for one in snapshots if one.end.offset + 1 >= at)
+            resume(first, judge)
+            at = first.end.offset + 1
+        for record in self._read(extent.journal, place.partition, at, start.end.offset + 1, lambda _: None):
+            _, decision, counts = judge.hear(record)
+            judge.judged.clear()
+            hole = hole_of(decision) if counts and isinstance(decision, Commit) else None
+            if hole is not None:
+                text = (
+                    f"the records {hole.start} to {hole.end - 1} were deleted before they were received, and the "
+                    f"conversations that lived here got an Error: so says the journal at {record.offset}"
+                )
+                yield Finding("lost", place.name, text)
 
     def _snapshots(self, extent: Extent) -> list[Start]:
         """Those that are whole and made by the same rules, the oldest first."""
@@ -133,9 +157,19 @@ class Verification:
         """
         self.kafka = kafka
         self.since_ms = since_ms
+        self.gone: list[Finding] = []
+        """Queues of which nothing can be read: a topic of theirs was deleted, or another one has its name."""
         with closing(LogReader(kafka)) as log:
-            self.extents = measure(log, queues)
+            self.extents = measure(log, [queue for queue in queues if self._is_there(queue)])
         self.owners = {owner_writer(extent.place.incarnation, extent.place.partition) for extent in self.extents}
+
+    def _is_there(self, queue: Queue) -> bool:
+        try:
+            Topics(self.kafka).same_queue(queue)
+        except TopicMismatch as error:
+            self.gone.append(Finding("lost", queue.topic, str(error)))
+            return False
+        return True
 
     @property
     def records(self) -> int:
@@ -155,7 +189,7 @@ class Verification:
         """
         verdicts = [*(judged or _here)(self, views, progress)]
         findings = [finding for verdict in verdicts for finding in verdict.findings]
-        return verdicts, [*findings, *compare(verdicts)]
+        return verdicts, [*self.gone, *findings, *compare(verdicts)]
 
 
 Judged = Callable[[Verification, Views, Progress], Iterable[PartitionVerdict]]

@@ -99,11 +99,17 @@ def beginning(
     return usable[0] if is_cut and usable else None
 
 
-def begin_at(start: Start, fold: SecondFold, judge: JournalJudge) -> dict[bytes, int]:
-    """Put a fold and its judge where the snapshot was made; returns each writer's next counter."""
+def resume(start: Start, judge: JournalJudge) -> None:
+    """Put a judge of the journal where the snapshot was made."""
     end = start.end
     judge.epoch, judge.owner, judge.number, judge.link = end.epoch, end.owner, end.number, end.hash
     judge.claimed_at, judge.now_ms = end.claim_offset, end.now_ms
+
+
+def begin_at(start: Start, fold: SecondFold, judge: JournalJudge) -> dict[bytes, int]:
+    """Put a fold and its judge where the snapshot was made; returns each writer's next counter."""
+    end = start.end
+    resume(start, judge)
     fold.clean = end.clean
     fold.journal_ms = end.now_ms
     parts = sections(start.data)

@@ -4,28 +4,33 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
+from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from konverse.bridge import topic_watch
 from konverse.bridge.broker import Broker
+from konverse.bridge.dialog import Dialog
 from konverse.schemas.catalog import END_DIALOG, ERROR
-from konverse.schemas.errors import QueueNotFound
+from konverse.schemas.errors import PartitionHalted, QueueNotFound, TopicMismatch
 from konverse.schemas.identifiers import journal_topic, snapshot_topic
-from tests.integration.test_faults_topics import set_config
+from tests.integration.test_faults_topics import create, delete, set_config
+from tests.kit.oracle import verify
 from tests.kit.servers import Servers
 from tests.kit.shop import (
     DEADLINE_S,
     ORDER,
     ORDER_SERVICE,
+    ORDERING,
     begin,
     connected,
     end_at_target,
     open_shop,
     queue_of,
+    receive,
     until,
 )
 
@@ -140,3 +145,65 @@ def test_partitions_that_were_added_are_left_alone_with_one_warning_and_the_queu
         broker.drop_queue("Orders")
         with pytest.raises(QueueNotFound):
             broker.reader("Orders")
+
+
+def send_and_flush(dialog: Dialog) -> None:
+    dialog.send(ORDER, b"for the first queue")
+    dialog.flush()
+
+
+def deleted(admin: AdminClient, topic: str) -> None:
+    delete(admin, topic)
+
+
+def made_again(admin: AdminClient, topic: str) -> None:
+    delete(admin, topic)
+    create(admin, topic, 1, {})
+
+
+def cut(admin: AdminClient, topic: str) -> None:
+    place = TopicPartition(topic, 0, 2)
+    admin.delete_records([place])[place].result(DEADLINE_S)
+
+
+@pytest.mark.parametrize(
+    ("harm", "part"),
+    [
+        (deleted, "data"),
+        (made_again, "data"),
+        (deleted, "journal"),
+        (made_again, "journal"),
+        (cut, "data"),
+        (cut, "journal"),
+    ],
+)
+def test_a_queue_whose_topics_are_gone_or_cut_is_refuted_dropped_with_force_and_its_name_used_again(
+    servers: Servers, database: str, admin: AdminClient, harm: Callable[[AdminClient, str], None], part: str
+) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        begin(broker).send(ORDER, b"0")
+        old = begin(broker)
+        old.send(ORDER, b"1")
+        broker.flush()
+        receive(broker, "Orders", 2)
+        topic = queue_of(broker, "Orders").topic
+        topic = journal_topic(topic) if part == "journal" else topic
+        harm(admin, topic)
+        findings = verify(servers.bootstrap, [queue_of(broker, "Orders")])
+        assert any(topic in f"{finding.partition}: {finding.text}" or finding.rule == "cut" for finding in findings)
+        broker.drop_service(ORDER_SERVICE)
+        with pytest.raises((TopicMismatch, PartitionHalted), match=r"drop_queue\('Orders', force=True\)"):
+            broker.drop_queue("Orders")
+        broker.drop_queue("Orders", force=True)
+        with pytest.raises(QueueNotFound):
+            broker.reader("Orders")
+        broker.create_queue("Orders")
+        broker.create_service(ORDER_SERVICE, queue="Orders", contracts=[ORDERING])
+        with pytest.raises(TopicMismatch, match="never received"):
+            send_and_flush(old)
+        fresh = begin(broker)
+        fresh.send(ORDER, b"a new queue")
+        fresh.flush()
+        assert [message.body for message in receive(broker, "Orders", 1)] == [b"a new queue"]
+        assert verify(servers.bootstrap, [queue_of(broker, "Orders")]) == []
