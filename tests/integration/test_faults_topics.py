@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import nullcontext
 
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, NewTopic, ResourceType
 
-import konverse
 from konverse.bridge.objects import SYSTEM_TYPES
 from konverse.bridge.reader import Reader
 from konverse.bridge.topics import DATA_CONFIG, JOURNAL_CONFIG
@@ -27,10 +25,7 @@ from tests.kit.servers import Servers
 from tests.kit.shop import (
     DEADLINE_S,
     ORDER,
-    ORDER_SERVICE,
-    ORDERING,
     RECEIPT,
-    SHOP_SERVICE,
     begin,
     connected,
     fill,
@@ -160,82 +155,6 @@ def test_a_queue_is_not_put_on_topics_with_another_number_of_partitions(
         broker.create_queue("Orders", partitions=2)
 
 
-@pytest.mark.parametrize("again", [False, True], ids=["deleted", "made again"])
-def test_a_living_sender_to_a_topic_that_is_not_its_queues_any_more_is_told_no_success(
-    servers: Servers, database: str, admin: AdminClient, again: bool
-) -> None:
-    with pytest.raises(OutcomeUnknown, match="closed while") if not again else nullcontext():  # noqa: SIM117
-        with connected(servers.bootstrap, database) as broker:
-            open_shop(broker)
-            broker.create_queue("Other")
-            broker.create_service("//other", queue="Other", contracts=[ORDERING])
-            dialog, beside, third = begin(broker), broker.begin_dialog(SHOP_SERVICE, "//other", ORDERING), begin(broker)
-            dialog.send(ORDER, b"0")
-            broker.flush()
-            topic = queue_of(broker, "Orders").topic
-            delete(admin, topic)
-            if again:
-                create(admin, topic, 1, DATA_CONFIG)
-            what = f"topic {topic} was deleted" + (" and created again" if again else "")
-            dialog.send(ORDER, b"1")
-            for call in (
-                dialog.flush,
-                broker.flush,
-                lambda: dialog.send(ORDER, b"2"),
-                lambda: third.send(ORDER, b"0"),
-                lambda: begin(broker),
-                lambda: broker.send([dialog, beside], ORDER, b"3"),
-            ):
-                with pytest.raises(TopicMismatch, match=what):
-                    call()
-            beside.send(ORDER, b"others go on")
-            beside.flush()
-            assert [message.body for message in receive(broker, "Other", 1)] == [b"others go on"]
-
-
-def test_a_new_sender_and_a_transaction_to_a_topic_that_was_made_again_are_told_no_success(
-    servers: Servers, database: str, admin: AdminClient
-) -> None:
-    with connected(servers.bootstrap, database) as broker:
-        open_shop(broker)
-        topic = queue_of(broker, "Orders").topic
-    delete(admin, topic)
-    create(admin, topic, 1, DATA_CONFIG)
-    with connected(servers.bootstrap, database) as broker:
-        begin(broker).send(ORDER, b"0")
-        with pytest.raises(TopicMismatch, match="deleted and created again"):
-            broker.flush()
-    with connected(servers.bootstrap, database) as broker:
-        with broker.transaction() as transaction:
-            transaction.send(transaction.begin(SHOP_SERVICE, ORDER_SERVICE, ORDERING), ORDER, b"0")
-        with pytest.raises(TopicMismatch, match="deleted and created again"):
-            broker.flush()
-    broker = konverse.connect(f"kafka://{servers.bootstrap}", database=database)
-    begin(broker).send(ORDER, b"nobody flushes")
-    with pytest.raises((TopicMismatch, OutcomeUnknown), match=rf"{re.escape(topic)} was.* deleted|topics deleted"):
-        broker.close()  # before or after Kafka has it
-
-
-def test_a_sender_to_a_queue_that_was_dropped_and_created_again_is_told_no_success(
-    servers: Servers, database: str
-) -> None:
-    with connected(servers.bootstrap, database) as broker, connected(servers.bootstrap, database) as another:
-        open_shop(broker)
-        dialog = begin(broker)
-        dialog.flush()
-        another.drop_service(ORDER_SERVICE)
-        another.drop_queue("Orders")
-        another.create_queue("Orders")
-        another.create_service(ORDER_SERVICE, queue="Orders", contracts=[ORDERING])
-        dialog.send(ORDER, b"for the first queue")
-        with pytest.raises(TopicMismatch, match="was dropped and created again: what is sent"):
-            dialog.flush()
-        fresh = begin(broker)
-        fresh.send(ORDER, b"for the second one")
-        fresh.flush()
-        assert [message.body for message in receive(broker, "Orders", 1)] == [b"for the second one"]
-
-
 def test_a_data_log_that_was_cut_behind_our_back_stops_the_partition_with_an_alarm(
     servers: Servers, database: str, admin: AdminClient
 ) -> None:
@@ -285,31 +204,6 @@ def test_a_data_log_that_is_made_again_under_a_reader_stops_it_with_a_typed_erro
             create(admin, topic, 1, DATA_CONFIG)
             with pytest.raises(TopicMismatch, match="deleted and created again since the queue was created"):
                 reader.run(list)
-
-
-def test_a_destination_that_refuses_does_not_keep_the_others_from_being_acknowledged(
-    servers: Servers, database: str, admin: AdminClient
-) -> None:
-    with connected(servers.bootstrap, database, send_timeout_s=20) as broker:
-        open_shop(broker)
-        broker.create_queue("Gone")
-        broker.create_service("//gone", queue="Gone", contracts=[ORDERING])
-        good, lost = begin(broker), broker.begin_dialog(SHOP_SERVICE, "//gone", ORDERING)
-        good.send(ORDER, b"0")
-        lost.send(ORDER, b"0")
-        broker.flush()
-        delete(admin, queue_of(broker, "Gone").topic)
-        lost.send(ORDER, b"1")
-        with pytest.raises(TopicMismatch, match="was deleted"):
-            lost.flush(8)
-        for number in range(1, 6):
-            good.send(ORDER, b"%d" % number)
-            good.flush()
-        fresh = begin(broker)
-        fresh.send(ORDER, b"a new dialog")
-        fresh.flush()
-        with pytest.raises(OutcomeUnknown, match="given up"):
-            good._sender.close(0.1)
 
 
 def receive_all(reader: Reader) -> None:
