@@ -390,11 +390,9 @@ class Broker(Pools, Routing, Administration, Tidying):
         with self._lock:
             self._check_open()
             if self._sender is None:
-                self._sender = Sender(self._kafka, self._sessions.new(), self._destinations(), self._fire_and_forget)
+                there = Destinations(self._kafka, self.catalog)
+                self._sender = Sender(self._kafka, self._sessions.new(), there, self._fire_and_forget)
             return self._sender
-
-    def _destinations(self) -> Destinations:
-        return Destinations(self._kafka, partial(self.catalog.known, Queue), self.catalog.refresh)
 
     def _check_open(self) -> None:
         if self._closed:

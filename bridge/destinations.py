@@ -6,7 +6,7 @@ asks Kafka for the ids of its topics behind the last acknowledgement (a third of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
@@ -15,6 +15,7 @@ from konverse.schemas.catalog import Queue
 from konverse.schemas.errors import KonverseError, TopicMismatch
 from konverse.schemas.identifiers import Address
 
+from .catalog import Catalog
 from .kafka import Kafka
 from .topics import id_of
 
@@ -38,16 +39,10 @@ def destination_of(address: Address) -> Destination:
 class Destinations:
     """The topics of one sender. Not for several threads at a time: whoever calls holds the sender's lock."""
 
-    def __init__(
-        self,
-        kafka: Kafka,
-        queues: Callable[[], Iterable[Queue]] | None = None,
-        refresh: Callable[[], object] = lambda: None,
-    ) -> None:
-        """`queues` are those of the catalog as far as they were heard of, without asking; `refresh` reads it anew."""
+    def __init__(self, kafka: Kafka, catalog: Catalog | None = None) -> None:
+        """Without a catalog each topic is meant as it is found first."""
         self._kafka = kafka
-        self._queues = queues
-        self._refresh = refresh
+        self._catalog = catalog
         self._ids: dict[Destination, bytes] = {}
         """Topics that are in no catalog here, such as that of transmission, as they were found first."""
         self.gone: dict[Destination, str] = {}
@@ -56,7 +51,7 @@ class Destinations:
         """Those of which a caller was told."""
 
     def _has_topic(self, topic: str) -> bool:
-        return self._queues is None or any(queue.topic == topic for queue in self._queues())
+        return self._catalog is None or any(queue.topic == topic for queue in self._catalog.known(Queue))
 
     def takes(self, address: Address, own: Address | None) -> bool:
         """Whether something may arrive there, as far as is known; `own` is that of transmission. Asks nobody."""
@@ -78,9 +73,9 @@ class Destinations:
         asked = {destination_of(address) for address in addresses}
         found = self._described({destination.topic for destination in asked})
         problems = self._problems(asked, found)
-        if problems:  # maybe nobody here has heard of a DROP and a CREATE
+        if problems and self._catalog is not None:  # maybe nobody here has heard of a DROP and a CREATE
             try:
-                self._refresh()
+                self._catalog.refresh()
             except (KonverseError, KafkaException):
                 return
             problems = self._problems(asked, found)
@@ -110,12 +105,13 @@ class Destinations:
         return found
 
     def _problems(self, asked: set[Destination], found: dict[str, bytes | None]) -> dict[Destination, str]:
-        queues = {queue.topic: queue for queue in self._queues()} if self._queues is not None else {}
+        known = self._catalog.known(Queue) if self._catalog is not None else []
+        queues = {queue.topic: queue for queue in known}
         problems: dict[Destination, str] = {}
         for destination in asked:
             topic, tag = destination
             queue = queues.get(topic)
-            if topic not in found or (queue is None and destination not in self._ids and self._queues is not None):
+            if topic not in found or (queue is None and destination not in self._ids):
                 if found.get(topic):
                     self._ids[destination] = found[topic] or b""
                 continue  # nobody knows; or it was dropped, which the sender sees for itself
