@@ -6,11 +6,13 @@ asks Kafka for the ids of its topics behind the last acknowledgement (a third of
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
+from konverse.dialog.lane import Lane, SessionDialog
 from konverse.schemas.catalog import Queue
 from konverse.schemas.errors import KonverseError, TopicMismatch
 from konverse.schemas.identifiers import Address
@@ -21,6 +23,8 @@ from .topics import id_of
 
 ANSWER_S: Final = 2.0
 """Kafka has so long to describe topics; without an answer nothing is known against them."""
+ANSWER_S_MIN: Final = 0.1
+"""So long it has in any case."""
 
 
 class Destination(NamedTuple):
@@ -36,17 +40,32 @@ def destination_of(address: Address) -> Destination:
     return Destination(address.topic, address.tag)
 
 
+def addresses_of(dialog: SessionDialog) -> list[Address]:
+    """Where records of a dialog go."""
+    return [dialog.home.address, dialog.target.address]
+
+
+def reached_of(lanes: Mapping[Address, Lane], addresses: Iterable[Address]) -> dict[Address, tuple[bytes, int]]:
+    """How far these lanes are acknowledged, and by which writer."""
+    found = [lanes[address] for address in addresses if address in lanes]
+    return {lane.address: (lane.writer, lane.window.acked) for lane in found}
+
+
 class Destinations:
-    """The topics of one sender. Not for several threads at a time: whoever calls holds the sender's lock."""
+    """The topics of one sender, for any of its threads."""
 
     def __init__(self, kafka: Kafka, catalog: Catalog | None = None) -> None:
         """Without a catalog each topic is meant as it is found first."""
         self._kafka = kafka
         self._catalog = catalog
+        self._lock = threading.Lock()
+        """Held while an answer of Kafka is compared, not while it is awaited."""
         self._ids: dict[Destination, bytes] = {}
         """Topics that are in no catalog here, such as that of transmission, as they were found first."""
         self.gone: dict[Destination, str] = {}
         """Destinations that receive nothing any more, and why."""
+        self.verified: dict[Address, tuple[bytes, int]] = {}
+        """Writer and counter below which Kafka had everything when the topic was found to be its queue's."""
         self._told: set[Destination] = set()
         """Those of which a caller was told."""
 
@@ -63,26 +82,33 @@ class Destinations:
         for address in addresses if self.gone else ():
             self._raise(destination_of(address))
 
-    def check_all(self) -> None:
-        """The same for every destination of which no caller was told yet."""
-        for destination in self.gone.keys() - self._told:
+    def check_untold(self, addresses: Iterable[Address]) -> None:
+        """The same, unless a caller was told of that destination."""
+        for destination in {*map(destination_of, addresses)} - self._told:
             self._raise(destination)
 
-    def look(self, addresses: Iterable[Address]) -> None:
-        """Ask Kafka whether the topics are those of the queues; what it does not answer stays as it was."""
+    def unverified(self, lanes: Mapping[Address, Lane]) -> list[Address]:
+        """Where records went of which nobody was told that they count."""
+        verified = self.verified
+        return [at for at, lane in lanes.items() if lane.next and verified.get(at) != (lane.writer, lane.next)]
+
+    def look(self, addresses: Iterable[Address], timeout_s: float = ANSWER_S) -> None:
+        """Ask Kafka whether the topics are those of the queues; what it does not answer in time stays as it was."""
         asked = {destination_of(address) for address in addresses}
-        found = self._described({destination.topic for destination in asked})
-        problems = self._problems(asked, found)
+        found = self._described({destination.topic for destination in asked}, min(timeout_s, ANSWER_S))
+        with self._lock:
+            problems = self._problems(asked, found)
         if problems and self._catalog is not None:  # maybe nobody here has heard of a DROP and a CREATE
             try:
                 self._catalog.refresh()
             except (KonverseError, KafkaException):
                 return
-            problems = self._problems(asked, found)
-        for destination in asked:
-            if destination.topic in found:
-                self.gone.pop(destination, None)
-        self.gone.update(problems)
+        with self._lock:
+            problems = self._problems(asked, found) if problems else {}
+            for destination in asked:
+                if destination.topic in found and destination not in problems:
+                    self.gone.pop(destination, None)
+            self.gone.update(problems)
 
     def _raise(self, destination: Destination) -> None:
         why = self.gone.get(destination)
@@ -90,12 +116,14 @@ class Destinations:
             self._told.add(destination)
             raise TopicMismatch(why)
 
-    def _described(self, topics: set[str]) -> dict[str, bytes | None]:
+    def _described(self, topics: set[str], timeout_s: float) -> dict[str, bytes | None]:
         """The id of each topic, None for one that does not exist; without those of which Kafka says nothing."""
         found: dict[str, bytes | None] = {}
         if not topics:
             return found
-        answers = self._kafka.admin.describe_topics(TopicCollection(sorted(topics)), request_timeout=ANSWER_S)
+        answers = self._kafka.admin.describe_topics(
+            TopicCollection(sorted(topics)), request_timeout=max(timeout_s, ANSWER_S_MIN)
+        )
         for topic, answer in answers.items():
             try:
                 found[topic] = id_of(answer.result())

@@ -20,12 +20,11 @@ from konverse.dialog.writing import Hand
 from konverse.schemas import token as tokens
 from konverse.schemas.envelope import HEADER
 from konverse.schemas.errors import BrokerClosed, KafkaUnavailable, OutcomeUnknown
-from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import BODY_BYTES_MAX
 from konverse.schemas.records import Begin, Timer
 from konverse.schemas.token import Token
 
-from .destinations import Destinations
+from .destinations import ANSWER_S, Destinations, addresses_of, reached_of
 from .exits import leave_at_exit
 from .fire_and_forget import FireAndForget
 from .health import SILENT_S, Health
@@ -225,9 +224,8 @@ class Sender(Serving):
         self.session.check_over()
         waiting = len(self._producer)
         done = self._serve_until(reached, min(timeout_s, SILENT_S))
-        if not done:
-            self._check_destinations(dialog)
         if not done and timeout_s > SILENT_S:
+            self._check_destinations(dialog)
             if len(self._producer) >= waiting:  # else it is much, and goes on
                 log.warning(
                     "Kafka has not acknowledged %s yet; waiting %.0f s more (last failure: %s)",
@@ -237,7 +235,7 @@ class Sender(Serving):
                 )
             done = self._serve_until(reached, timeout_s - SILENT_S)
         if not done:
-            self._check_destinations(dialog)
+            self._check_destinations(dialog, timeout_s)
             raise not_acknowledged(what, timeout_s, self._last_failure, self._token(dialog))
         self.session.check_over()
         if not reached():
@@ -245,16 +243,18 @@ class Sender(Serving):
 
     def check(self, dialogs: Iterable[SessionDialog]) -> None:
         """Raise TopicMismatch when a topic of one of these is known to be gone; asks nobody."""
-        self._destinations.check(*(address for dialog in dialogs for address in _addresses(dialog)))
+        self._destinations.check(*(address for dialog in dialogs for address in addresses_of(dialog)))
 
-    def _check_destinations(self, dialog: SessionDialog | None) -> None:
+    def _check_destinations(self, dialog: SessionDialog | None, timeout_s: float = ANSWER_S) -> None:
         """Raise TopicMismatch when a topic that is written to (of one dialog) is not its queue's any more."""
         with self._lock:
-            addresses = _addresses(dialog) if dialog is not None else [*self.session.lanes]
-        self._destinations.look(addresses)
+            addresses = addresses_of(dialog) if dialog is not None else [*self.session.lanes]
+            reached = reached_of(self.session.lanes, addresses)
+        self._destinations.look(addresses, timeout_s)
         self._look()
         if not self._leaves:
             self._destinations.check(*addresses)
+            self._destinations.verified |= reached
 
     def _look_around(self, records: int) -> None:
         """Learn by the way, where nobody flushes, that a topic is gone: the next `send` says so."""
@@ -262,7 +262,7 @@ class Sender(Serving):
         now = time.monotonic()
         if records != before and now - at >= WATCH_EVERY_S:
             self._looked_at = (now, records)
-            self._destinations.look([*self.session.lanes])
+            self._destinations.look([*self.session.lanes], POLL_S)
             self._look()
 
     def _look(self) -> None:
@@ -288,12 +288,13 @@ class Sender(Serving):
                         raise self._given_up()
                 with self._lock:  # nobody sends between the two
                     self.settle(timeout_s)
+                    unverified = self._destinations.unverified(self.session.lanes)
                     if self.session.may_close:  # else somebody else delivers what its transactions send
                         self._hand(self.session.close())
                     self._look()
                 self._wait_until(self._said_goodbye, "a goodbye", timeout_s, None)
-                self._check_destinations(None)
-                self._destinations.check_all()
+                self._destinations.look(unverified)
+                self._destinations.check_untold(unverified)
         except OutcomeUnknown:
             raise self._given_up() from None
         finally:
@@ -393,7 +394,3 @@ class Sender(Serving):
         with self._lock:
             sent = self.session.unknown(dialog)
             return tokens.encode(Token(tuple(sent), self.session.transactions.address)) if sent else b""
-
-
-def _addresses(dialog: SessionDialog) -> list[Address]:
-    return [dialog.home.address, dialog.target.address]
