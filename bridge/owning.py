@@ -33,7 +33,6 @@ from konverse.dialog.events import (
     ReadDataEnd,
     ReadJournal,
     ReadSnapshots,
-    ReplaceProducer,
     Stopped,
     Tick,
     Truncate,
@@ -338,9 +337,6 @@ class Owning:
         if self.owners.get(number) is owner and not (isinstance(effect, Stopped) and effect.clean):
             self._stopped.append((number, owner, effect))
 
-    def _replace(self, _number: int, _owner: Owner, _effect: ReplaceProducer) -> None:
-        self._outputs.replace_producer()
-
     def _lost_view(self, number: int, now: int) -> None:
         owner = self.owners.get(number)
         if owner is not None:
@@ -361,5 +357,4 @@ _EFFECTS: Final[dict[type, Callable[[Owning, int, Owner, Any], list[Effect] | No
     Feed: Owning._feed,  # noqa: SLF001
     Stopped: Owning._stop,  # noqa: SLF001
     Halted: Owning._stop,  # noqa: SLF001
-    ReplaceProducer: Owning._replace,
 }

@@ -13,6 +13,7 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from konverse.dialog.session import Session
 from konverse.dialog.staging import OwnerSettings
 from konverse.routing.partitioning import choose_partition
 from konverse.schemas.catalog import Queue
@@ -164,7 +165,7 @@ class Transmission:
                     continue
                 try:
                     state = following.catch_up()
-                    self._sender.decide(lambda session, state=state: session.transmitted(state))  # type: ignore[misc]
+                    self._sender.decide(partial(Session.transmitted, state=state))
                 except BrokerClosed:
                     return
                 except FORESEEN as error:

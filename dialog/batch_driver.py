@@ -22,7 +22,7 @@ from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, BODY_BYTES_MAX, QUERY_ENTRIES_MAX
 from konverse.schemas.records import NO_SEQUENCE, Kind, Role, Suffix
 
-from .batch_task import Report, TaskOf, too_large
+from .batch_task import Report, too_large
 from .batches import Judgement
 from .judging import is_over
 from .lane import Handed
@@ -139,10 +139,6 @@ class Driver:
     def places(self) -> tuple[Address, ...]:
         """Every partition of the query."""
         return tuple(dict.fromkeys((*self.homes, *self.targets)))
-
-    def task(self, number: int) -> TaskOf:
-        """What the executions of a task of this batch are told."""
-        return TaskOf(self.query, self.judge, self.run, self.batch, number)
 
     def step(self, event: Any) -> list[Effect]:
         """Take an event, return what to do."""

@@ -12,9 +12,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from konverse.schemas.envelope import encode, encode_suffix, head
-from konverse.schemas.errors import BodyTooLarge, TransactionTooLarge
+from konverse.schemas.errors import TransactionTooLarge
 from konverse.schemas.identifiers import Address
-from konverse.schemas.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX, BODY_BYTES_MAX
+from konverse.schemas.limits import BATCH_BYTES_MAX, BATCH_RECORDS_MAX
 from konverse.schemas.records import FIRST, LAST, NO_SEQUENCE, RETURNING, Begin, Kind, Pending, Role, Suffix
 
 from .lane import Handed
@@ -66,31 +66,14 @@ class Task:
     def begin(self, conversation: bytes, begin: Begin) -> Row:
         """BEGIN DIALOG, at the dialog's home."""
         suffix = encode_suffix(Suffix(begin=begin, detail=self._detail(begins=True)))
-        number = self._number(begin.home, None)
+        number = self._take((begin.home, True), 1, 0)
         header = encode(self._head(begin.home) + conversation, number, NO_SEQUENCE, suffix)
         return Row(begin.home, (header, begin.key or conversation, None))
-
-    def first(self, conversation: bytes, begin: Begin, message_type: str, body: bytes, *, last: bool = False) -> Row:
-        """The first message of a dialog; its BEGIN is in the same batch or an earlier one. `last`: see `ending`."""
-        prefix, suffix = self.opening(conversation, begin, message_type)
-        prefix = ending(prefix) if last else prefix
-        header = encode(prefix, self._number(begin.target, body), NO_SEQUENCE, suffix)
-        return Row(begin.target, (header, begin.key or conversation, body))
 
     def opening(self, conversation: bytes, begin: Begin, message_type: str) -> tuple[bytes, bytes]:
         """How the header of the first message of a dialog begins, and how it ends; a number is between them."""
         suffix = encode_suffix(Suffix(message_type, begin=begin, detail=self._detail(begins=False)))
         return self._head(begin.target, FIRST | RETURNING) + conversation, suffix
-
-    def message(  # noqa: PLR0913  # a message, where it goes, and whether it is the last
-        self, to: Address, conversation: bytes, home: Address, message_type: str, body: bytes, *, last: bool = False
-    ) -> Row:
-        """A further message of a dialog whose home is `home`. `last`: see `ending`."""
-        prefix = self.prefix(to, conversation)
-        prefix = ending(prefix) if last else prefix
-        suffix = self.suffix(message_type, home)
-        number = self._number(to, body)
-        return Row(to, (encode(prefix, number, NO_SEQUENCE, suffix), conversation, body))
 
     def prefix(self, to: Address, conversation: bytes) -> bytes:
         """How the header of every further message of a dialog begins; `numbers` and `suffix` follow."""
@@ -123,13 +106,6 @@ class Task:
 
     def _head(self, to: Address, flags: int = 0) -> bytes:
         return head(Kind.PENDING, flags, Role.INITIATOR, to.tag, self.attempt)
-
-    def _number(self, to: Address, body: bytes | None) -> int:
-        """The number of the next row there; BEGINs, which have no body, are numbered apart."""
-        size = len(body or b"")
-        if size > BODY_BYTES_MAX:
-            raise BodyTooLarge(f"the body has {size} bytes; at most {BODY_BYTES_MAX} fit into one message")
-        return self._take((to, body is None), 1, size)
 
     def _take(self, place: tuple[Address, bool], count: int, size_bytes: int) -> int:
         number, size_before = self.counts.get(place, (0, 0))

@@ -83,14 +83,6 @@ class Drained(NamedTuple):
     addresses: list[Address]
 
 
-class DeliveredOne(NamedTuple):
-    """Event: one output is in the log; nothing is known of the others (drivers without an idempotent producer)."""
-
-    address: Address
-    counter: int
-    offset: int
-
-
 class ProducerReplaced(NamedTuple):
     """Event: the producer of outputs failed and a new one stands ready; `refused` is who refused, if anyone."""
 
@@ -194,10 +186,6 @@ class Halted(NamedTuple):
     """It is not the log but konverse that is wrong."""
 
 
-class ReplaceProducer(NamedTuple):
-    """Effect: offsets contradict the order of outputs; a new producer is needed."""
-
-
 Effect = (
     ReadJournal
     | ReadData
@@ -212,5 +200,4 @@ Effect = (
     | Feed
     | Stopped
     | Halted
-    | ReplaceProducer
 )

@@ -35,7 +35,6 @@ from .events import (
     DataEnd,
     DataGone,
     DataRead,
-    DeliveredOne,
     Drained,
     Effect,
     Feed,
@@ -48,7 +47,6 @@ from .events import (
     ReadData,
     ReadJournal,
     Recover,
-    ReplaceProducer,
     SnapshotsRead,
     SnapshotWritten,
     Stopped,
@@ -327,11 +325,6 @@ class Owner:
         self.emitter.drained(event.addresses)
         return self._acknowledged(now_ms)
 
-    def _delivered_one(self, event: DeliveredOne, now_ms: int) -> list[Effect]:
-        if not self.emitter.windows[event.address].delivered(event.counter, event.offset):
-            return [ReplaceProducer()]
-        return self._acknowledged(now_ms)
-
     def _acknowledged(self, now_ms: int) -> list[Effect]:
         if self.waiting_since is None:
             self.waiting_since = now_ms
@@ -392,7 +385,6 @@ _STEPS: Final[dict[type, _Step]] = {
     SnapshotWritten: lambda owner, event, now_ms: owner.snapshots.written(event.first_offset, now_ms),
     Appended: Owner._appended,  # noqa: SLF001
     Drained: Owner._drained,  # noqa: SLF001
-    DeliveredOne: Owner._delivered_one,  # noqa: SLF001
     ProducerReplaced: Owner._producer_replaced,  # noqa: SLF001
     OutOfRange: Owner._out_of_range,  # noqa: SLF001
     ViewLost: Owner._view_lost,  # noqa: SLF001

@@ -72,11 +72,6 @@ class Place:
         """Conversations of it are not over, or something that came back of them has not gone again."""
         return bool(self.living) or self.behind or self.astray is not None
 
-    @property
-    def awaited(self) -> Pooled | None:
-        """The latest of those whose messages are to go first."""
-        return self.awaits[-1] if self.awaits else None
-
 
 class Pooled:
     """A conversation of a pool."""

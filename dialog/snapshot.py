@@ -7,7 +7,6 @@ is about to change before its piece is made is kept as it was.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple
 from itertools import islice
@@ -172,14 +171,6 @@ class Freeze:
         if waiting:
             known = self.oldest_waiting
             self.oldest_waiting = min(waiting) if known is None else min(known, *waiting)
-
-
-def digest(state: Partition) -> bytes:
-    """SHA-256 of everything that is state: two folds of one prefix have the same (invariant I3)."""
-    out = hashlib.sha256()
-    for piece in Freeze(state).pieces():
-        out.update(piece)
-    return out.digest()
 
 
 # --------------------------------------------------------------------------------------------------- state to bytes

@@ -129,11 +129,6 @@ class Snapshotting:
         self._others = False
 
     @property
-    def kept(self) -> int:
-        """Durable snapshots that this process knows of."""
-        return len(self._durable)
-
-    @property
     def urgent(self) -> bool:
         """Without a new one nobody could recover."""
         return self._last.ingest_to < self.needed_from

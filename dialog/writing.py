@@ -60,14 +60,6 @@ class Writing:
             lane.forget()
         return self._release()
 
-    def delivered(self, address: Address, counter: int, offset: int) -> list[Hand] | None:
-        """One record is in the log; None when the order is wrong and a new producer is needed."""
-        lane = self.lanes[address]
-        if not lane.window.delivered(counter, offset):
-            return None
-        lane.forget()
-        return self._release()
-
     def restart(self, refused: Address | None = None) -> list[Hand]:
         """The producer was replaced: everything that does not count goes again, with the same counters.
 

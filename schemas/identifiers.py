@@ -68,32 +68,6 @@ def escape(name: str) -> str:
     return "".join(out)
 
 
-def unescape(component: str) -> str:
-    """The name that `escape` turned into `component`; raises InvalidName for anything else."""
-    out = bytearray()
-    i = 0
-    while i < len(component):
-        if component[i] != "-":
-            out += component[i].encode("utf-8", "surrogatepass")
-            i += 1
-        elif component[i : i + 2] == "--":
-            out.append(ord("-"))
-            i += 2
-        else:
-            try:
-                out.append(int(component[i + 1 : i + 3], 16))
-            except ValueError:
-                raise InvalidName(f"{component!r} is not an escaped name") from None
-            i += 3
-    try:
-        name = out.decode("utf-8")
-    except UnicodeDecodeError:
-        raise InvalidName(f"{component!r} is not an escaped name") from None
-    if escape(name) != component:
-        raise InvalidName(f"{component!r} is not an escaped name")
-    return name
-
-
 def data_topic(instance: str, database: str, queue: str) -> str:
     """Topic that holds what others sent to the queue."""
     return _topic(instance, database, queue)

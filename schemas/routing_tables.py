@@ -36,13 +36,6 @@ class RoutingTable:
     version: int = 0
     """Counts the contents that it has had since it was created."""
 
-    @classmethod
-    def of(
-        cls, name: str, entries: Mapping[str, Target], default: Target | None = None, routers: tuple[str, ...] = ()
-    ) -> RoutingTable:
-        """The first version of a table of that name. Raises what `TableChange.of` does."""
-        return cls(name).changed(TableChange.of(name, entries, default=default, routers=routers, creates=True))
-
     def find(self, key: str) -> Target | None:
         """Where conversations of this key go."""
         return self.entries.get(key, self.default)

@@ -28,9 +28,8 @@ from konverse.routing.classifiers import (
 )
 from konverse.routing.decisions import Target
 from konverse.routing.partitioning import murmur2
-from konverse.schemas.routing_tables import RoutingTable
 from konverse.schemas.validation import parser_of
-from tests.kit.classifying import ORDER_SCHEMA, Dialog, Letter
+from tests.kit.classifying import ORDER_SCHEMA, Dialog, Letter, table_of
 
 ROUNDS: Final = 7
 MESSAGES: Final = 5_000
@@ -40,7 +39,7 @@ XML: Final = b"<message><order number='7'><region>north</region></order><toServi
 TEXT: Final = b"number=7;customer=Contoso;region=north;pieces=1,2,3;a further field that nobody looks at=0"
 AVRO: Final = b"\x0e\x02\x0anorth" + bytes(8)
 KEY: Final = b"customer 4711"
-TABLE: Final = RoutingTable.of("Regions", {f"key {number}": Target("//x") for number in range(10_000)}, Target("//n"))
+TABLE: Final = table_of("Regions", {f"key {number}": Target("//x") for number in range(10_000)}, Target("//n"))
 
 
 def nanoseconds(work: Callable[[], Any]) -> float:

@@ -43,7 +43,7 @@ def recovery(place: Place, _load: Load) -> Figures:
             _first(reader)
             took = time.perf_counter() - began
             live = sum(len(owner.fold.state.live()) for owner in reader.owners)
-            restored = sum(owner.snapshots.kept for owner in reader.owners)
+            restored = sum(len(owner.snapshots._durable) for owner in reader.owners)
     return {"seconds": took, "live": live, "restored": restored}
 
 

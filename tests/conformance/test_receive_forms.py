@@ -14,6 +14,7 @@ from konverse.schemas.batches import encode_winners
 from konverse.schemas.envelope import HEADER, encode_envelope
 from konverse.schemas.errors import BadInput
 from konverse.schemas.records import NO_SEQUENCE, Begin, Decision, Envelope, Kind, Role, Suffix
+from tests.kit.batches import first_row, further_row
 from tests.kit.servers import Servers
 from tests.kit.shop import NOTE, ORDER, ORDER_SERVICE, ORDERING, SHOP_SERVICE, drain, queue_of, receive, sent
 
@@ -41,7 +42,10 @@ def test_082_what_is_not_complete_or_out_of_order_is_not_received(broker: Broker
     query, conversation = uuid.uuid4().bytes, uuid.uuid4().bytes
     task = Task(TaskOf(query, shop, uuid.uuid4().bytes, batch=0, number=0), uuid.uuid4().bytes)
     begin = Begin(SHOP_SERVICE, ORDER_SERVICE, ORDERING, shop, orders, conversation, None)
-    rows = [task.first(conversation, begin, ORDER, b"first"), task.message(orders, conversation, shop, NOTE, b"second")]
+    rows = [
+        first_row(task, conversation, begin, ORDER, b"first"),
+        further_row(task, conversation, begin, NOTE, b"second"),
+    ]
     with Producer({"bootstrap.servers": servers.bootstrap}) as producer:
 
         def write(row: Row) -> None:

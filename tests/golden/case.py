@@ -20,7 +20,7 @@ from konverse.dialog.fold import Fold
 from konverse.dialog.head import LogIdentity
 from konverse.dialog.ingest import Columns
 from konverse.dialog.journal_feed import JournalRecord
-from konverse.dialog.snapshot import digest
+from tests.kit.digests import digest
 
 FOLDER: Final = Path(__file__).parent
 

@@ -14,10 +14,10 @@ from konverse.bridge.kafka import Kafka
 from konverse.bridge.settings import Settings
 from konverse.dialog import snapshotting
 from konverse.dialog.fold import Fold
-from konverse.dialog.snapshot import digest
 from konverse.schemas.errors import KafkaUnavailable
 from konverse.schemas.identifiers import journal_topic
 from tests.integration.test_snapshots import idle_fold, log_start
+from tests.kit.digests import digest
 from tests.kit.servers import Servers
 from tests.kit.shop import ORDER, answer_once, begin, connected, open_shop, queue_of, send_orders, until
 

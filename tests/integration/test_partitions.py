@@ -7,7 +7,7 @@ import pytest
 from konverse.bridge.reader import Reader
 from konverse.dialog.events import DataRead, Effect, JournalRead
 from konverse.dialog.owner import Owner
-from konverse.dialog.snapshot import digest
+from tests.kit.digests import digest
 from tests.kit.oracle import prove_exactly_once
 from tests.kit.servers import Servers
 from tests.kit.shop import (

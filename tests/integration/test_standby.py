@@ -15,10 +15,10 @@ from konverse.bridge.standby import Standby
 from konverse.dialog import snapshotting
 from konverse.dialog.fold import Fold
 from konverse.dialog.owner import Owner
-from konverse.dialog.snapshot import digest
 from konverse.schemas.identifiers import journal_topic, snapshot_topic
 from tests.integration.test_following import following
 from tests.integration.test_snapshots import idle_fold, log_start
+from tests.kit.digests import digest
 from tests.kit.oracle import prove_exactly_once
 from tests.kit.servers import Servers
 from tests.kit.shop import ORDER, answer_once, begin, connected, open_shop, queue_of, send_orders, until, work
@@ -145,11 +145,11 @@ def test_who_stands_by_makes_a_snapshot_when_nobody_else_does(
         monkeypatch.setattr(snapshotting, "SNAPSHOT_EVERY_RECORDS", 60)
         with broker.reader("Orders", partitions=(1 - number,), standby=True) as other:
             standby = standby_of(other)
-            until(lambda: (f := standby._followers.get(number)) and f.snapshots.kept, "a snapshot is durable")
+            until(lambda: (f := standby._followers.get(number)) and f.snapshots._durable, "a snapshot is durable")
         monkeypatch.setattr(snapshotting, "SNAPSHOT_EVERY_RECORDS", 10**9)
         with broker.reader("Orders", partitions=(number,)) as reader:
             (owner,) = reader.owners
-            assert owner.snapshots.kept == 1
+            assert len(owner.snapshots._durable) == 1
             assert owner.fold.state.live()[0].received == 100
         assert log_start(servers, snapshot_topic(queue.topic), number) == 0
         with following(servers, broker, number) as followed:

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeGuard
 import konverse
 from konverse.bridge.views.door import Views
 from konverse.bridge.views.listing import Source, View
+from konverse.dialog.asking import Outcome
 from konverse.dialog.endpoint import Endpoint
 from konverse.dialog.states import State
 from konverse.schemas import errors, stack_errors
@@ -54,6 +55,9 @@ INTERNAL: Final = {
 }
 """Names without an underscore that the parts of konverse have for each other."""
 
+PUBLIC_CLASSES: Final = (Endpoint, State, Views, View, Source, Outcome)
+"""What users get from the public names without asking for it by name."""
+
 HEAD: Final = """# Every public name
 
 This page is made from the code by `python -m tests.kit.api_page`; a test holds it to that. Arguments of `connect`
@@ -74,7 +78,7 @@ def page() -> str:
     parts += ["## konverse\n\n"]
     parts += [_entry(f"konverse.{name}{_signature(thing)}", thing) for name, thing in functions]
     parts += [f"- `konverse.{name}`: `{value!r}`\n" for name, value in values]
-    for name, thing in [*classes, *((each.__name__, each) for each in (Endpoint, State, Views, View, Source))]:
+    for name, thing in [*classes, *((each.__name__, each) for each in PUBLIC_CLASSES)]:
         parts += [f"\n## {name}\n\n{_first_line(thing)}\n\n", *_members(name, thing)]
     parts += ["\n## konverse.schemas.errors\n\n"]
     parts += [_error(thing) for thing in {**vars(errors), **vars(stack_errors)}.values() if _is_error(thing)]

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from konverse.dialog.batch_task import Row, Task, TaskOf
+from konverse.dialog.batch_driver import Driver
+from konverse.dialog.batch_task import Row, Task, TaskOf, ending
 from konverse.schemas.batches import Batch, encode_batch, encode_winners
+from konverse.schemas.envelope import encode
 from konverse.schemas.identifiers import Address
-from konverse.schemas.records import Decision, Kind, Suffix
+from konverse.schemas.records import NO_SEQUENCE, Begin, Decision, Kind, Suffix
 from tests.kit.builders import Scribe, Side, address_of, begin_block, identifier
 
 QUERY: Final = identifier("query")
@@ -35,12 +37,12 @@ class Query:
     @staticmethod
     def first(task: Task, conversation: bytes, body: bytes = b"") -> Taken:
         """A row with the first message of a dialog."""
-        return taken(task.first(conversation, begin_block(group=conversation), "order", body))
+        return taken(first_row(task, conversation, begin_block(group=conversation), "order", body))
 
     @staticmethod
     def message(task: Task, conversation: bytes, body: bytes = b"") -> Taken:
         """A row with a further message."""
-        return taken(task.message(TARGET, conversation, HOME, "order", body))
+        return taken(further_row(task, conversation, begin_block(group=conversation), "order", body))
 
     def batch(self, *attempts: Task, to: Side, number: int = 0, homes: tuple[Address, ...] = (HOME,)) -> None:
         """BATCH arrives at the judge; its targets are those that the attempts wrote to, and one more."""
@@ -58,6 +60,35 @@ class Query:
         """A decision arrives, final or not."""
         body = encode_winners(tuple((task.attempt, count) for task, count in winners))
         side.take(self.judge.write(Kind.DECISION, side.address, QUERY, suffix=Suffix(detail=decision)), body)
+
+
+def task_of(driver: Driver, number: int) -> TaskOf:
+    """What the executions of a task of the driver's present batch are told."""
+    return TaskOf(driver.query, driver.judge, driver.run, driver.batch, number)
+
+
+def first_row(task: Task, conversation: bytes, begin: Begin, message_type: str, body: bytes) -> Row:
+    """The first message of a dialog; its BEGIN is in the same batch or an earlier one."""
+    prefix, suffix = task.opening(conversation, begin, message_type)
+    return _row(task, begin.target, (prefix, suffix), begin.key or conversation, body)
+
+
+def further_row(task: Task, conversation: bytes, begin: Begin, message_type: str, body: bytes) -> Row:
+    """A further message of a dialog."""
+    prefix, suffix = task.prefix(begin.target, conversation), task.suffix(message_type, begin.home)
+    return _row(task, begin.target, (prefix, suffix), conversation, body)
+
+
+def last_row(row: Row) -> Row:
+    """The same one as the last of its dialog."""
+    header, key, body = row.record
+    return Row(row.address, (ending(header), key, body))
+
+
+def _row(task: Task, to: Address, parts: tuple[bytes, bytes], key: bytes, body: bytes) -> Row:
+    """A row from how its header begins and ends, as `konverse.spark.write_rows` makes many at once."""
+    prefix, suffix = parts
+    return Row(to, (encode(prefix, task.numbers(to, 1, len(body)), NO_SEQUENCE, suffix), key, body))
 
 
 def taken(row: Row) -> Taken:

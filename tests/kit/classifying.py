@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from konverse.routing.keys import Lookup
 from konverse.schemas.errors import RoutingTableNotFound
-from konverse.schemas.routing_tables import RoutingTable
+from konverse.schemas.routing_tables import RoutingTable, TableChange
+from konverse.schemas.table_entries import Target
 
 ORDER_SCHEMA: Final = json.dumps(
     {
@@ -50,3 +52,10 @@ def lookup(*tables: RoutingTable, services: tuple[str, ...] = (), schema: str = 
         return known[name]
 
     return Lookup(routing_table, services.__contains__, lambda kind: schema if kind == "Order" else "")
+
+
+def table_of(
+    name: str, entries: Mapping[str, Target], default: Target | None = None, routers: tuple[str, ...] = ()
+) -> RoutingTable:
+    """The first version of a table of that name. Raises what `TableChange.of` does."""
+    return RoutingTable(name).changed(TableChange.of(name, entries, default=default, routers=routers, creates=True))

@@ -23,8 +23,8 @@ from konverse.dialog.journal_feed import JournalRecord
 from konverse.dialog.owner import Owner
 from konverse.dialog.partition import Partition
 from konverse.dialog.received import Message
-from konverse.dialog.snapshot import digest
 from konverse.dialog.staging import OwnerSettings
+from tests.kit.digests import digest
 
 from .builders import Row, anything, columns_of, identifier, log_of
 

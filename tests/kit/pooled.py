@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from konverse.dialog.lane import SessionDialog
+from konverse.dialog.pooled import Place, Pooled
 from konverse.dialog.received import Rule
 from konverse.dialog.recycling import Farewell, answer
 from konverse.dialog.session import Session
@@ -82,3 +83,8 @@ def answered(transaction: Transaction, *, keeps: bool = False) -> list[Farewell]
     rest, farewells = answer(transaction, transaction, lambda _: keeps)
     assert rest == []
     return farewells
+
+
+def awaited(place: Place) -> Pooled | None:
+    """The latest of those whose messages are to go first."""
+    return place.awaits[-1] if place.awaits else None

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from konverse.dialog.endpoint import NOTHING, Endpoint, Writer
 from konverse.dialog.partition import Partition
-from konverse.dialog.snapshot import digest
 from konverse.schemas.envelope import PREFIX_BYTES, decode, encode
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Address
@@ -30,6 +29,7 @@ from konverse.schemas.records import (
     Suffix,
 )
 from tests.kit.builders import GARBAGE, Row, Scribe, Side, address_of, begin_block, identifier, record
+from tests.kit.digests import digest
 
 HERE: Final = address_of("orders")
 AWAY: Final = address_of("replies")

@@ -19,13 +19,13 @@ from konverse.schemas.journal import (
     Claim,
     Commit,
     Part,
-    commit_to_avro,
     cut,
     decode,
     encode_claim,
     encode_commit,
     encode_part,
 )
+from tests.kit.avro_journal import commit_to_avro
 from tests.kit.strategies import claims, commits, parts
 
 

@@ -22,7 +22,6 @@ from konverse.schemas.identifiers import (
     owner_writer,
     snapshot_topic,
     succession_topic,
-    unescape,
     view_key,
 )
 from konverse.schemas.limits import NAME_BYTES_MAX
@@ -45,6 +44,32 @@ def topics_of(instance: str, database: str, queue: str) -> list[str]:
     data = data_topic(instance, database, queue)
     of_the_instance = [catalog_topic(instance), instruction_topic(instance), succession_topic(instance)]
     return [data, journal_topic(data), snapshot_topic(data), *of_the_instance]
+
+
+def unescape(component: str) -> str:
+    """The name that `escape` turned into `component`; InvalidName for anything else."""
+    out = bytearray()
+    i = 0
+    while i < len(component):
+        if component[i] != "-":
+            out += component[i].encode("utf-8", "surrogatepass")
+            i += 1
+        elif component[i : i + 2] == "--":
+            out.append(ord("-"))
+            i += 2
+        else:
+            try:
+                out.append(int(component[i + 1 : i + 3], 16))
+            except ValueError:
+                raise InvalidName(f"{component!r} is not an escaped name") from None
+            i += 3
+    try:
+        name = out.decode("utf-8")
+    except UnicodeDecodeError:
+        raise InvalidName(f"{component!r} is not an escaped name") from None
+    if escape(name) != component:
+        raise InvalidName(f"{component!r} is not an escaped name")
+    return name
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from konverse.dialog.events import Append, DataRead, Drained, ReadData, ReadJournal, Recover
-from konverse.dialog.snapshot import digest
 from tests.kit.builders import Row, Scribe, begin_block, columns_of, record
+from tests.kit.digests import digest
 from tests.kit.driver import Driver
 from tests.properties.scripts import CONVERSATIONS, HERE, Step, rows_of, scripts
 

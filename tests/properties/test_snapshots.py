@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from konverse.dialog import snapshot
 from konverse.dialog.head import LogIdentity
 from konverse.dialog.partition import Partition
-from konverse.dialog.snapshot import Freeze, digest, restore
+from konverse.dialog.snapshot import Freeze, restore
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.snapshot import Chunk, SnapshotEnd, decode, encode
 from tests.kit.builders import log_of
+from tests.kit.digests import digest
 from tests.kit.strategies import counters, damaged, identifiers, ints
 from tests.properties.scripts import Step, rows_of, scripts
 from tests.properties.test_replay import Life, works

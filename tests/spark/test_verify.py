@@ -22,7 +22,6 @@ from konverse.bridge.verifier.reading import Progress, Verification, Views
 from konverse.dialog import snapshotting
 from konverse.dialog.endpoint import Endpoint
 from konverse.dialog.partition import Partition
-from konverse.dialog.snapshot import digest
 from konverse.dialog.states import State
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.catalog import Queue
@@ -32,6 +31,7 @@ from konverse.spark.bridging import fold, queue_of
 from konverse.spark.settings import Settings, parse
 from konverse.spark.verifying import verdicts
 from tests.integration.test_verify import forge
+from tests.kit.digests import digest
 from tests.kit.servers import Servers
 from tests.kit.shop import (
     ORDER,
@@ -197,6 +197,6 @@ def test_tasks_fold_each_partition_to_the_state_of_its_owner(
             assert [conversation for conversation, side in sides.items() if side.suspended] == [guilty.id.bytes]
             assert sides[guest.id.bytes].group_id == sides[host.id.bytes].group_id
             assert not {dialog.id.bytes for dialog in dialogs[b"forget"]} & {*sides}
-            assert all(owner.snapshots.kept for owner in reader.owners)
+            assert all(owner.snapshots._durable for owner in reader.owners)
     before, after = seen
     assert all(before[number] != after[number] for number in range(PARTITIONS)), "the hash tells them apart"

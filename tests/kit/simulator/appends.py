@@ -8,9 +8,10 @@ from konverse.dialog.events import Appended, AppendSnapshot, SnapshotWritten
 from konverse.dialog.owner import Owner
 from konverse.dialog.partition import Partition
 from konverse.dialog.recovery import Recovery
-from konverse.dialog.snapshot import digest, restore
+from konverse.dialog.snapshot import restore
 from konverse.dialog.snapshot_search import Found
 from konverse.schemas.snapshot import Chunk, SnapshotEnd, decode
+from tests.kit.digests import digest
 
 from .kafka import Outcome, Payload, Request
 from .places import Place

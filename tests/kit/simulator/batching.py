@@ -11,9 +11,8 @@ from konverse.schemas.batches import ABANDONED
 from konverse.schemas.envelope import decode
 from konverse.schemas.operations import Abandon
 from konverse.schemas.records import Begin, Decision, Kind
-from konverse.schemas.varint import read_varint
 
-from .executing import COUNTER_AT, Execution, TaskProcess
+from .executing import Execution, TaskProcess
 from .places import Place
 from .producing import IdempotentProducer, LooseProducer, Producer, abandon
 
@@ -247,9 +246,8 @@ class DriverProcess:
             if isinstance(effect, Put):
                 self._check_told()
                 for record in effect.records:
-                    counter, _ = read_varint(record[0], COUNTER_AT)
                     if self.world.kafka.calm or not self.world.choices.chance(self.world.swarm.lost):
-                        self._producer.hand(effect.address, counter, [record])
+                        self._producer.hand(effect.address, [record])
             elif isinstance(effect, Decided):
                 self._believe(effect)
                 self._done = effect.batch

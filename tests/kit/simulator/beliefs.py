@@ -10,8 +10,8 @@ import konverse.dialog.owner
 import konverse.dialog.pending
 from konverse.dialog.emitter import Emit
 from konverse.dialog.owner import Owner
-from konverse.dialog.snapshot import digest
 from konverse.dialog.view import Show, field_of, pack
+from tests.kit.digests import digest
 
 from .places import Place
 from .regrouping import come_again
@@ -35,7 +35,7 @@ def leads(world: World, place: Place, owner: Owner) -> None:
         place.fail(f"I2: {place.name}: an owner leads without a CLAIM that counts")
     outbox = any(stream.waiting for stream in owner.fold.state.streams.values())
     world.sometimes.happened("outbox recovered", outbox)
-    world.sometimes.happened("recovered from a snapshot", bool(owner.snapshots.kept))
+    world.sometimes.happened("recovered from a snapshot", bool(owner.snapshots._durable))
     compare(world, place, owner)
 
 

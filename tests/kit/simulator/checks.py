@@ -8,12 +8,12 @@ from contextlib import suppress
 from konverse.bridge.verifier.second_fold import SecondFold
 from konverse.dialog.clock import NO_TIME
 from konverse.dialog.owner import Owner
-from konverse.dialog.snapshot import digest
 from konverse.dialog.view import unpack
 from konverse.schemas.envelope import decode
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Address, time_of_writer
 from konverse.schemas.records import Envelope, Kind, Role
+from tests.kit.digests import digest
 
 from .batch_checks import check_batches
 from .kafka import Record

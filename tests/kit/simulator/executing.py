@@ -10,6 +10,7 @@ from konverse.dialog.batch_task import Row, Task
 from konverse.schemas.identifiers import Address
 from konverse.schemas.records import Begin, Role
 from konverse.schemas.varint import read_varint
+from tests.kit.batches import first_row, further_row, last_row, task_of
 
 from .producing import IdempotentProducer, LooseProducer, Producer, abandon
 
@@ -53,16 +54,14 @@ class TaskProcess:
         self.asleep_until = 0
         self.over = False
         """Dead, failed, or reported."""
-        self.task = Task(driver.task(number), world.identifier(b"attempt"))
+        self.task = Task(task_of(driver, number), world.identifier(b"attempt"))
         self.number = number
         self.execution = Execution(query.id, driver.run, driver.batch, number, driver.tasks)
         self._left = 1 if world.kafka.calm else world.choices.choose(ROWS_MAX)
         self._began: list[tuple[bytes, Begin]] = []
         kind = LooseProducer if world.choices.chance(world.swarm.loose) else IdempotentProducer
         self._producer: Producer = kind(world.kafka, world.choices, world.log_of)
-        self._handed: dict[tuple[Address, int], Row] = {}
-        """Rows that were not acknowledged, by partition and a number for the producer."""
-        self._numbers = 0
+        self._unacknowledged = 0
 
     def step(self) -> bool:
         """One thing."""
@@ -101,7 +100,8 @@ class TaskProcess:
             body = b"r%d" % world.new_message()
             kind, last = ("t", "u")[choices.choose(2)], not choices.choose(6)
             world.sometimes.happened("row ends its dialog", last)
-            self._hand(self.task.message(begin.target, conversation, begin.home, kind, body, last=last), conversation)
+            row = further_row(self.task, conversation, begin, kind, body)
+            self._hand(last_row(row) if last else row, conversation)
             return
         conversation = world.identifier(b"batchdialog")
         home, target = choices.pick(query.homes), choices.pick(query.targets)
@@ -110,7 +110,8 @@ class TaskProcess:
         self._began.append((conversation, begin))
         rows = [self.task.begin(conversation, begin)]
         body, last = b"r%d" % world.new_message(), not choices.choose(8)
-        rows.append(self.task.first(conversation, begin, "t", body, last=last))
+        row = first_row(self.task, conversation, begin, "t", body)
+        rows.append(last_row(row) if last else row)
         for row in rows[:: 1 - 2 * choices.choose(2)]:
             self._hand(row, conversation)
 
@@ -123,26 +124,16 @@ class TaskProcess:
         header, _, body = row.record
         number, _ = read_varint(header, COUNTER_AT)
         self.execution.rows.append(Written(row.address, body is None, number, conversation, body))
-        self._handed[row.address, self._numbers] = row
-        self._producer.hand(row.address, self._numbers, [row.record])
-        self._numbers += 1
+        self._unacknowledged += 1
+        self._producer.hand(row.address, [row.record])
 
     # ---------------------------------------------------------------------------------------------------- the driver
 
     def _settle(self) -> bool:
-        """Note what arrived, and hand over again what did not; False when nothing is left."""
-        producer = self._producer
-        if isinstance(producer, IdempotentProducer):
-            self.task.acknowledged(len(self._handed))
-            self._handed.clear()
-            return False
-        while producer.acknowledgements:
-            came = producer.next_acknowledgement()
-            if self._handed.pop((came.address, came.counter), None) is not None:
-                self.task.acknowledged()
-        for (address, number), row in self._handed.items():
-            producer.hand(address, number, [row.record])
-        return bool(self._handed)
+        """Note what arrived; False when nothing did."""
+        arrived, self._unacknowledged = self._unacknowledged, 0
+        self.task.acknowledged(arrived)
+        return bool(arrived)
 
     def _end(self) -> None:
         if not self._try_to_report():

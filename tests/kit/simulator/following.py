@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from konverse.dialog.events import AppendSnapshot, Follow, Leading, Stopped, Truncate
 from konverse.dialog.fold import Fold
 from konverse.dialog.phase import Phase
-from konverse.dialog.snapshot import digest
+from tests.kit.digests import digest
 
 from .owning import OwnerProcess
 from .places import Place, fold_up_to

@@ -1,22 +1,18 @@
-"""An owner's producer of outputs and what becomes of them: the driver between `Emit` and the three events about it."""
+"""An owner's producer of outputs and what becomes of them: the driver between `Emit` and the two events about it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from konverse.dialog.emitter import Emit
-from konverse.dialog.events import DeliveredOne, Drained, ProducerReplaced
+from konverse.dialog.events import Drained, ProducerReplaced
 from konverse.schemas.identifiers import Address
 from tests.kit.builders import records_of
 
 from .producing import IdempotentProducer, LooseProducer, Producer, abandon
 
 if TYPE_CHECKING:
-    from konverse.dialog.owner import Owner
-
     from .world import World
-
-STALLED_STEPS_MAX = 5
 
 
 class Outputs:
@@ -26,7 +22,6 @@ class Outputs:
         self._world = world
         self._loose = loose
         self._handed: dict[Address, None] = {}
-        self._stalled = 0
         self._producer = self._new_producer()
 
     def _new_producer(self) -> Producer:
@@ -47,43 +42,28 @@ class Outputs:
     @property
     def news(self) -> bool:
         """There may be something to tell it."""
-        producer = self._producer
-        if isinstance(producer, LooseProducer) and producer.acknowledgements:
-            return True
-        return bool(self._handed) and producer.empty
+        return bool(self._handed) and self._producer.empty
 
     def emit(self, effect: Emit) -> None:
         """Take what the owner emits."""
         self._handed[effect.address] = None
-        self._producer.hand(effect.address, effect.first, records_of(effect))
+        self._producer.hand(effect.address, records_of(effect))
 
     def transmit(self) -> ProducerReplaced | None:
         """One exchange with Kafka; an event when the producer failed by it."""
         self._producer.transmit()
         return self.replace() if self._producer.failed else None
 
-    def settle(self, owner: Owner) -> Drained | DeliveredOne | ProducerReplaced | None:
-        """What to tell the owner now."""
-        producer, world = self._producer, self._world
-        if isinstance(producer, IdempotentProducer):
-            addresses = list(self._handed)
-            self._handed.clear()
-            return Drained(addresses)
-        if producer.acknowledgements:
-            self._stalled = 0
-            return DeliveredOne(*producer.next_acknowledgement())
-        if owner.emitter.idle:
-            self._handed.clear()
-            return None
-        if world.kafka.calm or self._stalled > STALLED_STEPS_MAX:
-            return self.replace()
-        self._stalled += 1
-        return None
+    def settle(self) -> Drained:
+        """What to tell the owner when the producer ran empty."""
+        addresses = list(self._handed)
+        self._handed.clear()
+        return Drained(addresses)
 
-    def replace(self, *, asked: bool = False) -> ProducerReplaced:
+    def replace(self) -> ProducerReplaced:
         """A new producer; the old one's requests may still be on their way."""
         world = self._world
-        world.sometimes.happened("producer asked for" if asked else "producer replaced")
+        world.sometimes.happened("producer replaced")
         refused = None
         if not world.kafka.calm and self._handed and world.choices.chance(world.swarm.refused):
             refused = world.choices.pick(list(self._handed))
@@ -96,4 +76,3 @@ class Outputs:
         abandon(self._producer, self._world.choices)
         self._producer = self._new_producer()
         self._handed.clear()
-        self._stalled = 0

@@ -21,7 +21,6 @@ from konverse.dialog.events import (
     ReadJournal,
     ReadSnapshots,
     Recover,
-    ReplaceProducer,
     Stopped,
     Tick,
     Truncate,
@@ -355,11 +354,7 @@ class OwnerProcess:
         self._tell_if(self._outputs.transmit())
 
     def _settle(self) -> None:
-        assert self.owner is not None
-        self._tell_if(self._outputs.settle(self.owner))
-
-    def _replace(self, _effect: ReplaceProducer) -> None:
-        self._tell(self._outputs.replace(asked=True))
+        self._tell(self._outputs.settle())
 
     def _tell_if(self, event: Any) -> None:
         if event is not None:
@@ -384,5 +379,4 @@ _EFFECTS: Final[dict[type, Callable[[OwnerProcess, Any], None]]] = {
     Leading: lambda process, effect: process._leading(effect),
     Stopped: lambda process, effect: process._stopped(effect),
     Halted: OwnerProcess._halted,
-    ReplaceProducer: OwnerProcess._replace,
 }

@@ -1,10 +1,10 @@
-"""The two kinds of producers that a driver may have, between the product's effects and the simulated Kafka."""
+"""The producers that a driver may have, between the product's effects and the simulated Kafka."""
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from konverse.schemas.identifiers import Address
 
@@ -14,15 +14,10 @@ from .kafka import Kafka, Log, Outcome, Payload, Request
 WINDOW_BATCHES: Final = 3
 """Batches of an idempotent producer that are on their way to one partition."""
 
+PATIENCE_STEPS: Final = 5
+"""So many steps a producer waits for answers that are late."""
+
 LogOf = Callable[[Address], Log]
-
-
-class Acknowledgement(NamedTuple):
-    """One record is in the log."""
-
-    address: Address
-    counter: int
-    offset: int
 
 
 class _Batch:
@@ -51,8 +46,8 @@ class IdempotentProducer:
         """Everything that it was given is in the logs, or it has failed."""
         return not self._lanes
 
-    def hand(self, address: Address, first: int, payloads: Sequence[Payload]) -> None:
-        """Take consecutive records; the counter is for producers that report each."""
+    def hand(self, address: Address, payloads: Sequence[Payload]) -> None:
+        """Take consecutive records."""
         log = self._log_of(address)
         lane = self._lanes.get(address)
         if lane is None:
@@ -90,56 +85,69 @@ class IdempotentProducer:
 
 
 class LooseProducer:
-    """Each record may be lost, doubled, overtaken or late; says which acknowledgements came."""
+    """Each record may be lost, doubled, overtaken or late: then it fails, and leaves behind what it did to the logs.
+
+    The product has no such producer. What an idempotent one leaves when brokers forget it, it leaves more often.
+    """
 
     def __init__(self, kafka: Kafka, choices: Choices, log_of: LogOf) -> None:
         self.kafka = kafka
         self.failed = False
-        self.acknowledgements: deque[Acknowledgement] = deque()
         self._choices = choices
         self._log_of = log_of
-        self._waiting: list[tuple[Address, int, Request]] = []
-        self._sent: list[Request] = []
+        self._waiting: list[tuple[Address, Request]] = []
+        self._handed: dict[Address, list[Request]] = {}
+        """What did not run empty yet, in the order of its counters."""
+        self._awaited: set[int] = set()
+        """Requests, by their identity, of which nobody knows whether they have landed."""
+        self._patience = PATIENCE_STEPS
 
     @property
     def empty(self) -> bool:
-        """Nothing is left to hand to Kafka."""
-        return not self._waiting
+        """Everything that it was given is in the logs, in its order, or it has failed."""
+        return not self._handed
 
-    def hand(self, address: Address, first: int, payloads: Sequence[Payload]) -> None:
-        """Take consecutive records whose counters start at `first`."""
+    def hand(self, address: Address, payloads: Sequence[Payload]) -> None:
+        """Take consecutive records."""
         log = self._log_of(address)
-        self._waiting += [(address, first + i, Request(log, [payload])) for i, payload in enumerate(payloads)]
+        requests = [Request(log, [payload]) for payload in payloads]
+        self._waiting += [(address, request) for request in requests]
+        self._handed.setdefault(address, []).extend(requests)
+        self._patience = PATIENCE_STEPS
 
     def transmit(self) -> None:
         """One exchange with Kafka."""
+        if self._waiting:
+            self._send()
+        if not self._waiting:
+            self._settle()
+
+    def _send(self) -> None:
         choices = self._choices
         overtaking = not self.kafka.calm and len(self._waiting) > 1 and choices.chance(self.kafka.swarm.reordered)
-        address, counter, request = self._waiting.pop(choices.choose(min(len(self._waiting), 4)) if overtaking else 0)
-        self._sent.append(request)
+        _, request = self._waiting.pop(choices.choose(min(len(self._waiting), 4)) if overtaking else 0)
         outcome = self.kafka.send(request)
-        if outcome is Outcome.ACKNOWLEDGED:
-            copy = choices.pick(request.landed)
-            self.acknowledgements.append(Acknowledgement(address, counter, copy.offset))
-        elif outcome is Outcome.LATE:
-            request.on_landed = lambda record: self.acknowledgements.append(
-                Acknowledgement(address, counter, record.offset)
-            )
+        if outcome is not Outcome.ACKNOWLEDGED:
+            self._awaited.add(id(request))
+        if outcome is Outcome.LATE:
+            request.on_landed = lambda _record: self._awaited.discard(id(request))
 
-    def next_acknowledgement(self) -> Acknowledgement:
-        """One that came; not always the first."""
-        waiting = self.acknowledgements
-        if len(waiting) > 1 and self._choices.chance(self.kafka.swarm.reordered):
-            waiting.rotate(-self._choices.choose(len(waiting)))
-        return waiting.popleft()
+    def _settle(self) -> None:
+        if self._awaited and self._patience and not self.kafka.calm:
+            self._patience -= 1
+            return
+        firsts = [[request.landed[0].offset for request in lane if request.landed] for lane in self._handed.values()]
+        self.failed = bool(self._awaited) or any(offsets != sorted(offsets) for offsets in firsts)
+        if not self.failed:
+            self._handed.clear()
 
     def unsent(self) -> list[Request]:
         """What it would send next."""
-        return [request for _, _, request in self._waiting[:4]]
+        return [request for _, request in self._waiting[:4]]
 
     def sent(self) -> list[Request]:
         """What may still be on its way."""
-        return self._sent
+        return [request for lane in self._handed.values() for request in lane]
 
 
 Producer = IdempotentProducer | LooseProducer

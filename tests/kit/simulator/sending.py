@@ -37,7 +37,6 @@ COUNTER_AT: Final = 39
 LEAVING: Final = 100
 """Rate of closing at once, of sessions that look into their mailboxes."""
 
-STALLED_STEPS_MAX: Final = 5
 LIVELY_STEPS: Final = 6
 CALM_STEPS_MAX: Final = 400
 
@@ -63,7 +62,6 @@ class SessionProcess:
         self._club = world.choices.pick(world.clubs) if world.clubs else None
         self._loose = world.choices.chance(world.swarm.loose)
         self._producer = self._new_producer()
-        self._stalled = 0
         self._transacting = Transacting(self)
 
     # ----------------------------------------------------------------------------------------------------- a step
@@ -243,7 +241,6 @@ class SessionProcess:
         self._note_acknowledged()
         abandon(self._producer, self.world.choices)
         self._producer = self._new_producer()
-        self._stalled = 0
         self.hand(self.session.change(writer, opened_ms))
 
     def _new_producer(self) -> Producer:
@@ -272,7 +269,7 @@ class SessionProcess:
                 if history.handed.setdefault((writer, hand.address, counter), payload) != payload:
                     self.world.fail(f"I4: counter {counter} of a session was used for two records")
                 payloads.append(payload)
-            self._producer.hand(hand.address, first, payloads)
+            self._producer.hand(hand.address, payloads)
 
     def _transmit(self) -> None:
         self._producer.transmit()
@@ -285,31 +282,15 @@ class SessionProcess:
         if producer.empty and session.refused:
             self.hand(session.try_again())
             return
-        if isinstance(producer, IdempotentProducer):
-            if producer.empty:
-                self.hand(session.drained())
-                self._note_acknowledged()
-        elif producer.acknowledgements:
-            self._stalled = 0
-            address, counter, offset = producer.next_acknowledgement()
-            hands = session.delivered(address, counter, offset)
+        if producer.empty:
+            self.hand(session.drained())
             self._note_acknowledged()
-            if hands is None:
-                self.world.sometimes.happened("session asked for a producer")
-                self._replace()
-            else:
-                self.hand(hands)
-        elif producer.empty:
-            self._stalled += 1
-            if self.world.kafka.calm or self._stalled > STALLED_STEPS_MAX:
-                self._replace()
 
     def _replace(self, refusing: Address | None = None) -> None:
         """A new producer; `refusing` is a destination that refuses just now."""
         self.world.sometimes.happened("session restarted")
         abandon(self._producer, self.world.choices)
         self._producer = self._new_producer()
-        self._stalled = 0
         lanes = list(self.session.lanes)
         refused = not self.world.kafka.calm and bool(lanes) and self.world.choices.chance(300)
         self.world.sometimes.happened("destination parked", refused)

@@ -51,7 +51,7 @@ class Swarm:
     """Look-up tables of counters end at 63, so that the paths behind them are walked."""
     # producers
     loose: int
-    """Rate of processes whose producers are not idempotent."""
+    """Rate of processes whose producers leave disorder when they fail."""
     lost: int
     ack_lost: int
     delayed: int

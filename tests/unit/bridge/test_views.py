@@ -282,9 +282,9 @@ def test_what_kafka_has_not_acknowledged_is_on_its_way(session: Session) -> None
     assert facts(session) == held, "they are with Kafka's client"
     (first, second) = unsent(session, "Kafka is away")
     assert (first.names, second.names, second.status, second.message_type) == (NAMES, NAMES, "Kafka is away", "order")
+    session.drained()
     session.send(dialog, "order", b"2")
-    session.delivered(dialog.target.address, 0, 0)
-    assert facts(session) == [(Kind.MESSAGE, 1, b"1"), (Kind.MESSAGE, 2, b"2")]
+    assert facts(session) == [(Kind.MESSAGE, 2, b"2")]
     session.drained()
     assert facts(session) == []
 

@@ -13,7 +13,7 @@ from konverse.schemas.batches import ABANDONED, decode_batch
 from konverse.schemas.envelope import decode
 from konverse.schemas.identifiers import Address
 from konverse.schemas.records import Kind
-from tests.kit.batches import HOME, JUDGE, QUERY, TARGET, Query
+from tests.kit.batches import HOME, JUDGE, QUERY, TARGET, Query, task_of
 from tests.kit.builders import Side, identifier
 
 RUN, OTHER = identifier("a run"), identifier("another run")
@@ -26,7 +26,7 @@ def driver() -> Driver:
 
 
 def report(driver: Driver, number: int, attempt: str = "attempt", rows: int = 1, at: Address = TARGET) -> Report:
-    return Report(driver.task(number), identifier(f"{attempt} {number}"), {(at, False): (rows, 10 * rows)})
+    return Report(task_of(driver, number), identifier(f"{attempt} {number}"), {(at, False): (rows, 10 * rows)})
 
 
 def put(driver: Driver, batch: int = 0, tasks: int = 1) -> Put:

@@ -9,10 +9,9 @@ import pytest
 from konverse.dialog import batch_task as module
 from konverse.dialog.batch_task import Report
 from konverse.schemas.envelope import decode
-from konverse.schemas.errors import BodyTooLarge, TransactionTooLarge
-from konverse.schemas.limits import BODY_BYTES_MAX
+from konverse.schemas.errors import TransactionTooLarge
 from konverse.schemas.records import FIRST, LAST, RETURNING, Kind, Pending
-from tests.kit.batches import HOME, JUDGE, QUERY, TARGET, Query
+from tests.kit.batches import HOME, JUDGE, QUERY, TARGET, Query, first_row, further_row, last_row
 from tests.kit.builders import begin_block, identifier
 
 C = identifier("a conversation")
@@ -23,11 +22,11 @@ def test_rows_are_numbered_in_each_partition_and_begins_apart() -> None:
     task = Query.task()
     rows = [
         task.begin(C, BLOCK),
-        task.first(C, BLOCK, "order", b"0"),
-        task.message(TARGET, C, HOME, "order", b"1"),
-        task.message(HOME, C, HOME, "order", b"2"),
+        first_row(task, C, BLOCK, "order", b"0"),
+        further_row(task, C, BLOCK, "order", b"1"),
+        further_row(task, C, BLOCK._replace(target=HOME), "order", b"2"),
         task.begin(identifier("d"), BLOCK),
-        task.message(TARGET, C, HOME, "order", b"3", last=True),
+        last_row(further_row(task, C, BLOCK, "order", b"3")),
     ]
     envelopes = [decode(row.record[0]) for row in rows]
     assert [row.address for row in rows] == [HOME, TARGET, TARGET, HOME, HOME, TARGET]
@@ -51,8 +50,8 @@ def test_rows_are_numbered_in_each_partition_and_begins_apart() -> None:
 def test_a_task_reports_when_all_its_rows_are_acknowledged() -> None:
     task = Query.task()
     task.begin(C, BLOCK)
-    task.first(C, BLOCK, "order", b"four")
-    task.message(TARGET, C, HOME, "order", b"")
+    first_row(task, C, BLOCK, "order", b"four")
+    further_row(task, C, BLOCK, "order", b"")
     task.acknowledged(2)
     assert task.report() is None
     task.acknowledged()
@@ -67,12 +66,10 @@ def test_a_task_without_rows_has_something_to_report() -> None:
 
 def test_what_is_too_large_for_a_batch_is_refused_where_it_is_written() -> None:
     task = Query.task()
-    with pytest.raises(BodyTooLarge):
-        task.message(TARGET, C, HOME, "order", bytes(BODY_BYTES_MAX + 1))
     with patch.object(module, "BATCH_RECORDS_MAX", 1), patch.object(module, "BATCH_BYTES_MAX", 3):
         with pytest.raises(TransactionTooLarge, match="write smaller batches"):
-            task.message(TARGET, C, HOME, "order", b"four")
-        task.message(TARGET, C, HOME, "order", b"1")
+            further_row(task, C, BLOCK, "order", b"four")
+        further_row(task, C, BLOCK, "order", b"1")
         with pytest.raises(TransactionTooLarge, match="more than 1 rows"):
-            task.message(TARGET, C, HOME, "order", b"2")
+            further_row(task, C, BLOCK, "order", b"2")
     assert task.counts == {(TARGET, False): (1, 1)}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from konverse.dialog.begun import Begun
-from konverse.dialog.snapshot import digest
 from konverse.dialog.states import State
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.catalog import END_DIALOG
@@ -15,6 +14,7 @@ from konverse.schemas.limits import TRANSACTION_BYTES_MAX
 from konverse.schemas.records import FIRST, Kind, Role
 from tests.kit.builders import address_of, identifier
 from tests.kit.desk import Desk
+from tests.kit.digests import digest
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 
 from konverse.dialog.mailbox import Bounced, Mailbox
 from konverse.dialog.partition import Partition
-from konverse.dialog.snapshot import Freeze, digest, restore
+from konverse.dialog.snapshot import Freeze, restore
 from konverse.dialog.states import State
 from konverse.schemas.limits import BODY_BYTES_MAX, MAILBOX_BYTES_MAX, MAILBOX_ENTRIES_MAX
 from konverse.schemas.records import (
@@ -24,6 +24,7 @@ from konverse.schemas.records import (
     Suffix,
 )
 from tests.kit.builders import Pair, Scribe, address_of, begin_block, identifier
+from tests.kit.digests import digest
 from tests.kit.moving import World, move
 
 

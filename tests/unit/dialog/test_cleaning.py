@@ -7,7 +7,7 @@ import pytest
 from konverse.dialog import partition
 from konverse.dialog.endpoint import Endpoint
 from konverse.dialog.partition import Partition
-from konverse.dialog.snapshot import Freeze, digest, restore
+from konverse.dialog.snapshot import Freeze, restore
 from konverse.dialog.states import State
 from konverse.schemas.catalog import ERROR
 from konverse.schemas.envelope import encode_envelope
@@ -18,6 +18,7 @@ from konverse.schemas.operations import Cleanup, Fail, Prune, Withdraw
 from konverse.schemas.records import BounceReason, Kind, Suffix
 from konverse.schemas.system_messages import read_error
 from tests.kit.builders import Pair, Side, begin_block, identifier, log_of, of, record
+from tests.kit.digests import digest
 from tests.kit.moving import World, move
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 
 from konverse.dialog.finishing import Finished
-from konverse.dialog.snapshot import Freeze, digest, restore
+from konverse.dialog.snapshot import Freeze, restore
 from konverse.dialog.states import State
 from konverse.schemas.errors import InvalidState, PartitionHalted
 from konverse.schemas.operations import Finish
 from konverse.schemas.records import BounceReason, End, FinAnswer, Kind, Role, Suffix
 from tests.kit.builders import GROUP, Pair, Side, identifier, of
+from tests.kit.digests import digest
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import pytest
 from konverse.dialog.fold import Fold
 from konverse.dialog.ingest import Columns
 from konverse.dialog.journal_feed import JournalRecord
-from konverse.dialog.snapshot import digest
 from konverse.schemas.errors import PartitionHalted
 from konverse.schemas.journal import (
     FOLD_VERSION,
@@ -21,6 +20,7 @@ from konverse.schemas.journal import (
     encode_commit,
 )
 from tests.kit.builders import Pair, Row, Scribe, begin_block, columns_of, identifier, log_of, record
+from tests.kit.digests import digest
 
 LOG = log_of()
 OWNER = identifier("owner")

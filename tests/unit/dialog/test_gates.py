@@ -7,11 +7,12 @@ import pytest
 from konverse.dialog.emitter import Emitter
 from konverse.dialog.outbox import Run, Stream
 from konverse.dialog.partition import Partition
-from konverse.dialog.snapshot import Freeze, digest, restore
+from konverse.dialog.snapshot import Freeze, restore
 from konverse.schemas.envelope import encode_suffix
 from konverse.schemas.identifiers import Address
 from konverse.schemas.records import Kind, Role, Suffix
 from tests.kit.builders import address_of, identifier, log_of
+from tests.kit.digests import digest
 
 FIRST, SECOND = address_of("first"), address_of("second")
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from konverse.dialog.clock import Clock
-from konverse.dialog.snapshot import digest
 from konverse.schemas.errors import PartitionHalted
 from konverse.schemas.groups import own_group
 from konverse.schemas.journal import EndOperation
 from konverse.schemas.records import Role
 from tests.kit.builders import GROUP, Pair, Side, identifier
+from tests.kit.digests import digest
 
 
 @pytest.fixture

@@ -10,13 +10,14 @@ from konverse.dialog.batch_driver import look
 from konverse.dialog.batch_task import Task
 from konverse.dialog.batches import Judgement
 from konverse.dialog.partition import Partition
-from konverse.dialog.snapshot import Freeze, digest, restore
+from konverse.dialog.snapshot import Freeze, restore
 from konverse.schemas.batches import ABANDONED, Batch, decode_winners, encode_batch
 from konverse.schemas.identifiers import Address, session_writer
 from konverse.schemas.operations import Abandon, Prune
 from konverse.schemas.records import Decision, Kind, Suffix, Veto
 from tests.kit.batches import HOME, QUERY, RUN, TARGET, Query
 from tests.kit.builders import Scribe, Side, address_of, identifier
+from tests.kit.digests import digest
 
 C = identifier("a conversation")
 NOW_MS = 1_700_000_000_000

@@ -14,13 +14,14 @@ from konverse.dialog.events import Tick
 from konverse.dialog.leaving import LOOK_EVERY_MS, found_in
 from konverse.dialog.partition import Partition
 from konverse.dialog.received import Found
-from konverse.dialog.snapshot import Freeze, digest, restore
+from konverse.dialog.snapshot import Freeze, restore
 from konverse.dialog.staging import OwnerSettings, Staging
 from konverse.dialog.why import standing
 from konverse.schemas.errors import InvalidGroup, InvalidState, QueueFull
 from konverse.schemas.operations import Move, MoveAway, Relocate, Suspend
 from konverse.schemas.records import Role
 from tests.kit.builders import GROUP, Scribe, address_of, anything, conversations, identifier, log_of
+from tests.kit.digests import digest
 from tests.kit.driver import Driver
 from tests.kit.moving import World, bodies, living
 from tests.kit.staging import commit, taken

@@ -27,7 +27,6 @@ from konverse.dialog.fold import Fold
 from konverse.dialog.journal_feed import JournalRecord
 from konverse.dialog.partition import Partition
 from konverse.dialog.phase import Phase
-from konverse.dialog.snapshot import digest
 from konverse.schemas.journal import Commit, decode
 from konverse.schemas.limits import SNAPSHOT_RETRY_MS, TIME_LAG_MS_MAX
 from konverse.schemas.operations import Attempt, Lost
@@ -45,6 +44,7 @@ from tests.kit.builders import (
     log_of,
     record,
 )
+from tests.kit.digests import digest
 from tests.kit.driver import Driver
 
 GONE: Row = (None, record(b"deleted"))

@@ -6,7 +6,7 @@ import pytest
 
 from konverse.dialog.endpoint import Endpoint
 from konverse.dialog.loss import lost_by
-from konverse.dialog.snapshot import Freeze, digest, restore
+from konverse.dialog.snapshot import Freeze, restore
 from konverse.dialog.states import State
 from konverse.schemas.catalog import END_DIALOG, ERROR
 from konverse.schemas.identifiers import session_writer
@@ -15,6 +15,7 @@ from konverse.schemas.operations import Lost, Prune
 from konverse.schemas.records import Kind, Notice, NoticeReason, Role, Suffix
 from konverse.schemas.system_messages import lost_body, read_error
 from tests.kit.builders import GROUP, Scribe, Side, begin_block, identifier
+from tests.kit.digests import digest
 from tests.kit.moving import World, living, move, relocate
 
 NOW_MS = 1_800_000_000_000

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from konverse.dialog.endpoint import Endpoint
-from konverse.dialog.snapshot import Freeze, digest, restore
+from konverse.dialog.snapshot import Freeze, restore
 from konverse.schemas.records import BounceReason, Closed, End, FinAnswer, Forwarded, Kind, Origin, Role, Suffix
 from tests.kit.builders import Scribe, Side, begin_block
+from tests.kit.digests import digest
 from tests.kit.moving import World, bodies, move
 
 

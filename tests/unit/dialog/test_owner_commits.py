@@ -10,10 +10,10 @@ import pytest
 from konverse.dialog.emitter import Emit
 from konverse.dialog.events import Append, Appended, Drained, Effect, Halted, ReadJournal, Stopped, Tick
 from konverse.dialog.phase import Phase
-from konverse.dialog.snapshot import digest
 from konverse.schemas.journal import GENESIS_HASH, Commit, Operations, decode, encode_commit
 from konverse.schemas.limits import COMMIT_GROUPS_MAX, LOOK_AHEAD_RECORDS_MAX, UNCOMMITTED_MS_MAX
 from tests.kit.builders import conversations, identifier, record, records_of
+from tests.kit.digests import digest
 from tests.kit.driver import Driver
 
 

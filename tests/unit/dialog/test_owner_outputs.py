@@ -9,11 +9,9 @@ import pytest
 from konverse.dialog.emitter import REFUSAL_PAUSE_MS, Emit
 from konverse.dialog.events import (
     Append,
-    DeliveredOne,
     Drained,
     Effect,
     ProducerReplaced,
-    ReplaceProducer,
     Stopped,
     Tick,
     ViewLost,
@@ -102,25 +100,6 @@ def test_acknowledgements_wait_no_longer_than_they_may_for_a_commit() -> None:
     assert not [effect for effect in driver.step(Tick()) if isinstance(effect, Append)]
     driver.now_ms += 1
     assert commit_of(driver.step(Tick())).output_acks == [(HERE, 1)]
-
-
-def test_deliveries_one_by_one_count_in_counter_order() -> None:
-    driver = leading(HERE)
-    driver.handle(b"1", b"2", b"3")
-    driver.commit()
-    driver.step(DeliveredOne(HERE, 1, 11))
-    assert driver.owner.emitter.acknowledged() == []
-    driver.step(DeliveredOne(HERE, 0, 10))
-    assert driver.owner.emitter.acknowledged() == [(HERE, 2)]
-
-
-def test_outputs_in_the_wrong_order_ask_for_a_new_producer_and_go_again() -> None:
-    driver = leading(HERE)
-    driver.handle(b"1", b"2")
-    driver.commit()
-    assert driver.step(DeliveredOne(HERE, 1, 10)) == []
-    assert driver.step(DeliveredOne(HERE, 0, 11)) == [ReplaceProducer()]
-    assert emitted(driver.step(ProducerReplaced())) == {HERE: [b"1", b"2"]}
 
 
 def test_a_destination_that_refused_is_tried_again_after_a_pause() -> None:

@@ -25,7 +25,6 @@ from konverse.dialog.events import (
     ViewLost,
 )
 from konverse.dialog.phase import Phase
-from konverse.dialog.snapshot import digest
 from konverse.dialog.view import Show
 from konverse.schemas.journal import FOLD_VERSION, Claim, Commit, decode, encode_claim, encode_commit
 from konverse.schemas.records import End, Kind
@@ -39,6 +38,7 @@ from tests.kit.builders import (
     record,
     records_of,
 )
+from tests.kit.digests import digest
 from tests.kit.driver import Driver
 
 

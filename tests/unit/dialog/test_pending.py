@@ -10,13 +10,14 @@ import pytest
 from konverse.dialog import pending as module
 from konverse.dialog.partition import Partition
 from konverse.dialog.pending import overflowing
-from konverse.dialog.snapshot import Freeze, digest, restore
+from konverse.dialog.snapshot import Freeze, restore
 from konverse.dialog.states import State
 from konverse.schemas.limits import BATCH_RECORDS_MAX
 from konverse.schemas.operations import Exclude
 from konverse.schemas.records import BounceReason, Decision, Kind, Role, Suffix, Veto
-from tests.kit.batches import HOME, JUDGE, QUERY, TARGET, Query, taken
+from tests.kit.batches import HOME, JUDGE, QUERY, TARGET, Query, first_row, further_row, last_row, taken
 from tests.kit.builders import Scribe, Side, begin_block, identifier
+from tests.kit.digests import digest
 
 C = identifier("a conversation")
 
@@ -149,7 +150,7 @@ def test_a_side_ends_behind_all_rows_of_a_batch_when_one_of_them_says_so(query: 
     home, task = Side("replies"), query.task()
     block = begin_block(home="replies", target="orders", group=C)
     home.take(*taken(task.begin(C, block)))
-    side.take(*taken(task.first(C, block, "order", b"0", last=True)))
+    side.take(*taken(last_row(first_row(task, C, block, "order", b"0"))))
     side.take(*query.message(task, C, b"1"))
     query.decide(home, [(task, 1)], begins=True)
     assert side.outputs(HOME) == [], "nothing ends before it is decided"
@@ -166,7 +167,7 @@ def test_a_side_ends_behind_all_rows_of_a_batch_when_one_of_them_says_so(query: 
 
 def test_what_comes_in_vain_ends_its_dialog_all_the_same(query: Query, side: Side) -> None:
     task = query.task()
-    side.take(*taken(task.message(TARGET, C, HOME, "order", b"late", last=True)))
+    side.take(*taken(last_row(further_row(task, C, begin_block(group=C), "order", b"late"))))
     query.decide(side, [(task, 1)])
     assert [one.kind for one in side.outputs(HOME)] == [Kind.BOUNCE, Kind.END_CALL]
 
@@ -174,7 +175,7 @@ def test_what_comes_in_vain_ends_its_dialog_all_the_same(query: Query, side: Sid
 def test_the_rows_of_a_closed_query_end_nothing(query: Query, side: Side) -> None:
     side.take(Scribe("somebody").close(side.address, QUERY))
     task = query.task()
-    side.take(*taken(task.message(TARGET, C, HOME, "order", b"", last=True)))
+    side.take(*taken(last_row(further_row(task, C, begin_block(group=C), "order", b""))))
     query.decide(side, [(task, 1)])
     assert Kind.END_CALL not in [one.kind for one in side.outputs(HOME)]
 

@@ -24,6 +24,7 @@ from konverse.schemas.errors import QueueFull
 from konverse.schemas.identifiers import conversation_in, mark_of
 from konverse.schemas.limits import POOL_VERDICT_MS_MAX
 from tests.kit.placing import AGE_MS, GROUP, OTHER_GROUP, begin, came_back, new_pooling
+from tests.kit.pooled import awaited
 
 
 @pytest.fixture
@@ -62,16 +63,16 @@ def test_an_end_under_its_senders_is_followed_by_a_verdict_what_came_back_and_th
     one = begin(pooling)
     assert pooling.broken(one.conversation, RESENT[0], 5) == [AskVerdict(one)]
     assert pooling.broken(one.conversation, RESENT[0], 5) == []
-    assert one.place.awaited is one
+    assert awaited(one.place) is one
     late = [came_back(one.conversation, number) for number in range(2)]
     assert pooling.home_says([(one, Standing(ended=True))], late[:1], 6) == [
         Resend(one.place, late[:1]),
         AskVerdict(one),  # once more: something may have had to go before FIN
     ]
-    assert one.place.awaited is one
+    assert awaited(one.place) is one
     said = pooling.home_says([(one, Standing(ended=True, answered=True))], late[1:], 7)
     assert said == [Resend(one.place, late[1:]), End(one), Forget(one)]
-    assert one.place.awaited is None
+    assert awaited(one.place) is None
     assert pooling.home_says([(one, Standing(over=True))], [], 8) == []
 
 
@@ -95,27 +96,27 @@ def test_what_came_back_goes_again_after_the_four_codes_alone(pooling: Pooling, 
 def test_who_recycles_when_the_timer_may_be_due_waits_for_what_came_too_late(pooling: Pooling) -> None:
     one = begin(pooling)
     pooling.recycled(one, 2 * AGE_MS - 1)
-    assert one.place.awaited is None, "its home has not closed it before"
+    assert awaited(one.place) is None, "its home has not closed it before"
     two = begin(pooling, number=1)
     pooling.recycled(two, 2 * AGE_MS)
-    assert one.place.awaited is two
+    assert awaited(one.place) is two
     late = [came_back(two.conversation)]
     assert pooling.home_says([(two, Standing(finished=True))], [], 2 * AGE_MS) == []
-    assert one.place.awaited is two, "its own FIN was not answered"
+    assert awaited(one.place) is two, "its own FIN was not answered"
     assert pooling.home_says([(two, Standing(finished=True, answered=True))], late, 3 * AGE_MS) == [
         Resend(one.place, late)
     ]
-    assert (two.stage, one.place.awaited) == (Stage.CLOSING, None)
+    assert (two.stage, awaited(one.place)) == (Stage.CLOSING, None)
 
 
 def test_who_recycles_what_it_has_adopted_waits_too_as_nobody_knows_when_its_timer_is_due(pooling: Pooling) -> None:
     place, _ = pooling.place(GROUP, 0)
     one = pooling.begun(place, conversation_in(GROUP, bytes(16)), 0, adopted=True)
     pooling.recycled(one, 1)
-    assert place.awaited is one
+    assert awaited(place) is one
     assert pooling.tick(POOL_VERDICT_MS_MAX) == []
     pooling.tick(1 + POOL_VERDICT_MS_MAX)
-    assert place.awaited is None, "and not for ever"
+    assert awaited(place) is None, "and not for ever"
 
 
 def test_what_could_not_be_recycled_when_it_was_asked_for_is_later(pooling: Pooling) -> None:
@@ -130,7 +131,7 @@ def test_a_silent_target_is_waited_for_so_long(pooling: Pooling) -> None:
     pooling.broken(one.conversation, None, 5)
     assert pooling.tick(4 + POOL_VERDICT_MS_MAX) == []
     assert pooling.tick(5 + POOL_VERDICT_MS_MAX) == [End(one), Forget(one)]
-    assert one.place.awaited is None
+    assert awaited(one.place) is None
 
 
 def test_a_conversation_that_its_home_has_finished_is_replaced_and_closes(pooling: Pooling) -> None:
@@ -143,7 +144,7 @@ def test_a_conversation_that_its_home_has_finished_is_replaced_and_closes(poolin
         AskVerdict(one),
     ]
     assert pooling.home_says([(one, Standing(finished=True, answered=True))], [], 2) == []
-    assert (one.stage, one.place.awaited) == (Stage.CLOSING, None)
+    assert (one.stage, awaited(one.place)) == (Stage.CLOSING, None)
     assert pooling.home_says([(one, Standing(over=True))], [], 3) == [Forget(one)]
 
 
@@ -151,7 +152,7 @@ def test_an_error_behind_end_of_stream_is_followed_by_a_verdict_and_keeps_nobody
     one = begin(pooling)
     pooling.recycled(one, 1)
     assert pooling.broken(one.conversation, 4711, 2) == [AskVerdict(one)]
-    assert one.place.awaited is None
+    assert awaited(one.place) is None
     assert pooling.statistics.replaced == 0
     assert pooling.home_says([(one, Standing(ended=True, answered=True))], [], 3) == [End(one), Forget(one)]
     assert pooling.closing == 0
@@ -161,7 +162,7 @@ def test_this_side_is_not_ended_before_its_application_has_received_what_waits(p
     one = begin(pooling)
     waits = Standing(ended=True, answered=True, unread=True)
     assert pooling.home_says([(one, waits)], [], 1) == [AskVerdict(one)]
-    assert one.place.awaited is None
+    assert awaited(one.place) is None
     assert pooling.tick(2 * POOL_VERDICT_MS_MAX) == []
     assert pooling.home_says([(one, waits._replace(unread=False))], [], 2) == [End(one), Forget(one)]
 

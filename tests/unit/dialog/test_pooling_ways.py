@@ -23,6 +23,7 @@ from konverse.schemas.errors import QueueFull
 from konverse.schemas.limits import POOL_ASTRAY_MS
 from konverse.schemas.records import NO_SEQUENCE, Bounce, BounceReason
 from tests.kit.placing import AGE_MS, HOME, OTHER_GROUP, begin, came_back, new_pooling
+from tests.kit.pooled import awaited
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def test_a_redirected_place_goes_where_its_router_says_with_all_that_came_back(p
     late = [came_back(one.conversation, number) for number in range(2)]
     said = note(one.conversation, "north")
     assert pooling.home_says([(one, Standing(ended=True))], [said, *late], 1) == [AskVerdict(one), AskVerdict(one)]
-    assert (one.place.awaited, one.place.current) == (one, None), "nothing overtakes what came back"
+    assert (awaited(one.place), one.place.current) == (one, None), "nothing overtakes what came back"
     assert services(pooling.way_of(one.place, 2)) == ["north"]
     assert pooling.home_says([(one, Standing(ended=True, answered=True))], [said, *late], 3) == [
         Resend(one.place, late),
@@ -84,10 +85,10 @@ def test_who_is_redirected_while_another_conversation_is_on_its_way_to_the_route
     assert one.place.awaits == [one, following]
     unheard = Standing(finished=True, answered=True)
     assert pooling.home_says([(one, SETTLED), (following, unheard)], [said[0], late[0]], 3) == [End(one), Forget(one)]
-    assert one.place.awaited is following, "the router has not come to it yet"
+    assert awaited(one.place) is following, "the router has not come to it yet"
     found = [said[0], late[0], said[1], late[1]]
     assert pooling.home_says([(following, SETTLED)], found, 4)[:2] == [Resend(one.place, late), Drop(one.place, said)]
-    assert one.place.awaited is None
+    assert awaited(one.place) is None
     assert services(one.place.way) == ["north"], "the place has its way already"
 
 

@@ -11,7 +11,7 @@ from konverse.dialog.endpoint import Endpoint, Terms
 from konverse.dialog.partition import Partition
 from konverse.dialog.priorities import Ranked, highest_first
 from konverse.dialog.received import Clauses
-from konverse.dialog.snapshot import Freeze, digest, restore
+from konverse.dialog.snapshot import Freeze, restore
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.journal import Commit, Operations, decode, encode_commit
@@ -19,6 +19,7 @@ from konverse.schemas.operations import Prioritize
 from konverse.schemas.priorities import DEFAULT_LEVEL
 from konverse.schemas.records import Begin, Role
 from tests.kit.builders import Pair, Scribe, address_of, conversations, identifier, log_of
+from tests.kit.digests import digest
 from tests.kit.driver import Driver
 from tests.kit.moving import World, move
 

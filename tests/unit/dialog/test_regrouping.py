@@ -8,12 +8,13 @@ import pytest
 
 from konverse.dialog.endpoint import Endpoint
 from konverse.dialog.partition import Partition
-from konverse.dialog.snapshot import Freeze, digest, restore
+from konverse.dialog.snapshot import Freeze, restore
 from konverse.dialog.staging import OwnerSettings, Staging
 from konverse.schemas.errors import BadInput, GroupLocked, InvalidGroup, MoveRefused, PartitionHalted
 from konverse.schemas.operations import Attempt, Move, Suspend, Try
 from konverse.schemas.records import Role
 from tests.kit.builders import GROUP, Pair, Scribe, Side, anything, begin_block, conversations, identifier, log_of
+from tests.kit.digests import digest
 from tests.kit.driver import Driver
 from tests.kit.moving import World
 from tests.kit.moving import move as relocated

@@ -7,7 +7,6 @@ import pytest
 from konverse.dialog.emitter import Emit
 from konverse.dialog.endpoint import Endpoint, Terms
 from konverse.dialog.events import DataRead, Stopped, Tick
-from konverse.dialog.snapshot import digest
 from konverse.dialog.states import State
 from konverse.schemas.envelope import decode as decode_envelope
 from konverse.schemas.errors import KafkaUnavailable
@@ -26,6 +25,7 @@ from tests.kit.builders import (
     record,
     records_of,
 )
+from tests.kit.digests import digest
 from tests.kit.driver import Driver
 
 BAD = b"bad"

@@ -139,19 +139,6 @@ def test_the_key_is_the_users_own_or_else_the_group(session: Session) -> None:
     assert session.send(without, "order", b"")[0].records[0][1] == identifier("g")
 
 
-def test_a_begin_that_counts_lets_only_its_own_messages_go(session: Session) -> None:
-    """Dialogs of two homes: the acknowledgements come in another order than the begins."""
-    one, two = begun(session, "one"), begun(session, "two", home="other-replies")
-    session.send(one, "order", b"one")
-    session.send(two, "order", b"two")
-    hands = session.delivered(address_of("other-replies"), 0, 5)
-    assert hands is not None
-    assert bodies(hands) == [b"two"]
-    hands = session.delivered(HOME, 0, 5)
-    assert hands is not None
-    assert bodies(hands) == [b"one"]
-
-
 # -------------------------------------------------------------------------------------------------------------- sends
 
 
@@ -199,7 +186,7 @@ def test_too_many_bytes_on_their_way_are_refused_until_some_are_there(session: S
         session.send(dialog, "order", body)
     with pytest.raises(QueueFull):
         session.send(dialog, "order", b"")
-    session.delivered(TARGET, 0, 10)
+    session.drained()
     session.send(dialog, "order", b"")
     session.drained()
     assert (dialog.target.weight, dialog.target.room) == (0, SESSION_WINDOW_BYTES_MAX)
@@ -216,8 +203,8 @@ def test_what_was_sent_on_a_dialog_counts_when_its_last_record_does(session: Ses
     assert there()
     session.send(dialog, "order", b"second")
     there = session.acknowledged(dialog)
+    session.drained()
     session.send(dialog, "order", b"third")
-    session.delivered(TARGET, 1, 11)
     assert there()
     assert not session.acknowledged(dialog)()
 

@@ -21,11 +21,11 @@ from konverse.dialog.events import (
     Tick,
     Truncate,
 )
-from konverse.dialog.snapshot import digest
 from konverse.schemas.journal import FOLD_VERSION
 from konverse.schemas.limits import SNAPSHOT_RETRY_MS
 from konverse.schemas.snapshot import Chunk, SnapshotEnd, decode, encode
 from tests.kit.builders import Scribe, conversations, identifier
+from tests.kit.digests import digest
 from tests.kit.driver import Driver
 
 EVERY = 3
@@ -97,7 +97,7 @@ def test_an_owner_recovers_from_the_newest_snapshot(driver: Driver) -> None:
     after = successor(driver)
     with patch.object(snapshot_search, "FIRST_WINDOW", 2):  # the search goes back twice
         after.lead()
-    assert after.owner.snapshots.kept == 1
+    assert len(after.owner.snapshots._durable) == 1
     assert after.recovered == digest(driver.state)
     assert after.owner.fold.head.number == driver.owner.fold.head.number
 
@@ -123,7 +123,7 @@ def test_a_missing_chunk_and_garbage_are_passed_over(driver: Driver) -> None:
     driver.snapshots[0] = b"garbage"
     after = successor(driver)
     after.lead()
-    assert after.owner.snapshots.kept == 0
+    assert len(after.owner.snapshots._durable) == 0
     assert after.recovered == digest(driver.state)
 
 
@@ -188,14 +188,14 @@ def test_a_snapshot_whose_fate_is_unknown_frees_nothing_and_is_tried_again_later
     while not any(isinstance(effect, AppendSnapshot) and effect.last for effect in effects):
         effects = driver.step(Tick())
     assert driver.step(SnapshotWritten(None)) == []
-    assert driver.owner.snapshots.kept == 0
+    assert len(driver.owner.snapshots._durable) == 0
     work(driver, "b")
     assert not any(isinstance(effect, AppendSnapshot) for _ in range(9) for effect in driver.step(Tick()))
     driver.now_ms += SNAPSHOT_RETRY_MS
     driver.arrive(*conversations("c", client=Scribe("c")))  # one record: what came before still counts
     driver.commit()
     driver.make_snapshot()
-    assert driver.owner.snapshots.kept == 1
+    assert len(driver.owner.snapshots._durable) == 1
 
 
 def test_what_a_new_owner_had_to_fold_behind_the_snapshot_counts_for_the_next_one(driver: Driver) -> None:
@@ -209,7 +209,7 @@ def test_what_a_new_owner_had_to_fold_behind_the_snapshot_counts_for_the_next_on
     after.arrive(*conversations("d", client=Scribe("d")))
     after.commit()
     after.make_snapshot()
-    assert after.owner.snapshots.kept == 2
+    assert len(after.owner.snapshots._durable) == 2
 
 
 def test_the_search_asks_for_the_end_first() -> None:

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from konverse.dialog.snapshot import digest
 from konverse.dialog.staging import OwnerSettings, Staging
 from konverse.schemas.journal import GENESIS_HASH, Commit, encode_commit
 from konverse.schemas.limits import (
@@ -18,6 +17,7 @@ from konverse.schemas.limits import (
     TRANSACTION_BYTES_MAX,
 )
 from tests.kit.builders import GROUP, Pair, Side, anything
+from tests.kit.digests import digest
 from tests.kit.staging import commit, taken
 
 Stage = Callable[..., Staging]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from konverse.dialog.partition import Partition
-from konverse.dialog.snapshot import Freeze, digest, restore
+from konverse.dialog.snapshot import Freeze, restore
 from konverse.schemas.catalog import END_DIALOG, ERROR
 from konverse.schemas.journal import EndOperation
 from konverse.schemas.limits import ATTEMPTS_MAX
@@ -21,6 +21,7 @@ from tests.kit.builders import (
     log_of,
     record,
 )
+from tests.kit.digests import digest
 from tests.kit.driver import Driver
 from tests.kit.trials import endpoint, fail, said, successor, suspended, taken
 

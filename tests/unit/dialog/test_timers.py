@@ -11,7 +11,7 @@ from konverse.dialog.endpoint import Endpoint
 from konverse.dialog.events import Append, Tick
 from konverse.dialog.fold import Fold
 from konverse.dialog.journal_feed import JournalRecord
-from konverse.dialog.snapshot import Freeze, digest, restore
+from konverse.dialog.snapshot import Freeze, restore
 from konverse.dialog.staging import OwnerSettings, Staging
 from konverse.dialog.states import State
 from konverse.dialog.view import pack, unpack
@@ -22,6 +22,7 @@ from konverse.schemas.operations import Resume, SetTimer, Skip, Suspend
 from konverse.schemas.records import Kind, Suffix, Timer
 from konverse.schemas.system_messages import read_error
 from tests.kit.builders import Pair, Side, anything, begin_block, identifier, log_of, of, record
+from tests.kit.digests import digest
 from tests.kit.driver import Driver
 from tests.kit.moving import World, move
 

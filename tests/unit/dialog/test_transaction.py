@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from konverse.dialog.received import Message
-from konverse.dialog.snapshot import digest
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.catalog import ERROR
 from konverse.schemas.errors import (
@@ -20,6 +19,7 @@ from konverse.schemas.errors import (
 from konverse.schemas.limits import BODY_BYTES_MAX, TRANSACTION_BYTES_MAX
 from konverse.schemas.records import Role
 from tests.kit.builders import Pair, log_of, of, record
+from tests.kit.digests import digest
 
 
 @pytest.fixture

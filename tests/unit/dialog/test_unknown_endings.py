@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from konverse.dialog.snapshot import digest
 from konverse.dialog.states import State
 from konverse.schemas.limits import TOMBSTONES_MAX
 from konverse.schemas.records import NO_SEQUENCE, Bounce, BounceReason, End, Kind, Role, Suffix
 from tests.kit.builders import Pair, Scribe, address_of, begin_block, identifier
+from tests.kit.digests import digest
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from konverse.routing.circles import circle_of, leads_of
-from konverse.schemas.routing_tables import RoutingTable
 from konverse.schemas.table_entries import Target
+from tests.kit.classifying import table_of
 
 ELSEWHERE = "0f8fad5b-d9cb-469f-a165-70867728950e"
 
@@ -35,8 +35,8 @@ def test_a_circle_is_found_when_there_is_one(leads: dict[str, set[str]]) -> None
 
 
 def test_routers_lead_where_their_tables_do() -> None:
-    one = RoutingTable.of("One", {"k": Target("//x"), "e": Target("//e", ELSEWHERE)}, Target("//y"), ("//a", "//b"))
-    two = RoutingTable.of("Two", {"k": Target("//z")}, routers=("//b",))
-    unused = RoutingTable.of("Three", {"k": Target("//w")})
+    one = table_of("One", {"k": Target("//x"), "e": Target("//e", ELSEWHERE)}, Target("//y"), ("//a", "//b"))
+    two = table_of("Two", {"k": Target("//z")}, routers=("//b",))
+    unused = table_of("Three", {"k": Target("//w")})
     assert leads_of([one, two, unused]) == {"//a": {"//x", "//y"}, "//b": {"//x", "//y", "//z"}}
     assert leads_of([one], (None, ELSEWHERE)) == {"//a": {"//e", "//x", "//y"}, "//b": {"//e", "//x", "//y"}}

@@ -26,10 +26,9 @@ from konverse.routing.classifiers import (
 from konverse.routing.decisions import Target, Unclassifiable
 from konverse.schemas.errors import InvalidName, InvalidSettings, NotInstalled, RoutingTableNotFound
 from konverse.schemas.limits import ROUTING_KEY_BYTES_MAX
-from konverse.schemas.routing_tables import RoutingTable
-from tests.kit.classifying import ORDER_SCHEMA, Dialog, Letter, lookup
+from tests.kit.classifying import ORDER_SCHEMA, Dialog, Letter, lookup, table_of
 
-REGIONS = RoutingTable.of("Regions", {"north": Target("//n"), "7": Target("//seven"), "true": Target("//yes")})
+REGIONS = table_of("Regions", {"north": Target("//n"), "7": Target("//seven"), "true": Target("//yes")})
 
 
 def datum(region: object, share: float = 0.5) -> bytes:
@@ -174,7 +173,7 @@ def test_a_table_is_the_one_of_the_catalog_as_it_is_now() -> None:
 
 
 def test_a_key_that_the_table_lacks_has_its_default() -> None:
-    table = RoutingTable.of("Regions", {"north": Target("//n")}, Target("//rest"))
+    table = table_of("Regions", {"north": Target("//n")}, Target("//rest"))
     classifier = json_path("$", table=table)
     assert classifier.explain(Letter(b'"east"')) == Explanation(Target("//rest"), "east", "Regions", 1, by_default=True)
     assert isinstance(classifier(Letter(b"{}")), Unclassifiable), "no key is not another key"

@@ -14,12 +14,12 @@ from konverse.schemas.journal import (
     Claim,
     Commit,
     Operations,
-    commit_to_avro,
     decode,
     encode_claim,
     encode_commit,
 )
 from konverse.schemas.limits import COMMIT_BYTES_MAX
+from tests.kit.avro_journal import commit_to_avro
 from tests.kit.builders import identifier
 
 

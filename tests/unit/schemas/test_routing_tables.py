@@ -15,6 +15,7 @@ from konverse.schemas.errors import InvalidName, InvalidRoute
 from konverse.schemas.limits import ROUTING_KEY_BYTES_MAX, ROUTING_TABLE_CHANGE_BYTES_MAX
 from konverse.schemas.routing_tables import RoutingTable, TableChange, check_entries, folded
 from konverse.schemas.table_entries import Entries, Target
+from tests.kit.classifying import table_of
 
 NORTH, SOUTH = Target("//n"), Target("//s")
 INSTANCE = "0f8fad5b-d9cb-469f-a165-70867728950e"
@@ -22,7 +23,7 @@ KEYS = st.text("abc", min_size=1, max_size=2)
 
 
 def table(**entries: Target) -> RoutingTable:
-    return RoutingTable.of("Regions", entries)
+    return table_of("Regions", entries)
 
 
 @given(st.lists(st.tuples(st.dictionaries(KEYS, st.sampled_from([NORTH, SOUTH])), st.lists(KEYS)), max_size=6))
@@ -39,7 +40,7 @@ def test_entries_are_a_dictionary_that_each_change_makes_anew(steps: list[tuple[
 
 
 def test_a_change_says_only_what_becomes_another() -> None:
-    first = RoutingTable.of("Regions", {"a": NORTH, "b": NORTH, "c": NORTH}, SOUTH, ("//router",))
+    first = table_of("Regions", {"a": NORTH, "b": NORTH, "c": NORTH}, SOUTH, ("//router",))
     second = first.changed(TableChange.of("Regions", {"b": SOUTH, "d": SOUTH}, ("a",)))
     assert (first.version, second.version) == (1, 2)
     assert second.entries == {"b": SOUTH, "c": NORTH, "d": SOUTH}
@@ -71,7 +72,7 @@ def test_names_that_cannot_be_are_refused() -> None:
     with pytest.raises(InvalidName):
         table(a=Target(""))
     with pytest.raises(InvalidName):
-        RoutingTable.of("", {})
+        table_of("", {})
 
 
 def test_an_instance_is_written_in_one_way() -> None:

@@ -1,0 +1,203 @@
+"""What the pure core holds the library uses: nothing is there for tests alone, so what is proved is what runs.
+
+A function that only tests call is either dead, or a decision that the product takes elsewhere, without the proof.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+import konverse
+from tests.architecture.references import References
+from tests.architecture.tree import LIBRARY, PURE, ROOT, library_files, module_of, name_of, pyproject, refuse, syntax
+from tests.kit.api_page import INTERNAL, PUBLIC_CLASSES
+
+LOADED: Final = ("check_of", "parser_of")
+"""Functions of modules that are chosen while the program runs."""
+
+EXCEPTIONS: Final = {
+    "konverse.dialog.takeover.concerns": "the bridge is to ask it what an answer means, as the simulator does",
+}
+"""Full name -> why it may be there although the library does not reach it yet."""
+
+PLANTED: Final = """
+from typing import NamedTuple, Protocol
+
+class Met:
+    def twin(self) -> int:
+        return self._behind()
+    def _behind(self) -> int:
+        return used_by_the_dead()
+    @property
+    def shown(self) -> int:
+        return 1
+
+class Other:
+    def twin(self) -> int:
+        return used()
+    @property
+    def shown(self) -> int:
+        return 2
+
+class Twins(Protocol):
+    def other_twin(self) -> int: ...
+
+class Conforming:
+    def other_twin(self) -> int:
+        return 1
+
+class Event(NamedTuple):
+    number: int
+
+class Unmade(NamedTuple):
+    number: int
+
+def door(other: Other, twins: Twins) -> int:
+    made = [Other(), Event(1), Met, Conforming()]
+    return other.twin() + other.shown + twins.other_twin() + sum(step(Event(1)) for step in TABLE.values()) + len(made)
+
+def used() -> int:
+    return 1
+
+def used_by_the_dead() -> int:
+    return 1
+
+def called_by_tests() -> int:
+    return Met().shown + _STALE[0](1)
+
+def _on_event(event: object) -> int:
+    return 1
+
+def _stale(event: object) -> int:
+    return 1
+
+TABLE = {Event: _on_event}
+_STALE = [_stale]
+"""
+"""A module with what tests alone would call, and beside it what the door `door` reaches."""
+
+DEAD: Final = [
+    "Met.twin", "Met._behind", "Met.shown", "used_by_the_dead", "called_by_tests", "_stale",
+]  # fmt: skip
+
+
+def sources() -> Iterator[tuple[str, Path]]:
+    """Name and path of every module that is shipped."""
+    for path in library_files():
+        yield module_of(path), path
+    yield "konverse", ROOT / ".namespace" / "konverse" / "__init__.py"
+    yield "pyspark_konverse", ROOT / ".namespace" / "pyspark_konverse.py"
+
+
+@pytest.fixture(scope="module")
+def references() -> References:
+    return References(sources(), ROOT / ".namespace" / "checkers", {"konverse.dialog.planted": PLANTED})
+
+
+@pytest.fixture(scope="module")
+def reached(references: References) -> set[str]:
+    return references.reached([*doors(references), "konverse.dialog.planted.door"])
+
+
+def doors(references: References) -> Iterator[str]:
+    """Where users, Python and Spark come in."""
+    yield from ("konverse.__getattr__", "konverse.__dir__", "pyspark_konverse.DefaultSource")
+    yield from (name for name in references.functions if name.rpartition(".")[0] == "konverse.spark")
+    project = pyproject()["project"]
+    scripts = [project["scripts"], *project["entry-points"].values()]
+    yield from (target.replace(":", ".") for table in scripts for target in table.values())
+    yield from (module_of(path) for path in library_files() if "__main__" in path.read_text(encoding="utf-8"))
+    yield from (name for name in references.functions if name.rpartition(".")[2] in LOADED)
+    public = [getattr(konverse, name) for name in konverse.__all__]
+    for thing in [*public, *PUBLIC_CLASSES]:
+        if inspect.isclass(thing):
+            yield from _members(references, thing)
+        elif callable(thing):
+            yield f"{thing.__module__}.{thing.__name__}"
+
+
+def _members(references: References, public: type) -> Iterator[str]:
+    """A class and what its users may call of it, inherited or not."""
+    for base in public.__mro__:
+        name = f"{base.__module__}.{base.__qualname__}"
+        if name in references.infos:
+            yield name
+            shown = [member for member in vars(base) if not member.startswith("_")]
+            yield from (f"{name}.{member}" for member in shown if member not in INTERNAL.get(public.__name__, ()))
+
+
+def unreached(references: References, reached: set[str], module: str = "konverse.") -> list[str]:
+    """Functions and methods of the pure core that nobody reaches; what a decorator adds is not looked at."""
+    return [
+        name
+        for name in references.functions
+        if name.startswith(module) and name.split(".")[1] in PURE and "__mypy" not in name and name not in reached
+    ]
+
+
+def unmade(references: References, reached: set[str], module: str = "konverse.") -> list[str]:
+    """Named tuples of the pure core of which the library makes none: events that never come."""
+    return [
+        name
+        for name, info in references.infos.items()
+        if name.startswith(module)
+        and name.split(".")[1] in PURE
+        and info.is_named_tuple
+        and not references.made[name] & reached
+    ]
+
+
+def test_every_function_of_the_pure_core_is_reached_from_a_public_door(
+    references: References, reached: set[str]
+) -> None:
+    refuse(
+        f"{Path(path).name}:{line}: {name} is reached by no public door. Delete it, move it under tests/kit if tests "
+        "need it, or let the product call it"
+        for name in unreached(references, reached)
+        for path, line in [references.functions[name]]
+        if name not in EXCEPTIONS and ".planted." not in name
+    )
+
+
+def test_every_record_event_and_effect_of_the_pure_core_is_made_by_the_library(
+    references: References, reached: set[str]
+) -> None:
+    refuse(
+        f"{name} is made by no code of the library; delete it and what handles it"
+        for name in unmade(references, reached)
+        if ".planted." not in name
+    )
+
+
+def test_exceptions_are_still_needed(references: References, reached: set[str]) -> None:
+    refuse(f"{name} is reached now, or gone" for name in EXCEPTIONS if name not in unreached(references, reached))
+
+
+def test_what_only_tests_call_is_found(references: References, reached: set[str]) -> None:
+    planted = "konverse.dialog.planted."
+    assert unreached(references, reached, planted) == [planted + name for name in DEAD]
+    assert unmade(references, reached, planted) == [f"{planted}Unmade"]
+
+
+def test_what_the_library_calls_by_name_is_under_the_names_that_the_check_knows() -> None:
+    """`import_module(…).name(…)` is seen by no type checker: its functions are listed in LOADED."""
+    refuse(
+        f"{name_of(path)}:{node.lineno}: {node.attr} is to be listed in LOADED"
+        for path in library_files(*LIBRARY)
+        for node in _calls_of_loaded(path)
+        if node.attr not in LOADED
+    )
+
+
+def _calls_of_loaded(path: Path) -> Iterator[ast.Attribute]:
+    for node in ast.walk(syntax(path)):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Call):
+            called = node.value.func
+            if getattr(called, "attr", getattr(called, "id", "")) == "import_module":
+                yield node

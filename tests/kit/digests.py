@@ -1,0 +1,16 @@
+"""What tells two states apart."""
+
+from __future__ import annotations
+
+import hashlib
+
+from konverse.dialog.partition import Partition
+from konverse.dialog.snapshot import Freeze
+
+
+def digest(state: Partition) -> bytes:
+    """SHA-256 of everything that is state: two folds of one prefix have the same (invariant I3)."""
+    out = hashlib.sha256()
+    for piece in Freeze(state).pieces():
+        out.update(piece)
+    return out.digest()
