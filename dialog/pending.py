@@ -24,7 +24,7 @@ from konverse.schemas.records import LAST, NO_SEQUENCE, Decision, Envelope, Kind
 from .answers import refuse_closed
 from .batches import Row
 from .endings import call_end
-from .endpoint import Record, Writer
+from .endpoint import Record, Stamp, Writer, timestamp_ms
 from .messages import hear_begin, hear_message
 from .outbox import Run
 from .partition import Partition
@@ -117,19 +117,21 @@ def hear_decision(state: Partition, _offset: int, _header: bytes, envelope: Enve
         state.statistics.missing += len(rows) - len(accepted)
         accepted = []
     state.statistics.void += sum(map(len, waiting.values())) - len(accepted)
+    decided_ms = timestamp_ms(record[1])
     for row in accepted:
-        _accept(state, detail, row)
+        _accept(state, detail, row, decided_ms)
 
 
-def _accept(state: Partition, detail: Decision, row: Row) -> None:
+def _accept(state: Partition, detail: Decision, row: Row, decided_ms: int) -> None:
     """As if the query had sent it now, under its next counter."""
+    stamp: Stamp = decided_ms if isinstance(row.stamp, int) else (decided_ms, row.stamp[1])
     writer = state.writers.get(detail.query)
     if writer is None:
         writer = state.writers[detail.query] = Writer(detail.query)
     kind = Kind.BEGIN if detail.begins else Kind.MESSAGE
     prefix = head(kind, row.flags & ~LAST, row.role, state.address.tag, writer.id) + row.conversation
     header = encode(prefix, writer.next, NO_SEQUENCE, row.suffix)
-    envelope, record = decode(header), (row.body, row.stamp)
+    envelope, record = decode(header), (row.body, stamp)
     writer.advance()
     if writer.closed_at is not None:
         refuse_closed(state, envelope, record, closing_of(state, writer))

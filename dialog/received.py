@@ -82,7 +82,7 @@ class Message(NamedTuple):
 
     @property
     def timestamp(self) -> datetime:
-        """Kafka's timestamp of the record; when it was due, of what time itself has made. UTC."""
+        """Kafka's time of the record, or of the decision about a row of Spark; what time has made: when due. UTC."""
         return datetime.fromtimestamp(timestamp_ms(self.stamp) / 1000, UTC)
 
     @property

@@ -51,6 +51,7 @@ MESSAGES: Final = pa.schema([
     pa.field("body", pa.binary()),
     pa.field("headers", HEADERS_TYPE),
     pa.field("timestamp", TIMESTAMP),
+    pa.field("accepted_time", TIMESTAMP),
 ])  # fmt: skip
 """What a function gets. A reply can be sent on a conversation whose `state` is CONVERSING."""
 
@@ -102,6 +103,7 @@ def rows_of(messages: Sequence[Message], first: int) -> pa.RecordBatch:
     numbers = {dialog: number for number, dialog in enumerate(dict.fromkeys(dialogs))}
     which = pa.array([numbers[dialog] for dialog in dialogs], pa.int32())
     counted = pa.array(sequences, pa.int64())
+    times = pa.array([1_000 * timestamp_ms(stamp) for stamp in stamps], TIMESTAMP)
     columns: dict[str, Any] = {
         RECEIPT: np.arange(first, first + len(messages), dtype=np.int64),
         **{name: pa.array(map(of, numbers), MESSAGES.field(name).type).take(which) for name, of in _SIDES.items()},
@@ -109,7 +111,8 @@ def rows_of(messages: Sequence[Message], first: int) -> pa.RecordBatch:
         "message_type": pa.array(types, pa.string()),
         "body": pa.array(bodies, pa.binary()),
         "headers": pa.array([() if isinstance(stamp, int) else stamp[1] for stamp in stamps], HEADERS_TYPE),
-        "timestamp": pa.array([1_000 * timestamp_ms(stamp) for stamp in stamps], TIMESTAMP),
+        "timestamp": times,
+        "accepted_time": times,
     }
     return pa.RecordBatch.from_pydict(columns, schema=MESSAGES)
 

@@ -18,6 +18,7 @@ from konverse.schemas.catalog import Validation
 from konverse.schemas.errors import InvalidSettings
 
 from .bridging import schema_of
+from .case_rule import spelled
 from .settings import parse
 from .shapes import Parser, Unfit, Unmapped
 
@@ -36,6 +37,7 @@ MODULES: Final = {
 
 def typed_rows(frame: DataFrame, message_type: str, options: Mapping[str, str], root: str | None) -> DataFrame:
     """The rows of one message type with `value` and `fault`."""
+    frame = spelled(frame, (*NEEDED, VALUE, FAULT))
     for name in NEEDED:
         if name not in frame.columns:
             raise InvalidSettings(f"the frame lacks the column {name!r}; select it together with the others")

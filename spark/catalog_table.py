@@ -30,6 +30,7 @@ class CatalogTable:
 
     def __init__(self, name: str, key: str, catalog: Catalog | None = None) -> None:
         """`key` is a SQL expression over the columns of a message."""
+        self.title = f"routing table {name!r} of the catalog"
         self._name = name
         self._key = key
         self._catalog = catalog

@@ -104,11 +104,30 @@ def _partitions(rows: Rows) -> pa.Int32Array:
 
 
 def _timestamps(rows: Rows) -> pa.TimestampArray:
+    return _times(*_written(rows))
+
+
+def _accepted_times(rows: Rows) -> pa.TimestampArray:
+    """When each row came to count: Kafka's time of the record itself, or of the decision about its batch."""
+    if rows.decided_at is None:
+        milliseconds, unknown = _written(rows)
+    else:
+        milliseconds = np.full(len(rows.messages), rows.decided_ms)
+        unknown = milliseconds < 0
+    return _times(milliseconds, unknown | ~np.isin(rows.verdict, (Verdict.accepted, Verdict.control)))
+
+
+def _written(rows: Rows) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Kafka's time of each record in milliseconds, and which have none."""
     milliseconds = np.array([message.timestamp()[1] for message in rows.messages], np.int64)
-    mask = None
-    if (milliseconds <= 0).any():
-        mask = np.array([message.timestamp()[0] == TIMESTAMP_NOT_AVAILABLE for message in rows.messages])
-    return pa.array(milliseconds * 1000, mask=mask).cast(TIMESTAMP)
+    unknown = milliseconds <= 0
+    for row in np.flatnonzero(unknown).tolist():
+        unknown[row] = rows.messages[row].timestamp()[0] == TIMESTAMP_NOT_AVAILABLE
+    return milliseconds, unknown
+
+
+def _times(milliseconds: NDArray[np.int64], unknown: NDArray[np.bool_]) -> pa.TimestampArray:
+    return pa.array(milliseconds * 1000, mask=unknown if unknown.any() else None).cast(TIMESTAMP)
 
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
@@ -129,6 +148,7 @@ COLUMNS: Final[dict[str, Column[Rows]]] = {
     "partition": Column("int", pa.int32(), _partitions),
     "offset": Column("bigint", pa.int64(), lambda rows: pa.array(rows.offsets)),
     "timestamp": Column("timestamp", TIMESTAMP, _timestamps),
+    "accepted_time": Column("timestamp", TIMESTAMP, _accepted_times),
     "writer": Column("binary", pa.binary(), lambda rows: writers(rows.frame, rows.decoded)),
     "counter": Column("bigint", pa.int64(), lambda rows: masked(rows.frame.counter, rows.decoded)),
     "kind": Column("string", pa.string(), lambda rows: names_of(Kind).take(masked(rows.frame.kind, rows.decoded))),

@@ -189,7 +189,8 @@ class Deciding:
             f"whether batch {batch} of query {self._driver.query.hex()} counts is not known after {timeout_s:.0f} s: "
             f"{why}. Check that Kafka runs and that somebody looks after the transmission queue "
             f"(`konverse transmit`). To write the same rows again without the danger of twice, give 'query' = "
-            f"'{self._driver.query.hex()}' and 'batch' = '{batch}' (a stream does so by itself)"
+            f"'{self._driver.query.hex()}' and 'batch' = '{batch}' (a stream does so by itself, and "
+            "foreachBatch does with the options that it had)"
         )
 
 

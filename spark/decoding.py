@@ -14,6 +14,7 @@ from konverse.schemas.envelope import HEADER
 from konverse.schemas.errors import InvalidSettings
 from konverse.schemas.records import Kind, Role
 
+from .case_rule import spelled
 from .columns import TIMESTAMP, handles, identifiers, masked, message_types, names_of, writers
 from .frame import decode
 from .headers import HEADERS_TYPE
@@ -30,6 +31,7 @@ DECODED: Final = (
 
 def decoded(records: DataFrame) -> DataFrame:
     """One row for each record. InvalidSettings names a column that is missing."""
+    records = spelled(records, NEEDED)
     missing = [name for name in NEEDED if name not in records.columns]
     if missing:
         hint = "; give Spark's Kafka source the option includeHeaders=true" if missing == ["headers"] else ""

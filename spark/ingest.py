@@ -47,6 +47,8 @@ class Rows(NamedTuple):
     """Rows with an envelope that concerns this queue."""
     decided_at: int | None = None
     """Offset of the DECISION that made these rows count; None: they count where they stand."""
+    decided_ms: int = -1
+    """Kafka's time of that DECISION."""
     groups: Mapping[bytes, bytes] | None = None
     """Conversation group of each side that the partition has, by its handle; None when nobody asked."""
 
@@ -99,9 +101,7 @@ class Ingest:
             won = self.batches.decide(cast("bytes", whole.headers.ours[at]), whole.messages[at])
             if won is not None:
                 yield self._numbered(_part(whole, slice(given, at + 1)))
-                yield self._numbered(
-                    self._accepted(won, int(whole.offsets[at]), whole.frame.tagged_writer[at : at + 1])
-                )
+                yield self._numbered(self._accepted(won, whole.messages[at], whole.frame.tagged_writer[at : at + 1]))
                 given = at + 1
         part = slice(waiting, len(whole.messages))
         self._wait(whole.messages[part], whole.headers.part(part), whole.frame.part(part), pending[part])
@@ -113,7 +113,7 @@ class Ingest:
         if rows:
             self.batches.put(headers.ours, messages, rows)
 
-    def _accepted(self, won: Won, decided_at: int, told_by: NDArray[np.void]) -> Rows:
+    def _accepted(self, won: Won, decision: Message, told_by: NDArray[np.void]) -> Rows:
         """As if the query had sent them when they were decided, under its next counters."""
         count = len(won.messages)
         writer = told_by.tobytes()[:TAG_BYTES] + won.query
@@ -128,7 +128,8 @@ class Ingest:
         verdict = np.full(count, Verdict.control if won.begins else ACCEPTED, np.uint8)
         sequence = np.full(count, -1, np.int64)
         decoded = np.ones(count, np.bool_)
-        return Rows(won.messages, _offsets(won.messages), headers, frame, verdict, sequence, decoded, decided_at)
+        decided = (cast("int", decision.offset()), decision.timestamp()[1])
+        return Rows(won.messages, _offsets(won.messages), headers, frame, verdict, sequence, decoded, *decided)
 
     def _numbered(self, rows: Rows) -> Rows:
         """With the sequence numbers of what an application receives."""

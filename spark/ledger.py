@@ -11,6 +11,7 @@ from konverse.schemas.errors import InvalidSettings
 from konverse.schemas.records import Kind
 
 from .acceptance import SEQUENCED
+from .case_rule import spelled
 from .ingest import Verdict
 
 NEEDED: Final = ("conversation", "role", "sequence", "body", "timestamp", "kind")
@@ -26,6 +27,7 @@ def conversations(messages: DataFrame) -> DataFrame:
     `all`, the frame has verdicts: only accepted records count, and `duplicates` says how many were not needed.
     InvalidSettings names a column that is missing.
     """
+    messages = spelled(messages, (*NEEDED, "verdict"))
     missing = [name for name in NEEDED if name not in messages.columns]
     if missing:
         raise InvalidSettings(f"the frame lacks the column {missing[0]!r}; read it with format('konverse')")

@@ -34,8 +34,9 @@ from konverse.schemas.errors import InvalidSettings, KonverseError, SteppedDown,
 from konverse.schemas.identifiers import consumer_group, data_topic
 from konverse.schemas.limits import SPARK_BATCH_BYTES_MAX
 
-from .answers import Done, Part, apply, read, rows_of
+from .answers import ANSWERS, RECEIPT, Done, Part, apply, read, rows_of
 from .bridging import kafka_of
+from .case_rule import spelled
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -176,7 +177,7 @@ _RAISED: Final = re.compile(r"^konverse\.schemas\.errors\.(\w+): (.*)$", re.MULT
 
 def process(spark: SparkSession, source: Source, transform: Callable[[DataFrame], DataFrame]) -> Done:
     """Receive in this process, and have Spark answer each batch."""
-    function = by_frame(spark, transform, lambda frame: frame)
+    function = by_frame(spark, transform, lambda frame: spelled(frame, (RECEIPT, *ANSWERS.names)))
     with source.begun().opened() as (_, reader):
         return Batches(reader, Answering(function, checking(spark))).work(source.rows)
 

@@ -26,9 +26,11 @@ from konverse.routing.step import FORWARD, REDIRECT_TO
 from konverse.schemas.errors import GroupLocked, InvalidRoute, InvalidSettings, KonverseError
 
 from .answers import RECEIPT, column_of, receipts_of, rows_of
+from .case_rule import spelled
 from .catalog_table import TO_SERVICE, CatalogTable
 from .mapping import Batches, Function, Source, by_frame, checking, first_line, in_tasks
 from .reporting import heard, telling
+from .routing_table import RoutingTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -77,8 +79,16 @@ def route_arrow(
     manner: Manner,
     shown: Callable[[Routed], object] | None,
 ) -> Routed:
-    """Receive and classify in tasks, and show the counts of all of them together if anybody wants to see them."""
+    """Receive and classify in tasks, and show the counts of all of them together if anybody wants to see them.
+
+    InvalidSettings for a table, which Spark joins: a task has no session to do so.
+    """
     manner.check()
+    if isinstance(function, CatalogTable | RoutingTable):
+        raise InvalidSettings(
+            f"{function.title} is joined by Spark, which tasks cannot do: give it to `route`, or give `route_arrow` a "
+            "ready classifier (konverse.routing.classifiers) or a function over Arrow batches"
+        )
     with heard(source, shown) as board:
 
         def work(mine: Source) -> dict[str, Any]:
@@ -116,6 +126,7 @@ def by_expression(spark: SparkSession, expression: str) -> Callable[[DataFrame],
 
 def _checked(frame: DataFrame) -> DataFrame:
     """The columns of a classifier's frame that are looked at. InvalidSettings when it lacks one."""
+    frame = spelled(frame, (RECEIPT, *DECISIONS.names))
     names = frame.columns
     for name in (RECEIPT, TO_SERVICE):
         if name not in names:

@@ -18,6 +18,7 @@ from konverse.schemas.errors import InvalidSettings
 from konverse.schemas.limits import ROUTING_TABLE_ENTRIES_MAX
 
 from .answers import RECEIPT
+from .case_rule import spelled
 from .catalog_table import INSTANCE, KEY, TO_SERVICE
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ log: Final = logging.getLogger("konverse.spark")
 
 class RoutingTable:
     """A classifier that looks a key up in a table."""
+
+    title: Final = "a routing table that is loaded"
 
     def __init__(
         self,
@@ -81,6 +84,7 @@ def _checked(frame: DataFrame) -> pa.Table:
     """The rows of the table, by key. InvalidSettings for what cannot be one, by column and key."""
     from pyspark.sql import functions as f  # noqa: PLC0415  # as above
 
+    frame = spelled(frame, (KEY, TO_SERVICE, INSTANCE))
     names = frame.columns
     for name in (KEY, TO_SERVICE):
         if name not in names:

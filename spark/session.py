@@ -34,7 +34,7 @@ def local_session(  # noqa: PLR0913  # each has a default that suits
     memory: str = "1g",
     config: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """A session on this machine (or at `master`), with filter push-down, few shuffle partitions and no web page.
+    """A session on this machine (or at `master`), with few shuffle partitions and no web page.
 
     `java_home`: a Java 17 or newer; by default JAVA_HOME, else the `java` on PATH. `memory` is the driver's heap.
     `config` holds further Spark settings, and has the last word. Workers run this very Python. Raises NotInstalled

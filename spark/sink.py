@@ -29,12 +29,13 @@ from konverse.schemas.identifiers import Address
 from konverse.schemas.records import Role
 
 from .bridging import kafka_of
+from .case_rule import CASE_SENSITIVE
 from .deciding import Deciding
 from .delivering import Delivery
 from .returning import LOOK_WAIT_S, look_for
 from .successions import Successions
-from .write_checks import check_columns
-from .write_plan import Plan, name_id, stream_id
+from .write_checks import as_named, check_columns
+from .write_plan import Plan, name_id, stream_id, tied_id
 from .write_rows import Rows
 from .write_settings import WriteSettings, query_uuid
 
@@ -43,6 +44,10 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 log: Final = logging.getLogger("konverse.spark")
+
+_QUERY_ID: Final = "sql.streaming.queryId"
+_BATCH_ID: Final = "streaming.sql.batchId"
+"""Which stream's micro-batch a task works for, Spark says so; also of the writes of a function in `foreachBatch`."""
 
 _COMMITTER: Final = "pyspark.sql.worker.python_streaming_sink_runner"
 """Here Spark makes a stream's writer anew to commit; what its tasks were told comes back with their reports."""
@@ -71,8 +76,9 @@ class _Writer:
         of = TaskOf(query, plan.judge(query), plan.run, batch, context.partitionId())
         task = Task(of, os.urandom(16))
         rows, delivery = Rows(plan, task), Delivery(self._settings)
+        case_sensitive = context.getLocalProperty(CASE_SENSITIVE)
         for some in batches:
-            for records in rows.of(some):
+            for records in rows.of(as_named(some, case_sensitive)):
                 delivery.hand(records)
         task.acknowledged(delivery.finish())
         report = task.report()
@@ -127,8 +133,14 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         return name_id(settings.database, settings.query, services)
 
     def write(self, iterator: Iterator[RecordBatch]) -> WriterCommitMessage:
-        """In a task: write its rows, which are void until the driver has decided."""
-        return self._write(iterator, self._query, self._settings.batch)
+        """In a task: write its rows, which are void until the driver has decided.
+
+        A stream whose function in `foreachBatch` writes tells by its checkpoint what was written before.
+        """
+        context, query = TaskContext.get(), self._query
+        assert context is not None, "Spark calls this in a task"
+        stream = None if self._settings.query is None else context.getLocalProperty(_QUERY_ID)
+        return self._write(iterator, query if stream is None else tied_id(query, stream), self._settings.batch)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """In the driver: have it decided. What another run of the same query has decided stays so, which is said.
@@ -145,11 +157,19 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
                 f"before: numbers rise from write to write, and whether {settings.batch} was written is not known. "
                 f"Nothing of this write is received; give {highest + 1}, or another 'query'"
             )
-        log.info(
-            "batch %d of query %r was written before; the rows of this run are not received",
-            settings.batch,
-            settings.query,
-        )
+        if cast("Written", messages[0]).report.task.query != self._query:
+            log.info(
+                "batch %d of query %r was written before in this stream; the rows of this run are not received",
+                settings.batch,
+                settings.query,
+            )
+        else:
+            log.warning(
+                "batch %d of query %r was written before; the rows of this run are not received. If they are others, "
+                "as those of a stream with a new checkpoint are, give another 'query'",
+                settings.batch,
+                settings.query,
+            )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """In the driver: a task failed for good. Rows of a write that nobody can repeat need not wait any longer."""
@@ -177,8 +197,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         """In a task: write its rows, which are void until the driver has decided."""
         context = TaskContext.get()
         assert context is not None, "Spark calls this in a task"
-        query = context.getLocalProperty("sql.streaming.queryId")
-        batch = context.getLocalProperty("streaming.sql.batchId")
+        query, batch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
         if query is None or batch is None:
             raise InvalidSettings(
                 "Spark does not say which query this task belongs to; use a newer Spark, or `df.write`"

@@ -27,6 +27,8 @@ class Position(TypedDict):
 
     topic: str
     """Kafka's id of the topic."""
+    name: NotRequired[str]
+    """And how it is called."""
     reader: str
     """Of this stream; it stays the same through restarts."""
     partitions: dict[str, int]
@@ -98,7 +100,11 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         begin = resolve(self._opened(), "startingOffsets", settings.starting, bounds)
         log_starts = _named({partition: bound.first for partition, bound in bounds.items()})
         self._initial = Position(
-            topic=self._topic_id(), reader=uuid4().hex, partitions=_named(begin), states=log_starts
+            topic=self._topic_id(),
+            name=settings.topic,
+            reader=uuid4().hex,
+            partitions=_named(begin),
+            states=log_starts,
         )
         return self._initial
 
@@ -120,7 +126,7 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(limit, ReadMaxRows):
             ends = _shared(begin, ends, limit.max_rows)
         states = self._states(start, begin, ends)
-        return Position(topic=start["topic"], reader=start["reader"], partitions=ends, states=states)
+        return {**start, "partitions": ends, "states": states}
 
     def _states(self, start: Position, begin: Mapping[str, int], ends: Mapping[str, int]) -> dict[str, int]:
         """Where states are written when the tasks up to `ends` are done; the first ones of a run are all written.
@@ -201,10 +207,19 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return topic_id(self._settings)
 
     def _check_topic(self, start: Position) -> None:
+        settings, begun_with = self._settings, start.get("name", self._settings.topic)
+        if settings.topic != begun_with:
+            option = f"'topic' is {settings.topic!r}"
+            if settings.queue is not None:
+                option = f"'queue' is {settings.queue!r} (with 'database', 'instance' and 'mode': {settings.topic!r})"
+            raise InvalidSettings(
+                f"option {option}, and the checkpoint is one of topic {begun_with!r}: a stream goes on with what it "
+                "was begun with; give that again, or another checkpointLocation"
+            )
         if self._topic_id() != start["topic"]:
             raise TopicMismatch(
-                f"topic {self._settings.topic!r} was deleted and made again: it is not the one of the checkpoint; "
-                "begin with a new checkpointLocation"
+                f"topic {settings.topic!r} at {settings.bootstrap} is not the one of the checkpoint: it was deleted "
+                "and made again, or option 'bootstrap' names another Kafka; begin with a new checkpointLocation"
             )
 
     def _spared(self, partition: int, first: int, until: int, bound: Bounds) -> tuple[int, int]:

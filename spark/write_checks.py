@@ -20,6 +20,7 @@ from konverse.schemas.errors import (
 )
 from konverse.schemas.limits import BODY_BYTES_MAX, KEY_BYTES_MAX, ROW_BYTES_MAX
 
+from .case_rule import CASE_SENSITIVE, is_true, spellings
 from .write_plan import Plan
 
 if TYPE_CHECKING:
@@ -41,9 +42,12 @@ _HEADER_MORE_BYTES: Final = 10
 
 
 def check_columns(schema: StructType, for_all_rows: Mapping[str, str]) -> None:
-    """Raise InvalidSettings for a column that is missing, unknown, there twice, or of another type."""
+    """Raise InvalidSettings for a column that is missing, unknown, there twice, or of another type.
+
+    Whether `Body` is `body` the session says; tasks know that (`as_named`).
+    """
     allowed = {**NEEDED, **OPTIONAL}
-    found = [field.name for field in schema.fields]
+    found = spellings(schema.fieldNames(), allowed)
     for name in NEEDED:
         if name not in found and name not in for_all_rows:
             raise InvalidSettings(f"the DataFrame has no column {name!r}; a writer needs {', '.join(NEEDED)}")
@@ -51,17 +55,31 @@ def check_columns(schema: StructType, for_all_rows: Mapping[str, str]) -> None:
             raise InvalidSettings(
                 f"the DataFrame has column {name!r}, and option {name!r} gives one value for all rows; leave one out"
             )
-    for field in schema.fields:
-        if field.name not in allowed or found.count(field.name) > 1:
-            what = "twice" if found.count(field.name) > 1 else "which a writer does not know"
+    for field, name in zip(schema.fields, found, strict=True):
+        if name not in allowed or found.count(name) > 1:
+            what = "twice" if found.count(name) > 1 else "which a writer does not know"
             raise InvalidSettings(
                 f"the DataFrame has column {field.name!r} {what}; select {', '.join(NEEDED)} and, if there are any, "
                 f"{', '.join(OPTIONAL)}"
             )
         kind = field.dataType.simpleString()
-        if kind not in allowed[field.name]:
-            wanted = " or ".join(allowed[field.name])
+        if kind not in allowed[name]:
+            wanted = " or ".join(allowed[name])
             raise InvalidSettings(f"column {field.name!r} is {kind}; cast it to {wanted}")
+
+
+def as_named(batch: pa.RecordBatch, case_sensitive: str | None) -> pa.RecordBatch:
+    """The batch with our names of its columns; InvalidSettings where the session says that `Body` is not `body`."""
+    found = batch.schema.names
+    ours = spellings(found, (*NEEDED, *OPTIONAL))
+    if ours == found:
+        return batch
+    if is_true(case_sensitive):
+        name, wanted = next((one, other) for one, other in zip(found, ours, strict=True) if one != other)
+        raise InvalidSettings(
+            f"the DataFrame has column {name!r}, which is not {wanted!r} as {CASE_SENSITIVE} is true; rename it"
+        )
+    return batch.rename_columns(ours)
 
 
 class Columns(NamedTuple):

@@ -91,6 +91,15 @@ def stream_id(query: str, checkpoint: str) -> bytes:
     return uuid5(_STREAMS, f"{query}\0{checkpoint}").bytes
 
 
+def tied_id(query: bytes, stream: str) -> bytes:
+    """The id under which a query writes within a stream: of its own id, and of Spark's id of the stream.
+
+    The latter is in the stream's checkpoint. One with a new checkpoint numbers its micro-batches from 0 again, and what
+    it writes is something else than what the one before has written under these numbers.
+    """
+    return uuid5(UUID(bytes=query), stream).bytes
+
+
 def name_id(database: str, name: str, services: Iterable[str]) -> bytes:
     """The id under which batch writes of that name between these services write: to others it is another query."""
     return uuid5(_NAMES, "\0".join((database, name, *services))).bytes

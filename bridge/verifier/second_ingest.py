@@ -111,16 +111,16 @@ def _end_call(state: SecondState, envelope: Envelope, record: LogRecord) -> None
 def _decision(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
     state.deciding = record.offset
     for row, there in hear_decision(state, envelope, record):
-        _hear_row(state, row, there)
+        _hear_row(state, row, there, record.timestamp_ms)
     state.deciding = -1
 
 
-def _hear_row(state: SecondState, row: Envelope, record: LogRecord) -> None:
-    """A row that won, as the next record of its query."""
+def _hear_row(state: SecondState, row: Envelope, record: LogRecord, decided_ms: int) -> None:
+    """A row that won, as the next record of its query, with the time at which it won."""
     taken = state.accepted.setdefault(row.writer, [])
     envelope = row._replace(counter=len(taken), flags=row.flags & ~LAST)
     taken.append(envelope.counter)
-    whole = Record(record.offset, encode_envelope(envelope), record.body, record.timestamp_ms, record.order)
+    whole = Record(record.offset, encode_envelope(envelope), record.body, decided_ms, record.order)
     state.verdicts[envelope.writer, envelope.counter] = _judge(state, envelope, whole)
     if row.flags & LAST and row.kind is Kind.MESSAGE and row.writer not in state.closed:
         ask_for_end(state, row)

@@ -45,9 +45,15 @@ Rows = Sequence[tuple[str, bytes]]
 class Context:
     """What Spark tells a task of itself."""
 
-    def __init__(self, number: int, query: str | None = None, batch: int = 0) -> None:
+    def __init__(
+        self, number: int, query: str | None = None, batch: int = 0, case_sensitive: str | None = None
+    ) -> None:
         self._number = number
-        self._properties = {"sql.streaming.queryId": query, "streaming.sql.batchId": str(batch)}
+        self._properties = {
+            "sql.streaming.queryId": query,
+            "streaming.sql.batchId": str(batch),
+            "spark.sql.caseSensitive": case_sensitive,
+        }
 
     def partitionId(self) -> int:  # noqa: N802  # Spark's name
         """Its number."""
@@ -99,10 +105,10 @@ def execute(writer: Writer, rows: Rows, context: Context | None = None) -> Writt
     return arrived
 
 
-def run(writer: BatchWriter, *tasks: Rows) -> None:
-    """A whole write, of so many tasks."""
+def run(writer: BatchWriter, *tasks: Rows, stream: str | None = None) -> None:
+    """A whole write, of so many tasks; `stream` is Spark's id of the one in whose `foreachBatch` it is."""
     messages: list[WriterCommitMessage | None] = [
-        execute(writer, rows, Context(number)) for number, rows in enumerate(tasks)
+        execute(writer, rows, Context(number, stream)) for number, rows in enumerate(tasks)
     ]
     writer.commit(messages)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from confluent_kafka import Message
 from hypothesis import given, settings
@@ -14,6 +15,7 @@ from konverse.schemas.batches import encode_winners
 from konverse.schemas.envelope import HEADER
 from konverse.schemas.records import Decision, Kind, Role, Suffix
 from konverse.spark.acceptance import Acceptance
+from konverse.spark.columns import COLUMNS
 from konverse.spark.ingest import Ingest, Rows, Verdict
 from konverse.spark.states import ACCEPTANCES, States
 from tests.kit.batches import QUERY, Query, Taken
@@ -27,10 +29,21 @@ def log_of(records: list[Taken]) -> list[Message]:
     """As a consumer gives them."""
     return [
         Message(
-            topic="t", partition=0, offset=offset, key=b"k", value=body, headers=[(HEADER, header)], timestamp=(1, 5)
+            topic="t",
+            partition=0,
+            offset=offset,
+            key=b"k",
+            value=body,
+            headers=[(HEADER, header)],
+            timestamp=(1, time_ms(offset)),
         )
         for offset, (header, body) in enumerate(records)
     ]
+
+
+def time_ms(offset: int) -> int:
+    """Of the record there: no two have the same, and clocks of different writers are not in step."""
+    return 1_000_000 + offset * (7 if offset % 2 else 3)
 
 
 def pieces(messages: list[Message], cuts: list[int]) -> list[list[Message]]:
@@ -38,16 +51,17 @@ def pieces(messages: list[Message], cuts: list[int]) -> list[list[Message]]:
     return [messages[start:end] for start, end in pairwise(places) if start < end]
 
 
-def received(parts: list[Rows]) -> dict[bytes, list[tuple[int, bytes | None]]]:
-    """Offsets and bodies of each conversation's messages, by sequence."""
-    found: dict[bytes, dict[int, tuple[int, bytes | None]]] = {}
+def received(parts: list[Rows]) -> dict[bytes, list[tuple[int, bytes | None, int]]]:
+    """Offsets, bodies and times of acceptance (in ms) of each conversation's messages, by sequence."""
+    found: dict[bytes, dict[int, tuple[int, bytes | None, int]]] = {}
     for rows in parts:
+        times = COLUMNS["accepted_time"].make(rows).cast(pa.timestamp("ms", tz="UTC")).cast(pa.int64()).to_pylist()
         for row, message in enumerate(rows.messages):
             if rows.verdict[row] == Verdict.accepted:
                 assert rows.frame.kind[row] == Kind.MESSAGE
                 known = found.setdefault(bytes(rows.frame.conversation[row].tobytes()), {})
                 assert int(rows.sequence[row]) == len(known), "each number once, in order"
-                known[int(rows.sequence[row])] = (int(rows.offsets[row]), message.value())
+                known[int(rows.sequence[row])] = (int(rows.offsets[row]), message.value(), times[row])
     return {conversation: [*known.values()] for conversation, known in found.items()}
 
 
@@ -86,13 +100,13 @@ def logs(draw: st.DrawFn) -> list[Taken]:
 @given(logs(), st.data())
 def test_rows_of_batches_are_what_the_owner_makes_of_them(log: list[Taken], data: st.DataObject) -> None:
     side = Side("orders")
-    for header, body in log:
-        side.take(header, body)
+    for offset, (header, body) in enumerate(log):
+        side.take_all([(header, (body, time_ms(offset)))])
     expected = {}
     for conversation in CONVERSATIONS:
         endpoint = side.state.endpoint(Role.TARGET, conversation)
         assert endpoint is not None
-        expected[conversation] = [(offset, body) for offset, _, body, _ in endpoint.queue]
+        expected[conversation] = [(offset, body, stamp) for offset, _, body, stamp in endpoint.queue]
     messages = log_of(log)
     cuts = data.draw(st.lists(st.integers(0, len(log)), max_size=4))
     ingest, parts = Ingest(Acceptance(), tag=None), []

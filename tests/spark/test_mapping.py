@@ -23,6 +23,7 @@ from konverse.schemas.limits import BODY_BYTES_MAX, TRANSACTION_BYTES_MAX
 from konverse.schemas.system_messages import read_error
 from konverse.spark import map_arrow, process
 from konverse.spark.answers import Done, read
+from konverse.spark.ledger import conversations
 from konverse.spark.mapping import Answering, Batches, Source
 from tests.kit.servers import Servers
 from tests.kit.shop import ORDER, RECEIPT, drain, sent
@@ -158,6 +159,27 @@ def test_a_frame_is_joined_and_answered(spark: SparkSession, shop: Broker, place
     heard = {(message.dialog.id, message.type.rpartition("/")[2]) for message in drain(shop, "Shop")}
     ends = {(dialog.id, "EndDialog") for dialog in dialogs[:2]} | {(dialogs[2].id, "Error")}
     assert heard == ends | {(dialog.id, "Receipt") for dialog in dialogs[:2]}
+
+
+def test_columns_of_an_answer_have_names_by_sparks_case_rule(
+    spark: SparkSession, shop: Broker, place: dict[str, Any]
+) -> None:
+    sent(shop, b"order")
+
+    def capitals(frame: DataFrame) -> DataFrame:
+        return frame.select(f.col("receipt").alias("RECEIPT"), f.lit(RECEIPT).alias("Message_Type"), "body")
+
+    spark.conf.set("spark.sql.caseSensitive", "true")
+    try:
+        with pytest.raises(InvalidSettings, match="no column 'receipt', they have RECEIPT, Message_Type, body"):
+            process(spark, "Orders", capitals, timeout=IDLE_S, **place)
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")
+    assert process(spark, "Orders", capitals, timeout=IDLE_S, **place) == Done(1, 1, 0, 0)
+    assert answered(shop) == Counter([b"order"])
+    frame = spark.createDataFrame([], "Conversation binary, ROLE string, Sequence int, body binary, kind string")
+    ledger = conversations(frame.withColumn("Timestamp", f.current_timestamp()))
+    assert ledger.count() == 0
 
 
 @pytest.mark.parametrize(

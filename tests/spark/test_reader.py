@@ -18,14 +18,16 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from konverse.schemas.batches import encode_winners
 from konverse.schemas.envelope import HEADER
 from konverse.schemas.errors import InvalidSettings, KafkaUnavailable, QueueNotFound, TopicMismatch, UnknownObject
-from konverse.schemas.records import Begin, End, Kind, Role, Suffix
+from konverse.schemas.records import Begin, Decision, End, Kind, Role, Suffix
 from konverse.spark import topic as topics
 from konverse.spark.columns import COLUMNS
 from konverse.spark.reader import MessagesReader, Range
 from konverse.spark.settings import parse
 from konverse.spark.topic import Bounds, Topic
+from tests.kit.batches import QUERY, Query
 from tests.kit.builders import GARBAGE, Scribe, begin_block, identifier
 from tests.kit.servers import Servers
 from tests.spark.conftest import NewLog
@@ -233,6 +235,35 @@ def test_users_headers_and_nulls_come_through(new_log: NewLog) -> None:
     )
     assert (second["body"], second["key"], second["headers"]) == (b"body", b"key", [])
     assert {second[name] for name in ("writer", "conversation", "message_type", "role", "kind", "counter")} == {None}
+
+
+def test_a_row_has_the_time_at_which_it_was_accepted(new_log: NewLog) -> None:
+    """That of the decision for a row of a batch, else of the record itself; of what does not count it is null."""
+    log, scribe, query = new_log(), Scribe("writer"), Query()
+    task = query.task()
+    waits, body = query.message(task, CONVERSATION)
+    decided = query.judge.write(
+        Kind.DECISION, ORDERS, QUERY, suffix=Suffix(detail=Decision(QUERY, 0, begins=False, final=True))
+    )
+    first, second = messages(scribe, 2)
+    log.write(waits, body=body, timestamp=1_000)
+    log.write(first, timestamp=5_000)
+    log.write(first, timestamp=6_000)
+    log.write(decided, body=encode_winners(((task.attempt, 1),)), timestamp=90_000)
+    log.write(second, timestamp=7_000)
+    asked = schema_of("verdict", "timestamp", "accepted_time")
+    found = [
+        tuple(None if one is None else one.timestamp() if hasattr(one, "timestamp") else one for one in row.values())
+        for row in read(reader(log, asked, include="all"))
+    ]
+    assert found == [
+        ("pending", 1.0, None),
+        ("accepted", 5.0, 5.0),
+        ("duplicate", 6.0, None),
+        ("control", 90.0, 90.0),
+        ("accepted", 1.0, 90.0),
+        ("accepted", 7.0, 7.0),
+    ]
 
 
 def test_a_topic_that_does_not_exist_is_named(servers: Servers) -> None:

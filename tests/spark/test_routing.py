@@ -6,7 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -272,6 +272,21 @@ def test_a_table_that_does_not_exist_is_refused_before_anything_is_received(
     sent(regions, b"north 1")
     with pytest.raises(RoutingTableNotFound, match="Regionz"):
         by_region(classifier)
+    assert by_region() == Routed(forwarded=1, targets={service_of("north"): 1})
+
+
+def test_a_table_is_refused_for_tasks_before_anything_is_received(
+    spark: SparkSession, regions: Broker, by_region: Route, place: dict[str, Any]
+) -> None:
+    sent(regions, b"north 1")
+    loaded = routing_table(lambda: spark.createDataFrame([], "key string, to_service string"), "key")
+    for table, named in (
+        (routing_table("Regions", "key"), "routing table 'Regions' of the catalog"),
+        (loaded, "a routing table that is loaded"),
+    ):
+        refusal = f"{named} is joined by Spark, which tasks cannot do: give it to `route`"
+        with pytest.raises(InvalidSettings, match=refusal):
+            route_arrow(spark, "Orders", cast("Any", table), **place)
     assert by_region() == Routed(forwarded=1, targets={service_of("north"): 1})
 
 

@@ -19,6 +19,7 @@ from pyspark.sql.types import LongType, StructField, StructType
 from konverse.schemas.errors import InvalidSettings, TopicMismatch
 from konverse.schemas.identifiers import consumer_group, data_topic
 from konverse.spark import states, stream
+from konverse.spark.journal_stream import JournalStreamReader
 from konverse.spark.registered import Registration
 from konverse.spark.settings import Settings, parse
 from konverse.spark.stream import TASK_RECORDS, MessagesStreamReader, Position, Ranges
@@ -278,6 +279,26 @@ def test_what_a_stream_knows_outlives_its_worker_and_the_truncation_that_it_allo
     log.write(sent[7], *messages(scribes[0], 1))
     assert read_on() == [7], "another worker knows what was in the log before"
     made.stop()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"topic": "other"}, "option 'topic' is 'other', and the checkpoint is one of topic 'konverse.sales.Orders'"),
+        (
+            {"queue": "Others", "database": "sales"},
+            r"option 'queue' is 'Others' \(with .*'konverse.sales.Others'\), and the checkpoint is one",
+        ),
+        ({"queue": "Orders", "database": "sales", "mode": "journal"}, "and the checkpoint is one of topic"),
+    ],
+)
+def test_an_option_that_does_not_fit_the_checkpoint_is_named(options: dict[str, str], words: str) -> None:
+    """Nobody has deleted a topic then."""
+    kind = JournalStreamReader if "mode" in options else MessagesStreamReader
+    made = kind(parse({"bootstrap": "localhost:1", **options}), StructType())
+    start = Position(topic="0" * 32, name="konverse.sales.Orders", reader="r", partitions={"0": 0})
+    with pytest.raises(InvalidSettings, match=words):
+        made.ranges(start, {**start, "partitions": {"0": 1}})
 
 
 @pytest.mark.parametrize(

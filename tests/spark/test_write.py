@@ -336,6 +336,23 @@ def test_columns_are_checked_before_anything_is_written(
         write_as(made, "overwrite", servers, database)
 
 
+def test_columns_have_names_by_sparks_case_rule(
+    spark: SparkSession, servers: Servers, shop: Broker, database: str
+) -> None:
+    made = frame(spark, lines(1, 2)).toDF("To_Service", "MESSAGE_TYPE", "Body", "kEY")
+    write(made, servers, database)
+    assert len(receive(shop, "Orders", 2)) == 2
+    with pytest.raises(PySparkException, match="has column 'kEY' twice"):
+        write(made.selectExpr("*", "1 AS KEY"), servers, database)
+    spark.conf.set("spark.sql.caseSensitive", "true")
+    try:
+        with pytest.raises(PySparkException, match="has column 'To_Service', which is not 'to_service'"):
+            write(made, servers, database)
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")
+    assert drain(shop, "Orders") == []
+
+
 def test_tables_files_and_generated_rows_are_written_alike(
     spark: SparkSession, servers: Servers, shop: Broker, database: str, tmp_path: Path
 ) -> None:

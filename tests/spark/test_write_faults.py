@@ -15,6 +15,7 @@ from konverse.bridge.broker import Broker
 from konverse.dialog import batch_driver, batch_task
 from konverse.schemas.errors import InvalidSettings, KafkaUnavailable, OutcomeUnknown, TransactionTooLarge
 from konverse.schemas.limits import BATCH_RECORDS_MAX
+from konverse.spark import sink
 from konverse.spark.bridging import kafka_of
 from konverse.spark.deciding import _FOLLOWINGS, Deciding
 from konverse.spark.delivering import Delivery
@@ -26,6 +27,7 @@ from tests.spark.executions import (
     POINTS,
     Context,
     batch_writer,
+    batches_of,
     execute,
     killed,
     run,
@@ -99,15 +101,53 @@ def test_a_driver_that_is_killed_behind_its_batch_has_written_all_whatever_the_n
 def test_a_batch_that_was_written_is_left_alone_and_one_below_it_is_an_error(
     servers: Servers, shop: Broker, database: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level("INFO", "konverse.spark")
     for _ in range(2):
         run(batch_writer(servers.bootstrap, database, query="q", batch="5"), FEW)
     (said,) = [record for record in caplog.records if "was written before" in record.message]
-    assert (said.levelname, said.args) == ("INFO", (5, "q"))
+    assert (said.levelname, said.args) == ("WARNING", (5, "q"))
+    assert "not received. If they are others, as those of a stream with a new checkpoint are, give" in said.message
     with pytest.raises(InvalidSettings, match=r"'batch' is 3, and batch 5 of query 'q' was written before: .* give 6"):
         run(batch_writer(servers.bootstrap, database, query="q", batch="3"), numbered("below"))
     run(batch_writer(servers.bootstrap, database, query="q", batch="5", to_services=ORDER_SERVICE), numbered("other"))
     check_received(shop, FEW, numbered("other"))
+
+
+@pytest.mark.parametrize("query", ["q", "5c9e9a44-5f4b-4f0e-9c53-0a3f2a7f6f11"])
+def test_a_batch_of_a_stream_counts_once_for_each_checkpoint(
+    servers: Servers, shop: Broker, database: str, caplog: pytest.LogCaptureFixture, query: str
+) -> None:
+    """A new checkpoint numbers its micro-batches from 0 again, and its rows are others."""
+    caplog.set_level("INFO", "konverse.spark")
+    first, second = ("c1f09de7-5e50-4cb1-9bcf-1c1fd5b46b0a", "0a55c6f6-9c53-4d2f-8a63-4d2d14a3a001")
+    given = {"query": query, "batch": "0"}
+    run(batch_writer(servers.bootstrap, database, **given), numbered("by hand", 10))
+    run(batch_writer(servers.bootstrap, database, **given), numbered("first", 10), stream=first)
+    run(batch_writer(servers.bootstrap, database, **given | {"batch": "7"}), numbered("later", 10), stream=first)
+    run(batch_writer(servers.bootstrap, database, **given), numbered("second", 10), stream=second)
+    run(batch_writer(servers.bootstrap, database, **given), numbered("again", 10), stream=second)
+    (said,) = [record for record in caplog.records if "was written before" in record.message]
+    assert (said.levelname, said.args) == ("INFO", (0, query))
+    got = [body for bodies in by_conversation(receive(shop, "Orders", 40)).values() for body in bodies]
+    wanted = [body for text in ("by hand", "first", "later", "second") for _, body in numbered(text, 10)]
+    assert sorted(got) == sorted(wanted)
+    assert drain(shop, "Orders") == []
+
+
+def test_a_column_that_differs_by_case_is_another_one_where_the_session_says_so(
+    servers: Servers, shop: Broker, database: str
+) -> None:
+    writer = batch_writer(servers.bootstrap, database)
+    capitals = [batch.rename_columns([name.upper() for name in batch.schema.names]) for batch in batches_of(FEW)]
+    for case_sensitive in (None, "false"):
+        with patch.object(sink, "TaskContext") as contexts:
+            contexts.get.return_value = Context(0, case_sensitive=case_sensitive)
+            writer.commit([writer.write(iter(capitals))])
+        assert len(receive(shop, "Orders", len(FEW))) == len(FEW)
+        writer = batch_writer(servers.bootstrap, database)
+    with patch.object(sink, "TaskContext") as contexts:
+        contexts.get.return_value = Context(0, case_sensitive="true")
+        with pytest.raises(InvalidSettings, match=r"column 'TO_SERVICE', which is not 'to_service' as spark\.sql\."):
+            writer.write(iter(capitals))
 
 
 def test_where_kafka_does_not_say_what_was_decided_the_error_says_how_to_repeat(

@@ -163,6 +163,35 @@ def test_a_batch_that_is_executed_again_in_another_number_of_tasks_is_received_o
     assert drain(shop, "Orders") == []
 
 
+def test_a_function_in_foreach_batch_writes_once_for_each_checkpoint_though_its_query_has_one_name(
+    spark: SparkSession, servers: Servers, shop: Broker, database: str, tmp_path: Path
+) -> None:
+    """A new checkpoint numbers its micro-batches from 0 again: what was written under that number were other rows."""
+    source = Source(spark, tmp_path / "in")
+    source.add("a1", "b1")
+
+    def write(frame: DataFrame, number: int) -> None:
+        given = {"bootstrap": servers.bootstrap, "database": database, "query": "mine", "batch": str(number)}
+        options = {"from_service": SHOP_SERVICE, "contract": ORDERING, **given}
+        frame.write.format("konverse").options(**options).mode("append").save()
+
+    def go(checkpoint: str) -> list[bytes]:
+        writer = source.frame.writeStream.foreachBatch(write).option("checkpointLocation", str(tmp_path / checkpoint))
+        query = writer.trigger(availableNow=True).start()
+        try:
+            assert query.awaitTermination(120)
+        finally:
+            query.stop()
+        return sorted(message.body for message in drain(shop, "Orders"))
+
+    assert go("one") == [b"a1", b"b1"]
+    undo(tmp_path / "one")
+    source.add("a2")
+    assert go("one") == [b"a2"], "the batch that ran again was not written again"
+    assert go("another") == [b"a1", b"a2", b"b1"]
+    assert go("another") == []
+
+
 def test_a_bad_row_stops_the_query_and_nothing_of_its_batch_is_received(
     spark: SparkSession, servers: Servers, shop: Broker, database: str, tmp_path: Path
 ) -> None:

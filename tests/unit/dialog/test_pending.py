@@ -8,10 +8,12 @@ from unittest.mock import patch
 import pytest
 
 from konverse.dialog import pending as module
+from konverse.dialog.endpoint import Stamp
 from konverse.dialog.partition import Partition
 from konverse.dialog.pending import overflowing
 from konverse.dialog.snapshot import Freeze, restore
 from konverse.dialog.states import State
+from konverse.schemas.batches import encode_winners
 from konverse.schemas.limits import BATCH_RECORDS_MAX
 from konverse.schemas.operations import Exclude
 from konverse.schemas.records import BounceReason, Decision, Kind, Role, Suffix, Veto
@@ -56,6 +58,23 @@ def test_the_rows_of_the_winners_are_accepted_in_the_order_of_tasks_and_numbers(
         side.take(*row)
     query.decide(side, [(one, 2), (two, 2)])
     assert bodies(side) == [b"0", b"1", b"2", b"3"]
+
+
+def test_a_row_has_the_time_of_the_decision_by_which_it_counts_and_keeps_its_headers(query: Query, side: Side) -> None:
+    """No watermark and no age shall go by the time at which a row was written that nobody could receive yet."""
+    task = query.task()
+    rows: list[tuple[Stamp, tuple[bytes, bytes | None]]] = [
+        (1_000, query.first(task, C, b"0")),
+        ((2_000, [("trace", b"1")]), query.message(task, C, b"1")),
+    ]
+    side.take_all([(header, (body, stamp)) for stamp, (header, body) in rows])
+    decided = query.judge.write(
+        Kind.DECISION, side.address, QUERY, suffix=Suffix(detail=Decision(QUERY, 0, begins=False, final=True))
+    )
+    side.take_all([(decided, (encode_winners(((task.attempt, 2),)), 90_000))])
+    endpoint = side.state.endpoint(Role.TARGET, C)
+    assert endpoint is not None
+    assert [entry[3] for entry in endpoint.queue] == [90_000, (90_000, [("trace", b"1")])]
 
 
 def test_a_row_that_comes_again_is_a_duplicate(query: Query, side: Side) -> None:
