@@ -173,7 +173,7 @@ class Transaction:
 def _refuse_redirected(dialog: SessionDialog) -> None:
     """Messages that were redirected to a dialog go by its home: a transaction would overtake them, or FIRST."""
     if dialog.redirects is not None:
-        raise InvalidState("messages were redirected to the dialog: use it outside of transactions")
+        raise InvalidState("the dialog was adopted, or messages were redirected to it: use it outside of transactions")
 
 
 class Transactions:

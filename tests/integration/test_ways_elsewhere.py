@@ -1,0 +1,199 @@
+"""The order among the ways of sending on one side of one dialog, where an operator, a pool or another process speaks.
+
+What was reported as done before another call began arrives first (test_ways.py has the other pairs). These pairs
+cannot occur:
+
+- direct, transaction and `broker.send` with a pool: a pool hands out no dialog that they could name;
+- transaction and `broker.send` in a process that has adopted the dialog: they are refused, which is tested;
+- all of these with a Spark write: a conversation of Spark belongs to no session (tests/spark/test_write_ways.py);
+- a handler behind an operator's end: nothing is handed out to it any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import product
+from typing import Final
+
+import pytest
+
+from konverse.bridge.beginning import Wanted
+from konverse.bridge.broker import Broker
+from konverse.bridge.dialog import Dialog
+from konverse.bridge.mailboxes import BouncedMessage
+from konverse.bridge.pool import Pool
+from konverse.bridge.reader import Reader
+from konverse.dialog.adopting import Standing
+from konverse.dialog.received import Message
+from konverse.dialog.transaction import Transaction
+from konverse.schemas.catalog import END_DIALOG
+from konverse.schemas.errors import InvalidState
+from konverse.schemas.records import BounceReason
+from tests.integration.test_ways import PATIENCE_S, WAYS, Side, woken
+from tests.kit.pools import open_stream, pool_of
+from tests.kit.servers import Servers
+from tests.kit.shop import (
+    NOTE,
+    ORDER,
+    ORDER_SERVICE,
+    ORDERING,
+    RECEIPT,
+    SHOP_SERVICE,
+    connected,
+    open_shop,
+    pumped,
+    receive,
+    until,
+)
+
+pytestmark = pytest.mark.stack
+
+CALLS: Final = [way for way in WAYS if way is not Side.send_in_a_handler]
+"""Ways that wait for no message."""
+
+
+@pytest.fixture
+def broker(servers: Servers, database: str, instance: str) -> Iterator[Broker]:
+    with connected(servers.bootstrap, database, instance=instance) as opened:
+        open_shop(opened)
+        open_stream(opened)
+        yield opened
+
+
+def arrived(broker: Broker, count: int) -> dict[bytes, list[bytes]]:
+    """What the orders' queue has for each conversation, in its order; END_DIALOG stands for one."""
+    found: dict[bytes, list[bytes]] = {}
+    for message in receive(broker, "Orders", count):
+        what = END_DIALOG.encode() if message.type == END_DIALOG else message.body
+        found.setdefault(message.dialog.conversation, []).append(what)
+    return found
+
+
+def fail(_: Transaction) -> None:
+    raise ZeroDivisionError
+
+
+def _as_many(back: list[BouncedMessage], names: list[bytes]) -> list[BouncedMessage]:
+    return back if len(back) == len(names) else []
+
+
+def test_what_was_flushed_by_any_way_arrives_before_the_end_of_an_operator_and_comes_back_behind_it(
+    broker: Broker,
+) -> None:
+    dialogs = woken(broker, len(WAYS), 2)
+    with broker.reader("Shop", timeout=1.0, max_messages=1) as reader:
+        sides = [Side(broker, reader, dialog) for dialog in dialogs]
+        sides[WAYS.index(Side.send_in_a_handler)].send_in_a_handler(Side.send_in_a_handler.__name__.encode())
+        reader.run(fail)
+        assert {one.id for one in reader.suspended} == {dialog.id for dialog in dialogs}
+        for way, side in zip(WAYS, sides, strict=True):
+            if way in CALLS:
+                way(side, way.__name__.encode())
+        for dialog in dialogs:
+            reader.end(dialog.id)
+        reader.settle()
+        with broker.reader("Orders") as target, pumped(reader, target):
+            for side in sides:
+                for way in CALLS:
+                    way(side, way.__name__.encode())
+                names = [way.__name__.encode() for way in CALLS]
+                back = until(lambda: _as_many(side.dialog.bounced(), names), "what was sent behind it comes back")  # noqa: B023  # called here
+                assert [(message.body, message.reason) for message in back] == [
+                    (name, BounceReason.ENDED) for name in names
+                ]
+    assert arrived(broker, 2 * len(WAYS)) == {
+        dialog.id.bytes: [way.__name__.encode(), END_DIALOG.encode()] for way, dialog in zip(WAYS, dialogs, strict=True)
+    }
+
+
+@contextmanager
+def owned(broker: Broker) -> Iterator[None]:
+    """Somebody reads both queues, and receives nothing."""
+    with broker.reader("Orders") as orders, broker.reader("Shop") as home, pumped(orders, home):
+        orders.wait_for_partitions(orders.queue.partitions)
+        home.wait_for_partitions(home.queue.partitions)
+        yield
+
+
+def test_what_was_flushed_by_any_way_arrives_before_what_another_process_sends_that_adopts_the_dialog(
+    broker: Broker, servers: Servers, database: str, instance: str
+) -> None:
+    pairs = [*product(WAYS, (Side.send_directly, Side.send_in_a_handler))]
+    dialogs = woken(broker, len(pairs), 2)
+    with broker.reader("Shop", max_messages=1) as reader:
+        for (before, _), dialog in zip(pairs, dialogs, strict=True):
+            before(Side(broker, reader, dialog), b"before by " + before.__name__.encode())
+    with connected(servers.bootstrap, database, instance=instance) as successor:
+        wanted = [Wanted(SHOP_SERVICE, ORDER_SERVICE, ORDERING, conversation_id=dialog.id) for dialog in dialogs]
+        with owned(broker):
+            found = successor.adopt(wanted)
+        assert {one.standing for one in found} == {Standing.OPEN}
+        adopted: list[Dialog] = [one.dialog for one in found]
+        with successor.reader("Shop", max_messages=1) as reader:
+            for (_, behind), dialog in zip(pairs, adopted, strict=True):
+                behind(Side(successor, reader, dialog), b"behind by " + behind.__name__.encode())
+            for way in (Side.send_in_a_transaction, Side.send_to_several):
+                with pytest.raises(InvalidState, match="the dialog was adopted, or messages were redirected to it"):
+                    way(Side(successor, reader, adopted[0]), b"never")
+    assert arrived(broker, 2 * len(pairs)) == {
+        dialog.id.bytes: [b"before by " + before.__name__.encode(), b"behind by " + behind.__name__.encode()]
+        for (before, behind), dialog in zip(pairs, dialogs, strict=True)
+    }
+
+
+class Pooled:
+    """A side of a pool's conversation: what the pool sends, and the application's handler."""
+
+    def __init__(self, pool: Pool, reader: Reader) -> None:
+        self.pool = pool
+        self.reader = reader
+
+    def send(self, body: bytes) -> None:
+        self.pool.send(NOTE, body, b"key")
+        self.pool.flush()
+
+    def handle(self, body: bytes) -> None:
+        with next(iter(self.reader)) as transaction:
+            (message,) = self.pool.answer(transaction)
+            transaction.send(message.dialog, NOTE, body)
+        self.reader.settle()
+
+
+def answer(broker: Broker, times: int) -> Message:
+    """The order service answers the first message of a conversation so many times."""
+    with broker.reader("Orders", timeout=PATIENCE_S) as reader:
+        with next(iter(reader)) as transaction:
+            (message,) = transaction
+            for _ in range(times):
+                transaction.send(message.dialog, RECEIPT)
+        reader.settle()
+    return message
+
+
+def test_what_a_pool_and_its_handlers_send_arrives_in_the_order_of_the_calls_also_of_the_process_that_goes_on(
+    broker: Broker, servers: Servers, database: str, instance: str
+) -> None:
+    """The pool, a handler, and the pool of that name in another process, each before each."""
+    expected: list[bytes] = []
+    pool = pool_of(broker, name="ways", read=False)
+    pool.send(ORDER, b"first", b"key")
+    pool.flush()
+    conversation = answer(broker, 6).dialog.conversation
+    with broker.reader("Shop", max_messages=1, timeout=PATIENCE_S) as reader:
+        side = Pooled(pool, reader)
+        for number, way in enumerate((side.send, side.handle, side.handle, side.send, side.send, side.handle)):
+            expected.append(b"%d %s" % (number, way.__name__.encode()))
+            way(expected[-1])
+    with connected(servers.bootstrap, database, instance=instance) as successor:
+        with owned(broker):
+            other = pool_of(successor, name="ways", read=False)
+            other.send(NOTE, b"taken over", b"key")
+            other.flush()
+        expected.append(b"taken over")
+        with successor.reader("Shop", max_messages=1, timeout=PATIENCE_S) as reader:
+            side = Pooled(other, reader)
+            for number, way in enumerate((side.handle, side.send, side.send, side.handle)):
+                expected.append(b"%d %s of another" % (number, way.__name__.encode()))
+                way(expected[-1])
+        assert arrived(broker, len(expected)) == {conversation: expected}

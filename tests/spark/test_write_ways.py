@@ -1,0 +1,107 @@
+"""The order on one side of one dialog that Spark writes on: batches, handlers of `from_service`, operators.
+
+What was reported as done before another call began arrives first. Nobody else can send there: a conversation of Spark
+belongs to no session, so there are no direct sends, client transactions, pools or adoptions on it (test_ways.py and
+test_ways_elsewhere.py of the integration tests have their pairs).
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Final
+
+import pytest
+
+from konverse.bridge.broker import Broker
+from konverse.bridge.reader import Reader
+from konverse.dialog.transaction import Transaction
+from konverse.schemas.catalog import END_DIALOG
+from tests.kit.servers import Servers
+from tests.kit.shop import NOTE, RECEIPT, drain, receive
+from tests.spark.executions import batch_writer, run
+
+pytestmark = [
+    pytest.mark.kafka,
+    pytest.mark.xdist_group("spark"),
+    pytest.mark.timeout(120),
+    pytest.mark.usefixtures("transmitting"),
+]
+
+ROUNDS: Final = 2
+PATIENCE_S: Final = 30.0
+KEY: Final = "key"
+
+
+class Side:
+    """The initiator's side of the conversation of one key."""
+
+    def __init__(self, servers: Servers, database: str, reader: Reader) -> None:
+        self.servers = servers
+        self.database = database
+        self.reader = reader
+
+    def write(self, body: bytes) -> None:
+        write(self.servers, self.database, body)
+
+    def handle(self, body: bytes) -> None:
+        with next(iter(self.reader)) as transaction:
+            next(iter(transaction))
+            transaction.send(transaction.dialog, NOTE, body)
+        self.reader.settle()
+
+
+WAYS: Final = [Side.write, Side.handle]
+
+
+def write(servers: Servers, database: str, body: bytes) -> None:
+    """One write of Spark, returned when it is decided."""
+    run(batch_writer(servers.bootstrap, database, pool="ways"), [(KEY, body)])
+
+
+def woken(shop: Broker, servers: Servers, database: str, times: int) -> bytes:
+    """The key's conversation, begun by Spark, whose initiator has so many receipts to handle."""
+    write(servers, database, b"first")
+    with shop.reader("Orders", timeout=PATIENCE_S) as reader:
+        with next(iter(reader)) as transaction:
+            (message,) = transaction
+            for _ in range(times):
+                transaction.send(message.dialog, RECEIPT)
+        reader.settle()
+    return message.dialog.conversation
+
+
+def test_what_spark_and_handlers_of_its_side_report_as_done_arrives_in_that_order(
+    servers: Servers, shop: Broker, database: str
+) -> None:
+    pairs = [*product(WAYS, repeat=2)] * ROUNDS
+    conversation = woken(shop, servers, database, 2 * len(pairs))
+    expected: list[bytes] = []
+    with shop.reader("Shop", max_messages=1, timeout=PATIENCE_S) as reader:
+        side = Side(servers, database, reader)
+        for number, ways in enumerate(pairs):
+            for way in ways:
+                expected.append(b"%d %d %s" % (number, len(expected), way.__name__.encode()))
+                way(side, expected[-1])
+    came = receive(shop, "Orders", len(expected))
+    assert [message.body for message in came] == expected
+    assert {message.dialog.conversation for message in came} == {conversation}
+
+
+def fail(_: Transaction) -> None:
+    raise ZeroDivisionError
+
+
+def test_what_spark_has_written_arrives_before_the_end_of_an_operator_and_comes_back_behind_it(
+    servers: Servers, shop: Broker, database: str
+) -> None:
+    woken(shop, servers, database, 1)
+    with shop.reader("Shop", timeout=1.0) as reader:
+        reader.run(fail)
+        (suspended,) = reader.suspended
+        write(servers, database, b"before")
+        reader.end(suspended.id)
+        reader.settle()
+    came = receive(shop, "Orders", 2)
+    assert [(message.type == END_DIALOG, message.body) for message in came] == [(False, b"before"), (True, b"")]
+    write(servers, database, b"behind")
+    assert drain(shop, "Orders") == []
