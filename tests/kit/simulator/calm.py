@@ -43,7 +43,7 @@ def _next(process: OwnerProcess, *, silent: bool) -> Callable[[], None] | None:
     choices: list[tuple[object, Callable[[], None]]] = [
         (process._outputs.waiting, process._transmit),
         (process._outputs.outstanding, process._settle),
-        (process._position < process.place.data.end, process._poll),
+        (process._position < process.place.data.stable, process._poll),
         (owner.fold.data and owner.has_room and not owner.upkeep.late(process.now_ms), process._ingest),
         (any(work.awake for work in process.works), process._work),
         (owner.staging.ready and may_take, process._take),

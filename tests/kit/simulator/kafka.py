@@ -39,7 +39,7 @@ class Record:
 class Log:
     """One topic partition."""
 
-    __slots__ = ("end", "is_journal", "name", "offsets", "records", "sequences", "start")
+    __slots__ = ("end", "held", "is_journal", "name", "offsets", "records", "sequences", "start")
 
     def __init__(self, name: tuple[str, int], *, is_journal: bool = False) -> None:
         self.name = name
@@ -50,8 +50,15 @@ class Log:
         """Records before it were deleted; they stay here for the checks, and nobody reads them."""
         self.end = 0
         """Offset of the next record, or of the marker before it."""
+        self.held: int | None = None
+        """Where an open transaction of a stranger began: who reads what is committed gets nothing from there on."""
         self.sequences: dict[int, int] = {}
         """Producer id -> number of its next batch, as the broker remembers it."""
+
+    @property
+    def stable(self) -> int:
+        """Its end for who reads what is committed."""
+        return self.end if self.held is None else self.held
 
     def between(self, start: int, end: int) -> list[Record]:
         """The records whose offsets are in start … end-1."""

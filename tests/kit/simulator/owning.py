@@ -108,7 +108,7 @@ class OwnerProcess:
             actions += (self._transmit, self._transmit)
         if self._outputs.news:
             actions.append(self._settle)
-        if self._position < self.place.data.end and len(owner.fold.data) < READS_AHEAD_MAX:
+        if self._position < self.place.data.stable and len(owner.fold.data) < READS_AHEAD_MAX:
             actions.append(self._poll)
         if owner.fold.data:
             actions.append(self._ingest)
@@ -142,7 +142,7 @@ class OwnerProcess:
         if not world.kafka.calm and end and world.choices.chance(world.swarm.stale_ends):
             end -= 1 + world.choices.choose(end)
             world.sometimes.happened("stale end")
-        ends = max(end, journal.start), data.start, snapshots.start, snapshots.end, data.end
+        ends = max(end, journal.start), data.start, snapshots.start, snapshots.end, data.stable
         return Recover(journal.start, *ends)
 
     def _start(self) -> None:
@@ -369,7 +369,7 @@ _EFFECTS: Final[dict[type, Callable[[OwnerProcess, Any], None]]] = {
     Append: OwnerProcess._append,
     ReadSnapshots: lambda process, effect: process._reads.append(effect),
     AppendSnapshot: lambda process, effect: process._append_snapshot(effect),
-    ReadDataEnd: lambda process, _effect: process._tell(DataEnd(process.place.data.end)),
+    ReadDataEnd: lambda process, _effect: process._tell(DataEnd(process.place.data.stable)),
     Truncate: lambda process, effect: process._truncate(effect),
     Feed: OwnerProcess._feed,
     ReadJournal: lambda process, effect: process._reads.append(effect),

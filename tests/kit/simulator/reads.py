@@ -49,9 +49,9 @@ def poll(world: World, place: Place, position: int) -> tuple[DataRead | DataGone
         start = max(log.start, start - 1 - world.choices.choose(start))
         world.sometimes.happened("read twice")
     elif not world.kafka.calm and world.choices.chance(world.swarm.passed_over):
-        start += world.choices.choose(log.end - start)
+        start += world.choices.choose(log.stable - start)
         world.sometimes.happened("passed over", bool(log.between(position, start)))
-    read = world.kafka.read(log, start, log.end)
+    read = world.kafka.read(log, start, log.stable)
     known_from = read.records[0].offset if read.records else start
     return DataRead(columns(read, known_from)), max(position, read.next_offset)
 

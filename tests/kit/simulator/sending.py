@@ -277,14 +277,13 @@ class SessionProcess:
             self._replace()
 
     def _settle(self) -> None:
-        """Tell the session what became of its records, and whether it may try a destination again."""
-        producer, session = self._producer, self.session
-        if producer.empty and session.refused:
-            self.hand(session.try_again())
-            return
-        if producer.empty:
-            self.hand(session.drained())
+        """Tell the session that its records have arrived, and whether it may try a destination again."""
+        if self._producer.empty:
+            refused = self.session.refused
+            self.hand(self.session.drained())
             self._note_acknowledged()
+            if refused:
+                self.hand(self.session.try_again())
 
     def _replace(self, refusing: Address | None = None) -> None:
         """A new producer; `refusing` is a destination that refuses just now."""
