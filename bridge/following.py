@@ -9,11 +9,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
+from konverse.dialog.accepting import Acceptance
 from konverse.dialog.events import DataRead, JournalRead, OutOfRange, ReadData, SnapshotsRead
-from konverse.dialog.fold import Fold
+from konverse.dialog.fold import Fold, Overtaken
 from konverse.dialog.head import JournalHead, LogIdentity
 from konverse.dialog.partition import Partition
-from konverse.dialog.recovery import Overtaken, Recovery
+from konverse.dialog.recovery import Recovery
 from konverse.schemas.catalog import Queue
 from konverse.schemas.errors import KafkaUnavailable
 from konverse.schemas.identifiers import Address
@@ -50,18 +51,32 @@ def partitions_of(queues: Iterable[Queue]) -> Iterator[tuple[Queue, int]]:
 class Following:
     """One partition of a queue as its journal says it is. Not for several threads at a time."""
 
-    def __init__(self, kafka: Kafka, queue: Queue, partition: int, reading: LogReading | None = None) -> None:
-        """With `reading` its client is used, and not closed: another one follows, too, and not at the same time."""
+    def __init__(
+        self,
+        kafka: Kafka,
+        queue: Queue,
+        partition: int,
+        reading: LogReading | None = None,
+        *,
+        accepts_loss: bool = False,
+    ) -> None:
+        """With `reading` its client is used, and not closed: another one follows, too, and not at the same time.
+
+        With `accepts_loss` the state ends where data are gone that the journal has ingested: see `acceptance`.
+        """
+        self.accepts_loss = accepts_loss
         self._identity = LogIdentity(
             queue.topic, partition, queue.incarnation, queue.data_topic_id, queue.journal_topic_id
         )
         self._reading = reading or LogReading(kafka, queue)
         self._own = reading is None
-        self._begin_anew()
+        self.begin_anew()
 
-    def _begin_anew(self) -> None:
+    def begin_anew(self) -> None:
+        """Forget what was read."""
         self._fold = Fold(self._identity)
         self._recovery = Recovery(self._fold)
+        self._recovery.acceptance = self.acceptance = Acceptance() if self.accepts_loss else None
 
     @property
     def state(self) -> Partition:
@@ -84,7 +99,7 @@ class Following:
             try:
                 self._fold_on(deadline)
             except Exception as error:
-                self._begin_anew()  # what was read half is not gone on with
+                self.begin_anew()  # what was read half is not gone on with
                 if not isinstance(error, Overtaken):
                     raise
             else:
@@ -117,7 +132,7 @@ class Following:
         """
         state = self.catch_up(timeout_s)
         fold, number = self._fold, self._identity.partition
-        self._begin_anew()
+        self.begin_anew()
         committed = {address: stream.next for address, stream in state.streams.items()}
         end = self._reading.data_end(number)
         if end is None:

@@ -19,11 +19,13 @@ from typing import Any, Final
 
 from confluent_kafka import Message
 
+from konverse.dialog.accepting import Acceptance
 from konverse.dialog.emitter import Emit
 from konverse.dialog.events import (
     Append,
     AppendSnapshot,
     DataEnd,
+    DataGone,
     DataRead,
     Effect,
     Feed,
@@ -48,6 +50,7 @@ from konverse.schemas.identifiers import journal_topic, snapshot_topic
 from konverse.schemas.limits import UNCOMMITTED_MS_MAX
 
 from .appending import Appending
+from .beginnings import Beginnings
 from .clock import now_ms
 from .columns import columns_of
 from .end_news import EndNews
@@ -103,6 +106,7 @@ class Owning:
         self._appending = Appending(kafka, self._journal)
         self._snapshots = SnapshotTopic(kafka, snapshot_topic(queue.topic, queue.subscription))
         self._truncation = Truncation(kafka, queue)
+        self._beginnings = Beginnings(kafka, queue)
         self._outputs = Outputs(kafka, self.owners, self._do)
         self._stopped: deque[tuple[int, Owner, Stopped | Halted]] = deque()
         self.misplaced: set[int] = set()
@@ -115,6 +119,8 @@ class Owning:
         self._standby: Standby | None = None
         self.late = Late()
         self.groups = Groups(kafka, queue, self.owners)
+        self.acceptance: Acceptance | None = None
+        """What the next owner gives up where data are gone; else it halts."""
         self.attach: Callable[[Owner], None] | None = None
         """Has transactions of an owner ask a reader, which also hears when their `with` blocks end."""
 
@@ -145,7 +151,9 @@ class Owning:
     def _fresh(self, number: int) -> Owner:
         queue = self.queue
         identity = LogIdentity(queue.topic, number, queue.incarnation, queue.data_topic_id, queue.journal_topic_id)
-        return Owner(identity, secrets.token_bytes(16), self._rules.send, self._settings)
+        owner = Owner(identity, secrets.token_bytes(16), self._rules.send, self._settings)
+        owner.recovery.acceptance = self.acceptance
+        return owner
 
     def stand_by(self) -> None:
         """Follow the partitions that are not ours."""
@@ -184,6 +192,13 @@ class Owning:
         owner = self.owners.get(number)
         if owner is not None:
             self._do(owner, owner.step(self._reading.data_gone(number, owner.fold.data_to), now_ms()))
+            self._raise_alarms(owner)
+
+    def _data_begins(self, number: int, offset: int) -> None:
+        """The data log begins here: whoever was to recover from the last snapshot may need what is gone."""
+        owner = self.owners.get(number)
+        if owner is not None and owner.phase is Phase.LEADING and owner.snapshots.rests_on(offset):
+            self._do(owner, owner.step(DataGone(offset), now_ms()))
             self._raise_alarms(owner)
 
     def stopped(self) -> list[tuple[int, Owner, Stopped | Halted]]:
@@ -248,6 +263,8 @@ class Owning:
         if now != self._ticked_at:
             self._ticked_at = now
             self.sweeping.step()
+            for number, offset in self._beginnings.look(self.owners):
+                self._data_begins(number, offset)
             for owner in list(self.owners.values()):
                 self._do(owner, owner.step(Tick(), now))
         self._outputs.pump()

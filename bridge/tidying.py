@@ -14,11 +14,11 @@ from konverse.schemas.catalog import Queue
 from konverse.schemas.errors import BadInput
 from konverse.schemas.instruction import Action
 
+from .accepting import Accepting
 from .arguments import Seconds, checked
 from .forgotten import ConversationSide, Leaked, Sides
 from .instructing import OBEYED_S
 from .outcomes import Sessions
-from .resuming import Resuming
 from .validating.validator import Validator
 from .views.listing import View
 from .views.looking import Looking
@@ -31,7 +31,7 @@ Leaks = Annotated[Iterable[Leaked], SkipValidation]
 """What `leaked` has given, or some of it; a view is no list, so it is looked at where it is used."""
 
 
-class Tidying(Resuming):
+class Tidying(Accepting):
     """The part of a broker that is for whoever looks after what others have left."""
 
     _validator: Validator

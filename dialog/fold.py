@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from konverse.schemas.journal import Claim, Commit
 
+from .accepting import Acceptance
 from .apply import apply
 from .attempts import claimed
 from .forgeries import alarm_of
@@ -20,6 +21,10 @@ from .journal_feed import Decided, JournalFeed, JournalRecord
 from .loss import lost_by
 from .partition import Partition
 from .timers import settle
+
+
+class Overtaken(Exception):
+    """What comes next was truncated or taken back, behind a snapshot: recover again, with an empty fold."""
 
 
 class Fold:
@@ -32,6 +37,8 @@ class Fold:
         self.waiting: deque[Decided] = deque()
         self.data: deque[Columns] = deque()
         """Data that was read and not yet ingested."""
+        self.given_up: Acceptance | None = None
+        """Commits cannot be folded any more: only the journal is judged, until the owner says LOST."""
         self._missed_to = 0
         """Data offset below which something was passed over, unless it was read since."""
 
@@ -63,8 +70,12 @@ class Fold:
             if not self.head.accepts(decision):
                 self.head.skip(record.offset)
             else:
-                if isinstance(decision, Commit):
+                if self.given_up is not None:
+                    self.given_up.pass_over(decision)
+                elif isinstance(decision, Commit):
                     lost = lost_by(decision)
+                    if lost is not None and lost.start < self.state.ingest_to:
+                        raise Overtaken(f"an operator has accepted that data of {self.head.where} are lost")
                     needed = decision.ingest_to if lost is None else lost.start
                     if needed > self.data_to:
                         return self._needed()
@@ -81,6 +92,21 @@ class Fold:
                     self.state.now_ms = self.head.now_ms
             self.waiting.popleft()
         return None
+
+    def give_up(self, acceptance: Acceptance) -> None:
+        """Data are gone that the commits from here on have ingested: those are not folded."""
+        self.data.clear()
+        self._missed_to = 0
+        acceptance.first_offset = self.state.ingest_to
+        self.given_up = acceptance
+
+    def go_on_behind(self) -> int:
+        """Take the journal's end for the place of the state; how far the commits that were not folded have ingested."""
+        acceptance, self.given_up = self.given_up, None
+        if acceptance is None:
+            return 0
+        acceptance.settle(self.state)
+        return acceptance.ingested_to
 
     def _needed(self) -> int:
         """How far the commits that wait reach in the data log, up to the first that says that some of it is gone."""

@@ -19,10 +19,21 @@ class Losing:
         self._fold = fold
         self._snapshots = snapshots
         self._data_start = 0
+        self._accepted = False
+        """An operator has given up what is gone, with commits that rested on it."""
+
+    def lead(self, data_start: int) -> None:
+        """The partition is ours: the data log began there, or what an operator has given up ends behind that."""
+        given_up = self._fold.go_on_behind()
+        self._accepted = given_up > 0
+        self.heard(max(data_start, given_up))
 
     def heard(self, data_start: int) -> None:
-        """The data log begins there."""
+        """The data log begins there. What is gone of it was ingested by us, and nobody could recover without that."""
         self._data_start = max(self._data_start, data_start)
+        self._snapshots.needed_from = max(
+            self._snapshots.needed_from, min(self._data_start, self._fold.state.ingest_to)
+        )
 
     @property
     def gone(self) -> bool:
@@ -39,9 +50,11 @@ class Losing:
         fold.ingest_to(start)
         fold.pass_over(lost.end)
         self._snapshots.needed_from = lost.end
+        how = "deleted before they were received"
+        if self._accepted:
+            how = "deleted, or are of no use without what was, and an operator has given them up"
         fold.journal.alarms.append(
-            f"LOST: the records {lost.start} to {lost.end - 1} of {fold.head.where} were deleted before they were "
-            "received; the conversations that live there get an Error, on both sides. Find out who deletes, and "
-            "compare both ends of what was open"
+            f"LOST: the records {lost.start} to {lost.end - 1} of {fold.head.where} were {how}; the conversations that "
+            "live there get an Error, on both sides. Find out who deletes, and compare both ends of what was open"
         )
         return lost

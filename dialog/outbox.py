@@ -121,6 +121,15 @@ class Stream:
                 runs.popleft()
             self.acked += size
 
+    def resume_at(self, counter: int) -> None:
+        """The destination goes on with `counter`, whatever was said to it so far."""
+        if counter > self.next:
+            self.runs.clear()
+            self.gates.clear()
+            self.next = self.acked = counter
+        else:
+            self.acknowledge(counter)
+
     def cut(self, first: int, count: int) -> list[Run]:
         """Outputs first … first+count-1, fewer when there are fewer."""
         end = min(first + count, self.next)

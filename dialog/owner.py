@@ -54,13 +54,13 @@ from .events import (
     ViewLost,
 )
 from .flight import Counters, Flight
-from .fold import Fold
+from .fold import Fold, Overtaken
 from .head import LogIdentity
 from .losing import Losing
 from .pending import overflowing
 from .phase import LEADING, Phase
 from .received import Rule
-from .recovery import Overtaken, Recovery
+from .recovery import Recovery
 from .snapshotting import Snapshotting
 from .staging import OwnerSettings, Staging
 from .transaction import Transaction
@@ -159,7 +159,7 @@ class Owner:
         return self._lead(now_ms)
 
     def _lead(self, now_ms: int) -> list[Effect]:
-        self.losing.heard(self.recovery.data_start)
+        self.losing.lead(self.recovery.data_start)
         self.phase = Phase.LEADING
         self.counters.claims += 1
         self.congested = self.emitter.waiting >= OUTBOX_RECORDS_MAX

@@ -10,6 +10,7 @@ from typing import Final, NoReturn
 
 from konverse.schemas.errors import PartitionHalted
 
+from .accepting import Acceptance, command
 from .events import (
     DataRead,
     Effect,
@@ -21,7 +22,7 @@ from .events import (
     Recover,
     SnapshotsRead,
 )
-from .fold import Fold
+from .fold import Fold, Overtaken
 from .snapshot import restore
 from .snapshot_search import Found, SnapshotSearch
 
@@ -32,16 +33,14 @@ WAY_ON: Final = (
 """What an operator can do about a log that the state cannot be had from any more."""
 
 
-class Overtaken(Exception):
-    """What comes next was truncated by somebody who made snapshots: recover again, with an empty fold."""
-
-
 class Recovery:
     """The reading of one partition's logs."""
 
     def __init__(self, fold: Fold) -> None:
         self.restored: Found | None = None
         """The snapshot that the state was restored from."""
+        self.acceptance: Acceptance | None = None
+        """What an operator gives up where data are gone that commits have ingested; None: the partition halts there."""
         self._fold = fold
         self._found = False
         """The search for a snapshot is over: the fold stands somewhere in its journal."""
@@ -119,31 +118,45 @@ class Recovery:
 
     def out_of_range(self, event: OutOfRange) -> NoReturn:
         """Something that is asked for is gone: Overtaken, or PartitionHalted when it is the end of a log."""
-        where = self._fold.head.where
         if event.beginning:
-            raise Overtaken(f"a log of {where} was truncated while it was read")
-        raise PartitionHalted(
+            raise Overtaken(f"a log of {self._fold.head.where} was truncated while it was read")
+        raise self._end_missing()
+
+    def _end_missing(self) -> PartitionHalted:
+        where = self._fold.head.where
+        return PartitionHalted(
             f"a log of {where} ends before what was read of it or counted on: its end was deleted. {WAY_ON}"
         )
 
     def _data_missing(self) -> Overtaken | PartitionHalted:
         """Commits have ingested what the data log does not hold. There may be a snapshot of somebody who had it."""
-        where, offset = self._fold.head.where, self._fold.data_to
+        where, offset, identity = self._fold.head.where, self._fold.data_to, self._fold.head.identity
         if self._goes_on:
             return Overtaken(f"what comes next in the data log of {where} was truncated")
         return PartitionHalted(
             f"the data log of {where} does not hold offset {offset} any more, which its journal has ingested: "
-            f"its beginning was deleted. {WAY_ON}"
+            f"its beginning was deleted. {WAY_ON}. To give up only what is lost of it: "
+            f"{command(identity.data_topic, identity.partition)}"
         )
 
     def _fold_on(self) -> list[Effect]:
         fold = self._fold
-        needed = fold.advance()
+        try:
+            needed = fold.advance()
+        except Overtaken as error:
+            if self._goes_on:
+                raise
+            raise PartitionHalted(f"{error}, and there is no intact snapshot behind that. {WAY_ON}") from None
         fold.state.look_away()
         if needed is not None:
             if self._bounds.data_start > fold.data_to:
-                raise self._data_missing()
+                if self.acceptance is None:
+                    raise self._data_missing()
+                fold.give_up(self.acceptance)
+                return self._fold_on()
             return [ReadData(fold.data_to, needed)]
         if self._resume_at < self._end:
             return [ReadJournal(self._resume_at, self._end)]
+        if fold.given_up is not None and fold.given_up.ingested_to > self._bounds.data_end:
+            raise self._end_missing()
         return []

@@ -133,6 +133,10 @@ class Snapshotting:
         """Without a new one nobody could recover."""
         return self._last.ingest_to < self.needed_from
 
+    def rests_on(self, offset: int) -> bool:
+        """Whoever recovers from the last one needs data that stand before this offset."""
+        return self._last.ingest_to < offset
+
     @property
     def busy(self) -> bool:
         """One is being made or written."""

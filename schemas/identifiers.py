@@ -7,6 +7,7 @@ can come out of a name, so `.` separates, and Kafka's own rule that `.` and `_` 
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from dataclasses import dataclass
 from string import ascii_letters, digits
@@ -71,6 +72,21 @@ def escape(name: str) -> str:
 def data_topic(instance: str, database: str, queue: str) -> str:
     """Topic that holds what others sent to the queue."""
     return _topic(instance, database, queue)
+
+
+def _unescape(component: str) -> str:
+    plain = re.sub(rb"-(-|[0-9A-F]{2})", lambda found: _byte(found[1]), component.encode())
+    return plain.decode("utf-8", "replace")
+
+
+def _byte(escaped: bytes) -> bytes:
+    return b"-" if escaped == b"-" else bytes.fromhex(escaped.decode())
+
+
+def queue_of(data: str) -> tuple[str, str]:
+    """Database and name of the queue whose messages a topic holds; without a database: that of transmission."""
+    _, *names = map(_unescape, data.split("."))
+    return (names[0] if len(names) > 1 else "", names[-1] if names else data)
 
 
 def journal_topic(data: str, subscription: str = NATIVE_SUBSCRIPTION) -> str:

@@ -17,6 +17,7 @@ from typer.core import TyperGroup
 
 from konverse.schemas.errors import KafkaUnavailable, KonverseError, RedisUnavailable
 
+from .accept_loss import accept_loss
 from .codes import BUG, exit_code
 from .conversations import conversations
 from .explain import explain
@@ -106,6 +107,7 @@ app.command("suspended")(suspended)
 app.command("resume")(resume)
 app.command("error-broker-conversations")(error_broker_conversations)
 app.command("skip")(skip)
+app.command("accept-loss")(accept_loss)
 app.command("end")(end)
 app.command("transmit")(transmit)
 router.command("explain")(explain)

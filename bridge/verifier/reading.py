@@ -124,8 +124,9 @@ class PartitionReading:
             hole = hole_of(decision) if counts and isinstance(decision, Commit) else None
             if hole is not None:
                 text = (
-                    f"the records {hole.start} to {hole.end - 1} were deleted before they were received, and the "
-                    f"conversations that lived here got an Error: so says the journal at {record.offset}"
+                    f"the records {hole.start} to {hole.end - 1} were deleted before they were received, or given up "
+                    "by an operator, and the conversations that lived here got an Error: so says the journal at "
+                    f"{record.offset}"
                 )
                 yield Finding("lost", place.name, text)
 

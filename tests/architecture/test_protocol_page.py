@@ -26,8 +26,8 @@ MUTANTS: Final = ROOT / "tests" / "simulation" / "mutants"
 RULE: Final = re.compile(r"\*\*M(\d+)\*\* ")
 PROOF: Final = re.compile(r"\[([^\]]+)\]\(\.\./(tests/[^)#]+)(?:#([^)]+))?\)")
 MUST: Final = re.compile(r"\bMUST\b")
-SECTION: Final = re.compile(r"^#+ (\d+(?:\.\d+|b)?)", re.MULTILINE)
-CITATION: Final = re.compile(r"protocol\.md(?: section)? (\d+(?:\.\d+|b)?)")
+SECTION: Final = re.compile(r"^#+ (\d+(?:\.\d+|[bcd])?)", re.MULTILINE)
+CITATION: Final = re.compile(r"protocol\.md(?: section)? (\d+(?:\.\d+|[bcd])?)")
 
 INVARIANT: Final = re.compile(r"^\| ([IL]\d+) \|[^|]*\|([^|]*)\|([^|]*)\|([^|]*)\|([^|]*)\|$", re.MULTILINE)
 BROKEN: Final = re.compile(r"f?\"([IL]\d+): ")

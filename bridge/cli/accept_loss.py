@@ -1,0 +1,76 @@
+"""`konverse accept-loss`: the way on for a partition that halted because data which its journal needs were deleted."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from konverse.bridge.accepting import Loss, LostConversation
+from konverse.schemas.errors import InvalidState
+
+from .connection import AsJson, Database, Kafka, opened
+from .tables import print_json, print_table
+
+
+def accept_loss(
+    queue: Annotated[str, typer.Argument(help="Name of a queue")],
+    partition: Annotated[int, typer.Argument(min=0, help="Number of the partition that halted")],
+    *,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask")] = False,
+    kafka: Kafka = None,
+    database: Database = None,
+    as_json: AsJson = False,
+) -> None:
+    """List what a partition has lost that it needs, ask, and let it go on without.
+
+    For a partition that halted because somebody deleted data that waited. The journal says LOST, and each conversation
+    that lives there gets Error -9719, on both sides. End readers of the queue before. With --json nothing is asked
+    either: without --yes it only lists.
+    """
+    with opened(kafka, database=database) as broker:
+        loss = broker.lost(queue, partition)
+        if loss is None:
+            raise InvalidState(
+                f"partition {partition} of queue {queue!r} has lost nothing that it needs: nothing has to be given up, "
+                "and a reader can read it"
+            )
+        if as_json:
+            if yes:
+                loss = broker.accept_loss(queue, partition)
+            print_json(_plain(loss, accepted=yes))
+            return
+        _show(loss)
+        if not (yes or typer.confirm("Give all of this up?")):
+            typer.echo("nothing was given up")
+            return
+        broker.accept_loss(queue, partition)
+    typer.echo(f"partition {partition} of queue {queue!r} goes on; konverse verify reports what is lost")
+
+
+def _plain(loss: Loss, *, accepted: bool) -> dict[str, Any]:
+    shown = asdict(loss)
+    shown["conversations"] = [one | {"conversation": str(one["conversation"])} for one in shown["conversations"]]
+    return shown | {"accepted": accepted}
+
+
+def _show(loss: Loss) -> None:
+    typer.echo(
+        f"partition {loss.partition} of queue {loss.queue!r}: the records {loss.first} to {loss.last} are lost. Those "
+        f"before {loss.log_begins} were deleted, and {loss.commits:,} decisions of the journal rest on them"
+    )
+    columns: dict[str, int | None] = {"conversation": 36, "side": 9, "service": None, "talks to": None, "then": None}
+    rows = [
+        (one.conversation, one.role, one.service or "unknown", one.far_service or "unknown", _then(one))
+        for one in loss.conversations
+    ]
+    print_table(f"{len(rows):,} conversation{'' if len(rows) == 1 else 's'} as far as known", columns, rows)
+
+
+def _then(one: LostConversation) -> str:
+    if not one.known:
+        return "is forgotten"
+    if not one.waiting:
+        return "fails"
+    return f"fails, {one.waiting:,} message{'' if one.waiting == 1 else 's'} given up"

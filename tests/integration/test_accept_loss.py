@@ -1,0 +1,184 @@
+"""`konverse accept-loss`: data that waited were deleted, the partition halts, and an operator lets it go on without."""
+
+from __future__ import annotations
+
+import json
+import logging
+from uuid import UUID
+
+import pytest
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from konverse.bridge import beginnings
+from konverse.bridge.broker import Broker
+from konverse.bridge.reader import Reader
+from konverse.dialog import snapshotting
+from konverse.schemas.catalog import ERROR
+from konverse.schemas.errors import InvalidState, PartitionHalted
+from konverse.schemas.system_messages import read_error
+from tests.integration.test_commands import run
+from tests.integration.test_lost import received_from_another
+from tests.integration.test_topics_changed import reading
+from tests.kit.oracle import snapshots_of
+from tests.kit.servers import Servers
+from tests.kit.shop import (
+    DEADLINE_S,
+    ORDER,
+    begin,
+    connected,
+    drain,
+    fill,
+    open_shop,
+    queue_of,
+    receive,
+    until,
+    work,
+)
+
+pytestmark = pytest.mark.stack
+
+
+def cut(servers: Servers, broker: Broker, offset: int, partition: int = 0) -> None:
+    """Delete the data of Orders before this offset."""
+    place = TopicPartition(queue_of(broker, "Orders").topic, partition, offset)
+    admin = AdminClient({"bootstrap.servers": servers.bootstrap})
+    admin.delete_records([place])[place].result(DEADLINE_S)
+
+
+def ingested(broker: Broker, count: int) -> None:
+    """So many messages are ingested and committed by a reader, and wait; it is closed."""
+    with broker.reader("Orders", timeout=1) as reader:
+        fill(reader, count)
+        reader.settle()
+
+
+def until_saved(servers: Servers, broker: Broker, reader: Reader) -> None:
+    def saved() -> bool:
+        work(reader)
+        return bool(snapshots_of(servers.bootstrap, queue_of(broker, "Orders")))
+
+    until(saved, "a snapshot")
+
+
+def konverse(servers: Servers, database: str, *arguments: str) -> tuple[int, str, str]:
+    where = ("--kafka", f"kafka://{servers.bootstrap}", "--database", database)
+    code, out, error = run(*arguments, *where, COLUMNS="200")
+    return code, out, error
+
+
+def test_a_partition_that_halted_goes_on_when_an_operator_accepts_what_is_lost(
+    servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        known = begin(broker)
+        known.send(ORDER, b"in a snapshot")
+        broker.flush()
+        with monkeypatch.context() as often:
+            often.setattr(snapshotting, "SNAPSHOT_EVERY_RECORDS", 0)
+            often.setattr(snapshotting, "RECORDS_PER_ENDPOINT", 0)
+            with broker.reader("Orders", timeout=1) as reader:
+                fill(reader, 1)
+                until_saved(servers, broker, reader)
+    with connected(servers.bootstrap, database) as broker:
+        unknown = begin(broker)
+        for number in range(3):
+            unknown.send(ORDER, b"%d" % number)
+        broker.flush()
+        ingested(broker, 4)
+        cut(servers, broker, 3)
+        with pytest.raises(PartitionHalted, match=f"konverse accept-loss Orders 0 --database {database}"):
+            drain(broker, "Orders")
+
+        code, out, _ = konverse(servers, database, "accept-loss", "Orders", "0", "--json")
+        assert code == 0
+        listed = json.loads(out)
+        assert (listed["first"], listed["log_begins"], listed["accepted"]) == (1, 3, False)
+        shown = {one["conversation"]: (one["role"], one["known"]) for one in listed["conversations"]}
+        assert shown[str(known.id)] == ("target", True)
+        assert shown[str(unknown.id)] == ("target", False), "found in a record that was not deleted"
+        with pytest.raises(PartitionHalted):
+            drain(broker, "Orders")
+
+        code, out, error = konverse(servers, database, "accept-loss", "Orders", "0", "--yes")
+        assert (code, error) == (0, "")
+        assert f"the records 1 to {listed['last']} are lost" in out
+        assert "goes on; konverse verify reports what is lost" in out
+
+        told = receive(broker, "Orders", 2)
+        assert {(one.type, one.dialog.id) for one in told} == {(ERROR, known.id), (ORDER, known.id)}
+        (far,) = receive(broker, "Shop", 1)
+        assert (far.type, far.dialog.id) == (ERROR, known.id)
+        assert read_error(far.body)[0] == -9719
+        assert received_from_another(servers, database) == [b"new"]
+        code, out, error = konverse(servers, database, "verify")
+        assert code == 1
+        assert f"the records 1 to {listed['last']} were deleted" in out + error
+
+        with pytest.raises(InvalidState, match="nothing of partition 0"):
+            broker.accept_loss("Orders", 0)
+
+
+def test_a_partition_without_a_snapshot_loses_all_and_the_other_ones_are_read_meanwhile(
+    servers: Servers, database: str
+) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker, partitions=2)
+        dialogs = [begin(broker) for _ in range(8)]
+        for dialog in dialogs:
+            dialog.send(ORDER, b"0")
+        broker.flush()
+        ingested(broker, 8)
+        halted = next(number for number in (0, 1) if broker.lost("Orders", number) is None)
+        cut(servers, broker, 1, halted)
+        loss = broker.lost("Orders", halted)
+        assert loss is not None
+        assert (loss.first, loss.log_begins) == (0, 1)
+        with broker.reader("Orders", partitions=[1 - halted]) as reader:
+            fill(reader, 1)
+            given_up = broker.accept_loss("Orders", halted)
+            assert given_up.last == loss.last
+            assert not reader.closed
+            with next(reader) as transaction:
+                assert [message.body for message in transaction] == [b"0"]
+        with connected(servers.bootstrap, database) as another:
+            fresh = [begin(another) for _ in range(8)]
+            for dialog in fresh:
+                dialog.send(ORDER, b"fresh")
+            another.flush()
+            wanted = {dialog.id for dialog in fresh}
+            found: set[UUID] = set()
+            with another.reader("Orders", timeout=DEADLINE_S) as reader:
+                for transaction in reader:
+                    with transaction:
+                        found |= {message.dialog.id for message in transaction if message.body == b"fresh"}
+                    if found == wanted:
+                        break
+
+
+def test_a_running_reader_saves_what_was_deleted_under_it_and_nothing_has_to_be_given_up(
+    servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(beginnings, "WATCH_EVERY_S", 0.2)
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        dialog = begin(broker)
+        for number in range(3):
+            dialog.send(ORDER, b"%d" % number)
+        broker.flush()
+        with broker.reader("Orders", timeout=1) as reader, caplog.at_level(logging.ERROR):
+            fill(reader, 3)
+            reader.settle()
+            cut(servers, broker, 3)
+
+            until_saved(servers, broker, reader)
+        code, _, error = konverse(servers, database, "accept-loss", "Orders", "0", "--yes")
+        assert code == 2
+        assert "has lost nothing that it needs" in error
+        assert [message.body for message in receive(broker, "Orders", 3)] == [b"0", b"1", b"2"]
+        assert not caplog.records
+    received: list[bytes] = []
+    with connected(servers.bootstrap, database) as broker, reading(broker, received):
+        begin(broker).send(ORDER, b"new")
+        until(lambda: received == [b"new"], "the next reader goes on")

@@ -1,0 +1,193 @@
+"""An operator gives up what a partition has lost of what it had ingested, and it goes on (protocol.md section 7.7)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from unittest.mock import patch
+
+import pytest
+
+from konverse.dialog import snapshotting
+from konverse.dialog.accepting import Acceptance, command
+from konverse.dialog.events import Append, DataGone, Effect, Feed, Follow, Halted, Leading, Recover, Stopped
+from konverse.schemas.journal import Commit, decode
+from konverse.schemas.operations import Lost
+from konverse.schemas.records import Role
+from tests.kit.builders import Scribe, address_of, conversations, identifier
+from tests.kit.digests import digest
+from tests.kit.driver import Driver
+
+
+@pytest.fixture(autouse=True)
+def _small() -> Iterator[None]:
+    with patch.object(snapshotting, "SNAPSHOT_CHUNK_BYTES_MAX", 200):
+        yield
+
+
+@pytest.fixture
+def before() -> Driver:
+    """Led: a conversation of two messages that waits in a snapshot, and two of a conversation that came later."""
+    driver = Driver()
+    driver.lead()
+    driver.arrive(*conversations("a", messages=2))
+    with patch.multiple(snapshotting, SNAPSHOT_EVERY_RECORDS=0, RECORDS_PER_ENDPOINT=0):
+        driver.commit()
+    driver.make_snapshot()
+    driver.arrive(*conversations("b", messages=2, client=Scribe("b")))
+    driver.commit()
+    return driver
+
+
+def next_of(driver: Driver, claim: str = "next", acceptance: Acceptance | None = None) -> Driver:
+    """Another owner of the same logs, as they are now."""
+    after = Driver(list(driver.journal), list(driver.data), claim)
+    after.snapshots = list(driver.snapshots)
+    after.owner.recovery.acceptance = acceptance
+    return after
+
+
+def bounds(driver: Driver, data_start: int) -> Recover:
+    return Recover(0, len(driver.journal), data_start, 0, len(driver.snapshots), len(driver.data))
+
+
+def accept(driver: Driver, data_start: int, acceptance: Acceptance | None = None) -> Driver:
+    """An owner that gives up what is gone has said so, and its snapshot is there."""
+    after = next_of(driver, "operator", acceptance or Acceptance())
+    (claim,) = after.step(Recover(*bounds(driver, data_start)))
+    effects = after.acknowledge(claim)
+    (append,) = [effect for effect in effects if isinstance(effect, Append)]
+    after.acknowledge(append)
+    after.make_snapshot()
+    return after
+
+
+def said_lost(driver: Driver) -> list[Lost]:
+    return [
+        one
+        for data in driver.journal
+        if isinstance(commit := decode(data), Commit)
+        for one in commit.operations.rare
+        if isinstance(one, Lost)
+    ]
+
+
+def halt_of(effects: list[Effect]) -> str:
+    (halted,) = effects
+    assert isinstance(halted, Halted)
+    return halted.reason
+
+
+def test_an_owner_halts_where_what_waited_is_gone_and_names_the_command(before: Driver) -> None:
+    reason = halt_of(next_of(before).step(Recover(*bounds(before, 3))))
+    assert "does not hold offset 2 any more, which its journal has ingested" in reason
+    assert "konverse accept-loss orders 0" in reason
+
+
+@pytest.mark.parametrize(
+    ("topic", "expected"),
+    [
+        ("konverse.default.Orders", "konverse accept-loss Orders 3"),
+        ("konverse.sales.Or-20ders", "konverse accept-loss 'Or ders' 3 --database sales"),
+        ("konverse.transmission", "konverse accept-loss transmission 3"),
+    ],
+)
+def test_the_command_names_queue_partition_and_database(topic: str, expected: str) -> None:
+    assert command(topic, 3) == expected
+
+
+def test_what_is_given_up_is_lost_from_the_last_state_to_the_last_commit_and_all_goes_on(before: Driver) -> None:
+    acceptance = Acceptance()
+    after = accept(before, 3, acceptance)
+    assert (acceptance.first_offset, acceptance.ingested_to, acceptance.commits) == (2, 4, 1)
+    assert said_lost(after) == [Lost(2, 4)]
+    (alarm,) = after.owner.fold.journal.alarms
+    assert "LOST: the records 2 to 3" in alarm
+    endpoint = after.state.endpoint(Role.TARGET, identifier("a"))
+    assert endpoint is not None
+    assert endpoint.state.code == "ER"
+    assert [entry[2] for entry in endpoint.queue] == [b"0", b"1"], "nobody has received what a snapshot holds"
+    after.arrive(*conversations("c", client=Scribe("c")))
+    after.commit()
+    known = after.state.endpoint(Role.TARGET, identifier("c"))
+    assert known is not None
+    assert known.state.code == "CO"
+
+
+def test_the_next_owner_and_a_follower_recover_from_the_snapshot_behind_it(before: Driver) -> None:
+    after = accept(before, 3)
+    reader = next_of(after, "reader")
+    reader.step(Follow(bounds(after, 3)))
+    assert digest(reader.state) == digest(after.state)
+
+
+def test_who_has_followed_what_was_given_up_begins_anew(before: Driver) -> None:
+    """It has folded what nobody else can: what it says next must rest on what all others have."""
+    follower = next_of(before, "follower")
+    follower.step(Follow(bounds(before, 0)))
+    after = accept(before, 3)
+    follower.journal, follower.snapshots = after.journal, after.snapshots
+    (stopped,) = follower.step(Follow(bounds(after, 3)))
+    assert isinstance(stopped, Stopped)
+    assert "an operator has accepted" in stopped.reason
+
+
+def test_without_its_snapshot_the_partition_halts_again_and_may_be_given_up_again(before: Driver) -> None:
+    after = accept(before, 3)
+    after.snapshots = before.snapshots
+    assert "accept-loss" in halt_of(next_of(after).step(Recover(*bounds(after, 3))))
+    again = accept(after, 3)
+    assert said_lost(again) == [Lost(2, 4), Lost(2, 4)]
+
+
+def test_what_may_have_been_received_is_not_received_again(before: Driver) -> None:
+    received = before.handle(b"an answer")
+    assert len(received) == 2
+    before.commit()
+    acceptance = Acceptance()
+    after = accept(before, 3, acceptance)
+    endpoint = after.state.endpoint(Role.TARGET, identifier("a"))
+    assert endpoint is not None
+    assert not endpoint.queue
+
+
+def test_outputs_go_on_where_their_destination_expects_it(before: Driver) -> None:
+    before.handle(b"an answer")
+    before.commit()
+    home = address_of("home")
+    (stream,) = before.state.streams.values()
+    home = stream.address
+    after = accept(before, 3, Acceptance({home: 7}))
+    told = after.state.streams[home]
+    assert (told.acked, told.next) == (7, 8), "the Error of the conversation is the next that home hears"
+
+
+def test_an_end_that_is_gone_is_not_given_up(before: Driver) -> None:
+    """New records would get offsets that were counted as lost."""
+    after = next_of(before, "operator", Acceptance())
+    reason = halt_of(after.step(Recover(0, len(before.journal), 3, 0, len(before.snapshots), 3)))
+    assert "its end was deleted" in reason
+
+
+def test_where_nothing_is_gone_nothing_is_given_up(before: Driver) -> None:
+    acceptance = Acceptance()
+    after = next_of(before, "operator", acceptance)
+    (claim,) = after.step(Recover(*bounds(before, 0)))
+    assert any(isinstance(effect, Leading) for effect in after.acknowledge(claim))
+    assert not acceptance.needed
+    assert said_lost(after) == []
+
+
+@pytest.mark.parametrize("data_start", [3, 4])
+def test_what_is_gone_and_was_ingested_is_saved_in_a_snapshot_at_once(before: Driver, data_start: int) -> None:
+    assert before.owner.snapshots.rests_on(data_start)
+    assert before.step(DataGone(data_start)) == [Feed()]
+    assert before.owner.snapshots.urgent
+    (append,) = before.owner.commit(0)
+    before.acknowledge(append)
+    before.make_snapshot()
+    assert not before.owner.snapshots.urgent
+    assert not before.owner.snapshots.rests_on(data_start)
+    reader = next_of(before, "reader")
+    reader.step(Follow(bounds(before, data_start)))
+    assert digest(reader.state) == digest(before.state)
+    assert not before.owner.fold.journal.alarms
