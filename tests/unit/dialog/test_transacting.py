@@ -396,3 +396,43 @@ def test_a_transaction_that_was_not_taken_goes_again_under_the_next_id(session: 
     session.transmitted(transmission.state)
     assert dialog.open
     assert dialog.opener == following
+
+
+def test_what_follows_a_begin_that_goes_again_names_the_next_id(session: Session, transmission: Side) -> None:
+    begins = Transaction(session)
+    dialog = begins.begin(identifier("a"), begin_block(group=identifier("a")))
+    session.commit(begins)
+    sends = Transaction(session)
+    sends.send(dialog, "order", b"0")
+    session.commit(sends)
+    following = identifier("its next id")
+    expanded(transmission, [hand for hand in session.change(following, 0) if hand.address == TRANSMISSION])
+    (wanted,) = session.takeover.wanted()
+    said = reply(transmission.state, wanted)
+    assert isinstance(said, WriterClosed)
+    (_, content) = records(session.answered(wanted, said))[-1]
+    assert content is not None
+    (opening, _) = content.steps
+    assert (opening.kind, opening.body) == (Kind.OPEN, following)
+
+
+def test_what_follows_a_begin_that_was_taken_names_the_id_under_which_it_was(
+    session: Session, transmission: Side
+) -> None:
+    begins = Transaction(session)
+    dialog = begins.begin(identifier("a"), begin_block(group=identifier("a")))
+    expanded(transmission, session.commit(begins))
+    sends = Transaction(session)
+    sends.send(dialog, "order", b"0")
+    session.commit(sends)
+    expanded(
+        transmission,
+        [hand for hand in session.change(identifier("its next id"), 0) if hand.address == TRANSMISSION],
+    )
+    (wanted,) = session.takeover.wanted()
+    said = reply(transmission.state, wanted)
+    assert isinstance(said, WriterClosed)
+    (_, content) = records(session.answered(wanted, said))[-1]
+    assert content is not None
+    (opening, _) = content.steps
+    assert (opening.kind, opening.body) == (Kind.OPEN, session.ids[0])
