@@ -39,7 +39,7 @@ def batch(rows: Rows, schema: pa.Schema, keep: NDArray[np.bool_]) -> pa.RecordBa
     """The rows that are kept, as the columns of `schema`; None when there are none."""
     if not keep.any():
         return None
-    made = pa.RecordBatch.from_arrays([COLUMNS[name].make(rows) for name in schema.names], schema=schema)
+    made = pa.RecordBatch.from_arrays([COLUMNS[name.lower()].make(rows) for name in schema.names], schema=schema)
     return made if keep.all() else made.filter(pa.array(keep))
 
 

@@ -101,5 +101,5 @@ def _record(message: Message) -> JournalRecord:
 
 
 def _batch(waiting: list[Row], schema: pa.Schema) -> pa.RecordBatch:
-    arrays = [pa.array(map(COLUMNS[field.name].make, waiting), field.type) for field in schema]
+    arrays = [pa.array(map(COLUMNS[field.name.lower()].make, waiting), field.type) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

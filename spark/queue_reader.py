@@ -59,7 +59,7 @@ class QueueReader(DataSourceReader, Generic[Of]):
             things = self.things(partition)
         for start in range(0, len(things), ROWS_MAX):
             some = things[start : start + ROWS_MAX]
-            arrays = [pa.array(map(self.columns[field.name].make, some), field.type) for field in self._schema]
+            arrays = [pa.array(map(self.columns[field.name.lower()].make, some), field.type) for field in self._schema]
             yield pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     @abstractmethod

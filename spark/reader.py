@@ -110,7 +110,7 @@ def read_range(
     found = states.newest(wanted.partition, wanted.log_start, wanted.first) if states else None
     begin, acceptance = found or (wanted.log_start, Acceptance(cut=wanted.log_start > 0))
     ingest = Ingest(acceptance, tag=settings.tag, cut=wanted.log_start > 0)
-    groups = _groups(settings, wanted.partition) if GROUP in schema.names else None
+    groups = _groups(settings, wanted.partition) if GROUP in map(str.lower, schema.names) else None
     with rare_collections():
         if acceptance.waits_from is not None:
             for messages in topic.chunks(wanted.partition, max(acceptance.waits_from, wanted.log_start), begin):
@@ -174,10 +174,13 @@ def rare_collections() -> Iterator[None]:
 
 
 def arrow_schema(schema: StructType, columns: Mapping[str, Column[Any]] = COLUMNS) -> pa.Schema:
-    """The Arrow form of a schema of these columns, or of some of them; InvalidSettings for anything else."""
+    """The Arrow form of a schema of these columns, or of some of them; InvalidSettings for anything else.
+
+    A column is found in whichever case it was asked for, and has the name that the schema gives it.
+    """
     fields = []
     for field in schema.fields:
-        column = columns.get(field.name)
+        column = columns.get(field.name.lower())
         if column is None:
             raise InvalidSettings(f"the format konverse has no column {field.name!r}; it has {', '.join(columns)}")
         if field.dataType.simpleString() != column.sql:

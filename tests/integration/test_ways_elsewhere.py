@@ -5,7 +5,8 @@ cannot occur:
 
 - direct, transaction and `broker.send` with a pool: a pool hands out no dialog that they could name;
 - transaction and `broker.send` in a process that has adopted the dialog: they are refused, which is tested;
-- all of these with a Spark write: a conversation of Spark belongs to no session (tests/spark/test_write_ways.py);
+- direct, transaction, `broker.send` and a pool with a Spark write: its conversations belong to no session, but handlers
+  and who adopts them send there, too (tests/spark/test_write_ways.py);
 - a handler behind an operator's end: nothing is handed out to it any more.
 """
 

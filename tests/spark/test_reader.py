@@ -266,6 +266,13 @@ def test_a_row_has_the_time_at_which_it_was_accepted(new_log: NewLog) -> None:
     ]
 
 
+def test_a_column_is_given_in_the_case_in_which_it_was_asked_for(new_log: NewLog) -> None:
+    log = new_log()
+    log.write(*messages(Scribe("writer"), 1))
+    asked = StructType([StructField("Counter", LongType()), StructField("MESSAGE_TYPE", StringType())])
+    assert read(reader(log, asked)) == [{"Counter": 0, "MESSAGE_TYPE": "order"}]
+
+
 def test_a_topic_that_does_not_exist_is_named(servers: Servers) -> None:
     made = MessagesReader(parse({"bootstrap": servers.bootstrap, "topic": "no-such-topic"}), COUNTERS)
     with pytest.raises(UnknownObject, match="topic 'no-such-topic' does not exist; check option 'topic'"):

@@ -1,23 +1,26 @@
-"""The order on one side of one dialog that Spark writes on: batches, handlers of `from_service`, operators.
+"""The order on one side of one dialog that Spark writes on: batches, handlers of `from_service`, adoption, operators.
 
 What was reported as done before another call began arrives first. Nobody else can send there: a conversation of Spark
-belongs to no session, so there are no direct sends, client transactions, pools or adoptions on it (test_ways.py and
-test_ways_elsewhere.py of the integration tests have their pairs).
+belongs to no session, so without an adoption there are no direct sends on it, an adopted dialog takes no transaction,
+and pools have conversations of their own (test_ways.py and test_ways_elsewhere.py of the integration tests have these
+pairs).
 """
 
 from __future__ import annotations
 
 from itertools import product
 from typing import Final
+from uuid import UUID
 
 import pytest
 
+from konverse.bridge.beginning import Wanted
 from konverse.bridge.broker import Broker
 from konverse.bridge.reader import Reader
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.catalog import END_DIALOG
 from tests.kit.servers import Servers
-from tests.kit.shop import NOTE, RECEIPT, drain, receive
+from tests.kit.shop import NOTE, ORDER_SERVICE, ORDERING, RECEIPT, SHOP_SERVICE, drain, pumped, receive
 from tests.spark.executions import batch_writer, run
 
 pytestmark = [
@@ -85,6 +88,24 @@ def test_what_spark_and_handlers_of_its_side_report_as_done_arrives_in_that_orde
     came = receive(shop, "Orders", len(expected))
     assert [message.body for message in came] == expected
     assert {message.dialog.conversation for message in came} == {conversation}
+
+
+def test_what_spark_has_written_arrives_before_what_a_process_sends_that_adopts_the_dialog_and_the_other_way_round(
+    servers: Servers, shop: Broker, database: str
+) -> None:
+    conversation = UUID(bytes=woken(shop, servers, database, 1))
+    write(servers, database, b"0 spark")
+    with shop.reader("Orders") as orders, shop.reader("Shop") as home, pumped(orders, home):
+        orders.wait_for_partitions(orders.queue.partitions)
+        home.wait_for_partitions(home.queue.partitions)
+        ((dialog, _),) = shop.adopt([Wanted(SHOP_SERVICE, ORDER_SERVICE, ORDERING, conversation_id=conversation)])
+    expected = [b"0 spark"]
+    for number in range(ROUNDS):
+        expected += [b"%d adopted" % number, b"%d spark" % (number + 1)]
+        dialog.send(NOTE, expected[-2])
+        dialog.flush()
+        write(servers, database, expected[-1])
+    assert [message.body for message in receive(shop, "Orders", len(expected))] == expected
 
 
 def fail(_: Transaction) -> None:
