@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from konverse.dialog.manner import Manner
+from konverse.dialog.over import refusal
+from konverse.dialog.partition import Partition
 from konverse.dialog.received import Clauses
 from konverse.routing.hops import with_hops
 from konverse.routing.partitioning import choose_home, choose_partition
 from konverse.schemas.catalog import Queue, Service
 from konverse.schemas.errors import (
     BadInput,
+    ConversationOver,
     ForeignGroup,
     InvalidSettings,
     NotSupportedYet,
@@ -20,6 +24,7 @@ from konverse.schemas.errors import (
 )
 from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import KEY_BYTES_MAX
+from konverse.schemas.priorities import BrokerPriority, level_of
 from konverse.schemas.records import FOR_EVER, Begin
 from konverse.schemas.timeouts import milliseconds
 
@@ -28,6 +33,9 @@ from .catalog import Catalog
 from .dialog import Dialog
 from .random_ids import random_id
 from .settings import Settings
+
+if TYPE_CHECKING:
+    from .reader import Reader
 
 CURRENT_DATABASE: Final = "CURRENT DATABASE"
 """In place of a broker instance: the database of the caller."""
@@ -48,6 +56,10 @@ class Wanted(NamedTuple):
     broker_instance: uuid.UUID | str | None = None
     encryption: bool = False
     returning: bool = False
+    anew: bool = False
+    """Also when a conversation with this id is over."""
+    own_id: bool = False
+    """The id is one of ours, which never comes again."""
 
 
 class Prepared(NamedTuple):
@@ -57,6 +69,7 @@ class Prepared(NamedTuple):
     begin: Begin
     placed: int
     """What the catalog said of its home (`Catalog.placed`)."""
+    manner: Manner
 
 
 def begin_block(
@@ -68,6 +81,10 @@ def begin_block(
     InvalidSettings, NotSupportedYet.
     """
     from_service, to_service, contract, related_to, wanted_group, key, conversation_id, lifetime, *_ = wanted
+    if wanted.anew and conversation_id is None:
+        raise InvalidSettings(
+            "`anew` is about a conversation_id, and none was given: without one every dialog is a new one"
+        )
     if wanted.encryption and not settings.encrypted:
         raise InvalidSettings(
             "ENCRYPTION ON needs a connection to Kafka by TLS, which encrypts all conversations on their way: connect "
@@ -95,7 +112,23 @@ def begin_block(
         home_address = home.address(choose_home(group, home.partitions, frozenset(near)))
     begin = _begin(from_service, to_service, contract, home_address, far, group, key)
     begin = begin._replace(lifetime_ms=lifetime_ms, broker_instance=broker_instance)
-    return Prepared(conversation, begin, placed)
+    level = level_of(catalog.known(BrokerPriority), contract, from_service, to_service)
+    named = conversation_id is not None and not wanted.own_id
+    return Prepared(conversation, begin, placed, Manner(wanted.returning, named, wanted.anew, level))
+
+
+def check_not_over(readers: Sequence[Reader], prepared: Prepared) -> None:
+    """Raise ConversationOver when the home of a dialog is led here and knows that it has ended."""
+    conversation, begin, _, manner = prepared
+
+    def question(home: Partition) -> ConversationOver | None:
+        return refusal(home, conversation, anew=manner.anew)
+
+    for reader in readers:
+        if reader.queue.topic == begin.home.topic and not reader.closed:
+            error = reader.ask(begin.home.partition, question)
+            if error is not None:
+                raise error
 
 
 def _placed(catalog: Catalog, from_service: str, to_service: str, contract: str) -> tuple[int, tuple[Queue, Queue]]:

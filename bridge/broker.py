@@ -13,17 +13,17 @@ from typing import Any, Final, Self
 from konverse.dialog.asking import Outcome
 from konverse.dialog.staging import OwnerSettings
 from konverse.dialog.turns import Turns
-from konverse.schemas.catalog import DEFAULT, Queue
-from konverse.schemas.errors import BadInput, BrokerClosed, InvalidSettings
+from konverse.schemas.catalog import Queue
+from konverse.schemas.errors import BrokerClosed, InvalidSettings
 from konverse.schemas.identifiers import catalog_topic, check_name
 
 from .administration import Administration
 from .arguments import Partitions, Seconds, checked
-from .beginning import Wanted, begin_block, begin_here, check_same
+from .beginning import begin_block, begin_here
 from .catalog import Catalog
 from .collector import prepare_collector
 from .destinations import Destinations
-from .dialog import Dialog
+from .dialogs import Dialogs
 from .draining import Draining
 from .end_news import EndNews
 from .fire_and_forget import FireAndForget
@@ -69,7 +69,7 @@ def connect(
     return Broker(Settings.load(kafka=kafka, redis=redis, database=database, **settings))
 
 
-class Broker(Pools, Routing, Administration, Tidying):
+class Broker(Dialogs, Pools, Routing, Administration, Tidying):
     """Catalog, dialogs and readers of one database. Thread-safe; close it, or use it as a context manager."""
 
     def __init__(self, settings: Settings) -> None:
@@ -105,67 +105,6 @@ class Broker(Pools, Routing, Administration, Tidying):
     # ----------------------------------------------------------------------------------------------- conversations
 
     @checked
-    def begin_dialog(  # noqa: PLR0913  # the clauses of BEGIN DIALOG
-        self,
-        from_service: str,
-        to_service: str,
-        contract: str = DEFAULT,
-        *,
-        related_to: Dialog | None = None,
-        group: uuid.UUID | None = None,
-        key: bytes | None = None,
-        conversation_id: uuid.UUID | None = None,
-        lifetime: float | None = None,
-        broker_instance: uuid.UUID | str | None = None,
-        encryption: bool = False,
-        returning: bool = False,
-    ) -> Dialog:
-        """BEGIN DIALOG. Returns at once; nothing reaches the target before the first message (behaviour 31).
-
-        Without `contract` it is "DEFAULT" (33), which the target must list like any other.
-        `related_to` puts the dialog into that dialog's conversation group (35), `group` into the one with that id,
-        which is made when there is none (36): its home follows from the id. `key` is the Kafka key of its records.
-        `conversation_id` makes a repeated begin of a living conversation harmless: its home follows from the id alone,
-        and a dialog that this process began is given again. `lifetime` counts in seconds: after it each side that is
-        open gets an Error (-8489; 123), and without it the dialog lives for ever. `broker_instance` is the id of this
-        database (`views.databases` has it) or "CURRENT DATABASE" (42). `encryption` insists on TLS to Kafka, which
-        encrypts whatever this says. What comes to the target of a `returning` dialog when that has ended comes back to
-        `dialog.bounced`, instead of being discarded (110). Raises ServiceNotFound (8423; 8490 with `broker_instance`),
-        ContractNotFound (8425), ForeignGroup (9610), InvalidTimeout (8411), InvalidSettings, NotSupportedYet. Whether
-        the target service accepts the contract is its receiver's to say, with an Error (-8408; 16).
-        """
-        self._check_open()
-        wanted = Wanted(
-            from_service,
-            to_service,
-            contract,
-            related_to,
-            group,
-            key,
-            conversation_id,
-            lifetime,
-            broker_instance,
-            encryption,
-            returning,
-        )
-        sender = self._open_sender()
-        conversation, begin, placed = self._begin_block(wanted)
-        staged = sender.begin(conversation, begin, returning=returning)
-        return check_same(Dialog(sender, staged, self.catalog, self._mailboxes, placed), wanted)
-
-    @checked
-    def send(self, dialogs: list[Dialog], message_type: str = DEFAULT, body: bytes = b"") -> None:
-        """SEND ON CONVERSATION (a, b, …): the same message on each of these dialogs, all of them or none (59, 60).
-
-        A transaction. Raises BadInput for none, or for a dialog that is named twice (61), and what its `send` does.
-        """
-        if not dialogs or len({dialog.id for dialog in dialogs}) < len(dialogs):
-            raise BadInput("send takes one dialog or more, and each of them once")
-        with self.transaction() as transaction:
-            for dialog in dialogs:
-                transaction.send(dialog, message_type, body)
-
-    @checked
     def transaction(self) -> ClientTransaction:
         """Begins, sends and ends on several dialogs that happen together or not at all: use it in a `with` block.
 
@@ -173,7 +112,7 @@ class Broker(Pools, Routing, Administration, Tidying):
         by the owner of that queue: this process, unless the setting `transmit` says otherwise.
         """
         sender = self._open_transmission()
-        return ClientTransaction(sender, self.catalog, self._mailboxes, self._begin_block)
+        return ClientTransaction(sender, self.catalog, self._mailboxes, self._prepare)
 
     @checked
     def session_timeout_s(self) -> float:

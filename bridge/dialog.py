@@ -9,7 +9,7 @@ from konverse.dialog.lane import SessionDialog
 from konverse.schemas.bodies import as_bytes
 from konverse.schemas.catalog import DEFAULT
 from konverse.schemas.errors import BadInput
-from konverse.schemas.records import FOR_EVER, Begin, Role, Timer
+from konverse.schemas.records import FOR_EVER, NO_TIMER, Begin, Role, Timer
 from konverse.schemas.system_messages import check_error, error_body
 from konverse.schemas.timeouts import check_timer, milliseconds
 
@@ -98,6 +98,11 @@ class Dialog:
         Raises InvalidTimeout (8411), TimerBeyondLifetime (8410), TimerRefused after an end (8458), QueueFull as `send`.
         """
         self._sender.set_timer(self._staged, Timer(timer_ms(self._staged, timeout)))
+
+    @checked
+    def cancel_timer(self) -> None:
+        """Set no timer of this side any more. A DialogTimer that waits is received. Raises what `set_timer` does."""
+        self._sender.set_timer(self._staged, Timer(NO_TIMER))
 
     @checked
     def bounced(self, timeout: Seconds = 0.0) -> list[BouncedMessage]:

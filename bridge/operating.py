@@ -160,7 +160,7 @@ class Operating:
 
 def waits(endpoint: Endpoint) -> bool:
     """Its messages wait for an operator: it is suspended, and was not ended since."""
-    return endpoint.suspended and endpoint.state is not State.DISCONNECTED_OUTBOUND
+    return endpoint.suspended and endpoint.committed is not State.DISCONNECTED_OUTBOUND
 
 
 def check_cleanup(error: int, *, cleanup: bool) -> None:

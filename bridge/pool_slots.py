@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from konverse.schemas.identifiers import Address
 
     from .adopting import Adopted
+    from .beginning import Wanted
     from .dialog import Dialog
     from .mailboxes import Mailboxes
     from .sending import Sender
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 class Means:
     """What a pool has from its broker."""
 
-    begin: Callable[..., Dialog]
+    begin: Callable[[Wanted], Dialog]
     adopt: Callable[..., list[Adopted]]
     sender: Sender
     mailboxes: Mailboxes

@@ -81,7 +81,7 @@ class Ways:
         try:
             if way:
                 self._means.check_target(way[-1].service)
-            dialog = self._means.begin(**self._clauses(slot, conversation, way)._asdict())
+            dialog = self._means.begin(self._clauses(slot, conversation, way))
         except BadInput as error:
             if not way:
                 raise
@@ -115,6 +115,7 @@ class Ways:
             lifetime=options.lifetime,
             broker_instance=way[-1].broker_instance if way else None,
             returning=True,
+            own_id=True,
         )
 
     def _way_to(self, service: str | None) -> Way:

@@ -54,7 +54,7 @@ class Pools:
     database: str
     settings: Settings
     _kafka: Kafka
-    begin_dialog: Callable[..., Dialog]
+    _begin: Callable[[Wanted], Dialog]
     reader: Callable[..., Reader]
     _mailboxes: Mailboxes
     _open_sender: Callable[[], Sender]
@@ -116,7 +116,7 @@ class Pools:
         self._check_end_of_stream(contract, end_of_stream)
         sender = self._open_sender()
         means = Means(
-            self.begin_dialog,
+            self._begin,
             self.adopt,
             sender,
             self._mailboxes,

@@ -69,7 +69,7 @@ class Receiving(Regrouping):
                 self._check_open()
                 self._owning.sweeping.check_enabled()
                 found = [*self._sought(dialog, group)]
-                if all(endpoint.state is State.DISCONNECTED_OUTBOUND for _, endpoint in found):
+                if all(endpoint.committed is State.DISCONNECTED_OUTBOUND for _, endpoint in found):
                     for service in sorted(services):
                         self._owning.sweeping.check_service(service)
                 for service in sorted(services.difference(endpoint.service for _, endpoint in found)):
@@ -163,7 +163,7 @@ class Receiving(Regrouping):
 
     def _tell_ends(self, transaction: Transaction) -> None:
         for endpoint in transaction.members:
-            if endpoint.state in (State.DISCONNECTED_INBOUND, State.ERROR):
+            if endpoint.committed in (State.DISCONNECTED_INBOUND, State.ERROR):
                 self._on_ended(endpoint.conversation)
 
     def check(self) -> None:

@@ -14,6 +14,7 @@ from confluent_kafka import KafkaException
 from konverse.dialog.endpoint import Endpoint
 from konverse.dialog.hearing import hear_of_end
 from konverse.dialog.lane import Lane, SessionDialog
+from konverse.dialog.manner import Manner
 from konverse.dialog.partition import Partition
 from konverse.dialog.session import Session
 from konverse.dialog.writing import Hand
@@ -64,8 +65,8 @@ class Sender(Serving):
 
     # ------------------------------------------------------------------------------------------------------- calls
 
-    def begin(self, conversation: bytes, begin: Begin, *, returning: bool = False) -> SessionDialog:
-        """Begin a dialog; returns at once, the first messages leave when its home has it.
+    def begin(self, conversation: bytes, begin: Begin, manner: Manner) -> SessionDialog:
+        """Begin a dialog; returns at once, the first messages leave when its home has it. ConversationOver.
 
         Waits only when too much is on its way to that home, then QueueFull.
         """
@@ -78,7 +79,7 @@ class Sender(Serving):
             return lane is None or not lane.full or conversation in self.session.dialogs
 
         def call() -> list[Hand]:
-            dialog, hands = self.session.begin(conversation, begin, returning=returning)
+            dialog, hands = self.session.begin(conversation, begin, manner)
             begun.append(dialog)
             return hands
 

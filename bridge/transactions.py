@@ -10,7 +10,7 @@ from konverse.dialog.transacting import Transaction
 from konverse.schemas.bodies import as_bytes
 from konverse.schemas.catalog import DEFAULT
 from konverse.schemas.errors import BadInput, InvalidState, NullHandle
-from konverse.schemas.records import Kind, Role
+from konverse.schemas.records import NO_TIMER, Kind, Role
 from konverse.schemas.system_messages import check_error, error_body
 
 from .arguments import checked
@@ -59,6 +59,7 @@ class ClientTransaction:
         broker_instance: uuid.UUID | str | None = None,
         encryption: bool = False,
         returning: bool = False,
+        anew: bool = False,
     ) -> Dialog:
         """BEGIN DIALOG as `broker.begin_dialog`; the dialog is used by this transaction until the block has ended."""
         self._check_entered()
@@ -74,9 +75,10 @@ class ClientTransaction:
             broker_instance,
             encryption,
             returning,
+            anew,
         )
-        conversation, begin, placed = self._begin_block(wanted)
-        staged = self._transaction.begin(conversation, begin, returning=returning)
+        conversation, begin, placed, manner = self._begin_block(wanted)
+        staged = self._transaction.begin(conversation, begin, manner)
         return check_same(Dialog(self._sender, staged, self._catalog, self._mailboxes, placed), wanted)
 
     def send(self, dialog: Dialog, message_type: str = DEFAULT, body: bytes = b"") -> None:
@@ -101,6 +103,11 @@ class ClientTransaction:
         self._check_entered()
         staged = _staged(dialog)
         self._transaction.set_timer(staged, timer_ms(staged, timeout))
+
+    def cancel_timer(self, dialog: Dialog) -> None:
+        """Set no timer of a dialog any more, as `dialog.cancel_timer`."""
+        self._check_entered()
+        self._transaction.set_timer(_staged(dialog), NO_TIMER)
 
     def end(self, dialog: Dialog, *, error: int | None = 0, description: str | None = "") -> None:
         """End this side of a dialog, as `dialog.end`: the peer gets everything that was sent before."""

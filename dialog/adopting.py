@@ -25,6 +25,7 @@ from konverse.schemas.records import NO_SEQUENCE, Begin, Kind, Role, Suffix
 
 from .endpoint import NOBODY, Endpoint
 from .lane import DialogState, Lane, SessionDialog, Single
+from .manner import Manner
 from .partition import Partition
 from .redirecting import Redirects
 from .session import Session
@@ -227,7 +228,7 @@ class Adopting:
 
     def _adopted(self, case: _Case) -> Adopted:
         session = self._session
-        dialog = session.propose(case.conversation, case.begin, returning=case.returning)
+        dialog = session.propose(case.conversation, case.begin, Manner(returning=case.returning))
         dialog.sent, dialog.redirects = 1, Redirects()  # FIRST is there, and numbers are not known
         dialog.redirects.opened = True
         dialog.finished = case.standing is Standing.FINISHED
@@ -274,7 +275,7 @@ def _standing_at_target(state: Partition, conversation: bytes, endpoint: Endpoin
         return None
     if endpoint.index in state.moves.arrivals:
         return Standing.MOVED
-    if endpoint.state not in RECEIVING:
+    if endpoint.committed not in RECEIVING:
         return Standing.ENDED
     return Standing.FINISHED if endpoint.finished is not None and endpoint.finished.peer else Standing.OPEN
 
@@ -288,11 +289,11 @@ def _standing_at_home(state: Partition, case: _Case) -> Standing | None:
         return Standing.NOT_BEGUN
     if endpoint.index in state.moves.arrivals:
         return Standing.MOVED
-    if endpoint.state not in SENDING:
+    if endpoint.committed not in SENDING:
         return Standing.ENDED
     if endpoint.finished is not None and endpoint.finished.own:
         return Standing.FINISHED
-    return Standing.NOT_OPENED if case.target is None and endpoint.state is State.STARTED_OUTBOUND else None
+    return Standing.NOT_OPENED if case.target is None and endpoint.committed is State.STARTED_OUTBOUND else None
 
 
 _NOTHING: Final = encode_suffix(Suffix())

@@ -8,6 +8,7 @@ from konverse.schemas.catalog import END_DIALOG, ERROR
 from konverse.schemas.envelope import encode_suffix
 from konverse.schemas.identifiers import Address
 from konverse.schemas.records import (
+    NAMED,
     NO_SEQUENCE,
     REFUSED,
     Bounce,
@@ -21,9 +22,10 @@ from konverse.schemas.records import (
     Suffix,
     WriterClosed,
 )
-from konverse.schemas.system_messages import NO_PEER_BODY
+from konverse.schemas.system_messages import ANOTHER_ID, NO_PEER_BODY, OVER, error_body
 
 from .endpoint import NOBODY, FarStamp, Record
+from .named import Over, told
 from .outbox import Run
 from .partition import Partition
 
@@ -51,6 +53,17 @@ def refuse_begin(state: Partition, envelope: Envelope) -> None:
         suffix = Suffix(END_DIALOG, detail=End(opener_of(envelope), begin.home))
         prefix = stream.head(Kind.END, Role.INITIATOR, REFUSED) + envelope.conversation
         stream.push(Run(prefix, envelope.conversation, NO_SEQUENCE, encode_suffix(suffix), [None]))
+
+
+def refuse_over(state: Partition, envelope: Envelope, over: Over) -> None:
+    """The id of a BEGIN is that of a conversation that is over: what comes of it at its target fails there."""
+    begin = envelope.suffix.begin
+    if begin is not None:
+        stream = state.stream_to(begin.target)
+        suffix = Suffix(ERROR, detail=End(opener_of(envelope), begin.home))
+        prefix = stream.head(Kind.ERROR, Role.INITIATOR, REFUSED | NAMED) + envelope.conversation
+        body = error_body(OVER, f"{told(envelope.conversation, over)}. {ANOTHER_ID}")
+        stream.push(Run(prefix, envelope.conversation, NO_SEQUENCE, encode_suffix(suffix), [body]))
 
 
 def answer(state: Partition, home: Address | None, kind: Kind, said: Notice | WriterClosed) -> None:

@@ -125,7 +125,7 @@ def _send(state: Partition, operations: Operations) -> None:
         endpoint = _known(state, index)
         if not endpoint.changed:
             state.touch(endpoint)
-        if endpoint.state is _STARTED:
+        if endpoint.committed is _STARTED:
             bodies = bodies[_send_first(state, endpoint, name, bodies[0]) :]  # noqa: PLW2901
             if not bodies:
                 continue
@@ -139,7 +139,7 @@ def _send(state: Partition, operations: Operations) -> None:
 
 def _send_first(state: Partition, endpoint: Endpoint, message_type: str, body: bytes) -> bool:
     """The first message of a conversation that this owner began; False when a session began it, which sent it."""
-    endpoint.state = next_state(endpoint.state, Event.SENT)
+    endpoint.committed = next_state(endpoint.committed, Event.SENT)
     begin = state.beginning.pop(endpoint.index, None)
     if begin is None:
         return False

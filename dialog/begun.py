@@ -29,16 +29,18 @@ class Begun:
     What comes on it later is received with another object in `message.dialog`; `id` says that it is the same.
     """
 
-    __slots__ = ("begin", "conversation", "index", "terms")
+    __slots__ = ("begin", "conversation", "ending", "index", "terms")
 
     role = Role.INITIATOR
-    state = State.STARTED_OUTBOUND
+    committed = State.STARTED_OUTBOUND
     finished = None
 
     def __init__(self, conversation: bytes, begin: Begin, number: int) -> None:
         self.conversation = conversation
         self.begin = begin
         self.terms = Terms(begin.from_service, begin.to_service, begin.contract)
+        self.ending: Transaction | None = None
+        """This transaction, once it has ended the dialog."""
         self.index = -1 - number
         """In place of an endpoint's: below 0, as it has none before the commit."""
 
@@ -46,6 +48,32 @@ class Begun:
     def id(self) -> UUID:
         """Conversation id, shared by both sides."""
         return UUID(bytes=self.conversation)
+
+    @property
+    def state(self) -> State:
+        """Its state: begun, or over."""
+        over = None if self.ending is None else self.ending.over(self)
+        return self.committed if over is None else over
+
+    @property
+    def is_initiator(self) -> bool:
+        """Whether this side began the conversation: it did."""
+        return True
+
+    @property
+    def service(self) -> str:
+        """Service of this side."""
+        return self.terms.service
+
+    @property
+    def far_service(self) -> str:
+        """Service of the other side."""
+        return self.terms.far_service
+
+    @property
+    def contract(self) -> str:
+        """Contract of the conversation."""
+        return self.terms.contract
 
     @property
     def group_id(self) -> bytes:

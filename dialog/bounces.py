@@ -7,9 +7,13 @@ in one of the two, whoever crashes and whatever is sent again.
 
 from __future__ import annotations
 
+from typing import Final
+
 from konverse.schemas.envelope import encode_suffix
 from konverse.schemas.records import (
+    ANEW,
     FIRST,
+    NAMED,
     NO_SEQUENCE,
     RETURNING,
     Bounce,
@@ -27,6 +31,9 @@ from .outbox import Run
 from .partition import Partition
 from .states import SENDING, Event, State, next_state
 from .writers import is_behind
+
+_KEPT: Final = RETURNING | NAMED | ANEW
+"""Flags of a REDIRECT that the message gets."""
 
 
 def hear_bounce(state: Partition, _offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
@@ -56,7 +63,7 @@ def hear_redirect(state: Partition, _offset: int, _header: bytes, envelope: Enve
     """
     bounced = _asked_for(state, envelope)
     endpoint = state.endpoint(Role.INITIATOR, envelope.conversation)
-    if bounced is None or endpoint is None or endpoint.state not in SENDING or not bounced.message_type:
+    if bounced is None or endpoint is None or endpoint.committed not in SENDING or not bounced.message_type:
         return  # a transaction that came back is no message
     if endpoint.index in state.moves.arrivals:
         return
@@ -80,16 +87,16 @@ def _send(state: Partition, endpoint: Endpoint, envelope: Envelope, bounced: Bou
     begin = state.beginning.pop(endpoint.index, None)
     opener = state.writers.get(endpoint.opener)
     opens = endpoint.opener == envelope.writer or (opener is not None and is_behind(state, opener, envelope.writer))
-    if begin is None and endpoint.state is State.STARTED_OUTBOUND and opens and envelope.flags & FIRST:
+    if begin is None and endpoint.committed is State.STARTED_OUTBOUND and opens and envelope.flags & FIRST:
         begin = envelope.suffix.begin
-    stream, conversation, flags = endpoint.stream, endpoint.conversation, envelope.flags & RETURNING
+    stream, conversation, flags = endpoint.stream, endpoint.conversation, envelope.flags & _KEPT
     suffix = Suffix(bounced.message_type, home=state.address, origin=envelope.writer)
     if begin is not None:
         begin = begin._replace(home=state.address, target=stream.address)
         opened = Opened(endpoint.opener) if endpoint.opener != envelope.writer else None
         suffix = suffix._replace(home=None, begin=begin, detail=opened)
         flags |= FIRST
-    endpoint.state = next_state(endpoint.state, Event.SENT)
+    endpoint.committed = next_state(endpoint.committed, Event.SENT)
     prefix = stream.head(Kind.MESSAGE, Role.INITIATOR, flags) + conversation
     key = endpoint.key or conversation
     stream.push(Run(prefix, key, endpoint.sent, encode_suffix(suffix), [bounced.body]))

@@ -9,6 +9,7 @@ from konverse.schemas.system_messages import error_body
 
 from .endings import discard, end_endpoint, fail
 from .endpoint import Endpoint
+from .named import How
 from .partition import Partition
 from .states import SENDING, State
 
@@ -19,14 +20,15 @@ def clean_up(state: Partition, operation: Cleanup) -> None:
     A peer that has ended itself waits for the end of this side to be forgotten, and hears of nothing else.
     """
     endpoint = _known(state, operation.endpoint)
-    if endpoint.state in (State.DISCONNECTED_INBOUND, State.ERROR):
+    if endpoint.committed in (State.DISCONNECTED_INBOUND, State.ERROR):
         end_endpoint(state, endpoint, None)
         return
     discard(state, endpoint)
     endpoint.stream.take_back(endpoint.role, endpoint.conversation)
     if endpoint.role is Role.TARGET:
         state.remember_cleaned(endpoint.conversation, endpoint.stream.address)
-    endpoint.state = State.CLOSED
+    state.named.end((endpoint.role, endpoint.conversation), How.CLEANED_UP, state.now_ms)
+    endpoint.committed = State.CLOSED
     state.forget(endpoint)
 
 
@@ -37,14 +39,14 @@ def withdraw(state: Partition, operation: Withdraw) -> None:
     """
     index = operation.endpoint
     endpoint = state.table[index] if 0 <= index < len(state.table) else None
-    if endpoint is not None and endpoint.state is State.DISCONNECTED_OUTBOUND:
+    if endpoint is not None and endpoint.committed is State.DISCONNECTED_OUTBOUND:
         endpoint.stream.take_back(endpoint.role, endpoint.conversation, ends=False)
 
 
 def give_up(state: Partition, operation: Fail) -> None:
     """FAIL: both sides of an open conversation get an Error; what was accepted before can be received."""
     endpoint = _known(state, operation.endpoint)
-    if endpoint.state in SENDING:
+    if endpoint.committed in SENDING:
         fail(state, endpoint, state.ingest_to, error_body(operation.code, operation.description))
 
 

@@ -36,6 +36,12 @@ class Clock(NamedTuple):
         return self.timer_ms, self.expires_ms
 
     @property
+    def lifetime(self) -> Clock | None:
+        """What a side still expects that has ended itself; None: nothing."""
+        clock = Clock(expires_ms=self.expires_ms, expires_after_ms=self.expires_after_ms)
+        return None if clock == NOTHING_EXPECTED else clock
+
+    @property
     def unsettled(self) -> bool:
         """Some of it has no time yet."""
         return self.timer_after_ms != NO_TIME or self.expires_after_ms != NO_TIME

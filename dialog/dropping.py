@@ -111,7 +111,8 @@ def _may(endpoint: Endpoint, ending: Ending) -> bool:
     """It has not ended by itself, or failed."""
     if isinstance(ending, Cleanup):
         return True
-    return endpoint.state in SENDING if isinstance(ending, Fail) else endpoint.state is not State.DISCONNECTED_OUTBOUND
+    state = endpoint.committed
+    return state in SENDING if isinstance(ending, Fail) else state is not State.DISCONNECTED_OUTBOUND
 
 
 def _is_busy(endpoint: Endpoint) -> bool:

@@ -6,12 +6,12 @@ from typing import Final
 
 from konverse.schemas.catalog import END_DIALOG, ERROR
 from konverse.schemas.envelope import encode_suffix
-from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import END_WRITERS_MAX
-from konverse.schemas.records import NO_SEQUENCE, REFUSED, End, Envelope, Kind, Role, Suffix
+from konverse.schemas.records import NAMED, NO_SEQUENCE, REFUSED, End, Envelope, Kind, Role, Suffix
 
 from .answers import answer_no_peer, other
 from .endpoint import NOTHING, Endpoint, Entry, Record, bytes_of
+from .named import How, Over
 from .outbox import Run
 from .partition import Partition
 from .states import Event, State, next_state
@@ -21,7 +21,7 @@ from .writers import may_open
 def hear_end_call(state: Partition, _offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
     """END CONVERSATION of a session, at home; a body is the Error document of WITH ERROR."""
     endpoint = state.endpoint(envelope.role, envelope.conversation)
-    if endpoint is not None and endpoint.state is not State.DISCONNECTED_OUTBOUND:
+    if endpoint is not None and endpoint.committed is not State.DISCONNECTED_OUTBOUND:
         end_endpoint(state, endpoint, record[0] or None)
 
 
@@ -44,10 +44,15 @@ _CALL_SUFFIX: Final = encode_suffix(Suffix(END_DIALOG))
 def end_endpoint(state: Partition, endpoint: Endpoint, error_body: bytes | None) -> None:
     """This side ends: what it did not read is discarded (behaviour 109), the peer is told, in sequence."""
     discard(state, endpoint)
-    push_end(state.address, endpoint, error_body)
-    endpoint.state = next_state(endpoint.state, Event.END)
-    if endpoint.state is State.CLOSED:
+    push_end(state, endpoint, error_body)
+    how = _HOW.get(endpoint.committed, How.ENDED if error_body is None else How.FAILED)
+    state.named.end((endpoint.role, endpoint.conversation), how, state.now_ms)
+    endpoint.committed = next_state(endpoint.committed, Event.END)
+    if endpoint.committed is State.CLOSED:
         state.forget(endpoint)
+
+
+_HOW: Final = {State.DISCONNECTED_INBOUND: How.BEHIND_PEER, State.ERROR: How.BEHIND_ERROR}
 
 
 def discard(state: Partition, endpoint: Endpoint) -> None:
@@ -59,13 +64,14 @@ def discard(state: Partition, endpoint: Endpoint) -> None:
     state.endings += 1
     endpoint.queue = NOTHING
     endpoint.urgent = ()
-    endpoint.clock = None
+    endpoint.clock = None if endpoint.clock is None else endpoint.clock.lifetime
     state.shut(endpoint)
 
 
-def push_end(here: Address, endpoint: Endpoint, error_body: bytes | None) -> None:
+def push_end(state: Partition, endpoint: Endpoint, error_body: bytes | None) -> None:
     """Tell the peer that this side has ended, with a body that it failed: in sequence, and what it has received."""
-    stream = endpoint.stream
+    here, stream = state.address, endpoint.stream
+    named = endpoint.role is Role.INITIATOR and (endpoint.role, endpoint.conversation) in state.named.living
     received = tuple((lane.writer.id, lane.last) for lane in endpoint.lanes()[:END_WRITERS_MAX])
     detail = End(endpoint.opener, here if endpoint.role is Role.INITIATOR else stream.address, received)
     kind = Kind.END if error_body is None else Kind.ERROR
@@ -73,7 +79,7 @@ def push_end(here: Address, endpoint: Endpoint, error_body: bytes | None) -> Non
     suffix = Suffix(END_DIALOG if error_body is None else ERROR, home=home, detail=detail)
     stream.push(
         Run(
-            stream.head(kind, endpoint.role) + endpoint.conversation,
+            stream.head(kind, endpoint.role, NAMED * named) + endpoint.conversation,
             endpoint.key or endpoint.conversation,
             endpoint.sent,
             encode_suffix(suffix),
@@ -84,7 +90,7 @@ def push_end(here: Address, endpoint: Endpoint, error_body: bytes | None) -> Non
 
 def fail(state: Partition, endpoint: Endpoint, offset: int, body: bytes) -> None:
     """The broker gives a conversation up: both sides get an Error; what was accepted before can be received."""
-    push_end(state.address, endpoint, body)
+    push_end(state, endpoint, body)
     peer_ends(state, endpoint, (offset, ERROR, body, state.now_ms), failed=True)
 
 
@@ -117,23 +123,38 @@ def hear_no_peer(state: Partition, offset: int, _header: bytes, envelope: Envelo
 
 def peer_ends(state: Partition, endpoint: Endpoint, entry: Entry, *, failed: bool) -> None:
     """The first word of a peer's end counts."""
-    if endpoint.state in (State.DISCONNECTED_INBOUND, State.ERROR):
+    if endpoint.committed in (State.DISCONNECTED_INBOUND, State.ERROR):
         state.statistics.undeliverable += 1
         return
     state.touch(endpoint)
-    endpoint.state = next_state(endpoint.state, Event.PEER_FAILED if failed else Event.PEER_ENDED)
+    endpoint.committed = next_state(endpoint.committed, Event.PEER_FAILED if failed else Event.PEER_ENDED)
     state.shut(endpoint)
-    if endpoint.state is State.CLOSED:
+    if endpoint.committed is State.CLOSED:
         state.forget(endpoint)
         return
     state.tell_end(endpoint)
     if failed:
-        endpoint.urgent = (*endpoint.urgent, entry)  # overtakes what is unread (behaviour 115)
-        if not endpoint.queue:
-            state.ready.append(endpoint)
+        _put_error(state, endpoint, entry)
     else:
         endpoint.received += 1
         state.enqueue(endpoint, entry)
+
+
+def outlive(state: Partition, endpoint: Endpoint, entry: Entry) -> None:
+    """The lifetime of a conversation is over: this side fails unless it has, also when the peer has ended (123)."""
+    if endpoint.committed is State.DISCONNECTED_INBOUND:
+        state.touch(endpoint)
+        endpoint.committed = next_state(endpoint.committed, Event.PEER_FAILED)
+        _put_error(state, endpoint, entry)
+    else:
+        peer_ends(state, endpoint, entry, failed=True)
+
+
+def _put_error(state: Partition, endpoint: Endpoint, entry: Entry) -> None:
+    """It overtakes what is unread (behaviour 115)."""
+    endpoint.urgent = (*endpoint.urgent, entry)
+    if not endpoint.queue:
+        state.ready.append(endpoint)
 
 
 def _end_of_unknown(state: Partition, role: Role, envelope: Envelope, detail: End) -> None:
@@ -145,6 +166,10 @@ def _end_of_unknown(state: Partition, role: Role, envelope: Envelope, detail: En
             answer_no_peer(state, envelope)
         return
     state.cleaned.pop(envelope.conversation, None)  # it has ended, and need not be told
+    if envelope.flags & NAMED:
+        state.named.remember((role, envelope.conversation), Over(How.NEVER_BEGUN, state.now_ms))
+    if envelope.kind is Kind.ERROR and envelope.flags & REFUSED:
+        return  # of a BEGIN that was over: that is remembered now, and nobody waits for an answer
     if may_open(state, detail.opener):
         state.remember_tombstone(envelope.conversation, detail.opener)
     answer_end(state, envelope, detail)

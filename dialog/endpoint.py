@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from .clock import Clock
     from .finishing import Finished
     from .outbox import Stream
+    from .transaction import Transaction
 
 
 class FarStamp(NamedTuple):
@@ -202,8 +203,10 @@ class Endpoint:
     __slots__ = (
         "changed",
         "clock",
+        "committed",
         "consumed",
         "conversation",
+        "ending",
         "finished",
         "group",
         "held",
@@ -216,7 +219,6 @@ class Endpoint:
         "received",
         "role",
         "sent",
-        "state",
         "stream",
         "terms",
         "trouble",
@@ -226,7 +228,10 @@ class Endpoint:
     def __init__(self, conversation: bytes, role: Role, state: State, terms: Terms, stream: Stream) -> None:
         self.conversation = conversation
         self.role = role
-        self.state = state
+        self.committed = state
+        """Its state, as the logs say it is."""
+        self.ending: Transaction | None = None
+        """The transaction that has the group and ends this side, as long as that is not committed."""
         self.terms = terms
         self.stream = stream
         self.index = 0
@@ -258,6 +263,12 @@ class Endpoint:
     def id(self) -> UUID:
         """Conversation id, shared by both sides."""
         return UUID(bytes=self.conversation)
+
+    @property
+    def state(self) -> State:
+        """Its state; to a transaction that ends this side it is over at once."""
+        over = None if self.ending is None else self.ending.over(self)
+        return self.committed if over is None else over
 
     @property
     def is_initiator(self) -> bool:

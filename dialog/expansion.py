@@ -38,8 +38,10 @@ def hear_transaction(state: Partition, _offset: int, _header: bytes, envelope: E
         elif step.kind is Kind.END_CALL:
             state.hold(home, behind=target)
         flags = FIRST if step.is_first else 0
-        if dialog.returning and step.kind is Kind.MESSAGE:
-            flags |= RETURNING
+        if step.kind is Kind.MESSAGE:
+            flags |= dialog.flags
+        elif step.kind is Kind.BEGIN:
+            flags = dialog.flags & ~RETURNING
         prefix = stream.head(step.kind, Role.INITIATOR, flags) + dialog.conversation
         stream.push(Run(prefix, dialog.key, step.sequence, suffix, [step.body]))
 

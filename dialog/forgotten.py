@@ -82,7 +82,7 @@ def side_of(endpoint: Endpoint) -> Side:
         endpoint.service,
         endpoint.far_service,
         endpoint.contract,
-        endpoint.state,
+        endpoint.committed,
         endpoint.sent,
         endpoint.received,
         len(queue) - ended + endpoint.rings,

@@ -17,6 +17,7 @@ from konverse.schemas.records import NO_SEQUENCE, RETURNING, Begin, BounceId, Ki
 from konverse.schemas.token import Sent
 from konverse.schemas.varint import LOW_MASK, SMALL, high_part, low_table, varint
 
+from .manner import Manner
 from .window import Window
 
 if TYPE_CHECKING:
@@ -215,15 +216,18 @@ class SessionDialog:
     """A dialog that the session began."""
 
     __slots__ = (
-        "begin", "begun_at", "conversation", "finished", "flags", "held", "home", "judged", "key", "last", "open",
-        "opener", "pending", "placed", "prefix", "redirects", "sent", "state", "suffixes", "target", "waiting_end",
+        "begin", "begun_at", "conversation", "finished", "flags", "held", "home", "judged", "key", "last", "level",
+        "open", "opener", "pending", "placed", "prefix", "redirects", "sent", "state", "suffixes", "target",
+        "waiting_end",
     )  # fmt: skip
 
-    def __init__(self, conversation: bytes, begin: Begin, home: Lane, target: Lane, *, returning: bool = False) -> None:
+    def __init__(self, conversation: bytes, begin: Begin, home: Lane, target: Lane, manner: Manner) -> None:
         self.conversation = conversation
         self.begin = begin
-        self.flags = RETURNING if returning else 0
-        """Of every message, and of what is redirected to it."""
+        self.flags = manner.flags
+        """Of every message, and of what is redirected to it: RETURNING, NAMED, ANEW."""
+        self.level = manner.level
+        """The priority of this side, in place of the number of its BEGIN."""
         self.opener = home.writer
         """Writer of its BEGIN."""
         self.home = home

@@ -43,11 +43,11 @@ def lose(state: Partition, lost: Lost) -> None:
 
 def _fail(state: Partition, endpoint: Endpoint, lost: Lost, body: bytes) -> None:
     """Both sides get an Error; one that has ended waits no longer for its peer to do so."""
-    if endpoint.index in state.beginning and endpoint.state is not State.DISCONNECTED_OUTBOUND:
+    if endpoint.index in state.beginning and endpoint.committed is not State.DISCONNECTED_OUTBOUND:
         return  # nobody knows of it yet
-    if endpoint.state in RECEIVING:
+    if endpoint.committed in RECEIVING:
         fail(state, endpoint, lost.start, body)
-    elif endpoint.state is State.DISCONNECTED_OUTBOUND:  # the others have heard the last of their peer
+    elif endpoint.committed is State.DISCONNECTED_OUTBOUND:  # the others have heard the last of their peer
         peer_ends(state, endpoint, (lost.start, ERROR, body, state.now_ms), failed=True)
 
 

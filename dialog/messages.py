@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from konverse.schemas.envelope import PREFIX_BYTES, shared
-from konverse.schemas.records import FIRST, NO_SEQUENCE, RETURNING, Begin, BounceReason, Envelope, Role
+from konverse.schemas.records import ANEW, FIRST, NAMED, NO_SEQUENCE, RETURNING, Begin, BounceReason, Envelope, Role
 from konverse.schemas.varint import LOW_MASK
 
-from .answers import answer_cleaned, answer_no_peer, bounce, opener_of, other
+from .answers import answer_cleaned, answer_no_peer, bounce, opener_of, other, refuse_over
 from .endpoint import Endpoint, Lane, Record, far_lane
 from .partition import Partition
 from .priorities import rank
@@ -37,11 +37,17 @@ def hear_message(state: Partition, offset: int, header: bytes, envelope: Envelop
             del state.tombstones[envelope.conversation]
             bounce(state, envelope, record, BounceReason.ENDED)
             return
+        if (role, envelope.conversation) in state.named.over and not envelope.flags & ANEW:
+            bounce(state, envelope, record, BounceReason.ENDED)
+            return
         state.cleaned.pop(envelope.conversation, None)  # its id is used again
         endpoint = _create_target(state, envelope, begin)
+        if envelope.flags & NAMED:
+            state.named.begin((role, envelope.conversation))
         begin_lifetime(state, endpoint, begin.lifetime_ms, record[1])
-    if endpoint.state not in RECEIVING:
-        if endpoint.state is not State.DISCONNECTED_OUTBOUND:
+    if endpoint.committed not in RECEIVING:
+        begun_again = envelope.flags & FIRST and (role, envelope.conversation) in state.named.over
+        if endpoint.committed is not State.DISCONNECTED_OUTBOUND or begun_again:
             bounce(state, envelope, record, BounceReason.ENDED)
         elif envelope.flags & RETURNING:
             bounce(state, envelope, record, BounceReason.PEER_ENDED)
@@ -89,7 +95,7 @@ def _accept(state: Partition, endpoint: Endpoint, header: bytes, envelope: Envel
         far_lane(endpoint, envelope.writer).last = envelope.counter
     else:
         lane = _lane_of(state, endpoint, header, envelope)
-    endpoint.state = next_state(endpoint.state, Event.RECEIVED)
+    endpoint.committed = next_state(endpoint.committed, Event.RECEIVED)
     endpoint.received += 1
     if not endpoint.received & LOW_MASK:
         endpoint.carry()
@@ -128,14 +134,20 @@ def _suffix_length(header: bytes) -> int:
 def hear_begin(state: Partition, _offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
     """BEGIN of a session at the dialog's home: the initiator's endpoint."""
     begin = envelope.suffix.begin
-    known = state.endpoint(Role.INITIATOR, envelope.conversation)
+    key = Role.INITIATOR, envelope.conversation
+    known, over = state.endpoint(*key), state.named.over.get(key)
+    if over is not None and (known is not None or not envelope.flags & ANEW):
+        refuse_over(state, envelope, over)
+        return
     if begin is None or known is not None:  # a second BEGIN of a living conversation changes nothing
         if known is not None:
             state.tell_end(known)
         return
+    if envelope.flags & NAMED:
+        state.named.begin(key)
     endpoint = create_initiator(state, envelope.conversation, begin, opener_of(envelope))
     endpoint.sent = NO_SEQUENCE
-    rank(state, endpoint)
+    rank(state, endpoint, envelope.sequence)
     begin_lifetime(state, endpoint, begin.lifetime_ms, record[1])
 
 

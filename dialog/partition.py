@@ -24,6 +24,7 @@ from .forgeries import Recent
 from .head import LogIdentity
 from .mailbox import Mailbox
 from .moves import Moves, tell_closed
+from .named import NamedSides
 from .outbox import Gate, Stream
 from .states import State
 from .suffixes import Suffixes
@@ -111,6 +112,7 @@ class Partition:
         """Conversations that ended before their FIRST came, with their opener (protocol.md section 3, END)."""
         self.cleaned: dict[bytes, Cleaned] = {}
         """Targets that were ended WITH CLEANUP, by conversation, until their initiator is told or ends itself."""
+        self.named = NamedSides()
         self.clocks = Clocks()
         """Timers and lifetimes of the endpoints."""
         self.attempts = Attempts()
@@ -127,8 +129,7 @@ class Partition:
         """Writers that were told of a gap, at this counter, or of another reason, which is below 0."""
         self.answers: dict[tuple[bytes, Address], Notice | WriterClosed] = {}
         """What partitions have said of the writers of sessions whose home is here."""
-        self.moves = Moves()
-        """Endpoints that moved away or here."""
+        self.moves = Moves()  # endpoints that moved away or here
         self.statistics = Statistics()
         self.recent = Recent()  # not state
         self.unread = self.unread_bytes = 0
@@ -303,7 +304,7 @@ class Partition:
 
     def tell_end(self, endpoint: Endpoint) -> None:
         """The sender of this side hears that its peer has ended, if so: received or not, nothing more may be sent."""
-        if self.on_peer_end is not None and endpoint.state in (State.DISCONNECTED_INBOUND, State.ERROR):
+        if self.on_peer_end is not None and endpoint.committed in (State.DISCONNECTED_INBOUND, State.ERROR):
             self.on_peer_end(self, endpoint)
 
     def judged_by(self, judge: Judge | None) -> None:

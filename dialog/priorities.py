@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from konverse.schemas.operations import Prioritize
 from konverse.schemas.priorities import DEFAULT_LEVEL, HIGHEST, LOWEST
-from konverse.schemas.records import Begin
+from konverse.schemas.records import NO_SEQUENCE, Begin
 
 from .begun import indices
 from .endpoint import Endpoint
@@ -116,12 +116,14 @@ def _next_level(owner: Owner) -> int:
 # ------------------------------------------------------------------------------------------------ a side gets its level
 
 
-def rank(state: Partition, endpoint: Endpoint) -> None:
-    """A side begins: its owner asks the catalog for its level, once, and says it with the next COMMIT."""
+def rank(state: Partition, endpoint: Endpoint, given: int = NO_SEQUENCE) -> None:
+    """A side begins: its owner says its level with the next COMMIT: as `given` with its BEGIN, else by the catalog."""
     if state.judge is None:
         return
     terms = endpoint.terms
-    level = state.judge.level(terms.contract, terms.service, terms.far_service)
+    level = given
+    if not LOWEST <= given <= HIGHEST:
+        level = state.judge.level(terms.contract, terms.service, terms.far_service)
     if level != DEFAULT_LEVEL:
         set_level(state, endpoint, level)
         state.unsaid.append(endpoint)

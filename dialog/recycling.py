@@ -103,8 +103,8 @@ def standing_of(home: Partition, session: Session, dialog: SessionDialog) -> Sta
         return Standing(over=not moved and heard(home, dialog.home, dialog.begun_at))
     finished, error = endpoint.finished, endpoint.error
     return Standing(
-        ended=endpoint.state in (State.DISCONNECTED_INBOUND, State.ERROR),
-        finished=endpoint.state is State.DISCONNECTED_OUTBOUND or (finished is not None and finished.own),
+        ended=endpoint.committed in (State.DISCONNECTED_INBOUND, State.ERROR),
+        finished=endpoint.committed is State.DISCONNECTED_OUTBOUND or (finished is not None and finished.own),
         answered=dialog.judged or (finished is not None and _has_asked(session, finished.askers)),
         code=None if error is None else first_code(*_said_by(error[2] or b"")),
         unread=endpoint.waits,

@@ -73,7 +73,7 @@ def _was_opened(home: Partition, conversation: bytes) -> bool:
     if chain:
         return next(iter(chain.values())).opened
     endpoint = home.endpoint(Role.INITIATOR, conversation)
-    return endpoint is None or endpoint.state is not State.STARTED_OUTBOUND
+    return endpoint is None or endpoint.committed is not State.STARTED_OUTBOUND
 
 
 def confirmation(home: Lane, conversation: bytes, bounce: BounceId) -> tuple[Single, bytes]:

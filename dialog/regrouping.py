@@ -23,6 +23,7 @@ from konverse.schemas.operations import Move, MoveAway
 
 from .begun import Begun
 from .endpoint import Endpoint
+from .states import OVER
 from .taken import Taken
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ class Regrouped(Taken):
                 f"a conversation moves to a group that is named by its id, a UUID, not by {group!r}; of the bytes of a "
                 "`group_id`, uuid.UUID(bytes=…) makes one"
             )
-        if dialog.state.code in {"DO", "CD"} or self._ends(dialog):
+        if dialog.committed in OVER or self._ends(dialog):
             raise MoveRefused(f"cannot move conversation {dialog.id}: this side has ended it")
         more, to = more_of(self), None
         if group.bytes != dialog.group_id:

@@ -34,6 +34,7 @@ from .endings import answer_end
 from .endpoint import Endpoint, Entry, FarStamp, Record, Stamp, bytes_of, far_lane
 from .finishing import Finished, answer_fin
 from .moves import Arrival, Stub, tell_closed
+from .named import How
 from .outbox import Run
 from .partition import Partition
 from .priorities import set_level
@@ -78,7 +79,7 @@ def relocate(state: Partition, operation: Relocate) -> None:
         stream.push(Run(prefix, key, NO_SEQUENCE, suffix, [piece]))
     arrival = moves.arrivals.pop(index, None)  # so that nobody is told that the conversation is over
     previous = None if arrival is None else arrival.previous
-    opened = endpoint.state is not State.STARTED_OUTBOUND
+    opened = endpoint.committed is not State.STARTED_OUTBOUND
     moves.leave((endpoint.role, endpoint.conversation), generation, Stub(operation.to, previous, endpoint.key, opened))
     state.touch(endpoint)
     state.unread -= len(endpoint.queue)
@@ -98,7 +99,7 @@ def moved_of(state: Partition, endpoint: Endpoint) -> Moved:
     return Moved(
         state.moves.generation_of(endpoint.index) + 1,
         state.address,
-        endpoint.state,
+        endpoint.committed,
         endpoint.service,
         endpoint.far_service,
         endpoint.contract,
@@ -275,5 +276,9 @@ def hear_closed(state: Partition, _offset: int, _header: bytes, envelope: Envelo
     stub = state.moves.close((envelope.role, envelope.conversation), detail.generation)
     if stub is None:
         state.statistics.undeliverable += 1
-    elif stub.previous is not None:
+        return
+    key = envelope.role, envelope.conversation
+    if key not in state.moves.stubs and state.endpoint(*key) is None:
+        state.named.end(key, How.MOVED, state.now_ms)
+    if stub.previous is not None:
         tell_closed(state.stream_to(stub.previous), envelope.role, envelope.conversation, detail.generation - 1)

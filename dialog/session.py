@@ -23,12 +23,13 @@ from konverse.schemas.envelope import encode_suffix, head
 from konverse.schemas.errors import BodyTooLarge, QueueFull
 from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import BODY_BYTES_MAX
-from konverse.schemas.records import FIRST, NO_SEQUENCE, Begin, BounceId, Kind, Opened, Role, Suffix, Timer
+from konverse.schemas.records import FIRST, NO_SEQUENCE, RETURNING, Begin, BounceId, Kind, Opened, Role, Suffix, Timer
 from konverse.schemas.token import Sent
 
 from .ageing import Age, Lifetimes
 from .finishing import fin_suffix
 from .lane import DialogState, Lane, SessionDialog, Single, sent_of, take_while, weight_of
+from .manner import PLAIN, EndedHere, Manner
 from .partition import Partition
 from .redirecting import Redirects, confirmation
 from .transacting import Transaction, Transactions
@@ -45,36 +46,38 @@ class Session(Writing):
         self._ending: deque[SessionDialog] = deque()
         self._redirecting: dict[bytes, SessionDialog] = {}
         """Dialogs with REDIRECTs that have not arrived, or with something that waits for that."""
+        self.ended_here = EndedHere()
         self._lifetimes = Lifetimes()
         self.transactions = Transactions(self)
 
     # ------------------------------------------------------------------------------------------------------- calls
 
-    def begin(self, conversation: bytes, begin: Begin, *, returning: bool = False) -> tuple[SessionDialog, list[Hand]]:
+    def begin(self, conversation: bytes, begin: Begin, manner: Manner = PLAIN) -> tuple[SessionDialog, list[Hand]]:
         """BEGIN DIALOG: a control record to the dialog's home; nothing reaches the target (behaviour 31).
 
-        A conversation that this session has begun and not ended is given again. When the target of a `returning` one
-        has ended, what comes there comes back to its mailbox.
+        A conversation that this session has begun is given again. Raises ConversationOver for one that it has ended.
         """
+        self.ended_here.check(conversation, manner)
         known = self.dialogs.get(conversation)
         if known is not None:
             return known, []
         self.check_over()
         home = self.lane_to(begin.home)
         home.check_room()
-        dialog = self.propose(conversation, begin, returning=returning)
+        dialog = self.propose(conversation, begin, manner)
         self.dialogs[conversation] = dialog
         dialog.begun_at = home.next
-        prefix = head(Kind.BEGIN, 0, Role.INITIATOR, begin.home.tag, home.writer) + conversation
-        home.put(Single(prefix, -1, dialog.key), encode_suffix(Suffix(begin=begin)), None)
+        prefix = head(Kind.BEGIN, dialog.flags & ~RETURNING, Role.INITIATOR, begin.home.tag, home.writer)
+        home.put(Single(prefix + conversation, dialog.level, dialog.key), encode_suffix(Suffix(begin=begin)), None)
         self._beginning.append(dialog)
         return dialog, self._hand(home)
 
-    def propose(self, conversation: bytes, begin: Begin, *, returning: bool = False) -> SessionDialog:
+    def propose(self, conversation: bytes, begin: Begin, manner: Manner) -> SessionDialog:
         """A dialog of which nothing was written."""
         self.takeover.home = begin.home
         home, target = self.lane_to(begin.home), self.lane_to(begin.target)
-        dialog = SessionDialog(conversation, begin, home, target, returning=returning)
+        dialog = SessionDialog(conversation, begin, home, target, manner)
+        self.ended_here.begun(conversation)
         self._lifetimes.begun(dialog)
         return dialog
 
@@ -148,6 +151,7 @@ class Session(Writing):
         dialog.go_along()
         dialog.waiting_end = error_body
         dialog.open = False
+        self.ended_here.add(dialog)
         if error_body and not dialog.pending:
             dialog.drop_held()
         if dialog.state is DialogState.OPEN:

@@ -28,6 +28,7 @@ from konverse.schemas.snapshot import (
     LEAVING,
     LEVELS,
     MAILBOX,
+    NAMED,
     OUTPUTS,
     PENDING,
     WAITING,
@@ -44,6 +45,7 @@ from .leaving_snapshot import leaving_of, restore_leaving
 from .levels_snapshot import levels_of, restore_levels
 from .mailbox_snapshot import bounced_of, restore_mailbox
 from .moves_snapshot import far_writers, moves_of, restore_moves
+from .named_snapshot import named_of, restore_named
 from .outbox import Gate, Run, Stream
 from .partition import Partition, Statistics
 from .states import State
@@ -95,6 +97,7 @@ class Freeze:
         self._pending = pending_rows(state)
         self._mailbox = list(state.mailbox.entries.values())
         self._cleaned = cleaned_of(state)
+        self._named = named_of(state)
         self._leaving = leaving_of(state)
         self._base = _base(state)
         self.oldest_waiting = state.pending.oldest()
@@ -118,7 +121,7 @@ class Freeze:
             endpoint.conversation,
             endpoint.opener,
             endpoint.role,
-            endpoint.state,
+            endpoint.committed,
             self._terms[endpoint.terms],
             self._streams[endpoint.stream],
             endpoint.key,
@@ -155,6 +158,7 @@ class Freeze:
         yield from _pieces_of(PENDING, {}, "rows", self._pending, size)
         yield from _pieces_of(MAILBOX, {}, "entries", map(bounced_of, self._mailbox), size)
         yield from _pieces_of(*self._cleaned, size)
+        yield from _pieces_of(*self._named, size)
         yield from _pieces_of(*self._leaving, size)
 
     def _rows(self, first: int, count: int) -> list[_Row]:
@@ -282,6 +286,8 @@ def restore(state: Partition, data: bytes) -> None:
             restore_rows(state, value["rows"])
         elif name == MAILBOX:
             restore_mailbox(state, value["entries"])
+        elif name == NAMED:
+            restore_named(state, value["entries"])
         elif name == LEAVING:
             restore_leaving(state, value["entries"])
         elif name == LEVELS:

@@ -227,6 +227,7 @@ class Staging:
         table, ready = self.state.table, self.state.ready
         for member in endpoint.members if endpoint.group is not None else (endpoint,):
             member.held = False
+            member.ending = None
             if member.waits and table[member.index] is member:
                 ready.append(member)  # each: one of them may be ended before the group is taken
 
@@ -252,7 +253,7 @@ class Staging:
         touched = {index for index in touched if index >= 0}  # the others are begun by it
         for member in transaction.locked or transaction.members:
             if member.index in touched:
-                if table[member.index] is not member or member.state is State.DISCONNECTED_OUTBOUND:
+                if table[member.index] is not member or member.committed is State.DISCONNECTED_OUTBOUND:
                     return True
                 touched.discard(member.index)
         return bool(touched)

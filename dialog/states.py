@@ -63,6 +63,7 @@ TRANSITIONS: Final[dict[tuple[State, Event], State]] = {
     (_CO, _PEER_ENDED): _DI,
     (_CO, _PEER_FAILED): _ER,
     (_CO, _END): _DO,
+    (_DI, _PEER_FAILED): _ER,
     (_DI, _END): _CD,
     (_DO, _PEER_ENDED): _CD,
     (_DO, _PEER_FAILED): _CD,
@@ -71,6 +72,9 @@ TRANSITIONS: Final[dict[tuple[State, Event], State]] = {
 
 SENDING: Final = (_CO, _SO)
 """States in which this side may send."""
+
+OVER: Final = (_DO, _CD)
+"""States of a side that has ended itself."""
 
 RECEIVING: Final = (_CO, _SO)
 """States in which further messages of the peer are accepted."""

@@ -6,9 +6,8 @@ from collections import deque
 from collections.abc import Iterator
 from operator import length_hint
 from typing import Any, Final, NoReturn
-from uuid import UUID
 
-from konverse.schemas.errors import BadInput, DialogNotFound, InvalidState, NullHandle
+from konverse.schemas.errors import BadInput, InvalidState
 from konverse.schemas.journal import SYSTEM_BITS, TOOK_SYSTEM
 
 from .endpoint import Endpoint, Entry, system_bit
@@ -95,7 +94,7 @@ class Taken:
             deque(walk, 0)
         self._walks, self._later = _NONE, later
         messages: list[Message] = []
-        for endpoint in self.dialogs:
+        for endpoint in self.conversations:
             position = later.get(endpoint.index, endpoint.consumed << SYSTEM_BITS)
             waiting = list(endpoint.queue[(position >> SYSTEM_BITS) - endpoint.consumed :])
             numbered = list(enumerate(waiting, position >> SYSTEM_BITS))
@@ -133,22 +132,9 @@ class Taken:
         return received
 
     @property
-    def dialogs(self) -> list[Endpoint]:
-        """All conversations of the group, those too on which nothing has come."""
+    def conversations(self) -> list[Endpoint]:
+        """All conversations of the group when it was locked, those too on which nothing has come."""
         return self.locked or [self.dialog]
-
-    def find(self, conversation_id: UUID) -> Endpoint:
-        """The conversation of this group with that id; DialogNotFound when there is none."""
-        if conversation_id is None:
-            raise NullHandle("a conversation is found by its id, a UUID, and None was given")
-        if not isinstance(conversation_id, UUID):
-            raise BadInput(f"a conversation is found by its id, a UUID, not by {conversation_id!r}")
-        for dialog in self.dialogs:
-            if dialog.conversation == conversation_id.bytes:
-                return dialog
-        raise DialogNotFound(
-            f"conversation {conversation_id} does not belong to the group of this transaction, or is over"
-        )
 
     def put_back(self) -> None:
         """Nothing was handed out: the messages can be taken again."""

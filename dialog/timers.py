@@ -6,29 +6,35 @@ it. Where nothing else is to be said, the owner appends a COMMIT for it (`upkeep
 
 from __future__ import annotations
 
+from operator import attrgetter
+from typing import Final
+
 from konverse.schemas.catalog import DIALOG_TIMER, ERROR
 from konverse.schemas.errors import PartitionHalted
 from konverse.schemas.limits import TIME_MS_MAX
 from konverse.schemas.operations import SetTimer
-from konverse.schemas.records import FOR_EVER, Envelope, Timer
+from konverse.schemas.records import FOR_EVER, NO_TIMER, Envelope, Timer
 from konverse.schemas.system_messages import LIFETIME_BODY
 
 from .clock import NO_TIME, NOTHING_EXPECTED, Clock
-from .endings import peer_ends
+from .endings import outlive
 from .endpoint import Endpoint, Record, Stamp, timestamp_ms
 from .partition import Partition
-from .states import SENDING, State
+from .states import State
+
+_INDEX: Final = attrgetter("index")
 
 
 def set_timer(state: Partition, operation: SetTimer) -> None:
     """BEGIN CONVERSATION TIMER of a handler: in place of the one that is set (behaviour 98)."""
     index = operation.endpoint
     endpoint = state.table[index] if 0 <= index < len(state.table) else None
-    if endpoint is None or endpoint.state is State.DISCONNECTED_OUTBOUND:
+    if endpoint is None or endpoint.committed is State.DISCONNECTED_OUTBOUND:
         raise PartitionHalted(
             f"a commit of {state.identity.data_topic} sets a timer of endpoint {index}, which is over"
         )
-    _set(state, endpoint, timer_ms=NO_TIME, timer_after_ms=operation.timeout_ms)
+    after_ms = NO_TIME if operation.timeout_ms == NO_TIMER else operation.timeout_ms
+    _set(state, endpoint, timer_ms=NO_TIME, timer_after_ms=after_ms)
 
 
 def hear_set_timer(state: Partition, _offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
@@ -38,10 +44,12 @@ def hear_set_timer(state: Partition, _offset: int, _header: bytes, envelope: Env
         state.statistics.malformed += 1
         return
     endpoint = state.endpoint(envelope.role, envelope.conversation)
-    if endpoint is None or endpoint.state is State.DISCONNECTED_OUTBOUND:
+    if endpoint is None or endpoint.committed is State.DISCONNECTED_OUTBOUND:
         state.statistics.undeliverable += 1
         return
-    due_ms = min(timestamp_ms(record[1]) + detail.timeout_ms, TIME_MS_MAX)
+    due_ms = NO_TIME
+    if detail.timeout_ms != NO_TIMER:
+        due_ms = min(timestamp_ms(record[1]) + detail.timeout_ms, TIME_MS_MAX)
     clock = endpoint.clock or NOTHING_EXPECTED
     state.touch(endpoint)
     state.clocks.set(endpoint, Clock(due_ms, clock.expires_ms, NO_TIME, clock.expires_after_ms, detail.end_of_stream))
@@ -68,6 +76,7 @@ def settle(state: Partition, now_ms: int) -> None:
 
 def fire(state: Partition) -> None:
     """What is due fires. One DialogTimer waits at a time: the next one comes when it was received (behaviour 98)."""
+    gone: list[Endpoint] = []
     for endpoint in state.clocks.due(state.now_ms):
         clock = endpoint.clock or NOTHING_EXPECTED
         if clock.timer_ms != NO_TIME and clock.timer_ms <= state.now_ms and not (endpoint.rings or endpoint.suspended):
@@ -76,8 +85,12 @@ def fire(state: Partition) -> None:
             state.ready.append(endpoint)
         if clock.expires_ms != NO_TIME and clock.expires_ms <= state.now_ms:
             _set(state, endpoint, expires_ms=NO_TIME)
-            if endpoint.state in SENDING:  # each side by itself, whether the other can be reached or not
-                peer_ends(state, endpoint, (state.ingest_to, ERROR, LIFETIME_BODY, clock.expires_ms), failed=True)
+            if endpoint.committed is State.DISCONNECTED_OUTBOUND:
+                gone.append(endpoint)
+            else:  # each side by itself, whether the other can be reached or not
+                outlive(state, endpoint, (state.ingest_to, ERROR, LIFETIME_BODY, clock.expires_ms))
+    for endpoint in sorted(gone, key=_INDEX):  # in an order that every fold knows: their places are used again
+        state.forget(endpoint)
 
 
 def _set(state: Partition, endpoint: Endpoint, **times: int) -> None:

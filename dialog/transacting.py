@@ -20,6 +20,7 @@ from konverse.schemas.limits import BODY_BYTES_MAX, TRANSACTION_RECORDS_MAX
 from konverse.schemas.records import FOR_EVER, NO_SEQUENCE, Begin, Kind, Role, Suffix
 
 from .lane import DialogState, Lane, SessionDialog, Single
+from .manner import PLAIN, Manner
 from .partition import Partition
 from .savepoint import Savepoints
 from .takeover import heard, refused
@@ -80,15 +81,16 @@ class Transaction:
         """Those that it speaks of, each once, in the order in which they came."""
         return list(dict.fromkeys(step.dialog for step in self.steps))
 
-    def begin(self, conversation: bytes, begin: Begin, *, returning: bool = False) -> SessionDialog:
-        """BEGIN DIALOG; a conversation that this session has begun and not ended is given again."""
+    def begin(self, conversation: bytes, begin: Begin, manner: Manner = PLAIN) -> SessionDialog:
+        """BEGIN DIALOG; as `Session.begin`."""
         session = self._session
+        session.ended_here.check(conversation, manner)
         known = session.dialogs.get(conversation) or next(
             (dialog for dialog in self.begun if dialog.conversation == conversation), None
         )
         if known is not None:
             return known
-        dialog = session.propose(conversation, begin, returning=returning)
+        dialog = session.propose(conversation, begin, manner)
         dialog.state = DialogState.STAGED
         self._add(_Staged(dialog, Kind.BEGIN))
         self.begun.append(dialog)
@@ -215,6 +217,7 @@ class Transactions:
         for dialog, kind, _, body, _ in transaction.steps:
             if kind is Kind.END_CALL:
                 dialog.waiting_end = body or b""
+                session.ended_here.add(dialog)
             elif kind is Kind.FIN:
                 dialog.finished = True
         if transaction.steps:
@@ -253,7 +256,7 @@ class Transactions:
             dialog.opener = lane.writer
         steps: list[Step] = []
         for dialog, kind, message_type, body, timeout_ms in transaction.steps:
-            sequence = NO_SEQUENCE
+            sequence = dialog.level if kind is Kind.BEGIN else NO_SEQUENCE
             if kind is Kind.MESSAGE:
                 if not dialog.sent and dialog not in transaction.begun:
                     steps.append(Step(places[dialog], Kind.OPEN, body=dialog.opener))
@@ -265,7 +268,7 @@ class Transactions:
             if kind is Kind.END_CALL:
                 dialog.state = DialogState.ENDED
                 session.dialogs.pop(dialog.conversation, None)
-        named = [TransactionDialog(dialog.conversation, dialog.begin, dialog.returning) for dialog in dialogs]
+        named = [TransactionDialog.of(dialog.conversation, dialog.begin, dialog.flags) for dialog in dialogs]
         content = ClientTransaction(named, steps)
         transaction.opens = content if any(step.kind is Kind.OPEN for step in steps) else None
         data = encode(content)

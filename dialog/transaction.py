@@ -14,29 +14,26 @@ from konverse.schemas.bodies import as_bytes
 from konverse.schemas.catalog import DEFAULT
 from konverse.schemas.errors import (
     BadInput,
-    BodyTooLarge,
     DialogNotFound,
     ForeignGroup,
     InvalidState,
     NullHandle,
-    TimerRefused,
-    TransactionTooLarge,
 )
 from konverse.schemas.journal import END_BYTES, OUTPUT_BYTES, EndOperation, Sends
-from konverse.schemas.limits import BODY_BYTES_MAX, TIMEOUT_MS_MAX, TRANSACTION_BYTES_MAX
+from konverse.schemas.limits import BODY_BYTES_MAX, TRANSACTION_BYTES_MAX
 from konverse.schemas.operations import Cleanup, Finish, GiveBack, SetTimer
 from konverse.schemas.records import FOR_EVER
 from konverse.schemas.system_messages import check_error
-from konverse.schemas.timeouts import check_timer, milliseconds
+from konverse.schemas.timeouts import milliseconds
 
 from .begun import Begun
-from .clock import NO_TIME
 from .endpoint import Endpoint, Entry
 from .giving_back import stage_give_back
 from .received import Clauses, Scope
-from .regrouping import NO_DIALOG, SPEAKERS, Regrouped, family
+from .regrouping import NO_DIALOG, SPEAKERS, family
 from .savepoint import Savepoints, Staged, back_to, staged_by
-from .states import SENDING, State
+from .states import OVER, SENDING, Event, State, next_state
+from .timed import Timed, refuse_size
 
 _NONE: Final[list[Any]] = []
 """Nothing sent, nothing ended: one empty list for all, never filled."""
@@ -47,7 +44,7 @@ NOT_GROUPED: Final[list[Endpoint]] = []
 _RELATABLE: Final = (Endpoint, Begun, type(None))
 
 
-class Transaction(Regrouped):
+class Transaction(Timed):
     """The ready messages of one conversation group, and what is done with them.
 
     One is made for every group that is handed out, so it allocates what it needs when it needs it.
@@ -129,10 +126,28 @@ class Transaction(Regrouped):
         begun = Begun(conversation, begin, len(self.begins))
         total = self.size_bytes + begun.size_bytes
         if total > TRANSACTION_BYTES_MAX:
-            _refuse_size(0, total)
+            refuse_size(0, total)
         self.size_bytes = total
         self.begins = [*self.begins, begun]
         return begun
+
+    @property
+    def dialogs(self) -> list[Endpoint | Begun]:
+        """All conversations of the group, those too on which nothing has come, and those that are begun here."""
+        return [*self.conversations, *self.begins]
+
+    def find(self, conversation_id: UUID) -> Endpoint | Begun:
+        """The conversation of this group with that id, or begun here; DialogNotFound when there is none."""
+        if conversation_id is None:
+            raise NullHandle("a conversation is found by its id, a UUID, and None was given")
+        if not isinstance(conversation_id, UUID):
+            raise BadInput(f"a conversation is found by its id, a UUID, not by {conversation_id!r}")
+        for dialog in self.dialogs:
+            if dialog.conversation == conversation_id.bytes:
+                return dialog
+        raise DialogNotFound(
+            f"conversation {conversation_id} does not belong to the group of this transaction, or is over"
+        )
 
     def send(self, dialog: Endpoint | Begun, message_type: str, body: bytes = b"") -> None:
         """Send on a conversation of this group, or one that this transaction begins, when the transaction commits.
@@ -148,7 +163,7 @@ class Transaction(Regrouped):
             or message_type is not self._type
             or total > TRANSACTION_BYTES_MAX
             or size > BODY_BYTES_MAX
-            or dialog.state not in SENDING
+            or dialog.committed not in SENDING
         ):
             self._begin_run(dialog, message_type, size, total)
         self.size_bytes = total
@@ -161,14 +176,14 @@ class Transaction(Regrouped):
         if not isinstance(message_type, str):
             raise BadInput(f"a message type is named by a text, not by {type(message_type).__name__}")
         self._scope.rule(dialog.terms.contract, dialog.role, message_type)
-        if dialog.state not in SENDING or self.ends or self.cleanups:
+        if dialog.committed not in SENDING or self.ends or self.cleanups:
             self._refuse_ended(dialog, "send on")
         if dialog.finished is not None or self.finishes:
             self._refuse_finished(dialog)
         if dialog is not self.dialog:
             self._check_member(dialog)
         if total > TRANSACTION_BYTES_MAX or size > BODY_BYTES_MAX:
-            _refuse_size(size, total)
+            refuse_size(size, total)
         self._dialog, self._type = dialog, message_type
         if not self.sends:
             self.sends = []
@@ -203,15 +218,16 @@ class Transaction(Regrouped):
         """Make room for what ends a side, with so much text; nothing else is to be done with it from then on."""
         if self._shut or dialog.__class__ not in SPEAKERS:
             self._refuse_use(dialog)
-        if dialog.state.code in {"DO", "CD"} or self.ends or self.cleanups:
+        if dialog.committed in OVER or self.ends or self.cleanups:
             self._refuse_ended(dialog, "end")
         if dialog is not self.dialog:
             self._check_member(dialog)
         total = self.size_bytes + text_bytes + END_BYTES
         if total > TRANSACTION_BYTES_MAX:
-            _refuse_size(0, total)
+            refuse_size(0, total)
         self.size_bytes = total
         self._dialog = NO_DIALOG
+        dialog.ending = self
         if self.more is not None:
             self.more.stay(dialog)
         if self.finishes:  # the end says it too
@@ -238,11 +254,11 @@ class Transaction(Regrouped):
         """
         if self._shut or dialog.__class__ not in SPEAKERS:
             self._refuse_use(dialog)
-        if dialog.state not in SENDING or self.ends or self.cleanups:
+        if dialog.committed not in SENDING or self.ends or self.cleanups:
             self._refuse_ended(dialog, "finish")
         if dialog is not self.dialog:
             self._check_member(dialog)
-        if dialog.state is State.STARTED_OUTBOUND and all(sends[0] != dialog.index for sends in self.sends):
+        if dialog.committed is State.STARTED_OUTBOUND and all(sends[0] != dialog.index for sends in self.sends):
             raise InvalidState(f"cannot finish conversation {dialog.id}: nothing was sent or received on it yet")
         operation = Finish(dialog.index)
         if (dialog.finished is not None and dialog.finished.own) or operation in self.finishes:
@@ -251,38 +267,13 @@ class Transaction(Regrouped):
         self.size_bytes += END_BYTES
         self.finishes = [*self.finishes, operation]
 
-    def set_timer(self, dialog: Endpoint | Begun, timeout: float) -> None:
-        """Have a DialogTimer received on this side, once, `timeout` seconds after the transaction commits.
-
-        In place of the timer that is set. The end of this side cancels it (behaviours 96 to 104). Raises InvalidTimeout
-        (8411), TimerBeyondLifetime (8410), TimerRefused when this side was ended (8458), TransactionTooLarge.
-        """
-        timeout_ms = milliseconds(timeout, "the timeout of a timer")
-        if self._shut or dialog.__class__ not in SPEAKERS:
-            self._refuse_use(dialog)
-        if dialog.state.code in {"DO", "CD"} or self._ends(dialog):
-            raise TimerRefused(f"cannot set a timer of conversation {dialog.id}: this side has ended it")
-        if dialog is not self.dialog:
-            self._check_member(dialog)
-        check_timer(timeout_ms, self._left_ms(dialog), dialog.id)
-        timers = [timer for timer in self.timers if timer.endpoint != dialog.index]
-        total = self.size_bytes + END_BYTES * (len(timers) == len(self.timers))
-        if total > TRANSACTION_BYTES_MAX:
-            _refuse_size(0, total)
-        self.size_bytes = total
-        self.timers = [*timers, SetTimer(dialog.index, timeout_ms)]
-
-    def _left_ms(self, dialog: Endpoint | Begun) -> int:
-        """Of its lifetime."""
-        if isinstance(dialog, Begun):
-            lifetime_ms = dialog.begin.lifetime_ms
-            return TIMEOUT_MS_MAX if lifetime_ms == FOR_EVER else lifetime_ms
-        clock = dialog.clock
-        if clock is None:
-            return TIMEOUT_MS_MAX
-        if clock.expires_after_ms != NO_TIME:
-            return clock.expires_after_ms
-        return TIMEOUT_MS_MAX if clock.expires_ms == NO_TIME else clock.expires_ms - self._scope.now_ms()
+    def over(self, dialog: Endpoint | Begun) -> State | None:
+        """The state of what this transaction ends; None when it does not."""
+        committed = dialog.committed
+        if committed in OVER or not self._ends(dialog):
+            return None
+        gone = any(cleanup.endpoint == dialog.index and isinstance(cleanup, Cleanup) for cleanup in self.cleanups)
+        return State.CLOSED if gone else next_state(committed, Event.END)
 
     def _ends(self, dialog: Endpoint | Begun) -> bool:
         """It was ended in this transaction."""
@@ -362,10 +353,10 @@ class Transaction(Regrouped):
 
     def _refuse_ended(self, dialog: Endpoint | Begun, verb: str) -> None:
         ended = self._ends(dialog)
-        if ended or dialog.state not in SENDING:
-            if verb == "end" and not ended and dialog.state.code in {"DI", "ER"}:
+        if ended or dialog.committed not in SENDING:
+            if verb == "end" and not ended and dialog.committed.code in {"DI", "ER"}:
                 return
-            state = "ended in this transaction" if ended else dialog.state.name
+            state = "ended in this transaction" if ended else dialog.committed.name
             raise InvalidState(f"cannot {verb} conversation {dialog.id}: it is {state}. Begin a new dialog instead")
 
     def _refuse_finished(self, dialog: Endpoint | Begun) -> None:
@@ -389,12 +380,3 @@ class Transaction(Regrouped):
             f"conversation {dialog.id} does not belong to the group of this transaction; "
             "a transaction works on the one conversation group whose messages it received"
         )
-
-
-def _refuse_size(body_bytes: int, transaction_bytes: int) -> None:
-    if body_bytes > BODY_BYTES_MAX:
-        raise BodyTooLarge(f"the body has {body_bytes} bytes; at most {BODY_BYTES_MAX} fit into one message")
-    raise TransactionTooLarge(
-        f"the transaction sends {transaction_bytes} bytes; at most {TRANSACTION_BYTES_MAX} fit into one commit. "
-        "Receive fewer messages at a time (max_messages) or send smaller ones"
-    )

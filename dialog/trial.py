@@ -243,7 +243,7 @@ class Trial:
             if any(endpoint in group for group in groups):
                 later.append((endpoint, order))
             elif isinstance(order, EndOperation):
-                if endpoint.state is not State.DISCONNECTED_OUTBOUND:
+                if endpoint.committed is not State.DISCONNECTED_OUTBOUND:
                     operations.ends.append(order)
             else:
                 operations.rare.append(order)

@@ -89,7 +89,7 @@ def pack(endpoint: Endpoint) -> bytes:
         NO_TIME if endpoint.clock is None else endpoint.clock.timer_ms,
         endpoint.attempts << 1 | endpoint.suspended,
     )
-    return bytes((endpoint.state,)) + b"".join(map(varint, numbers))
+    return bytes((endpoint.committed,)) + b"".join(map(varint, numbers))
 
 
 def unpack(field: bytes, value: bytes) -> Row:

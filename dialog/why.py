@@ -22,7 +22,7 @@ _STATES: Final = {
 
 def standing(state: Partition, endpoint: Endpoint) -> Iterator[str]:
     """Sentences about an endpoint, as the fold of its partition has it."""
-    yield _STATES[endpoint.state]
+    yield _STATES[endpoint.committed]
     to = state.moves.leaving.get(endpoint.group_id)
     if to is not None:
         yield (
@@ -39,7 +39,7 @@ def _unread(endpoint: Endpoint) -> Iterator[str]:
     waits += ["a DialogTimer"] if endpoint.rings else []
     waits += ["an Error"] if endpoint.error else []
     if not waits:
-        if endpoint.state is not State.DISCONNECTED_OUTBOUND:
+        if endpoint.committed is not State.DISCONNECTED_OUTBOUND:
             yield "Nothing waits to be received."
         return
     what = " and ".join(waits)

@@ -143,6 +143,7 @@ def prune(state: Partition, operation: Prune) -> None:
             del state.writers[writer.id]
     for conversation in [key for key, cleaned in state.cleaned.items() if cleaned.at_ms < floor_ms]:
         del state.cleaned[conversation]
+    state.named.prune(floor_ms)
     old = [key for key in state.answers if (time_of_writer(key[0]) or 0) < floor_ms]
     for key in old:
         del state.answers[key]

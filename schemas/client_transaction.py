@@ -14,7 +14,7 @@ from fastavro import parse_schema, schemaless_reader, schemaless_writer
 
 from .errors import MalformedRecord
 from .limits import BODY_BYTES_MAX, TRANSACTION_RECORDS_MAX
-from .records import FOR_EVER, NO_SEQUENCE, Begin, Kind, begin_from_avro, begin_to_avro
+from .records import ANEW, FOR_EVER, NAMED, NO_SEQUENCE, RETURNING, Begin, Kind, begin_from_avro, begin_to_avro
 
 _OPENER_BYTES: Final = 16
 
@@ -26,6 +26,20 @@ class TransactionDialog(NamedTuple):
     begin: Begin
     returning: bool = False
     """Its messages come back when the target has ended."""
+    named: bool = False
+    """The caller has chosen its id."""
+    anew: bool = False
+    """Although a conversation with this id may be over."""
+
+    @classmethod
+    def of(cls, conversation: bytes, begin: Begin, flags: int) -> TransactionDialog:
+        """A conversation whose messages have these flags."""
+        return cls(conversation, begin, bool(flags & RETURNING), bool(flags & NAMED), bool(flags & ANEW))
+
+    @property
+    def flags(self) -> int:
+        """Of its messages."""
+        return RETURNING * self.returning | NAMED * self.named | ANEW * self.anew
 
     @property
     def key(self) -> bytes:

@@ -17,6 +17,7 @@
     ├── QueueDisabled                nobody receives from a queue whose STATUS is OFF
     ├── ServiceAltered               a service went to another queue while something of it was waited for
     ├── ConversationEnded            the peer ended; nothing was written
+    │   └── ConversationOver         an id of the caller's choice is that of a conversation that is over
     ├── Unavailable                  a server cannot be reached
     │   ├── KafkaUnavailable         ├── RedisUnavailable     └── ValidatorUnavailable
     ├── QueueFull                    back-pressure: nothing was written, try again
@@ -285,6 +286,10 @@ class ConversationEnded(KonverseError):
     """The conversation was ended; nothing was written."""
 
     number = 8429
+
+
+class ConversationOver(ConversationEnded):
+    """A conversation with the id that was given is over, and nothing new was to be begun."""
 
 
 class Unavailable(KonverseError):

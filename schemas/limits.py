@@ -223,6 +223,12 @@ ERROR_CODE_MAX: Final = 2_147_483_647
 ERROR_DESCRIPTION_CHARACTERS_MAX: Final = 3_000
 """Description of an Error (behaviour 112)."""
 
+SESSION_OVER_ENTRIES_MAX: Final = 10_000
+"""Conversations with ids of the caller's choice of which a session knows that it has ended them."""
+
+NAMED_OVER_ENTRIES_MAX: Final = 100_000
+"""Conversations with ids of the caller's choice that a partition remembers as over; the oldest goes first."""
+
 CLEANED_ENTRIES_MAX: Final = 100_000
 """Targets that were ended WITH CLEANUP, kept until their initiator knows; the oldest goes first."""
 

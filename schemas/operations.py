@@ -97,7 +97,7 @@ class Lost(NamedTuple):
 
 
 class SetTimer(NamedTuple):
-    """BEGIN CONVERSATION TIMER of a handler: it is due so long after the time of its COMMIT (protocol.md section 3)."""
+    """BEGIN CONVERSATION TIMER of a handler: it is due so long after the time of its COMMIT; NO_TIMER: none is."""
 
     endpoint: int
     timeout_ms: int

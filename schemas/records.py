@@ -29,11 +29,23 @@ HEIR: Final = 2
 REFUSED: Final = 2
 """Flag of END: its BEGIN was refused, so it ends nothing but what its opener has opened."""
 
+NAMED: Final = 8
+"""Flag of BEGIN, of the messages of an initiator and of its END: the caller has chosen the conversation's id.
+
+What ends of such an id is remembered: it is not begun again unasked.
+"""
+
+ANEW: Final = 16
+"""Flag of BEGIN and FIRST: the caller wants a new conversation although one with this id may be over."""
+
 LAST: Final = 4
 """Flag of PENDING: when this message is accepted its side ends, behind all rows of the batch."""
 
 FOR_EVER: Final = -1
 """In place of a lifetime."""
+
+NO_TIMER: Final = 0
+"""In place of the time of a timer: none is set any more."""
 
 NO_SEQUENCE: Final = -1
 """In place of a sequence number where several writers share a direction."""
@@ -248,7 +260,7 @@ class Closed(NamedTuple):
 
 
 class Timer(NamedTuple):
-    """Detail of SET_TIMER: the timer of this side is due so long after the record's log-append time."""
+    """Detail of SET_TIMER: the timer of this side is due so long after the record's log-append time, or NO_TIMER."""
 
     timeout_ms: int
     end_of_stream: str | None = None
@@ -327,6 +339,11 @@ def checked_timeout(timeout_ms: int) -> int:
     if not 0 < timeout_ms <= TIMEOUT_MS_MAX:
         raise ValueError(f"{timeout_ms} ms is no time that a timer or a lifetime can have")
     return timeout_ms
+
+
+def checked_timer(timeout_ms: int) -> int:
+    """The time of a timer, or NO_TIMER."""
+    return timeout_ms if timeout_ms == NO_TIMER else checked_timeout(timeout_ms)
 
 
 def checked_time(time_ms: int) -> int:

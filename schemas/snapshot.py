@@ -1,6 +1,7 @@
 """Records of a snapshot topic, and the sections of which a state consists. Plain Avro (`snapshot.avsc`).
 
-A state is a row of sections: one Base, then Endpoints, Levels, Waiting, Outputs, Pending, Mailbox and Cleaned. Its
+A state is a row of sections: one Base, then Endpoints, Levels, Waiting, Outputs, Pending, Mailbox, Cleaned,
+Named and Leaving. Its
 bytes are cut into chunks without regard to sections, and an END says what they come to. `decode` is total; sections are
 read only when the SHA-256 is right.
 """
@@ -26,6 +27,7 @@ PENDING: Final = "konverse.Pending"
 MAILBOX: Final = "konverse.Mailbox"
 CLEANED: Final = "konverse.Cleaned"
 LEVELS: Final = "konverse.Levels"
+NAMED: Final = "konverse.Named"
 LEAVING: Final = "konverse.Leaving"
 
 

@@ -31,7 +31,7 @@ from .records import (
     begin_from_avro,
     begin_to_avro,
     checked_time,
-    checked_timeout,
+    checked_timer,
     origin_from_avro,
 )
 
@@ -75,7 +75,7 @@ _FIELDS: Final[dict[str, Callable[[Any], Any]]] = {
     "received": lambda items: tuple((item["writer"], item["counter"]) for item in items),
     "origin": origin_from_avro,
     "headers": lambda items: tuple((item["name"], item["value"]) for item in items),
-    "timeout_ms": checked_timeout,
+    "timeout_ms": checked_timer,
     "timestamp_ms": checked_time,
 }
 _DETAILS: Final[dict[str, Any]] = {

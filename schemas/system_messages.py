@@ -73,6 +73,10 @@ LIFETIME_BODY: Final = error_body(-8489, "The dialog has outlived the LIFETIME w
 """The Error of each side whose conversation's lifetime has passed (behaviour 123)."""
 
 
+OVER: Final = -8429
+ANOTHER_ID: Final = "Begin with another id, or with anew=True where a new conversation with this id is meant"
+"""Of a conversation that was begun again when it was over, and what to do about it."""
+
 BROKER_ERROR: Final = -9719
 BROKER_ERROR_DESCRIPTION: Final = (
     "An operator has given up all conversations of the database. What was said lately may not have happened."

@@ -295,7 +295,7 @@ def _lives_again(
             if there is None or there.place.start is not None or there.fold.holes:
                 continue  # it may have begun before what was read
             behind = there.fold.ingested_to < there.place.data_end
-            if not behind and (conversation, opener) not in begun:
+            if not (behind or (conversation, opener) in begun or conversation in there.fold.named.refused):
                 text = f"the target of {conversation.hex()} lives again, and nobody has begun it again"
                 yield Finding("I9", verdict.place.name, text)
 
@@ -329,9 +329,11 @@ def _overtaken(verdicts: Sequence[PartitionVerdict]) -> Iterator[Finding]:
         for side in verdict.fold.sides
         if side.ended_by_session and side.key[1] not in given_up
     }
+    partly = any(verdict.place.start is not None for verdict in verdicts)
     for verdict in verdicts:
+        unknown = verdict.fold.moves.over_elsewhere if partly else frozenset[bytes]()  # how it ended there
         for writer, counter, conversation in verdict.fold.behind_end:
-            if ended.get(conversation) == writer:
+            if ended.get(conversation) == writer and conversation not in unknown:
                 text = f"record {counter} of {writer.hex()} came when its own END of {conversation.hex()} was heard"
                 yield Finding("I20", verdict.place.name, text)
 

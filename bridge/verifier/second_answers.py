@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from konverse.schemas.catalog import END_DIALOG, ERROR
-from konverse.schemas.records import REFUSED, Bounce, BounceReason, End, Envelope, Kind, Role
+from konverse.schemas.records import NAMED, REFUSED, Bounce, BounceReason, End, Envelope, Kind, Role
 from konverse.schemas.system_messages import NO_PEER_BODY
 
 from .records import LogRecord, origin_of
@@ -65,3 +65,13 @@ def refuse_begin(state: SecondState, envelope: Envelope) -> bool:
             End(opened_by(envelope), begin.home), None, REFUSED,
         ))  # fmt: skip
     return begin is not None
+
+
+def refuse_over(state: SecondState, envelope: Envelope) -> None:
+    """A BEGIN with the id of a conversation that is over: its target gets an Error if something comes of it there."""
+    begin = envelope.suffix.begin
+    if begin is not None:
+        state.say(begin.target, Said(
+            state.order, Kind.ERROR, int(Role.INITIATOR), envelope.conversation, -1, ERROR, b"",
+            End(opened_by(envelope), begin.home), None, REFUSED | NAMED,
+        ))  # fmt: skip

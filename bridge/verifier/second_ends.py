@@ -9,6 +9,7 @@ from konverse.schemas.operations import Cleanup, Fail, GiveBack, Withdraw
 from konverse.schemas.records import Bounce, BounceReason, Kind, Role
 from konverse.schemas.system_messages import NO_PEER_BODY, error_body
 
+from .second_ended import CLEANED_UP
 from .second_state import NOT_YET, Said, SecondState, Side
 
 SPOKEN = (Kind.MESSAGE, Kind.END, Kind.ERROR, Kind.FIN)
@@ -28,6 +29,7 @@ def clean(state: SecondState, operation: Cleanup) -> None:
     if not side.ended:
         side.thrown_away += side.heard[len(side.consumed) :]
     side.ended = True
+    state.named.end(side.key, CLEANED_UP, state.now_ms)
     side.forget_urgent()
     state.given_up.add(side.key[1])
     state.cleanups.cut_off.add(side.key)

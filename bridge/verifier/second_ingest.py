@@ -8,12 +8,26 @@ from typing import Final
 from konverse.schemas.catalog import ERROR
 from konverse.schemas.envelope import decode, encode_envelope
 from konverse.schemas.errors import MalformedRecord
-from konverse.schemas.records import LAST, REFUSED, RETURNING, BounceReason, End, Envelope, Kind, NoticeReason, Role
+from konverse.schemas.records import (
+    ANEW,
+    FIRST,
+    LAST,
+    NAMED,
+    REFUSED,
+    RETURNING,
+    BounceReason,
+    End,
+    Envelope,
+    Kind,
+    NoticeReason,
+    Role,
+)
 from konverse.schemas.system_messages import rejected_body
 
 from .records import LogRecord, Record, origin_of
-from .second_answers import answer_end, ask_for_end, bounce, refuse_begin, stray
+from .second_answers import answer_end, ask_for_end, bounce, refuse_begin, refuse_over, stray
 from .second_batches import hear_batch, hear_decision, hear_row, hear_veto
+from .second_ended import NEVER_BEGUN
 from .second_ends import told_of_cleanup
 from .second_loss import resumes
 from .second_mailbox import decide, put
@@ -92,8 +106,16 @@ def _take(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
 def _begin(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
     begin = envelope.suffix.begin
     key = (int(Role.INITIATOR), envelope.conversation)
-    if begin is not None and key not in state.living:
-        if envelope.conversation in state.strays and not state.holes:  # else its first BEGIN may be gone
+    if key in state.named.over and (key in state.living or not envelope.flags & ANEW):
+        state.tally["begun when over"] += 1
+        state.named.refused.add(envelope.conversation)
+        refuse_over(state, envelope)
+    elif begin is not None and key not in state.living:
+        if envelope.flags & NAMED:
+            state.tally["begun anew"] += key in state.named.over
+            state.named.begin(key)
+        known = state.holes or envelope.flags & NAMED  # its first BEGIN may be gone, or have been refused
+        if envelope.conversation in state.strays and not known:
             state.problem(f"I20: {envelope.conversation.hex()} begins when its target was heard already")
         opener = opened_by(envelope)
         state.may_live(key, opener, envelope.writer)
@@ -126,31 +148,44 @@ def _hear_row(state: SecondState, row: Envelope, record: LogRecord, decided_ms: 
         ask_for_end(state, row)
 
 
+def _open(state: SecondState, envelope: Envelope, record: LogRecord) -> str | None:
+    """FIRST makes a target; else what became of the message."""
+    key, begin = (int(Role.TARGET), envelope.conversation), envelope.suffix.begin
+    if not envelope.flags & FIRST or begin is None:
+        _late(state, envelope, ended=key in state.over)
+        verdict = bounce(state, envelope, record, BounceReason.NO_ENDPOINT)
+        told_of_cleanup(state, envelope.conversation)
+        return verdict
+    opener = opened_by(envelope)
+    if not may_come(state, opener):
+        return bounce(state, envelope, record, BounceReason.WRITER_CLOSED, "opener")
+    if state.tombstones.get(envelope.conversation) == opener:
+        del state.tombstones[envelope.conversation]
+        return bounce(state, envelope, record, BounceReason.ENDED, "tombstone")
+    if key in state.named.over and not envelope.flags & ANEW:
+        state.tally["FIRST when over"] += 1
+        return bounce(state, envelope, record, BounceReason.ENDED, "over")
+    state.may_live(key, opener, envelope.writer)
+    state.cleanups.cleaned.pop(envelope.conversation, None)
+    live_until(state, state.create(key, opener, begin.home, 0), begin, record.timestamp_ms)
+    if envelope.flags & NAMED:
+        state.named.begin(key)
+    if key in state.over and not envelope.flags & ANEW:
+        state.again.append((envelope.conversation, opener, begin.home))
+    return None
+
+
 def _message(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
     role = Role(1 - envelope.role)
     key = (int(role), envelope.conversation)
-    begin = envelope.suffix.begin
     if key not in state.living:
-        if role is Role.INITIATOR:
-            return stray(state, envelope)
-        if not envelope.flags & 1 or begin is None:
-            _late(state, envelope, ended=key in state.over)
-            verdict = bounce(state, envelope, record, BounceReason.NO_ENDPOINT)
-            told_of_cleanup(state, envelope.conversation)
-            return verdict
-        opener = opened_by(envelope)
-        if not may_come(state, opener):
-            return bounce(state, envelope, record, BounceReason.WRITER_CLOSED, "opener")
-        if state.tombstones.get(envelope.conversation) == opener:
-            del state.tombstones[envelope.conversation]
-            return bounce(state, envelope, record, BounceReason.ENDED, "tombstone")
-        state.may_live(key, opener, envelope.writer)
-        state.cleanups.cleaned.pop(envelope.conversation, None)
-        live_until(state, state.create(key, opener, begin.home, 0), begin, record.timestamp_ms)
-        if key in state.over:
-            state.again.append((envelope.conversation, opener, begin.home))
+        refused = stray(state, envelope) if role is Role.INITIATOR else _open(state, envelope, record)
+        if refused:
+            return refused
     side = state.living[key]
     if side.ended:
+        if envelope.flags & FIRST and key in state.named.over:
+            return bounce(state, envelope, record, BounceReason.ENDED, "over")
         if not envelope.flags & RETURNING:
             return "discarded"
         return bounce(state, envelope, record, BounceReason.PEER_ENDED)
@@ -166,12 +201,13 @@ def _message(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
     if record.offset in state.rejected:
         return _reject(state, side, envelope, record)
     side.talked = True
+    side.begun_again |= bool(envelope.flags & FIRST and side.heard)
     misnumbered = envelope.sequence not in (-1, len(side.heard))
     state.tally["misnumbered"] += misnumbered
     side.speakers.add(envelope.suffix.origin or envelope.writer)
     at_home = origin_of(record) is None  # else it is not known here who was closed there
     behind_gap = 0 < envelope.sequence - len(side.heard) <= side.taken_back
-    if misnumbered and at_home and not behind_gap and is_one_session(state, side.speakers):
+    if misnumbered and at_home and not (behind_gap or side.begun_again) and is_one_session(state, side.speakers):
         state.problem(f"I5: number {envelope.sequence} was accepted as {len(side.heard)} at {record.offset}")
     side.voices[envelope.writer] = envelope.counter
     side.heard.append(
@@ -218,6 +254,10 @@ def _peer_end(state: SecondState, envelope: Envelope, record: LogRecord) -> None
             state.cleanups.cleaned.pop(envelope.conversation, None)
             if not envelope.flags & REFUSED:  # else somebody else may begin it
                 state.over_before_it_began((int(role), envelope.conversation), detail.opener)
+            if envelope.flags & NAMED:
+                state.named.forbid((int(role), envelope.conversation), NEVER_BEGUN, state.now_ms)
+            if envelope.kind is Kind.ERROR and envelope.flags & REFUSED:
+                return
             if may_come(state, detail.opener):
                 state.tombstones[envelope.conversation] = detail.opener
             answer_end(state, envelope, detail)

@@ -50,6 +50,8 @@ class SecondMoves:
         """By side, then by the generation that left."""
         self.away: dict[Key, bytes] = {}
         """Openers of the sides that have left stubs, if they left behind the place where the fold begins."""
+        self.over_elsewhere: set[bytes] = set()
+        """Conversations whose sides have left stubs, and ended where they went."""
         self.installing: dict[bytes, list[bytes]] = {}
         """Pieces of a side that is arriving, by who sends them."""
         self.groups: dict[bytes, Address] = {}

@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 from konverse.schemas.limits import MAILBOX_BYTES_MAX, MAILBOX_ENTRIES_MAX
-from konverse.schemas.records import FIRST, RETURNING, Bounce, BounceId, BounceReason, Envelope, Kind, Opened, Role
+from konverse.schemas.records import (
+    ANEW,
+    FIRST,
+    NAMED,
+    RETURNING,
+    Bounce,
+    BounceId,
+    BounceReason,
+    Envelope,
+    Kind,
+    Opened,
+    Role,
+)
 
 from .records import LogRecord
 from .second_letters import Fate, Letter
@@ -68,7 +80,7 @@ def decide(state: SecondState, envelope: Envelope) -> str:
     state.say(side.peer_at, Said(
         state.order, Kind.MESSAGE, int(Role.INITIATOR), envelope.conversation, side.numbering, letter.type, letter.body,
         Opened(side.opener) if opens and side.opener != envelope.writer else None, envelope.writer,
-        FIRST * opens | envelope.flags & RETURNING,
+        FIRST * opens | envelope.flags & (RETURNING | NAMED | ANEW),
     ))  # fmt: skip
     if side.numbering >= 0:
         side.numbering += 1

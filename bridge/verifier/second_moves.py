@@ -19,6 +19,7 @@ from konverse.schemas.records import BounceReason, Closed, End, Envelope, Forwar
 
 from .records import Key, LogRecord, Travelled
 from .second_answers import answer_end, bounce, refuse_begin, stray
+from .second_ended import MOVED
 from .second_ends import told_of_cleanup
 from .second_luggage import Luggage, SecondStub
 from .second_paths import say_finished
@@ -208,11 +209,14 @@ def closed(state: SecondState, envelope: Envelope) -> str:
     if isinstance(detail, Closed):
         chain = state.moves.stubs.get(key, {})
         stub = chain.pop(detail.generation, None)
+        if stub is not None and not chain and key not in state.living:
+            state.named.end(key, MOVED, state.now_ms)
         if not chain:
             state.moves.stubs.pop(key, None)
             opener = state.moves.away.pop(key, None)
             if opener is not None and key not in state.living:
                 state.over[key] = opener, True
+                state.moves.over_elsewhere.add(key[1])
         if stub is not None and stub.previous is not None:
             state.tally["CLOSED walked on"] += 1
             state.say_closed(key, stub.previous, detail.generation - 1)

@@ -8,7 +8,7 @@ from konverse.schemas.envelope import decode_suffix, encode_suffix
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.limits import END_WRITERS_MAX, SUFFIX_BYTES_MAX
 from konverse.schemas.operations import Finish
-from konverse.schemas.records import FIRST, RETURNING, Detail, Envelope, FinAnswer, Kind, Opened, Role, Suffix, Timer
+from konverse.schemas.records import ANEW, FIRST, NAMED, Detail, Envelope, FinAnswer, Kind, Opened, Role, Suffix, Timer
 
 from .records import LogRecord
 from .second_state import Said, SecondState
@@ -64,6 +64,11 @@ def _can_be_sent(suffix: Suffix) -> bool:
     return len(data) <= SUFFIX_BYTES_MAX
 
 
+def _flags_of(kind: Kind, flags: int, *, opens: bool) -> int:
+    """What a step of a dialog says in its header: a BEGIN that of the id, a message that and more."""
+    return {Kind.MESSAGE: FIRST * opens | flags, Kind.BEGIN: flags & (NAMED | ANEW)}.get(kind, 0)
+
+
 def expand(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
     """Each step of a transaction is said, behind what must be there before it; of a broken one nothing is."""
     try:
@@ -96,7 +101,7 @@ def expand(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
         said.append(Said(
             state.order, kind, int(Role.INITIATOR), dialog.conversation, sequence, suffix.message_type,
             state.brief(body or b""), suffix.detail, session,
-            (FIRST * opens | RETURNING * dialog.returning) * (kind is Kind.MESSAGE),
+            _flags_of(kind, dialog.flags, opens=opens),
         ))  # fmt: skip
     state.tally["transaction"] += 1
     for step, output in zip((s for s in transaction.steps if s.kind is not Kind.OPEN), said, strict=True):

@@ -14,6 +14,7 @@ from konverse.schemas.priorities import DEFAULT_LEVEL
 from konverse.schemas.records import Bounce, BounceId, Closed, Detail, End, Kind, Notice, Origin, Role, WriterClosed
 
 from .records import Key
+from .second_ended import Cleanups, NamedSides, how_it_ends
 from .second_forgeries import Contents
 from .second_letters import SecondGate
 from .second_luggage import SecondMoves
@@ -36,6 +37,8 @@ TALLIED: Final = (
     "confirmed", "redirected",
     "redirected first", "redirected by another", "redirected again", "redirected in vain", "bounce unknown",
     "bounce of another", "let go", "no peer", "no peer heard",
+    "lifetime over behind an end", "gone with its lifetime", "timer cancelled",
+    "begun when over", "begun anew", "FIRST when over",
     "stranger", "closed by a PRUNE", "forgotten", "late heir", "redirected first, opened by another",
     "moved", "moved again", "moved back", "moved with unread", "moved finished", "installed from pieces",
     "END met a stub", "END CONVERSATION met a stub", "FIN met a stub", "FIN answer met a stub", "row met a stub",
@@ -91,18 +94,6 @@ NOT_YET: Final = sys.maxsize
 
 
 @dataclass(slots=True)
-class Cleanups:
-    """What ENDs WITH CLEANUP have left behind."""
-
-    cleaned: dict[bytes, tuple[Address, int]] = field(default_factory=dict)
-    """Targets that went so: where their initiators are, and when; until those know."""
-    cut_off: set[Key] = field(default_factory=set)
-    """All sides that went so and whose peer was not told."""
-    taken_back: dict[tuple[Address, int], Said | None] = field(default_factory=dict)
-    """Outputs that say nothing any more, and what they said; None where that is not known."""
-
-
-@dataclass(slots=True)
 class Side:
     """An endpoint, for ever: also after it was forgotten."""
 
@@ -133,6 +124,8 @@ class Side:
     taken_back: int = 0
     """Records that its peer was to have, and that say nothing."""
     talked: bool = False
+    begun_again: bool = False
+    """Another BEGIN of its conversation numbers its messages from 0 on."""
     group: bytes = b""
     skipped: list[int] = field(default_factory=list)
     """Offsets of messages that an operator dropped; they are among the consumed ones."""
@@ -164,8 +157,8 @@ class Side:
     """Order of the COMMIT with which it began here, where that was read."""
 
     def forget_urgent(self) -> None:
-        """As it ends: nothing overtakes what waits any more, and nothing is expected of time."""
-        self.error = self.rang = self.timer_ms = self.expires_ms = self.end_of_stream = None
+        """As it ends: nothing overtakes what waits any more, and of time only its lifetime is left."""
+        self.error = self.rang = self.timer_ms = self.end_of_stream = None
 
     @property
     def gone(self) -> bool:
@@ -238,6 +231,7 @@ class SecondState:
         self.acknowledged: dict[Address, int] = {}
         self.tombstones: dict[bytes, bytes] = {}
         self.cleanups = Cleanups()
+        self.named = NamedSides()
         self.strays: set[bytes] = set()
         """Conversations of which a target was heard where no initiator lived."""
         self.over: dict[Key, tuple[bytes, bool]] = {}
@@ -250,7 +244,7 @@ class SecondState:
         self.deciding = -1
         """Offset of the decision that is being heard."""
         self.mailbox: dict[BounceId, Letter] = {}
-        self.mailbox_bytes = 0
+        self.mailbox_bytes = self.order = 0
         self.fates: dict[BounceId, Fate] = {}
         """Of the messages that were in the mailbox."""
         self.incarnation = b""
@@ -262,7 +256,6 @@ class SecondState:
         """Of records that were written elsewhere: writer, place and counter."""
         self.tally: dict[str, int] = dict.fromkeys(TALLIED, 0)
         self.problems: list[str] = []
-        self.order = 0
         self.past = Past()
         self.clean = True
         """The last owner released the partition, or there was none."""
@@ -286,6 +279,8 @@ class SecondState:
 
     def end(self, side: Side, *, failed: bool) -> None:
         """This side ends: what it did not read is thrown away, the peer is told."""
+        flags = self.named.flags(side.key)
+        self.named.end(side.key, how_it_ends(side.code, failed=failed), self.now_ms)
         side.ended = True
         side.forget_urgent()
         side.thrown_away += side.heard[len(side.consumed) :]
@@ -294,7 +289,7 @@ class SecondState:
         received = tuple(reversed(side.voices.items()))
         kind, name = (Kind.ERROR, ERROR) if failed else (Kind.END, END_DIALOG)
         detail = End(side.opener, home, received)
-        self.say(side.peer_at, Said(self.order, kind, side.key[0], side.key[1], side.numbering, name, b"", detail))
+        self.say(side.peer_at, Said(self.order, kind, *side.key, side.numbering, name, b"", detail, None, flags))
         self.bury(side)
 
     def fail(self, side: Side, offset: int, body: bytes) -> None:
@@ -303,7 +298,8 @@ class SecondState:
         self.given_up.add(side.key[1])
         home = self.address if side.key[0] == Role.INITIATOR else side.peer_at
         told = End(side.opener, home, tuple(reversed(side.voices.items())))
-        self.say(side.peer_at, Said(self.order, Kind.ERROR, *side.key, side.numbering, ERROR, b"", told))
+        flags = self.named.flags(side.key)
+        self.say(side.peer_at, Said(self.order, Kind.ERROR, *side.key, side.numbering, ERROR, b"", told, None, flags))
         side.error = Heard(offset, ERROR, self.brief(body), b"", -1, Kind.ERROR, self.now_ms)
 
     def expected(self, address: Address, counter: int, kind: Kind) -> Said | None:

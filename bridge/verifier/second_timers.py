@@ -7,7 +7,7 @@ import sys
 from konverse.schemas.catalog import DIALOG_TIMER, ERROR
 from konverse.schemas.limits import TIME_MS_MAX
 from konverse.schemas.operations import SetTimer
-from konverse.schemas.records import FOR_EVER, Begin, Envelope, Kind, Timer
+from konverse.schemas.records import FOR_EVER, NO_TIMER, Begin, Envelope, Kind, Timer
 from konverse.schemas.system_messages import LIFETIME_BODY
 
 from .records import LogRecord
@@ -20,7 +20,7 @@ def set_by_handler(state: SecondState, operation: SetTimer) -> None:
     if side is None or side.ended:
         state.problem(f"I10: a commit sets a timer of endpoint {operation.endpoint}, which has ended")
         return
-    _set(state, side, state.journal_ms + operation.timeout_ms)
+    _set(state, side, state.journal_ms, operation.timeout_ms)
 
 
 def hear_timer(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
@@ -30,11 +30,16 @@ def hear_timer(state: SecondState, envelope: Envelope, record: LogRecord) -> Non
     if not isinstance(detail, Timer):
         state.tally["malformed"] += 1
     elif side is not None and not side.ended:
-        _set(state, side, min(record.timestamp_ms + detail.timeout_ms, TIME_MS_MAX))
+        _set(state, side, record.timestamp_ms, detail.timeout_ms)
         side.end_of_stream = detail.end_of_stream
 
 
-def _set(state: SecondState, side: Side, due_ms: int) -> None:
+def _set(state: SecondState, side: Side, from_ms: int, timeout_ms: int) -> None:
+    if timeout_ms == NO_TIMER:
+        state.tally["timer cancelled"] += side.timer_ms is not None
+        side.timer_ms = None
+        return
+    due_ms = min(from_ms + timeout_ms, TIME_MS_MAX)
     state.tally["timer set"] += 1
     state.tally["timer set anew"] += side.timer_ms is not None
     side.timer_ms = due_ms
@@ -55,6 +60,7 @@ def strike(state: SecondState) -> None:
     if state.now_ms < state.times.next_ms:
         return
     state.times.next_ms = sys.maxsize
+    gone: list[Side] = []
     for key in [*state.times.expecting]:
         side = state.living.get(key)
         if side is None or (side.timer_ms is None and side.expires_ms is None):
@@ -63,8 +69,16 @@ def strike(state: SecondState) -> None:
         if side.timer_ms is not None and side.timer_ms <= state.now_ms:
             _ring(state, side, side.timer_ms)
         if side.expires_ms is not None and side.expires_ms <= state.now_ms:
-            _expire(state, side, side.expires_ms)
+            if side.ended:
+                gone.append(side)
+            else:
+                _expire(state, side, side.expires_ms)
         state.times.look(side.timer_ms, side.expires_ms)
+    for side in sorted(gone, key=lambda one: one.index):
+        state.tally["gone with its lifetime"] += 1
+        side.expires_ms = None
+        state.given_up.add(side.key[1])
+        state.remove(side)
 
 
 def _ring(state: SecondState, side: Side, due_ms: int) -> None:
@@ -79,8 +93,9 @@ def _ring(state: SecondState, side: Side, due_ms: int) -> None:
 
 def _expire(state: SecondState, side: Side, expires_ms: int) -> None:
     side.expires_ms = None
-    if side.peer_ended or side.peer_failed:
+    if side.peer_failed:
         return
+    state.tally["lifetime over behind an end"] += side.peer_ended
     state.tally["lifetime over"] += 1
     side.peer_failed = True
     state.given_up.add(side.key[1])

@@ -188,6 +188,7 @@ def prune(state: SecondState, operation: Prune) -> None:
             del state.closed[writer], state.seen[writer]
             state.heirs.pop(writer, None)
             state.tally["forgotten"] += 1
+    state.named.prune(floor)
     state.cleanups.cleaned = {key: known for key, known in state.cleanups.cleaned.items() if known[1] >= floor}
     for key in [key for key in state.answers if (minted_ms(key[0]) or 0) < floor]:
         del state.answers[key]

@@ -34,6 +34,7 @@ from konverse.schemas.snapshot import (
     LEAVING,
     LEVELS,
     MAILBOX,
+    NAMED,
     PENDING,
     WAITING,
     Chunk,
@@ -312,6 +313,14 @@ def _clean(fold: SecondFold, item: dict[str, Any]) -> None:
     fold.cleanups.cleaned[item["conversation"]] = address_from_avro(item["home"]), item["at_ms"]
 
 
+def _name(fold: SecondFold, item: dict[str, Any]) -> None:
+    key = item["role"], item["conversation"]
+    if item["how"] < 0:
+        fold.named.living.add(key)
+    else:
+        fold.named.over[key] = item["how"], item["at_ms"]
+
+
 def _leave(fold: SecondFold, item: dict[str, Any]) -> None:
     fold.moves.leaving[item["group"]] = address_from_avro(item["to"])
 
@@ -320,6 +329,7 @@ _ENTRIES: Final[dict[str, Callable[[SecondFold, dict[str, Any]], None]]] = {
     WAITING: _wait,
     MAILBOX: _keep,
     CLEANED: _clean,
+    NAMED: _name,
     LEAVING: _leave,
 }
 """What each section with entries says."""

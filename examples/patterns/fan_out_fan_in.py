@@ -19,6 +19,7 @@ from typing import Final
 
 import konverse
 from examples.patterns.tables import tables
+from konverse.dialog.begun import Begun
 from konverse.dialog.endpoint import Endpoint
 
 INQUIRY: Final = "//freight/Inquiry"
@@ -84,7 +85,7 @@ def note(database: sqlite3.Connection, offer: konverse.Message) -> None:
             database.execute("INSERT INTO offers VALUES (?, ?, ?)", row)
 
 
-def fan_in(transaction: konverse.Transaction, database: sqlite3.Connection, shippers: list[Endpoint]) -> None:
+def fan_in(transaction: konverse.Transaction, database: sqlite3.Connection, shippers: list[Endpoint | Begun]) -> None:
     """Answer with the best of what has come."""
     cheapest = "SELECT price, carrier, (SELECT count(*) FROM offers WHERE inquiry = ?1) FROM offers WHERE inquiry = ?1"
     row = database.execute(f"{cheapest} ORDER BY price", (transaction.dialog.group_id,)).fetchone()

@@ -23,6 +23,7 @@ from typing import Final
 
 import konverse
 from examples.patterns.tables import tables
+from konverse.dialog.begun import Begun
 from konverse.dialog.endpoint import Endpoint
 
 ORDER: Final = "//travel/Order"
@@ -43,6 +44,8 @@ TABLES: Final = (
 )
 NOT_POSSIBLE: Final = 409
 PATIENCE_S: Final = 60.0
+
+Dialogs = list[Endpoint | Begun]
 
 app = konverse.App()
 inbox = konverse.Inbox()
@@ -87,9 +90,7 @@ def order(transaction: konverse.Transaction, service: str, message: konverse.Mes
     transaction.send(step, ORDER, message.body)
 
 
-def go_through(
-    transaction: konverse.Transaction, done: list[Endpoint], travellers: list[Endpoint], place: bytes
-) -> None:
+def go_through(transaction: konverse.Transaction, done: Dialogs, travellers: Dialogs, place: bytes) -> None:
     """All steps are done: their ends make them final."""
     for traveller in travellers:
         transaction.send(traveller, DONE, place)
@@ -97,7 +98,7 @@ def go_through(
         transaction.end(dialog)
 
 
-def go_back(transaction: konverse.Transaction, done: list[Endpoint], travellers: list[Endpoint], reason: bytes) -> None:
+def go_back(transaction: konverse.Transaction, done: Dialogs, travellers: Dialogs, reason: bytes) -> None:
     """Have the last step undone that is done; when none is left the order has failed."""
     if done:
         last = max(done, key=lambda dialog: STEPS.index(dialog.far_service))

@@ -17,6 +17,7 @@ from konverse.schemas.errors import (
     AlreadyExists,
     BadInput,
     ContractNotFound,
+    ConversationOver,
     DialogNotFound,
     ForeignGroup,
     InvalidSettings,
@@ -38,7 +39,9 @@ from tests.kit.shop import (
     drain,
     fill,
     handle,
+    pumped,
     receive,
+    until,
 )
 
 pytestmark = pytest.mark.stack
@@ -227,6 +230,52 @@ def test_041_a_begin_that_is_repeated_gives_the_same_conversation(broker: Broker
         (first.id, 0),
         (first.id, 1),
     }
+
+
+def end(transaction: Transaction) -> None:
+    """End all that is received."""
+    for dialog in dict.fromkeys(message.dialog for message in transaction):
+        transaction.end(dialog)
+
+
+def test_041_an_order_that_is_over_is_not_begun_again_by_its_id(
+    servers: Servers, broker: Broker, database: str
+) -> None:
+    """In no way and by no process, unless that is asked for."""
+    order = uuid.uuid5(uuid.NAMESPACE_URL, "order 4711")
+    begin(broker, conversation_id=order).send(ORDER, b"0")
+    broker.flush()
+    handle(broker, "Orders", end)
+    handle(broker, "Shop", end)
+    with broker.reader("Shop") as shop, broker.reader("Orders") as orders, pumped(shop), pumped(orders):
+        shop.wait_for_partitions(shop.queue.partitions)
+        message = f"{order} is over: the other side ended it, and then this one"
+        with pytest.raises(ConversationOver, match=message) as refusal:
+            begin(broker, conversation_id=order)
+        assert refusal.value.number == 8429
+        with broker.transaction() as transaction, pytest.raises(ConversationOver, match="anew=True"):
+            transaction.begin(SHOP_SERVICE, ORDER_SERVICE, ORDERING, conversation_id=order)
+        with connected(servers.bootstrap, database) as another:
+            late = begin(another, conversation_id=order)
+            late.send(ORDER, b"late")
+            with another.transaction() as transaction:
+                later = transaction.begin(SHOP_SERVICE, ORDER_SERVICE, ORDERING, conversation_id=order)
+                transaction.send(later, ORDER, b"later")
+            came_back = until(
+                lambda: len(found := late.bounced()) == 2 and {one.body: one.reason.name for one in found},
+                "what came late to come back",
+            )
+            assert came_back == {b"late": "ENDED", b"later": "NO_ENDPOINT"}
+    assert drain(broker, "Orders") == []
+    with connected(servers.bootstrap, database) as another:
+        begin(another, conversation_id=order, anew=True).send(ORDER, b"anew")
+        another.flush()
+    assert [message.body for message in receive(broker, "Orders", 1)] == [b"anew"]
+
+
+def test_041_anew_is_about_an_id(broker: Broker) -> None:
+    with pytest.raises(InvalidSettings, match="conversation_id"):
+        begin(broker, anew=True)
 
 
 @pytest.mark.parametrize("named", ["by words", "by its id", "by the text of its id"])

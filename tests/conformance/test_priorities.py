@@ -8,7 +8,7 @@ from konverse.bridge.broker import Broker
 from konverse.bridge.dialog import Dialog
 from konverse.bridge.reader import Reader
 from konverse.dialog.transaction import Transaction
-from tests.kit.shop import NOTE, ORDER, ORDER_SERVICE, ORDERING, RECEIPT, SHOP_SERVICE, fill, receive
+from tests.kit.shop import NOTE, ORDER, ORDER_SERVICE, ORDERING, RECEIPT, SHOP_SERVICE, fill, pumped, receive, until
 
 pytestmark = pytest.mark.stack
 
@@ -67,6 +67,31 @@ def test_216_a_side_keeps_the_priority_of_its_beginning(ranked: Broker) -> None:
         assert {dialog: priorities(ranked, dialog)[False] for dialog in expected} == expected
         taken = [next(reader) for _ in expected]
         assert [transaction.dialog.level for transaction in taken] == [10, 5, 2]
+
+
+def test_216_an_initiator_keeps_the_priority_of_its_begin(ranked: Broker) -> None:
+    """Also when no reader has seen that begin yet: CREATE, ALTER and DROP come later."""
+    dialogs: dict[int, list[Dialog]] = {level: [] for level in (5, 8, 3)}
+    dialogs[5].append(order(ranked, ORDERING))
+    ranked.create_broker_priority("replies", contract=ORDERING, local_service=SHOP_SERVICE, level=8)
+    dialogs[8].append(order(ranked, ORDERING))
+    with ranked.transaction() as transaction:
+        dialogs[8].append(transaction.begin(SHOP_SERVICE, ORDER_SERVICE, ORDERING))
+    ranked.alter_broker_priority("replies", level=3)
+    dialogs[3].append(order(ranked, ORDERING))
+    ranked.drop_broker_priority("replies")
+    ranked.flush()
+    with ranked.reader("Shop") as replies:
+        replies.wait_for_partitions(replies.queue.partitions)
+
+        def known() -> dict[int, list[int | None]] | None:
+            """The priorities of all, when the reader has them."""
+            found = {level: [priorities(ranked, one).get(True) for one in ones] for level, ones in dialogs.items()}
+            return None if any(None in values for values in found.values()) else found
+
+        with pumped(replies):
+            found = until(known, "all dialogs to begin at home")
+    assert found == {level: [level] * len(ones) for level, ones in dialogs.items()}
 
 
 def test_217_the_nearest_of_the_priorities_that_match_counts(ranked: Broker) -> None:

@@ -35,6 +35,7 @@ from tests.kit.shop import (
     drain,
     end_at_target,
     handle,
+    pumped,
     receive,
     send_orders,
     until,
@@ -189,6 +190,29 @@ def test_104_the_end_of_a_conversation_cancels_its_timer(broker: Broker) -> None
     assert drain(broker, "Shop", quiet_s=1.0) == []
 
 
+def test_098_a_timer_that_is_cancelled_does_not_ring(broker: Broker) -> None:
+    """By its owner: on a dialog, in a client's transaction, by a handler."""
+    one, other = begin(broker), begin(broker)
+    for dialog in (one, other):
+        dialog.send(ORDER, b"0")
+        dialog.set_timer(1.5)
+    broker.flush()
+
+    def cancel(transaction: Transaction) -> None:
+        list(transaction)
+        transaction.set_timer(transaction.dialog, 1.5)
+        transaction.cancel_timer(transaction.dialog)
+
+    for _ in (one, other):
+        handle(broker, "Orders", cancel)
+    one.cancel_timer()
+    with broker.transaction() as transaction:
+        transaction.cancel_timer(other)
+    broker.flush()
+    assert drain(broker, "Shop", quiet_s=2.5) == []
+    assert drain(broker, "Orders") == []
+
+
 def test_096_a_timer_survives_all_processes_and_rings_late_when_nobody_was_there(
     servers: Servers, broker: Broker, database: str
 ) -> None:
@@ -229,8 +253,7 @@ def test_123_each_side_that_is_open_gets_an_error_when_the_lifetime_is_over(brok
         dialog.send(ORDER, b"late")
 
 
-def test_124_a_side_that_nobody_reads_learns_of_the_end_of_its_peer_alone(broker: Broker) -> None:
-    """In part: a side whose queue nobody reads gets no Error when its peer ends before somebody does."""
+def test_124_a_side_that_nobody_reads_gets_its_error_behind_the_end_of_its_peer(broker: Broker) -> None:
     dialog = begin(broker, lifetime=0.3)
     dialog.send(ORDER, b"0")
     broker.flush()
@@ -240,7 +263,28 @@ def test_124_a_side_that_nobody_reads_learns_of_the_end_of_its_peer_alone(broker
         transaction.end(transaction.dialog)
 
     handle(broker, "Shop", end)
-    assert types(receive(broker, "Orders", 2)) == [ORDER, END_DIALOG]
+    received = receive(broker, "Orders", 3)
+    assert sorted(types(received)) == sorted([ORDER, END_DIALOG, ERROR])
+    assert codes([message for message in received if message.type == ERROR]) == [-8489]
+    assert {message.dialog.state.code for message in received} == {"ER"}
+
+
+def test_128_a_side_that_has_ended_goes_with_its_lifetime_and_without_a_message(broker: Broker) -> None:
+    """And 122: the other side stays in ER until it is ended."""
+    dialog = begin(broker, lifetime=1.0)
+    dialog.send(ORDER, b"0")
+    dialog.end()
+    broker.flush()
+    with broker.reader("Shop") as shop, pumped(shop):
+        received = receive(broker, "Orders", 3)
+        assert sorted(types(received)) == sorted([ORDER, END_DIALOG, ERROR])
+        until(
+            lambda: not any(row.is_initiator for row in broker.views.conversation_endpoints()),
+            "the side that has ended to go",
+        )
+    assert drain(broker, "Shop") == []
+    (row,) = broker.views.conversation_endpoints()
+    assert (row.is_initiator, row.state) == (False, "ER")
 
 
 def test_123_a_handlers_dialog_has_a_lifetime_too(broker: Broker) -> None:

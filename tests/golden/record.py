@@ -47,7 +47,8 @@ PATHS: Final = frozenset({
     "timer set", "timer set anew", "timer rang", "timer rang beside an Error", "timer waited", "timer met a stub",
     "moved with a timer", "lifetime over", "rejected", "rejected at once", "begun in a group",
     "begun in a target's group", "ranked", "moved with a level", "moved to a group with unread", "cleaned up, not open",
-    "taken back", "cleaned up and spoken to", "given up",
+    "taken back", "cleaned up and spoken to", "given up", "timer cancelled", "lifetime over behind an end",
+    "gone with its lifetime", "begun when over", "FIRST when over",
 })  # fmt: skip
 """Those of `tests.kit.simulator.sometimes` that leave their mark in a log."""
 

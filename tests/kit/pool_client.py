@@ -10,6 +10,7 @@ from konverse.dialog.adopting import Adopting, Wanted
 from konverse.dialog.adopting import Standing as Adoptable
 from konverse.dialog.lane import SessionDialog
 from konverse.dialog.mailbox import Bounced
+from konverse.dialog.manner import Manner
 from konverse.dialog.pooled import (
     AskVerdict,
     Drop,
@@ -114,7 +115,7 @@ class Client:
             # who redirects is asked again, and may still redirect what went the former way
             self.world.broken.add(mark_of(place.group))
         begin = begin_block(target=self.world.asked(way).queue, group=place.group)
-        dialog, hands = self.session.begin(conversation, begin, returning=True)
+        dialog, hands = self.session.begin(conversation, begin, Manner(returning=True))
         self.hand(hands)
         self.hand(self.session.set_timer(dialog, Timer(self.world.timer_ms, EOS)))
         self._use(place, dialog)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from konverse.dialog.lane import SessionDialog
+from konverse.dialog.manner import Manner
 from konverse.dialog.pooled import Place, Pooled
 from konverse.dialog.received import Rule
 from konverse.dialog.recycling import Farewell, answer
@@ -35,7 +36,7 @@ class Shop:
 
     def begin(self, number: int = 1) -> SessionDialog:
         conversation = conversation_in(GROUP, bytes(15) + bytes((number,)))
-        dialog, hands = self.session.begin(conversation, begin_block(group=GROUP), returning=True)
+        dialog, hands = self.session.begin(conversation, begin_block(group=GROUP), Manner(returning=True))
         self.arrive(hands)
         self.arrive(self.session.set_timer(dialog, Timer(TIMER_MS, EOS)))
         return dialog

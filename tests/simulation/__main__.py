@@ -67,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--having",
         nargs="+",
-        choices=sorted(Swarm.__dataclass_fields__),
+        choices=sorted({*Swarm.__dataclass_fields__, "naming"}),
         default=(),
         metavar="KIND",
         help="only seeds whose runs have something of these fields of the swarm, as in --having moves losses",

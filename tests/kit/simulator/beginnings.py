@@ -57,7 +57,7 @@ def speak_first(work: Work) -> None:
     """Something on a dialog of the group that a handler has begun, and nobody has said anything on."""
     silent = [
         dialog
-        for dialog in work.at.dialogs
+        for dialog in work.at.conversations
         if dialog.role is Role.INITIATOR and dialog.state is State.STARTED_OUTBOUND and dialog.sent != NO_SEQUENCE
     ]
     if not silent or not work.world.choices.chance(300):

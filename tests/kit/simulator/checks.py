@@ -17,6 +17,7 @@ from tests.kit.digests import digest
 
 from .batch_checks import check_batches
 from .kafka import Record
+from .latecomers import check_named, compare_named
 from .losses import check_losses, wrong
 from .moves import check_moves, check_place, lives
 from .moves import whole as whole_side
@@ -71,6 +72,7 @@ def _problems(world: World, references: dict[Address, SecondFold], owners: set[b
     yield from check_moves(world, references)
     yield from check_timers(world, references)
     yield from check_commits(world, references)
+    yield from check_named(world, references)
 
 
 # ----------------------------------------------------------------------------------------------------- I1, I2, I3
@@ -111,6 +113,7 @@ def _folds(world: World, place: Place, reference: SecondFold) -> Iterator[str]:
     yield from check_place(place, state, reference)
     if {key: tuple(cleaned) for key, cleaned in state.cleaned.items()} != reference.cleanups.cleaned:
         yield f"I9: {place.name}: what is known of targets that were cleaned up differs"
+    yield from compare_named(place, reference)
     if state.tombstones != reference.tombstones:
         yield f"I9: {place.name}: tombstones differ"
     kept = [
@@ -190,7 +193,11 @@ def _unattended(world: World) -> set[bytes]:
     if not world.swarm.sessions_end:
         return set()
     of_queries = {conversation for query in world.queries for conversation, _ in query.begun}
-    return {plan.dialog.conversation for session in lost for plan in session.all_plans} | of_queries
+    return (
+        {plan.dialog.conversation for session in lost for plan in session.all_plans}
+        | of_queries
+        | {*world.history.begun_again}
+    )
 
 
 def _is_end_refused(place: Place, reference: SecondFold, conversation: bytes) -> bool:
@@ -314,7 +321,7 @@ def _sends(world: World, references: dict[Address, SecondFold]) -> Iterator[str]
             if not history.skewed.isdisjoint(session.session.ids):
                 heard = {one.body for one in side.heard}
                 plan.sent = [body for body in plan.sent if body in heard]  # the others may have been refused
-            if not plan.redirected:
+            if not (plan.redirected or history.begun_again.get(plan.dialog.conversation)):
                 yield from check_order(plan, side, references, shut_out=session.shut_out)
 
 
@@ -350,10 +357,10 @@ def _ended_dialogs(world: World, references: dict[Address, SecondFold]) -> Itera
             begun = lives(references, Role.INITIATOR, conversation)
             if ahead and not any(side.ended_by_session for side in begun):
                 continue  # its BEGIN or END was refused, against assumption A3
-            if any(
+            if conversation in world.history.begun_again or any(
                 (int(Role.INITIATOR), conversation) in reference.cleanups.cut_off for reference in references.values()
             ):
-                continue  # its END met nobody
+                continue  # it began anew, or its END met nobody
             for address, reference in references.items():
                 for role in Role:
                     if (int(role), conversation) in reference.living:

@@ -44,6 +44,8 @@ class History:
     """Writers whose id is so far ahead that their records may be refused."""
     begun: set[bytes] = field(default_factory=set)
     """Conversations that handlers began, whether or not it came to count."""
+    begun_again: dict[bytes, int] = field(default_factory=dict)
+    """Conversations that were begun once more when their session had ended them, and how often they were anew."""
     works: list[Work] = field(default_factory=list)
     """Every execution of a handler; its place is its nonce."""
     committed: dict[tuple[str, bytes, int], list[Work]] = field(default_factory=dict)

@@ -180,7 +180,7 @@ def check_moves(world: World, references: References) -> Iterator[str]:
     """A side that has moved is one side: each part begins where the one before stopped, and nothing is left behind."""
     keys = dict.fromkeys(key for reference in references.values() for key, _ in reference.moves.left)
     living = {key for reference in references.values() for key in reference.living}
-    for key in keys:
+    for key in [key for key in keys if not world.history.begun_again.get(key[1])]:
         parts = lives(references, Role(key[0]), key[1])
         if [part.generation for part in parts] != list(range(len(parts))):
             yield f"I9: {key} lived in generations {[part.generation for part in parts]}"

@@ -34,7 +34,7 @@ def take(process: OwnerProcess, owner: Owner) -> Transaction | None:
     transaction = owner.take()
     if transaction is None:
         return None
-    ours = transaction.dialogs
+    ours = transaction.conversations
     levels = {one.level for one in free if one in ours or not (one in rest or one.held or may_follow(owner, one))}
     taken = [member.level for member in transaction.members]
     if taken != sorted(taken, reverse=True):

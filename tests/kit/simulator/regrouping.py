@@ -72,7 +72,7 @@ def move_some(work: Work) -> None:
     world, transaction, owner = work.world, work.at, work.process.owner
     assert owner is not None
     choices, state = world.choices, owner.fold.state
-    dialogs: list[Endpoint | Begun] = [*transaction.dialogs, *transaction.begins]
+    dialogs: list[Endpoint | Begun] = [*transaction.conversations, *transaction.begins]
     dialogs = [one for one in dialogs if one not in work.ended and not transaction._ends(one)]
     if not dialogs:
         return

@@ -46,7 +46,8 @@ class Renewal:
 
     def keep_token(self) -> None:
         """The application writes down what it does not know."""
-        sent = self._process.session.unknown()
+        again = self._world.history.begun_again  # of them nobody asks
+        sent = [one for one in self._process.session.unknown() if one.conversation not in again]
         if sent:
             self.tokens = [*self.tokens[-TOKENS_MAX + 1 :], sent]
 

@@ -18,6 +18,7 @@ from konverse.schemas.system_messages import error_body
 from konverse.schemas.varint import read_varint
 
 from .kafka import Payload
+from .latecomers import latecomers, manner
 from .mailboxes import Mailboxes
 from .moves import find
 from .places import Place
@@ -95,8 +96,7 @@ class SessionProcess:
     def _wishes(self) -> list[Callable[[], None]]:
         """What the application could do."""
         actions: list[Callable[[], None]] = []
-        sending = [plan for plan in self.plans if not plan.over]
-        swarm = self.world.swarm
+        sending, swarm = [plan for plan in self.plans if not plan.over], self.world.swarm
         if self._transacting.wanted and (sending or self.dialogs_left):
             actions += (self._transacting.transact, self._transacting.transact)
         if self.session.transactions.flying:
@@ -117,6 +117,7 @@ class SessionProcess:
         patient = self.mailboxes.adopts or (swarm.looking and not self.world.choices.chance(LEAVING))
         if not (self.dialogs_left or sending or patient or self.mailboxes.reserved) and self.session.may_close:
             actions.append(self._close)
+        actions += latecomers(self)
         if self.session.redirecting:
             actions.append(self.mailboxes.hear)
         if self.mailboxes.adopts or self.world.choices.chance(swarm.looking):
@@ -141,7 +142,7 @@ class SessionProcess:
         self.dialogs_left -= wanted
         conversation, begin, home = self.choose_dialog(home)
         try:
-            dialog, hands = self.session.begin(conversation, begin, returning=self.mailboxes.wants_returning)
+            dialog, hands = self.session.begin(conversation, begin, manner(self))
         except QueueFull:
             self.dialogs_left += wanted
             self.world.sometimes.happened("queue full")

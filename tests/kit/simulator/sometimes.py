@@ -205,6 +205,7 @@ PATHS: Final = {
     "given up": "an operator had a conversation fail on both sides",
     "timer set": "by a handler or a session",
     "timer set anew": "before it rang",
+    "timer cancelled": "before it rang, by its owner",
     "timer rang": "a DialogTimer waited to be received",
     "timer rang beside an Error": "and was received before it",
     "timer waited": "a timer was due while the one before it waited, or its conversation was suspended",
@@ -212,6 +213,8 @@ PATHS: Final = {
     "timer met a stub": "a timer was set on a conversation that had moved away",
     "moved with a timer": "that was set, or had rung",
     "lifetime over": "a side was open longer than it was begun for",
+    "lifetime over behind an end": "its peer had ended, and it had not",
+    "gone with its lifetime": "a side that had ended went although its peer had not ended",
     "further group": "a handler got another conversation group in its transaction",
     "moved to a group": "a conversation went to another conversation group",
     "moved to a group with unread": "and something waited in it",
@@ -230,6 +233,11 @@ PATHS: Final = {
     "undone by a handler": "a handler went back to a savepoint",
     "received and given back": "and gave back what it had received since",
     "undone by a session": "a session went back to a savepoint of its transaction",
+    "begun again": "a session began a conversation that was over, with the id that a caller had chosen for it",
+    "refused by the session that ended it": "and could have known that",
+    "begun when over": "its home refused it",
+    "FIRST when over": "its target sent the first message back",
+    "begun anew": "it was meant, and it began anew",
     "truncated late": "a truncation was carried out long after it was asked for",
 }
 """Name of each path, and what it means."""

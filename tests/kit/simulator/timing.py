@@ -12,7 +12,7 @@ from konverse.bridge.verifier.second_fold import SecondFold
 from konverse.schemas.catalog import DIALOG_TIMER
 from konverse.schemas.errors import QueueFull, TimerBeyondLifetime
 from konverse.schemas.identifiers import Address
-from konverse.schemas.records import FOR_EVER, Begin, Timer
+from konverse.schemas.records import FOR_EVER, NO_TIMER, Begin, Timer
 
 from .choices import Choices
 
@@ -29,6 +29,11 @@ def some_timeout(choices: Choices) -> int:
     return choices.pick(TIMEOUTS_MS)
 
 
+def _cancels(world: World, timeout_ms: int) -> bool:
+    """Some runs cancel timers in place of setting one for so long. Nothing is drawn for it."""
+    return bool(world.swarm.naming) and timeout_ms == TIMEOUTS_MS[1]
+
+
 def for_a_while(world: World, begin: Begin) -> Begin:
     """Some dialogs have a lifetime."""
     lasts = world.choices.chance(world.swarm.lifetimes)
@@ -40,6 +45,9 @@ def set_timer(process: SessionProcess) -> None:
     plan = process.world.choices.pick([plan for plan in process.plans if not plan.over])
     with suppress(QueueFull):
         timeout_ms = some_timeout(process.world.choices)
+        if _cancels(process.world, timeout_ms):
+            process.hand(process.session.set_timer(plan.dialog, Timer(NO_TIMER)))
+            return
         end_of_stream = f"End of {timeout_ms}" if timeout_ms > min(TIMEOUTS_MS) else None  # as a pool would
         process.hand(process.session.set_timer(plan.dialog, Timer(timeout_ms, end_of_stream)))
 
@@ -48,13 +56,17 @@ def set_timers(work: Work) -> None:
     """A handler sets the timer of a dialog of its group, or sets it anew; one beyond the lifetime is refused."""
     choices = work.world.choices
     while choices.chance(work.world.swarm.timing):
-        living = [dialog for dialog in work.at.dialogs if dialog not in work.ended]
+        living = [dialog for dialog in work.at.conversations if dialog not in work.ended]
         living = [dialog for dialog in living if dialog.state.code not in {"DO", "CD"}]
         if not living:
             return
         dialog = choices.pick(living)
         with suppress(TimerBeyondLifetime):
-            work.at.set_timer(dialog, some_timeout(choices) / 1000)
+            timeout_ms = some_timeout(choices)
+            if _cancels(work.world, timeout_ms):
+                work.at.cancel_timer(dialog)
+            else:
+                work.at.set_timer(dialog, timeout_ms / 1000)
 
 
 def check_timers(world: World, references: dict[Address, SecondFold]) -> Iterator[str]:

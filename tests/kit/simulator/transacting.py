@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from konverse.dialog.lane import SessionDialog
+from konverse.dialog.manner import Manner
 from konverse.dialog.transacting import Transaction
 from konverse.schemas.errors import ConversationEnded, InvalidState, QueueFull
 from konverse.schemas.identifiers import Address
@@ -186,5 +187,5 @@ class Transacting:
         process = self._process
         conversation, begin, home = process.choose_dialog()
         returning = process.mailboxes.wants_returning
-        dialog: SessionDialog = transaction.begin(conversation, begin, returning=returning)
+        dialog: SessionDialog = transaction.begin(conversation, begin, Manner(returning))
         return process.plan_of(dialog, home)

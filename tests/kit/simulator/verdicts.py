@@ -113,6 +113,8 @@ def _first_once(world: World, references: References) -> Iterator[str]:
     for place in world.places:
         for envelope in _messages(world, place.address):
             name = (envelope.writer, envelope.counter)
+            if envelope.conversation in world.history.begun_again:
+                continue
             heard = references[place.address].verdicts.get(name, CLOSED[0]) not in CLOSED
             if heard and envelope.flags & FIRST and seen.setdefault(envelope.conversation, name) != name:
                 yield f"I9: {envelope.conversation.hex()} has two records with FIRST"

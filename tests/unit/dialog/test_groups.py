@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from konverse.dialog.clock import Clock
+from konverse.dialog.named import How, Over
 from konverse.schemas.errors import PartitionHalted
 from konverse.schemas.groups import own_group
 from konverse.schemas.journal import EndOperation
@@ -180,7 +181,7 @@ def test_every_kind_of_state_is_in_the_digest(pair: Pair) -> None:
         "received": 9,
         "consumed": 1,
         "sent": 9,
-        "state": 4,
+        "committed": 4,
         "key": b"k",
         "opener": b"o",
         "urgent": ((1, "e", None, 0),),
@@ -200,6 +201,10 @@ def test_every_kind_of_state_is_in_the_digest(pair: Pair) -> None:
     differs("an acknowledgement")
     state.tombstones[b"c"] = b"o"
     differs("a tombstone")
+    state.named.living[Role.TARGET, identifier("c")] = None
+    differs("a living conversation with an id of a caller's choice")
+    state.named.over[Role.TARGET, identifier("d")] = Over(How.ENDED, 7)
+    differs("one that is over")
     state.free.append(3)
     differs("a free index")
     state.statistics.gaps += 1

@@ -8,17 +8,21 @@ from typing import Final
 import pytest
 
 from konverse.dialog.endpoint import Endpoint, Terms
+from konverse.dialog.manner import Manner
 from konverse.dialog.partition import Partition
 from konverse.dialog.priorities import Ranked, highest_first
 from konverse.dialog.received import Clauses
+from konverse.dialog.session import Session
 from konverse.dialog.snapshot import Freeze, restore
+from konverse.dialog.transacting import Transaction as ClientTransaction
 from konverse.dialog.transaction import Transaction
+from konverse.schemas.envelope import decode as decode_envelope
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.journal import Commit, Operations, decode, encode_commit
 from konverse.schemas.operations import Prioritize
 from konverse.schemas.priorities import DEFAULT_LEVEL
-from konverse.schemas.records import Begin, Role
-from tests.kit.builders import Pair, Scribe, address_of, conversations, identifier, log_of
+from konverse.schemas.records import NO_SEQUENCE, Begin, Kind, Role, Suffix
+from tests.kit.builders import Pair, Scribe, Side, address_of, begin_block, conversations, identifier, log_of
 from tests.kit.digests import digest
 from tests.kit.driver import Driver
 from tests.kit.moving import World, move
@@ -304,3 +308,39 @@ def test_what_is_ready_is_a_row_for_each_level() -> None:
     assert ready.popleft() is two
     ready.clear()
     assert (len(ready), bool(ready)) == (0, False)
+
+
+# ------------------------------------------------------------------------------------------- the level of an initiator
+
+
+@pytest.mark.parametrize(("given", "level"), [(10, 10), (5, 5), (1, 1), (NO_SEQUENCE, 7), (0, 7), (11, 7)])
+def test_a_begin_brings_the_level_of_its_side(owner: Ordered, given: int, level: int) -> None:
+    """Whatever the catalog says by the time at which its home reads it; a number that is no level says nothing."""
+    conversation = identifier("a conversation")
+    block = Begin("shop", "middle", "orders", owner.state.address, address_of("orders"), conversation)
+    header = owner.client.write(Kind.BEGIN, block.home, conversation, sequence=given, suffix=Suffix(begin=block))
+    owner.arrive((header, (None, 0)))
+    endpoint = owner.state.endpoint(Role.INITIATOR, conversation)
+    assert endpoint is not None
+    assert endpoint.level == level
+
+
+@pytest.mark.parametrize("way", ["direct", "transaction"])
+def test_a_session_says_the_level_that_its_broker_knows(way: str) -> None:
+    session, block = Session(identifier("session")), begin_block()
+    session.transmit_to(address_of("transmission"))
+    if way == "direct":
+        _, (hand,) = session.begin(identifier("a"), block, Manner(level=9))
+        envelope = decode_envelope(hand.records[0][0])
+    else:
+        transaction = ClientTransaction(session)
+        transaction.begin(identifier("a"), block, Manner(level=9))
+        session.commit(transaction)
+        transmitting = session.transactions.lane
+        assert transmitting is not None
+        transmission = Side("transmission")
+        header = Scribe("session").write(Kind.TRANSACTION, transmission.address, identifier("a"))
+        transmission.take(header, transmitting.bodies[-1])
+        (sent,) = transmission.outputs(block.home)
+        envelope = sent.envelope
+    assert (envelope.kind, envelope.sequence) == (Kind.BEGIN, 9)

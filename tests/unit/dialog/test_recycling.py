@@ -138,7 +138,7 @@ def test_a_begin_that_home_has_not_heard_is_not_over(shop: Shop) -> None:
 def test_an_error_that_is_no_document_has_a_code_that_forbids_to_send_again(shop: Shop) -> None:
     dialog = shop.begin()
     endpoint = shop.pair.initiator(dialog.conversation)
-    endpoint.urgent, endpoint.state = ((0, "http://error", b"garbage", 0),), State.ERROR
+    endpoint.urgent, endpoint.committed = ((0, "http://error", b"garbage", 0),), State.ERROR
     assert standing_of(shop.pair.home.state, shop.session, dialog).code == UNREADABLE
 
 

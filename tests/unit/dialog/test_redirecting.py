@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from konverse.dialog.lane import DialogState, SessionDialog
+from konverse.dialog.manner import Manner
 from konverse.dialog.outbox import Run
 from konverse.dialog.session import Session
 from konverse.dialog.states import State
@@ -118,7 +119,7 @@ def test_a_session_sends_first_itself_when_no_redirect_has_opened_the_dialog(
     if known:
         endpoint = home.state.endpoint(Role.INITIATOR, dialog.conversation)
         assert endpoint is not None
-        endpoint.state = State.CONVERSING
+        endpoint.committed = State.CONVERSING
     session.send(dialog, "order", b"0")
     session.send(dialog, "order", b"1")
     first, second = envelopes(session.home_says(home.state))[TARGET]
@@ -128,7 +129,7 @@ def test_a_session_sends_first_itself_when_no_redirect_has_opened_the_dialog(
 
 @pytest.mark.parametrize("first", [True, False])
 def test_a_redirect_on_a_returning_dialog_says_so(session: Session, *, first: bool) -> None:
-    dialog, _ = session.begin(identifier("a"), block(), returning=True)
+    dialog, _ = session.begin(identifier("a"), block(), Manner(returning=True))
     session.drained()
     if not first:
         session.send(dialog, "order", b"0")
@@ -227,7 +228,7 @@ def test_a_session_sends_first_itself_when_the_dialog_has_moved_and_nobody_had_o
     begin = block()._replace(group=dialog.conversation)
     home.take(Scribe("anybody").begin(dialog.conversation, begin))
     endpoint = living(home, Role.INITIATOR, dialog.conversation)
-    endpoint.state = State.CONVERSING if opened_by_home else State.STARTED_OUTBOUND
+    endpoint.committed = State.CONVERSING if opened_by_home else State.STARTED_OUTBOUND
     relocate(home, endpoint, Side("second"))
     session.send(dialog, "order", b"0")
     (envelope,) = envelopes(arrived(session, home, dialog))[TARGET]

@@ -121,7 +121,7 @@ def test_of_a_transaction_on_several_groups_all_is_overtaken_or_nothing(driver: 
     list(other)
     driver.owner.finish(one)
     driver.state.endings += 1
-    other.dialog.state = State.DISCONNECTED_OUTBOUND  # by a session's END
+    other.dialog.committed = State.DISCONNECTED_OUTBOUND  # by a session's END
     operations, _ = driver.owner.staging.merge()
     assert (operations.receive_endpoints, driver.owner.staging.superseded) == ([], 2)
 

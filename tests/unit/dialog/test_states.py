@@ -20,6 +20,7 @@ DOCUMENTED: Final = {
     ("CO", Event.PEER_ENDED): "DI",
     ("CO", Event.PEER_FAILED): "ER",
     ("CO", Event.END): "DO",
+    ("DI", Event.PEER_FAILED): "ER",
     ("DI", Event.END): "CD",
     ("DO", Event.PEER_ENDED): "CD",
     ("DO", Event.PEER_FAILED): "CD",

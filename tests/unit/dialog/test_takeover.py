@@ -6,6 +6,7 @@ import pytest
 
 from konverse.dialog.endpoint import NOBODY
 from konverse.dialog.lane import SessionDialog, weight_of
+from konverse.dialog.manner import Manner
 from konverse.dialog.session import Session
 from konverse.dialog.takeover import Unheard, Wanted, concerns, reply
 from konverse.dialog.writing import Hand
@@ -92,7 +93,7 @@ def test_nothing_leaves_before_the_answer_and_then_what_was_not_received_in_orde
 
 
 def test_every_message_of_a_returning_dialog_says_so_under_every_id(session: Session) -> None:
-    dialog, _ = session.begin(identifier("a"), begin_block(group=identifier("a")), returning=True)
+    dialog, _ = session.begin(identifier("a"), begin_block(group=identifier("a")), Manner(returning=True))
     session.drained()
     sent = [session.send(dialog, "order", b"%d" % number) for number in range(2)]
     assert [envelope.flags for hands in sent for envelope, _ in to(hands, TARGET)] == [FIRST | RETURNING, RETURNING]

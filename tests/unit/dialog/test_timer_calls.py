@@ -6,12 +6,17 @@ from typing import Any
 
 import pytest
 
-import konverse.dialog.transaction
+import konverse.dialog.timed
+from konverse.dialog.clock import Clock
+from konverse.dialog.session import Session
 from konverse.dialog.staging import OwnerSettings, Staging
+from konverse.dialog.transacting import Transaction
+from konverse.schemas.client_transaction import decode
 from konverse.schemas.errors import InvalidTimeout, TimerBeyondLifetime, TimerRefused, TransactionTooLarge
 from konverse.schemas.limits import TIMEOUT_MS_MAX
 from konverse.schemas.operations import SetTimer
-from tests.kit.builders import Pair, anything, of
+from konverse.schemas.records import NO_TIMER, Kind, Suffix, Timer
+from tests.kit.builders import Pair, Scribe, Side, address_of, anything, begin_block, identifier, of
 
 
 @pytest.fixture
@@ -72,8 +77,83 @@ def test_timers_take_room_in_a_transaction_each_once(pair: Pair, monkeypatch: py
     for _ in range(3):
         transaction.set_timer(one, 1)
     assert transaction.size_bytes == 24
-    monkeypatch.setattr(konverse.dialog.transaction, "TRANSACTION_BYTES_MAX", 40)
+    monkeypatch.setattr(konverse.dialog.timed, "TRANSACTION_BYTES_MAX", 40)
     transaction.set_timer(one, 2)
     with pytest.raises(TransactionTooLarge):
         transaction.set_timer(another, 1)
     assert transaction.timers == [SetTimer(one.index, 2_000)]
+
+
+# ------------------------------------------------------------------------------------------------------------ cancelled
+
+
+def test_a_handler_cancels_the_timer_that_was_set_before(pair: Pair) -> None:
+    target = pair.receiver(pair.begin())
+    pair.target.commit(rare=[SetTimer(target.index, 500)])
+    staging = Staging(pair.target.state, anything, OwnerSettings())
+    transaction = staging.take()
+    assert transaction is not None
+    transaction.cancel_timer(target)
+    staging.finish(transaction)
+    operations, _ = staging.merge()
+    assert operations.rare == [SetTimer(target.index, NO_TIMER)]
+    pair.target.commit(rare=operations.rare)
+    assert target.clock is None
+    pair.target.state.now_ms = 9_000
+    pair.target.commit()
+    assert not target.rings
+
+
+def test_what_is_called_last_counts(pair: Pair) -> None:
+    target = pair.receiver(pair.begin())
+    transaction = of(pair.target, target)
+    transaction.set_timer(target, 1)
+    transaction.cancel_timer(target)
+    assert transaction.timers == [SetTimer(target.index, NO_TIMER)]
+    transaction.set_timer(target, 2)
+    assert transaction.timers == [SetTimer(target.index, 2_000)]
+
+
+def test_a_timer_that_rang_before_it_is_cancelled_is_received(pair: Pair) -> None:
+    target = pair.receiver(pair.begin())
+    pair.target.commit(rare=[SetTimer(target.index, 500)])
+    pair.target.commit()
+    pair.target.state.now_ms = 1_000
+    pair.target.commit()
+    pair.target.commit(rare=[SetTimer(target.index, NO_TIMER)])
+    assert target.rings
+
+
+def test_the_timer_of_a_side_that_has_ended_is_not_cancelled(pair: Pair) -> None:
+    target = pair.receiver(pair.begin())
+    transaction = of(pair.target, target)
+    transaction.end(target)
+    with pytest.raises(TimerRefused) as refusal:
+        transaction.cancel_timer(target)
+    assert refusal.value.number == 8458
+
+
+def test_a_session_cancels_the_timer_of_its_side_and_the_lifetime_stays(pair: Pair) -> None:
+    conversation = pair.begin(lifetime_ms=5_000)
+    for timeout_ms in (700, NO_TIMER):
+        suffix = Suffix(detail=Timer(timeout_ms))
+        pair.home.take(pair.client.write(Kind.SET_TIMER, pair.home.address, conversation, suffix=suffix))
+    assert pair.initiator(conversation).clock == Clock(expires_ms=5_000)
+
+
+def test_a_client_cancels_a_timer_in_a_transaction() -> None:
+    session = Session(identifier("session"))
+    session.transmit_to(address_of("transmission"))
+    transaction = Transaction(session)
+    dialog = transaction.begin(identifier("a"), begin_block())
+    transaction.set_timer(dialog, 500)
+    transaction.set_timer(dialog, NO_TIMER)
+    lane = session.transactions.lane
+    assert lane is not None
+    session.commit(transaction)
+    content = decode(lane.bodies[-1] or b"")
+    assert [step.timeout_ms for step in content.steps if step.kind is Kind.SET_TIMER] == [500, NO_TIMER]
+    again = Side("transmission")
+    again.take(Scribe("session").write(Kind.TRANSACTION, again.address, identifier("a")), lane.bodies[-1])
+    timers = [sent.detail for sent in again.outputs(begin_block().home) if sent.kind is Kind.SET_TIMER]
+    assert timers == [Timer(500), Timer(NO_TIMER)]

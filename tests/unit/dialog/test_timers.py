@@ -20,7 +20,6 @@ from konverse.schemas.errors import PartitionHalted
 from konverse.schemas.journal import GENESIS_HASH, TOOK_TIMER, Claim, Commit, Operations, encode_claim, encode_commit
 from konverse.schemas.operations import Resume, SetTimer, Skip, Suspend
 from konverse.schemas.records import Kind, Suffix, Timer
-from konverse.schemas.system_messages import read_error
 from tests.kit.builders import Pair, Side, anything, begin_block, identifier, log_of, of, record
 from tests.kit.digests import digest
 from tests.kit.driver import Driver
@@ -231,35 +230,6 @@ def test_a_set_timer_without_a_timeout_is_malformed(pair: Pair) -> None:
     conversation = pair.begin()
     pair.home.take(pair.client.write(Kind.SET_TIMER, pair.home.address, conversation))
     assert pair.home.state.statistics.malformed == 1
-
-
-# ----------------------------------------------------------------------------------------------------------- lifetimes
-
-
-def test_each_side_gets_an_error_when_its_lifetime_is_over_behaviours_123_and_124(pair: Pair) -> None:
-    conversation = pair.begin(messages=2, lifetime_ms=1_000)
-    initiator, target = pair.initiator(conversation), pair.receiver(conversation)
-    for side in (pair.home, pair.target):
-        at(side, 999)
-    assert (initiator.state, target.state) == (State.STARTED_OUTBOUND, State.CONVERSING)
-    for side, endpoint in ((pair.home, initiator), (pair.target, target)):
-        at(side, 1_000)
-        assert endpoint.state is State.ERROR
-        assert endpoint.error is not None
-        assert read_error(endpoint.error[2] or b"")[0] == -8489
-    assert pair.home.outputs(pair.target.address) == pair.target.outputs(pair.home.address) == []
-    assert pair.target.receive(target) == [ERROR, "order", "order"]
-
-
-def test_a_side_whose_peer_has_ended_gets_no_error_of_its_lifetime(pair: Pair) -> None:
-    conversation = pair.begin(lifetime_ms=1_000)
-    pair.end_call(conversation)
-    pair.home.deliver(pair.target)
-    at(pair.target, 2_000)
-    at(pair.home, 2_000)
-    assert pair.receiver(conversation).state is State.DISCONNECTED_INBOUND
-    assert pair.receiver(conversation).error is None
-    assert pair.initiator(conversation).state is State.DISCONNECTED_OUTBOUND
 
 
 # ---------------------------------------------------------------------------------------- snapshots, moves, the view

@@ -1,0 +1,75 @@
+"""What the second fold remembers of sides that have ended, where the product acts on it later (protocol.md 6)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+
+from konverse.schemas.identifiers import Address
+from konverse.schemas.limits import NAMED_OVER_ENTRIES_MAX
+from konverse.schemas.records import NAMED, Role
+
+from .records import Key
+
+if TYPE_CHECKING:
+    from .second_state import Said
+
+ENDED, FAILED, BEHIND_PEER, BEHIND_ERROR, CLEANED_UP, MOVED, NEVER_BEGUN = range(7)
+"""How a side ended (`dialog.named.How`)."""
+
+_BY_CODE: Final = {"DI": BEHIND_PEER, "ER": BEHIND_ERROR}
+
+
+def how_it_ends(code: str, *, failed: bool) -> int:
+    """How a side ends that is in this state."""
+    return _BY_CODE.get(code, FAILED if failed else ENDED)
+
+
+@dataclass(slots=True)
+class Cleanups:
+    """What ENDs WITH CLEANUP have left behind."""
+
+    cleaned: dict[bytes, tuple[Address, int]] = field(default_factory=dict)
+    """Targets that went so: where their initiators are, and when; until those know."""
+    cut_off: set[Key] = field(default_factory=set)
+    """All sides that went so and whose peer was not told."""
+    taken_back: dict[tuple[Address, int], Said | None] = field(default_factory=dict)
+    """Outputs that say nothing any more, and what they said; None where that is not known."""
+
+
+@dataclass(slots=True)
+class NamedSides:
+    """Sides of conversations whose id the caller has chosen."""
+
+    living: set[Key] = field(default_factory=set)
+    """Those that began here and have not ended."""
+    over: dict[Key, tuple[int, int]] = field(default_factory=dict)
+    """How the others ended, and when."""
+    refused: set[bytes] = field(default_factory=set)
+    """Of those that home did not begin again; a target that has forgotten them may live, and gets an Error."""
+
+    def begin(self, key: Key) -> None:
+        """A side begins here."""
+        self.over.pop(key, None)
+        self.living.add(key)
+
+    def end(self, key: Key, how: int, now_ms: int) -> None:
+        """A side ends that may be one of them."""
+        if key in self.living:
+            self.living.remove(key)
+            self.forbid(key, how, now_ms)
+
+    def forbid(self, key: Key, how: int, now_ms: int) -> None:
+        """It is over, and does not begin again."""
+        if key not in self.over:
+            if len(self.over) == NAMED_OVER_ENTRIES_MAX:
+                self.over.pop(next(iter(self.over)))
+            self.over[key] = how, now_ms
+
+    def flags(self, key: Key) -> int:
+        """Of the end of a side."""
+        return NAMED if key[0] == Role.INITIATOR and key in self.living else 0
+
+    def prune(self, floor_ms: int) -> None:
+        """Old ones are let go."""
+        self.over = {key: over for key, over in self.over.items() if over[1] >= floor_ms}

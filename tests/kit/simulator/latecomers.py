@@ -1,0 +1,99 @@
+"""Sessions that begin a conversation again whose id a caller has chosen, and which is over: unasked, or anew."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from konverse.bridge.verifier.second_fold import SecondFold
+from konverse.dialog.manner import Manner
+from konverse.dialog.transacting import Transaction
+from konverse.schemas.errors import ConversationEnded, ConversationOver, InvalidState, QueueFull
+from konverse.schemas.identifiers import Address
+from konverse.schemas.records import NAMED
+
+if TYPE_CHECKING:
+    from .places import Place
+    from .plans import Plan
+    from .sending import SessionProcess
+    from .world import World
+
+
+def latecomers(process: SessionProcess) -> list[Callable[[], None]]:
+    """To begin one again, if there is one and it is time for that."""
+    world = process.world
+    plans = _may_begin_again(process) if world.swarm.naming else []
+    return [partial(_begin_again, process, plans)] if plans and world.choices.chance(world.swarm.naming) else []
+
+
+def _may_begin_again(process: SessionProcess) -> list[Plan]:
+    """Dialogs with ids of a caller's choice that their session has ended, as far as another session may begin them."""
+    world = process.world
+    redirects = world.swarm.redirecting or world.swarm.heirs  # into what is not theirs, and may never open
+    if redirects or len(world.history.begun_again) >= world.swarm.dialogs:
+        return []
+    return [
+        plan
+        for session in world.sessions
+        for plan in session.plans
+        if plan.over and plan.dialog.flags & NAMED and plan.dialog.conversation not in process.session.dialogs
+    ]
+
+
+def manner(process: SessionProcess) -> Manner:
+    """How a session begins its next dialog."""
+    world = process.world
+    named = bool(world.swarm.naming) and world.choices.chance(world.swarm.naming)
+    return Manner(process.mailboxes.wants_returning, named)
+
+
+def _begin_again(process: SessionProcess, plans: list[Plan]) -> None:
+    """Begin one of them once more, directly or in a transaction, and send one message on it."""
+    world, session = process.world, process.session
+    dialog = world.choices.pick(plans).dialog
+    again = world.history.begun_again
+    mine = any(plan.dialog is dialog for plan in process.plans)
+    anew = not mine and dialog.conversation not in again and world.choices.chance(300)
+    body, manner = b"late%d" % world.new_message(), Manner(dialog.returning, named=True, anew=anew)
+    try:
+        if session.transactions.address is not None and world.choices.chance(300):
+            transaction = Transaction(session)
+            late = transaction.begin(dialog.conversation, dialog.begin, manner)
+            transaction.send(late, "t", body)
+            hands = session.commit(transaction)
+            again[dialog.conversation] = again.get(dialog.conversation, 0) + anew
+            process.hand(hands)
+        else:
+            late, hands = session.begin(dialog.conversation, dialog.begin, manner)
+            again[dialog.conversation] = again.get(dialog.conversation, 0) + anew
+            process.hand(hands)
+            process.hand(session.send(late, "t", body))
+    except ConversationOver:
+        world.sometimes.happened("refused by the session that ended it")
+    except (ConversationEnded, InvalidState, QueueFull):
+        return
+    else:
+        world.sometimes.happened("begun again")
+
+
+def compare_named(place: Place, reference: SecondFold) -> Iterator[str]:
+    """Both folds know of the same ids."""
+    named = place.shadow.state.named
+    known = {*named.living}, {key: tuple(over) for key, over in named.over.items()}
+    if known != (reference.named.living, reference.named.over):
+        yield f"I9: {place.name}: of ids of callers {known} is known, the reference says {reference.named}"
+
+
+def check_named(world: World, references: Mapping[Address, SecondFold]) -> Iterator[str]:
+    """An id that a caller has chosen lives once at each side, and once more for each time it was begun anew."""
+    if any(reference.floor_ms for reference in references.values()):
+        return  # what is older is forgotten
+    lives: Counter[tuple[int, bytes]] = Counter(
+        side.key for reference in references.values() for side in reference.sides if not side.generation
+    )
+    for conversation, anew in world.history.begun_again.items():
+        for role in (0, 1):
+            if lives[role, conversation] > 1 + anew:
+                yield f"I9: {conversation.hex()} began {lives[role, conversation]} times, {anew} of them anew"

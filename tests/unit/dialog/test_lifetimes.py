@@ -1,0 +1,147 @@
+"""What becomes of each side when the lifetime of its conversation is over (behaviours 122 to 124, 128)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import pytest
+
+from konverse.dialog.snapshot import Freeze, restore
+from konverse.dialog.states import State
+from konverse.schemas.catalog import END_DIALOG, ERROR
+from konverse.schemas.records import Role
+from konverse.schemas.system_messages import read_error
+from tests.kit.builders import Pair, Side, identifier
+from tests.kit.digests import digest
+
+
+@pytest.fixture
+def pair() -> Pair:
+    return Pair()
+
+
+def at(side: Side, time_ms: int, **columns: Any) -> None:
+    """A commit; the journal record before it was written at this time."""
+    side.state.now_ms = time_ms
+    side.commit(**columns)
+
+
+def test_each_side_gets_an_error_when_its_lifetime_is_over_behaviours_123_and_124(pair: Pair) -> None:
+    conversation = pair.begin(messages=2, lifetime_ms=1_000)
+    initiator, target = pair.initiator(conversation), pair.receiver(conversation)
+    for side in (pair.home, pair.target):
+        at(side, 999)
+    assert (initiator.state, target.state) == (State.STARTED_OUTBOUND, State.CONVERSING)
+    for side, endpoint in ((pair.home, initiator), (pair.target, target)):
+        at(side, 1_000)
+        assert endpoint.state is State.ERROR
+        assert endpoint.error is not None
+        assert read_error(endpoint.error[2] or b"")[0] == -8489
+    assert pair.home.outputs(pair.target.address) == pair.target.outputs(pair.home.address) == []
+    assert pair.target.receive(target) == [ERROR, "order", "order"]
+
+
+def state_of(side: Side) -> str:
+    """The state of the only conversation, "-" when it is forgotten."""
+    return "".join(endpoint.state.code for endpoint in side.state.live()) or "-"
+
+
+def stays(_pair: Pair, _end: Callable[[Side], None]) -> None:
+    """Nothing more happens."""
+
+
+def peer_ended(pair: Pair, end: Callable[[Side], None]) -> None:
+    end(pair.target)
+    pair.target.deliver(pair.home)
+
+
+def peer_failed(pair: Pair, _end: Callable[[Side], None]) -> None:
+    pair.target.end(pair.target.state.live()[0], 17, "sold out")
+    pair.target.deliver(pair.home)
+
+
+def it_ended(pair: Pair, end: Callable[[Side], None]) -> None:
+    end(pair.home)
+
+
+OVER: Final = [
+    ("SO", Role.INITIATOR, stays, "ER", -8489),
+    *(
+        case
+        for role in Role
+        for case in (
+            ("CO", role, stays, "ER", -8489),
+            ("DI", role, peer_ended, "ER", -8489),
+            ("ER", role, peer_failed, "ER", 17),
+            ("DO", role, it_ended, "-", None),
+        )
+    ),
+]
+"""State and side, what happens before, the state then, and the Error that waits."""
+
+
+@pytest.mark.parametrize(
+    ("before", "role", "happens", "after", "error"), OVER, ids=[f"{before}-{role.name}" for before, role, *_ in OVER]
+)
+def test_what_becomes_of_a_side_when_its_lifetime_is_over_behaviours_122_to_124_and_128(  # noqa: PLR0917  # a line of the table
+    pair: Pair, before: str, role: Role, happens: Any, after: str, error: int | None
+) -> None:
+    conversation = pair.begin(lifetime_ms=1_000)
+    if before != "SO":
+        pair.target.send(pair.receiver(conversation), b"an answer")
+        pair.target.deliver(pair.home)
+    if role is Role.TARGET:  # the same with the sides in each other's place
+        pair.home, pair.target = pair.target, pair.home
+    side = pair.home
+    happens(pair, lambda ending: ending.end(ending.state.live()[0]))
+    waiting = [entry for endpoint in side.state.live() for entry in endpoint.queue]
+    at(side, 999)
+    assert state_of(side) == before
+    at(side, 1_000)
+    assert state_of(side) == after
+    errors = [read_error(endpoint.error[2] or b"")[0] for endpoint in side.state.live() if endpoint.error]
+    assert errors == ([] if error is None else [error])
+    assert [entry for endpoint in side.state.live() for entry in endpoint.queue] == waiting, "they can be received"
+    at(side, 9_000)
+    at(side, 9_000)
+    assert state_of(side) == after, "it stays until it is ended"
+    for endpoint in side.state.live():
+        side.end(endpoint)
+    assert state_of(side) == "-"
+
+
+def test_a_side_that_had_received_the_end_gets_the_error_of_its_lifetime_too(pair: Pair) -> None:
+    conversation = pair.begin(lifetime_ms=1_000)
+    pair.end_call(conversation)
+    pair.home.deliver(pair.target)
+    target = pair.receiver(conversation)
+    assert pair.target.receive(target) == ["order", END_DIALOG]
+    at(pair.target, 1_000)
+    assert pair.target.receive(target) == [ERROR]
+    assert target.state is State.ERROR
+
+
+def test_what_comes_for_a_side_that_went_with_its_lifetime_is_answered(pair: Pair) -> None:
+    conversation = pair.begin(lifetime_ms=1_000)
+    pair.end_call(conversation)
+    pair.home.deliver(pair.target)
+    at(pair.home, 1_000)
+    assert state_of(pair.home) == "-"
+    pair.target.end(pair.receiver(conversation))
+    pair.target.deliver(pair.home)
+    pair.home.deliver(pair.target)
+    assert (state_of(pair.home), state_of(pair.target)) == ("-", "-")
+    assert pair.target.state.unread == pair.home.state.unread == 0
+
+
+def test_those_that_go_with_their_lifetimes_leave_their_places_in_one_order(pair: Pair) -> None:
+    for name, lifetime_ms in (("first", 900), ("second", 300), ("third", 600)):
+        pair.begin(name, lifetime_ms=lifetime_ms)
+        pair.end_call(identifier(name))
+    restored = Side("replies")
+    restore(restored.state, b"".join(Freeze(pair.home.state).pieces()))
+    for side in (pair.home, restored):
+        at(side, 2_000)
+        assert side.state.free == [0, 1, 2]
+    assert digest(restored.state) == digest(pair.home.state)

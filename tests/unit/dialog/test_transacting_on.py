@@ -1,0 +1,135 @@
+"""Transactions of a session that goes on under another id (protocol.md section 5)."""
+
+from __future__ import annotations
+
+import pytest
+
+from konverse.dialog.lane import SessionDialog
+from konverse.dialog.session import Session
+from konverse.dialog.takeover import reply
+from konverse.dialog.transacting import Transaction
+from konverse.dialog.writing import Hand
+from konverse.schemas.client_transaction import ClientTransaction, decode
+from konverse.schemas.envelope import decode as decode_envelope
+from konverse.schemas.records import Kind, WriterClosed
+from tests.kit.builders import Side, address_of, begin_block, identifier
+
+TRANSMISSION = address_of("transmission")
+
+
+@pytest.fixture
+def session() -> Session:
+    made = Session(identifier("a session"))
+    made.transmit_to(TRANSMISSION)
+    return made
+
+
+@pytest.fixture
+def transmission() -> Side:
+    return Side("transmission")
+
+
+def opened(session: Session, name: str = "a") -> SessionDialog:
+    """A dialog whose BEGIN counts."""
+    dialog, _ = session.begin(identifier(name), begin_block(group=identifier(name)))
+    session.drained()
+    return dialog
+
+
+def records(hands: list[Hand]) -> list[tuple[Kind, ClientTransaction | None]]:
+    """Kinds, and what the transactions among them say."""
+    out: list[tuple[Kind, ClientTransaction | None]] = []
+    for hand in hands:
+        for header, _, body in hand.records:
+            kind = decode_envelope(header).kind
+            out.append((kind, decode(body or b"") if kind is Kind.TRANSACTION else None))
+    return out
+
+
+def expanded(transmission: Side, hands: list[Hand]) -> None:
+    """What was handed over arrives at the transmission partition."""
+    for hand in hands:
+        for header, _, body in hand.records:
+            transmission.take(header, body)
+
+
+def arrived(transmission: Side) -> None:
+    """The journal says that all outputs have arrived."""
+    transmission.commit(output_acks=[(address, stream.next) for address, stream in transmission.state.streams.items()])
+
+
+def test_a_transaction_is_looked_for_under_the_id_under_which_it_was_taken(
+    session: Session, transmission: Side
+) -> None:
+    dialog = opened(session)
+    transaction = Transaction(session)
+    transaction.send(dialog, "order", b"0")
+    expanded(transmission, session.commit(transaction))
+    session.drained()
+    session.change(identifier("its next id"), 0)
+    session.drained()
+    session.transmitted(transmission.state)
+    arrived(transmission)
+    session.transmitted(transmission.state)
+    assert dialog.open
+
+
+def test_a_transaction_that_was_not_taken_goes_again_under_the_next_id(session: Session, transmission: Side) -> None:
+    transaction = Transaction(session)
+    dialog = transaction.begin(identifier("a"), begin_block(group=identifier("a")))
+    transaction.send(dialog, "order", b"0")
+    session.commit(transaction)
+    following = identifier("its next id")
+    expanded(transmission, [hand for hand in session.change(following, 0) if hand.address == TRANSMISSION])
+    session.transmitted(transmission.state)
+    assert dialog.blocked, "the answer is not there"
+    (wanted,) = session.takeover.wanted()
+    said = reply(transmission.state, wanted)
+    assert isinstance(said, WriterClosed)
+    assert said == WriterClosed(session.ids[0], 0, TRANSMISSION, following)
+    expanded(transmission, session.answered(wanted, said))
+    session.transmitted(transmission.state)
+    arrived(transmission)
+    session.transmitted(transmission.state)
+    assert dialog.open
+    assert dialog.opener == following
+
+
+def test_what_follows_a_begin_that_goes_again_names_the_next_id(session: Session, transmission: Side) -> None:
+    begins = Transaction(session)
+    dialog = begins.begin(identifier("a"), begin_block(group=identifier("a")))
+    session.commit(begins)
+    sends = Transaction(session)
+    sends.send(dialog, "order", b"0")
+    session.commit(sends)
+    following = identifier("its next id")
+    expanded(transmission, [hand for hand in session.change(following, 0) if hand.address == TRANSMISSION])
+    (wanted,) = session.takeover.wanted()
+    said = reply(transmission.state, wanted)
+    assert isinstance(said, WriterClosed)
+    (_, content) = records(session.answered(wanted, said))[-1]
+    assert content is not None
+    (opening, _) = content.steps
+    assert (opening.kind, opening.body) == (Kind.OPEN, following)
+
+
+def test_what_follows_a_begin_that_was_taken_names_the_id_under_which_it_was(
+    session: Session, transmission: Side
+) -> None:
+    begins = Transaction(session)
+    dialog = begins.begin(identifier("a"), begin_block(group=identifier("a")))
+    expanded(transmission, session.commit(begins))
+    sends = Transaction(session)
+    sends.send(dialog, "order", b"0")
+    session.commit(sends)
+    expanded(
+        transmission,
+        [hand for hand in session.change(identifier("its next id"), 0) if hand.address == TRANSMISSION],
+    )
+    (wanted,) = session.takeover.wanted()
+    said = reply(transmission.state, wanted)
+    assert isinstance(said, WriterClosed)
+    (_, content) = records(session.answered(wanted, said))[-1]
+    assert content is not None
+    (opening, _) = content.steps
+    assert (opening.kind, opening.body) == (Kind.OPEN, session.ids[0])
