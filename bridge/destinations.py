@@ -15,7 +15,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from konverse.dialog.lane import Lane, SessionDialog
 from konverse.schemas.catalog import Queue
 from konverse.schemas.errors import KonverseError, TopicMismatch
-from konverse.schemas.identifiers import Address
+from konverse.schemas.identifiers import Address, journal_topic
 
 from .catalog import Catalog
 from .kafka import Kafka
@@ -95,7 +95,12 @@ class Destinations:
     def look(self, addresses: Iterable[Address], timeout_s: float = ANSWER_S) -> None:
         """Ask Kafka whether the topics are those of the queues; what it does not answer in time stays as it was."""
         asked = {destination_of(address) for address in addresses}
-        found = self._described({destination.topic for destination in asked}, min(timeout_s, ANSWER_S))
+        queues = self._queues()
+        topics = {destination.topic for destination in asked}
+        journals = {journal_topic(name, queues[name].subscription) for name in topics if name in queues}
+        found = self._described(
+            topics | journals, min(timeout_s, ANSWER_S)
+        )  # journals: who may not see one goes without
         with self._lock:
             problems = self._problems(asked, found)
         if problems and self._catalog is not None:  # maybe nobody here has heard of a DROP and a CREATE
@@ -133,33 +138,39 @@ class Destinations:
         return found
 
     def _problems(self, asked: set[Destination], found: dict[str, bytes | None]) -> dict[Destination, str]:
-        known = self._catalog.known(Queue) if self._catalog is not None else []
-        queues = {queue.topic: queue for queue in known}
+        queues = self._queues()
         problems: dict[Destination, str] = {}
         for destination in asked:
             topic, tag = destination
             queue = queues.get(topic)
-            if topic not in found or (queue is None and destination not in self._ids):
-                if found.get(topic):
-                    self._ids[destination] = found[topic] or b""
-                continue  # nobody knows; or it was dropped, which the sender sees for itself
-            there = found[topic]
-            if queue is not None and queue.address(0).tag != tag:
+            if queue is None:
+                if destination not in self._ids:  # nobody knows; or it was dropped, which the sender sees for itself
+                    if found.get(topic):
+                        self._ids[destination] = found[topic] or b""
+                    continue
+                meant = {topic: self._ids[destination]}
+            elif queue.address(0).tag != tag:
                 problems[destination] = (
                     f"the queue of topic {topic} was dropped and created again: what is sent on dialogs with the first "
                     "one is never received. End them, and begin new ones"
                 )
                 continue
-            meant = self._ids.setdefault(destination, there or b"") if queue is None else queue.data_topic_id
-            if there is None:
-                problems[destination] = _gone(topic, "was deleted")
-            elif there != meant:
-                problems[destination] = _gone(topic, "was deleted and created again since the queue was created")
+            else:
+                meant = {topic: queue.data_topic_id, journal_topic(topic, queue.subscription): queue.journal_topic_id}
+            for name in meant.keys() & found.keys():
+                if found[name] is None:
+                    problems[destination] = _gone(name, "was deleted")
+                elif found[name] != meant[name]:
+                    problems[destination] = _gone(name, "was deleted and created again since the queue was created")
         return problems
+
+    def _queues(self) -> dict[str, Queue]:
+        known = self._catalog.known(Queue) if self._catalog is not None else []
+        return {queue.topic: queue for queue in known}
 
 
 def _gone(topic: str, what: str) -> str:
     return (
-        f"topic {topic} {what}: what was sent there is never received. Restore it from a backup, or drop its queue "
-        "(`drop_queue` with force=True) and create it again"
+        f"topic {topic} {what}: what is sent to its queue is never received. Restore it from a backup, or drop its "
+        "queue (`drop_queue` with force=True) and create it again"
     )

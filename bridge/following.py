@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from konverse.dialog.accepting import Acceptance
@@ -22,6 +23,7 @@ from konverse.schemas.limits import VIEW_AHEAD_BYTES_MAX, VIEW_AHEAD_RECORDS_MAX
 
 from .kafka import Kafka
 from .log_reading import LogReading
+from .topics import Topics
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -65,6 +67,9 @@ class Following:
         With `accepts_loss` the state ends where data are gone that the journal has ingested: see `acceptance`.
         """
         self.accepts_loss = accepts_loss
+        self._check = partial(Topics(kafka).same_queue, queue)
+        self._checked = False
+        """The topics are those of the queue."""
         self._identity = LogIdentity(
             queue.topic, partition, queue.incarnation, queue.data_topic_id, queue.journal_topic_id
         )
@@ -92,8 +97,12 @@ class Following:
         """Fold up to the journal's present end; the first time, and after a truncation, from the newest snapshot.
 
         Raises KafkaUnavailable when Kafka is silent or there is more to read than the time allows, PartitionHalted
-        when the logs contradict themselves. After both one may call it again.
+        when the logs contradict themselves, TopicMismatch when they are not the queue's any more. After each one may
+        call it again.
         """
+        if not self._checked:  # else another log would be waited for, or taken for this one
+            self._check()
+            self._checked = True
         deadline = time.monotonic() + timeout_s
         while True:
             try:

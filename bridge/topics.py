@@ -194,9 +194,10 @@ class Topics:
             raise made_again(name)
 
     def same_queue(self, queue: Queue) -> None:
-        """Raise TopicMismatch when a topic of the queue is not the one that the catalog means."""
+        """Raise TopicMismatch when a topic of the queue is not the one that the catalog means, or is not there."""
         self.same(queue.topic, queue.data_topic_id)
         self.same(journal_topic(queue.topic, queue.subscription), queue.journal_topic_id)
+        self.topic_id(snapshot_topic(queue.topic, queue.subscription))
 
     def _wait_until_visible(self, name: str) -> None:
         """Creation is asynchronous: return when the broker that we ask knows the topic and all leaders."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from contextlib import suppress
 from uuid import UUID
 
 import pytest
@@ -18,7 +19,6 @@ from konverse.schemas.catalog import ERROR
 from konverse.schemas.errors import InvalidState, PartitionHalted
 from konverse.schemas.system_messages import read_error
 from tests.integration.test_commands import run
-from tests.integration.test_lost import received_from_another
 from tests.integration.test_topics_changed import reading
 from tests.kit.oracle import snapshots_of
 from tests.kit.servers import Servers
@@ -51,6 +51,13 @@ def ingested(broker: Broker, count: int) -> None:
     with broker.reader("Orders", timeout=1) as reader:
         fill(reader, count)
         reader.settle()
+
+
+def received_from_another(servers: Servers, database: str) -> list[bytes]:
+    with connected(servers.bootstrap, database) as another:
+        begin(another).send(ORDER, b"new")
+        another.flush()
+        return [message.body for message in receive(another, "Orders", 1)]
 
 
 def until_saved(servers: Servers, broker: Broker, reader: Reader) -> None:
@@ -182,3 +189,20 @@ def test_a_running_reader_saves_what_was_deleted_under_it_and_nothing_has_to_be_
     with connected(servers.bootstrap, database) as broker, reading(broker, received):
         begin(broker).send(ORDER, b"new")
         until(lambda: received == [b"new"], "the next reader goes on")
+
+
+def test_a_suspended_conversation_whose_messages_were_deleted_is_given_up_too(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        begin(broker).send(ORDER, b"poison")
+        broker.flush()
+        with broker.reader("Orders", timeout=1) as reader:
+            for transaction in reader:
+                with suppress(ZeroDivisionError), transaction:
+                    raise ZeroDivisionError
+            assert reader.suspended
+        cut(servers, broker, 1)
+        with pytest.raises(PartitionHalted, match="konverse accept-loss Orders 0"):
+            drain(broker, "Orders")
+        broker.accept_loss("Orders", 0)
+        assert received_from_another(servers, database) == [b"new"]

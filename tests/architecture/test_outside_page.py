@@ -1,0 +1,32 @@
+"""The page about topics that somebody changes: each of its cells is a test, and each of those a cell."""
+
+from __future__ import annotations
+
+import re
+
+from tests.architecture.test_protocol_page import functions_of
+from tests.architecture.tree import ROOT
+from tests.integration.outside import HARMS, PAGE, table
+from tests.integration.outside_columns import PROBES
+
+WORDS = {"goes on", "TopicMismatch", "halts", "says", "finds none", "holds", "refutes", "unknown"}
+LINK = re.compile(r"\]\(\.\./(tests/[^)#]+)#([^)]+)\)")
+
+
+def test_each_cell_of_the_table_is_tried_and_says_a_word_of_the_page() -> None:
+    cells = table()
+    assert {row for row, _ in cells} == {*HARMS}
+    assert {column for _, column in cells} == {*PROBES}
+    assert len(cells) == len(HARMS) * len(PROBES)
+    assert {*cells.values()} <= WORDS
+
+
+def test_each_row_of_the_other_tables_names_a_test_that_exists() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    _, *others = page.split("\n## ")[1:]
+    rows = [line for part in others for line in part.splitlines() if line.startswith("| ")]
+    described = [row for row in rows if not row.startswith(("| What happened", "| Who |"))]
+    assert described
+    for row in described:
+        (path, test) = LINK.findall(row)[-1]
+        assert test in functions_of(ROOT / path), row

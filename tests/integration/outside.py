@@ -1,0 +1,262 @@
+"""Queues whose topics somebody changes, and everybody who is there: what each of them is told (docs/outside.md)."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from confluent_kafka import TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions
+
+from konverse.bridge import beginnings, topic_watch
+from konverse.bridge.broker import Broker
+from konverse.bridge.dialog import Dialog
+from konverse.bridge.pool import Pool
+from konverse.bridge.reader import Reader
+from konverse.bridge.topics import topics_of
+from konverse.schemas.errors import (
+    KonverseError,
+)
+from konverse.schemas.identifiers import journal_topic, snapshot_topic
+from tests.integration.test_faults_topics import create, delete, set_config
+from tests.kit.servers import Servers
+from tests.kit.shop import (
+    DEADLINE_S,
+    NOTE,
+    ORDER,
+    ORDER_SERVICE,
+    ORDERING,
+    SHOP_SERVICE,
+    connected,
+    fill,
+    open_shop,
+    queue_of,
+    until,
+)
+
+PAGE: Final = Path(__file__).parents[2] / "docs" / "outside.md"
+LINE: Final = re.compile(r"^\|(.+)\|$", re.MULTILINE)
+POOL_SERVICE: Final = "//sales/PoolService"
+READ_SERVICE: Final = "//sales/ReadService"
+
+
+def table() -> dict[tuple[str, str], str]:
+    """What the page says of the queue: row and column -> the cell."""
+    part = PAGE.read_text(encoding="utf-8").split("\n## ")[1]
+    heads, _, *rows = ([cell.strip() for cell in line.split("|")] for line in LINE.findall(part))
+    return {(row[0], column): cell for row in rows for column, cell in zip(heads[1:], row[1:], strict=True)}
+
+
+@dataclass
+class Scene:
+    """Two queues of a database, of which one is read, and those who send to the other."""
+
+    servers: Servers
+    admin: AdminClient
+    broker: Broker
+    exits: ExitStack
+    living: Dialog
+    waiting: Dialog
+    pool: Pool
+    named: Pool
+    reader: Reader
+    running: threading.Thread
+    acknowledged: dict[bytes, UUID | None] = field(default_factory=dict)
+    """What a sender was told of that it is in the log: body -> conversation."""
+    read: list[bytes] = field(default_factory=list)
+    """Received by the reader that runs."""
+    ended: list[BaseException] = field(default_factory=list)
+    """What ended it."""
+    received: list[bytes] = field(default_factory=list)
+    """By the next reader."""
+    failed: set[UUID] = field(default_factory=set)
+    """Conversations whose initiator got an Error."""
+
+    @property
+    def topics(self) -> list[str]:
+        """The data topics that are harmed."""
+        return [queue_of(self.broker, name).topic for name in ("Orders", "Read")]
+
+
+Harm = Callable[[Scene], None]
+
+
+def _each(scene: Scene, part: str) -> list[str]:
+    return [
+        {"data": topic, "journal": journal_topic(topic), "snapshot": snapshot_topic(topic)}[part]
+        for topic in scene.topics
+    ]
+
+
+def cut(part: str, offset: int | None = None) -> Harm:
+    """Delete the beginning of a log; all of it without `offset`."""
+
+    def harm(scene: Scene) -> None:
+        for topic in _each(scene, part):
+            place = TopicPartition(topic, 0, -1 if offset is None else offset)
+            scene.admin.delete_records([place])[place].result(DEADLINE_S)
+
+    return harm
+
+
+def gone(part: str) -> Harm:
+    """Delete the topic."""
+
+    def harm(scene: Scene) -> None:
+        for topic in _each(scene, part):
+            delete(scene.admin, topic)
+
+    return harm
+
+
+def again(part: str) -> Harm:
+    """Delete the topic, and create one of its name."""
+
+    def harm(scene: Scene) -> None:
+        for topic in _each(scene, part):
+            delete(scene.admin, topic)
+        for data, topic in zip(scene.topics, _each(scene, part), strict=True):
+            create(scene.admin, topic, 1, dict(topics_of(data)[topic]))
+
+    return harm
+
+
+def grown(scene: Scene) -> None:
+    """Add partitions to every topic."""
+    for topic in (name for part in ("data", "journal", "snapshot") for name in _each(scene, part)):
+        scene.admin.create_partitions([NewPartitions(topic, 3)])[topic].result(DEADLINE_S)
+
+
+def setting(part: str, name: str, value: str, *, mended: str | None = None) -> Harm:
+    """Change a setting; with `mended` back again."""
+
+    def harm(scene: Scene) -> None:
+        for topic in _each(scene, part):
+            set_config(scene.admin, topic, name, value)
+            if mended is not None:
+                set_config(scene.admin, topic, name, mended)
+
+    return harm
+
+
+def created(scene: Scene) -> None:
+    """Create the snapshot topics that are missing."""
+    for data in scene.topics:
+        topic = snapshot_topic(data)
+        create(scene.admin, topic, 1, dict(topics_of(data)[topic]))
+
+
+class Row(NamedTuple):
+    """What was there before, what is done, and what an administrator does about it."""
+
+    before: str
+    harm: Harm
+    mend: Harm | None = None
+
+
+def _changed(part: str, name: str, value: str, needed: str) -> Row:
+    return Row(WAITING, setting(part, name, value), setting(part, name, needed))
+
+
+UNREAD: Final = "unread"
+WAITING: Final = "waiting"
+
+HARMS: Final = {
+    "records deleted before they were read": Row(UNREAD, cut("data")),
+    "records deleted while they wait": Row(WAITING, cut("data")),
+    "records of the journal deleted": Row(WAITING, cut("journal", 2)),
+    "data topic deleted": Row(WAITING, gone("data")),
+    "data topic made again": Row(WAITING, again("data")),
+    "journal deleted": Row(WAITING, gone("journal")),
+    "journal made again": Row(WAITING, again("journal")),
+    "snapshot topic deleted": Row(WAITING, gone("snapshot"), created),
+    "snapshot topic made again": Row(WAITING, again("snapshot")),
+    "partitions added": Row(WAITING, grown),
+    "journal compacted": _changed("journal", "cleanup.policy", "compact", "delete"),
+    "journal compacted, and not any more": Row(
+        WAITING, setting("journal", "cleanup.policy", "compact", mended="delete")
+    ),
+    "data topic compacted": _changed("data", "cleanup.policy", "compact", "delete"),
+    "snapshot topic compacted": _changed("snapshot", "cleanup.policy", "compact", "delete"),
+    "`retention.ms` set": _changed("data", "retention.ms", "86400000", "-1"),
+    "`retention.bytes` set": _changed("data", "retention.bytes", "100000000", "-1"),
+    "`max.message.bytes` lowered": _changed("data", "max.message.bytes", "900000", "1000000"),
+    "`min.insync.replicas` raised": _changed("data", "min.insync.replicas", "2", "1"),
+    "`message.timestamp.type` changed": _changed("journal", "message.timestamp.type", "CreateTime", "LogAppendTime"),
+}
+"""Row of the page -> what happens."""
+
+QUICK: Final = (
+    "records deleted before they were read",
+    "records deleted while they wait",
+    "data topic made again",
+)
+
+
+def begin_scene(servers: Servers, database: str, redis: str, before: str, exits: ExitStack) -> Scene:
+    """Everybody is there, and nothing has happened yet."""
+    for module in (topic_watch, beginnings):
+        exits.callback(setattr, module, "WATCH_EVERY_S", topic_watch.WATCH_EVERY_S)
+    for module in (topic_watch, beginnings):
+        setattr(module, "WATCH_EVERY_S", 0.2)  # noqa: B010  # a constant, for the checkers
+    broker = exits.enter_context(connected(servers.bootstrap, database, redis=redis, send_timeout_s=4))
+    open_shop(broker)
+    broker.create_queue("Read")
+    broker.create_service(READ_SERVICE, queue="Read", contracts=[ORDERING])
+    living = broker.begin_dialog(SHOP_SERVICE, ORDER_SERVICE, ORDERING)
+    waiting = broker.begin_dialog(SHOP_SERVICE, ORDER_SERVICE, ORDERING)
+    there = broker.begin_dialog(SHOP_SERVICE, READ_SERVICE, ORDERING)
+    broker.create_queue("Pools")
+    broker.create_service(POOL_SERVICE, queue="Pools", contracts=[ORDERING])
+    pool = broker.pool(POOL_SERVICE, ORDER_SERVICE, ORDERING, end_of_stream=NOTE)
+    named = broker.pool(POOL_SERVICE, ORDER_SERVICE, ORDERING, end_of_stream=NOTE, name="named")
+    for dialog in (living, waiting, there):
+        dialog.send(ORDER, b"before")
+    for one in (pool, named):
+        one.send(ORDER, b"before", key="a key")
+    broker.flush()
+    if before == WAITING:
+        with broker.reader("Orders", timeout=0.5) as reader:
+            fill(reader, 4)
+            reader.settle()
+    reader = broker.reader("Read")
+    scene = Scene(
+        servers,
+        AdminClient({"bootstrap.servers": servers.bootstrap}),
+        broker,
+        exits,
+        living,
+        waiting,
+        pool,
+        named,
+        reader,
+        threading.Thread(),
+    )
+    scene.running = threading.Thread(target=_run, args=(scene,))
+    scene.running.start()
+    exits.callback(_stop, scene)
+    until(lambda: scene.read, "the reader that runs has received something")
+    return scene
+
+
+def _run(scene: Scene) -> None:
+    try:
+        for transaction in scene.reader:
+            with transaction:
+                scene.read.extend(message.body for message in transaction)
+    except KonverseError as error:
+        scene.ended.append(error)
+
+
+def _stop(scene: Scene) -> None:
+    try:
+        scene.reader.close()
+    except KonverseError as error:
+        scene.ended.append(error)
+    scene.running.join(DEADLINE_S)

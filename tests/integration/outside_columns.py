@@ -1,0 +1,229 @@
+"""What everybody does when topics were changed, and the word of docs/outside.md for what they are told."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
+from typing import Final
+
+from konverse.bridge.dialog import Dialog
+from konverse.bridge.pool import Pool
+from konverse.schemas.catalog import END_DIALOG, ERROR
+from konverse.schemas.errors import (
+    ConversationEnded,
+    DialogNotFound,
+    KonverseError,
+    OutcomeUnknown,
+    PartitionHalted,
+    TopicMismatch,
+)
+from tests.integration.outside import READ_SERVICE, Row, Scene
+from tests.kit.oracle import verify
+from tests.kit.shop import DEADLINE_S, ORDER, ORDER_SERVICE, ORDERING, SHOP_SERVICE, connected, queue_of, until
+
+QUIET_S: Final = 2.0
+SEEN_S: Final = 2.0
+"""A reader that runs finds within this what happened."""
+
+
+def word_for(error: BaseException, topics: list[str]) -> str:
+    """How the page calls an error, which has to name its topic."""
+    if isinstance(error, TopicMismatch):
+        assert any(topic in str(error) for topic in topics), f"names no topic: {error}"
+        return "TopicMismatch"
+    if isinstance(error, PartitionHalted):
+        assert "accept-loss" in str(error) or "force=True" in str(error), f"no way on: {error}"
+        return "halts"
+    if isinstance(error, OutcomeUnknown):
+        return "unknown"
+    if isinstance(error, ConversationEnded):
+        return "told"
+    raise error
+
+
+def running_reader(scene: Scene) -> str:
+    with ExitStack() as exits:
+        exits.enter_context(suppress(TopicMismatch, OutcomeUnknown))
+        another = exits.enter_context(connected(scene.servers.bootstrap, scene.broker.database, send_timeout_s=4))
+        dialog = another.begin_dialog(SHOP_SERVICE, READ_SERVICE, ORDERING)
+        try:
+            dialog.send(ORDER, b"to a reader that runs")
+            dialog.flush()
+        except (TopicMismatch, OutcomeUnknown):
+            scene.running.join(SEEN_S)
+            if not scene.ended:
+                return "goes on"
+        for _ in range(round(DEADLINE_S * 10)):
+            if scene.ended:
+                return word_for(scene.ended[0], scene.topics)
+            if b"to a reader that runs" in scene.read:
+                scene.running.join(SEEN_S)
+                return word_for(scene.ended[0], scene.topics) if scene.ended else "goes on"
+            threading.Event().wait(0.1)
+    raise AssertionError("neither ended nor received anything")
+
+
+def _told(scene: Scene, body: bytes, call: Callable[[bytes], Dialog | None]) -> str:
+    try:
+        dialog = call(body)
+    except KonverseError as error:
+        return word_for(error, scene.topics)
+    scene.acknowledged[body] = None if dialog is None else dialog.id
+    return "goes on"
+
+
+def living_sender(scene: Scene) -> str:
+    def call(body: bytes) -> Dialog:
+        scene.living.send(ORDER, body)
+        scene.living.flush()
+        return scene.living
+
+    return _told(scene, b"of a living sender", call)
+
+
+def new_sender(scene: Scene) -> str:
+    with ExitStack() as exits:
+        exits.enter_context(suppress(TopicMismatch, OutcomeUnknown))  # of what was told before
+        another = exits.enter_context(connected(scene.servers.bootstrap, scene.broker.database, send_timeout_s=4))
+
+        def call(body: bytes) -> Dialog:
+            dialog = another.begin_dialog(SHOP_SERVICE, ORDER_SERVICE, ORDERING)
+            dialog.send(ORDER, body)
+            dialog.flush()
+            return dialog
+
+        return _told(scene, b"of a new sender", call)
+
+
+def _pooled(scene: Scene, pool: Pool, body: bytes) -> str:
+    def call(body: bytes) -> None:
+        pool.send(ORDER, body, key="a key")
+        scene.broker.flush()
+
+    return _told(scene, body, call)
+
+
+def pool(scene: Scene) -> str:
+    return _pooled(scene, scene.pool, b"of a pool")
+
+
+def named_pool(scene: Scene) -> str:
+    return _pooled(scene, scene.named, b"of a named pool")
+
+
+def client_transaction(scene: Scene) -> str:
+    def call(body: bytes) -> Dialog:
+        with scene.broker.transaction() as transaction:
+            dialog = transaction.begin(SHOP_SERVICE, ORDER_SERVICE, ORDERING)
+            transaction.send(dialog, ORDER, body)
+        scene.broker.flush()
+        return dialog
+
+    return _told(scene, b"of a transaction", call)
+
+
+def why(scene: Scene) -> str:
+    try:
+        found = [side for sides in scene.broker.why(scene.waiting.id) for side in sides]
+    except DialogNotFound:
+        return "finds none"
+    except KonverseError as error:
+        return word_for(error, scene.topics)
+    assert found
+    return "says"
+
+
+def verifies(scene: Scene) -> str:
+    findings = verify(scene.servers.bootstrap, [queue_of(scene.broker, "Orders"), queue_of(scene.broker, "Shop")])
+    if not findings:
+        return "holds"
+    assert all(finding.text for finding in findings)
+    return "refutes"
+
+
+def next_reader(scene: Scene) -> str:
+    """What it receives; everything of which a sender was told is there, or its conversation has failed."""
+    try:
+        with scene.broker.reader("Orders", timeout=QUIET_S) as reader:
+            for transaction in reader:
+                with transaction:
+                    scene.received += [message.body for message in transaction if message.type == ORDER]
+    except KonverseError as error:
+        return word_for(error, scene.topics)
+    with scene.broker.reader("Shop", timeout=QUIET_S) as reader:
+        for transaction in reader:
+            with transaction:
+                for message in transaction:
+                    if message.type in (ERROR, END_DIALOG):
+                        scene.failed.add(message.dialog.id)
+                        transaction.end(message.dialog)
+    return "goes on"
+
+
+def said_truly(scene: Scene, row: Row) -> None:
+    """Everything of which a sender was told that it is in the log is received, comes back, or its dialog has failed.
+
+    Where a reader stands still, an administrator does first what its error says.
+    """
+    if row.mend is not None:
+        row.mend(scene)
+    for dialog in (scene.living, scene.waiting):  # who sends on hears what became of the rest
+        with suppress(KonverseError):
+            dialog.send(ORDER, b"further")
+            dialog.flush()
+    word = next_reader(scene)
+    if word == "halts":
+        try:
+            scene.broker.accept_loss("Orders", 0)
+        except PartitionHalted:
+            return  # not even that is left: what was acknowledged waits until the queue is dropped
+        word = next_reader(scene)
+    assert (word == "goes on") or not scene.acknowledged
+    silent = {one for one in scene.acknowledged if one not in scene.received and not _failed(scene, one)}
+    if word == "goes on":
+        until(lambda: silent <= _came_back(scene), f"{silent} was acknowledged: received, returned, or an Error")
+
+
+def _failed(scene: Scene, body: bytes) -> bool:
+    return scene.acknowledged[body] in scene.failed
+
+
+def _came_back(scene: Scene) -> set[bytes]:
+    next_reader(scene)  # a pool sends again what has come back
+    returned = {bounced.body for bounced in scene.living.bounced()}
+    undelivered = {
+        one.body for pool in (scene.pool, scene.named) for group in pool.undelivered() for one in group.messages
+    }
+    failed = {body for body in scene.acknowledged if _failed(scene, body)}
+    return returned | undelivered | failed | {*scene.received}
+
+
+def drop_and_create(scene: Scene) -> str:
+    """The name is used again: sent and received."""
+    scene.broker.drop_service(ORDER_SERVICE)
+    scene.broker.drop_queue("Orders", force=True)
+    scene.broker.create_queue("Orders")
+    scene.broker.create_service(ORDER_SERVICE, queue="Orders", contracts=[ORDERING])
+    with connected(scene.servers.bootstrap, scene.broker.database) as another:
+        dialog = another.begin_dialog(SHOP_SERVICE, ORDER_SERVICE, ORDERING)
+        dialog.send(ORDER, b"to the next queue")
+        dialog.flush()
+        with another.reader("Orders", timeout=DEADLINE_S) as reader, next(reader) as transaction:
+            assert [message.body for message in transaction] == [b"to the next queue"]
+    return "goes on"
+
+
+PROBES: Final[dict[str, Callable[[Scene], str]]] = {
+    "running reader": running_reader,
+    "living sender": living_sender,
+    "pool": pool,
+    "named pool": named_pool,
+    "transaction": client_transaction,
+    "new sender": new_sender,
+    "why": why,
+    "next reader": next_reader,
+    "verify": verifies,
+    "drop and create": drop_and_create,
+}
+"""Column of the page -> what is tried; in the order in which it is."""

@@ -1,0 +1,43 @@
+"""Every cell of docs/outside.md: what is said to whom when somebody changes the topics of a queue."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+
+import pytest
+
+from konverse.schemas.errors import KonverseError
+from tests.integration.outside import HARMS, QUICK, Scene, begin_scene, table
+from tests.integration.outside_columns import PROBES, said_truly
+from tests.kit.servers import Servers
+
+pytestmark = [pytest.mark.stack, pytest.mark.xdist_group("outside")]
+
+CELLS = table()
+ROWS = [pytest.param(row, marks=[] if row in QUICK else [pytest.mark.nightly]) for row in HARMS]
+
+
+@pytest.fixture(scope="module", params=ROWS)
+def row(request: pytest.FixtureRequest) -> str:
+    """A row of the page."""
+    name: str = request.param
+    return name
+
+
+@pytest.fixture(scope="module")
+def scene(row: str, servers: Servers) -> Iterator[Scene]:
+    """Everybody is there, and it has happened."""
+    with ExitStack() as exits:
+        exits.enter_context(suppress(KonverseError))  # a broker that is closed says once more what it was told
+        scene = begin_scene(servers, f"t{uuid.uuid4().hex[:12]}", servers.redis_url, HARMS[row].before, exits)
+        HARMS[row].harm(scene)
+        yield scene
+
+
+@pytest.mark.parametrize("column", PROBES)
+def test_the_cell_says_what_happens(row: str, scene: Scene, column: str) -> None:
+    if column == "drop and create":
+        said_truly(scene, HARMS[row])
+    assert PROBES[column](scene) == CELLS[row, column]
