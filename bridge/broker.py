@@ -83,7 +83,7 @@ class Broker(Dialogs, Pools, Routing, Administration, Tidying):
         topic = catalog_topic(settings.instance)
         mirror = CatalogMirror(settings.redis, topic, settings.database) if settings.redis else None
         self.catalog = Catalog(self._kafka, settings.instance, settings.database, mirror)
-        self._sessions = Sessions(self._kafka, self._topics, self.catalog, settings.instance)
+        self._sessions = Sessions(self._kafka, self._topics, self.catalog)
         self._validator = Validator()
         self._lock = threading.Lock()
         self._sender: Sender | None = None

@@ -133,11 +133,11 @@ class Following:
             raise KafkaUnavailable(f"the logs of {where} were not read to their end in time; give it more")
         return told(recovery, event)
 
-    def look_ahead(self, judge: Judge, timeout_s: float = CATCH_UP_S) -> Ahead:
+    def look_ahead(self, judge: Judge, now_ms: int, timeout_s: float = CATCH_UP_S) -> Ahead:
         """Catch up, and fold the data that no commit has ingested yet as an owner would that began now.
 
-        `judge` says what of it is rejected. It is a guess at what that owner decides, so it is given away: the next
-        `catch_up` begins anew. Raises what `catch_up` raises.
+        Now is `now_ms`, a time of Kafka. `judge` says what of it is rejected. It is a guess at what that owner decides,
+        so it is given away: the next `catch_up` begins anew. Raises what `catch_up` raises.
         """
         state = self.catch_up(timeout_s)
         fold, number = self._fold, self._identity.partition
@@ -146,7 +146,7 @@ class Following:
         end = self._reading.data_end(number)
         if end is None:
             raise KafkaUnavailable(f"Kafka does not say where the data log of {fold.head.where} ends; try again")
-        state.now_ms = max(state.now_ms, round(time.time() * 1000))  # the time of the CLAIM that an owner begins with
+        state.now_ms = max(state.now_ms, now_ms)  # the time of the CLAIM that an owner begins with
         state.rejected = {}
         state.judged_by(judge)
         records, size = 0, 0

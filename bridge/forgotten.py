@@ -91,7 +91,7 @@ class Sides:
             self._add(looking.fold(*place))
 
     def _add(self, folded: Folded) -> None:
-        queue, partition, ahead = folded
+        queue, partition, ahead, _ = folded
         for endpoint in ahead.state.live():
             found = _Found(queue, partition, endpoint.index, side_of(endpoint), endpoint.stream.address)
             self._found.append(found)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -96,7 +95,7 @@ class Inbox:
         select = f"SELECT result FROM {self.table} WHERE id = {mark}"  # noqa: S608  # the name was checked
         update = f"UPDATE {self.table} SET result = {mark} WHERE id = {mark}"  # noqa: S608
         with _committed(connection) as cursor:
-            cursor.execute(insert, (key, time.time()))
+            cursor.execute(insert, (key, message.scope.now_ms() / 1000))
             step = Step(first=cursor.rowcount == 1, result=None)
             if not step.first:
                 cursor.execute(select, (key,))
@@ -108,14 +107,15 @@ class Inbox:
                 cursor.execute(update, (step.result, key))
 
     def forget(self, connection: Connection, older_than: timedelta) -> int:
-        """Delete rows that are older; returns how many.
+        """Delete rows that are so much older than the newest one, by Kafka's time; returns how many.
 
         A message can come again as long as its commit does not count: leave several days, and the time for which
         conversations may be suspended.
         """
-        delete = f"DELETE FROM {self.table} WHERE at < {_placeholder(connection)}"  # noqa: S608  # the name was checked
+        mark = _placeholder(connection)
+        delete = f"DELETE FROM {self.table} WHERE at < (SELECT MAX(at) FROM {self.table}) - {mark}"  # noqa: S608
         with _committed(connection) as cursor:
-            cursor.execute(delete, (time.time() - older_than.total_seconds(),))
+            cursor.execute(delete, (older_than.total_seconds(),))
             return cursor.rowcount
 
 

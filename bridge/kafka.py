@@ -72,6 +72,8 @@ class Kafka:
             "reconnect.backoff.max.ms": 1_000,
             **settings.client,
         }
+        self.told_ms: tuple[int, int] | None = None
+        """Kafka's time when it was asked last, and what `clock.now_ms` showed before (`kafka_time`)."""
         self.admin = _made(AdminClient, self._common)  # kept for life: short-lived ones cancel what they asked for
 
     def check(self) -> None:

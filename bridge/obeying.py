@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -22,6 +21,7 @@ from konverse.schemas.limits import INSTRUCTION_ENTRIES_MAX, INSTRUCTION_MS_MAX
 from .background import AGAIN_S, FORESEEN, in_background
 from .instructing import ensure_topic, first_of
 from .kafka import Kafka, LogReader, LogTruncated
+from .kafka_time import kafka_time_ms
 from .operating import waits
 from .seldom import Seldom
 from .topics import Topics
@@ -56,6 +56,8 @@ class Obeying:
         self._reported: dict[tuple[bytes, Action], None] = {}
         """Conversations, and what was done with them: an instruction goes to each queue with a side of them."""
         self._position: int | None = None
+        self._now_ms = 0
+        """Kafka's time, when the topic was read last."""
         self._away = Seldom()
         self._thread = in_background("konverse-operator", self._run)
 
@@ -87,9 +89,9 @@ class Obeying:
                 reader.close()
 
     def _read(self, reader: LogReader) -> None:
-        now_ms = time.time() * 1000
+        self._now_ms = kafka_time_ms(self._kafka)
         if self._position is None:
-            self._position = reader.offset_at(self._topic, 0, round(now_ms - INSTRUCTION_MS_MAX))
+            self._position = reader.offset_at(self._topic, 0, self._now_ms - INSTRUCTION_MS_MAX)
         _, end = reader.ends(self._topic, 0)
         for messages, position in reader.read(self._topic, 0, self._position, end):
             for message in messages:
@@ -102,7 +104,6 @@ class Obeying:
             self._forget(next(iter(self._kept)))
 
     def _obey(self) -> None:
-        now_ms = time.time() * 1000
         for place, (until_ms, instruction) in list(self._kept.items()):
             followed = self._followed.get(place)
             counts = None if followed is None else followed.counts(instruction)
@@ -113,7 +114,7 @@ class Obeying:
                     self._followed[place] = followed
                     if followed.sides:
                         self._report(instruction)
-            if counts or now_ms > until_ms:
+            if counts or self._now_ms > until_ms:
                 self._forget(place)
 
     def _report(self, instruction: Instruction) -> None:

@@ -62,8 +62,8 @@ def opened(token: bytes) -> Token:
 class Sessions:
     """The sessions of a connection, and questions about those of others."""
 
-    def __init__(self, kafka: Kafka, topics: Topics, catalog: Catalog, instance: str) -> None:
-        self.ids = WriterIds(kafka, topics, instance)
+    def __init__(self, kafka: Kafka, topics: Topics, catalog: Catalog) -> None:
+        self.ids = WriterIds(kafka, topics)
         self._kafka = kafka
         self._catalog = catalog
 

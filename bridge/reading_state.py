@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -12,6 +11,7 @@ from konverse.schemas.catalog import Queue
 
 from .following import Following
 from .kafka import Kafka
+from .kafka_time import kafka_time_ms
 
 
 class ReadingState(NamedTuple):
@@ -47,9 +47,9 @@ class ReadingState(NamedTuple):
         return datetime.fromtimestamp(self.last_write_ms // 1000, UTC)
 
 
-def reading_state(head: JournalHead, waiting: int, silence_timeout_s: float) -> ReadingState:
-    """What the journal up to `head` says, now."""
-    return ReadingState(head.owner, head.clean, head.now_ms, silence_s(head), silence_timeout_s, waiting)
+def reading_state(head: JournalHead, waiting: int, now_ms: int, silence_timeout_s: float) -> ReadingState:
+    """What the journal up to `head` says at `now_ms`, a time of Kafka."""
+    return ReadingState(head.owner, head.clean, head.now_ms, silence_s(head, now_ms), silence_timeout_s, waiting)
 
 
 def reading_states(kafka: Kafka, queue: Queue) -> Iterator[ReadingState]:
@@ -57,9 +57,10 @@ def reading_states(kafka: Kafka, queue: Queue) -> Iterator[ReadingState]:
     for number in range(queue.partitions):
         with Following(kafka, queue, number) as following:
             following.catch_up()
-            yield reading_state(following.head, following.behind(), kafka.settings.silence_timeout_s)
+            behind, now_ms = following.behind(), kafka_time_ms(kafka)
+            yield reading_state(following.head, behind, now_ms, kafka.settings.silence_timeout_s)
 
 
-def silence_s(head: JournalHead) -> float:
-    """How long, in seconds, the owner of a partition has written nothing into its journal."""
-    return max(0.0, time.time() - head.now_ms / 1000)
+def silence_s(head: JournalHead, now_ms: int) -> float:
+    """How long, in seconds, the owner of a partition has written nothing into its journal; `now_ms` is Kafka's time."""
+    return max(0, now_ms - head.now_ms) / 1000

@@ -234,7 +234,13 @@ class RoutingService:
         return first
 
     def _keep(self, message: Message, text: str) -> None:
-        failure = Failure(datetime.now(UTC), message.dialog.id, message.id, message.type, shortened(text))
+        failure = Failure(
+            datetime.fromtimestamp(message.scope.now_ms() / 1000, UTC),
+            message.dialog.id,
+            message.id,
+            message.type,
+            shortened(text),
+        )
         with self._lock:
             self._failures.append(failure)
 

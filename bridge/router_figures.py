@@ -15,7 +15,6 @@ import logging
 import os
 import socket
 import threading
-import time
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -93,7 +92,7 @@ def publishing(broker: Broker, router: Routes) -> Iterator[None]:
     def write() -> None:
         try:
             with client.pipeline(transaction=False) as pipeline:
-                pipeline.hset(key, process, _packed(router))
+                pipeline.hset(key, process, _packed(router, redis_time_ms(client)))
                 pipeline.expire(key, KEPT_S)
                 pipeline.execute()
         except redis.RedisError as error:
@@ -145,14 +144,20 @@ def read_figures(broker: Broker, service: str) -> Figures:
     broker.catalog.get(Service, service)
     client = connect_redis(broker.settings.redis)
     try:
-        found: Mapping[bytes, bytes] = client.hgetall(_key(broker, service))  # type: ignore[assignment]  # a sync client
-    except redis.ResponseError:
-        found = {}  # something else than figures
+        at_ms, found = redis_time_ms(client), _values(client, _key(broker, service))
     except redis.RedisError as error:
         raise reading(error, broker.settings.redis) from None
     finally:
         client.close()
-    return summed(list(found.values()), _now_ms())
+    return summed(found, at_ms)
+
+
+def _values(client: redis.Redis, key: str) -> list[bytes]:
+    try:
+        found: Mapping[bytes, bytes] = client.hgetall(key)  # type: ignore[assignment]  # a sync client
+    except redis.ResponseError:
+        return []  # something else than figures
+    return list(found.values())
 
 
 def summed(values: list[bytes], at_ms: int) -> Figures:
@@ -171,10 +176,10 @@ def summed(values: list[bytes], at_ms: int) -> Figures:
     return Figures(at_ms, processes, routed, tuple(failures[:ERRORS_SHOWN]))
 
 
-def _packed(router: Routes) -> str:
+def _packed(router: Routes, at_ms: int) -> str:
     failures = router.last_errors[:ERRORS_SHOWN]
     errors = [{**one._asdict(), "at": one.at.isoformat(), "conversation": str(one.conversation)} for one in failures]
-    return json.dumps({"at_ms": _now_ms(), **asdict(router.routed), "last_errors": errors}, ensure_ascii=False)
+    return json.dumps({"at_ms": at_ms, **asdict(router.routed), "last_errors": errors}, ensure_ascii=False)
 
 
 def _unpacked(value: bytes) -> tuple[int, Routed, list[Failure]]:
@@ -194,9 +199,10 @@ def _unpacked(value: bytes) -> tuple[int, Routed, list[Failure]]:
     return int(found["at_ms"]), Routed(**counts, targets=targets), errors
 
 
-def _now_ms() -> int:
-    """The time of day, as the processes may run on several machines."""
-    return time.time_ns() // 1_000_000
+def redis_time_ms(client: redis.Redis) -> int:
+    """The time of Redis, as the clocks of the machines on which the processes run may differ. Raises RedisError."""
+    seconds, microseconds = client.time()
+    return seconds * 1_000 + microseconds // 1_000
 
 
 def _key(broker: Broker, service: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -13,10 +12,14 @@ from konverse.schemas.routes import NEVER, Route, check_lifetime
 
 from .arguments import checked
 from .defining import Defining
+from .kafka import Kafka
+from .kafka_time import kafka_time_ms
 
 
 class Routes(Defining):
     """The part of a broker that says where services are."""
+
+    _kafka: Kafka
 
     @checked
     def create_route(  # noqa: PLR0913  # the clauses of CREATE ROUTE
@@ -38,7 +41,7 @@ class Routes(Defining):
         route "AutoCreatedLocal" (behaviour 155). Raises InvalidRoute (9659 to 9662, 9743 to 9747; 174, 192),
         InvalidName, AlreadyExists.
         """
-        expires_ms = NEVER if lifetime is None else _expiry(name, lifetime)
+        expires_ms = NEVER if lifetime is None else self._expiry(name, lifetime)
         value = _with(Route(name, address, expires_ms=expires_ms), service_name, broker_instance, mirror_address)
         return self._create(Route.of(value), lambda: None, if_not_exists=if_not_exists)
 
@@ -65,7 +68,7 @@ class Routes(Defining):
         def altered(known: Route) -> Route:
             value = known if address is None else replace(known, address=address)
             if lifetime is not None:
-                value = replace(value, expires_ms=_expiry(name, lifetime))
+                value = replace(value, expires_ms=self._expiry(name, lifetime))
             return Route.of(_with(value, service_name, broker_instance, mirror_address))
 
         return self._alter(Route, name, altered)
@@ -75,11 +78,11 @@ class Routes(Defining):
         """DROP ROUTE, "AutoCreatedLocal" too. Raises RouteNotFound."""
         self._drop(Route, name)
 
-
-def _expiry(name: str, lifetime: timedelta) -> int:
-    lifetime_ms = lifetime // timedelta(milliseconds=1)
-    check_lifetime(name, lifetime_ms)
-    return time.time_ns() // 1_000_000 + lifetime_ms
+    def _expiry(self, name: str, lifetime: timedelta) -> int:
+        """By Kafka's time."""
+        lifetime_ms = lifetime // timedelta(milliseconds=1)
+        check_lifetime(name, lifetime_ms)
+        return kafka_time_ms(self._kafka) + lifetime_ms
 
 
 def _with(

@@ -18,7 +18,7 @@ from .accepting import Accepting
 from .arguments import Seconds, checked
 from .forgotten import ConversationSide, Leaked, Sides
 from .instructing import OBEYED_S
-from .outcomes import Sessions
+from .kafka_time import kafka_time_ms
 from .validating.validator import Validator
 from .views.listing import View
 from .views.looking import Looking
@@ -35,7 +35,6 @@ class Tidying(Accepting):
     """The part of a broker that is for whoever looks after what others have left."""
 
     _validator: Validator
-    _sessions: Sessions
 
     @checked
     def conversations(self, queue: str | None = None) -> View[ConversationSide]:
@@ -59,7 +58,7 @@ class Tidying(Accepting):
         self._check_open()
         only = self._named(queue)
         sides = self._sides(self.catalog.all(Queue))
-        return sides.leaked(self._kafka, self._sessions.ids.time_ms(), older_than, only)
+        return sides.leaked(self._kafka, kafka_time_ms(self._kafka), older_than, only)
 
     @checked
     def end_leaked(self, leaked: Leaks, *, timeout: Seconds = OBEYED_S) -> list[UUID]:

@@ -9,7 +9,6 @@ group whose name begins with that of the queue's own group and a dot. Kafka forg
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -19,11 +18,12 @@ from confluent_kafka import KafkaException, TopicPartition
 
 from konverse.dialog.events import Truncate
 from konverse.schemas.catalog import KEEP_FOR_EVER, Queue
-from konverse.schemas.errors import KafkaUnavailable
+from konverse.schemas.errors import KafkaUnavailable, TopicMismatch
 from konverse.schemas.identifiers import consumer_group, journal_topic, snapshot_topic
 
 from .background import said
 from .kafka import Kafka, LogReader
+from .kafka_time import kafka_time_ms
 
 log: Final = logging.getLogger("konverse.truncation")
 
@@ -50,7 +50,7 @@ class Truncation:
         queue = self._queue
         logs = (journal_topic(queue.topic, queue.subscription), queue.topic)
         try:
-            since_ms = time.time_ns() // 1_000_000 - queue.keep_ms
+            since_ms = kafka_time_ms(self._kafka) - queue.keep_ms
             reader = LogReader(self._kafka)
             try:
                 kept = [reader.offset_at(topic, partition, since_ms) for topic in logs]
@@ -67,7 +67,7 @@ class Truncation:
                 asked = self._kafka.admin.delete_records(places, request_timeout=self._timeout_s)
                 for answer in asked.values():
                     answer.result()
-        except (KafkaException, KafkaUnavailable) as error:
+        except (KafkaException, KafkaUnavailable, TopicMismatch) as error:
             log.warning("%s/%d is not truncated: %s", queue.topic, partition, error)
         else:
             log.info("%s/%d is truncated: %s", queue.topic, partition, offsets)

@@ -17,6 +17,7 @@ from konverse.schemas.records import Role
 
 from .following import Following, partitions_of
 from .kafka import Kafka
+from .kafka_time import kafka_time_ms
 from .reading_state import reading_state
 from .stalled import stalled
 
@@ -48,7 +49,7 @@ def explain(kafka: Kafka, queues: list[Queue], conversation: UUID) -> Iterator[l
         unseen += behind
         around[queue.address(partition)] = [
             *_of_the_queue(queue),
-            *_of_the_partition(head, behind, kafka.settings.silence_timeout_s),
+            *_of_the_partition(head, behind, kafka_time_ms(kafka), kafka.settings.silence_timeout_s),
             *_of_the_log(kafka, queue.topic, partition),
         ]
         for role in Role:
@@ -95,11 +96,11 @@ def _of_the_queue(queue: Queue) -> Iterator[str]:
         yield f"Nobody receives from queue {queue.name!r}, whose STATUS is OFF: alter_queue with status=True."
 
 
-def _of_the_partition(head: JournalHead, behind: int, silence_timeout_s: float) -> Iterator[str]:
+def _of_the_partition(head: JournalHead, behind: int, now_ms: int, silence_timeout_s: float) -> Iterator[str]:
     if behind:
         offsets = f"{behind:,} offset{'s' * (behind > 1)} of the log"
         yield f"Not in the journal of its partition yet, and maybe of this conversation: {offsets}."
-    reading = reading_state(head, behind, silence_timeout_s)
+    reading = reading_state(head, behind, now_ms, silence_timeout_s)
     if reading.released:
         yield "Its partition has no owner: no reader of the queue runs."
     elif reading.silent:

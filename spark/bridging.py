@@ -14,6 +14,7 @@ from konverse.bridge.catalog import Catalog
 from konverse.bridge.following import Following
 from konverse.bridge.judging import CatalogJudge, rule_of
 from konverse.bridge.kafka import Kafka
+from konverse.bridge.kafka_time import kafka_time_ms
 from konverse.bridge.settings import OWN_PROPERTIES
 from konverse.bridge.settings import Settings as BridgeSettings
 from konverse.bridge.topics import Topics
@@ -113,7 +114,8 @@ def fold(settings: Settings, queue: Queue, partition: int) -> Partition:
         closing(Validator()) as validator,
         Following(kafka_of(settings), queue, partition) as following,
     ):
-        return following.look_ahead(CatalogJudge(catalog, validator, logging.DEBUG), FOLD_S_MAX).state
+        now_ms = kafka_time_ms(kafka_of(settings))
+        return following.look_ahead(CatalogJudge(catalog, validator, logging.DEBUG), now_ms, FOLD_S_MAX).state
 
 
 def groups_of(settings: Settings, partition: int) -> dict[bytes, bytes]:

@@ -9,6 +9,7 @@ import logging
 import time
 from typing import Final, NamedTuple
 
+from konverse.bridge.kafka_time import kafka_time_ms
 from konverse.schemas.envelope import CONVERSATION_AT, PREFIX_BYTES, decode
 from konverse.schemas.errors import KonverseError, MalformedRecord
 from konverse.schemas.limits import RETURNED_LOOK_RECORDS_MAX, SUCCESSION_ENTRIES_MAX
@@ -64,9 +65,10 @@ def look_for(settings: WriteSettings, plan: Plan, wait_s: float) -> int:
     time.sleep(wait_s)
     client = {CLIENT_PREFIX + name: value for name, value in settings.client.items()}
     place = parse({**client, "bootstrap": settings.bootstrap, "topic": plan.homes[0].topic})
-    home, looked_ms = (place.bootstrap, place.topic), round(time.time() * 1000)
+    home = (place.bootstrap, place.topic)
     since_ms = min(plan.began_ms, _LOOKED_MS.get(home, plan.began_ms)) - LOOK_BACK_MS
     try:
+        looked_ms = kafka_time_ms(kafka_of(settings))
         with Topic(place) as topic:
             back = _came_back(topic, [one.partition for one in plan.homes], since_ms)
     except KonverseError as error:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import os
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Final, cast
@@ -19,6 +18,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from konverse.bridge.catalog import Catalog
+from konverse.bridge.kafka_time import kafka_time_ms
 from konverse.bridge.topics import Topics
 from konverse.bridge.transmission import ensure_queue
 from konverse.bridge.writer_ids import WriterIds
@@ -220,8 +220,9 @@ def plan_of(settings: WriteSettings) -> Plan:
     Raises ServiceNotFound, ContractNotFound, QueueNotFound, KafkaUnavailable, and for a message type that is given for
     all rows MessageTypeNotFound, NotInContract, WrongDirection.
     """
-    kafka, began_ms = kafka_of(settings), round(time.time() * 1000)
+    kafka = kafka_of(settings)
     kafka.check()
+    began_ms = kafka_time_ms(kafka)
     with closing(Catalog(kafka, settings.instance, settings.database)) as catalog:
         contract = catalog.get(Contract, settings.contract)
         home = catalog.get(Queue, catalog.get(Service, settings.from_service).queue)
@@ -230,7 +231,7 @@ def plan_of(settings: WriteSettings) -> Plan:
             catalog.check_send(settings.contract, Role.INITIATOR, settings.for_all_rows["message_type"])
     goes_on = settings.pool is not None or settings.query is not None or bool(settings.checkpoint)
     over = Successions(kafka, settings.instance, _partitions(home)[0]).over() if goes_on else frozenset[bytes]()
-    run, _ = WriterIds(kafka, Topics(kafka), settings.instance).new()
+    run, _ = WriterIds(kafka, Topics(kafka)).new()
     return Plan(
         run=run,
         database=settings.database,

@@ -109,10 +109,10 @@ def _list(found: View[ConversationSide], *, as_json: bool) -> None:
     if as_json:
         print_json([_plain(one) for one in found])
     else:
-        columns: dict[str, int | None] = {"conversation": 36, "side": None, "state": None, "unread": 6, "service": None}
+        columns = ("conversation", "side", "state", "unread", "service", "in")
         print_table(
             _count(len(found), "side", " of conversations"),
-            columns | {"in": None},
+            columns,
             (
                 (one.conversation, _short(one), one.state, one.unread, one.service, f"{one.queue}/{one.partition}")
                 for one in found[:ROWS_SHOWN]

@@ -35,7 +35,7 @@ def suspended(
     if as_json:
         print_json([_plain(one) for one in found])
         return
-    columns: dict[str, int | None] = {"conversation": 36, "service": None, "unread": 6, "next": None, "in": None}
+    columns = ("conversation", "service", "unread", "next", "in")
     print_table(
         f"{len(found):,} suspended conversation{'' if len(found) == 1 else 's'}",
         columns,

@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import Annotated, Any, Final, NamedTuple
 
 import typer
+from rich.cells import cell_len
 from rich.console import Group
 from rich.live import Live
 from rich.markup import escape
@@ -23,6 +24,8 @@ from .connection import Database, Kafka, RedisUrl, connected
 from .tables import Page
 
 BAR_CHARACTERS: Final = 30
+NUMBERS_CHARACTERS: Final = 30
+"""The counts beside the name of a target have room in so many."""
 
 router = typer.Typer(no_args_is_help=True, help="Routers: services that route by what first messages say.")
 
@@ -63,7 +66,7 @@ def watch(  # noqa: PLR0917  # the options of a command
         else:
             with Live(console=Page(), auto_refresh=False) as live:
                 for flow in flows:
-                    live.update(picture(service, flow), refresh=True)
+                    live.update(picture(service, flow, live.console.width), refresh=True)
 
 
 def _flows(look: Callable[[], Figures], every_s: float, count: int | None) -> Iterator[Flow]:
@@ -103,20 +106,13 @@ def line(service: str, flow: Flow) -> str:
     return f"{text}; last error: {errors[0].text}" if errors else text
 
 
-def picture(service: str, flow: Flow) -> Group:
-    """The flow as a picture: a bar for each target, as long as its share of what flows now."""
+def picture(service: str, flow: Flow, width: int) -> Group:
+    """The flow as a picture: a bar for each target, as long as its share of what flows now, where there is room."""
     figures = flow.figures
     title = Text(f"{service}   {_processes(flow)}   {figures.routed.messages:,} messages, {flow.messages_per_s:,.0f}/s")
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    table.add_column("to", overflow="fold")
-    for name in ("in all", "per s"):
-        table.add_column(name, justify="right")
-    table.add_column("")
-    most = max(flow.per_s.values(), default=0.0)
-    for name, total in sorted(figures.routed.targets.items()):
-        rate = flow.per_s.get(name, 0.0)
-        bar = "━" * round(BAR_CHARACTERS * rate / most) if most else ""
-        table.add_row(escape(name), f"{total:,}", f"{rate:,.0f}", bar)
+    rows = [(name, f"{total:,}", flow.per_s.get(name, 0.0)) for name, total in sorted(figures.routed.targets.items())]
+    room = width - max((cell_len(name) for name, _, _ in rows), default=0) - NUMBERS_CHARACTERS
+    shown = _bars(rows, min(BAR_CHARACTERS, room)) if room >= 0 else Text("\n".join(map(_in_lines, rows)))
     counts = Text(
         "   ".join(f"{name} {getattr(figures.routed, name):,}" for name in _COUNTS if getattr(figures.routed, name))
     )
@@ -124,7 +120,25 @@ def picture(service: str, flow: Flow) -> Group:
         Text(f"{one.at:%H:%M:%S} {one.conversation} {one.message_type}: {one.text}", style="red")
         for one in figures.last_errors
     ]
-    return Group(title, table, counts, *errors)
+    return Group(title, shown, counts, *errors)
+
+
+def _bars(rows: list[tuple[str, str, float]], longest: int) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    table.add_column("to", no_wrap=True)
+    for name in ("in all", "per s"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("")
+    most = max((rate for _, _, rate in rows), default=0.0)
+    for name, total, rate in rows:
+        table.add_row(escape(name), total, f"{rate:,.0f}", "━" * round(longest * rate / most) if most else "")
+    return table
+
+
+def _in_lines(row: tuple[str, str, float]) -> str:
+    """A target whose name leaves no room beside it."""
+    name, total, rate = row
+    return f"{name}\n  {total} in all, {rate:,.0f}/s"
 
 
 _COUNTS: Final = ("forwarded", "followed", "replied", "redirected", "rejected", "ended", "dropped", "failed")

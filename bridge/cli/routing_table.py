@@ -104,10 +104,9 @@ def show(
     if as_json:
         print_json(_plain(found, entries))
         return
-    columns: dict[str, int | None] = dict.fromkeys(_COLUMNS)
     shown = list(entries.items())[:ROWS_SHOWN]
     title = f"{name}, version {found.version}: {_keys(len(found.entries))}"
-    print_table(title, columns, ((each, target.service, target.broker_instance or "") for each, target in shown))
+    print_table(title, _COLUMNS, ((each, target.service, target.broker_instance or "") for each, target in shown))
     if len(entries) > ROWS_SHOWN:
         typer.echo(f"… and {len(entries) - ROWS_SHOWN:,} more; --json prints all")
     typer.echo(f"other keys: {_said(found.default)}")

@@ -85,7 +85,7 @@ def list_catalog(
     else:
         for title, rows in found.items():
             if rows:
-                columns = dict.fromkeys(name.replace("_", " ") for name in rows[0])
+                columns = [name.replace("_", " ") for name in rows[0]]
                 print_table(title.replace("_", " "), columns, ([_cell(cell) for cell in row.values()] for row in rows))
 
 
@@ -160,7 +160,7 @@ def _show_queue(store: ViewStore | None, queue: Queue, states: list[ReadingState
         shown = {number: _partition_as_dict(headers[number], states[number]) for number in partitions}
         print_json({"partitions": shown, "conversations": [_as_dict(*pair) for pair in rows]})
     else:
-        columns = dict.fromkeys(("partition", "owner", "journal", "claim", "conversations", "unread", "waiting"))
+        columns = ("partition", "owner", "journal", "claim", "conversations", "unread", "waiting")
         cells = ((n, *_header_cells(headers[n], states[n]), states[n].waiting) for n in partitions)
         print_table(f"Queue {queue.name}", columns, cells)
         for number in partitions:
@@ -209,8 +209,7 @@ def _show_rows(rows: list[tuple[Where, Row]], *, as_json: bool) -> None:
 
 def _print_rows(rows: list[tuple[Where, Row]]) -> None:
     """The conversation stands whole, to be copied; what else --json has is left out."""
-    columns: dict[str, int | None] = {"conversation": 36, "side": 6, "state": 2}
-    columns |= {"sent": 4, "received": 8, "unread": 6, "in": None}
+    columns = ("conversation", "side", "state", "sent", "received", "unread", "in")
     print_table(
         f"{len(rows):,} conversation endpoint{'' if len(rows) == 1 else 's'}",
         columns,

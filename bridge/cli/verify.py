@@ -140,7 +140,7 @@ def _print(queues: list[Queue], verdicts: list[PartitionVerdict], findings: list
     console = Page()
     names = {queue.topic: queue.name for queue in queues}
     rows = [(f"{names[v.place.topic]}/{v.place.partition}", *(getattr(v, name) for name in COUNTED)) for v in verdicts]
-    print_table("What the logs say", dict.fromkeys(("partition", *COUNTED)), rows)
+    print_table("What the logs say", ("partition", *COUNTED), rows)
     for (name, *_), verdict in zip(rows, verdicts, strict=True):
         if verdict.place.start is not None:
             typer.echo(f"{name}: what came before record {_begins_at(verdict):,} is taken from a snapshot as it is")

@@ -107,9 +107,8 @@ def _condition(text: str) -> tuple[str, str]:
 
 
 def _print(wanted: Wanted, found: View[Any]) -> None:
-    widths: dict[str, int | None] = {name: 36 if name.startswith("conversation_") else None for name in wanted.columns}
     cells = ([_text(getattr(row, name)) for name in wanted.columns] for row in found[:ROWS_SHOWN])
-    print_table(f"{wanted.name}: {len(found):,} row{'' if len(found) == 1 else 's'}", widths, cells)
+    print_table(f"{wanted.name}: {len(found):,} row{'' if len(found) == 1 else 's'}", wanted.columns, cells)
     if len(found) > ROWS_SHOWN:
         typer.echo(f"… and {len(found) - ROWS_SHOWN:,} more; --json prints all")
 

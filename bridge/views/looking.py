@@ -4,14 +4,13 @@ Folding costs the reading of the newest snapshot of a partition, of its journal 
 data log, and for a moment the memory of its state. It claims nothing and disturbs nobody.
 
 Redis will do when it has all of a partition, written by its last owner, who lives or has given the partition back and
-has ingested all data that is older than LAG_MS by this machine's clock. Else it is empty, evicted, or behind, and the
+has ingested all data that is older than LAG_MS. Else it is empty, evicted, or behind, and the
 logs are folded.
 """
 
 from __future__ import annotations
 
 import logging
-import time
 from typing import Final, NamedTuple
 
 import redis
@@ -20,6 +19,7 @@ from konverse.bridge.catalog import Catalog
 from konverse.bridge.following import Ahead, Following
 from konverse.bridge.judging import CatalogJudge
 from konverse.bridge.kafka import Kafka, LogReader, LogTruncated
+from konverse.bridge.kafka_time import kafka_time_ms
 from konverse.bridge.reading_state import silence_s
 from konverse.bridge.redis_client import connect_redis
 from konverse.bridge.validating.validator import Validator
@@ -49,6 +49,8 @@ class Folded(NamedTuple):
     queue: Queue
     partition: int
     ahead: Ahead
+    now_ms: int
+    """Kafka's time."""
 
     def source(self, reason: str = "") -> Source:
         """What is said of rows that are made of it."""
@@ -59,7 +61,7 @@ class Folded(NamedTuple):
         head, where = self.ahead.head, f"{self.queue.name}/{self.partition}"
         if head.clean:
             return f"{where} has no owner"
-        silent_s = silence_s(head)
+        silent_s = silence_s(head, self.now_ms)
         return f"the owner of {where} is silent for {silent_s:,.0f} s" if silent_s > silence_timeout_s else ""
 
 
@@ -68,6 +70,7 @@ class Looking:
 
     def __init__(self, kafka: Kafka, catalog: Catalog, validator: Validator, redis_url: str | None) -> None:
         self._kafka = kafka
+        self._silence_timeout_s = kafka.settings.silence_timeout_s
         self._judge = CatalogJudge(catalog, validator, logging.DEBUG)  # nothing is rejected here: it is only foreseen
         self._redis = connect_redis(redis_url) if redis_url else None
         self._trouble = "" if redis_url else NO_REDIS
@@ -80,7 +83,8 @@ class Looking:
         Raises KafkaUnavailable when Kafka is silent, PartitionHalted when the logs contradict themselves.
         """
         with Following(self._kafka, queue, partition) as following:
-            return Folded(queue, partition, following.look_ahead(self._judge))
+            now_ms = kafka_time_ms(self._kafka)
+            return Folded(queue, partition, following.look_ahead(self._judge, now_ms), now_ms)
 
     def shown(self, queue: Queue, partition: int) -> list[Row] | str:
         """The rows of Redis, or why they will not do. Raises KafkaUnavailable."""
@@ -96,7 +100,7 @@ class Looking:
         header, rows = found
         if self._reader is None:
             self._reader = LogReader(self._kafka)
-        fresh = _is_fresh(self._reader, queue, partition, header, self._kafka.settings.silence_timeout_s)
+        fresh = _is_fresh(self._reader, (queue, partition), header, kafka_time_ms(self._kafka), self._silence_timeout_s)
         return rows if fresh else BEHIND
 
     def close(self) -> None:
@@ -107,12 +111,15 @@ class Looking:
             self._reader.close()
 
 
-def _is_fresh(reader: LogReader, queue: Queue, partition: int, header: Header, silence_timeout_s: float) -> bool:
+def _is_fresh(
+    reader: LogReader, place: tuple[Queue, int], header: Header, now_ms: int, silence_timeout_s: float
+) -> bool:
     """Whether what Redis shows is what the owner of that header would show now, by the last records of the journal.
 
     Records that change no endpoint are not shown: an owner that lives or left in order may have written some behind.
     """
-    journal, now_ms = journal_topic(queue.topic, queue.subscription), round(time.time() * 1000)
+    queue, partition = place
+    journal = journal_topic(queue.topic, queue.subscription)
     begin, end = reader.ends(journal, partition)
     start = max(begin, end - LAST_RECORDS)
     try:

@@ -1,8 +1,8 @@
 """Wrong clocks: what this process takes for the time of day, and for the time since the machine was started.
 
-The product reads both in `bridge` alone, through the module `time`. By the time of day it decides what is older than a
-queue's `keep`. From the other clock, which runs on while a machine sleeps, it takes durations; so that one can only
-jump ahead. Deadlines of calls are not moved. Whether the product has read a wrong clock is told: else nothing happened.
+The product reads no time of day: what ages does so by Kafka's time. From the other clock, which runs on while a machine
+sleeps, it takes durations, in `bridge.clock` alone; so that one can only jump ahead. Deadlines of calls are not moved.
+Whether the product has read a wrong clock is told.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ REPLACED_S: Final = (3.5, 5.5)
 
 DAY_S: Final = 86_400.0
 CLOCK_READ_S: Final = 15.0
-"""The time of day is asked for when something may be deleted, a while after each snapshot."""
+"""Owners and sessions are told the other clock all the time."""
 
 SEEN_S: Final = 10.0
 GARBLED_KEYS: Final = 50
@@ -138,29 +138,37 @@ def pause_process(arena: Arena) -> str:
 
 
 def shift_clock(arena: Arena) -> str:
-    """The time of day of a process is wrong by up to a day, also of whoever takes its place."""
-    return _move_clock(arena, TIME_OF_DAY, lambda _: arena.random.uniform(-DAY_S, DAY_S), "owner", "client")
+    """The time of day of a process is wrong by up to a day, also of whoever takes its place; the product reads none."""
+    with arena.process("owner", "client") as (place, member):
+        error_s = _move_clock(arena, (place, member), TIME_OF_DAY, lambda _: arena.random.uniform(-DAY_S, DAY_S))
+        until(lambda: _told(member, TIME_OF_DAY, error_s, "invoke"), f"{member.name} to be told", CLOCK_READ_S)
+        return f"the {TIME_OF_DAY} of {member.name} is wrong by {error_s:+.0f} s"
 
 
 def skip_time(arena: Arena) -> str:
     """A process finds that up to a day has passed, as if its machine had slept."""
-    return _move_clock(arena, UPTIME, lambda before_s: before_s + arena.random.uniform(1, DAY_S))
+    with arena.process() as (place, member):
+        more_s = arena.random.uniform(1, DAY_S)
+        error_s = _move_clock(arena, (place, member), UPTIME, lambda before_s: before_s + more_s)
+        lines = until(lambda: _told(member, UPTIME, error_s, "ok"), f"{member.name} to read the {UPTIME}", CLOCK_READ_S)
+        return f"the {UPTIME} of {member.name} is wrong by {error_s:+.0f} s, and {lines[0]['reader']} has read it"
 
 
-def _move_clock(arena: Arena, clock: str, change: Callable[[float], float], *works: str) -> str:
-    with arena.process(*works) as (place, member):
-        file = arena.folder / f"{place}.clocks"
-        errors: dict[str, float] = json.loads(file.read_text()) if file.exists() else {}
-        errors[clock] = error_s = round(change(errors.get(clock, 0.0)), 3)
-        file.write_text(json.dumps(errors))
-        member.send(signal.SIGUSR1)
+def _move_clock(arena: Arena, who: tuple[str, Member], clock: str, change: Callable[[float], float]) -> float:
+    """By how many seconds it is wrong now."""
+    place, member = who
+    file = arena.folder / f"{place}.clocks"
+    errors: dict[str, float] = json.loads(file.read_text()) if file.exists() else {}
+    errors[clock] = error_s = round(change(errors.get(clock, 0.0)), 3)
+    file.write_text(json.dumps(errors))
+    member.send(signal.SIGUSR1)
+    return error_s
 
-        def read() -> list[str]:
-            lines = [line for line in member.lines("clock") if (line["clock"], line["error_s"]) == (clock, error_s)]
-            return [line["reader"] for line in lines if line["type"] == "ok"]
 
-        readers = until(read, f"{member.name} to read the {clock}", CLOCK_READ_S)
-        return f"the {clock} of {member.name} is wrong by {error_s:+.0f} s, and {readers[0]} has read it"
+def _told(member: Member, clock: str, error_s: float, kind: str) -> list[dict[str, Any]]:
+    """What its history says of a wrong clock: `invoke` when it takes it over, `ok` when the product reads it."""
+    known = (clock, error_s, kind)
+    return [line for line in member.lines("clock") if (line["clock"], line["error_s"], line["type"]) == known]
 
 
 # ------------------------------------------------------------------------------------------------------------- network

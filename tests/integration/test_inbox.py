@@ -64,8 +64,10 @@ def inbox(connect: Connect) -> Iterator[Inbox]:
         connection.commit()
 
 
-def message(name: str) -> Message:
-    return cast("Message", SimpleNamespace(id=name, dialog=SimpleNamespace(id="a conversation")))
+def message(name: str, conversation: str = "a conversation", at_s: float = 0) -> Message:
+    """Received at this time of its partition, which is Kafka's."""
+    scope = SimpleNamespace(now_ms=lambda: round(at_s * 1000))
+    return cast("Message", SimpleNamespace(id=name, dialog=SimpleNamespace(id=conversation), scope=scope))
 
 
 def effects(connection: Any) -> list[str]:
@@ -120,6 +122,17 @@ def test_old_rows_are_forgotten(connect: Connect, inbox: Inbox) -> None:
         assert effects(connection) == ["a", "a"]
 
 
+def test_rows_are_old_by_kafkas_time(connect: Connect, inbox: Inbox) -> None:
+    """That of the newest one: no clock of a machine is asked."""
+    with closing(connect()) as connection:
+        for name, at_s in (("a", 1_000.0), ("b", 4_000.0), ("c", 4_601.0)):
+            with inbox.once(connection, message(name, at_s=at_s)):
+                pass
+        assert inbox.forget(connection, timedelta(hours=1)) == 1
+        assert inbox.forget(connection, timedelta(minutes=10)) == 1
+        assert inbox.forget(connection, timedelta()) == 0
+
+
 def test_a_connection_that_commits_by_itself_is_refused(tmp_path: Path, postgresql: str) -> None:
     with (
         closing(sqlite3.connect(tmp_path / "tables.db", isolation_level=None)) as one,
@@ -146,8 +159,7 @@ def test_a_connection_that_is_in_a_transaction_is_refused(connect: Connect, inbo
 def test_errors_that_lost_data_led_to_are_one_for_each_conversation(connect: Connect, inbox: Inbox) -> None:
     with closing(connect()) as connection:
         for name in ("one", "two"):
-            error = cast("Message", SimpleNamespace(id="same", dialog=SimpleNamespace(id=name)))
-            with inbox.once(connection, error) as step:
+            with inbox.once(connection, message("same", name)) as step:
                 assert step.first
 
 

@@ -15,8 +15,8 @@ import pytest
 from konverse.bridge.broker import Broker
 from konverse.bridge.clock import now_ms
 from konverse.bridge.dialog import Dialog
+from konverse.bridge.kafka_time import OpenTopic
 from konverse.bridge.sending import Sender
-from konverse.bridge.writer_ids import WriterIds
 from konverse.dialog.ageing import Age, Ageing
 from konverse.dialog.asking import Outcome
 from konverse.schemas import token
@@ -222,12 +222,12 @@ def test_a_session_goes_on_under_a_new_id(servers: Servers, database: str) -> No
 @pytest.mark.stack
 def test_only_who_needs_a_new_id_waits_for_it(servers: Servers, database: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked, answered = threading.Event(), threading.Event()
-    append = WriterIds._append
+    append = OpenTopic.append
 
-    def slowly(ids: WriterIds, timeout_s: float) -> int:
+    def slowly(topic: OpenTopic, timeout_s: float) -> int:
         asked.set()
         assert answered.wait(DEADLINE_S)
-        return append(ids, timeout_s)
+        return append(topic, timeout_s)
 
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
@@ -235,7 +235,7 @@ def test_only_who_needs_a_new_id_waits_for_it(servers: Servers, database: str, m
         dialog.flush()
         sender = broker._sender
         assert sender is not None
-        monkeypatch.setattr(WriterIds, "_append", slowly)
+        monkeypatch.setattr(OpenTopic, "append", slowly)
         with sender._lock:
             dialog.send(ORDER, b"0")
             sender._renewing.give_up()
@@ -258,7 +258,7 @@ def test_who_asks_for_an_outcome_gives_up_in_time(servers: Servers, database: st
         asked = token.encode(
             Token((Sent(session_writer(0, 1), queue_of(broker, "Orders").address(0), bytes(16), 0, (0,)),))
         )
-        broker._sessions.ids.topic = "no.topic.of.this.name"
+        broker._sessions.ids._open.name = "no.topic.of.this.name"
         began = time.monotonic()
         with pytest.raises(KafkaUnavailable, match="takes no record"):
             broker.outcome(asked, timeout=1)

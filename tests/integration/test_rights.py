@@ -65,6 +65,7 @@ RIGHTS: Final[dict[str, list[Right]]] = {
         *[right for queue in (ORDERS, SHOP) for log in _logs(queue) for right in _topic(log, READ)],
     ],
 }
+RIGHTS["onlooker"] = [*RIGHTS["auditor"], *_topic(OPEN, WRITE, SETTINGS)]
 
 
 @dataclass
@@ -136,6 +137,11 @@ def test_each_kind_of_process_works_with_the_rights_that_the_operating_page_name
     with guarded.as_user("auditor") as broker:
         verdicts, findings = broker.verification(broker.catalog.all(Queue)).run()
     assert ([verdict.consumed for verdict in verdicts], findings) == ([1, 0], [])
+    with guarded.as_user("onlooker") as broker:
+        (target,) = [row for row in broker.views.conversation_endpoints("Orders") if not row.is_initiator]
+        *_, sides = broker.why(target.conversation_id)
+        assert target.conversation_id in {row.conversation for row in broker.conversations()}
+        assert [side.role for side in sides if side.queue == "Orders"] == ["target"]
 
 
 @pytest.mark.parametrize("operation", [READ, SETTINGS], ids=["READ", "DESCRIBE_CONFIGS"])

@@ -108,6 +108,7 @@ def obeying() -> Any:
     """Without a thread, and with one instruction."""
     found: Any = Obeying.__new__(Obeying)
     found._kept, found._followed, found._reported = {5: (math.inf, instruction(Action.RESUME))}, {}, {}
+    found._now_ms = 0
     return found
 
 

@@ -30,7 +30,8 @@ from konverse.schemas.errors import (
 )
 from konverse.schemas.limits import ERROR_DESCRIPTION_CHARACTERS_MAX
 
-MESSAGE: Any = SimpleNamespace(id="an id", type="//sales/Order", dialog=SimpleNamespace(id=UUID(int=7)))
+SCOPE = SimpleNamespace(now_ms=lambda: 0)
+MESSAGE: Any = SimpleNamespace(id="an id", type="//sales/Order", dialog=SimpleNamespace(id=UUID(int=7)), scope=SCOPE)
 
 
 def classify(message: konverse.Message) -> str:
@@ -175,11 +176,20 @@ def test_a_flow_is_what_came_since_the_look_before_and_never_below_nothing() -> 
     )
     console = Console(width=100)
     with console.capture() as capture:
-        console.print(picture("router", flow))
+        console.print(picture("router", flow, 100))
     shown = capture.get()
     assert "north" in shown
     assert "━" in shown
     assert "late" in shown
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_no_name_of_a_target_is_cut_in_a_picture(width: int) -> None:
+    names = {"//sales/" + "x" * 25: 1, "//倉庫/非常に長いサービスの名前": 2}
+    console = Console(width=width)
+    with console.capture() as capture:
+        console.print(picture("router", flow_of(None, Figures(1_000, 1, Routed(targets=names), ())), width))
+    assert all(name in capture.get() for name in names)
 
 
 def test_what_is_kept_of_a_failure_is_as_much_as_an_error_can_carry() -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from concurrent.futures import Future
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
+from konverse.bridge import truncation
+from konverse.bridge.clock import now_ms
 from konverse.bridge.truncation import Truncation
+from konverse.dialog.events import Truncate
 from konverse.schemas.catalog import Queue
 from konverse.schemas.identifiers import consumer_group
 
@@ -58,3 +62,29 @@ def test_the_position_of_a_registered_reader_is_found() -> None:
 def test_nothing_is_known_of_readers_while_one_broker_does_not_answer(where: str) -> None:
     with pytest.raises(KafkaException, match="BROKER_NOT_AVAILABLE"):
         positions(Admin(**{where: KafkaError(KafkaError.BROKER_NOT_AVAILABLE)}))
+
+
+def test_what_is_old_enough_to_be_deleted_is_so_by_kafkas_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+
+    class Log:
+        def __init__(self, _kafka: object) -> None:
+            pass
+
+        def offset_at(self, _topic: str, _partition: int, timestamp_ms: int) -> int:
+            asked.append(timestamp_ms)
+            return 0
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(truncation, "LogReader", Log)
+    admin, settings = Admin(), SimpleNamespace(connect_timeout_s=1.0)
+    kafka: Any = SimpleNamespace(
+        admin=admin, settings=settings, consumer=admin.consumer, told_ms=(5_000_000_000_000, now_ms())
+    )
+    truncating = Truncation(kafka, replace(QUEUE, keep_ms=3_600_000))
+    truncating.truncate(0, Truncate(0, 0, 0))
+    truncating._worker.shutdown(wait=True)
+    assert all(4_999_996_400_000 <= at_ms <= 4_999_996_460_000 for at_ms in asked)
+    assert len(asked) == 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any, cast
 from uuid import UUID
 
@@ -35,6 +34,7 @@ from tests.kit.builders import GROUP, Pair, Side, address_of, begin_block, ident
 C = identifier("a conversation")
 NAMES = Names("shop", "store", "orders")
 TOPICS = ("orders", "replies")
+NOW_MS = 1_800_000_000_000
 
 
 class Nothing:
@@ -56,13 +56,13 @@ CATALOG = cast("Catalog", Nothing())
 def folded(side: Side, committed: dict[Address, int] | None = None, **head: Any) -> Folded:
     """The partition, with an owner that has just written and with all outputs in the journal."""
     identity = log_of(side.queue)
-    known = JournalHead(identity, now_ms=round(time.time() * 1000), clean=False)
+    known = JournalHead(identity, now_ms=NOW_MS, clean=False)
     for name, value in head.items():
         setattr(known, name, value)
     if committed is None:
         committed = {address: stream.next for address, stream in side.state.streams.items()}
     queue = Queue(side.queue, side.queue, "queue", 1, identity.incarnation, b"d" * 16, b"j" * 16)
-    return Folded(queue, 0, Ahead(side.state, known, committed, 0))
+    return Folded(queue, 0, Ahead(side.state, known, committed, 0), NOW_MS)
 
 
 def said(folded: Folded, *topics: str) -> list[Outgoing]:
@@ -201,7 +201,7 @@ def test_what_keeps_an_output_is_said() -> None:
         "the owner of orders/0 has not committed it yet",
     ]
     assert {one.status for one in said(folded(pair.target, clean=True))} == {"orders/0 has no owner"}
-    long_ago = round(time.time() * 1000) - 3_600_000
+    long_ago = NOW_MS - 3_600_000
     assert {one.status for one in said(folded(pair.target, now_ms=long_ago))} == {
         "the owner of orders/0 is silent for 3,600 s"
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
@@ -13,6 +12,8 @@ from konverse.bridge.view import Header
 from konverse.bridge.views.looking import LAST_RECORDS, _is_fresh
 from konverse.schemas.catalog import Queue
 from konverse.schemas.journal import GENESIS_HASH, Claim, Commit, Operations, encode_claim, encode_commit
+
+NOW_MS = 1_800_000_000_000
 
 
 class Logs:
@@ -29,7 +30,7 @@ class Logs:
 
     def read(self, _topic: str, _partition: int, start: int, end: int) -> Any:
         assert start >= self.start
-        time_ms = round((time.time() - self.age_s) * 1000)
+        time_ms = NOW_MS - round(self.age_s * 1000)
         yield [Message(record, time_ms) for record in self.records[start - self.start : end - self.start]], end
 
     def offset_at(self, _topic: str, _partition: int, _time_ms: int) -> int:
@@ -99,4 +100,4 @@ CLAIM = encode_claim(Claim(2, OWNER, 1, OWNER, OWNER, OWNER, clean=True))
 def test_redis_counts_when_the_last_owner_has_shown_it(reader: Logs, shown: int, *, fresh: bool) -> None:
     header = Header(shown, 1, OWNER.hex(), 0, 0, complete=True)
     queue = Queue("orders", "orders", "queue", 1, OWNER, OWNER, OWNER)
-    assert _is_fresh(cast("LogReader", reader), queue, 0, header, 600.0) is fresh
+    assert _is_fresh(cast("LogReader", reader), (queue, 0), header, NOW_MS, 600.0) is fresh

@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-import time
-
 from konverse.bridge.why import _maybe_unseen, _of_the_partition
 from konverse.dialog.head import JournalHead
 from tests.kit.builders import log_of
 
+NOW_MS = 1_800_000_000_000
+
 
 def test_a_partition_that_nobody_looks_after_says_so() -> None:
     head = JournalHead(log_of())
-    head.now_ms = round(time.time() * 1000)
-    assert [*_of_the_partition(head, 0, 60.0)] == ["Its partition has no owner: no reader of the queue runs."]
+    head.now_ms = NOW_MS
+    assert [*_of_the_partition(head, 0, NOW_MS, 60.0)] == ["Its partition has no owner: no reader of the queue runs."]
     head.clean = False
-    assert [*_of_the_partition(head, 0, 60.0)] == []
+    assert [*_of_the_partition(head, 0, NOW_MS, 60.0)] == []
     head.now_ms -= 3_600_000
-    (dead,) = _of_the_partition(head, 0, 60.0)
+    (dead,) = _of_the_partition(head, 0, NOW_MS, 60.0)
     assert "has written nothing for 3,600 s, and is dead" in dead
-    (behind, _) = _of_the_partition(head, 1_234, 60.0)
+    (behind, _) = _of_the_partition(head, 1_234, NOW_MS, 60.0)
     assert "1,234 offsets of the log" in behind
-    (behind, _) = _of_the_partition(head, 1, 60.0)
+    (behind, _) = _of_the_partition(head, 1, NOW_MS, 60.0)
     assert "1 offset of the log" in behind
 
 
