@@ -125,7 +125,7 @@ class Administration(MessageTypes, Routes, RoutingTables, Priorities):
         retention: bool | None = None,
         poison_message_handling: bool | None = None,
     ) -> Queue:
-        """ALTER QUEUE: what is not named stays. Readers notice within seconds.
+        """ALTER QUEUE: what is not named stays. Readers of this broker see it at once, others within seconds.
 
         While `status` is off (False) who receives gets QueueDisabled (9617); what comes waits, and is received when it
         is on again (behaviours 58, 77, 78, 152). Raises QueueNotFound, NothingChanged when nothing is named,

@@ -179,7 +179,7 @@ class CatalogJudge:
 
     def receives(self, queue: Queue) -> bool:
         """Whether the STATUS of the queue is ON, as far as is known here; also of one that was dropped."""
-        known = self._catalog.find(Queue, queue.name)
+        known = self._catalog.heard_of(Queue, queue.name)
         return known is None or known.incarnation != queue.incarnation or known.status
 
     def letter(self, message_type: str) -> str:

@@ -7,6 +7,7 @@ not flood the terminal.
 from __future__ import annotations
 
 import logging
+import sys
 import time
 from collections.abc import Callable, Generator
 from contextlib import suppress
@@ -281,6 +282,12 @@ def check_event(message: Message) -> None:
         raise ConsumerFailed(f"Kafka's client has failed for good: {error.str()}")
     if error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED):
         raise KafkaUnavailable(f"Kafka refuses to serve {message.topic()}: {error.str()}")
+
+
+def has_joined(consumer: Consumer) -> bool:
+    """Whether its group has taken it in, with or without partitions: it has a generation of the group then."""
+    told: object = consumer.consumer_group_metadata()  # as librdkafka writes it: "CGMDv2:", the generation, names
+    return isinstance(told, bytes) and int.from_bytes(told[7:11], sys.byteorder, signed=True) > 0
 
 
 def acquaint(producer: Producer, topic: str) -> None:

@@ -101,7 +101,7 @@ class Reader(Operating, Receiving):
         PartitionHalted when Kafka contradicts itself, SteppedDown when another process claims a partition that we were
         told to take, OutcomeUnknown when Kafka stays silent to what was finished before `timeout` ended the iteration.
         """
-        idle_since = 0.0
+        idle_since = time.monotonic()
         while True:
             if time.monotonic() >= self._advance_at:
                 self._advance(keep_up=True)
@@ -116,12 +116,12 @@ class Reader(Operating, Receiving):
             if transaction is not None:
                 return transaction
             timeout = self.options.timeout
-            if self._advance() or self._expecting or not idle_since:
+            if self._advance() or self._expecting:
                 idle_since = time.monotonic()
-            elif timeout is not None and time.monotonic() - max(idle_since, self._share.joined_at) >= timeout:
+            elif timeout is not None and self._share.rests and time.monotonic() - idle_since >= timeout:
                 if self._settled():
                     raise StopIteration
-                idle_since = 0.0
+                idle_since = time.monotonic()
 
     @checked
     def run(self, handler: Callable[[Transaction], object], *, threads: int = 1) -> None:

@@ -82,7 +82,7 @@ class Receiving(Regrouping):
                     self._take_back()
                     _let_others_pass(owner)
             now = time.monotonic()
-            if now >= max(self._share.joined_at, deadline or 0.0):
+            if now >= max(self._share.joining.until, deadline or 0.0):
                 self._check_has_partition()
             if deadline is not None and now >= deadline:
                 if services:

@@ -19,6 +19,7 @@ from konverse.schemas.errors import KonverseError, PartitionHalted, QueueNotFoun
 from konverse.schemas.identifiers import consumer_group
 
 from .background import in_background
+from .joining import Joining
 from .kafka import FETCH_RECORDS, ConsumerFailed, Kafka, LogTruncated, check_event
 from .orphans import Orphans
 from .owning import Owning
@@ -32,9 +33,6 @@ from .topics import Topics
 log: Final = logging.getLogger("konverse.reader")
 
 CLAIM_AGAIN_S: Final = 0.5
-FIRST_FETCH_S: Final = 0.5
-"""The first records of a partition that is taken over may need so long."""
-
 HEAR_EVERY_S: Final = 0.1
 """The group is listened to at least so often, however much there is to hand out. It takes a record each time."""
 
@@ -46,9 +44,6 @@ AWAITED_WAIT_S: Final = 0.005
 
 LEAVE_S: Final = 30.0
 """For the farewell to a group: the brokers may be away, and the client asks them more than once."""
-
-JOIN_S: Final = 10.0
-"""A reader that its group has given nothing yet is not idle for so long: joining takes a second or more."""
 
 NOTHING_S: Final = 15.0
 """A reader that has had no partition for so long says so."""
@@ -75,8 +70,7 @@ class Share:
         self._nothing = Seldom()
         self._nothing_since = time.monotonic()
         self._watch = TopicWatch(kafka, owning.queue)
-        self.joined_at = time.monotonic() + (JOIN_S if options.partitions is None else FIRST_FETCH_S)
-        """The reader is not idle before this: the group has not given us anything yet, or Kafka no record."""
+        self.joining = Joining(group=options.partitions is None)
         self.failure: KonverseError | None = None
         """What ends the reader."""
         self._lost = 0
@@ -95,6 +89,11 @@ class Share:
     def lost(self) -> int:
         """Losses of work that was finished here, or may have been, so far."""
         return self._lost + self._owning.late.count
+
+    @property
+    def rests(self) -> bool:
+        """Nothing is expected of the group, and of Kafka, any more: the reader may be idle."""
+        return self.joining.over(self.consumer, self._owning.owners.values())
 
     @property
     def waiting(self) -> bool:
@@ -230,7 +229,7 @@ class Share:
             self._assigned.update(known)
             places, waiting = self._places(known)
             if places:
-                self.joined_at = time.monotonic() + FIRST_FETCH_S
+                self.joining.given()
             added = [TopicPartition(self._topic, number, 0) for number in numbers if number not in known]
         consumer.incremental_assign([*places, *added])
         consumer.pause([*waiting, *added])
@@ -338,7 +337,7 @@ class Share:
             offset = self._owning.take_over(number)
             if offset is not None:
                 self._orphans.adopt(number, offset)
-                self.joined_at = time.monotonic() + FIRST_FETCH_S
+                self.joining.given()
         except (KonverseError, KafkaException) as error:
             log.warning("partition %d of queue %r cannot be recovered yet: %s", number, queue.name, error)
             self._owning.drop(number)

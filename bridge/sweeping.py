@@ -37,7 +37,6 @@ class _Reading(NamedTuple):
     """Who had come from elsewhere before."""
     elsewhere: Elsewhere | None = None
     dropped: bool = False
-    enabled: bool = True
 
 
 class Sweeping:
@@ -51,8 +50,6 @@ class Sweeping:
         self.altered = Altered(rules, queue)
         self.dropped = False
         """The queue is not in the catalog any more."""
-        self._enabled = rules.judge is None or rules.judge.receives(queue)
-        """Its STATUS is ON."""
         self._at = math.inf
         """When it is looked next what was dropped."""
         self._until = 0.0
@@ -87,8 +84,7 @@ class Sweeping:
             return
         try:
             elsewhere = self.altered.read()
-            dropped, enabled = not judge.keeps(self._queue), judge.receives(self._queue)
-            self._read = _Reading(wanted.arrivals, elsewhere, dropped, enabled)
+            self._read = _Reading(wanted.arrivals, elsewhere, dropped=not judge.keeps(self._queue))
         except FORESEEN as error:
             log.debug("what was dropped cannot be known now: %s", error)
         finally:
@@ -97,7 +93,7 @@ class Sweeping:
     def _sweep(self, judge: CatalogJudge, reading: _Reading, elsewhere: Elsewhere) -> None:
         """Look what was dropped; again after a while, as conversations of it may be on their way still."""
         is_here = partial(judge.has, self._queue)
-        self.dropped, self._enabled = reading.dropped, reading.enabled
+        self.dropped = reading.dropped
         leading = self._leading()
         try:
             gone = [owner for owner in leading if owner.staging.dropping.look(is_here, judge.has_contract)]
@@ -112,8 +108,8 @@ class Sweeping:
         return [owner for owner in self._owners.values() if owner.phase is Phase.LEADING]
 
     def check_enabled(self) -> None:
-        """Raise QueueDisabled (9617) while the STATUS of the queue is OFF (behaviours 77, 78)."""
-        if not self._enabled:
+        """Raise QueueDisabled (9617) while the STATUS of the queue is OFF, as far as is known here (77, 78)."""
+        if self._judge is not None and not self._judge.receives(self._queue):
             raise QueueDisabled(
                 f"nobody receives from queue {self._queue.name!r}, whose STATUS is OFF; what is in it comes after "
                 f"broker.alter_queue({self._queue.name!r}, status=True)"

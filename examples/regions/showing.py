@@ -54,7 +54,7 @@ class Showing:
 
     def __rich__(self) -> Group:
         """The picture as it is now."""
-        return Group(self._bars, picture(ROUTER, self._flow))
+        return Group(self._bars, picture(ROUTER, self._flow, self.console.width))
 
     def __enter__(self) -> Self:
         self._live.start(refresh=self.console.is_terminal)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import TopicPartition
 
+from konverse.bridge.joining import Joining
 from konverse.bridge.orphans import Orphans
 from konverse.bridge.seldom import Seldom
 from konverse.bridge.share import Share
@@ -65,6 +66,7 @@ class Places:
 @pytest.fixture
 def share() -> Any:
     share: Any = Share.__new__(Share)
+    share.joining = Joining(group=True)
     share._owning, share._options = Owners(), SimpleNamespace(partitions=None)
     share._assigned, share._claim_again_at, share._lost, share.failure = {0}, {}, 0, None
     share._watch, share._away = SimpleNamespace(look=lambda: None, silent_s=0.0), Seldom()

@@ -1,0 +1,63 @@
+"""When a reader that is new may be idle: as soon as it knows what it has, and what stands in there."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from konverse.bridge import joining
+from konverse.bridge.joining import FIRST_FETCH_S, GIVEN_NOTHING_S, JOIN_S, Joining
+
+
+class Time:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def time(monkeypatch: pytest.MonkeyPatch) -> Time:
+    clock = Time()
+    monkeypatch.setattr(joining, "time", clock)
+    return clock
+
+
+def consumer(generation: int) -> Any:
+    """A member of a group, as librdkafka tells it."""
+    told = b"CGMDv2:" + generation.to_bytes(4, sys.byteorder, signed=True) + b"group\0member\0\1"
+    return SimpleNamespace(consumer_group_metadata=lambda: told)
+
+
+def owner(fetched: int, end: int) -> Any:
+    return SimpleNamespace(fold=SimpleNamespace(data_to=fetched), recovery=SimpleNamespace(data_end=end))
+
+
+def test_a_reader_that_its_group_has_not_answered_waits(time: Time) -> None:
+    one = Joining(group=True)
+    assert not one.over(consumer(-1), [])
+    time.now += JOIN_S
+    assert one.over(consumer(-1), [])
+
+
+def test_a_reader_that_its_group_has_given_nothing_waits_no_longer_than_that_takes(time: Time) -> None:
+    one = Joining(group=True)
+    assert not one.over(consumer(3), [])
+    time.now += GIVEN_NOTHING_S
+    assert one.over(consumer(3), [])
+
+
+@pytest.mark.parametrize("group", [True, False])
+def test_a_reader_is_at_rest_when_it_has_fetched_what_stood_in_its_partitions(time: Time, group: bool) -> None:
+    one = Joining(group=group)
+    one.given()
+    assert not one.over(consumer(1), [owner(7, 7), owner(3, 8)])
+    assert one.over(consumer(1), [owner(7, 7), owner(8, 8)])
+    time.now += FIRST_FETCH_S
+    assert one.over(consumer(1), [owner(3, 8)]), "a stranger's transaction may hide the rest"
