@@ -208,7 +208,7 @@ def test_075_processes_that_ask_at_once_each_get_their_own_answers(servers: Serv
 def test_075_who_has_no_partition_is_told_so(
     servers: Servers, database: str, broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("konverse.bridge.share.JOIN_S", 0.5)
+    monkeypatch.setattr("konverse.bridge.joining.JOIN_S", 0.5)
     with connected(servers.bootstrap, database) as late, broker.reader("Shop") as one, late.reader("Shop") as another:
         dialog = begin(late)
         deadline = time.monotonic() + 2

@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any, Final, TypeVar
 
@@ -20,6 +20,7 @@ from konverse.bridge.reader import Reader
 from konverse.dialog.received import Message
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.catalog import END_DIALOG, ERROR, Queue
+from konverse.schemas.errors import SteppedDown
 from konverse.schemas.records import Role
 
 ORDER: Final = "//sales/Order"
@@ -38,6 +39,9 @@ ORDER_XSD: Final = """<xs:schema xmlns:xs="http://www.w3.org/2001/XMLSchema">
 
 DEADLINE_S: Final = 60.0
 """For conditions: the machine may be busy with other things."""
+
+SHARE_S: Final = 10.0
+"""A group may take so long to give a reader its share."""
 
 Value = TypeVar("Value")
 
@@ -167,6 +171,13 @@ def living(reader: Reader) -> int:
     """Conversations in the reader's partitions, after some work."""
     reader.keep_up()
     return reader.conversations
+
+
+def wait_for_a_share(reader: Reader, partitions: int = 0) -> None:
+    """A reader that follows one that was killed has nothing to read before its group misses that one."""
+    with suppress(SteppedDown):
+        reader.wait_for_partitions(1, SHARE_S)
+    reader.wait_for_partitions(partitions)
 
 
 def fill(reader: Reader, count: int) -> None:

@@ -40,7 +40,7 @@ from konverse.routing.step import REDIRECT
 from konverse.schemas.catalog import END_DIALOG, ERROR
 from konverse.schemas.journal import Commit, Part, decode
 from tests.kit.regions import REGIONS, service_of
-from tests.kit.shop import NOTE, ORDER, ORDER_SERVICE, RECEIPT, begin, until
+from tests.kit.shop import NOTE, ORDER, ORDER_SERVICE, RECEIPT, begin, until, wait_for_a_share
 
 _ROOT: Final = Path(__file__).parents[2]
 _OUTPUTS_BEFORE_DEATH: Final = 3
@@ -231,7 +231,7 @@ def _answer(broker: Broker, job: Job, diary: Diary) -> None:
     reader = broker.reader(
         job.queue, batch=job.batch, max_messages=job.max_messages, timeout=job.idle_s, partitions=partitions
     )
-    reader.wait_for_partitions(job.share)
+    wait_for_a_share(reader, job.share)
     diary.write("reads")
     owned: frozenset[int] = frozenset()
     with reader:
@@ -281,6 +281,7 @@ def _route(broker: Broker, job: Job, diary: Diary) -> None:
         queue, batch=job.batch, max_messages=job.max_messages, timeout=job.idle_s, partitions=partitions
     ) as reader:
         diary.write("reads")
+        wait_for_a_share(reader)
         reader.run(router.route)
     diary.write("routed", failed=router.routed.failed)
 

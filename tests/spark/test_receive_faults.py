@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from konverse.bridge import share
+from konverse.bridge import joining
 from konverse.bridge.broker import Broker
 from konverse.bridge.settings import Settings
 from konverse.schemas.errors import InvalidSettings
@@ -173,7 +173,7 @@ def test_a_job_that_is_started_again_at_once_waits_until_kafka_misses_the_driver
     settings = {name: value for name, value in place.items() if name != "timeout"}
     program = [sys.executable, "-c", KILLED, json.dumps(settings)]
     assert subprocess.run(program, timeout=100, check=False).returncode == -signal.SIGKILL
-    monkeypatch.setattr(share, "JOIN_S", 0.5)  # a session of the brokers' default lasts longer than joining may
+    monkeypatch.setattr(joining, "JOIN_S", 0.5)  # a session of the brokers' default lasts longer than joining may
     process(spark, "Orders", capitals, **{**place, "timeout": 0.5})
     assert answered(shop) == Counter(body.upper() for body in bodies)
 
