@@ -8,7 +8,7 @@ from functools import wraps
 from inspect import signature
 from typing import Annotated, Final, ParamSpec, TypeVar
 
-from pydantic import BeforeValidator, ConfigDict, Field, ValidationError, validate_call
+from pydantic import BeforeValidator, ConfigDict, Field, SkipValidation, ValidationError, validate_call
 
 from konverse.schemas.errors import BadInput
 
@@ -17,6 +17,9 @@ Result = TypeVar("Result")
 
 Seconds = Annotated[float, Field(ge=0)]
 """How long a call of the public API may wait, at most."""
+
+Body = Annotated[bytes, SkipValidation]
+"""A message body, which is looked at where all ways of sending do so (`schemas.bodies`)."""
 
 Count = Annotated[int, Field(ge=1)]
 """How many, at least one."""

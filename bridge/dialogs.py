@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from konverse.schemas.catalog import DEFAULT
 from konverse.schemas.errors import BadInput
 
-from .arguments import checked
+from .arguments import Body, checked
 from .beginning import Prepared, Wanted, check_not_over, check_same
 from .dialog import Dialog
 
@@ -97,7 +97,7 @@ class Dialogs:
         return prepared
 
     @checked
-    def send(self, dialogs: list[Dialog], message_type: str = DEFAULT, body: bytes = b"") -> None:
+    def send(self, dialogs: list[Dialog], message_type: str = DEFAULT, body: Body = b"") -> None:
         """SEND ON CONVERSATION (a, b, …): the same message on each of these dialogs, all of them or none (59, 60).
 
         A transaction. Raises BadInput for none, or for a dialog that is named twice (61), and what its `send` does.

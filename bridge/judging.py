@@ -18,6 +18,7 @@ from konverse.schemas.limits import WAY_ENTRIES_MAX
 from konverse.schemas.priorities import BrokerPriority, level_of
 from konverse.schemas.records import Begin, Role
 from konverse.schemas.schema_collections import XmlSchemaCollection
+from konverse.schemas.system_messages import Rejection
 from konverse.schemas.validation import fault_of
 
 from .catalog import Catalog
@@ -87,8 +88,8 @@ class CatalogJudge:
         self._levels.clear()
         return True
 
-    def verdict(self, terms: Terms, role: Role, message_type: str, body: bytes | None) -> int:
-        """0, or the number of the error for which the side `role` may not receive this."""
+    def verdict(self, terms: Terms, role: Role, message_type: str, body: bytes | None) -> Rejection | None:
+        """Why the side `role` may not receive this; None when it may."""
         key = terms.service, terms.contract, role, message_type
         demand = self._allowed.get(key)
         if demand is None:
@@ -101,15 +102,14 @@ class CatalogJudge:
                     terms.service,
                     reason,
                 )
-                return reason
+                return Rejection(reason)
             demand = self._allowed[key] = self._demand(self._catalog.get(MessageType, message_type))
         fault, examined = self._look(demand, body)
         if not fault:
-            return ACCEPTED
+            return None
         log.log(self._level, "a message of type %r to service %r is rejected: %s", message_type, terms.service, fault)
-        if not examined:
-            return NOT_EXAMINED
-        return NO_XML[role] if demand.validation.is_xml else BODY_NOT_VALID
+        reason = NO_XML[role] if demand.validation.is_xml else BODY_NOT_VALID
+        return Rejection.of(reason if examined else NOT_EXAMINED, fault)
 
     def _demand(self, message_type: MessageType) -> Demand:
         rule = rule_of(self._catalog, message_type)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from konverse.schemas.envelope import PREFIX_BYTES, shared
 from konverse.schemas.records import ANEW, FIRST, NAMED, NO_SEQUENCE, RETURNING, Begin, BounceReason, Envelope, Role
+from konverse.schemas.system_messages import Rejection
 from konverse.schemas.varint import LOW_MASK
 
 from .answers import answer_cleaned, answer_no_peer, bounce, opener_of, other, refuse_over
@@ -57,18 +58,20 @@ def hear_message(state: Partition, offset: int, header: bytes, envelope: Envelop
     if endpoint.finished is not None and endpoint.finished.peer:
         bounce(state, envelope, record, BounceReason.FINISHED)
         return
-    reason = _rejected(state, endpoint, offset, envelope.suffix.message_type, record[0])
-    if reason:
-        reject(state, endpoint, offset, envelope.suffix.message_type, reason)
+    why = _rejected(state, endpoint, offset, envelope.suffix.message_type, record[0])
+    if why is not None:
+        reject(state, endpoint, offset, envelope.suffix.message_type, why)
         return
     _accept(state, endpoint, header, envelope)
     state.enqueue(endpoint, (offset, envelope.suffix.message_type, *record))
 
 
-def _rejected(state: Partition, endpoint: Endpoint, offset: int, message_type: str, body: bytes | None) -> int:
-    """Why a message may not be received; 0 when it may. Nobody is asked but the owner, once."""
+def _rejected(
+    state: Partition, endpoint: Endpoint, offset: int, message_type: str, body: bytes | None
+) -> Rejection | None:
+    """Why a message may not be received; None when it may. Nobody is asked but the owner, once."""
     if state.judge is None:
-        return state.rejected.get(offset, 0)
+        return state.rejected.get(offset)
     return state.judge.verdict(endpoint.terms, endpoint.role, message_type, body)
 
 

@@ -15,6 +15,7 @@ from konverse.schemas.groups import founders, own_group
 from konverse.schemas.identifiers import Address, incarnation_tag, owner_writer
 from konverse.schemas.limits import ANSWER_ENTRIES_MAX, CLEANED_ENTRIES_MAX, TOMBSTONES_MAX
 from konverse.schemas.records import Begin, Notice, NoticeReason, Role, WriterClosed
+from konverse.schemas.system_messages import Rejection
 
 from .attempts import Attempts
 from .batches import Judgement, PendingRows
@@ -144,7 +145,7 @@ class Partition:
         """Endpoints that the view has to learn. Not state."""
         self.forgotten: list[Endpoint] = []
         """Endpoints that the view has to delete. Not state."""
-        self.rejected: dict[int, int] = {}
+        self.rejected: dict[int, Rejection] = {}
         """Offsets of messages that are rejected, and why: those that the commit being folded names, or the next one."""
         self.judge: Judge | None = None
         """Asked about messages while this process owns the partition. Not state."""

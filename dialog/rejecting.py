@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from konverse.schemas.records import Role
-from konverse.schemas.system_messages import rejected_body
+from konverse.schemas.system_messages import Rejected, Rejection, rejected_body
 
 from .endings import end_endpoint, fail
 from .endpoint import Endpoint, Terms
@@ -19,8 +19,8 @@ from .partition import Partition
 class Judge(Protocol):
     """What an owner asks about the messages that it ingests, and the conversations that begin with them."""
 
-    def verdict(self, terms: Terms, role: Role, message_type: str, body: bytes | None, /) -> int:
-        """0, or the number of Service Broker's error for which the side `role` may not receive this."""
+    def verdict(self, terms: Terms, role: Role, message_type: str, body: bytes | None, /) -> Rejection | None:
+        """Why the side `role` may not receive this; None when it may."""
 
     def level(self, contract: str, local_service: str, remote_service: str, /) -> int:
         """The priority of a side that begins (behaviours 216, 217)."""
@@ -29,14 +29,14 @@ class Judge(Protocol):
         """Whether the verdict depends on the body: else a message like the one before it is not asked about again."""
 
 
-def reject(state: Partition, endpoint: Endpoint, offset: int, message_type: str, reason: int) -> None:
+def reject(state: Partition, endpoint: Endpoint, offset: int, message_type: str, why: Rejection) -> None:
     """The conversation fails, on both sides (behaviours 4, 131 to 133).
 
     What was accepted before can still be received. A target that has accepted nothing learns nothing of it.
     """
-    state.rejected[offset] = reason
+    state.rejected[offset] = why
     state.statistics.discarded += 1
-    body = rejected_body(reason, message_type)
+    body = rejected_body(why, Rejected(message_type, endpoint.conversation, endpoint.role, endpoint.received))
     if endpoint.role is Role.TARGET and not endpoint.received:
         end_endpoint(state, endpoint, body)
     else:

@@ -24,6 +24,7 @@ from .identifiers import Address
 from .limits import COMMIT_BYTES_MAX, COMMIT_PARTS_MAX, JOURNAL_PART_BYTES_MAX
 from .operations import Rare, rare_from_avro, rare_to_avro
 from .records import Begin, address_from_avro, begin_from_avro, begin_to_avro
+from .system_messages import Rejection
 from .varint import varint
 
 FOLD_VERSION: Final = 1
@@ -96,7 +97,7 @@ class Commit:
     ingest_to: int
     operations: Operations
     output_acks: Sequence[tuple[Address, int]] = ()
-    rejected: Sequence[tuple[int, int]] = ()
+    rejected: Sequence[tuple[int, Rejection]] = ()
     release: bool = False
 
 
@@ -145,7 +146,7 @@ def encode_commit(commit: Commit) -> bytes:
         commit.previous_hash,
         varint(commit.ingest_to),
         b"\x01" if commit.release else b"\x00",
-        _avro_array([varint(offset) + varint(reason) for offset, reason in commit.rejected]),
+        _avro_array([varint(offset) + varint(why.reason) + _string(why.fault) for offset, why in commit.rejected]),
         _avro_array(
             [_string(to.topic) + varint(to.partition) + to.tag + varint(counter) for to, counter in commit.output_acks]
         ),
@@ -227,7 +228,7 @@ def _commit_from_avro(value: dict[str, Any]) -> Commit:
         value["ingest_to"],
         operations,
         acks,
-        [(item["offset"], item["reason"]) for item in value["rejected"]],
+        [(item["offset"], Rejection(item["reason"], item["fault"])) for item in value["rejected"]],
         value["release"],
     )
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
+from uuid import UUID
 from xml.parsers.expat import ExpatError, ParserCreate
 from xml.sax.saxutils import escape
 
 from .errors import BadInput, InvalidError, MalformedRecord
-from .limits import ERROR_CODE_MAX, ERROR_DESCRIPTION_CHARACTERS_MAX
+from .limits import ERROR_CODE_MAX, ERROR_DESCRIPTION_CHARACTERS_MAX, FAULT_CHARACTERS_MAX
+from .records import Role
 
 ERROR_NAMESPACE: Final = "http://schemas.microsoft.com/SQL/ServiceBroker/Error"
 
@@ -111,10 +113,39 @@ _REJECTED: Final = {
 }
 
 
-def rejected_body(reason: int, message_type: str) -> bytes:
-    """The Error for a message that its receiver rejects; `reason` is the number of the error, above 0."""
-    why = _REJECTED.get(reason, "the receiver rejects it")
-    return error_body(-reason, f"A message of type {message_type!r} was rejected: {why}.")
+class Rejection(NamedTuple):
+    """Why a receiver rejects a message."""
+
+    reason: int
+    """The number of Service Broker's error, above 0."""
+    fault: str = ""
+    """What is wrong with its body, in the words of what has read it, FAULT_CHARACTERS_MAX of them; else empty."""
+
+    @classmethod
+    def of(cls, reason: int, fault: str) -> Rejection:
+        """With as much of these words as is kept; they may quote the body, which is a stranger's."""
+        return cls(reason, "".join(each if each.isprintable() else "?" for each in fault[:FAULT_CHARACTERS_MAX]))
+
+
+class Rejected(NamedTuple):
+    """Which message it was."""
+
+    message_type: str
+    conversation: bytes
+    role: Role
+    """Of the side that should have received it."""
+    sequence: int
+
+
+def rejected_body(why: Rejection, which: Rejected) -> bytes:
+    """The Error for a message that its receiver rejects."""
+    said = _REJECTED.get(why.reason, "the receiver rejects it") + (f": {why.fault}" if why.fault else "")
+    return error_body(
+        -why.reason,
+        f"A message of type {which.message_type!r} was rejected: {said}. This occurred in the message with "
+        f"Conversation ID '{UUID(bytes=which.conversation)}', Initiator: {int(which.role is Role.INITIATOR)}, and "
+        f"Message sequence number: {which.sequence}.",
+    )
 
 
 def read_error(body: bytes) -> tuple[int, str]:

@@ -5,6 +5,7 @@ This takes a time that is proportional to the body. What a schema says may take 
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Callable
 from typing import Any, Final
 from xml.parsers.expat import ExpatError, ParserCreate
@@ -55,7 +56,14 @@ def document_fault(body: bytes) -> str:
     def refuse(*_: object) -> None:
         raise Refused("a document type of its own")
 
+    def declared(_version: str, encoding: str | None, _standalone: int) -> None:
+        if encoding is not None and body.startswith(BOM_UTF8) and encoding.lower() not in ("utf-8", "utf8"):
+            raise Refused(
+                f"encoding {encoding} in the XML declaration is incorrect, behind the byte order mark of UTF-8"
+            )
+
     parser = ParserCreate()
+    parser.XmlDeclHandler = declared
     parser.StartElementHandler, parser.EndElementHandler = deeper, higher
     parser.StartDoctypeDeclHandler = refuse
     try:
@@ -63,6 +71,13 @@ def document_fault(body: bytes) -> str:
     except (ExpatError, Refused, LookupError, ValueError) as error:  # LookupError: an encoding that nobody knows
         return str(error)
     return ""
+
+
+def with_mark(document: bytes) -> bytes:
+    """A document in UTF-16 with its byte order mark, which it may lack and lxml needs."""
+    if document.startswith(b"<\0"):
+        return BOM_UTF16_LE + document
+    return BOM_UTF16_BE + document if document.startswith(b"\0<") else document
 
 
 def parser_of(etree: Any, **more: bool) -> Any:

@@ -198,8 +198,8 @@ def _head(judged: Judged) -> dict[str, Any]:
 
 def _operations(commit: Commit) -> Iterator[Operation]:
     operations = commit.operations
-    for offset, reason in commit.rejected:
-        yield Operation("REJECT", {"offset": offset, "reason": reason})
+    for offset, why in commit.rejected:
+        yield Operation("REJECT", {"offset": offset, **why._asdict()})
     for conversation, begin in operations.begins:
         yield Operation("BEGIN", begin._asdict(), None, conversation, Role.INITIATOR)
     yield from _handled(operations)

@@ -11,7 +11,7 @@ from typing import Any, Final
 from xml.sax.saxutils import quoteattr
 
 from konverse.schemas.errors import InvalidSchema
-from konverse.schemas.validation import document_fault, parser_of
+from konverse.schemas.validation import document_fault, parser_of, with_mark
 
 from .rules import Check
 
@@ -44,7 +44,7 @@ def check_of(documents: Sequence[str]) -> Check:
         if found:
             return found
         try:
-            schema.assertValid(etree.fromstring(body, plain))
+            schema.assertValid(etree.fromstring(with_mark(body), plain))
         except (etree.DocumentInvalid, etree.XMLSyntaxError, _Elsewhere) as error:
             return _said(error)
         return ""

@@ -22,7 +22,7 @@ from konverse.schemas.records import (
     NoticeReason,
     Role,
 )
-from konverse.schemas.system_messages import rejected_body
+from konverse.schemas.system_messages import Rejected, rejected_body
 
 from .records import LogRecord, Record, origin_of
 from .second_answers import answer_end, ask_for_end, bounce, refuse_begin, refuse_over, stray
@@ -224,7 +224,8 @@ def _reject(state: SecondState, side: Side, envelope: Envelope, record: LogRecor
         state.tally["rejected at once"] += 1
         state.end(side, failed=True)
     else:
-        state.fail(side, record.offset, rejected_body(state.rejected[record.offset], envelope.suffix.message_type))
+        which = Rejected(envelope.suffix.message_type, envelope.conversation, Role(side.key[0]), len(side.heard))
+        state.fail(side, record.offset, rejected_body(state.rejected[record.offset], which))
     return "rejected"
 
 

@@ -12,6 +12,7 @@ from konverse.schemas.groups import own_group
 from konverse.schemas.identifiers import Address
 from konverse.schemas.priorities import DEFAULT_LEVEL
 from konverse.schemas.records import Bounce, BounceId, Closed, Detail, End, Kind, Notice, Origin, Role, WriterClosed
+from konverse.schemas.system_messages import Rejection
 
 from .records import Key
 from .second_ended import Cleanups, NamedSides, how_it_ends
@@ -249,7 +250,7 @@ class SecondState:
         """Of the messages that were in the mailbox."""
         self.incarnation = b""
         self.moves = SecondMoves()
-        self.rejected: dict[int, int] = {}
+        self.rejected: dict[int, Rejection] = {}
         self.given_up: set[bytes] = set()
         """Conversations that failed here although nobody had ended them."""
         self.far_verdicts: dict[tuple[bytes, Address, int], str] = {}

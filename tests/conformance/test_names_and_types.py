@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from konverse.bridge.broker import Broker
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.catalog import DEFAULT, DIALOG_TIMER, END_DIALOG, ERROR, Contract, MessageType, Validation
-from konverse.schemas.errors import MessageTypeNotFound, QueueNotFound, ServiceNotFound, StillUsed, SystemObject
+from konverse.schemas.errors import (
+    MessageTypeNotFound,
+    NullBody,
+    QueueNotFound,
+    ServiceNotFound,
+    StillUsed,
+    SystemObject,
+)
 from konverse.schemas.priorities import BrokerPriority, level_of
 from konverse.schemas.system_messages import read_error
 from tests.kit.shop import (
@@ -137,6 +147,63 @@ def test_004_a_message_without_a_body_is_well_formed(broker: Broker) -> None:
     taken = [b"<order/>", b"", b"\xef\xbb\xbf<order/>", "<order/>".encode("utf-16"), "<order/>".encode("utf-16-le")]
     contradicted = "<?xml version='1.0' encoding='UTF-8'?><order/>".encode("utf-16")
     assert rejected(broker, "document", taken[0], *taken[1:], contradicted) == (taken, [-9615])
+
+
+def test_131_the_error_names_the_parsers_reason_the_conversation_the_role_and_the_number(broker: Broker) -> None:
+    """At both sides, in the words of 9615."""
+    broker.create_message_type("document", "WELL_FORMED_XML")
+    broker.create_contract("checked", {"document": "INITIATOR"})
+    broker.create_service("checking", queue="Orders", contracts=["checked"])
+    dialog = broker.begin_dialog(SHOP_SERVICE, "checking", "checked")
+    for body in (b"<a/>", b"<b/>", b"<order></ordr>"):
+        dialog.send("document", body)
+    broker.flush()
+    told = [*receive(broker, "Orders", 3), *receive(broker, "Shop", 1)]
+    errors = [message for message in told if message.type == ERROR]
+    assert len(errors) == 2
+    for error in errors:
+        code, words = read_error(error.body)
+        assert code == -9615
+        assert "'document'" in words
+        assert "mismatched tag: line 1, column 9" in words
+        assert f"Conversation ID '{dialog.id}', Initiator: 0, and Message sequence number: 2." in words
+
+
+@pytest.mark.parametrize("way", ["direct", "transaction", "several", "handler"])
+def test_004_all_ways_of_sending_are_judged_alike(broker: Broker, way: str) -> None:
+    """A body that was left out, an empty one, marks and encodings; the last one is broken."""
+    broker.create_message_type("document", "WELL_FORMED_XML")
+    broker.create_contract("both", {ORDER: "INITIATOR", "document": "ANY"})
+    broker.create_service("checking", queue="Orders", contracts=["both"])
+    bodies = [b"<a/>", b"", b"\xef\xbb\xbf<a/>", "<a/>".encode("utf-16"), "<a/>".encode("utf-16-be")]
+    broken = "<?xml version='1.0' encoding='UTF-8'?><a/>".encode("utf-16")
+
+    def say(send: Callable[..., object], dialog: Any) -> None:
+        with pytest.raises(NullBody):
+            send(dialog, "document", None)
+        send(dialog, "document")
+        for body in (*bodies, broken):
+            send(dialog, "document", body)
+
+    if way == "transaction":
+        with broker.transaction() as transaction:
+            say(transaction.send, transaction.begin(SHOP_SERVICE, "checking", "both"))
+    else:
+        dialog = broker.begin_dialog(SHOP_SERVICE, "checking", "both")
+        if way == "handler":
+            dialog.send(ORDER)
+        elif way == "direct":
+            say(lambda to, *message: to.send(*message), dialog)
+        else:
+            say(lambda to, *message: broker.send([to], *message), dialog)
+    broker.flush()
+    if way == "handler":
+        handle(broker, "Orders", lambda transaction: say(transaction.send, transaction.dialog))
+    here = "Shop" if way == "handler" else "Orders"
+    found = receive(broker, here, 2 + len(bodies))
+    (error,) = (read_error(message.body)[0] for message in found if message.type == ERROR)
+    assert error == (-9616 if way == "handler" else -9615)
+    assert [message.body for message in found if message.type == "document"] == [b"", *bodies]
 
 
 def test_004_broken_xml_that_comes_first_leaves_nothing_at_the_target(broker: Broker) -> None:

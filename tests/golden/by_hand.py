@@ -21,7 +21,7 @@ from konverse.schemas.journal import (
     encode_part,
 )
 from konverse.schemas.records import Bounce, BounceReason, End, Kind, Role, Suffix
-from konverse.schemas.system_messages import error_body
+from konverse.schemas.system_messages import Rejection, error_body
 from tests.kit.builders import GARBAGE, GROUP, Scribe, address_of, begin_block, identifier, log_of
 
 from .case import Case, DataRecord
@@ -119,7 +119,7 @@ def _sessions(c: Chronicle) -> None:
     )
     for name in (two, three):
         c.arrive(c.client.first(HERE, name, begin_block(group=name)), b"first")
-    c.commit(rejected=[(0, 3)])
+    c.commit(rejected=[(0, Rejection(9615, "no element found: line 1, column 0"))])
     c.commit(
         output_acks=[(THERE, 3)],
         ends=[EndOperation(c.place_of(two)), EndOperation(c.place_of(three), 7, "too much \N{HOT BEVERAGE}")],

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 
 import pytest
 
 from konverse.bridge.broker import Broker
 from konverse.schemas.errors import QueueDisabled
 from tests.kit.servers import Servers
-from tests.kit.shop import ORDER, begin, connected, open_shop, receive, until
+from tests.kit.shop import ORDER, begin, connected, fill, open_shop, receive, until
 
 pytestmark = pytest.mark.stack
 
@@ -18,10 +19,10 @@ MORE_S = 4.0
 
 
 @pytest.fixture
-def broker(servers: Servers, database: str) -> Broker:
+def broker(servers: Servers, database: str) -> Iterator[Broker]:
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker)
-        yield broker  # type: ignore[misc]
+        yield broker
 
 
 @pytest.mark.parametrize("timeout", [0, 0.1, 1])
@@ -63,7 +64,7 @@ def test_078_an_idle_reader_sees_alter_queue_of_its_broker_at_once(broker: Broke
             reader.settle()
             dialog.send(ORDER, b"%d" % number)
             broker.flush()
-            until(lambda: reader.keep_up() or sum(owner.fold.state.unread for owner in reader.owners), "it is here")
+            fill(reader, 1)
             broker.alter_queue("Orders", status=False)
             with pytest.raises(QueueDisabled) as refused:
                 next(reader)
@@ -80,7 +81,7 @@ def test_078_an_idle_reader_sees_alter_queue_of_another_process_soon(
     dialog.send(ORDER, b"0")
     broker.flush()
     with broker.reader("Orders") as reader, connected(servers.bootstrap, database) as administrator:
-        until(lambda: reader.keep_up() or sum(owner.fold.state.unread for owner in reader.owners), "it is here")
+        fill(reader, 1)
         administrator.alter_queue("Orders", status=False)
         version = administrator.catalog.version
         until(lambda: broker.catalog.version >= version, "the catalog is read again", 5)

@@ -22,7 +22,7 @@ def commit_to_avro(commit: Commit) -> dict[str, Any]:
         "previous_hash": commit.previous_hash,
         "ingest_to": commit.ingest_to,
         "release": commit.release,
-        "rejected": [{"offset": offset, "reason": reason} for offset, reason in commit.rejected],
+        "rejected": [{"offset": offset, **why._asdict()} for offset, why in commit.rejected],
         "output_acks": [
             {"topic": to.topic, "partition": to.partition, "tag": to.tag, "counter": counter}
             for to, counter in commit.output_acks

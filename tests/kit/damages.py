@@ -16,6 +16,7 @@ from konverse.schemas.identifiers import owner_writer
 from konverse.schemas.journal import GENESIS_HASH, SYSTEM_BITS, Claim, Commit, EndOperation, Part, encode_commit
 from konverse.schemas.journal import decode as decode_journal
 from konverse.schemas.records import FIRST, Envelope, Kind
+from konverse.schemas.system_messages import Rejection
 
 
 @dataclass
@@ -229,7 +230,7 @@ def a_commit_is_missing(logs: Logs, at: int) -> None:
 def a_commit_was_changed(logs: Logs, at: int) -> None:
     commit = decode_or_none(logs.journal[at])
     assert isinstance(commit, Commit)
-    logs.journal[at] = logs.journal[at]._replace(body=encode_commit(replace(commit, rejected=[(7, 7)])))
+    logs.journal[at] = logs.journal[at]._replace(body=encode_commit(replace(commit, rejected=[(7, Rejection(7))])))
 
 
 @damage(sending)

@@ -76,6 +76,7 @@ from konverse.schemas.records import (
 )
 from konverse.schemas.routes import Route
 from konverse.schemas.schema_collections import XmlSchemaCollection
+from konverse.schemas.system_messages import Rejection
 from tests.kit.table_strategies import table_changes
 
 INT_MAX: Final = 2**31 - 1
@@ -290,8 +291,8 @@ def moved_states(draw: st.DrawFn) -> Moved:
 @st.composite
 def operations(draw: st.DrawFn) -> Operations:
     """Operations in the form in which they are read: what follows on one endpoint with one type stands together."""
-    runs = st.tuples(counters, texts, st.lists(st.binary(max_size=40), min_size=1, max_size=3))
-    sends = draw(st.lists(runs, max_size=4).map(lambda some: [next(g) for _, g in groupby(some, itemgetter(0, 1))]))
+    runs = st.lists(st.tuples(counters, texts, st.lists(st.binary(max_size=40), min_size=1, max_size=3)), max_size=4)
+    sends = draw(runs.map(lambda some: [next(g) for _, g in groupby(some, itemgetter(0, 1))]))
     receives = draw(st.lists(st.tuples(counters, counters), max_size=5))
     return Operations(
         begins=draw(st.lists(st.tuples(identifiers, begins), max_size=2)),
@@ -312,7 +313,7 @@ commits: Final = st.builds(
     ingest_to=counters,
     operations=operations(),
     output_acks=st.lists(st.tuples(addresses, counters), max_size=3),
-    rejected=st.lists(st.tuples(counters, ints), max_size=3),
+    rejected=st.lists(st.tuples(counters, st.builds(Rejection, ints, texts)), max_size=3),
     release=st.booleans(),
 )
 
@@ -321,8 +322,7 @@ commits: Final = st.builds(
 def batches(draw: st.DrawFn) -> Batch:
     """Batches with some winners and places."""
     attempts = draw(st.lists(identifiers, unique=True, max_size=4).map(tuple))
-    counts = st.tuples(*(st.integers(0, 300) for _ in attempts))
-    places = st.dictionaries(addresses, counts, max_size=3)
+    places = st.dictionaries(addresses, st.tuples(*(st.integers(0, 300) for _ in attempts)), max_size=3)
     return Batch(
         draw(identifiers), draw(counters.filter(lambda n: n < ABANDONED)), attempts, draw(places), draw(places)
     )

@@ -20,6 +20,7 @@ from konverse.schemas.journal import Claim, Commit, Operations, Part, encode_cla
 from konverse.schemas.journal import decode as decode_journal
 from konverse.schemas.limits import HEADER_BYTES_MAX
 from konverse.schemas.records import NO_SEQUENCE, End, Envelope, Kind, Role, Suffix
+from konverse.schemas.system_messages import Rejection
 from konverse.schemas.varint import varint
 from tests.kit.strategies import ABSURD, changes, claims, commits, counters, damaged, envelopes, parts
 
@@ -126,7 +127,7 @@ VALID: Final[dict[str, tuple[Decoder, bytes]]] = {
                 *(1, b"o" * 16, 1, bytes(32), 3),
                 Operations(receive_endpoints=[0], receive_positions=[4], sends=[(0, "a", [b"body"]), (1, "b", [b""])]),
                 output_acks=[(ANYWHERE, 2)],
-                rejected=[(1, 2)],
+                rejected=[(1, Rejection(2, "no element found"))],
             )
         ),
     ),

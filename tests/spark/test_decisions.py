@@ -25,6 +25,7 @@ from konverse.schemas.journal import (
     encode_part,
 )
 from konverse.schemas.operations import Attempt, MoveAway, SetTimer
+from konverse.schemas.system_messages import Rejection
 from konverse.spark.decisions import COLUMNS, Decisions, Judged, Row, Standing, Verdict, rows
 from tests.kit.builders import GARBAGE, address_of, begin_block, identifier, log_of
 
@@ -188,7 +189,17 @@ def test_each_operation_has_a_row() -> None:
         ends=[EndOperation(5, 100, "no such thing")],
         rare=[Attempt([1, 2]), SetTimer(4, 1_000), MoveAway(4, group, address_of("moved", 3))],
     )
-    commit = Commit(2, A, 9, GENESIS_HASH, 77, operations, [(address_of("replies"), 12)], [(70, 8498)], release=True)
+    commit = Commit(
+        2,
+        A,
+        9,
+        GENESIS_HASH,
+        77,
+        operations,
+        [(address_of("replies"), 12)],
+        [(70, Rejection(8430, "no JSON"))],
+        release=True,
+    )
     record = JournalRecord(55, b"", 1_234)
     found = [shown(row) for row in rows(3, Judged(record, commit, Verdict.accepted))]
     assert [(row["position"], row["operation"]) for row in found] == [
@@ -201,7 +212,7 @@ def test_each_operation_has_a_row() -> None:
     replies = address_of("replies")
     acked = {"topic": replies.topic, "partition": 0, "tag": replies.tag.hex(), "counter": 12}
     assert found[0]["detail"] == {"ingest_to": 77, "release": True, "output_acks": [acked]}
-    assert found[1]["detail"] == {"offset": 70, "reason": 8498}
+    assert found[1]["detail"] == {"offset": 70, "reason": 8430, "fault": "no JSON"}
     assert (found[2]["conversation"], found[2]["role"]) == (conversation, "INITIATOR")
     assert found[2]["detail"]["contract"] == begin_block().contract
     assert found[2]["detail"]["home"]["topic"] == begin_block().home.topic

@@ -10,14 +10,21 @@ from konverse.dialog.endpoint import Terms
 from konverse.schemas.identifiers import Address
 from konverse.schemas.journal import Commit
 from konverse.schemas.records import Kind, Role
+from konverse.schemas.system_messages import Rejection
 
 from .priorities import some_level
 
 if TYPE_CHECKING:
     from .world import World
 
-REASONS: Final = (8498, 9615, 1)
+REASONS: Final = (
+    Rejection(8498),
+    Rejection(9615, "mismatched tag: line 1, column 3"),
+    Rejection(1, "\N{HOT BEVERAGE}"),
+)
 """One of them means nothing to anybody."""
+
+UNASKED: Final = Rejection(0)
 
 
 class Rejections:
@@ -25,14 +32,14 @@ class Rejections:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._verdicts: dict[bytes, int] = {}
+        self._verdicts: dict[bytes, Rejection | None] = {}
 
-    def verdict(self, _terms: Terms, _role: Role, _message_type: str, body: bytes | None) -> int:
-        """0, or a reason; the same for the same body."""
+    def verdict(self, _terms: Terms, _role: Role, _message_type: str, body: bytes | None) -> Rejection | None:
+        """The same for the same body."""
         choices, body = self._world.choices, body or b""
         if body not in self._verdicts:
             bad = self._world.lively and choices.chance(self._world.swarm.rejecting)
-            self._verdicts[body] = choices.pick(REASONS) if bad else 0
+            self._verdicts[body] = choices.pick(REASONS) if bad else None
         return self._verdicts[body]
 
     def level(self, _contract: str, _local_service: str, _remote_service: str) -> int:
@@ -49,7 +56,7 @@ class Rejections:
             return
         for reference in references.values():
             for heard in (heard for side in reference.sides for heard in side.heard[side.brought :]):
-                if heard.kind is Kind.MESSAGE and self._verdicts.get(heard.body) != 0:
+                if heard.kind is Kind.MESSAGE and self._verdicts.get(heard.body, UNASKED) is not None:
                     yield f"I3: {reference.name}: {heard.body!r} is received, and its verdict is not that it may be"
         for place in self._world.places:
             commits = [one.decision for one in place.judge.judged if one.counts and isinstance(one.decision, Commit)]

@@ -13,9 +13,11 @@ from konverse.bridge.validating.validator import Finding, Known, Validator
 from konverse.dialog.endpoint import Terms
 from konverse.schemas.catalog import CatalogObject, Contract, MessageType, Queue, Service, Validation
 from konverse.schemas.errors import ServiceAltered, ValidatorUnavailable
+from konverse.schemas.limits import FAULT_CHARACTERS_MAX
 from konverse.schemas.priorities import BrokerPriority
 from konverse.schemas.records import Role
 from konverse.schemas.schema_collections import XmlSchemaCollection
+from konverse.schemas.system_messages import Rejection
 
 INITIATOR, TARGET = Role.INITIATOR, Role.TARGET
 
@@ -88,17 +90,17 @@ AT_HOME = Terms("shop", "orders", "ordering")
 def test_the_reason_is_the_number_of_the_originals_error(
     judge: CatalogJudge, terms: Terms, role: Role, message_type: str, reason: int
 ) -> None:
-    assert judge.verdict(terms, role, message_type, b"") == reason
+    assert judge.verdict(terms, role, message_type, b"") == (Rejection(reason) if reason else None)
 
 
 def test_a_body_is_looked_at_when_its_type_says_so(catalog: Objects, judge: CatalogJudge) -> None:
     catalog.objects[MessageType, "note"] = MessageType("note", Validation.WELL_FORMED_XML)
     catalog.objects[MessageType, "order"] = MessageType("order", Validation.EMPTY)
     assert [judge.examines(name) for name in ("note", "order", "receipt", "gone")] == [True, True, False, True]
-    assert judge.verdict(AT_TARGET, TARGET, "note", b"<a/>") == 0
-    assert judge.verdict(AT_TARGET, TARGET, "note", b"a") == 9615
-    assert judge.verdict(AT_HOME, INITIATOR, "note", b"a") == 9616
-    assert judge.verdict(AT_TARGET, TARGET, "order", b"a") == 8430
+    assert judge.verdict(AT_TARGET, TARGET, "note", b"<a/>") is None
+    assert judge.verdict(AT_TARGET, TARGET, "note", b"a") == Rejection(9615, "syntax error: line 1, column 0")
+    assert judge.verdict(AT_HOME, INITIATOR, "note", b"a") == Rejection(9616, "syntax error: line 1, column 0")
+    assert judge.verdict(AT_TARGET, TARGET, "order", b"a") == Rejection(8430, "it has a body of 1 bytes")
 
 
 def test_a_side_has_the_level_of_the_nearest_priority_asked_for_once(catalog: Objects, judge: CatalogJudge) -> None:
@@ -121,7 +123,7 @@ def test_the_catalog_is_asked_once_until_it_changes(catalog: Objects, judge: Cat
     catalog.objects[MessageType, "note"] = MessageType("note", Validation.EMPTY)
     catalog.version = 1
     assert (judge.changed(), judge.changed()) == (True, False)
-    assert judge.verdict(AT_TARGET, TARGET, "note", b"a") == 8430
+    assert judge.verdict(AT_TARGET, TARGET, "note", b"a") == Rejection(8430, "it has a body of 1 bytes")
 
 
 class Findings:
@@ -155,8 +157,10 @@ def test_what_the_validator_finds_is_said_with_the_originals_number(
     catalog.objects[MessageType, "note"] = MessageType("note", validation, "c", "{}")
     validator = Findings(finding)
     judge = CatalogJudge(cast("Catalog", catalog), cast("Validator", validator))
-    assert judge.verdict(AT_TARGET, TARGET, "note", b"body") == at_target
-    assert judge.verdict(AT_HOME, INITIATOR, "note", None) == at_home
+    assert judge.verdict(AT_TARGET, TARGET, "note", b"body") == (
+        Rejection(at_target, finding.fault) if at_target else None
+    )
+    assert judge.verdict(AT_HOME, INITIATOR, "note", None) == (Rejection(at_home, finding.fault) if at_home else None)
     assert validator.seen == [b"body", b""]
 
 
@@ -218,3 +222,12 @@ def test_a_receive_that_waits_for_a_service_that_has_left_is_told_where_it_is(
     assert looked_after == []
     Altered(rules, later)
     assert looked_after == [before]
+
+
+def test_what_is_kept_of_a_fault_is_printable_and_bounded(catalog: Objects) -> None:
+    catalog.objects[XmlSchemaCollection, "c"] = XmlSchemaCollection("c", ("<a/>",))
+    catalog.objects[MessageType, "note"] = MessageType("note", Validation.VALID_XML, "c")
+    findings = Findings(Finding("\x1b[31m\n" + "x" * 10_000))
+    why = CatalogJudge(cast("Catalog", catalog), cast("Validator", findings)).verdict(AT_TARGET, TARGET, "note", b"a")
+    assert why is not None
+    assert (why.fault[:8], len(why.fault)) == ("?[31m?xx", FAULT_CHARACTERS_MAX)

@@ -13,6 +13,7 @@ from konverse.schemas.envelope import decode
 from konverse.schemas.identifiers import session_writer
 from konverse.schemas.limits import WRITER_AHEAD_MS_MAX
 from konverse.schemas.records import HEIR, Kind, Role
+from konverse.schemas.system_messages import Rejection
 from konverse.schemas.token import Sent, Token
 from tests.kit.builders import Scribe, Side, begin_block, identifier
 from tests.kit.moving import living, relocate
@@ -175,7 +176,7 @@ def test_held_messages_are_looked_up_in_their_conversation(side: Side) -> None:
 def test_a_held_message_that_is_rejected_at_once_is_not_received(side: Side) -> None:
     """What it left is a target that has received nothing and will not."""
     client = writer()
-    side.state.rejected = {side.state.ingest_to: 9615}
+    side.state.rejected = {side.state.ingest_to: Rejection(9615)}
     send(side, client, 2)
     asking = Asking(Token((sent(side, client, sequence=0, held=0),)))
     ask(asking, side)

@@ -22,6 +22,7 @@ from konverse.schemas.journal import Commit, Operations, decode, encode_commit
 from konverse.schemas.operations import Prioritize
 from konverse.schemas.priorities import DEFAULT_LEVEL
 from konverse.schemas.records import NO_SEQUENCE, Begin, Kind, Role, Suffix
+from konverse.schemas.system_messages import Rejection
 from tests.kit.builders import Pair, Scribe, Side, address_of, begin_block, conversations, identifier, log_of
 from tests.kit.digests import digest
 from tests.kit.driver import Driver
@@ -37,8 +38,8 @@ class Judge:
     def __init__(self) -> None:
         self.levels = {**LEVELS}
 
-    def verdict(self, _terms: Terms, _role: Role, _message_type: str, _body: bytes | None) -> int:
-        return 0
+    def verdict(self, _terms: Terms, _role: Role, _message_type: str, _body: bytes | None) -> Rejection | None:
+        return None
 
     def level(self, _contract: str, _local_service: str, remote_service: str) -> int:
         return self.levels.get(remote_service, DEFAULT_LEVEL)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from uuid import UUID
+
 import pytest
 
 from konverse.dialog.emitter import Emit
@@ -13,7 +15,7 @@ from konverse.schemas.errors import KafkaUnavailable
 from konverse.schemas.journal import Commit, decode
 from konverse.schemas.priorities import DEFAULT_LEVEL
 from konverse.schemas.records import Kind, Role
-from konverse.schemas.system_messages import read_error
+from konverse.schemas.system_messages import Rejection, read_error
 from tests.kit.builders import (
     Row,
     Scribe,
@@ -30,6 +32,8 @@ from tests.kit.driver import Driver
 
 BAD = b"bad"
 XML = 9615
+FAULT = "not well-formed (invalid token): line 1, column 1"
+WHY = Rejection(XML, FAULT)
 
 
 class Sceptic:
@@ -39,10 +43,10 @@ class Sceptic:
         self.asked: list[bytes | None] = []
         self._examines = examines
 
-    def verdict(self, terms: Terms, role: Role, message_type: str, body: bytes | None) -> int:
+    def verdict(self, terms: Terms, role: Role, message_type: str, body: bytes | None) -> Rejection | None:
         assert (terms.contract, role, bool(message_type)) == (begin_block().contract, Role.TARGET, True)
         self.asked.append(body)
-        return XML if body == BAD else 0
+        return WHY if body == BAD else None
 
     def level(self, contract: str, local_service: str, remote_service: str) -> int:
         return DEFAULT_LEVEL
@@ -83,7 +87,7 @@ def target(driver: Driver) -> Endpoint:
     return found
 
 
-def committed(driver: Driver) -> tuple[list[tuple[int, int]], list[tuple[Kind, bytes | None]]]:
+def committed(driver: Driver) -> tuple[list[tuple[int, Rejection]], list[tuple[Kind, bytes | None]]]:
     """What the next commit rejects, and what leaves with it: kinds and bodies."""
     emitted = [effect for effect in driver.commit() if isinstance(effect, Emit)]
     commit = decode(driver.journal[-1])
@@ -95,24 +99,41 @@ def committed(driver: Driver) -> tuple[list[tuple[int, int]], list[tuple[Kind, b
 def test_both_sides_get_an_error_and_what_was_accepted_before_can_be_received(driver: Driver) -> None:
     driver.arrive(*messages(b"good", BAD))
     rejected, told = committed(driver)
-    assert rejected == [(1, XML)]
+    assert rejected == [(1, WHY)]
     ((kind, body),) = told
     assert (kind, read_error(body or b"")[0]) == (Kind.ERROR, -XML)
     assert target(driver).state is State.ERROR
     assert [read_error(m.body)[0] if m.sequence < 0 else m.body for m in driver.handle()] == [-XML, b"good"]
 
 
+@pytest.mark.parametrize("accepted", [0, 1, 2])
+def test_the_error_names_what_is_wrong_the_conversation_the_side_and_the_message(driver: Driver, accepted: int) -> None:
+    """In the words of the original's error 9615, and the same words wherever the journal is folded."""
+    driver.arrive(*messages(*[b"good"] * accepted, BAD))
+    _, ((_, body),) = committed(driver)
+    code, words = read_error(body or b"")
+    assert code == -XML
+    assert words.endswith(
+        f": {FAULT}. This occurred in the message with Conversation ID '{UUID(bytes=identifier('a'))}', Initiator: 0, "
+        f"and Message sequence number: {accepted}."
+    )
+    after = Driver(driver.journal, driver.data, "next")
+    after.recover()
+    if accepted:
+        assert [entry[2] for entry in target(after).urgent] == [body]
+
+
 def test_a_target_whose_first_message_is_rejected_learns_nothing_of_it(driver: Driver) -> None:
     driver.arrive(*messages(BAD, b"good"))
     rejected, told = committed(driver)
-    assert (rejected, [kind for kind, _ in told]) == ([(0, XML)], [Kind.ERROR])
+    assert (rejected, [kind for kind, _ in told]) == ([(0, WHY)], [Kind.ERROR])
     assert (target(driver).state, driver.owner.take()) == (State.DISCONNECTED_OUTBOUND, None)
     assert driver.state.statistics.discarded == 2
 
 
 def test_what_comes_behind_a_rejected_message_goes_back(driver: Driver) -> None:
     driver.arrive(*messages(b"good", BAD, b"good too"))
-    assert committed(driver)[0] == [(1, XML)]
+    assert committed(driver)[0] == [(1, WHY)]
     assert driver.state.statistics.bounced == 1
 
 
@@ -145,7 +166,7 @@ def test_a_writer_whose_messages_were_predicted_is_asked_about_by_who_comes_next
     after.owner.staging.judge = sceptic
     after.lead()
     after.arrive(messages(*[b"good"] * 3, BAD)[3])
-    assert (sceptic.asked, committed(after)[0]) == ([BAD], [(3, XML)])
+    assert (sceptic.asked, committed(after)[0]) == ([BAD], [(3, WHY)])
 
 
 def test_an_owner_stops_when_it_cannot_ask_and_whoever_comes_next_asks_again(
@@ -153,7 +174,7 @@ def test_an_owner_stops_when_it_cannot_ask_and_whoever_comes_next_asks_again(
 ) -> None:
     driver = owner_that_asks(sceptic)
 
-    def away(*_: object) -> int:
+    def away(*_: object) -> Rejection | None:
         raise KafkaUnavailable("no broker answers")
 
     with monkeypatch.context() as patched:
