@@ -114,7 +114,7 @@ def test_a_conversation_id_that_was_used_again_is_no_violation(servers: Servers,
             if not process:
                 open_shop(broker)
             for _ in range(2):
-                dialog = begin(broker, conversation_id=identifier)
+                dialog = begin(broker, conversation_id=identifier, anew=True)
                 dialog.send(ORDER, b"an order")
                 dialog.end()
                 broker.flush()
