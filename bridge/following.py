@@ -147,7 +147,7 @@ class Following:
         if end is None:
             raise KafkaUnavailable(f"Kafka does not say where the data log of {fold.head.where} ends; try again")
         state.now_ms = max(state.now_ms, now_ms)  # the time of the CLAIM that an owner begins with
-        state.rejected = {}
+        state.rejected, state.recent.contested = {}, {}
         state.judged_by(judge)
         records, size = 0, 0
         while fold.data_to < end and records < VIEW_AHEAD_RECORDS_MAX and size < VIEW_AHEAD_BYTES_MAX:

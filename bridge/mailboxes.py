@@ -9,19 +9,20 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
+from konverse.dialog.forgeries import alarm_of_session
 from konverse.dialog.lane import SessionDialog
 from konverse.dialog.mailbox import Bounced
 from konverse.dialog.partition import Partition
 from konverse.dialog.session import Session
-from konverse.dialog.takeover import heard, refused
+from konverse.dialog.takeover import forgeries_told, heard, refused
 from konverse.dialog.writing import Hand
 from konverse.schemas.errors import BadInput, BrokerClosed, InvalidState
 from konverse.schemas.identifiers import Address
-from konverse.schemas.records import NO_SEQUENCE, BounceId, BounceReason, Role
+from konverse.schemas.records import NO_SEQUENCE, BounceId, BounceReason, Notice, Role
 
 from .background import FORESEEN, in_background
 from .following import Following
@@ -129,6 +130,8 @@ class Mailboxes:
         """By home: bounces that were confirmed or redirected, and what says of the home that it has heard that."""
         self._used: dict[Address, float] = {}
         """When each of the followings was asked last."""
+        self._forged: set[tuple[bytes, Address]] = set()
+        """Ids of sessions and partitions of which it was said that a stranger writes there in their names."""
         self._sender: Sender | None = None
         self._thread: threading.Thread | None = None
         self._awaken = threading.Event()
@@ -150,11 +153,22 @@ class Mailboxes:
         self, sender: Sender, home: Address, wanted: Callable[[Bounced], bool], question: Question
     ) -> tuple[list[Bounced], Any]:
         """What is wanted of a home's mailbox and may be decided by the session, and the home's answer at that time."""
-        ids = sender.session.ids
-        found: tuple[list[Bounced], Any] = self.ask(
-            home, lambda state: (self._of(home, wanted, ids, state), question(state)), keep_up=True
-        )
+        session = sender.session
+        ids = session.ids
+
+        def read(state: Partition) -> tuple[list[Bounced], Any]:
+            self._tell_of_forgeries(forgeries_told(state, ids, [*session.lanes]))
+            return self._of(home, wanted, ids, state), question(state)
+
+        found: tuple[list[Bounced], Any] = self.ask(home, read, keep_up=True)
         return found
+
+    def _tell_of_forgeries(self, told: Iterable[Notice]) -> None:
+        """Each once."""
+        for notice in told:
+            if (notice.writer, notice.at) not in self._forged:
+                self._forged.add((notice.writer, notice.at))
+                log.error("%s", alarm_of_session(notice))
 
     def confirm(self, sender: Sender, dialog: SessionDialog, bounce: BounceId) -> None:
         """CONFIRM."""

@@ -88,6 +88,7 @@ def apply(state: Partition, commit: Commit) -> None:
         _RARE[type(operation)](state, operation)
     fire(state)
     state.rejected = {}
+    state.recent.contested = {}
 
 
 def _receive(state: Partition, operations: Operations) -> None:

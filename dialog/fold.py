@@ -14,7 +14,7 @@ from konverse.schemas.journal import Claim, Commit
 from .accepting import Acceptance
 from .apply import apply
 from .attempts import claimed
-from .forgeries import alarm_of
+from .forgeries import alarm_of, alarm_of_session, alarm_of_unknown
 from .head import JournalHead, LogIdentity
 from .ingest import Columns, ingest
 from .journal_feed import Decided, JournalFeed, JournalRecord
@@ -39,6 +39,7 @@ class Fold:
         """Data that was read and not yet ingested."""
         self.given_up: Acceptance | None = None
         """Commits cannot be folded any more: only the journal is judged, until the owner says LOST."""
+        self._has_said_unknown = False
         self._missed_to = 0
         """Data offset below which something was passed over, unless it was read since."""
 
@@ -80,6 +81,7 @@ class Fold:
                     if needed > self.data_to:
                         return self._needed()
                     self.state.rejected = dict(decision.rejected)
+                    self.state.recent.contested = dict.fromkeys(decision.contested)
                     self.ingest_to(needed)
                     if lost is not None:
                         self.pass_over(lost.end)
@@ -155,6 +157,11 @@ class Fold:
 
     def _ingest(self, columns: Columns) -> None:
         ingest(self.state, columns)
-        found = self.state.recent.found
-        while found:
-            self.journal.alarms.append(alarm_of(found.popleft(), self.head.where))
+        recent, where = self.state.recent, self.head.where
+        while recent.found:
+            self.journal.alarms.append(alarm_of(recent.found.popleft(), where))
+        while recent.told:
+            self.journal.alarms.append(alarm_of_session(recent.told.popleft()))
+        if recent.unknown_at is not None and not self._has_said_unknown:
+            self._has_said_unknown = True
+            self.journal.alarms.append(alarm_of_unknown(recent.unknown_at, where))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
-from konverse.schemas.envelope import CONVERSATION_AT, PREFIX_BYTES, decode
+from konverse.schemas.envelope import CONVERSATION_AT, PREFIX_BYTES, decode, encode_envelope
 from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.records import Envelope, Kind
 from konverse.schemas.varint import LOW_MASK
@@ -27,7 +27,7 @@ from .partition import Partition
 from .pending import hear_decision, hear_pending
 from .relocation import forwarded, hear_closed, hear_install, unwrap
 from .timers import hear_set_timer
-from .writers import admit, closing_of, hear_close_writer, hear_gap
+from .writers import admit, closing_of, hear_close_writer, hear_contested, hear_gap
 
 
 class Columns(NamedTuple):
@@ -114,17 +114,26 @@ def _judge(state: Partition, offset: int, header: bytes | None, record: Record) 
         return
     writer = state.writers.get(envelope.writer) or admit(state, envelope)
     if writer is None:
+        state.recent.pass_over(offset)
         return
-    if envelope.counter != writer.next:
-        if envelope.counter < writer.next:
+    refused = writer.closed_at is not None
+    if envelope.counter < writer.next:
+        if not state.recent.is_contested(envelope, offset, header, record):
             statistics.duplicates += 1
-            state.recent.compare(envelope, offset, header, record)
             return
-        if not goes_on_behind(state, writer, envelope.counter):
+        statistics.forged += 1
+        hear_contested(state, envelope)
+        # its sender, who has closed the writer since, believes it to be here
+        refused = writer.closed_at is not None and envelope.counter >= writer.closed_at
+        envelope = envelope._replace(counter=-1 - offset)
+        header = encode_envelope(envelope)
+    else:
+        if envelope.counter > writer.next and not goes_on_behind(state, writer, envelope.counter):
+            state.recent.pass_over(offset)
             hear_gap(state, envelope, writer.next)
             return
-    writer.advance()
-    if writer.closed_at is not None:
+        writer.advance()
+    if refused:
         refuse_closed(state, envelope, record, closing_of(state, writer))
         return
     if not (state.moves.stubs and forwarded(state, offset, header, envelope, record)):

@@ -95,7 +95,8 @@ def _accept(state: Partition, endpoint: Endpoint, header: bytes, envelope: Envel
         state.statistics.misnumbered += 1
     lane = None
     if endpoint.index in state.moves.arrivals:  # its writers count at the first address: nothing is predicted here
-        far_lane(endpoint, envelope.writer).last = envelope.counter
+        far = far_lane(endpoint, envelope.writer)
+        far.last = max(far.last, envelope.counter)
     else:
         lane = _lane_of(state, endpoint, header, envelope)
     endpoint.committed = next_state(endpoint.committed, Event.RECEIVED)
@@ -121,7 +122,7 @@ def _lane_of(state: Partition, endpoint: Endpoint, header: bytes, envelope: Enve
         lane.prefix = prefix
     if prefix:
         state.lanes[prefix] = lane
-    lane.last = envelope.counter
+    lane.last = max(lane.last, envelope.counter)  # what is contested has no counter
     return lane
 
 

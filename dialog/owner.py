@@ -250,7 +250,7 @@ class Owner:
         self.duties = []
         release = self._releasing and not staging.finished
         place = head.epoch, self.claim_id, head.number + 1, head.hash, state.ingest_to
-        commit = Commit(*place, operations, acks, [*state.rejected.items()], release=release)
+        commit = Commit(*place, operations, acks, [*state.rejected.items()], [*state.recent.contested], release)
         data = encode_commit(commit)
         self.fold.apply(commit)
         self.emitter.held = any(isinstance(operation, Cleanup | Withdraw) for operation in operations.rare)

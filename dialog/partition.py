@@ -64,6 +64,8 @@ class Statistics:
     """Records for endpoints that have moved away."""
     lost: int = 0
     """Data records that were deleted before they were ingested."""
+    forged: int = 0
+    """Records with the writer and counter of another one, and other content; each is a message of its own."""
 
 
 class Cleaned(NamedTuple):
@@ -309,8 +311,9 @@ class Partition:
             self.on_peer_end(self, endpoint)
 
     def judged_by(self, judge: Judge | None) -> None:
-        """From here on this process decides which messages are rejected, and nothing is predicted unasked."""
+        """From here on this process decides what is rejected or contested, and nothing is predicted unasked."""
         self.judge = judge
+        self.recent.decides = True
         self.lanes.clear()
 
     def look_away(self) -> None:
@@ -342,11 +345,18 @@ class Partition:
         self.cleaned[conversation] = Cleaned(home, self.now_ms)
 
     def keep_answer(self, said: Notice | WriterClosed) -> None:
-        """Keep what a partition says of a session's writer; a gap is news only while nothing else is known."""
+        """Keep what a partition says of a session's writer; a gap is news only while nothing else is known.
+
+        So is that a stranger writes in its name, with which a session goes on; a gap behind that is news.
+        """
         key = (said.writer, said.at)
-        if key in self.answers and isinstance(said, Notice) and said.reason is NoticeReason.GAP:
+        known = self.answers.get(key)
+        is_mild = isinstance(said, Notice) and said.reason in (NoticeReason.GAP, NoticeReason.FORGED)
+        if is_mild and known is not None and getattr(known, "reason", None) is not NoticeReason.FORGED:
             return
         self.answers.pop(key, None)
         if len(self.answers) >= ANSWER_ENTRIES_MAX:
             del self.answers[next(iter(self.answers))]
         self.answers[key] = said
+        if isinstance(said, Notice) and said.reason is NoticeReason.FORGED:
+            self.recent.hear(said)

@@ -31,6 +31,7 @@ from konverse.schemas.snapshot import (
     NAMED,
     OUTPUTS,
     PENDING,
+    RECENT,
     WAITING,
     encode_section,
     sections,
@@ -48,6 +49,7 @@ from .moves_snapshot import far_writers, moves_of, restore_moves
 from .named_snapshot import named_of, restore_named
 from .outbox import Gate, Run, Stream
 from .partition import Partition, Statistics
+from .recent_snapshot import restore_recent
 from .states import State
 from .writers_snapshot import restore_writers, writers_of
 
@@ -292,6 +294,8 @@ def restore(state: Partition, data: bytes) -> None:
             restore_leaving(state, value["entries"])
         elif name == LEVELS:
             restore_levels(state, value)
+        elif name == RECENT:
+            restore_recent(state.recent, value)
         elif name == OUTPUTS:
             streams[value["stream"]].runs += [Run(**run) for run in value["runs"]]
         else:

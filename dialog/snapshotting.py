@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
+from itertools import chain
 from typing import Final, NamedTuple
 
 from konverse.schemas.journal import FOLD_VERSION
@@ -27,6 +28,7 @@ from .events import AppendSnapshot, Effect, Truncate
 from .fold import Fold
 from .head import JournalHead
 from .partition import Partition
+from .recent_snapshot import pieces_of
 from .recovery import Recovery
 from .snapshot import Freeze
 from .snapshot_search import snapshot_id
@@ -66,7 +68,7 @@ class _Making:
         """Of the commit with which it began, when that is known to count."""
         self.written = False
         """All records are handed over."""
-        self._pieces = self.freeze.pieces()
+        self._pieces = chain(self.freeze.pieces(), pieces_of(state.recent))
         self._rest = b""
         """Bytes that are not in a chunk yet."""
         self._chunks = 0

@@ -13,12 +13,25 @@ id finds its place under the next.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from enum import Enum
+from itertools import product
 from typing import NamedTuple
 
 from konverse.schemas.envelope import decode_suffix, encode_suffix, head
 from konverse.schemas.identifiers import Address, time_of_writer
-from konverse.schemas.records import FIRST, HEIR, NO_SEQUENCE, Kind, NoticeReason, Opened, Role, Suffix, WriterClosed
+from konverse.schemas.records import (
+    FIRST,
+    HEIR,
+    NO_SEQUENCE,
+    Kind,
+    Notice,
+    NoticeReason,
+    Opened,
+    Role,
+    Suffix,
+    WriterClosed,
+)
 
 from .endpoint import NOBODY
 from .lane import Lane, SessionDialog, Single
@@ -89,11 +102,24 @@ def refused(state: Partition, lane: Lane, counter: int) -> bool:
 
 
 def concerns(said: object, lane: Lane) -> bool:
-    """Whether what a partition says of the writer of a lane means that it needs another one."""
+    """Whether what a partition says of the writer of a lane means that it needs another one.
+
+    Not where a stranger writes in its name: all that it sends is taken as well, and a stranger can copy any id.
+    """
     if isinstance(said, WriterClosed):
         return True
     reason = getattr(said, "reason", None)
+    if reason is NoticeReason.FORGED:
+        return False
     return reason is not NoticeReason.GAP or getattr(said, "next", 0) < lane.window.acked
+
+
+def forgeries_told(home: Partition, ids: Iterable[bytes], addresses: Iterable[Address]) -> Iterator[Notice]:
+    """What a home knows of strangers who write to these partitions in the name of a session."""
+    for key in product(ids, addresses):
+        said = home.answers.get(key)
+        if isinstance(said, Notice) and said.reason is NoticeReason.FORGED:
+            yield said
 
 
 class TakeOver:
@@ -138,7 +164,7 @@ class TakeOver:
         asked = chain.pop()
         if not chain:
             del self.behind[lane.address], self._asked[lane.address]
-            return move(asked, lane, said.closed_at)
+            return move(asked, lane, min(said.closed_at, asked.next))  # a stranger may have gone further
         if said.closed_at < asked.next:
             self.ask(lane)  # its own last question was not heard
         else:

@@ -40,6 +40,11 @@ def hear_gap(state: Partition, envelope: Envelope, expected: int) -> None:
     _tell(state, envelope, expected, NoticeReason.GAP)
 
 
+def hear_contested(state: Partition, envelope: Envelope) -> None:
+    """Two records have its writer and counter: a stranger writes in the name of its session, which is told."""
+    _tell(state, envelope, envelope.counter, NoticeReason.FORGED)
+
+
 def _stranger(state: Partition, identifier: bytes) -> NoticeReason | None:
     """Why nothing may be said of a writer that has no entry: it may have had one, or its time is not to be trusted."""
     time_ms = time_of_writer(identifier)

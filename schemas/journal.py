@@ -98,6 +98,7 @@ class Commit:
     operations: Operations
     output_acks: Sequence[tuple[Address, int]] = ()
     rejected: Sequence[tuple[int, Rejection]] = ()
+    contested: Sequence[int] = ()
     release: bool = False
 
 
@@ -147,6 +148,7 @@ def encode_commit(commit: Commit) -> bytes:
         varint(commit.ingest_to),
         b"\x01" if commit.release else b"\x00",
         _avro_array([varint(offset) + varint(why.reason) + _string(why.fault) for offset, why in commit.rejected]),
+        _avro_array([varint(offset) for offset in commit.contested]),
         _avro_array(
             [_string(to.topic) + varint(to.partition) + to.tag + varint(counter) for to, counter in commit.output_acks]
         ),
@@ -229,6 +231,7 @@ def _commit_from_avro(value: dict[str, Any]) -> Commit:
         operations,
         acks,
         [(item["offset"], Rejection(item["reason"], item["fault"])) for item in value["rejected"]],
+        value["contested"],
         value["release"],
     )
 

@@ -391,5 +391,11 @@ RECENT_RECORDS_MAX: Final = 4_096
 RECENT_BODY_BYTES_MAX: Final = 1_048_576
 """And so many bytes of their bodies, beside the read that came last."""
 
+RECENT_DIGESTS_MAX: Final = 1_024
+"""So many of them go into a snapshot, as digests, and so many digests of older ones are known beside it."""
+
+RECENT_WRITERS_MAX: Final = 4_096
+"""Writers of a partition whose last record is known, however long ago it came."""
+
 ROUTING_KEY_BYTES_MAX: Final = 2_048
 """A key that a classifier finds in a body, as large as one of Kafka's may be here. A longer one is no key."""

@@ -118,6 +118,8 @@ class NoticeReason(IntEnum):
     GAP = 0
     PRUNED = 1
     CLOCK = 2
+    FORGED = 3
+    """Another record with its writer and counter is there: a stranger writes in its name."""
 
 
 class Begin(NamedTuple):

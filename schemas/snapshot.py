@@ -1,9 +1,8 @@
 """Records of a snapshot topic, and the sections of which a state consists. Plain Avro (`snapshot.avsc`).
 
-A state is a row of sections: one Base, then Endpoints, Levels, Waiting, Outputs, Pending, Mailbox, Cleaned,
-Named and Leaving. Its
-bytes are cut into chunks without regard to sections, and an END says what they come to. `decode` is total; sections are
-read only when the SHA-256 is right.
+A state is a row of sections: one Base, then Endpoints, Levels, Waiting, Outputs, Pending, Mailbox, Cleaned, Named and
+Leaving. Recent stands behind it, and is no state. The bytes are cut into chunks without regard to sections, and an END
+says what they come to. `decode` is total; sections are read only when the SHA-256 is right.
 """
 
 from __future__ import annotations
@@ -29,6 +28,7 @@ CLEANED: Final = "konverse.Cleaned"
 LEVELS: Final = "konverse.Levels"
 NAMED: Final = "konverse.Named"
 LEAVING: Final = "konverse.Leaving"
+RECENT: Final = "konverse.Recent"
 
 
 class Chunk(NamedTuple):

@@ -200,6 +200,8 @@ def _operations(commit: Commit) -> Iterator[Operation]:
     operations = commit.operations
     for offset, why in commit.rejected:
         yield Operation("REJECT", {"offset": offset, **why._asdict()})
+    for offset in commit.contested:
+        yield Operation("CONTEST", {"offset": offset})
     for conversation, begin in operations.begins:
         yield Operation("BEGIN", begin._asdict(), None, conversation, Role.INITIATOR)
     yield from _handled(operations)

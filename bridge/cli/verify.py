@@ -31,6 +31,7 @@ WAITING: Final = "waiting_offsets"
 RARE: Final = {
     "void": "void journal records",
     "undecodable": "undecodable journal records",
+    "forged": "records with the writer and counter of another one, and other content, accepted as well",
     "foreign": "records without a header of konverse",
     "malformed": "records with a broken header of konverse",
     "copied": "records that were copied from another queue, or from an earlier one of this name",

@@ -25,6 +25,7 @@ from .starting import UNKNOWN, Start, begin_at
 
 KINDS: Final = {
     "I3": "contradiction",
+    "I4": "accepted twice",
     "I5": "reordered",
     "I6": "came back wrongly",
     "I7": "consumed wrongly",
@@ -150,6 +151,11 @@ class PartitionVerdict:
     def duplicates(self) -> int:
         """Records that came again and were dropped, as they must be."""
         return self.fold.tally["duplicate"]
+
+    @property
+    def forged(self) -> int:
+        """Records with the writer and counter of another one, and other content, that were accepted as well."""
+        return self.fold.tally["forged"]
 
     @property
     def foreign(self) -> int:

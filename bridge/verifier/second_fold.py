@@ -70,6 +70,7 @@ class SecondFold(SecondState):
                 continue
             self.order = record.order
             self.rejected = dict(decision.rejected)
+            self.contents.contested = dict.fromkeys(decision.contested)
             hole = hole_of(decision)
             read_to = decision.ingest_to if hole is None else hole.start
             while at < len(data) and data[at].offset < read_to:
@@ -80,6 +81,7 @@ class SecondFold(SecondState):
             while at < len(data) and data[at].offset < decision.ingest_to:
                 at += 1
             self.ingested_to = decision.ingest_to
+            self.contents.judged(self)
             self.now_ms = before_ms
             self._decide(decision)
             self.clean = decision.release

@@ -30,30 +30,54 @@ class Contents:
     def __init__(self) -> None:
         self.copied = 0
         """Records with a header of ours that names another incarnation."""
-        self._taken: dict[tuple[bytes, int], _Content] = {}
+        self.contested: dict[int, None] = {}
+        """Offsets that the commit being folded calls contested, and that were not met yet."""
+        self._taken: dict[tuple[bytes, int], list[_Content]] = {}
 
     def take(self, envelope: Envelope, record: LogRecord) -> None:
         """This one is accepted."""
-        self._taken[envelope.writer, envelope.counter] = _content(envelope, record)
+        self._taken[envelope.writer, envelope.counter] = [_content(envelope, record)]
 
-    def compare(self, state: SecondState, envelope: Envelope, record: LogRecord) -> None:
-        """A duplicate is what was taken under its counter, or that is a problem.
+    def compare(self, state: SecondState, envelope: Envelope, record: LogRecord) -> bool:
+        """A duplicate is what was taken under its counter, or that is a problem; whether it counts all the same.
 
         An owner says VOID in the place of an output that was taken back WITH CLEANUP: both are its own.
         """
+        is_contested = record.offset in self.contested
+        self.contested.pop(record.offset, None)
         known = self._taken.get((envelope.writer, envelope.counter))
         if known is None:
-            return
-        came = _content(envelope, record)
+            return is_contested
+        came, first = _content(envelope, record), known[0]
         is_owner = time_of_writer(envelope.writer) is None
-        if came.digest != known.digest and not (is_owner and (came.is_void or known.is_void)):
+        differs = all(came.digest != one.digest for one in known) and not (is_owner and (came.is_void or first.is_void))
+        if differs:
+            fate = "both were accepted" if is_contested else "the second was dropped"
             state.problem(
-                f"I23: offsets {known.offset} and {came.offset} hold other content under counter {envelope.counter} "
-                f"of {envelope.writer.hex()}: one of them is forged, and the second was dropped"
+                f"I23: offsets {first.offset} and {came.offset} hold other content under counter {envelope.counter} "
+                f"of {envelope.writer.hex()}: one of them is forged, and {fate}"
             )
+        elif is_contested:
+            state.problem(f"I4: offset {came.offset} was accepted once more: offset {first.offset} holds the same")
+        if is_contested:
+            known.append(came)
+        return is_contested
+
+    def knows(self, writer: bytes, counter: int, header: bytes, body: bytes) -> bool:
+        """Whether a record with this content was taken."""
+        return any(one.digest == _digest(header, body) for one in self._taken.get((writer, counter), ()))
+
+    def judged(self, state: SecondState) -> None:
+        """The data of a commit were heard."""
+        for offset in self.contested:
+            state.problem(f"I3: a commit calls offset {offset} contested, which is no duplicate")
+        self.contested = {}
 
 
 def _content(envelope: Envelope, record: LogRecord) -> _Content:
-    header = record.header or b""
-    whole = len(header).to_bytes(4) + header + (record.body or b"")
-    return _Content(record.offset, blake2b(whole, digest_size=DIGEST_BYTES).digest(), envelope.kind is Kind.VOID)
+    digest = _digest(record.header or b"", record.body or b"")
+    return _Content(record.offset, digest, envelope.kind is Kind.VOID)
+
+
+def _digest(header: bytes, body: bytes) -> bytes:
+    return blake2b(len(header).to_bytes(4) + header + body, digest_size=DIGEST_BYTES).digest()

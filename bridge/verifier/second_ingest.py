@@ -74,8 +74,10 @@ def hear(state: SecondState, record: LogRecord) -> None:
         return
     taken = state.accepted[envelope.writer] if known else []
     if envelope.counter < len(taken):
-        state.tally["duplicate"] += 1
-        state.contents.compare(state, envelope, record)
+        if state.contents.compare(state, envelope, record):
+            _take_contested(state, envelope, record)
+        else:
+            state.tally["duplicate"] += 1
         return
     if envelope.counter > len(taken):
         if not resumes(state, envelope.writer, envelope.counter):
@@ -90,9 +92,26 @@ def hear(state: SecondState, record: LogRecord) -> None:
     state.verdicts[envelope.writer, envelope.counter] = verdict
 
 
+def _take_contested(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
+    """A record whose counter was taken by another one; its offset stands for it from here on."""
+    state.tally["forged"] += 1
+    notify(state, envelope, envelope.counter, NoticeReason.FORGED)
+    here = envelope.counter < state.closed.get(envelope.writer, envelope.counter + 1)
+    envelope = envelope._replace(counter=-1 - record.offset)
+    whole = Record(
+        *(record.offset, encode_envelope(envelope), record.body, record.timestamp_ms, record.order, record.body_bytes)
+    )
+    verdict = _hear(state, envelope, whole) if here else _answer_closed(state, envelope, whole)
+    state.verdicts[envelope.writer, envelope.counter] = verdict
+
+
 def _judge(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
     if envelope.writer in state.closed:
         return _answer_closed(state, envelope, record)
+    return _hear(state, envelope, record)
+
+
+def _hear(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
     return (follow(state, envelope, record) if state.moves.stubs else None) or _take(state, envelope, record)
 
 
@@ -209,7 +228,7 @@ def _message(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
     behind_gap = 0 < envelope.sequence - len(side.heard) <= side.taken_back
     if misnumbered and at_home and not (behind_gap or side.begun_again) and is_one_session(state, side.speakers):
         state.problem(f"I5: number {envelope.sequence} was accepted as {len(side.heard)} at {record.offset}")
-    side.voices[envelope.writer] = envelope.counter
+    side.voices[envelope.writer] = max(envelope.counter, side.voices.get(envelope.writer, -1))
     side.heard.append(
         Heard(record.offset, envelope.suffix.message_type, record.body or b"", envelope.writer, envelope.counter,
               Kind.MESSAGE, record.timestamp_ms, origin_of(record), state.deciding)

@@ -40,7 +40,7 @@ TALLIED: Final = (
     "bounce of another", "let go", "no peer", "no peer heard",
     "lifetime over behind an end", "gone with its lifetime", "timer cancelled",
     "begun when over", "begun anew", "FIRST when over",
-    "stranger", "closed by a PRUNE", "forgotten", "late heir", "redirected first, opened by another",
+    "stranger", "closed by a PRUNE", "forgotten", "forged", "late heir", "redirected first, opened by another",
     "moved", "moved again", "moved back", "moved with unread", "moved finished", "installed from pieces",
     "END met a stub", "END CONVERSATION met a stub", "FIN met a stub", "FIN answer met a stub", "row met a stub",
     "no peer met a stub", "CLOSED walked on", "bounced behind a move", "FIN behind a move", "moved as a group",

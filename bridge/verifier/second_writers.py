@@ -156,7 +156,10 @@ def keep(state: SecondState, detail: object) -> None:
     if not isinstance(detail, Notice | WriterClosed):
         return
     key = (detail.writer, detail.at)
-    if isinstance(detail, Notice) and detail.reason is NoticeReason.GAP and key in state.answers:
+    known = state.answers.get(key)
+    mild = (NoticeReason.GAP, NoticeReason.FORGED)
+    is_mild = isinstance(detail, Notice) and detail.reason in mild
+    if is_mild and known is not None and getattr(known, "reason", None) is not NoticeReason.FORGED:
         return
     state.answers.pop(key, None)
     state.answers[key] = detail

@@ -100,6 +100,8 @@ def _counted(fold: SecondState) -> dict[str, int | None]:
         "strays": tally["no peer"],
         "strangers": tally["stranger"],
         "forwarded": verdicts["forwarded"] + verdicts["sent on"] + tally["failed elsewhere by a loss"],
+        "lost": None,
+        "forged": tally["forged"],
     }
 
 

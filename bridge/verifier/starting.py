@@ -36,6 +36,7 @@ from konverse.schemas.snapshot import (
     MAILBOX,
     NAMED,
     PENDING,
+    RECENT,
     WAITING,
     Chunk,
     SnapshotEnd,
@@ -113,7 +114,7 @@ def begin_at(start: Start, fold: SecondFold, judge: JournalJudge) -> dict[bytes,
     resume(start, judge)
     fold.clean = end.clean
     fold.journal_ms = end.now_ms
-    parts = sections(start.data)
+    parts = (part for part in sections(start.data) if part[0] != RECENT)  # it is no state
     name, base = next(parts)
     assert name == BASE, "a state begins with its base"
     writers = _begin_base(fold, base)

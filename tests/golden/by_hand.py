@@ -62,7 +62,9 @@ class Chronicle:
 
     def commit(self, parts: int = 1, **columns: Any) -> bytes:
         """A commit that has ingested everything; in so many parts. Its bytes."""
-        others = {key: columns.pop(key) for key in ("output_acks", "release", "rejected") if key in columns}
+        others = {
+            key: columns.pop(key) for key in ("output_acks", "release", "rejected", "contested") if key in columns
+        }
         number = self._number + 1
         position = 2 * len(self.data)
         commit = Commit(self._epoch, self._owner, number, self._hash, position, Operations(**columns), **others)

@@ -15,7 +15,7 @@ from typing import Final
 from unittest.mock import patch
 
 from konverse.bridge.verifier.check import compare, judge
-from konverse.dialog import snapshotting
+from konverse.dialog import forgeries, snapshotting
 from konverse.dialog.events import AppendSnapshot
 from konverse.dialog.fold import Fold
 from konverse.dialog.journal_feed import JournalRecord
@@ -23,6 +23,7 @@ from konverse.dialog.snapshotting import Snapshotting
 from konverse.schemas.identifiers import owner_writer
 from tests.kit.simulator.checks import check
 from tests.kit.simulator.choices import Choices
+from tests.kit.simulator.forgers import honest
 from tests.kit.simulator.losses import Enough, wrong
 from tests.kit.simulator.swarm import draw
 from tests.kit.simulator.tuning import tuned
@@ -48,12 +49,15 @@ PATHS: Final = frozenset({
     "moved with a timer", "lifetime over", "rejected", "rejected at once", "begun in a group",
     "begun in a target's group", "ranked", "moved with a level", "moved to a group with unread", "cleaned up, not open",
     "taken back", "cleaned up and spoken to", "given up", "timer cancelled", "lifetime over behind an end",
-    "gone with its lifetime", "begun when over", "FIRST when over",
+    "gone with its lifetime", "begun when over", "FIRST when over", "forged",
 })  # fmt: skip
 """Those of `tests.kit.simulator.sometimes` that leave their mark in a log."""
 
 RECORDS_MAX: Final = 2_500
 """Of a world that is kept."""
+
+DIGESTS: Final = 4
+"""What stands behind a state is random bytes, and the same in every version."""
 
 CHUNK_BYTES: Final = 4_000
 """So that a snapshot has several chunks."""
@@ -121,7 +125,8 @@ def completed(world: list[Case]) -> list[Case]:
     owners = {owner_writer(case.identity.incarnation, case.identity.partition) for case in world}
     verdicts = [judge(case.place(), case.journal_records(), case.data_records(), owners) for case in world]
     findings = [finding for verdict in verdicts for finding in verdict.findings] + [*compare(verdicts)]
-    assert not wrong(findings, [verdict.fold for verdict in verdicts]), findings
+    folds = [verdict.fold for verdict in verdicts]
+    assert not honest(wrong(findings, folds), forged=any(fold.tally["forged"] for fold in folds)), findings
     return [
         _with_outcomes(case)._replace(counts=counts_of(verdict)) for case, verdict in zip(world, verdicts, strict=True)
     ]
@@ -160,7 +165,10 @@ def _snapshot(fold: Fold) -> list[bytes]:
     """The records of a snapshot of this state, as an owner makes them."""
     making = Snapshotting(fold)
     records: list[bytes] = []
-    with patch.object(snapshotting, "SNAPSHOT_CHUNK_BYTES_MAX", CHUNK_BYTES):
+    with (
+        patch.object(snapshotting, "SNAPSHOT_CHUNK_BYTES_MAX", CHUNK_BYTES),
+        patch.object(forgeries, "RECENT_DIGESTS_MAX", DIGESTS),
+    ):
         making.begin(0)
         making.confirm()
         last = False

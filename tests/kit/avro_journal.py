@@ -23,6 +23,7 @@ def commit_to_avro(commit: Commit) -> dict[str, Any]:
         "ingest_to": commit.ingest_to,
         "release": commit.release,
         "rejected": [{"offset": offset, **why._asdict()} for offset, why in commit.rejected],
+        "contested": list(commit.contested),
         "output_acks": [
             {"topic": to.topic, "partition": to.partition, "tag": to.tag, "counter": counter}
             for to, counter in commit.output_acks

@@ -314,8 +314,8 @@ commits: Final = st.builds(
     operations=operations(),
     output_acks=st.lists(st.tuples(addresses, counters), max_size=3),
     rejected=st.lists(st.tuples(counters, st.builds(Rejection, ints, texts)), max_size=3),
-    release=st.booleans(),
-)
+    contested=st.lists(counters, max_size=3), release=st.booleans(),
+)  # fmt: skip
 
 
 @st.composite

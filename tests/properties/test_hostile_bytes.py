@@ -128,6 +128,7 @@ VALID: Final[dict[str, tuple[Decoder, bytes]]] = {
                 Operations(receive_endpoints=[0], receive_positions=[4], sends=[(0, "a", [b"body"]), (1, "b", [b""])]),
                 output_acks=[(ANYWHERE, 2)],
                 rejected=[(1, Rejection(2, "no element found"))],
+                contested=[3],
             )
         ),
     ),

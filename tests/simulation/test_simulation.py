@@ -17,7 +17,7 @@ from tests.kit.simulator.choices import Choices
 from tests.kit.simulator.failure import Judge
 from tests.kit.simulator.run import simulate
 from tests.kit.simulator.shrink import shrink
-from tests.kit.simulator.sometimes import LOSSES, PATHS, Sometimes
+from tests.kit.simulator.sometimes import FORGERIES, LOSSES, PATHS, Sometimes
 from tests.kit.simulator.swarm import draw
 from tests.kit.simulator.world import World
 from tests.simulation.runner import CHUNK_SEEDS, Tally, chunked, regression_seeds, run, seeds_from
@@ -29,6 +29,7 @@ SEEDS: Final = 60
 LOSSY: Final = 200
 """Runs in which data is lost are short."""
 
+FORGED: Final = 50
 VERIFIED: Final = 60
 TRACED: Final = 5
 
@@ -48,6 +49,12 @@ def test_every_invariant_that_is_kept_holds_when_data_is_lost() -> None:
     tally = run(seeds_from(0, LOSSY, ["losses"]))
     assert not held(tally)
     assert not LOSSES.intersection(tally.missing)
+
+
+def test_every_sender_is_heard_when_strangers_forge_its_records() -> None:
+    tally = run(seeds_from(0, FORGED, ["forgers"]))
+    assert not held(tally)
+    assert not FORGERIES.intersection(tally.missing)
 
 
 def test_the_verifier_alone_holds_the_product_to_be_right() -> None:

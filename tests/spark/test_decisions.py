@@ -198,13 +198,14 @@ def test_each_operation_has_a_row() -> None:
         operations,
         [(address_of("replies"), 12)],
         [(70, Rejection(8430, "no JSON"))],
+        [71],
         release=True,
     )
     record = JournalRecord(55, b"", 1_234)
     found = [shown(row) for row in rows(3, Judged(record, commit, Verdict.accepted))]
     assert [(row["position"], row["operation"]) for row in found] == [
-        *((0, "COMMIT"), (1, "REJECT"), (2, "BEGIN"), (3, "RECEIVE"), (4, "SEND"), (5, "END"), (6, "ATTEMPT")),
-        *((7, "SET_TIMER"), (8, "MOVE_AWAY")),
+        *((0, "COMMIT"), (1, "REJECT"), (2, "CONTEST"), (3, "BEGIN"), (4, "RECEIVE"), (5, "SEND"), (6, "END")),
+        *((7, "ATTEMPT"), (8, "SET_TIMER"), (9, "MOVE_AWAY")),
     ]
     for row in found:
         assert (row["partition"], row["offset"], row["timestamp"], row["verdict"]) == (3, 55, 1_234_000, "accepted")
@@ -213,16 +214,17 @@ def test_each_operation_has_a_row() -> None:
     acked = {"topic": replies.topic, "partition": 0, "tag": replies.tag.hex(), "counter": 12}
     assert found[0]["detail"] == {"ingest_to": 77, "release": True, "output_acks": [acked]}
     assert found[1]["detail"] == {"offset": 70, "reason": 8430, "fault": "no JSON"}
-    assert (found[2]["conversation"], found[2]["role"]) == (conversation, "INITIATOR")
-    assert found[2]["detail"]["contract"] == begin_block().contract
-    assert found[2]["detail"]["home"]["topic"] == begin_block().home.topic
-    assert (found[3]["endpoint"], found[3]["detail"]) == (4, {"consumed": 7, "error": True, "dialog_timer": False})
-    sent = {name: found[4][name] for name in ("endpoint", "message_type", "messages", "bytes", "detail")}
+    assert found[2]["detail"] == {"offset": 71}
+    assert (found[3]["conversation"], found[3]["role"]) == (conversation, "INITIATOR")
+    assert found[3]["detail"]["contract"] == begin_block().contract
+    assert found[3]["detail"]["home"]["topic"] == begin_block().home.topic
+    assert (found[4]["endpoint"], found[4]["detail"]) == (4, {"consumed": 7, "error": True, "dialog_timer": False})
+    sent = {name: found[5][name] for name in ("endpoint", "message_type", "messages", "bytes", "detail")}
     assert sent == {"endpoint": 4, "message_type": "//order", "messages": 2, "bytes": 8, "detail": {}}
-    assert (found[5]["endpoint"], found[5]["detail"]) == (5, {"code": 100, "description": "no such thing"})
-    assert ("endpoint" in found[6], found[6]["detail"]) == (False, {"endpoints": [1, 2]})
-    assert found[7]["detail"] == {"timeout_ms": 1_000}
-    assert (found[8]["endpoint"], found[8]["detail"]["group"]) == (4, group.hex())
+    assert (found[6]["endpoint"], found[6]["detail"]) == (5, {"code": 100, "description": "no such thing"})
+    assert ("endpoint" in found[7], found[7]["detail"]) == (False, {"endpoints": [1, 2]})
+    assert found[8]["detail"] == {"timeout_ms": 1_000}
+    assert (found[9]["endpoint"], found[9]["detail"]["group"]) == (4, group.hex())
 
 
 def test_a_claim_a_piece_and_garbage_have_one_row_each() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Final
 
 from konverse.bridge.verifier.second_fold import SecondFold
 from konverse.dialog.clock import NO_TIME
@@ -16,6 +17,7 @@ from konverse.schemas.records import Envelope, Kind, Role
 from tests.kit.digests import digest
 
 from .batch_checks import check_batches
+from .forgers import check_forgeries, honest
 from .kafka import Record
 from .latecomers import check_named, compare_named
 from .losses import check_losses, wrong
@@ -33,14 +35,21 @@ from .verdicts import every_message
 from .verified import PROBLEMS_MAX, findings, in_part, told, whole, writers_of
 from .world import World
 
+PATH_OF_VERDICT: Final = {
+    "bounced WRITER_CLOSED": "bounced, writer closed", "bounced tombstone": "bounced, tombstone",
+    "bounced opener": "closed opener", "bounced FINISHED": "bounced, finished",
+    "refused BEGIN": "refused BEGIN", "discarded": "discarded",
+}  # fmt: skip
+
 
 def check(world: World) -> None:
     """Report everything that does not hold to the world's `fail`."""
     owners = writers_of(world)
     verdicts = whole(world, owners)
     references = {verdict.place.address: verdict.fold for verdict in verdicts}
-    problems = [*told(wrong(findings(verdicts), references.values())), *_problems(world, references, owners)]
-    problems += told(wrong(in_part(world, owners), references.values()))
+    found = wrong([*findings(verdicts), *in_part(world, owners)], references.values())
+    found = honest(found, forged=world.forgers.struck > 0)
+    problems = [*told(found), *_problems(world, references, owners)]
     if problems:
         world.fail("\n".join(problems[:PROBLEMS_MAX]))
     _count(world, references)
@@ -55,7 +64,8 @@ def _problems(world: World, references: dict[Address, SecondFold], owners: set[b
         yield from _drained(world, place, reference)
         yield from _view(place)
         yield from compare_attempts(world, place, reference, owners)
-    if world.losses.struck:
+    yield from check_forgeries(world, references)
+    if world.losses.struck or world.forgers.struck:
         yield from _handlers(world, references)
         yield from check_losses(world, references)
         return
@@ -129,7 +139,7 @@ def _folds(world: World, place: Place, reference: SecondFold) -> Iterator[str]:
     verdicts = list(reference.verdicts.values())
     product_counts = (counts.duplicates, counts.gaps, counts.foreign, counts.malformed, counts.misnumbered,
                       counts.accepted, counts.bounced, counts.discarded, counts.void, counts.missing,
-                      counts.strays, counts.strangers, counts.forwarded)  # fmt: skip
+                      counts.strays, counts.strangers, counts.forwarded, counts.forged)  # fmt: skip
     expected_counts = (
         tally["duplicate"], tally["gap"], tally["foreign"], tally["malformed"], tally["misnumbered"],
         verdicts.count("accepted"), sum(verdict.startswith("bounced") for verdict in verdicts),
@@ -137,6 +147,7 @@ def _folds(world: World, place: Place, reference: SecondFold) -> Iterator[str]:
         + tally["rejected"],
         tally["row void"], reference.batches.missing, tally["no peer"], tally["stranger"],
         verdicts.count("forwarded") + verdicts.count("sent on") + tally["failed elsewhere by a loss"],
+        tally["forged"],
     )  # fmt: skip
     if product_counts != expected_counts:
         yield f"I3: {place.name}: statistics are {product_counts}, the reference says {expected_counts}"
@@ -189,7 +200,7 @@ def _drained(world: World, place: Place, reference: SecondFold) -> Iterator[str]
 def _unattended(world: World) -> set[bytes]:
     """Conversations whose initiator would have to be ended by a session that cannot do it any more."""
     struck = bool(world.losses.struck)  # its call to end may have been deleted
-    lost = [session for session in world.sessions if session.dead or session.shut_out or struck]
+    lost = [one for one in world.sessions if one.dead or one.shut_out or struck or world.forgers.closed_one_of(one)]
     if not world.swarm.sessions_end:
         return set()
     of_queries = {conversation for query in world.queries for conversation, _ in query.begun}
@@ -377,20 +388,9 @@ def _count(world: World, references: dict[Address, SecondFold]) -> None:
         for path, times in reference.tally.items():
             happened(path, times)
         for verdict in reference.verdicts.values():
-            if verdict.startswith("bounced"):
-                happened("bounced")
-            if verdict == "bounced WRITER_CLOSED":
-                happened("bounced, writer closed")
-            elif verdict == "bounced tombstone":
-                happened("bounced, tombstone")
-            elif verdict == "bounced opener":
-                happened("closed opener")
-            elif verdict == "bounced FINISHED":
-                happened("bounced, finished")
-            elif verdict == "refused BEGIN":
-                happened("refused BEGIN")
-            elif verdict == "discarded":
-                happened("discarded")
+            happened("bounced", verdict.startswith("bounced"))
+            if verdict in PATH_OF_VERDICT:
+                happened(PATH_OF_VERDICT[verdict])
         for said in (one for outputs in reference.outputs.values() for one in outputs):
             happened("notice", said.kind is Kind.NOTICE)
         for side in reference.sides:

@@ -38,8 +38,10 @@ class Losses:
         self.struck: list[Place] = []
 
     def strike(self) -> None:
-        """Somebody deletes the beginning of a data log, with something that no commit has ingested."""
+        """Now and then somebody deletes the beginning of a data log, with something that no commit has ingested."""
         choices = self._world.choices
+        if not choices.chance(self._world.swarm.losses):
+            return
         place = choices.pick(self._world.places)
         led = any(process.leading for process in self._world.owners if process.place is place)
         if not led and choices.chance(900):  # the next owner would have to halt, most likely

@@ -238,6 +238,14 @@ PATHS: Final = {
     "begun when over": "its home refused it",
     "FIRST when over": "its target sent the first message back",
     "begun anew": "it was meant, and it began anew",
+    "forged": "two records had one writer and counter and other content, and both were taken",
+    "forged behind a close": "and the writer was closed meanwhile",
+    "forged next": "a stranger took the next counter of a session",
+    "forged far": "a stranger left out counters",
+    "forged again": "a stranger wrote something else under a counter that was taken",
+    "forged end": "a stranger ended a conversation in the name of a session",
+    "forged close": "a stranger closed a session",
+    "told of a forgery": "and the home of the session knows of it",
     "truncated late": "a truncation was carried out long after it was asked for",
 }
 """Name of each path, and what it means."""
@@ -247,6 +255,12 @@ LOSSES: Final = frozenset({
     "failed elsewhere by a loss", "freed by a loss",
 })  # fmt: skip
 """Paths of the one run in seven in which data is lost; they are asked for by themselves."""
+
+FORGERIES: Final = frozenset({
+    "forged", "forged behind a close", "forged next", "forged far", "forged again", "forged end", "forged close",
+    "told of a forgery",
+})  # fmt: skip
+"""Paths of the runs with strangers; they are asked for by themselves."""
 
 RARE: Final = frozenset({
     "asked again", "fenced and silent", "FIN behind a move", "redirected first, opened by another",

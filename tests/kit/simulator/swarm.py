@@ -131,6 +131,8 @@ class Swarm:
     """Processes that follow a partition."""
     losses: int
     """Rate at which data is deleted before it was ingested."""
+    forgers: int
+    """Rate at which a stranger writes in the name of a session; no data is lost then."""
     moves: int
     """Rate of moving an endpoint to another partition."""
     altering: int
@@ -262,6 +264,11 @@ def _areas(choices: Choices) -> frozenset[str]:
     return frozenset(AREAS) if choices.choose(2) else some
 
 
+def _lossy(rate: int) -> dict[str, int]:
+    """In two runs of three data is lost, and in the third one it is forged."""
+    return {"losses": rate if rate <= 8 else 0, "forgers": max(0, rate - 8) * 3}
+
+
 def _drawn_by_area(
     choices: Choices, rate: Rate, fault: Rate, areas: frozenset[str], *, recycling: bool
 ) -> dict[str, Any]:
@@ -298,7 +305,7 @@ def _drawn_by_area(
             "lone_firsts": fault(8, 700),
         },
         "followers": {"followers": choose(5)},
-        "losses": {"losses": 1 + choose(12)},
+        "losses": _lossy(1 + choose(12)),
         "timers": {"timing": rate(300, 200), "lifetimes": rate(300, 500)},
         "ends": {"cleaning": rate(100, 200)},
         "groups": {"regrouping": rate(350, 100)},

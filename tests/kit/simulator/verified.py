@@ -8,6 +8,7 @@ from typing import Final
 from konverse.bridge.verifier.check import Finding, PartitionVerdict, compare, judge
 from konverse.bridge.verifier.starting import Start, beginning, starts
 
+from .forgers import honest
 from .losses import wrong
 from .places import Place
 from .world import World
@@ -21,7 +22,8 @@ def refuted(world: World) -> str | None:
     owners = writers_of(world)
     verdicts = whole(world, owners)
     folds = [verdict.fold for verdict in verdicts]
-    problems = [*told(wrong([*findings(verdicts), *in_part(world, owners)], folds))]
+    found = [*findings(verdicts), *in_part(world, owners)]
+    problems = [*told(honest(wrong(found, folds), forged=world.forgers.struck > 0))]
     return "\n".join(problems[:PROBLEMS_MAX]) or None
 
 

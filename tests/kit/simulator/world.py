@@ -19,6 +19,7 @@ from .choices import Choices
 from .executing import TaskProcess
 from .failure import Fail, fail
 from .following import FollowerProcess, Followers
+from .forgers import Forgers
 from .history import History
 from .kafka import CLOCK_JITTER_MS, Kafka, Log, Record, Request
 from .losses import Losses
@@ -100,7 +101,7 @@ class World:
         self.queries = [Query(self) for _ in range(swarm.queries)]
         self.followers = Followers(self)
         self.truncations = Truncations(self)
-        self.losses = Losses(self)
+        self.losses, self.forgers = Losses(self), Forgers(self)
         self.askers: list[Asker] = []
 
     def identifier(self, kind: bytes) -> bytes:
@@ -163,8 +164,8 @@ class World:
             self._litter()
         if choices.chance(swarm.lone_firsts):
             self._begin_without_home()
-        if choices.chance(swarm.losses):
-            self.losses.strike()
+        self.losses.strike()
+        self.forgers.strike()
         if choices.chance(swarm.rot):
             self.sometimes.happened("snapshot rotten", choices.pick(self.places).rot(choices))
         if choices.chance(swarm.view_losses):
@@ -335,8 +336,7 @@ class World:
             self.steps += ROUND_STEPS
             self.lively = turn < LIVELY_ROUNDS
             if turn == LIVELY_ROUNDS:
-                kafka.now_ms += HOUR_MS  # whoever has nothing to say and lost its partition learns of it
-                kafka.now_ms += SKEW_MS if self.history.skewed else 0
+                kafka.now_ms += HOUR_MS + SKEW_MS * bool(self.history.skewed)  # who lost its partition learns of it
             if turn in (1, 4, LIVELY_ROUNDS + 2):
                 self._deliver_most()
                 self.truncations.settle_down()

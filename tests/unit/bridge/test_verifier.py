@@ -29,7 +29,8 @@ from tests.kit.simulator.swarm import draw
 from tests.kit.simulator.tuning import tuned
 from tests.kit.simulator.world import World
 
-SEEDS = [seed for seed in range(70) if not ((swarm := draw(Choices(seed, None))).own_bounds or swarm.losses)]
+SWARMS = {seed: draw(Choices(seed, None)) for seed in range(70)}
+SEEDS = [seed for seed, swarm in SWARMS.items() if not (swarm.own_bounds or swarm.losses or swarm.forgers)]
 """Runs that keep the product's own bounds of what is state."""
 
 

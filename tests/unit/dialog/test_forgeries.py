@@ -7,38 +7,139 @@ import pytest
 from konverse.dialog import forgeries
 from konverse.dialog.fold import Fold
 from konverse.dialog.forgeries import Forgery
+from konverse.dialog.lane import Lane
+from konverse.dialog.recent_snapshot import pieces_of
+from konverse.dialog.snapshot import Freeze, restore
+from konverse.dialog.takeover import concerns, forgeries_told
 from konverse.schemas.identifiers import owner_writer, session_writer
-from konverse.schemas.records import Kind
-from tests.kit.builders import Pair, Scribe, columns_of, identifier, log_of, record
+from konverse.schemas.records import End, Kind, Notice, NoticeReason, Role, Suffix, WriterClosed
+from tests.kit.builders import Pair, Scribe, address_of, columns_of, identifier, log_of, record
 
 
 @pytest.fixture
 def pair() -> Pair:
-    return Pair()
+    """The target's partition is led."""
+    pair = Pair()
+    pair.target.state.judged_by(None)
+    return pair
 
 
-def test_the_honest_record_behind_a_forged_one_is_reported_with_both_offsets(pair: Pair) -> None:
+def waiting(pair: Pair, conversation: bytes) -> list[bytes | None]:
+    """Bodies of the messages that the target of a conversation has accepted."""
+    endpoint = pair.target.state.endpoint(Role.TARGET, conversation)
+    assert endpoint is not None
+    return [body for _, _, body, _ in endpoint.queue]
+
+
+def test_the_honest_record_behind_a_forged_one_arrives_and_both_offsets_are_reported(pair: Pair) -> None:
     conversation = pair.begin()
     forged = pair.target.state.ingest_to
     honest = pair.client.message(pair.target.address, conversation)
+    counter = pair.client.next[pair.target.address] - 1
     pair.target.take(honest, b"what a stranger wrote")
     pair.target.take(honest, b"what was acknowledged")
-    assert [*pair.target.state.recent.found] == [Forgery(pair.client.id, 1, forged, forged + 1)]
-    assert pair.target.state.recent.count == 1
-    assert pair.target.state.statistics.duplicates == 1
+    pair.target.take(pair.client.message(pair.target.address, conversation), b"the next one")
+    assert waiting(pair, conversation) == [b"0", b"what a stranger wrote", b"what was acknowledged", b"the next one"]
+    assert [*pair.target.state.recent.found] == [Forgery(pair.client.id, counter, forged, forged + 1)]
+    assert (pair.target.state.statistics.forged, pair.target.state.statistics.duplicates) == (1, 0)
+
+
+@pytest.mark.parametrize("again", [b"forged", b"honest"])
+def test_both_records_are_taken_once(pair: Pair, again: bytes) -> None:
+    conversation = pair.begin()
+    header = pair.client.message(pair.target.address, conversation)
+    for body in (b"forged", b"honest", again, again):
+        pair.target.take(header, body)
+    assert waiting(pair, conversation) == [b"0", b"forged", b"honest"]
+    assert pair.target.state.statistics.duplicates == 2
+
+
+def test_a_stranger_who_went_far_ahead_holds_up_nothing(pair: Pair) -> None:
+    conversation, to = pair.begin(), pair.target.address
+    first = pair.client.next[to]
+    for ahead in range(first, first + 3):
+        pair.target.take(pair.client.message(to, conversation, counter=ahead), b"forged")
+    for number in range(5):
+        pair.target.take(pair.client.message(to, conversation), b"honest %d" % number)
+    assert waiting(pair, conversation) == [b"0", *[b"forged"] * 3, *(b"honest %d" % number for number in range(5))]
+
+
+def test_a_far_counter_leaves_the_sender_heard(pair: Pair) -> None:
+    conversation, to = pair.begin(), pair.target.address
+    later = pair.client.next[to] + 2
+    pair.target.take(pair.client.message(to, conversation, counter=later), b"forged")
+    for number in range(4):
+        pair.target.take(pair.client.message(to, conversation), b"honest %d" % number)
+    assert waiting(pair, conversation) == [b"0", *(b"honest %d" % number for number in range(4))]
+    assert (pair.target.state.statistics.gaps, pair.target.state.statistics.forged) == (1, 0)
+
+
+def test_what_comes_behind_a_forged_end_comes_back(pair: Pair) -> None:
+    conversation, to = pair.begin(), pair.target.address
+    counter = pair.client.next[to]
+    pair.target.take(pair.client.end(to, conversation, End(pair.client.id, pair.home.address), counter=counter))
+    sent = pair.client.message(to, conversation, suffix=Suffix("order", home=pair.home.address))
+    pair.target.take(sent, b"acknowledged")
+    pair.target.take(pair.client.message(to, conversation, suffix=Suffix("order", home=pair.home.address)), b"next")
+    pair.target.commit()
+    back = [sent for sent in pair.target.outputs(pair.home.address) if sent.kind is Kind.BOUNCE]
+    assert [sent.body for sent in back] == [b"acknowledged", b"next"]
+    assert len({(sent.detail.writer, sent.detail.counter) for sent in back}) == 2
+
+
+def test_the_session_is_told_once_and_goes_on(pair: Pair) -> None:
+    conversation, to = pair.begin(), pair.target.address
+    writer = pair.client.id = session_writer(1_000, 7)
+    pair.target.state.now_ms = 1_000
+    pair.client.next[to] = 0
+    for _ in range(2):
+        header = pair.client.message(to, conversation, suffix=Suffix("order", home=pair.home.address))
+        pair.target.take(header, b"forged")
+        pair.target.take(header, b"honest")
+    pair.target.commit()
+    (told,) = [sent.detail for sent in pair.target.outputs(pair.home.address) if sent.kind is Kind.NOTICE]
+    assert told == Notice(writer, 0, to, NoticeReason.FORGED)
+    assert not concerns(told, Lane(to, writer))
+    pair.target.deliver(pair.home)
+    assert [*forgeries_told(pair.home.state, [writer], [to])] == [told]
+
+
+def test_what_was_sent_before_its_writer_was_closed_arrives(pair: Pair) -> None:
+    """Its session was told that so many of its records are there, and sends the rest under another id."""
+    conversation, to = pair.begin(), pair.target.address
+    first = pair.client.next[to]
+    for ahead in (first, first + 1):
+        pair.target.take(pair.client.message(to, conversation, counter=ahead), b"forged")
+    pair.target.take(Scribe("its heir").close(to, pair.client.id))
+    for _ in range(3):
+        pair.target.take(pair.client.message(to, conversation), b"honest")
+    assert waiting(pair, conversation) == [b"0", b"forged", b"forged", b"honest", b"honest"]
+
+
+def test_a_follower_takes_from_the_commit_what_is_contested() -> None:
+    follower = Pair()
+    conversation = follower.begin()
+    header = follower.client.message(follower.target.address, conversation)
+    follower.target.take(header, b"forged")
+    follower.target.take(header, b"honest")
+    assert waiting(follower, conversation) == [b"0", b"forged"], "no commit says so"
+    follower.target.state.recent.contested = {follower.target.state.ingest_to: None}
+    follower.target.take(header, b"honest")
+    assert waiting(follower, conversation) == [b"0", b"forged", b"honest"]
+    assert not follower.target.state.recent.found, "its owner has raised the alarm"
 
 
 def test_another_header_under_the_counter_is_another_content(pair: Pair) -> None:
     conversation = pair.begin()
     pair.target.take(pair.client.message(pair.target.address, conversation), b"body")
     pair.target.take(pair.client.message(pair.target.address, identifier("another"), counter=1), b"body")
-    assert pair.target.state.recent.count == 1
+    assert pair.target.state.statistics.forged == 1
 
 
 def test_both_records_may_come_in_one_read(pair: Pair) -> None:
     header = pair.client.message(pair.target.address, pair.begin())
     pair.target.take_all([(header, record(b"one")), (header, record(b"other"))])
-    assert pair.target.state.recent.count == 1
+    assert pair.target.state.statistics.forged == 1
 
 
 def test_the_same_record_again_is_a_duplicate_and_nothing_else(pair: Pair) -> None:
@@ -47,6 +148,17 @@ def test_the_same_record_again_is_a_duplicate_and_nothing_else(pair: Pair) -> No
         pair.target.take(header, b"body")
     assert pair.target.state.statistics.duplicates == 2
     assert not pair.target.state.recent.found
+
+
+def test_a_record_that_was_a_gap_when_it_came_is_no_duplicate_of_itself(pair: Pair) -> None:
+    conversation, to = pair.begin(), pair.target.address
+    ahead = pair.client.next[to] + 1
+    later = pair.client.message(to, conversation, counter=ahead)
+    pair.target.take(later, b"honest")
+    for _ in range(2):
+        pair.target.take(pair.client.message(to, conversation), b"forged")
+    pair.target.take(later, b"honest")
+    assert waiting(pair, conversation) == [b"0", b"forged", b"forged", b"honest"]
 
 
 def test_a_copy_for_another_incarnation_is_not_compared(pair: Pair) -> None:
@@ -68,31 +180,138 @@ def test_an_owner_may_say_void_in_the_place_of_what_it_took_back_and_a_session_m
     scribe.id = writer
     pair.target.take(scribe.message(at, conversation), b"taken back")
     pair.target.take(scribe.write(Kind.VOID, at, conversation, counter=0))
-    assert pair.target.state.statistics.duplicates == 1
-    assert pair.target.state.recent.count == expected
+    assert pair.target.state.statistics.forged == expected
 
 
 @pytest.mark.parametrize(("bound", "value"), [("RECENT_RECORDS_MAX", 3), ("RECENT_BODY_BYTES_MAX", 20)])
-def test_a_duplicate_of_what_is_not_remembered_is_counted_as_one(
-    pair: Pair, bound: str, value: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_indexed", [False, True])
+def test_the_last_record_of_a_writer_is_known_however_long_ago_it_came(
+    pair: Pair, bound: str, value: int, is_indexed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(forgeries, bound, value)
+    conversation, to, other = pair.begin(), pair.target.address, Scribe("another client")
+    header = pair.client.message(to, conversation)
+    forged = pair.target.state.ingest_to
+    pair.target.take(header, b"0123456789")
+    for _ in range(5):
+        message = other.message(to, conversation)
+        pair.target.take(message, b"0123456789")
+        if is_indexed:
+            pair.target.take(message, b"0123456789")
+    honest = pair.target.state.ingest_to
+    for _ in range(2):
+        pair.target.take(header, b"acknowledged")
+    pair.target.take(header, b"0123456789")
+    assert waiting(pair, conversation) == [b"0", *[b"0123456789"] * 6, b"acknowledged"]
+    assert [*pair.target.state.recent.found] == [Forgery(pair.client.id, 1, forged, honest)]
+
+
+def test_of_writers_that_say_nothing_any_more_so_many_are_known(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forgeries, "RECENT_RECORDS_MAX", 1)
+    monkeypatch.setattr(forgeries, "RECENT_WRITERS_MAX", 2)
+    conversation, to = pair.begin(), pair.target.address
+    clients = [Scribe(f"client {number}") for number in range(5)]
+    headers = [client.message(to, conversation) for client in clients]
+    for header in headers:
+        pair.target.take(header, b"forged")
+    for header in headers:
+        pair.target.take(header, b"honest")
+    assert (pair.target.state.statistics.forged, pair.target.state.recent.unknown) == (2, 3)
+
+
+@pytest.mark.parametrize("others", [0, 5])
+def test_what_came_before_a_snapshot_is_compared_behind_it(
+    pair: Pair, others: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forgeries, "RECENT_RECORDS_MAX", 3)
+    conversation, to = pair.begin(), pair.target.address
+    ahead = [pair.client.message(to, conversation) for _ in range(2)]
+    for header in ahead:
+        pair.target.take(header, b"forged")
+    for _ in range(others):
+        pair.target.take(Scribe("another").message(to, conversation), b"other")
+    pair.target.take(ahead[1], b"honest")
+    pair.target.commit()
+    pieces = [*Freeze(pair.target.state).pieces(), *pieces_of(pair.target.state.recent)]
+    after = Pair()
+    restore(after.target.state, b"".join(pieces))
+    after.target.state.judged_by(None)
+    for body in (b"honest", b"forged"):
+        after.target.take(ahead[1], body)
+    assert after.target.state.statistics.forged == 1, "it was taken before"
+    if not others:
+        after.target.take(ahead[0], b"honest")
+        assert after.target.state.statistics.forged == 2
+    assert not after.target.state.recent.unknown
+
+
+def test_a_duplicate_of_what_is_not_remembered_is_counted_as_one(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forgeries, "RECENT_RECORDS_MAX", 3)
     conversation = pair.begin()
     first = pair.client.message(pair.target.address, conversation)
     pair.target.take(first, b"0123456789")
-    pair.target.take(first, b"0123456789")  # and now there is an index
     for _ in range(5):
         pair.target.take(pair.client.message(pair.target.address, conversation), b"0123456789")
     pair.target.take(first, b"another one")
-    assert pair.target.state.statistics.duplicates == 2
+    assert (pair.target.state.statistics.duplicates, pair.target.state.recent.unknown) == (1, 1)
     assert not pair.target.state.recent.found
 
 
 def test_the_fold_raises_an_alarm_that_names_the_partition_and_both_offsets() -> None:
     fold, client = Fold(log_of("orders")), Scribe("client")
+    fold.state.judged_by(None)
     header = client.message(fold.state.address, identifier("c"))
     fold.feed_data(columns_of([(header, record(b"forged")), (header, record(b"honest"))]))
     fold.ingest_to(2)
     (alarm,) = fold.journal.alarms
     assert alarm.startswith("FORGED: the records 0 and 1 of orders/0 ")
     assert client.id.hex() in alarm
+
+
+def test_a_duplicate_that_cannot_be_compared_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forgeries, "RECENT_RECORDS_MAX", 1)
+    fold, client = Fold(log_of("orders")), Scribe("client")
+    fold.state.judged_by(None)
+    headers = [client.message(fold.state.address, identifier("c")) for _ in range(4)]
+    for offset, header in enumerate([*headers, headers[0], headers[1]]):
+        fold.feed_data(columns_of([(header, record(b"body"))], offset))
+        fold.ingest_to(offset + 1)
+    (alarm,) = fold.journal.alarms
+    assert alarm.startswith("NOT COMPARED: record 4 of orders/0 ")
+
+
+GAP, FORGED, CLOCK = (
+    Notice(b"w" * 16, 1, address_of(), reason) for reason in (NoticeReason.GAP, NoticeReason.FORGED, NoticeReason.CLOCK)
+)
+CLOSED = WriterClosed(b"w" * 16, 1, address_of())
+
+
+@pytest.mark.parametrize(
+    ("heard", "kept"),
+    [
+        ((FORGED,), FORGED),
+        ((GAP, FORGED), GAP),
+        ((FORGED, GAP), GAP),
+        ((FORGED, CLOSED), CLOSED),
+        ((CLOSED, FORGED), CLOSED),
+        ((FORGED, CLOCK), CLOCK),
+        ((CLOCK, FORGED), CLOCK),
+    ],
+)
+def test_what_a_session_needs_to_know_is_not_hidden_by_a_forgery(
+    pair: Pair, heard: tuple[Notice | WriterClosed, ...], kept: Notice | WriterClosed
+) -> None:
+    for said in heard:
+        pair.home.state.keep_answer(said)
+    assert [*pair.home.state.answers.values()] == [kept]
+
+
+def test_the_home_of_a_session_raises_an_alarm_of_its_own() -> None:
+    fold, said = Fold(log_of("replies")), Notice(b"w" * 16, 7, address_of("orders", 3), NoticeReason.FORGED)
+    fold.state.keep_answer(said)
+    fold.state.judged_by(None)
+    fold.state.keep_answer(said)
+    fold.feed_data(columns_of([(None, record())]))
+    fold.ingest_to(1)
+    (alarm,) = fold.journal.alarms
+    assert alarm.startswith(f"FORGED: a stranger writes to orders/3 in the name of the session {(b'w' * 16).hex()}")

@@ -211,6 +211,16 @@ def test_a_session_that_was_forgotten_does_not_send_again(session: Session) -> N
         session.check_over()
 
 
+def test_a_stranger_may_have_gone_further_under_its_id_than_the_session(session: Session) -> None:
+    """What it sends then is taken as a record of its own, so nothing of it goes again."""
+    dialog = opened(session)
+    session.send(dialog, "order", b"0")
+    session.send(dialog, "order", b"1")
+    session.change(IDS[1], 0)
+    assert to(settle(session, 9), TARGET) == []
+    assert [body for _, body in to(session.send(dialog, "order", b"2"), TARGET)] == [b"2"]
+
+
 def test_who_is_ahead_of_time_is_asked_about_again(session: Session) -> None:
     dialog = opened(session)
     session.send(dialog, "order", b"0")
