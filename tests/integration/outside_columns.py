@@ -180,7 +180,8 @@ def said_truly(scene: Scene, row: Row) -> None:
             return  # not even that is left: what was acknowledged waits until the queue is dropped
         word = next_reader(scene)
     assert (word == "goes on") or not scene.acknowledged
-    silent = {one for one in scene.acknowledged if one not in scene.received and not _failed(scene, one)}
+    behind = {b"of a living sender", b"of a pool", b"of a named pool"} if row.gaps else set[bytes]()
+    silent = {one for one in scene.acknowledged if one not in scene.received and not _failed(scene, one)} - behind
     if word == "goes on":
         until(lambda: silent <= _came_back(scene), f"{silent} was acknowledged: received, returned, or an Error")
 
