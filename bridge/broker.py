@@ -22,6 +22,7 @@ from .arguments import Partitions, Seconds, checked
 from .beginning import begin_block, begin_here
 from .catalog import Catalog
 from .collector import prepare_collector
+from .departing import DEPARTING
 from .destinations import Destinations
 from .dialogs import Dialogs
 from .draining import Draining
@@ -240,7 +241,7 @@ class Broker(Dialogs, Pools, Routing, Administration, Tidying):
             if self._closed:
                 return
             self._closed = True
-        with ExitStack() as exits:  # the last first, and all of them whatever fails
+        with DEPARTING.closing(), ExitStack() as exits:  # the last first, and all of them whatever fails
             exits.callback(self.catalog.close)
             exits.callback(self._validator.close)
             if self._transmission is not None:

@@ -18,12 +18,14 @@ from confluent_kafka.admin import AdminClient
 
 from konverse.schemas.errors import InvalidSettings, KafkaUnavailable
 
+from .departing import DEPARTING
 from .health import Health
 from .seldom import Repeated
 from .settings import Settings
 
 log: Final = logging.getLogger("konverse.kafka")
 log.addHandler(logging.NullHandler())
+log.addFilter(DEPARTING)
 log.addFilter(Repeated())
 
 FETCH_RECORDS: Final = 1_000

@@ -12,6 +12,7 @@ from konverse.schemas.catalog import Queue
 from .following import Following
 from .kafka import Kafka
 from .kafka_time import kafka_time_ms
+from .stalled import stalled
 
 
 class ReadingState(NamedTuple):
@@ -28,6 +29,8 @@ class ReadingState(NamedTuple):
     silence_timeout_s: float
     waiting: int
     """Offsets of the data log that no owner has ingested."""
+    held_up: str = ""
+    """What a stranger's open transaction holds up, and what mends it; empty when there is none."""
 
     @property
     def silent(self) -> bool:
@@ -58,7 +61,9 @@ def reading_states(kafka: Kafka, queue: Queue) -> Iterator[ReadingState]:
         with Following(kafka, queue, number) as following:
             following.catch_up()
             behind, now_ms = following.behind(), kafka_time_ms(kafka)
-            yield reading_state(following.head, behind, now_ms, kafka.settings.silence_timeout_s)
+            state = reading_state(following.head, behind, now_ms, kafka.settings.silence_timeout_s)
+        held_up = stalled(kafka, queue.topic, number)
+        yield state if held_up is None else state._replace(held_up=held_up.said(queue.topic, number))
 
 
 def silence_s(head: JournalHead, now_ms: int) -> float:

@@ -26,6 +26,7 @@ from .app import App, connection, load
 from .background import in_background
 from .broker import Broker
 from .cli.codes import BUG, exit_code
+from .departing import DEPARTING
 from .draining import Mark
 from .handling import Crew
 from .logs import log_to_stderr
@@ -188,6 +189,7 @@ def _do(app: App | Broker, job: Job) -> int:
         def stop(*_: object) -> None:
             nonlocal stopped
             stopped = True
+            DEPARTING.begin()
             working.stop()
 
         def follow_lifeline() -> None:

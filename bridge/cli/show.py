@@ -166,6 +166,8 @@ def _show_queue(store: ViewStore | None, queue: Queue, states: list[ReadingState
         for number in partitions:
             for line in _no_reader(states[number]):
                 typer.echo(f"{queue.name}/{number}: {line}")
+            if states[number].held_up:
+                typer.echo(f"{queue.name}/{number}: {states[number].held_up}")
         if store:
             _print_rows(rows)
     if not store:
@@ -197,6 +199,7 @@ def _partition_as_dict(header: Header | None, state: ReadingState) -> dict[str, 
         "reader": state.reader,
         "since": state.since.isoformat() if state.since else None,
         "waiting": state.waiting,
+        "held_up": state.held_up or None,
     }
 
 

@@ -106,6 +106,13 @@ def test_an_open_transaction_of_a_stranger_is_named(
                     f"An open transaction of a producer that is not konverse's holds up {topic}/0: its records 1 to 2"
                     in told
                 )
+                (state,) = broker.reading_states("Orders")
+                assert "an open transaction of a producer that is not konverse's holds up" in state.held_up
+                assert "its records 1 to 2" in state.held_up
+                place = ("--kafka", broker.settings.kafka, "--database", broker.database)
+                assert state.held_up in run("view", "Orders", *place)[1]
+                shown = json.loads(run("view", "Orders", *place, "--json")[1])
+                assert shown["partitions"]["0"]["held_up"] == state.held_up
                 stranger.abort_transaction(DEADLINE_S)
                 fill(orders, 2)
                 with pumped(orders):
