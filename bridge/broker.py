@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from typing import Any, Final, Self
@@ -90,6 +90,7 @@ class Broker(Dialogs, Pools, Routing, Administration, Tidying):
         self._sender: Sender | None = None
         self._transmission: Transmission | None = None
         self._readers: list[Reader] = []
+        self._obeying: Obeying | None = None
         self._fire_and_forget = FireAndForget(lambda: self._readers)
         self._ends = EndNews(lambda: self._sender)
         self._turns = Turns()
@@ -203,11 +204,6 @@ class Broker(Dialogs, Pools, Routing, Administration, Tidying):
         known = [self.catalog.get(Queue, name) for name in queues]
         return Draining(self._kafka, [queue for queue in known if queue.status])
 
-    def obey(self, readers: Callable[[], Sequence[Reader]]) -> Obeying:
-        """Let these readers do what operators of other processes want; close it."""
-        self._check_open()
-        return Obeying(self._kafka, self.database, readers)
-
     def verification(self, queues: Sequence[Queue], since_ms: int | None = None) -> Verification:
         """The logs of these queues as they end now, to be verified: `run` it."""
         self._check_open()
@@ -254,6 +250,8 @@ class Broker(Dialogs, Pools, Routing, Administration, Tidying):
                 exits.callback(reader.close)
             exits.callback(self._substitutes.close)
             exits.callback(self._mailboxes.close)
+            if self._obeying is not None:
+                exits.callback(self._obeying.close)
 
     def forked(self) -> None:
         """In a forked child: closed, see `bridge.forks`."""
@@ -307,6 +305,8 @@ class Broker(Dialogs, Pools, Routing, Administration, Tidying):
         with self._lock:
             self._readers = [other for other in self._readers if not other.closed] + [reader]
             closed = self._closed
+            if self._obeying is None and not closed:
+                self._obeying = Obeying(self._kafka, self.database, lambda: self._readers)
         if closed:
             reader.close()
             self._check_open()

@@ -1,7 +1,7 @@
 """An operator in any process: which conversations are suspended, and what their owners are to do with them.
 
-Only the owner of a partition can decide there. It is told through a topic of the instance, to which the processes of
-`konverse run` listen (`bridge.obeying`), and its journal says when it was done.
+Only the owner of a partition can decide there. It is told through a topic of the instance, to which every process
+with a reader listens (`bridge.obeying`), and its journal says when it was done.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ SWEEP_CONVERSATIONS: Final = INSTRUCTION_ENTRIES_MAX // 2
 """So many conversations are ended at a time."""
 OBEYED_S: Final = 15.0
 """An operator waits so long for the owner."""
+
+STILL_COUNTS: Final = f"It still counts for {INSTRUCTION_MS_MAX // 60_000} minutes: the first reader that has the partition by then does it"
 
 INSTRUCTION_CONFIG: Final = {
     "cleanup.policy": "delete",
@@ -98,7 +100,7 @@ class Instructing:
     def resume(self, conversation: UUID, *, queue: str | None = None, timeout: Seconds = OBEYED_S) -> None:
         """Have the messages of a suspended conversation handed out again, with five attempts more.
 
-        Returns when its owner, a process of `konverse run`, has committed that. `queue` says where to look, else
+        Returns when its owner, whichever process reads the queue, has committed that. `queue` says where to look, else
         everywhere. Raises DialogNotFound, InvalidState when it is not suspended, and OutcomeUnknown when no owner has
         done it within `timeout` seconds: it still counts for ten minutes.
         """
@@ -156,6 +158,7 @@ class Instructing:
         self._check_open()
         with ExitStack() as exits:
             waiting: dict[Following, int] = {}
+            orders: list[Instruction] = []
             known = False
             for each, partition in self._partitions(queue):
                 with ExitStack() as unneeded:
@@ -164,14 +167,15 @@ class Instructing:
                     known = known or bool(sides)
                     for one in filter(waits, sides):
                         if wish.action is Action.SKIP:
-                            check_skip(one)
+                            check_skip(one)  # refused before anything is told
                         waiting[following] = first = first_of(one)
-                        self._tell(Instruction(self.database, each.name, one.conversation, first, *wish))
+                        orders.append(Instruction(self.database, each.name, one.conversation, first, *wish))
                         exits.push(unneeded.pop_all())
             if known and not waiting:
                 raise not_suspended(conversation)
             if not known:
                 raise self._not_found(conversation)
+            self._tell(*orders)
             _wait(waiting, conversation, timeout_s)
 
     def _sweep(self, action: Action, queue: str | None, meant: Callable[[Endpoint], bool], timeout_s: float) -> int:
@@ -282,20 +286,18 @@ def until_none(look: Callable[[], Left], deadline: float, late: Callable[[Left],
 
 def late_sweep(count: int, *, nobody: bool) -> OutcomeUnknown:
     """The error for sides with which nothing was done in time; `nobody`: no owner has their partitions."""
-    why = "no reader of their queue runs" if nobody else "handlers have them, or their owner does not listen or is dead"
+    why = "no reader of their queue runs" if nobody else "handlers have them, or their owner is dead"
     return OutcomeUnknown(
-        f"{count} sides of conversations are as before: {why}. Start a worker (`konverse run`): the first that has "
-        f"their partition within {INSTRUCTION_MS_MAX // 60_000} minutes does it. Give the command again for what was "
-        "not asked for yet"
+        f"what becomes of {count} sides of conversations is unknown: they are as before, and {why}. {STILL_COUNTS}. "
+        "Give the command again for what was not asked for yet"
     )
 
 
 def _late(conversation: UUID, timeout_s: float, *, nobody: bool) -> OutcomeUnknown:
-    why = "no reader of its queue runs" if nobody else "its owner does not listen, or is dead"
+    why = "no reader of its queue runs" if nobody else "its owner is busy, or dead"
     return OutcomeUnknown(
-        f"conversation {conversation} is suspended as before after {timeout_s:.0f} s: {why}. Start a worker (`konverse "
-        f"run`): the first that has its partition within {INSTRUCTION_MS_MAX // 60_000} minutes does it. A program "
-        "with a reader of its own calls reader.resume, skip or end"
+        f"what becomes of the order is unknown: conversation {conversation} is suspended as before after "
+        f"{timeout_s:.0f} s, and {why}. {STILL_COUNTS}"
     )
 
 

@@ -35,7 +35,7 @@ LOOK_EVERY_S: Final = 0.5
 
 
 class Obeying:
-    """Listens in a thread of its own, for the readers of one process.
+    """Listens in a thread of its own, for the readers of one broker.
 
     An instruction for a conversation that is not suspended here is kept for as long as it counts: its partition may
     come here. One that was followed is kept until that stands in the journal: its partition may be lost before, and

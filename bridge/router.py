@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -161,7 +161,6 @@ class RoutingService:
             reader = exits.enter_context(
                 broker.reader(activation.queue, batch=clauses.batch, max_messages=clauses.max_messages, timeout=timeout)
             )
-            exits.enter_context(closing(broker.obey(lambda: [reader])))
             self._reader = reader
             if not self._stopping:
                 reader.run(self.route, threads=threads)

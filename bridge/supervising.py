@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from typing import Final
 
@@ -17,6 +17,7 @@ from .activation import Activation
 from .app import App, connection
 from .broker import Broker
 from .cli.codes import CUT_OFF
+from .presence import Seen
 from .working import DRAINED, IN_VAIN, Job, command
 
 log: Final = logging.getLogger("konverse.run")
@@ -26,7 +27,10 @@ LOOK_EVERY_S: Final = 0.05
 BACK_OFF_S: Final = 0.5
 BACK_OFF_S_MAX: Final = 30.0
 WELL_S: Final = 60.0
-"""A process that lived so long was well: it is started again as soon as it would be the first time."""
+"""A process that lived so long was well: it is started again as soon as it would be the first time.
+
+So is one that died in a handler, at whatever age: what has killed it is found and suspended by the next ones.
+"""
 
 _FOR_GOOD: Final = frozenset({IN_VAIN + 2, IN_VAIN + 7})
 """Codes of a process that would end so again and again; a handler may end its process with any other."""
@@ -65,6 +69,8 @@ class Child:
         self._start_at = 0.0
         self._started_at = 0.0
         self._process: subprocess.Popen[bytes] | None = None
+        self._seen: Seen | None = None
+        """Whether it is in a handler."""
         self.code: int | None = None
         """What the last one has ended with for good; None while it works, or is to be started again."""
 
@@ -87,10 +93,13 @@ class Child:
         self._started_at = time.monotonic()
         # A session of its own: Ctrl-C reaches whoever waits for it alone, and he lets it finish.
         try:
+            self._seen = Seen()
+            file = self._seen.file
             self._process = subprocess.Popen(  # noqa: S603  # ourselves
-                command(self._job), stdin=subprocess.PIPE, start_new_session=True
+                command(self._job, file), stdin=subprocess.PIPE, start_new_session=True, pass_fds=(file,)
             )
         except OSError as error:  # the machine has no room for a process now
+            self._died_in_a_handler()
             self._deaths += 1
             self._start_at = self._started_at + back_off_s(self._deaths)
             log.error("a reader process cannot be started, it is tried again: %s", error)  # noqa: TRY400
@@ -98,20 +107,30 @@ class Child:
     def _ended(self, process: subprocess.Popen[bytes], code: int) -> None:
         self._close(process)
         self._process = None
+        attributed = self._died_in_a_handler()
         if (code == DRAINED and self._job.until_drained) or code in _FOR_GOOD:
             self.code = code
             return
         now = time.monotonic()
-        self._deaths = 1 if now - self._started_at > WELL_S else self._deaths + 1
+        self._deaths = 1 if attributed or now - self._started_at > WELL_S else self._deaths + 1
         wait_s = back_off_s(self._deaths)
         self._start_at = now + wait_s
         log.error(
-            "reader process %d has ended %s; it is started again in %.1f s, and what it had not committed is received "
-            "again",
+            "reader process %d has ended %s%s; it is started again in %.1f s, and what it had not committed is "
+            "received again",
             process.pid,
             f"by signal {_signal_name(-code)}" if code < 0 else f"with code {code}",
+            " in a handler" if attributed else "",
             wait_s,
         )
+
+    def _died_in_a_handler(self) -> bool:
+        """Asked once of each process."""
+        seen, self._seen = self._seen, None
+        if seen is None:
+            return False
+        with closing(seen):
+            return seen.in_a_handler()
 
     def stop(self) -> None:
         """Ask it to finish what it is at."""
@@ -123,6 +142,7 @@ class Child:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+        self._died_in_a_handler()
 
     @staticmethod
     def _close(process: subprocess.Popen[bytes]) -> None:

@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from queue import SimpleQueue
@@ -19,6 +20,7 @@ from typing import Final
 
 from confluent_kafka import KafkaException
 
+from konverse.dialog.transaction import Transaction
 from konverse.schemas.errors import BadInput, KonverseError, PartitionHalted, QueueDisabled, TopicMismatch
 
 from .activation import Activation
@@ -30,6 +32,7 @@ from .departing import DEPARTING
 from .draining import Mark
 from .handling import Crew
 from .logs import log_to_stderr
+from .presence import Presence
 from .reader import Reader
 from .routers import Routing
 
@@ -72,13 +75,22 @@ class Job:
 class Working:
     """Readers of one process, and the threads in which they call handlers."""
 
-    def __init__(self, broker: Broker, app: Routing, *, queue: str | None = None, until_drained: bool) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        app: Routing,
+        *,
+        queue: str | None = None,
+        until_drained: bool,
+        presence: Presence | None = None,
+    ) -> None:
         """With `queue` that one is read by one thread here, else all are by `max_readers` of them."""
         self.name = "this process"
         self._broker = broker
         self._app = [activation for activation in app.answering(broker) if activation.max_readers]
         self._queue = queue
         self._until_drained = until_drained
+        self._presence = presence or Presence(None)
         self._stopping = False
         self._readers: list[Reader] = []
         self._off: set[str] = set()
@@ -92,11 +104,7 @@ class Working:
                 continue
             self._readers.append(self._reader_of(activation))
             works.put((activation, self._readers[-1]))
-        obeying = self._broker.obey(lambda: self._readers)
-        try:
-            Crew().work(lambda: self._work(*works.get()), len(self._readers), self.stop, self)
-        finally:
-            obeying.close()
+        Crew().work(lambda: self._work(*works.get()), len(self._readers), self.stop, self)
 
     def stop(self) -> None:
         """Let handlers that are at work finish and commit, and give the partitions back. For signal handlers, too."""
@@ -124,12 +132,13 @@ class Working:
         threads = 1 if self._queue else activation.max_readers
         log.info("reads queue %r with %d thread%s", activation.queue, threads, "" if threads == 1 else "s")
         alone = self._queue is not None
+        handler = self._watched(activation.handler)
         drained = closing(self._broker.draining([one.queue for one in self._app]))
         with activation.at_work(self._broker, alone=alone), reader, drained as draining:
             seen: tuple[frozenset[int], Mark] | None = None
             while not self._stopping:
                 try:
-                    reader.run(activation.handler, threads=threads)
+                    reader.run(handler, threads=threads)
                 except QueueDisabled as error:
                     self._wait_for(activation.queue, error)
                     if self._until_drained:
@@ -144,6 +153,13 @@ class Working:
                 if seen is not None and seen == before:
                     log.info("queue %r is drained", activation.queue)
                     return
+
+    def _watched(self, handler: Callable[[Transaction], object]) -> Callable[[Transaction], object]:
+        def call(transaction: Transaction) -> object:
+            with self._presence:
+                return handler(transaction)
+
+        return call
 
     def _wait_for(self, queue: str, error: QueueDisabled) -> None:
         """The queue is OFF: nothing is to be done in it for now, and the others go on."""
@@ -161,7 +177,7 @@ def main() -> None:
             app = load(job.app)
         finally:
             log_to_stderr(as_json=job.as_json)
-        code = _do(app, job)
+        code = _do(app, job, Presence(int(sys.argv[2])) if len(sys.argv) > 2 else None)
     except _LASTING as error:
         log.error("%s", error)  # noqa: TRY400  # it says it all
         code = IN_VAIN + exit_code(error)
@@ -181,9 +197,9 @@ def main() -> None:
     sys.exit(code)
 
 
-def _do(app: App | Broker, job: Job) -> int:
+def _do(app: App | Broker, job: Job, presence: Presence | None) -> int:
     with connection(app) as broker:
-        working = Working(broker, app, queue=job.queue, until_drained=job.until_drained)
+        working = Working(broker, app, queue=job.queue, until_drained=job.until_drained, presence=presence)
         stopped = False
 
         def stop(*_: object) -> None:
@@ -205,10 +221,10 @@ def _do(app: App | Broker, job: Job) -> int:
     return STOPPED if stopped else DRAINED
 
 
-def command(job: Job) -> list[str]:
-    """The command line of a process that does this."""
+def command(job: Job, file: int) -> list[str]:
+    """The command line of a process that does this; `file` shows whether it is in a handler (`bridge.presence`)."""
     # -P: what lies in the working folder, where the application is looked for, does not hide a module of Python's own.
-    return [sys.executable, "-P", "-m", "konverse.bridge.working", json.dumps(asdict(job))]
+    return [sys.executable, "-P", "-m", "konverse.bridge.working", json.dumps(asdict(job)), str(file)]
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import re
 import threading
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, Self, TypeVar
 
@@ -124,10 +124,7 @@ class Source(NamedTuple):
             timeout = self.timeout
             if timeout is not None and self.behind_a_dead_one:
                 timeout += broker.session_timeout_s()
-            with (
-                broker.reader(self.queue, batch=GROUPS_PER_COMMIT, timeout=timeout) as reader,
-                closing(broker.obey(lambda: [reader])),  # `konverse resume` and the like
-            ):
+            with broker.reader(self.queue, batch=GROUPS_PER_COMMIT, timeout=timeout) as reader:
                 yield broker, reader
 
     def partitions(self) -> int:

@@ -88,6 +88,13 @@ BOUNDS: Final = {
     "recovery": Bound(
         "value", "<=", 3, "With 100,000 live conversations: a service that lost a machine is back before people call."
     ),
+    "failover": Bound(
+        "value", "<=", 3, "From the kill of one of two workers to the first message in the other's handler."
+    ),
+    "poison-kill": Bound("value", "<=", 30, "Until the message that kills its process is suspended."),
+    "poison-kill-others": Bound(
+        "value", "<=", 5, "The others of the queue wait so long for the next process at each of these deaths."
+    ),
     "snapshot-pause": Bound(
         "value", "<=", 100, "Of a million conversations in one partition: nobody's reply may wait for our book-keeping."
     ),

@@ -8,6 +8,7 @@ from typing import Final
 from tests.bench import (
     crowd,
     fold,
+    killed,
     loop,
     owner_memory,
     per_message,
@@ -35,6 +36,7 @@ CASES: Final[tuple[Case, ...]] = (
     *crowd.CASES,
     *fold.CASES,
     *recovery.CASES,
+    *killed.CASES,
     *owner_memory.CASES,
     *redis_memory.CASES,
     *router.CASES,

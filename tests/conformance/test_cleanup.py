@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 
 import pytest
 from confluent_kafka import Producer
@@ -39,14 +39,14 @@ pytestmark = pytest.mark.stack
 
 
 @contextmanager
-def worked(broker: Broker, *readers: Reader) -> Iterator[None]:
+def worked(*readers: Reader) -> Iterator[None]:
     """These readers work, and do what operators want."""
     owners = [owner for reader in readers for owner in reader.owners]
 
     def journaled() -> bool:
         return all(owner._journaled_to == owner.fold.state.ingest_to and not owner.committing for owner in owners)
 
-    with closing(broker.obey(lambda: readers)), pumped(*readers):
+    with pumped(*readers):
         until(journaled, "what they have is in the journal")
         yield
 
@@ -110,7 +110,7 @@ def test_120_an_operator_cleans_up_a_conversation_whose_other_side_is_gone(broke
     with broker.reader("Orders") as orders:
         fill(orders, 1)
         assert orders.conversations == 2
-        with worked(broker, orders):
+        with worked(orders):
             broker.end(dialog.id, cleanup=True, queue="Orders")
             with pytest.raises(DialogNotFound):
                 broker.end(dialog.id, cleanup=True, queue="Orders")
@@ -242,7 +242,7 @@ def test_136_all_open_conversations_of_a_database_get_error_9719(broker: Broker)
         fill(orders, 2)
         with pumped(shop):
             until(lambda: shop.conversations == 2, "they have begun at home")
-        with worked(broker, orders, shop):
+        with worked(orders, shop):
             assert broker.error_broker_conversations() == 2
             until(lambda: [state_of(shop, Role.INITIATOR, each) for each in dialogs] == ["ER", "ER"], "they fail")
             assert broker.error_broker_conversations() == 0

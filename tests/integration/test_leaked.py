@@ -107,7 +107,7 @@ def working(broker: Broker) -> Iterator[None]:
     with broker.reader("Orders") as orders, broker.reader("Shop") as shop:
         for reader in (orders, shop):
             reader.wait_for_partitions(1)
-        with worked(broker, orders, shop):
+        with worked(orders, shop):
             yield
 
 

@@ -17,7 +17,7 @@ from konverse.schemas.errors import BrokerClosed
 def broker(*, closed: bool = False) -> Any:
     made: Any = Broker.__new__(Broker)
     made._closed = closed
-    made._readers = []
+    made._readers, made._obeying = [], object()
     made._lock = threading.Lock()
     return made
 

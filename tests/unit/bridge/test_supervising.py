@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from konverse.bridge import supervising
+from konverse.bridge.presence import Presence, Seen
 from konverse.bridge.supervising import BACK_OFF_S, BACK_OFF_S_MAX, Child, Supervisor, _signal_name, back_off_s
 from konverse.bridge.working import DRAINED, IN_VAIN, STOPPED, Job
 from tests.kit.shop import until
@@ -29,7 +30,7 @@ def supervise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     def make(*programs: str, grace_s: float = 30.0) -> Supervisor:
         left = list(programs)
 
-        def command(_job: Job) -> list[str]:
+        def command(_job: Job, _file: int) -> list[str]:
             program = left.pop(0) if len(left) > 1 else left[0]
             return [sys.executable, "-c", NAMED + program, str(tmp_path)]
 
@@ -102,7 +103,7 @@ def test_a_process_that_a_signal_without_a_name_has_ended_is_started_again(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     program = f"import os; os.kill(os.getpid(), {signal.SIGRTMIN + 1})"
-    monkeypatch.setattr(supervising, "command", lambda _job: [sys.executable, "-c", program])
+    monkeypatch.setattr(supervising, "command", lambda _job, _file: [sys.executable, "-c", program])
     child = Child(JOB)
     child.look()
     until(lambda: not child.alive, "the process has died")
@@ -110,3 +111,38 @@ def test_a_process_that_a_signal_without_a_name_has_ended_is_started_again(
     assert child.code is None
     assert f"by signal {signal.SIGRTMIN + 1};" in caplog.text
     assert _signal_name(signal.SIGKILL) == "SIGKILL"
+
+
+@pytest.mark.parametrize(
+    ("last", "pauses"), [("\\1", [0.5, 0.5, 0.5]), ("\\0", [0.5, 1.0, 2.0])], ids=["in", "outside"]
+)
+def test_after_a_death_in_a_handler_the_pauses_begin_anew(
+    last: str, pauses: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What has killed it is suspended in the end; a process that cannot even start is not tried again all the time."""
+    program = f"import os, sys; os.pwrite(int(sys.argv[1]), b'{last}', 0); os.kill(os.getpid(), 9)"
+    monkeypatch.setattr(supervising, "command", lambda _job, file: [sys.executable, "-c", program, str(file)])
+    child, found = Child(JOB), list[float]()
+    for deaths in range(1, 4):
+        child._start_at = 0.0
+        child.look()
+        until(lambda: not child.alive, "it has died")
+        child.look()
+        found.append(back_off_s(child._deaths))
+        assert child._deaths in (1, deaths)
+    assert found == pauses
+
+
+def test_a_handler_that_comes_back_is_no_longer_at_work_and_one_that_exits_is() -> None:
+    seen = Seen()
+    presence = Presence(os.dup(seen.file))
+    with presence, presence:
+        assert seen.in_a_handler()
+    assert not seen.in_a_handler()
+    with pytest.raises(ValueError, match="no"), presence:
+        raise ValueError("no")
+    assert not seen.in_a_handler()
+    with pytest.raises(SystemExit), presence:
+        sys.exit(1)
+    assert seen.in_a_handler()
+    seen.close()
