@@ -41,7 +41,10 @@ SWEEP_CONVERSATIONS: Final = INSTRUCTION_ENTRIES_MAX // 2
 OBEYED_S: Final = 15.0
 """An operator waits so long for the owner."""
 
-STILL_COUNTS: Final = f"It still counts for {INSTRUCTION_MS_MAX // 60_000} minutes: the first reader that has the partition by then does it"
+STILL_COUNTS: Final = (
+    f"It still counts for {INSTRUCTION_MS_MAX // 60_000} minutes: the first reader that has the partition by then "
+    "does it"
+)
 
 INSTRUCTION_CONFIG: Final = {
     "cleanup.policy": "delete",
