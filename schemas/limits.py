@@ -387,7 +387,6 @@ ROUTING_TABLE_BUCKETS: Final = 1_024
 
 RECENT_RECORDS_MAX: Final = 4_096
 """Records of a partition that duplicates are compared with: what a producer sends again lies closer together."""
-
 RECENT_BODY_BYTES_MAX: Final = 1_048_576
 """And so many bytes of their bodies, beside the read that came last."""
 
