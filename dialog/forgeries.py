@@ -18,7 +18,7 @@ from konverse.schemas.identifiers import time_of_writer
 from konverse.schemas.limits import (
     ALARMS_MAX,
     RECENT_BODY_BYTES_MAX,
-    RECENT_DIGESTS_MAX,
+    RECENT_KEPT_ENTRIES_MAX,
     RECENT_RECORDS_MAX,
     RECENT_WRITERS_MAX,
 )
@@ -159,7 +159,7 @@ class Recent:
     def _keep_older(self, key: Key, contents: Contents) -> None:
         self._older.pop(key, None)
         self._older[key] = contents
-        if len(self._older) > RECENT_DIGESTS_MAX:
+        if len(self._older) > RECENT_KEPT_ENTRIES_MAX:
             del self._older[next(iter(self._older))]
 
     def known(self) -> Iterator[Known]:
@@ -173,7 +173,7 @@ class Recent:
             for writer, (counter, contents) in last:
                 yield from (Known(writer, counter, offset, digest) for digest, offset in contents.items())
             rows = [row for one in kept for row in _rows(one.columns) if row.offset not in passed]
-            for row in rows[-RECENT_DIGESTS_MAX:]:
+            for row in rows[-RECENT_KEPT_ENTRIES_MAX:]:
                 yield from _known(row)
 
         return them()

@@ -390,7 +390,7 @@ RECENT_RECORDS_MAX: Final = 4_096
 RECENT_BODY_BYTES_MAX: Final = 1_048_576
 """And so many bytes of their bodies, beside the read that came last."""
 
-RECENT_DIGESTS_MAX: Final = 1_024
+RECENT_KEPT_ENTRIES_MAX: Final = 1_024
 """So many of them go into a snapshot, as digests, and so many digests of older ones are known beside it."""
 
 RECENT_WRITERS_MAX: Final = 4_096

@@ -57,6 +57,7 @@ BY_RULE: Final = {
     "cut": BROKEN,
     "view": DIVERGENCE,
     "I20": REORDER,
+    "I4": DUPLICATE,
     "I23": PHANTOM,
 }
 """What a finding of the verifier is called here."""

@@ -167,7 +167,7 @@ def _snapshot(fold: Fold) -> list[bytes]:
     records: list[bytes] = []
     with (
         patch.object(snapshotting, "SNAPSHOT_CHUNK_BYTES_MAX", CHUNK_BYTES),
-        patch.object(forgeries, "RECENT_DIGESTS_MAX", DIGESTS),
+        patch.object(forgeries, "RECENT_KEPT_ENTRIES_MAX", DIGESTS),
     ):
         making.begin(0)
         making.confirm()
