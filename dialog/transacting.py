@@ -100,7 +100,10 @@ class Transaction:
         """SEND."""
         self._check(dialog)
         if len(body) > BODY_BYTES_MAX:
-            raise BodyTooLarge(f"the body has {len(body)} bytes; at most {BODY_BYTES_MAX} fit into one message")
+            raise BodyTooLarge(
+                f"the body has {len(body)} bytes; at most {BODY_BYTES_MAX} fit into one "
+                "message: send a reference, or its parts"
+            )
         self._add(_Staged(dialog, Kind.MESSAGE, message_type, body))
 
     def finish(self, dialog: SessionDialog) -> None:
@@ -165,7 +168,8 @@ class Transaction:
         if self.size_bytes + size > BODY_BYTES_MAX or len(self.steps) == TRANSACTION_RECORDS_MAX:
             raise TransactionTooLarge(
                 f"the transaction would have {self.size_bytes + size} bytes in {len(self.steps) + 1} steps; at most "
-                f"{BODY_BYTES_MAX} bytes in {TRANSACTION_RECORDS_MAX} steps fit into one record"
+                f"{BODY_BYTES_MAX} bytes in {TRANSACTION_RECORDS_MAX} steps fit into one record; "
+                "make several transactions, or send a body of nearly that size on the dialog itself"
             )
         self.size_bytes += size
         self._known.add(step.dialog)
