@@ -126,7 +126,8 @@ def failover(place: Place, load: Load) -> Figures:
             diary.until(2)
             entries = diary.entries()
             victim = entries[-1][1]
-            orphans = {one for _, process, one in entries if process == victim}
+            latest = {one: process for _, process, one in entries}  # partitions change hands when a worker joins
+            orphans = {one for one, process in latest.items() if process == victim}
             killed_at = time.time()
             os.kill(victim, signal.SIGKILL)
             return {"seconds": _first(diary, orphans, victim, killed_at) - killed_at}
