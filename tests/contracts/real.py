@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from uuid import UUID
 
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from konverse.bridge.appending import Appending
@@ -254,6 +254,16 @@ class Real:
         stranger.flush(DEADLINE_S)
         yield
         stranger.abort_transaction(DEADLINE_S)
+        until(lambda: self.bounds(queue)[1] == self._last(queue), "Kafka writes the mark behind its answer")
+
+    def _last(self, queue: int) -> int:
+        """The end of the data log, whatever is open."""
+        everything = {"group.id": "konverse.contracts", "isolation.level": "read_uncommitted"}
+        consumer = Consumer({"bootstrap.servers": self._bootstrap, **everything})
+        try:
+            return consumer.get_watermark_offsets(TopicPartition(self._queue(queue).topic, 0), DEADLINE_S)[1]
+        finally:
+            consumer.close()
 
     def overtaken(self, queue: int = ORDERS) -> tuple[list[bytes], bool]:
         with self._reader(queue) as first:
