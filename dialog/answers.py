@@ -22,7 +22,7 @@ from konverse.schemas.records import (
     Suffix,
     WriterClosed,
 )
-from konverse.schemas.system_messages import ANOTHER_ID, NO_PEER_BODY, OVER, error_body
+from konverse.schemas.system_messages import ANOTHER_ID, NO_PEER_BODY, OVER, error_body, lost_body
 
 from .endpoint import NOBODY, FarStamp, Record
 from .named import Over, told
@@ -101,18 +101,30 @@ def answer_no_peer(state: Partition, envelope: Envelope) -> None:
     _say_no_peer(state, to, Role.INITIATOR, envelope.conversation)
 
 
-def answer_cleaned(state: Partition, conversation: bytes) -> None:
+def answer_cleaned(state: Partition, conversation: bytes) -> bool:
     """An initiator talks to a target that was ended WITH CLEANUP: it is told, once (behaviour 121)."""
     cleaned = state.cleaned.pop(conversation, None)
     if cleaned is not None:
         _say_no_peer(state, cleaned.home, Role.TARGET, conversation)
+    return cleaned is not None
 
 
-def _say_no_peer(state: Partition, to: Address, role: Role, conversation: bytes) -> None:
+def answer_lost(state: Partition, envelope: Envelope) -> None:
+    """A message for a target that does not live here, where data was lost: what began it may have been among that.
+
+    Its home is told, which knows whether it had heard of an end before.
+    """
+    home = home_of(envelope, state)
+    if state.lost_to and home is not None and state.endpoint(Role.TARGET, envelope.conversation) is None:
+        body = lost_body(state.lost_from, state.lost_to)
+        _say_no_peer(state, home, Role.TARGET, envelope.conversation, body)
+
+
+def _say_no_peer(state: Partition, to: Address, role: Role, conversation: bytes, body: bytes = NO_PEER_BODY) -> None:
     """The side `role` of the conversation does not live here."""
     stream = state.stream_to(to)
     prefix = stream.head(Kind.NO_PEER, role) + conversation
-    stream.push(Run(prefix, conversation, NO_SEQUENCE, _NO_PEER_SUFFIX, [NO_PEER_BODY]))
+    stream.push(Run(prefix, conversation, NO_SEQUENCE, _NO_PEER_SUFFIX, [body]))
 
 
 def hear_answer(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:

@@ -18,7 +18,8 @@ from konverse.schemas.records import NO_SEQUENCE, Kind, Role, Suffix
 from konverse.schemas.token import Sent, Token
 from konverse.schemas.varint import varint
 
-from .endpoint import NOBODY, Heir
+from .endpoint import MERGED, NOBODY, Heir, Hole
+from .holes import hole_at
 from .lane import Handed
 from .partition import Partition
 from .takeover import Unheard, Wanted, reply
@@ -51,7 +52,7 @@ class Asking:
         """Writers whose transactions have arrived."""
         self._wanted: dict[tuple[Address, bytes], Wanted] = {}
         self._next: dict[Address, int] = {}
-        self._closed: dict[tuple[Address, bytes], tuple[int, Heir]] = {}
+        self._closed: dict[tuple[Address, bytes], tuple[int, Heir, tuple[Hole, ...]]] = {}
         self.expired = False
         """What became of some of them cannot be known any more."""
 
@@ -95,7 +96,7 @@ class Asking:
             else:
                 writer = state.writers[wanted.asked]
                 assert writer.closed_at is not None
-                self._closed[key] = (writer.closed_at, writer.heir or NOBODY)
+                self._closed[key] = (writer.closed_at, writer.heir or NOBODY, writer.holes)
         if state.address == self._transmission:
             self._look_what_arrived(state)
         for trail in self._trails:
@@ -154,11 +155,17 @@ class _Trail:
         self.end = sent.sequence + len(self.counters)
         self.over = False
 
-    def follow(self, closed_at: int, heir: Heir, state: Partition) -> bool:
+    def follow(self, closed_at: int, heir: Heir, holes: tuple[Hole, ...], state: Partition) -> bool:
         """Its writer was closed there. True when that leaves open what became of the messages."""
         there = [counter for counter in self.counters if counter < closed_at]
         if there and self.sent.held >= 0:
             return self._look_up(state)
+        for received, counter in enumerate(there):
+            hole = hole_at(holes, counter)
+            if hole is not None:  # its conversation has failed, and what stands behind has come back
+                self.number += received
+                self.over = True
+                return hole.told == MERGED
         self.number += len(there)
         rest = self.counters[len(there) :]
         heir_id, at = heir

@@ -74,6 +74,19 @@ Heir = tuple[bytes, int]
 NOBODY: Final[Heir] = (bytes(16), -1)
 """Nobody ever will: the writer said goodbye, or somebody has asked what was received."""
 
+
+class Hole(NamedTuple):
+    """Counters of a writer whose records were deleted before the partition ingested them (`dialog.holes`)."""
+
+    start: int
+    end: int
+    """The counter behind the last one."""
+    told: int
+    """Records from this counter on, should they come late, were not answered yet; MERGED: some were received."""
+
+
+MERGED: Final = -1
+
 CHANGED: Final = -1
 """In place of the counter that the last PRUNE noted: the writer was closed since, or is new."""
 
@@ -97,7 +110,7 @@ class Writer:
     `low` and `high` hold the bytes of that counter, so that the usual record is recognised by comparison alone.
     """
 
-    __slots__ = ("closed_at", "heir", "high", "id", "lanes", "low", "next", "noted", "noted_ms")
+    __slots__ = ("closed_at", "heir", "high", "holes", "id", "lanes", "low", "next", "noted", "noted_ms")
 
     def __init__(self, identifier: bytes) -> None:
         self.id = identifier
@@ -105,6 +118,8 @@ class Writer:
         self.closed_at: int | None = None
         self.heir: Heir | None = None
         """None as long as it was closed by no record."""
+        self.holes: tuple[Hole, ...] = ()
+        """Which counters below `next` were passed over, in their order."""
         self.lanes = 0
         """Of living endpoints."""
         self.noted = CHANGED

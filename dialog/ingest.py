@@ -20,8 +20,9 @@ from .endings import hear_end, hear_end_call, hear_no_peer
 from .endpoint import Record, Stamp
 from .expansion import hear_transaction
 from .finishing import hear_fin, hear_fin_answer
+from .holes import comes_late, goes_on_behind
 from .judging import hear_batch, hear_veto
-from .loss import goes_on_behind
+from .loss import hear_late
 from .messages import hear_begin, hear_message
 from .partition import Partition
 from .pending import hear_decision, hear_pending
@@ -118,6 +119,10 @@ def _judge(state: Partition, offset: int, header: bytes | None, record: Record) 
         return
     refused = writer.closed_at is not None
     if envelope.counter < writer.next:
+        if comes_late(writer, envelope.counter):
+            state.recent.pass_over(offset)
+            hear_late(state, envelope, record)
+            return
         if not state.recent.is_contested(envelope, offset, header, record):
             statistics.duplicates += 1
             return

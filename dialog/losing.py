@@ -54,7 +54,9 @@ class Losing:
         if self._accepted:
             how = "deleted, or are of no use without what was, and an operator has given them up"
         fold.journal.alarms.append(
-            f"LOST: the records {lost.start} to {lost.end - 1} of {fold.head.where} were {how}; the conversations that "
-            "live there get an Error, on both sides. Find out who deletes, and compare both ends of what was open"
+            f"LOST: the records {lost.start} to {lost.end - 1} of {fold.head.where} were {how}. The conversations that "
+            "live there get an Error, on both sides; so does the home of one that a session began in these records, "
+            "when its next message comes. Of what stood alone in them nobody is told: compare both ends. Find out who "
+            "deletes"
         )
         return lost

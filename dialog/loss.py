@@ -1,23 +1,22 @@
 """Data that somebody deleted before it was ingested: what a partition does about it (LOST, protocol.md section 7.7).
 
 Nobody knows what stood there. So every conversation that may have missed something fails, on both sides, and says so;
-nothing is begun anew in silence. Sessions learn from their counters what of theirs was not received, as from any gap.
-Owners are not told of gaps, and what they say next must be heard: it may begin behind what is gone.
+nothing is begun anew in silence. What each writer says next is heard, and may begin behind what is gone
+(`dialog.holes`).
 """
 
 from __future__ import annotations
 
 from konverse.schemas.catalog import ERROR
 from konverse.schemas.envelope import encode_envelope
-from konverse.schemas.identifiers import time_of_writer
 from konverse.schemas.journal import Commit
 from konverse.schemas.operations import Lost
-from konverse.schemas.records import NO_SEQUENCE, End, Envelope, Kind, Role, Suffix
+from konverse.schemas.records import NO_SEQUENCE, BounceReason, End, Envelope, Kind, Role, Suffix
 from konverse.schemas.system_messages import lost_body
 
-from .answers import other
+from .answers import answer_lost, bounce, other, refuse_begin
 from .endings import fail, peer_ends
-from .endpoint import Endpoint, Writer
+from .endpoint import Endpoint, Record
 from .partition import Partition
 from .relocation import forwarded
 from .states import RECEIVING, State
@@ -31,14 +30,31 @@ def lost_by(commit: Commit) -> Lost | None:
 def lose(state: Partition, lost: Lost) -> None:
     """LOST: every conversation that lives here may have missed something, and fails."""
     state.statistics.lost += lost.end - lost.start
-    state.torn = {writer.id: writer.next for writer in state.writers.values() if time_of_writer(writer.id) is None}
-    state.lost_to = lost.end
+    state.lost_from, state.lost_to = lost
     state.moves.installing.clear()
     body = lost_body(*lost)
     for endpoint in state.live():
         _fail(state, endpoint, lost, body)
     for role, conversation in [*state.moves.stubs]:
         _fail_elsewhere(state, other(role), conversation, lost, body)
+
+
+def hear_late(state: Partition, envelope: Envelope, record: Record) -> None:
+    """A record that was passed over comes after all, behind others that followed it: as if it met nobody, once.
+
+    Where its conversation lives nevertheless it has missed something, and fails.
+    """
+    if envelope.kind in (Kind.MESSAGE, Kind.TRANSACTION):
+        bounce(state, envelope, record, BounceReason.NO_ENDPOINT)
+    elif envelope.kind is Kind.BEGIN:
+        refuse_begin(state, envelope)
+    if envelope.kind not in (Kind.MESSAGE, Kind.END, Kind.ERROR):
+        return
+    endpoint, lost = state.endpoint(other(envelope.role), envelope.conversation), Lost(state.lost_from, state.lost_to)
+    if endpoint is not None:
+        _fail(state, endpoint, lost, lost_body(*lost))
+    elif envelope.kind is Kind.MESSAGE and envelope.role is Role.INITIATOR:
+        answer_lost(state, envelope)
 
 
 def _fail(state: Partition, endpoint: Endpoint, lost: Lost, body: bytes) -> None:
@@ -66,12 +82,3 @@ def _fail_elsewhere(state: Partition, role: Role, conversation: bytes, lost: Los
         Suffix(ERROR, detail=detail),
     )
     forwarded(state, lost.start, encode_envelope(envelope), envelope, (body, state.now_ms))
-
-
-def goes_on_behind(state: Partition, writer: Writer, counter: int) -> bool:
-    """Whether an owner that was not heard since data was lost goes on here; what it said before is gone."""
-    if state.torn.get(writer.id) != writer.next:
-        return False
-    del state.torn[writer.id]
-    writer.go_on_at(counter)
-    return True

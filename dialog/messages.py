@@ -7,7 +7,7 @@ from konverse.schemas.records import ANEW, FIRST, NAMED, NO_SEQUENCE, RETURNING,
 from konverse.schemas.system_messages import Rejection
 from konverse.schemas.varint import LOW_MASK
 
-from .answers import answer_cleaned, answer_no_peer, bounce, opener_of, other, refuse_over
+from .answers import answer_cleaned, answer_lost, answer_no_peer, bounce, opener_of, other, refuse_over
 from .endpoint import Endpoint, Lane, Record, far_lane
 from .partition import Partition
 from .priorities import rank
@@ -28,7 +28,8 @@ def hear_message(state: Partition, offset: int, header: bytes, envelope: Envelop
             return
         if not envelope.flags & FIRST or begin is None:
             bounce(state, envelope, record, BounceReason.NO_ENDPOINT)
-            answer_cleaned(state, envelope.conversation)
+            if not answer_cleaned(state, envelope.conversation):
+                answer_lost(state, envelope)
             return
         opener = opener_of(envelope)
         if not may_open(state, opener):

@@ -91,10 +91,8 @@ class Partition:
         """Data offset below which everything was ingested."""
         self.now_ms = 0
         """Time by which data records are judged: that of the journal behind the commit before the last one."""
-        self.lost_to = 0
-        """End of the data that was lost last; 0: nothing ever was."""
-        self.torn: dict[bytes, int] = {}
-        """Owners that were not heard since: the next counter of each may be another one than this."""
+        self.lost_from = self.lost_to = 0
+        """Start and end of the data that was lost last; 0 and 0: nothing ever was."""
         self.floor_ms = 0
         """Closed writers that are older were forgotten."""
         self.writers: dict[bytes, Writer] = {}

@@ -27,7 +27,7 @@ from konverse.schemas.system_messages import read_error
 from .lane import DialogState
 from .pooled import Pooled, Stage, Standing
 from .states import SENDING, State
-from .takeover import heard
+from .takeover import heard, lost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -99,8 +99,8 @@ def standing_of(home: Partition, session: Session, dialog: SessionDialog) -> Sta
     """How a conversation of a session stands, as its home has it."""
     endpoint = home.endpoint(Role.INITIATOR, dialog.conversation)
     if endpoint is None:
-        moved = (Role.INITIATOR, dialog.conversation) in home.moves.stubs
-        return Standing(over=not moved and heard(home, dialog.home, dialog.begun_at))
+        moved, begun = (Role.INITIATOR, dialog.conversation) in home.moves.stubs, (dialog.home, dialog.begun_at)
+        return Standing(over=not moved and (heard(home, *begun) or lost(home, *begun)))
     finished, error = endpoint.finished, endpoint.error
     return Standing(
         ended=endpoint.committed in (State.DISCONNECTED_INBOUND, State.ERROR),

@@ -34,6 +34,7 @@ from konverse.schemas.records import (
 )
 
 from .endpoint import NOBODY
+from .holes import hole_at
 from .lane import Lane, SessionDialog, Single
 from .partition import Partition
 from .writers import closing_of
@@ -70,6 +71,8 @@ def reply(state: Partition, wanted: Wanted) -> WriterClosed | Unheard | None:
         return Unheard.ANOTHER
     if asker.next <= wanted.counter:
         return None
+    if hole_at(asker.holes, wanted.counter):
+        return Unheard.LATER  # the question was deleted before it was read
     asked = state.writers.get(wanted.asked)
     if asked is not None and asked.heir is not None:
         return closing_of(state, asked)
@@ -79,25 +82,35 @@ def reply(state: Partition, wanted: Wanted) -> WriterClosed | Unheard | None:
 
 
 def heard(state: Partition, lane: Lane, counter: int) -> bool:
-    """Whether a partition has taken the record that a session put into this lane under this counter."""
+    """Whether a partition has taken the record that a session put into this lane under this counter.
+
+    It has not taken what was deleted before it was read, although it has taken what stands behind.
+    """
     lane, counter = lane.find(counter)
     known = state.writers.get(lane.writer)
     if known is None:  # forgotten, or not heard yet
         return lane.counts(counter) and (time_of_writer(lane.writer) or state.floor_ms) < state.floor_ms
-    return counter < (known.next if known.closed_at is None else known.closed_at)
+    return counter < (known.next if known.closed_at is None else known.closed_at) and not hole_at(known.holes, counter)
+
+
+def lost(state: Partition, lane: Lane, counter: int) -> bool:
+    """Whether the record that a session put into this lane was deleted before the partition read it."""
+    lane, counter = lane.find(counter)
+    known = state.writers.get(lane.writer)
+    return known is not None and hole_at(known.holes, counter) is not None
 
 
 def refused(state: Partition, lane: Lane, counter: int) -> bool:
-    """Whether a partition has refused that record for good: somebody else has closed the session there before it.
+    """Whether a partition will never take that record: somebody else has closed the session there before it.
 
-    Or its id was ahead of time: then nothing is known there of what Kafka has.
+    Or it was deleted before it was read. Or its id was ahead of time: then nothing is known there of what Kafka has.
     """
     lane, counter = lane.find(counter)
     known = state.writers.get(lane.writer)
     if known is None:
         return lane.moved is not None and heard(state, lane.moved, lane.window.acked + lane.shift - 1)
     if known.closed_at is None or counter < known.closed_at:
-        return False
+        return lost(state, lane, counter)
     return known.heir is NOBODY or lane.counts(counter)
 
 

@@ -14,6 +14,7 @@ from konverse.schemas.records import HEIR, Envelope, Kind, Notice, NoticeReason,
 
 from .answers import answer, home_of
 from .endpoint import CHANGED, NOBODY, Record, Writer
+from .holes import pass_over
 from .judging import is_over
 from .partition import Partition
 
@@ -24,12 +25,12 @@ def admit(state: Partition, envelope: Envelope) -> Writer | None:
     if reason is not None:
         state.statistics.strangers += 1
         _tell(state, envelope, 0, reason)
-    elif envelope.counter and not (state.lost_to and time_of_writer(envelope.writer) is None):
+    elif envelope.counter and not state.lost_to:
         hear_gap(state, envelope, 0)
     else:
         writer = state.writers[envelope.writer] = Writer(envelope.writer)
-        if envelope.counter:  # an owner whose first words are gone
-            writer.go_on_at(envelope.counter)
+        if envelope.counter:  # its first words are gone
+            pass_over(writer, envelope.counter)
         return writer
     return None
 

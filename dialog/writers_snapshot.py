@@ -7,7 +7,7 @@ from typing import Any, Final
 from konverse.schemas.columns import identifiers, pack, unpack
 from konverse.schemas.records import Notice, NoticeReason, WriterClosed, address_from_avro, address_to_avro
 
-from .endpoint import NOBODY, Writer
+from .endpoint import NOBODY, Hole, Writer
 from .partition import Partition
 
 OPEN: Final = -1
@@ -21,8 +21,8 @@ def writers_of(state: Partition) -> dict[str, Any]:
     return {
         "now_ms": state.now_ms,
         "floor_ms": state.floor_ms,
+        "lost_from": state.lost_from,
         "lost_to": state.lost_to,
-        "torn": [{"writer": writer, "next": following} for writer, following in state.torn.items()],
         "writers": b"".join(state.writers),
         "next": pack("Q", [writer.next for writer in writers]),
         "closed_at": pack("q", [OPEN if writer.closed_at is None else writer.closed_at for writer in writers]),
@@ -32,6 +32,11 @@ def writers_of(state: Partition) -> dict[str, Any]:
             {"writer": place, "heir": writer.heir[0], "at": writer.heir[1]}
             for place, writer in enumerate(writers)
             if writer.heir is not None
+        ],
+        "holes": [
+            {"writer": place, "start": hole.start, "end": hole.end, "told": hole.told}
+            for place, writer in enumerate(writers)
+            for hole in writer.holes
         ],
         "noticed": [{"writer": writer, "of": of} for writer, of in state.noticed.items()],
         "answers": [_answer(said) for said in state.answers.values()],
@@ -49,8 +54,7 @@ def restore_writers(state: Partition, base: dict[str, Any]) -> None:
     """Make the writers of an empty state those that were frozen."""
     state.now_ms = base["now_ms"]
     state.floor_ms = base["floor_ms"]
-    state.lost_to = base["lost_to"]
-    state.torn = {item["writer"]: item["next"] for item in base["torn"]}
+    state.lost_from, state.lost_to = base["lost_from"], base["lost_to"]
     numbers = zip(unpack("Q", base["next"]), unpack("q", base["closed_at"]), strict=True)
     notes = zip(unpack("q", base["noted"]), unpack("Q", base["noted_ms"]), strict=True)
     for identifier, (following, closed_at), (noted, noted_ms) in zip(
@@ -65,6 +69,9 @@ def restore_writers(state: Partition, base: dict[str, Any]) -> None:
     for item in base["heirs"]:
         heir = (item["heir"], item["at"])
         known[item["writer"]].heir = NOBODY if heir == NOBODY else heir
+    for item in base["holes"]:
+        writer = known[item["writer"]]
+        writer.holes = (*writer.holes, Hole(item["start"], item["end"], item["told"]))
     state.noticed = {item["writer"]: item["of"] for item in base["noticed"]}
     for item in base["answers"]:
         at = address_from_avro(item["at"])

@@ -62,8 +62,7 @@ HANDLER_THREADS_MAX: Final = 1_000
 """Threads of one reader that call handlers. Python runs one of them at a time; who waits that long needs processes."""
 
 HANDLER_LEAVING_MS_MAX: Final = 30_000
-"""So long handlers may go on when another thread of their reader has failed: as long as when `konverse run` is stopped.
-What takes longer hangs, and would keep the failure from whoever waits for it."""
+"""So long handlers may go on when another thread of their reader has failed. What takes longer hangs and hides it."""
 
 QUEUE_READERS_MAX: Final = 32_767
 """MAX_QUEUE_READERS: the original's bound (behaviour 24). What a process or a queue can use is less."""
@@ -108,18 +107,19 @@ MAILBOX_BYTES_MAX: Final = SESSION_WINDOW_BYTES_MAX
 """And their bodies, for the same reason; what goes is counted."""
 
 RETURNED_LOOK_RECORDS_MAX: Final = 50_000
-"""Records at the end of a home partition among which a write from Spark looks for rows that came back: all that a
-mailbox holds, in about 0.1 s."""
+"""Last records of a home partition where a write from Spark looks for returned rows: a full mailbox, about 0.1 s."""
 
 SUCCESSION_ENTRIES_MAX: Final = 100_000
-"""Conversations of one queue that ended under Spark's writes: each task is told of them, in 2 MB. Beyond that, a key is
-free again when both sides of its conversation are gone."""
+"""Conversations of a queue that ended under Spark's writes: 2 MB for each task. Beyond, a key waits for both sides."""
 
 SPARK_BATCH_BYTES_MAX: Final = 67_108_864
 """Bodies of a batch that Spark works on, about: with several copies in its driver, half of a heap of 1 GB at most."""
 
 ANSWER_ENTRIES_MAX: Final = 10_000
 """Notices to sessions, and answers about closed writers, kept at a home partition; the oldest goes first."""
+
+WRITER_HOLE_ENTRIES_MAX: Final = 16
+"""Holes in a writer's counters that a partition keeps apart; of what lies between older ones it cannot say any more."""
 
 NOTICED_WRITERS_MAX: Final = 10_000
 """Writers of which a partition remembers that they were told of a gap; the oldest may be told again."""

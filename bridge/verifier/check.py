@@ -298,7 +298,7 @@ def _lives_again(
     for verdict in verdicts:
         for conversation, opener, home in verdict.fold.again:
             there = by_address.get(home)
-            if there is None or there.place.start is not None or there.fold.holes:
+            if there is None or there.place.start is not None or there.fold.losses.count:
                 continue  # it may have begun before what was read
             behind = there.fold.ingested_to < there.place.data_end
             if not (behind or (conversation, opener) in begun or conversation in there.fold.named.refused):
@@ -326,7 +326,7 @@ def _overtaken(verdicts: Sequence[PartitionVerdict]) -> Iterator[Finding]:
     Not so the Error of a conversation that a partition gave up. Where data was lost that says nothing: with a FIRST
     that is gone all that came behind it belongs nowhere.
     """
-    if any(verdict.fold.holes for verdict in verdicts):
+    if any(verdict.fold.losses.count for verdict in verdicts):
         return
     given_up = frozenset[bytes]().union(*(verdict.fold.given_up for verdict in verdicts))
     ended = {

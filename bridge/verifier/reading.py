@@ -31,7 +31,7 @@ from .check import Finding, PartitionVerdict, Place, compare, judge
 from .journals import JournalJudge
 from .records import Record
 from .second_batches import WHOLE
-from .second_loss import hole_of
+from .second_loss import hole_of, said_to_be_lost
 from .shown import Shown, compare_view
 from .starting import Start, beginning, resume, starts
 
@@ -123,12 +123,7 @@ class PartitionReading:
             judge.judged.clear()
             hole = hole_of(decision) if counts and isinstance(decision, Commit) else None
             if hole is not None:
-                text = (
-                    f"the records {hole.start} to {hole.end - 1} were deleted before they were received, or given up "
-                    "by an operator, and the conversations that lived here got an Error: so says the journal at "
-                    f"{record.offset}"
-                )
-                yield Finding("lost", place.name, text)
+                yield Finding("lost", place.name, f"{said_to_be_lost(*hole)}: so says the journal at {record.offset}")
 
     def _snapshots(self, extent: Extent) -> list[Start]:
         """Those that are whole and made by the same rules, the oldest first."""

@@ -82,13 +82,14 @@ def return_unread(state: SecondState, operation: GiveBack) -> None:
     state.end(side, failed=False)
 
 
-def told_of_cleanup(state: SecondState, conversation: bytes) -> None:
+def told_of_cleanup(state: SecondState, conversation: bytes) -> bool:
     """Somebody talks to a target that went: its initiator gets an Error."""
     home, _ = state.cleanups.cleaned.pop(conversation, (None, 0))
     if home is not None:
         state.tally["cleaned up and spoken to"] += 1
         body = state.brief(NO_PEER_BODY)
         state.say(home, Said(state.order, Kind.NO_PEER, int(Role.TARGET), conversation, -1, ERROR, body, None))
+    return home is not None
 
 
 def give_up_side(state: SecondState, operation: Fail) -> None:

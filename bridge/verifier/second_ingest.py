@@ -29,7 +29,7 @@ from .second_answers import answer_end, ask_for_end, bounce, refuse_begin, refus
 from .second_batches import hear_batch, hear_decision, hear_row, hear_veto
 from .second_ended import NEVER_BEGUN
 from .second_ends import told_of_cleanup
-from .second_loss import resumes
+from .second_loss import resumes, told_of_loss, too_late
 from .second_mailbox import decide, put
 from .second_moves import arrive, closed, follow, install
 from .second_paths import expand, hear_finished
@@ -74,7 +74,9 @@ def hear(state: SecondState, record: LogRecord) -> None:
         return
     taken = state.accepted[envelope.writer] if known else []
     if envelope.counter < len(taken):
-        if state.contents.compare(state, envelope, record):
+        if state.losses.answers(envelope.writer, envelope.counter):
+            state.verdicts[envelope.writer, envelope.counter] = too_late(state, envelope, record)
+        elif state.contents.compare(state, envelope, record):
             _take_contested(state, envelope, record)
         else:
             state.tally["duplicate"] += 1
@@ -133,7 +135,7 @@ def _begin(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
         if envelope.flags & NAMED:
             state.tally["begun anew"] += key in state.named.over
             state.named.begin(key)
-        known = state.holes or envelope.flags & NAMED  # its first BEGIN may be gone, or have been refused
+        known = state.losses.count or envelope.flags & NAMED  # its first BEGIN may be gone, or have been refused
         if envelope.conversation in state.strays and not known:
             state.problem(f"I20: {envelope.conversation.hex()} begins when its target was heard already")
         opener = opened_by(envelope)
@@ -173,7 +175,8 @@ def _open(state: SecondState, envelope: Envelope, record: LogRecord) -> str | No
     if not envelope.flags & FIRST or begin is None:
         _late(state, envelope, ended=key in state.over)
         verdict = bounce(state, envelope, record, BounceReason.NO_ENDPOINT)
-        told_of_cleanup(state, envelope.conversation)
+        if not told_of_cleanup(state, envelope.conversation):
+            told_of_loss(state, envelope)
         return verdict
     opener = opened_by(envelope)
     if not may_come(state, opener):

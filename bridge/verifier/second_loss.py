@@ -9,13 +9,14 @@ from konverse.schemas.catalog import ERROR
 from konverse.schemas.envelope import encode_envelope
 from konverse.schemas.journal import Commit
 from konverse.schemas.operations import Lost
-from konverse.schemas.records import End, Envelope, Kind, Role, Suffix
+from konverse.schemas.records import BounceReason, End, Envelope, Kind, Role, Suffix
 from konverse.schemas.system_messages import lost_body
 
-from .records import Record
+from .records import LogRecord, Record
+from .second_answers import bounce, refuse_begin
 from .second_moves import follow
-from .second_state import SecondState, Side
-from .second_writers import minted_ms
+from .second_state import Said, SecondState, Side
+from .second_writers import minted_ms, reads_at
 
 
 def hole_of(commit: Commit) -> Lost | None:
@@ -24,14 +25,20 @@ def hole_of(commit: Commit) -> Lost | None:
     return holes[0] if holes else None
 
 
+def said_to_be_lost(start: int, end: int) -> str:
+    """What a verification finds wrong."""
+    return (
+        f"the records {start} to {end - 1} were deleted before they were received, or given up by an operator (LOST), "
+        "and the conversations that lived here got an Error"
+    )
+
+
 def miss(state: SecondState, lost: Lost) -> None:
     """Whoever lives here may have missed something."""
-    state.problems.append(
-        f"lost: the records {lost.start} to {lost.end - 1} were deleted before they were received, and the "
-        "conversations that lived here got an Error"
-    )
-    state.holes += 1
-    state.unsure = {w: len(counters) for w, counters in state.accepted.items() if minted_ms(w) is None}
+    state.problem(f"lost: {said_to_be_lost(*lost)}")
+    losses = state.losses
+    losses.count += 1
+    losses.hole = lost.start, lost.end
     state.moves.installing.clear()
     body = lost_body(*lost)
     for index in sorted(state.table):
@@ -63,13 +70,44 @@ def _fail_elsewhere(state: SecondState, conversation: bytes, role: Role, lost: L
 
 
 def resumes(state: SecondState, writer: bytes, counter: int) -> bool:
-    """An owner may go on behind a hole, once; what is missing counts as heard."""
-    taken = state.accepted.get(writer)
-    if minted_ms(writer) is not None or not state.holes:
+    """A writer may go on behind a hole; nobody waits for what is missing."""
+    losses, taken = state.losses, state.accepted.get(writer, [])
+    if not losses.count:
         return False
-    if taken is not None and state.unsure.get(writer) != len(taken):
-        return False
-    state.unsure.pop(writer, None)
+    if writer not in state.closed:  # else all of it is sent again, or never
+        losses.skip(writer, len(taken), counter)
     state.accepted[writer] = [*range(counter)]
-    state.tally["owner went on behind a loss"] += 1
+    who = "owner" if minted_ms(writer) is None else "session"
+    state.tally[f"{who} went on behind a loss"] += 1
     return True
+
+
+def too_late(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
+    """A record that was missed comes behind others of its writer: nobody receives it."""
+    state.tally["late behind a loss"] += 1
+    verdict = "late"
+    if envelope.kind is Kind.MESSAGE:
+        verdict = bounce(state, envelope, record, BounceReason.NO_ENDPOINT, "late")
+    elif envelope.kind is Kind.TRANSACTION:
+        whole = Record(record.offset, record.header, state.brief(record.body or b""), record.timestamp_ms)
+        verdict = bounce(state, envelope, whole, BounceReason.NO_ENDPOINT, "late")
+    elif envelope.kind is Kind.BEGIN:
+        refuse_begin(state, envelope)
+    side = state.living.get((1 - int(envelope.role), envelope.conversation))
+    lost = Lost(*state.losses.hole)
+    if side is not None and envelope.kind in (Kind.MESSAGE, Kind.END, Kind.ERROR):
+        _fail(state, side, lost, lost_body(*lost))
+    elif envelope.kind is Kind.MESSAGE and envelope.role is Role.INITIATOR:
+        told_of_loss(state, envelope)
+    return verdict
+
+
+def told_of_loss(state: SecondState, envelope: Envelope) -> None:
+    """An initiator talks to nobody, where what it said first may be gone: its home gets an Error."""
+    home = reads_at(state, envelope)
+    lives = (int(Role.TARGET), envelope.conversation) in state.living
+    if home is None or lives or not state.losses.count:
+        return
+    state.tally["told of a loss"] += 1
+    body = state.brief(lost_body(*state.losses.hole))
+    state.say(home, Said(state.order, Kind.NO_PEER, int(Role.TARGET), envelope.conversation, -1, ERROR, body, None))

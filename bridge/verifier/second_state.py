@@ -17,6 +17,7 @@ from konverse.schemas.system_messages import Rejection
 from .records import Key
 from .second_ended import Cleanups, NamedSides, how_it_ends
 from .second_forgeries import Contents
+from .second_holes import SecondLosses
 from .second_letters import SecondGate
 from .second_luggage import SecondMoves
 from .second_past import Past, Times
@@ -44,10 +45,10 @@ TALLIED: Final = (
     "moved", "moved again", "moved back", "moved with unread", "moved finished", "installed from pieces",
     "END met a stub", "END CONVERSATION met a stub", "FIN met a stub", "FIN answer met a stub", "row met a stub",
     "no peer met a stub", "CLOSED walked on", "bounced behind a move", "FIN behind a move", "moved as a group",
-    "redirected to what has moved", "owner went on behind a loss", "failed by a loss", "freed by a loss",
-    "failed elsewhere by a loss", "rejected", "rejected at once",
-    "begun in a group", "begun in a target's group", "moved to a group", "moved to a group with unread",
-    "moved to a group elsewhere", "followed its group",
+    "redirected to what has moved", "owner went on behind a loss", "session went on behind a loss", "failed by a loss",
+    "freed by a loss", "told of a loss", "late behind a loss", "failed elsewhere by a loss", "rejected",
+    "rejected at once", "begun in a group", "begun in a target's group", "moved to a group",
+    "moved to a group with unread", "moved to a group elsewhere", "followed its group",
     "cleaned up", "cleaned up, not open", "taken back", "cleaned up and spoken to", "given up",
     "timer set", "timer set anew", "timer rang", "timer rang beside an Error", "timer waited", "timer met a stub",
     "moved with a timer", "lifetime over", "ranked", "moved with a level",
@@ -202,10 +203,7 @@ class SecondState:
         self.ingested_to = self.floor_ms = 0
         self.accepted: dict[bytes, list[int]] = {}
         """Writer -> its counters in the order in which they were taken."""
-        self.holes = 0
-        """How often data was deleted before it was ingested."""
-        self.unsure: dict[bytes, int] = {}
-        """Owners that were not heard since the last time, and how many of their records were taken before."""
+        self.losses = SecondLosses()
         self.closed: dict[bytes, int] = {}
         self.heirs: dict[bytes, tuple[bytes, int]] = {}
         """Writers that a record closed -> who sends the rest again, and behind which counter; zeros: nobody."""

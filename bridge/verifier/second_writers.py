@@ -136,7 +136,7 @@ def line_of(state: SecondState, writer: bytes) -> list[bytes]:
 
 def is_one_session(state: SecondState, speakers: Collection[bytes]) -> bool:
     """Whether they are the ids of one session, of which nothing was refused or lost."""
-    if state.holes and len(speakers) > 1:
+    if state.losses.count and len(speakers) > 1:
         return False
     open_ones = [writer for writer in speakers if writer not in state.closed]
     return len(open_ones) == 1 and all(
@@ -190,6 +190,7 @@ def prune(state: SecondState, operation: Prune) -> None:
             state.forgotten.add(writer)
             del state.closed[writer], state.seen[writer]
             state.heirs.pop(writer, None)
+            state.losses.missed.pop(writer, None)
             state.tally["forgotten"] += 1
     state.named.prune(floor)
     state.cleanups.cleaned = {key: known for key, known in state.cleanups.cleaned.items() if known[1] >= floor}

@@ -55,10 +55,16 @@ def _memory(fold: SecondState) -> dict[str, Any]:
     return {
         "times": (fold.now_ms, fold.floor_ms, fold.journal_ms, fold.ingested_to, fold.clean),
         "endpoints": {side.key: _side(side) for side in fold.living.values()},
-        "losses": (fold.holes > 0, fold.unsure),
+        "losses": fold.losses.hole,
         "unused": sorted(fold.unused),
         "writers": {
-            writer: (len(fold.accepted[writer]), fold.closed.get(writer), fold.heirs.get(writer), fold.seen.get(writer))
+            writer: (
+                len(fold.accepted[writer]),
+                fold.closed.get(writer),
+                fold.heirs.get(writer),
+                fold.seen.get(writer),
+                fold.losses.facts(writer),
+            )
             for writer in known
         },
         "notices": fold.told,

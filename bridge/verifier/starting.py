@@ -49,6 +49,7 @@ from .journals import JournalJudge
 from .records import LogRecord
 from .second_batches import WHOLE, restore_batches, restore_row
 from .second_fold import SecondFold, as_said
+from .second_holes import Missed
 from .second_letters import Letter, SecondGate
 from .second_luggage import SecondStub
 from .second_state import CODES, NOT_YET, PAST, Heard, Said, Side
@@ -155,8 +156,7 @@ def begin_at(start: Start, fold: SecondFold, judge: JournalJudge) -> dict[bytes,
 def _begin_base(fold: SecondFold, base: dict[str, Any]) -> list[bytes]:
     fold.ingested_to = base["ingest_to"]
     fold.now_ms, fold.floor_ms = base["now_ms"], base["floor_ms"]
-    fold.holes = int(base["lost_to"] > 0)
-    fold.unsure = {item["writer"]: item["next"] for item in base["torn"]}
+    _begin_losses(fold, base)
     writers = identifiers(base["writers"])
     for writer, count, since_ms in zip(writers, unpack("q", base["noted"]), unpack("Q", base["noted_ms"]), strict=True):
         if count >= 0:
@@ -191,6 +191,16 @@ def _begin_base(fold: SecondFold, base: dict[str, Any]) -> list[bytes]:
     for item in base["installing"]:
         fold.moves.installing[item["writer"]] = list(item["pieces"])
     return [*writers, *identifiers(base["far_writers"])]
+
+
+def _begin_losses(fold: SecondFold, base: dict[str, Any]) -> None:
+    losses, writers = fold.losses, identifiers(base["writers"])
+    losses.count, losses.hole = int(base["lost_to"] > 0), (base["lost_from"], base["lost_to"])
+    for item in base["holes"]:
+        told = item["told"]
+        unanswered = None if told < 0 else [*range(told, item["end"])]
+        missed = Missed([*range(item["start"], item["end"])], unanswered)
+        losses.missed.setdefault(writers[item["writer"]], []).append(missed)
 
 
 def _known(fold: SecondFold, indices: Iterable[int]) -> Iterator[Side]:

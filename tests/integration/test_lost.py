@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import logging
+from typing import Final
 
 import pytest
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
+from typer.testing import CliRunner
 
 from konverse.bridge.broker import Broker
+from konverse.bridge.cli.main import app
 from konverse.bridge.reader import Reader
 from konverse.dialog.received import Message
 from konverse.schemas.catalog import ERROR
 from konverse.schemas.system_messages import read_error
 from tests.kit.oracle import snapshots_of, verify
+from tests.kit.pools import open_stream, pool_of
 from tests.kit.servers import Servers
 from tests.kit.shop import (
     DEADLINE_S,
@@ -23,6 +28,7 @@ from tests.kit.shop import (
     drain,
     fill,
     open_shop,
+    pumped,
     queue_of,
     receive,
     send_orders,
@@ -49,17 +55,74 @@ def taken(reader: Reader) -> list[Message]:
     return received
 
 
-def received_from_another(servers: Servers, database: str) -> list[bytes]:
-    """What a session sends that has lost nothing; who has is told of the gap, and goes on under another id."""
-    with connected(servers.bootstrap, database) as another:
-        begin(another).send(ORDER, b"new")
-        another.flush()
-        return [message.body for message in receive(another, "Orders", 1)]
-
-
 def lost(reader: Reader) -> int:
     work(reader)
     return sum(owner.fold.state.statistics.lost for owner in reader.owners)
+
+
+def bodies(received: list[Message]) -> list[bytes]:
+    """Of the orders."""
+    return [message.body for message in received if message.type == ORDER]
+
+
+def new_ones(broker: Broker) -> list[bytes]:
+    """What the same session begins and sends now, as it is received."""
+    dialog = begin(broker)
+    for number in range(5):
+        dialog.send(ORDER, b"new %d" % number)
+        broker.flush()
+    return bodies(receive(broker, "Orders", 5))
+
+
+def received_from_another(servers: Servers, database: str) -> list[bytes]:
+    """What another session sends, which has lost nothing."""
+    with connected(servers.bootstrap, database) as another:
+        begin(another).send(ORDER, b"new")
+        another.flush()
+        return bodies(receive(another, "Orders", 1))
+
+
+def refuted(servers: Servers, database: str) -> tuple[int, list[str]]:
+    """Exit code of `konverse verify`, and what it says is wrong."""
+    options = ["--kafka", f"kafka://{servers.bootstrap}", "--database", database, "--json"]
+    result = CliRunner().invoke(app, ["verify", *options])
+    assert result.stdout, result.stderr
+    return result.exit_code, [f"{one['kind']}: {one['text']}" for one in json.loads(result.stdout)["findings"]]
+
+
+NEW: Final = [b"new %d" % number for number in range(5)]
+
+
+def test_a_sender_whose_record_was_deleted_is_received_directly_and_by_its_pool(
+    servers: Servers, database: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        open_stream(broker)
+        alone, pool = begin(broker), pool_of(broker, size=1)
+        alone.send(ORDER, b"lost")
+        pool.send(ORDER, b"lost by the pool")
+        broker.flush()
+        cut(servers, broker, 2)
+        with caplog.at_level(logging.ERROR):
+            assert drain(broker, "Orders") == []
+        assert "LOST: the records 0 to 1 of" in caplog.text
+        code, findings = refuted(servers, database)
+        assert (code, len(findings)) == (1, 1)
+        assert "lost: the records 0 to 1 were deleted before they were received" in findings[0]
+        assert new_ones(broker) == NEW, "nothing of this session is dropped behind what is gone"
+        with broker.reader("Shop") as home, pumped(home):
+            for number in range(3):
+                pool.send(ORDER, b"pool %d" % number)
+            broker.flush()
+            received: list[bytes] = []
+
+            def all_of_it() -> bool:
+                received.extend(bodies(drain(broker, "Orders")))
+                return len(received) >= 3
+
+            until(all_of_it, "what the pool sent is received")
+        assert received == [b"pool 0", b"pool 1", b"pool 2"], "what came back was sent again, once and in order"
 
 
 def test_what_was_deleted_before_anybody_received_it_is_said_to_be_lost_and_new_dialogs_work(
@@ -73,13 +136,15 @@ def test_what_was_deleted_before_anybody_received_it_is_said_to_be_lost_and_new_
         broker.flush()
         cut(servers, broker, 3)
         with caplog.at_level(logging.ERROR):
-            assert drain(broker, "Orders") == [], "what follows a gap is not received"
+            assert drain(broker, "Orders") == [], "nobody knows what its conversation began with"
         assert "LOST: the records 0 to 2 of" in caplog.text
-        assert received_from_another(servers, database) == [b"new"]
-        queues = [queue_of(broker, "Orders"), queue_of(broker, "Shop")]
-        (finding,) = verify(servers.bootstrap, queues)
-        assert finding.rule == "lost", "nothing else, from the snapshot on with which the loss was said"
-        assert "the records 0 to 2 were deleted before they were received" in finding.text
+        (told,) = receive(broker, "Shop", 1)
+        assert (told.type, told.dialog.id) == (ERROR, old.id)
+        assert read_error(told.body)[0] == -9719
+        assert [one.body for one in old.bounced(timeout=DEADLINE_S)] == [b"old 3", b"old 4"]
+        assert new_ones(broker) == NEW
+        (finding,) = verify(servers.bootstrap, [queue_of(broker, "Orders"), queue_of(broker, "Shop")])
+        assert (finding.rule, "records 0 to 2" in finding.text) == ("lost", True), "also from the snapshot behind it on"
 
 
 def test_who_may_have_missed_something_gets_an_error_on_both_sides_and_the_next_owner_recovers(
@@ -110,4 +175,4 @@ def test_who_may_have_missed_something_gets_an_error_on_both_sides_and_the_next_
             lambda: snapshots_of(servers.bootstrap, queue_of(broker, "Orders")),
             "a snapshot that does not need what is gone",
         )
-        assert received_from_another(servers, database) == [b"new"]
+        assert new_ones(broker) == NEW

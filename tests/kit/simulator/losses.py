@@ -8,15 +8,22 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from konverse.bridge.verifier.check import Finding
 from konverse.bridge.verifier.second_fold import SecondFold
+from konverse.bridge.verifier.second_writers import untrusted
 from konverse.dialog.events import Halted
 from konverse.dialog.loss import lost_by
+from konverse.schemas.envelope import decode
+from konverse.schemas.errors import MalformedRecord
 from konverse.schemas.identifiers import Address
 from konverse.schemas.journal import Commit
 
+from .moves import verdict_of
+from .outcomes import CLOSED
 from .places import Place
 
 if TYPE_CHECKING:
@@ -83,12 +90,63 @@ class Losses:
 
 def wrong(findings: Iterable[Finding], folds: Iterable[SecondFold]) -> list[Finding]:
     """The findings that contradict a promise which is kept although data was lost."""
-    lossy = any(fold.holes for fold in folds)
+    lossy = any(fold.losses.count for fold in folds)
     return [finding for finding in findings if not (lossy and finding.rule in TRUE_OF_LOSSES)]
 
 
 def check_losses(world: World, references: Mapping[Address, SecondFold]) -> Iterator[str]:
-    """What is kept although data was lost: nothing of a session is received twice."""
+    """What is kept although data was lost: what stands behind a hole, in order and once, and what was said of it."""
+    yield from _received_once(world, references)
+    for place in world.places:
+        yield from _heard_on(world, place, references[place.address])
+    yield from _said_truly(world, references)
+
+
+def _heard_on(world: World, place: Place, reference: SecondFold) -> Iterator[str]:
+    """Of what a session counts as there everything is judged that was not deleted, each side hears it in order."""
+    there = _counters(place)
+    for (writer, address), acknowledged in world.history.acknowledged.items():
+        left = writer in world.history.skewed or writer in reference.forgotten
+        if address != place.address or left or untrusted(reference, writer) is not None:
+            continue
+        for counter in sorted(there.get(writer, ())):
+            if counter < acknowledged and (writer, counter) not in reference.verdicts:
+                yield f"I6: {place.name}: record {counter} of {writer.hex()} stands behind a hole and nobody judged it"
+    for side in reference.sides:
+        for writer in side.voices:
+            heard = [one.counter for one in side.heard[side.brought :] if one.writer == writer and one.counter >= 0]
+            if any(after <= before for before, after in pairwise(heard)):
+                yield f"I5: {place.name}: {side.key} heard {heard} of {writer.hex()}"
+
+
+def _counters(place: Place) -> dict[bytes, set[int]]:
+    """Writer -> counters of its records that nobody has deleted."""
+    found: dict[bytes, set[int]] = {}
+    for record in place.data.records:
+        with suppress(MalformedRecord):
+            envelope = decode(record.header or b"")
+            if record.offset >= place.data.start and envelope.tag == place.address.tag:
+                found.setdefault(envelope.writer, set()).add(envelope.counter)
+    return found
+
+
+def _said_truly(world: World, references: Mapping[Address, SecondFold]) -> Iterator[str]:
+    """What somebody was told to be received was, or came back; what was not is nowhere."""
+    verdicts: dict[bytes, set[str]] = {}
+    for (writer, address, counter), (_, _, body) in world.history.handed.items():
+        verdict = verdict_of(references, writer, address, counter)
+        if body is not None and verdict is not None:
+            verdicts.setdefault(body, set()).add(verdict)
+    for told in world.history.told:
+        for body in told.bodies[: told.received]:
+            if not verdicts.get(body, set()).difference(CLOSED):
+                yield f"I18: {body!r} was said to be received, and lay in a hole"
+        for body in told.bodies[told.received :]:
+            if "accepted" in verdicts.get(body, ()):
+                yield f"I18: {body!r} was said not to be received, and it was"
+
+
+def _received_once(world: World, references: Mapping[Address, SecondFold]) -> Iterator[str]:
     sent = {body for _, _, body in world.history.handed.values()}
     received = Counter(
         heard.body

@@ -186,6 +186,9 @@ PATHS: Final = {
     "data lost under an owner": "and that was an owner that had led before",
     "halted by a loss": "data was deleted that commits rested on, and the partition halted",
     "owner went on behind a loss": "an owner was heard again although something of it was lost",
+    "session went on behind a loss": "a session was heard again although something of it was lost",
+    "late behind a loss": "a record that had been passed over as lost came after others of its writer",
+    "told of a loss": "a home was told of a message whose conversation nobody knows where data was lost",
     "failed by a loss": "an endpoint got an Error because something of it may have been lost",
     "failed elsewhere by a loss": "so did one that had moved away before",
     "freed by a loss": "an endpoint that had ended did not wait for its peer any longer",
@@ -252,6 +255,7 @@ PATHS: Final = {
 
 LOSSES: Final = frozenset({
     "data lost", "data lost under an owner", "halted by a loss", "owner went on behind a loss", "failed by a loss",
+    "session went on behind a loss", "told of a loss", "late behind a loss",
     "failed elsewhere by a loss", "freed by a loss",
 })  # fmt: skip
 """Paths of the one run in seven in which data is lost; they are asked for by themselves."""

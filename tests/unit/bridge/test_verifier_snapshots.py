@@ -16,7 +16,7 @@ from tests.kit.simulator.swarm import Swarm, draw
 from tests.kit.simulator.tuning import tuned
 from tests.kit.simulator.world import World
 
-SEEDS = range(12)
+SEEDS = range(15)
 
 
 @contextmanager

@@ -1,0 +1,69 @@
+"""What the second fold remembers of deleted data: where it was, and which records of whom are missing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from konverse.schemas.limits import WRITER_HOLE_ENTRIES_MAX
+
+
+@dataclass(slots=True)
+class Missed:
+    """Counters of one writer that were skipped at once, each of them listed."""
+
+    counters: list[int]
+    unanswered: list[int] | None
+    """Those of them that would be answered if they came; None where several gaps were put together."""
+
+
+@dataclass(slots=True)
+class SecondLosses:
+    """The losses of a partition."""
+
+    count: int = 0
+    hole: tuple[int, int] = (0, 0)
+    """Offsets of the last one."""
+    missed: dict[bytes, list[Missed]] = field(default_factory=dict)
+
+    def skip(self, writer: bytes, first: int, following: int) -> None:
+        """These records are missing; nobody waits for them."""
+        gaps = self.missed.setdefault(writer, [])
+        counters = [*range(first, following)]
+        gaps.append(Missed(counters, list(counters)))
+        _put_together(gaps)
+
+    def answers(self, writer: bytes, counter: int) -> bool:
+        """A record that was missed is here after all, and somebody has to be told that it comes too late."""
+        gaps = self.missed.get(writer, [])
+        for place, gap in enumerate(gaps):
+            if gap.unanswered is None or counter not in gap.unanswered:
+                continue
+            if gap.unanswered[0] == counter:
+                del gap.unanswered[0]
+            else:
+                parts = [one for one in gap.counters if one < counter], [one for one in gap.counters if one >= counter]
+                waiting = (
+                    [one for one in gap.unanswered if one < counter],
+                    [one for one in gap.unanswered if one > counter],
+                )
+                gaps[place : place + 1] = map(Missed, parts, waiting)
+                _put_together(gaps)
+            return True
+        return False
+
+    def facts(self, writer: bytes) -> list[tuple[int, int, int]]:
+        """Its gaps as a snapshot has them: first counter, the one behind, and the next one to be answered."""
+        return [(gap.counters[0], gap.counters[-1] + 1, _told(gap)) for gap in self.missed.get(writer, ())]
+
+
+def _put_together(gaps: list[Missed]) -> None:
+    """The two oldest, when there are too many."""
+    if len(gaps) > WRITER_HOLE_ENTRIES_MAX:
+        older, old = gaps[:2]
+        gaps[:2] = [Missed([*range(older.counters[0], old.counters[-1] + 1)], None)]
+
+
+def _told(gap: Missed) -> int:
+    if gap.unanswered is None:
+        return -1
+    return gap.unanswered[0] if gap.unanswered else gap.counters[-1] + 1

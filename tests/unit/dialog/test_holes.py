@@ -1,0 +1,361 @@
+"""Behind a LOST: who is heard on, and what is said of what lay in the hole (protocol.md section 7.7)."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import pytest
+
+from konverse.dialog.asking import Asking
+from konverse.dialog.endpoint import MERGED, Hole
+from konverse.dialog.lane import Lane
+from konverse.dialog.recycling import standing_of
+from konverse.dialog.session import Session
+from konverse.dialog.snapshot import Freeze, restore
+from konverse.dialog.states import State
+from konverse.dialog.takeover import Unheard, Wanted, heard, refused, reply
+from konverse.schemas.catalog import ERROR
+from konverse.schemas.identifiers import session_writer
+from konverse.schemas.limits import WRITER_HOLE_ENTRIES_MAX
+from konverse.schemas.operations import Lost
+from konverse.schemas.records import HEIR, REFUSED, Bounce, BounceReason, Envelope, Kind, Suffix
+from konverse.schemas.system_messages import lost_body
+from konverse.schemas.token import Sent, Token
+from tests.kit.builders import Scribe, Side, address_of, begin_block, identifier
+from tests.kit.digests import digest
+from tests.kit.moving import World, move
+
+NOW_MS = 1_800_000_000_000
+ASKER = session_writer(NOW_MS, 99)
+WRITERS = pytest.mark.parametrize("number", [0, 1], ids=["an owner", "a session"])
+
+
+@pytest.fixture
+def world() -> World:
+    made = World()
+    for side in (made.home, made.target, made.second, made.third):
+        side.state.now_ms = NOW_MS
+    made.client.id = session_writer(NOW_MS, 7)
+    return made
+
+
+def writer(number: int) -> Scribe:
+    """An owner, or a session."""
+    scribe = Scribe("somebody")
+    if number:
+        scribe.id = session_writer(NOW_MS, number)
+    return scribe
+
+
+def lose(side: Side, count: int = 3) -> Lost:
+    """So many records that come next are gone, and a commit says so."""
+    lost = Lost(side.state.ingest_to, side.state.ingest_to + count)
+    side.state.ingest_to = lost.end
+    side.commit(rare=[lost])
+    return lost
+
+
+def message(side: Side, scribe: Scribe, counter: int, conversation: bytes = b"c" * 16) -> int:
+    """A record of somebody arrives under this counter; how many records were gaps so far."""
+    suffix = Suffix("order", home=address_of("replies"))
+    side.take(scribe.message(side.address, conversation, counter=counter, suffix=suffix), b"%d" % counter)
+    return side.state.statistics.gaps
+
+
+def holes_of(side: Side, scribe: Scribe) -> list[tuple[int, int]]:
+    return [(hole.start, hole.end) for hole in side.state.writers[scribe.id].holes]
+
+
+def told(world: World, kind: Kind) -> list[tuple[Envelope, bytes | None]]:
+    """What waits at the target for the sessions' home."""
+    outputs = world.target.outputs(world.home.address)
+    return [(sent.envelope, sent.body) for sent in outputs if sent.kind is kind]
+
+
+# --------------------------------------------------------------------------------------------------- who is heard on
+
+
+@WRITERS
+def test_a_writer_that_was_known_goes_on_behind_a_hole(world: World, number: int) -> None:
+    target, somebody = world.target, writer(number)
+    assert message(target, somebody, 0) == 0
+    assert message(target, somebody, 4) == 1, "nothing was lost yet"
+    lose(target)
+    assert message(target, somebody, 5) == 1
+    assert target.state.writers[somebody.id].next == 6
+    assert holes_of(target, somebody) == [(1, 5)]
+
+
+@WRITERS
+def test_a_writer_whose_first_words_are_gone_is_heard(world: World, number: int) -> None:
+    target, somebody = world.target, writer(number)
+    assert message(target, somebody, 7) == 1
+    assert somebody.id not in target.state.writers
+    lose(target)
+    assert message(target, somebody, 7) == 1
+    assert target.state.writers[somebody.id].next == 8
+    assert holes_of(target, somebody) == [(0, 7)]
+
+
+@WRITERS
+def test_a_copy_of_what_came_before_the_hole_does_not_close_it(world: World, number: int) -> None:
+    """A request of a producer that was given up may land behind the hole: what came first there says nothing."""
+    target, somebody = world.target, writer(number)
+    lose(target)
+    message(target, somebody, 0)
+    assert message(target, somebody, 2) == 0
+    assert holes_of(target, somebody) == [(1, 2)]
+
+
+@WRITERS
+def test_of_whom_nothing_is_missing_nothing_is_passed_over(world: World, number: int) -> None:
+    target, somebody = world.target, writer(number)
+    message(target, somebody, 0)
+    lose(target)
+    message(target, somebody, 0)
+    assert target.state.statistics.duplicates == 1
+    message(target, somebody, 1)
+    assert holes_of(target, somebody) == []
+
+
+def test_a_session_whose_id_is_too_old_is_a_stranger_behind_a_hole_too(world: World) -> None:
+    lose(world.target)
+    world.target.state.floor_ms = NOW_MS + 1
+    message(world.target, world.client, 4)
+    assert world.target.state.statistics.strangers == 1
+    assert world.client.id not in world.target.state.writers
+
+
+def test_the_bytes_of_the_next_record_are_predicted_behind_a_hole(world: World) -> None:
+    session, conversation = world.client, identifier("later")
+    lose(world.target)
+    world.target.take(session.first(world.target.address, conversation, begin_block(), counter=8_190))
+    for counter in range(8_191, 8_200):
+        world.target.take(session.message(world.target.address, conversation, counter=counter))
+    assert len(world.receiver(conversation).queue) == 10
+    assert world.target.state.statistics.gaps == 0
+
+
+def test_what_a_session_says_behind_a_hole_is_received_in_order_and_once(world: World) -> None:
+    world.begin("before")
+    lose(world.target)
+    conversation, target = identifier("behind"), world.target.address
+    world.target.take(world.client.first(target, conversation, begin_block(group=conversation), counter=5), b"0")
+    for counter in (6, 7, 6, 5):
+        world.send(conversation, b"%d" % (counter - 5), counter=counter)
+    assert [entry[2] for entry in world.receiver(conversation).queue] == [b"0", b"1", b"2"]
+
+
+def test_a_closed_writer_has_no_hole_where_its_heir_sends_everything_again(world: World) -> None:
+    target, client, heir = world.target, world.client, writer(2)
+    message(target, client, 0)
+    close = heir.write(Kind.CLOSE_WRITER, target.address, client.id, flags=HEIR)
+    target.take(close)
+    lose(target)
+    message(target, client, 4)
+    message(target, client, 2)
+    assert target.state.writers[client.id].next == 5
+    assert holes_of(target, client) == []
+    assert target.state.statistics.duplicates == 1
+
+
+# ------------------------------------------------------------------------------------------------ what comes late
+
+
+def test_a_message_of_the_hole_that_comes_late_comes_back_once_and_home_is_told(world: World) -> None:
+    lost = lose(world.target)
+    conversation = identifier("in the hole")
+    message(world.target, world.client, 5, identifier("another"))
+    for counter in (2, 2, 4, 3, 4):
+        message(world.target, world.client, counter, conversation)
+    back = []
+    for envelope, body in told(world, Kind.BOUNCE):
+        detail = envelope.suffix.detail
+        assert isinstance(detail, Bounce)
+        back.append((envelope.conversation, detail.counter, detail.reason, body))
+    assert back[1:] == [
+        (conversation, 2, BounceReason.NO_ENDPOINT, b"2"),
+        (conversation, 4, BounceReason.NO_ENDPOINT, b"4"),
+        (conversation, 3, BounceReason.NO_ENDPOINT, b"3"),
+    ]
+    assert {body for _, body in told(world, Kind.NO_PEER)} == {lost_body(*lost)}
+    assert world.target.state.live() == []
+    assert world.target.state.statistics.duplicates == 2
+    assert world.target.state.statistics.gaps == 0
+
+
+def test_a_begin_of_the_hole_that_comes_late_begins_nothing_and_its_target_is_told(world: World) -> None:
+    lose(world.home)
+    message(world.home, world.client, 5)
+    begin = begin_block(group=identifier("late"))
+    header = world.client.write(
+        Kind.BEGIN, world.home.address, identifier("late"), counter=2, suffix=Suffix(begin=begin)
+    )
+    world.home.take(header)
+    assert world.home.state.live() == []
+    (sent,) = world.home.outputs(world.target.address)
+    assert (sent.kind, sent.envelope.flags & REFUSED) == (Kind.END, REFUSED)
+
+
+def test_a_transaction_of_the_hole_that_comes_late_comes_back_whole(world: World) -> None:
+    lose(world.target)
+    message(world.target, world.client, 5)
+    suffix = Suffix(home=world.home.address)
+    header = world.client.write(Kind.TRANSACTION, world.target.address, identifier("a"), counter=2, suffix=suffix)
+    world.target.take(header, b"all of it")
+    assert told(world, Kind.BOUNCE)[-1][1] == b"all of it"
+
+
+@pytest.mark.parametrize("kind", [Kind.MESSAGE, Kind.END])
+def test_a_conversation_that_lives_although_something_of_it_comes_late_has_missed_it_and_fails(
+    world: World, kind: Kind
+) -> None:
+    lost = lose(world.target)
+    conversation, owner = identifier("lives"), writer(0)
+    world.target.take(owner.first(world.target.address, conversation, begin_block(), counter=5))
+    world.target.take(owner.write(kind, world.target.address, conversation, counter=3, suffix=Suffix("order")))
+    target = world.receiver(conversation)
+    assert target.state is State.ERROR
+    assert target.error is not None
+    assert (target.error[1], target.error[2]) == (ERROR, lost_body(*lost))
+
+
+# ------------------------------------------------------------------------- conversations that began in the hole
+
+
+def test_the_home_of_a_conversation_whose_first_message_is_gone_gets_an_error(world: World) -> None:
+    conversation = world.begin(messages=0)
+    lost = lose(world.target)
+    world.send(conversation, b"1", counter=1)
+    (bounced,) = told(world, Kind.BOUNCE)
+    assert bounced[1] == b"1"
+    world.settle()
+    initiator = world.initiator(conversation)
+    assert initiator.state is State.ERROR
+    assert initiator.error is not None
+    assert initiator.error[2] == lost_body(*lost)
+
+
+def test_so_does_the_home_to_which_the_initiator_has_moved(world: World) -> None:
+    conversation = world.begin(messages=0)
+    moved = move(world, world.home, world.initiator(conversation), world.second)
+    lose(world.target)
+    world.send(conversation, b"1", counter=1)
+    world.settle()
+    assert moved.state is State.ERROR
+
+
+def test_so_does_the_home_of_a_client_transaction_whose_first_message_is_gone(world: World) -> None:
+    conversation, transmission = world.begin(messages=0), writer(0)
+    lose(world.target)
+    suffix = Suffix("order", home=world.home.address, origin=world.client.id)
+    world.target.take(transmission.message(world.target.address, conversation, counter=1, suffix=suffix), b"1")
+    (bounced,) = told(world, Kind.BOUNCE)
+    assert bounced[0].suffix.origin == world.client.id, "it comes back to the session whose it is"
+    world.settle()
+    assert world.initiator(conversation).state is State.ERROR
+
+
+def test_where_nothing_was_lost_a_message_to_nobody_only_comes_back(world: World) -> None:
+    conversation = world.begin(messages=0)
+    world.send(conversation, b"1", counter=0)
+    assert len(told(world, Kind.BOUNCE)) == 1
+    assert told(world, Kind.NO_PEER) == []
+
+
+def test_who_has_ended_in_peace_hears_of_no_loss(world: World) -> None:
+    conversation = world.begin()
+    world.target.end(world.receiver(conversation))
+    world.settle()
+    world.end_call(conversation)
+    world.settle()
+    lose(world.target)
+    world.send(conversation, b"late", counter=1)
+    world.settle()
+    assert world.home.state.live() == []
+
+
+def test_a_conversation_whose_begin_is_gone_is_over_for_a_pool(world: World) -> None:
+    session = Session(world.client.id)
+    dialog, _ = session.begin(identifier("a"), begin_block(group=identifier("a")))
+    session.drained()
+    lose(world.home)
+    assert not standing_of(world.home.state, session, dialog).over, "it may stand behind"
+    message(world.home, world.client, 1)
+    assert standing_of(world.home.state, session, dialog).over
+
+
+# --------------------------------------------------------------------------------------------- who asks about it
+
+
+def test_what_lay_in_a_hole_was_not_taken_and_never_will_be(world: World) -> None:
+    target, lane = world.target, Lane(world.target.address, world.client.id)
+    message(target, world.client, 0)
+    lose(target)
+    message(target, world.client, 3)
+    assert [heard(target.state, lane, counter) for counter in range(5)] == [True, False, False, True, False]
+    assert [refused(target.state, lane, counter) for counter in range(5)] == [False, True, True, False, False]
+    target.take(writer(2).close(target.address, world.client.id))
+    assert [heard(target.state, lane, counter) for counter in range(5)] == [True, False, False, True, False]
+    assert [refused(target.state, lane, counter) for counter in range(5)] == [False, True, True, False, True]
+
+
+def asked(world: World, *counters: int) -> Asking:
+    sent = Sent(world.client.id, world.target.address, identifier("a"), 4, counters, -1)
+    asking = Asking(Token((sent,)))
+    for _, (header, _, _) in asking.ask(ASKER):
+        world.target.take(header)
+    asking.read(world.target.state)
+    return asking
+
+
+@pytest.mark.parametrize(
+    ("counters", "missing"),
+    [((0,), None), ((0, 1), 5), ((2, 3), 4), ((0, 1, 3), 5), ((3,), None), ((3, 4), 5)],
+    ids=str,
+)
+def test_the_outcome_of_what_lay_in_a_hole_is_that_it_was_not_received(
+    world: World, counters: tuple[int, ...], missing: int | None
+) -> None:
+    message(world.target, world.client, 0)
+    lose(world.target)
+    message(world.target, world.client, 3)
+    outcome = asked(world, *counters).outcome
+    assert outcome is not None
+    assert outcome.missing == ({} if missing is None else {UUID(bytes=identifier("a")): missing})
+
+
+def test_a_question_that_lay_in_a_hole_is_asked_again(world: World) -> None:
+    target, asker = world.target, writer(2)
+    lose(target)
+    message(target, asker, 1)
+    wanted = Wanted(target.address, world.client.id, asker.id, 0)
+    target.take(Scribe("another").close(target.address, world.client.id))
+    assert reply(target.state, wanted) is Unheard.LATER
+
+
+def test_of_more_holes_than_are_kept_apart_the_oldest_are_one_and_nothing_is_said_of_it(world: World) -> None:
+    lose(world.target)
+    for number in range(WRITER_HOLE_ENTRIES_MAX + 1):
+        message(world.target, world.client, 2 * number + 1)
+    kept = world.target.state.writers[world.client.id].holes
+    assert len(kept) == WRITER_HOLE_ENTRIES_MAX
+    assert kept[0] == Hole(0, 3, MERGED)
+    message(world.target, world.client, 0)
+    assert world.target.state.statistics.duplicates == 1, "it may have been received"
+    asking = asked(world, 1)
+    assert asking.expired
+    assert not asked(world, 5).expired
+
+
+def test_a_snapshot_holds_where_the_last_hole_ends_and_who_was_passed_over(world: World) -> None:
+    before = digest(world.target.state)
+    lose(world.target)
+    assert digest(world.target.state) != before
+    for counter in (0, 3, 7, 2):
+        message(world.target, world.client, counter)
+    restored = Side("orders")
+    restore(restored.state, b"".join(Freeze(world.target.state).pieces()))
+    assert digest(restored.state) == digest(world.target.state)
+    assert restored.state.writers[world.client.id].holes == (Hole(1, 2, 1), Hole(2, 3, 3), Hole(4, 7, 4))
+    assert (restored.state.lost_from, restored.state.lost_to) == (0, 3)
