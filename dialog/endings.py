@@ -102,6 +102,8 @@ def hear_end(state: Partition, offset: int, _header: bytes, envelope: Envelope, 
     if not isinstance(detail, End):
         state.statistics.malformed += 1
         return
+    if role is Role.INITIATOR:
+        state.named.hear(envelope.conversation)
     if endpoint is None:
         _end_of_unknown(state, role, envelope, detail)
         return
@@ -114,7 +116,10 @@ def hear_end(state: Partition, offset: int, _header: bytes, envelope: Envelope, 
 
 def hear_no_peer(state: Partition, offset: int, _header: bytes, envelope: Envelope, record: Record) -> None:
     """NO_PEER: for the side that talked to nobody it is Error and end. It is never answered."""
-    endpoint = state.endpoint(other(envelope.role), envelope.conversation)
+    role = other(envelope.role)
+    if role is Role.INITIATOR:
+        state.named.hear(envelope.conversation)
+    endpoint = state.endpoint(role, envelope.conversation)
     if endpoint is None:
         state.statistics.undeliverable += 1
         return

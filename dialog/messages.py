@@ -141,7 +141,8 @@ def hear_begin(state: Partition, _offset: int, _header: bytes, envelope: Envelop
     begin = envelope.suffix.begin
     key = Role.INITIATOR, envelope.conversation
     known, over = state.endpoint(*key), state.named.over.get(key)
-    if over is not None and (known is not None or not envelope.flags & ANEW):
+    anew = envelope.flags & ANEW and envelope.conversation in state.named.heard
+    if over is not None and (known is not None or not anew):
         refuse_over(state, envelope, over)
         return
     if begin is None or known is not None:  # a second BEGIN of a living conversation changes nothing

@@ -48,16 +48,20 @@ class Over(NamedTuple):
 class NamedSides:
     """Those of one partition."""
 
-    __slots__ = ("living", "over")
+    __slots__ = ("heard", "living", "over")
 
     def __init__(self) -> None:
         self.living: dict[Key, None] = {}
         """Sides that have begun here and have not ended; they may have moved away since."""
         self.over: dict[Key, Over] = {}
         """In the order in which they ended."""
+        self.heard: set[bytes] = set()
+        """Conversations of which the initiator's side is here and has heard the end of its target."""
 
     def begin(self, key: Key) -> None:
         """A side begins."""
+        if key[0] is Role.INITIATOR:
+            self.heard.discard(key[1])
         self.over.pop(key, None)
         self.living[key] = None
 
@@ -67,18 +71,29 @@ class NamedSides:
             del self.living[key]
             self.remember(key, Over(how, now_ms))
 
+    def hear(self, conversation: bytes) -> None:
+        """The end of the target comes: nothing of it comes behind that."""
+        key = Role.INITIATOR, conversation
+        if key in self.living or key in self.over:
+            self.heard.add(conversation)
+
     def remember(self, key: Key, over: Over) -> None:
         """The first end counts; the oldest goes when there are too many."""
         if key in self.over:
             return
         if len(self.over) >= NAMED_OVER_ENTRIES_MAX:
-            del self.over[next(iter(self.over))]
+            self._forget(next(iter(self.over)))
         self.over[key] = over
 
     def prune(self, floor_ms: int) -> None:
         """Forget what ended before."""
         for key in [key for key, over in self.over.items() if over.at_ms < floor_ms]:
-            del self.over[key]
+            self._forget(key)
+
+    def _forget(self, key: Key) -> None:
+        del self.over[key]
+        if key[0] is Role.INITIATOR:
+            self.heard.discard(key[1])
 
 
 def told(conversation: bytes, over: Over) -> str:

@@ -7,7 +7,7 @@ from typing import Any, Final
 from konverse.schemas.records import Role
 from konverse.schemas.snapshot import NAMED
 
-from .named import How, Over
+from .named import How, Key, Over
 from .partition import Partition
 
 LIVES: Final = -1
@@ -16,13 +16,17 @@ LIVES: Final = -1
 
 def named_of(state: Partition) -> tuple[str, dict[str, Any], str, list[dict[str, Any]]]:
     """Name, other fields and entries of the section; as nothing is written without entries, a state may be older."""
+
+    def heard(key: Key) -> bool:
+        return key[0] is Role.INITIATOR and key[1] in state.named.heard
+
     entries = [
-        {"role": role, "conversation": conversation, "how": LIVES, "at_ms": 0}
+        {"role": role, "conversation": conversation, "how": LIVES, "at_ms": 0, "heard": heard((role, conversation))}
         for role, conversation in state.named.living
     ]
     entries += [
-        {"role": role, "conversation": conversation, "how": int(over.how), "at_ms": over.at_ms}
-        for (role, conversation), over in state.named.over.items()
+        {"role": key[0], "conversation": key[1], "how": int(over.how), "at_ms": over.at_ms, "heard": heard(key)}
+        for key, over in state.named.over.items()
     ]
     return NAMED, {}, "entries", entries
 
@@ -35,3 +39,5 @@ def restore_named(state: Partition, entries: list[dict[str, Any]]) -> None:
             state.named.living[key] = None
         else:
             state.named.over[key] = Over(How(item["how"]), item["at_ms"])
+        if item["heard"]:
+            state.named.heard.add(item["conversation"])

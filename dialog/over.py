@@ -16,9 +16,9 @@ def refusal(home: Partition, conversation: bytes, *, anew: bool) -> Conversation
     if over is None:
         return None
     known = told(conversation, over)
-    if home.endpoint(Role.INITIATOR, conversation) is not None:
+    if home.endpoint(Role.INITIATOR, conversation) is not None or (anew and conversation not in home.named.heard):
         return ConversationOver(
-            f"{known}, and the other side has not ended it yet: it can be begun anew when that has. Begin with another "
-            "id, or try again then"
+            f"{known}, and its home did not hear that the other side has ended it: it can be begun anew when it has. "
+            "Begin with another id, or try again then"
         )
     return None if anew else ConversationOver(f"{known}. {ANOTHER_ID}")

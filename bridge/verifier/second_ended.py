@@ -45,6 +45,8 @@ class NamedSides:
     """Those that began here and have not ended."""
     over: dict[Key, tuple[int, int]] = field(default_factory=dict)
     """How the others ended, and when."""
+    heard: set[bytes] = field(default_factory=set)
+    """Conversations whose initiator is here and knows that its target has ended."""
     refused: set[bytes] = field(default_factory=set)
     """Of those that home did not begin again; a target that has forgotten them may live, and gets an Error."""
 
@@ -52,6 +54,13 @@ class NamedSides:
         """A side begins here."""
         self.over.pop(key, None)
         self.living.add(key)
+        if key[0] == Role.INITIATOR:
+            self.heard.discard(key[1])
+
+    def target_has_ended(self, conversation: bytes) -> None:
+        """Its END or Error is heard at home."""
+        if {(int(Role.INITIATOR), conversation)} & (self.living | self.over.keys()):
+            self.heard.add(conversation)
 
     def end(self, key: Key, how: int, now_ms: int) -> None:
         """A side ends that may be one of them."""
@@ -63,7 +72,7 @@ class NamedSides:
         """It is over, and does not begin again."""
         if key not in self.over:
             if len(self.over) == NAMED_OVER_ENTRIES_MAX:
-                self.over.pop(next(iter(self.over)))
+                self._let_go(next(iter(self.over)))
             self.over[key] = how, now_ms
 
     def flags(self, key: Key) -> int:
@@ -72,4 +81,10 @@ class NamedSides:
 
     def prune(self, floor_ms: int) -> None:
         """Old ones are let go."""
-        self.over = {key: over for key, over in self.over.items() if over[1] >= floor_ms}
+        for key in [key for key, over in self.over.items() if over[1] < floor_ms]:
+            self._let_go(key)
+
+    def _let_go(self, key: Key) -> None:
+        self.over.pop(key)
+        if key[0] == Role.INITIATOR:
+            self.heard.discard(key[1])

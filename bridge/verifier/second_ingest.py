@@ -127,7 +127,8 @@ def _take(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
 def _begin(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
     begin = envelope.suffix.begin
     key = (int(Role.INITIATOR), envelope.conversation)
-    if key in state.named.over and (key in state.living or not envelope.flags & ANEW):
+    anew = envelope.flags & ANEW and envelope.conversation in state.named.heard
+    if key in state.named.over and (key in state.living or not anew):
         state.tally["begun when over"] += 1
         state.named.refused.add(envelope.conversation)
         refuse_over(state, envelope)
@@ -272,6 +273,8 @@ def _peer_end(state: SecondState, envelope: Envelope, record: LogRecord) -> None
     if not isinstance(detail, End):
         state.tally["malformed"] += 1
         return
+    if role is Role.INITIATOR:
+        state.named.target_has_ended(envelope.conversation)
     if side is None:
         if role is Role.TARGET:
             state.cleanups.cleaned.pop(envelope.conversation, None)
@@ -292,6 +295,8 @@ def _peer_end(state: SecondState, envelope: Envelope, record: LogRecord) -> None
 
 
 def _no_peer(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
+    if envelope.role == Role.TARGET:
+        state.named.target_has_ended(envelope.conversation)
     side = state.living.get((1 - int(envelope.role), envelope.conversation))
     if side is not None:
         state.tally["no peer heard"] += 1

@@ -330,6 +330,8 @@ def _name(fold: SecondFold, item: dict[str, Any]) -> None:
         fold.named.living.add(key)
     else:
         fold.named.over[key] = item["how"], item["at_ms"]
+    if item["heard"]:
+        fold.named.heard.add(item["conversation"])
 
 
 def _leave(fold: SecondFold, item: dict[str, Any]) -> None:

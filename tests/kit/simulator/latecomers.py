@@ -81,8 +81,8 @@ def _begin_again(process: SessionProcess, plans: list[Plan]) -> None:
 def compare_named(place: Place, reference: SecondFold) -> Iterator[str]:
     """Both folds know of the same ids."""
     named = place.shadow.state.named
-    known = {*named.living}, {key: tuple(over) for key, over in named.over.items()}
-    if known != (reference.named.living, reference.named.over):
+    known = {*named.living}, {key: tuple(over) for key, over in named.over.items()}, named.heard
+    if known != (reference.named.living, reference.named.over, reference.named.heard):
         yield f"I9: {place.name}: of ids of callers {known} is known, the reference says {reference.named}"
 
 

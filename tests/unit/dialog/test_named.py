@@ -77,6 +77,9 @@ ENDS: Final = {
 }
 
 ways_to_end = pytest.mark.parametrize(("how", "end"), list(ENDS.items()), ids=[how.name for how in ENDS])
+HEARD: Final = {how: end for how, end in ENDS.items() if how is not How.CLEANED_UP}
+"""Those in which home hears the end of the target."""
+ways_to_hear = pytest.mark.parametrize(("how", "end"), list(HEARD.items()), ids=[how.name for how in HEARD])
 
 
 @pytest.fixture
@@ -107,7 +110,7 @@ def test_an_id_of_what_is_over_is_not_begun_again_and_its_message_comes_back(
     assert pair.target.state.live() == []
 
 
-@ways_to_end
+@ways_to_hear
 def test_it_is_begun_anew_when_that_is_asked_for(pair: Pair, how: How, end: Callable[[Pair], None]) -> None:
     begin(pair)
     end(pair)
@@ -143,8 +146,36 @@ def test_a_caller_beside_the_home_is_told_how_it_ended_when_and_what_to_do(
     }
     for text in (words[how], "2025-11-26T14:15:30.250+00:00", "anew=True"):
         assert text in str(error)
-    assert refusal(pair.home.state, ORDER, anew=True) is None
+    again = refusal(pair.home.state, ORDER, anew=True)
+    assert (again is None) is (how in HEARD)
+    assert again is None or "did not hear that the other side has ended" in str(again)
     assert refusal(pair.home.state, identifier("another"), anew=False) is None
+
+
+def outlived(pair: Pair) -> None:
+    """This side has ended, and its lifetime is over before the other one does so."""
+    pair.end_call(ORDER)
+    pair.home.state.forget(pair.initiator(ORDER))
+
+
+@pytest.mark.parametrize("end", [cleaned_up, outlived])
+def test_it_is_not_begun_anew_when_home_did_not_hear_the_end_of_its_target(
+    pair: Pair, end: Callable[[Pair], None]
+) -> None:
+    begin(pair)
+    end(pair)
+    begin(pair, "anew", NAMED | ANEW, sends=False)
+    assert pair.home.state.live() == []
+
+
+def test_it_is_begun_anew_when_the_end_of_its_target_comes_late(pair: Pair) -> None:
+    begin(pair)
+    outlived(pair)
+    pair.home.deliver(pair.target)
+    pair.target.end(pair.receiver(ORDER))
+    pair.target.deliver(pair.home)
+    begin(pair, "anew", NAMED | ANEW)
+    assert pair.initiator(ORDER).opener == identifier("anew")
 
 
 def test_what_one_side_has_ended_is_over_before_the_other_one_has(pair: Pair) -> None:
@@ -153,7 +184,7 @@ def test_what_one_side_has_ended_is_over_before_the_other_one_has(pair: Pair) ->
     for anew in (False, True):
         error = refusal(pair.home.state, ORDER, anew=anew)
         assert error is not None
-        assert "the other side has not ended it yet" in str(error)
+        assert "did not hear that the other side has ended it" in str(error)
     pair.home.deliver(pair.target)
     begin(pair, "late", NAMED | ANEW)
     assert mailbox(pair) == [(b"late", BounceReason.ENDED)]
