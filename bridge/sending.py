@@ -249,8 +249,9 @@ class Sender(Serving):
     def _check_destinations(self, dialog: SessionDialog | None, timeout_s: float = ANSWER_S) -> None:
         """Raise TopicMismatch when a topic that is written to (of one dialog) is not its queue's any more."""
         with self._lock:
-            addresses = addresses_of(dialog) if dialog is not None else [*self.session.lanes]
-            reached = reached_of(self.session.lanes, addresses)
+            lanes = self.session.lanes
+            addresses = addresses_of(dialog) if dialog is not None else self._destinations.unverified(lanes)
+            reached = reached_of(lanes, addresses)
         self._destinations.look(addresses, timeout_s)
         self._look()
         if not self._leaves:

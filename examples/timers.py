@@ -58,7 +58,7 @@ def main() -> None:
                             print("given up")
                             transaction.end(message.dialog, error=1, description="nobody answered")
 
-        with broker.reader("Buyers", timeout=2) as reader:  # the far side never sees a timer
+        with broker.reader("Buyers", timeout=2) as reader:  # the far side never sees a timer; a lifetime is both sides'
             for transaction in reader:
                 with transaction:
                     for message in transaction:
@@ -66,9 +66,6 @@ def main() -> None:
                             print("the buyer hears:", *konverse.read_error(message.body))
                             transaction.end(message.dialog)
                             break
-                        if message.type == konverse.END_DIALOG:  # of the offer whose lifetime is over
-                            print("the buyer hears: the seller has ended")
-                            transaction.end(message.dialog)
 
 
 if __name__ == "__main__":

@@ -46,6 +46,7 @@ from konverse.bridge.renewing import Renewing
 from konverse.bridge.sending import Sender
 from konverse.bridge.settings import Settings
 from konverse.bridge.clock import now_ms
+from konverse.dialog.manner import PLAIN
 from konverse.schemas.identifiers import Address
 from konverse.schemas.records import Begin
 
@@ -58,7 +59,7 @@ class Ids:
 
 sender = Sender(Kafka(Settings.load(kafka="kafka://127.0.0.1:1")), Renewing(Ids(), lambda address: None))
 there = Address("topic", 0, b"1234")
-dialog = sender.begin(b"c" * 16, Begin("from", "to", "contract", there, there, b"c" * 16, None))
+dialog = sender.begin(b"c" * 16, Begin("from", "to", "contract", there, there, b"c" * 16, None), PLAIN)
 for _ in range(3):
     sender.send(dialog, "type", b"body")
 """

@@ -45,7 +45,7 @@ def test_a_process_whose_classifier_hangs_ends_itself_and_the_message_is_tried_a
         with Run(servers, database, tmp_path, "--readers", "processes", app=APP) as worker:
             (line, *_) = worker.wait_for("this process ends, and the attempt counts")
             assert str(dialog.id) in line["message"]
-            worker.wait_for("with code 103; it is started again")
+            worker.wait_for("with code 103 in a handler; it is started again")
             (tmp_path / "released").touch()
             assert [*answer_in(broker, "north", 1)] == [HANG]
             assert worker.stop() == 0, worker.text
