@@ -34,8 +34,13 @@ def main() -> None:
     )
     source = {"kafka.bootstrap.servers": bootstrap, "startingOffsets": "earliest", "includeHeaders": "true"}
     theirs = decode(session.read.format("kafka").options(**source, subscribe=records).load())
-    ours = session.read.format("konverse").options(bootstrap=bootstrap, topic=records, include="all").load()
-    said = {"decoded": rows(theirs, ours.drop("verdict", "accepted_time").columns), "read": rows(ours, ours.columns)}
+    ours = (
+        session.read.format("konverse")
+        .options(bootstrap=bootstrap, topic=records, include="all")
+        .load()
+        .drop("accepted_time")
+    )
+    said = {"decoded": rows(theirs, ours.drop("verdict").columns), "read": rows(ours, ours.columns)}
     for _ in range(2):  # the second time there is nothing left to write
         copy(session, {**source, "subscribe": orders}, {"bootstrap": bootstrap, "database": database}, folder)
     print(json.dumps(said))
