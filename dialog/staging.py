@@ -80,8 +80,8 @@ class Staging:
         """Where the next group comes from while an owner is careful: those of an open TRY (`dialog.trial`)."""
         self.out = 0
         """Transactions that are with handlers."""
-        self.overtaken: list[Transaction] = []
-        """Of the last `merge`: those of which nothing was committed, because a session's END came before."""
+        self.superseded = 0
+        """Finished transactions dropped because a session ended their conversation meanwhile."""
 
     @property
     def ready(self) -> Ready:
@@ -177,12 +177,11 @@ class Staging:
         if several:
             finished = spread(self, finished)
         operations = Operations()
-        self.overtaken = []
         endings = self.state.endings
         free = indices(self.state)
         for transaction in finished:
             if transaction.endings != endings and self._overtaken(transaction):
-                self.overtaken.append(transaction)
+                self.superseded += 1
                 continue
             received = transaction.received
             operations.receive_endpoints += received

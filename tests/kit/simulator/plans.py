@@ -24,6 +24,8 @@ class Plan:
         """END was called."""
         self.finished = False
         """FIN was called."""
+        self.seen = False
+        """Its endpoint was seen at home."""
 
 
 class Club:
