@@ -1,7 +1,7 @@
-"""An operator gives up data that somebody deleted and a partition needs, so that it goes on (protocol.md section 7.7).
+"""Let a halted partition go on without deleted data that its journal needs (protocol.md section 7.7).
 
-It is recovered as far as its logs allow, and claimed; the journal says LOST, and a snapshot holds the state from there
-on. Where its outputs go on is asked of their destinations: what they do not expect they would not hear.
+The partition is recovered as far as its logs allow, and claimed. The journal says LOST, and a snapshot holds the state
+from there on. Each destination is asked which output counter it expects next, because it ignores any other.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Final
 from uuid import UUID
 
 from konverse.dialog.accepting import Acceptance
+from konverse.dialog.answers import other
 from konverse.dialog.partition import Partition
 from konverse.dialog.phase import Phase
 from konverse.dialog.staging import OwnerSettings
@@ -53,7 +54,7 @@ CLAIM_S: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class LostConversation:
-    """A side that lives in the partition, or may: it gets an Error, and so does its peer; or nothing is known of it."""
+    """A side that lives in the partition, or may live there."""
 
     conversation: UUID
     role: str
@@ -62,9 +63,9 @@ class LostConversation:
     """Its service; None where only its id is known."""
     far_service: str | None
     known: bool
-    """It gets an Error. Else its beginning is lost: what it hears comes back, and its peer is told when it speaks."""
+    """Both sides get an Error. False: its BEGIN is lost; messages for it come back, and its peer gets an Error then."""
     waiting: int
-    """Messages that wait for it and are given up, as they may have been received already."""
+    """Waiting messages that are given up, because they may have been received already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +146,7 @@ class Accepting(Resuming):
             begins, _ = log_reader.ends(queue.topic, number)
             end = max(begins, acceptance.ingested_to)
             spoken = {
-                (Role.TARGET if one.role is Role.INITIATOR else Role.INITIATOR, one.conversation): one
+                (other(one.role), one.conversation): one
                 for one in _envelopes(log_reader, queue.topic, number, begins, end)
                 if one.tag == state.address.tag and one.conversation.strip(b"\0")
             }

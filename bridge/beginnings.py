@@ -1,6 +1,7 @@
-"""Where the data logs of a queue begin, while it is read: somebody may delete what no snapshot holds yet.
+"""The first offsets of a queue's data logs, watched while the queue is read.
 
-Asks Kafka now and then and never waits for an answer. The owner still has what is gone, and saves it in a snapshot.
+An administrator may delete waiting records that no snapshot holds yet. The owner still has them in memory and saves
+them in a snapshot. Kafka is asked every few seconds, without waiting for the answer.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Beginnings:
         self._asked: dict[TopicPartition, Future[ListOffsetsResultInfo]] = {}
 
     def look(self, partitions: Collection[int]) -> list[tuple[int, int]]:
-        """Ask, or hear what was asked: partition and first offset. Call it often."""
+        """Ask Kafka when it is time; return its answers, partition and first offset. Call it often."""
         if self._asked:
             if not all(answer.done() for answer in self._asked.values()):
                 return []

@@ -3,6 +3,8 @@
 An id of our own making never comes again. One that an application derives, from an order say, may be begun again by a
 process that knows nothing of the end. So each side remembers what ended where it first lived, at its home and at its
 target: a BEGIN of such an id makes no endpoint and a FIRST comes back, unless the caller wants a conversation anew.
+A new conversation has to wait until home has heard the end of the old target. Before that, a late reply of the old
+target would be taken for a reply of the new one.
 """
 
 from __future__ import annotations

@@ -188,7 +188,9 @@ HARMS: Final = {
     "`retention.bytes` set": _changed("data", "retention.bytes", "100000000", "-1"),
     "`max.message.bytes` lowered": _changed("data", "max.message.bytes", "900000", "1000000"),
     "`min.insync.replicas` raised": _changed("data", "min.insync.replicas", "2", "1"),
-    "`message.timestamp.type` changed": _changed("journal", "message.timestamp.type", "CreateTime", "LogAppendTime"),
+    "`message.timestamp.type` of the journal changed": _changed(
+        "journal", "message.timestamp.type", "CreateTime", "LogAppendTime"
+    ),
 }
 """Row of the page -> what happens."""
 

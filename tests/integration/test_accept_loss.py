@@ -8,8 +8,6 @@ from contextlib import suppress
 from uuid import UUID
 
 import pytest
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
 
 from konverse.bridge import beginnings
 from konverse.bridge.broker import Broker
@@ -27,6 +25,7 @@ from tests.kit.shop import (
     ORDER,
     begin,
     connected,
+    cut,
     drain,
     fill,
     open_shop,
@@ -37,13 +36,6 @@ from tests.kit.shop import (
 )
 
 pytestmark = pytest.mark.stack
-
-
-def cut(servers: Servers, broker: Broker, offset: int, partition: int = 0) -> None:
-    """Delete the data of Orders before this offset."""
-    place = TopicPartition(queue_of(broker, "Orders").topic, partition, offset)
-    admin = AdminClient({"bootstrap.servers": servers.bootstrap})
-    admin.delete_records([place])[place].result(DEADLINE_S)
 
 
 def ingested(broker: Broker, count: int) -> None:
@@ -94,7 +86,7 @@ def test_a_partition_that_halted_goes_on_when_an_operator_accepts_what_is_lost(
             unknown.send(ORDER, b"%d" % number)
         broker.flush()
         ingested(broker, 4)
-        cut(servers, broker, 3)
+        cut(broker, 3)
         with pytest.raises(PartitionHalted, match=f"konverse accept-loss Orders 0 --database {database}"):
             drain(broker, "Orders")
 
@@ -138,7 +130,7 @@ def test_a_partition_without_a_snapshot_loses_all_and_the_other_ones_are_read_me
         broker.flush()
         ingested(broker, 8)
         halted = next(number for number in (0, 1) if broker.lost("Orders", number) is None)
-        cut(servers, broker, 1, halted)
+        cut(broker, 1, halted)
         loss = broker.lost("Orders", halted)
         assert loss is not None
         assert (loss.first, loss.log_begins) == (0, 1)
@@ -177,7 +169,7 @@ def test_a_running_reader_saves_what_was_deleted_under_it_and_nothing_has_to_be_
         with broker.reader("Orders", timeout=1) as reader, caplog.at_level(logging.ERROR):
             fill(reader, 3)
             reader.settle()
-            cut(servers, broker, 3)
+            cut(broker, 3)
 
             until_saved(servers, broker, reader)
         code, _, error = konverse(servers, database, "accept-loss", "Orders", "0", "--yes")
@@ -201,7 +193,7 @@ def test_a_suspended_conversation_whose_messages_were_deleted_is_given_up_too(se
                 with suppress(ZeroDivisionError), transaction:
                     raise ZeroDivisionError
             assert reader.suspended
-        cut(servers, broker, 1)
+        cut(broker, 1)
         with pytest.raises(PartitionHalted, match="konverse accept-loss Orders 0"):
             drain(broker, "Orders")
         broker.accept_loss("Orders", 0)

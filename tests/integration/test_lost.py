@@ -7,8 +7,6 @@ import logging
 from typing import Final
 
 import pytest
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import AdminClient
 from typer.testing import CliRunner
 
 from konverse.bridge.broker import Broker
@@ -25,6 +23,7 @@ from tests.kit.shop import (
     ORDER,
     begin,
     connected,
+    cut,
     drain,
     fill,
     open_shop,
@@ -37,13 +36,6 @@ from tests.kit.shop import (
 )
 
 pytestmark = pytest.mark.stack
-
-
-def cut(servers: Servers, broker: Broker, offset: int) -> None:
-    """Delete the data of Orders before this offset."""
-    place = TopicPartition(queue_of(broker, "Orders").topic, 0, offset)
-    admin = AdminClient({"bootstrap.servers": servers.bootstrap})
-    admin.delete_records([place])[place].result(DEADLINE_S)
 
 
 def taken(reader: Reader) -> list[Message]:
@@ -103,7 +95,7 @@ def test_a_sender_whose_record_was_deleted_is_received_directly_and_by_its_pool(
         alone.send(ORDER, b"lost")
         pool.send(ORDER, b"lost by the pool")
         broker.flush()
-        cut(servers, broker, 2)
+        cut(broker, 2)
         with caplog.at_level(logging.ERROR):
             assert drain(broker, "Orders") == []
         assert "LOST: the records 0 to 1 of" in caplog.text
@@ -134,7 +126,7 @@ def test_what_was_deleted_before_anybody_received_it_is_said_to_be_lost_and_new_
         for number in range(5):
             old.send(ORDER, b"old %d" % number)
         broker.flush()
-        cut(servers, broker, 3)
+        cut(broker, 3)
         with caplog.at_level(logging.ERROR):
             assert drain(broker, "Orders") == [], "nobody knows what its conversation began with"
         assert "LOST: the records 0 to 2 of" in caplog.text
@@ -160,7 +152,7 @@ def test_who_may_have_missed_something_gets_an_error_on_both_sides_and_the_next_
             late = begin(broker)
             late.send(ORDER, b"late")
             broker.flush()
-            cut(servers, broker, 5)
+            cut(broker, 5)
             reader._share.consumer.resume(reader._share.consumer.assignment())
             until(lambda: lost(reader), "the owner says LOST")
             received = taken(reader)

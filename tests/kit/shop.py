@@ -259,3 +259,9 @@ def standing(reader: Reader) -> str:
 def queue_of(broker: Broker, name: str) -> Queue:
     """The queue as the catalog has it."""
     return broker.catalog.get(Queue, name)
+
+
+def cut(broker: Broker, offset: int, partition: int = 0) -> None:
+    """Delete the data of Orders before this offset."""
+    place = TopicPartition(queue_of(broker, "Orders").topic, partition, offset)
+    broker._kafka.admin.delete_records([place])[place].result(DEADLINE_S)

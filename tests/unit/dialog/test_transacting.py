@@ -9,9 +9,6 @@ import pytest
 from konverse.dialog.lane import DialogState, SessionDialog
 from konverse.dialog.session import Session
 from konverse.dialog.transacting import Transaction
-from konverse.dialog.writing import Hand
-from konverse.schemas.client_transaction import ClientTransaction, decode
-from konverse.schemas.envelope import decode as decode_envelope
 from konverse.schemas.errors import (
     BodyTooLarge,
     ConversationEnded,
@@ -22,50 +19,18 @@ from konverse.schemas.errors import (
 )
 from konverse.schemas.limits import BODY_BYTES_MAX, TRANSACTION_RECORDS_MAX
 from konverse.schemas.records import Kind, Timer
-from tests.kit.builders import Scribe, Side, address_of, begin_block, identifier
-
-TRANSMISSION = address_of("transmission")
+from tests.kit.builders import Scribe, Side, begin_block, identifier
+from tests.kit.transmission import TRANSMISSION, arrived, expanded, opened, records, transmitting
 
 
 @pytest.fixture
 def session() -> Session:
-    made = Session(identifier("a session"))
-    made.transmit_to(TRANSMISSION)
-    return made
+    return transmitting()
 
 
 @pytest.fixture
 def transmission() -> Side:
     return Side("transmission")
-
-
-def opened(session: Session, name: str = "a") -> SessionDialog:
-    """A dialog whose BEGIN counts."""
-    dialog, _ = session.begin(identifier(name), begin_block(group=identifier(name)))
-    session.drained()
-    return dialog
-
-
-def records(hands: list[Hand]) -> list[tuple[Kind, ClientTransaction | None]]:
-    """Kinds, and what the transactions among them say."""
-    out: list[tuple[Kind, ClientTransaction | None]] = []
-    for hand in hands:
-        for header, _, body in hand.records:
-            kind = decode_envelope(header).kind
-            out.append((kind, decode(body or b"") if kind is Kind.TRANSACTION else None))
-    return out
-
-
-def expanded(transmission: Side, hands: list[Hand]) -> None:
-    """What was handed over arrives at the transmission partition."""
-    for hand in hands:
-        for header, _, body in hand.records:
-            transmission.take(header, body)
-
-
-def arrived(transmission: Side) -> None:
-    """The journal says that all outputs have arrived."""
-    transmission.commit(output_acks=[(address, stream.next) for address, stream in transmission.state.streams.items()])
 
 
 def test_a_transaction_is_one_record_with_its_steps_in_order(session: Session) -> None:

@@ -1,0 +1,51 @@
+"""Transactions of a session on their way: what is handed over, and what the transmission partition makes of it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from konverse.dialog.lane import SessionDialog
+from konverse.dialog.session import Session
+from konverse.dialog.writing import Hand
+from konverse.schemas.client_transaction import ClientTransaction, decode
+from konverse.schemas.envelope import decode as decode_envelope
+from konverse.schemas.records import Kind
+from tests.kit.builders import Side, address_of, begin_block, identifier
+
+TRANSMISSION: Final = address_of("transmission")
+
+
+def transmitting() -> Session:
+    """A session that knows its transmission partition."""
+    session = Session(identifier("a session"))
+    session.transmit_to(TRANSMISSION)
+    return session
+
+
+def opened(session: Session, name: str = "a") -> SessionDialog:
+    """A dialog whose BEGIN counts."""
+    dialog, _ = session.begin(identifier(name), begin_block(group=identifier(name)))
+    session.drained()
+    return dialog
+
+
+def records(hands: list[Hand]) -> list[tuple[Kind, ClientTransaction | None]]:
+    """Kinds, and what the transactions among them say."""
+    out: list[tuple[Kind, ClientTransaction | None]] = []
+    for hand in hands:
+        for header, _, body in hand.records:
+            kind = decode_envelope(header).kind
+            out.append((kind, decode(body or b"") if kind is Kind.TRANSACTION else None))
+    return out
+
+
+def expanded(transmission: Side, hands: list[Hand]) -> None:
+    """What was handed over arrives at the transmission partition."""
+    for hand in hands:
+        for header, _, body in hand.records:
+            transmission.take(header, body)
+
+
+def arrived(transmission: Side) -> None:
+    """The journal says that all outputs have arrived."""
+    transmission.commit(output_acks=[(address, stream.next) for address, stream in transmission.state.streams.items()])
