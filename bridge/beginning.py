@@ -23,7 +23,7 @@ from konverse.schemas.errors import (
     ServiceNotFound,
 )
 from konverse.schemas.identifiers import Address
-from konverse.schemas.limits import KEY_BYTES_MAX
+from konverse.schemas.limits import KEY_BYTES_MAX, ROUTER_HOPS_MAX
 from konverse.schemas.priorities import BrokerPriority, level_of
 from konverse.schemas.records import FOR_EVER, Begin
 from konverse.schemas.timeouts import milliseconds
@@ -172,6 +172,7 @@ def begin_here(catalog: Catalog, queue: Queue, partition: int, clauses: Clauses)
 
     Raises InvalidSettings also when the service is on another queue, whose partitions this process may not own.
     """
+    _check_clauses(clauses)
     from_service, to_service, contract, group, key, lifetime_ms, hops = clauses
     home, far = catalog.queues_of(from_service, to_service, contract)
     if home.topic != queue.topic:
@@ -185,11 +186,25 @@ def begin_here(catalog: Catalog, queue: Queue, partition: int, clauses: Clauses)
     return conversation, begin._replace(lifetime_ms=lifetime_ms)
 
 
+def _check_clauses(clauses: Clauses) -> None:
+    """What `broker.begin_dialog` checks by its signature; BadInput names the argument."""
+    for name in ("from_service", "to_service", "contract"):
+        value = getattr(clauses, name)
+        if not isinstance(value, str):
+            raise BadInput(f"begin: argument {name!r} is a name, a text, not {value!r}")
+    key: object = clauses.key
+    if not isinstance(key, bytes | None):
+        raise BadInput(f"begin: argument 'key' is bytes, not {key!r}; encode it first")
+    hops: object = clauses.hops
+    if not (isinstance(hops, int) and 0 <= hops <= ROUTER_HOPS_MAX):
+        raise BadInput(f"begin: argument 'hops' is a number of routers, 0 to {ROUTER_HOPS_MAX}, not {hops!r}")
+
+
 def _begin(  # noqa: PLR0913, PLR0917  # what a BEGIN names
     from_service: str, to_service: str, contract: str, home: Address, far: Queue, group: bytes, key: bytes | None
 ) -> Begin:
     if key is not None and len(key) > KEY_BYTES_MAX:
-        raise InvalidSettings(f"the key has {len(key)} bytes; at most {KEY_BYTES_MAX} are allowed")
+        raise InvalidSettings(f"the key has {len(key)} bytes; at most {KEY_BYTES_MAX} are allowed; shorten it")
     target = far.address(choose_partition(key or group, far.partitions))
     return Begin(from_service, to_service, contract, home, target, group, key)
 

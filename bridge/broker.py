@@ -193,17 +193,20 @@ class Broker(Dialogs, Pools, Routing, Administration, Tidying):
         self._check_open()
         return explain(self._kafka, self.catalog.all(Queue), conversation)
 
+    @checked
     def reading_states(self, queue: str) -> Iterator[ReadingState]:
         """Whether each partition of a queue has a reader, and what waits for one. Raises QueueNotFound."""
         self._check_open()
         return reading_states(self._kafka, self.catalog.get(Queue, queue))
 
+    @checked
     def draining(self, queues: Sequence[str]) -> Draining:
         """Asks whether nothing of these queues waits any more, but in those that are OFF; close it."""
         self._check_open()
         known = [self.catalog.get(Queue, name) for name in queues]
         return Draining(self._kafka, [queue for queue in known if queue.status])
 
+    @checked
     def verification(self, queues: Sequence[Queue], since_ms: int | None = None) -> Verification:
         """The logs of these queues as they end now, to be verified: `run` it."""
         self._check_open()

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 from konverse.dialog.pooled import PoolStatistics, Recycle, Stage
 from konverse.dialog.recycling import is_answer
+from konverse.dialog.transaction import Transaction
 from konverse.schemas.catalog import DEFAULT
 from konverse.schemas.errors import BadInput, BrokerClosed, ConversationEnded, QueueFull
 from konverse.schemas.identifiers import mark_of, pool_group, pool_namespace
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
     from konverse.dialog.received import Message
     from konverse.dialog.recycling import Farewell
-    from konverse.dialog.transaction import Transaction
 
     from .dialog import Dialog
 
@@ -117,6 +117,8 @@ class Pool(Keeping):
         Returned is what is the application's: replies, and all that belongs to conversations that no pool began.
         A handler that reads that queue calls it first of all, and the pool is made with `read=False`.
         """
+        if not isinstance(transaction, Transaction):
+            raise BadInput(f"answer takes the transaction that a reader has handed out, not {transaction!r}")
         return self._answer(transaction)
 
     def undelivered(self) -> list[Undelivered]:

@@ -18,11 +18,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from konverse.schemas.bodies import check_size
 from konverse.schemas.catalog import END_DIALOG
 from konverse.schemas.envelope import encode_suffix, head
-from konverse.schemas.errors import BodyTooLarge, QueueFull
+from konverse.schemas.errors import QueueFull
 from konverse.schemas.identifiers import Address
-from konverse.schemas.limits import BODY_BYTES_MAX
 from konverse.schemas.records import FIRST, NO_SEQUENCE, RETURNING, Begin, BounceId, Kind, Opened, Role, Suffix, Timer
 from konverse.schemas.token import Sent
 
@@ -99,8 +99,7 @@ class Session(Writing):
         """Raise what forbids a send: ConversationEnded, BodyTooLarge, QueueFull; nothing was written then."""
         self.check_over()
         dialog.check_open()
-        if len(body) > BODY_BYTES_MAX:
-            raise BodyTooLarge(f"the body has {len(body)} bytes; at most {BODY_BYTES_MAX} fit into one message")
+        check_size(len(body))
         if dialog.target.full:
             waiting = len(dialog.target.origins) + len(dialog.held)
             raise QueueFull(f"{waiting} records to {dialog.target.address.topic} wait for Kafka; try again")

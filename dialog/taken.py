@@ -87,8 +87,9 @@ class Taken:
         """
         if self._shut:
             self.refuse_shut()
-        if count is not None and count < 1:
-            raise BadInput(f"receive takes a number of messages from 1 on, not {count}")
+        wanted: object = count  # what a handler gives
+        if wanted is not None and not (isinstance(wanted, int) and wanted >= 1):
+            raise BadInput(f"receive takes a whole number of messages from 1 on, not {count!r}; leave it out for all")
         later = self.received
         for walk, _, _ in self._walks:
             deque(walk, 0)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn
 
-from konverse.schemas.errors import BodyTooLarge, TimerRefused, TransactionTooLarge
+from konverse.schemas.bodies import check_size
+from konverse.schemas.errors import TimerRefused, TransactionTooLarge
 from konverse.schemas.journal import END_BYTES
-from konverse.schemas.limits import BODY_BYTES_MAX, TIMEOUT_MS_MAX, TRANSACTION_BYTES_MAX
+from konverse.schemas.limits import TIMEOUT_MS_MAX, TRANSACTION_BYTES_MAX
 from konverse.schemas.operations import SetTimer
 from konverse.schemas.records import FOR_EVER, NO_TIMER
 from konverse.schemas.timeouts import check_timer, milliseconds
@@ -78,8 +79,7 @@ class Timed(Regrouped):
 
 def refuse_size(body_bytes: int, transaction_bytes: int) -> NoReturn:
     """Raise what is too large: a body, or all of a transaction."""
-    if body_bytes > BODY_BYTES_MAX:
-        raise BodyTooLarge(f"the body has {body_bytes} bytes; at most {BODY_BYTES_MAX} fit into one message")
+    check_size(body_bytes)
     raise TransactionTooLarge(
         f"the transaction sends {transaction_bytes} bytes; at most {TRANSACTION_BYTES_MAX} fit into one commit. "
         "Receive fewer messages at a time (max_messages) or send smaller ones"

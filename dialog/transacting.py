@@ -11,10 +11,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
+from uuid import UUID
 
+from konverse.schemas.bodies import check_size
 from konverse.schemas.client_transaction import ClientTransaction, Step, TransactionDialog, encode
 from konverse.schemas.envelope import encode_suffix, head
-from konverse.schemas.errors import BodyTooLarge, InvalidState, TimerRefused, TransactionTooLarge
+from konverse.schemas.errors import ENDED_TWICE, ConversationEnded, InvalidState, TimerRefused, TransactionTooLarge
 from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import BODY_BYTES_MAX, TRANSACTION_RECORDS_MAX
 from konverse.schemas.records import FOR_EVER, NO_SEQUENCE, Begin, Kind, Role, Suffix
@@ -99,11 +101,7 @@ class Transaction:
     def send(self, dialog: SessionDialog, message_type: str, body: bytes) -> None:
         """SEND."""
         self._check(dialog)
-        if len(body) > BODY_BYTES_MAX:
-            raise BodyTooLarge(
-                f"the body has {len(body)} bytes; at most {BODY_BYTES_MAX} fit into one "
-                "message: send a reference, or its parts"
-            )
+        check_size(len(body))
         self._add(_Staged(dialog, Kind.MESSAGE, message_type, body))
 
     def finish(self, dialog: SessionDialog) -> None:
@@ -113,6 +111,8 @@ class Transaction:
 
     def end(self, dialog: SessionDialog, error_body: bytes = b"") -> None:
         """END CONVERSATION; what is staged before it arrives before it, or WITH ERROR not at all (behaviour 111)."""
+        if dialog.waiting_end is not None:
+            raise ConversationEnded(f"conversation {UUID(bytes=dialog.conversation)} was ended already", ENDED_TWICE)
         self._check(dialog, ends=True)
         if error_body:
             said = (Kind.MESSAGE, Kind.FIN)
@@ -156,7 +156,11 @@ class Transaction:
         self._check_staging()
         for step in self.steps:
             if step.dialog is dialog and (step.kind is Kind.END_CALL or (step.kind is Kind.FIN and not ends)):
-                raise InvalidState("the dialog was ended or finished in this transaction already")
+                raise InvalidState(
+                    f"conversation {UUID(bytes=dialog.conversation)} was ended or finished in this transaction "
+                    "already; begin a new dialog",
+                    ENDED_TWICE if ends else None,
+                )
         if dialog not in self.begun:
             dialog.check_open(ends=ends)
             _refuse_redirected(dialog)

@@ -13,6 +13,7 @@ from uuid import UUID
 from konverse.schemas.bodies import as_bytes
 from konverse.schemas.catalog import DEFAULT
 from konverse.schemas.errors import (
+    ENDED_TWICE,
     BadInput,
     DialogNotFound,
     ForeignGroup,
@@ -357,7 +358,10 @@ class Transaction(Timed):
             if verb == "end" and not ended and dialog.committed.code in {"DI", "ER"}:
                 return
             state = "ended in this transaction" if ended else dialog.committed.name
-            raise InvalidState(f"cannot {verb} conversation {dialog.id}: it is {state}. Begin a new dialog instead")
+            raise InvalidState(
+                f"cannot {verb} conversation {dialog.id}: it is {state}. Begin a new dialog instead",
+                ENDED_TWICE if verb == "end" else None,
+            )
 
     def _refuse_finished(self, dialog: Endpoint | Begun) -> None:
         known = dialog.finished

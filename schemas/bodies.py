@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from .errors import BadInput, NullBody
+from typing import Final
+
+from .errors import BadInput, BodyTooLarge, NullBody
+from .limits import BODY_BYTES_MAX
+
+TOO_LARGE: Final = f"bytes; at most {BODY_BYTES_MAX} fit into one message: send a reference, or its parts"
+"""What is wrong with a body, behind its size, and the way out."""
 
 
 def as_bytes(body: object) -> bytes:
@@ -12,3 +18,9 @@ def as_bytes(body: object) -> bytes:
     if body is None:
         raise NullBody('a message body is bytes, not None; leave it out, or give b"", for an empty one')
     raise BadInput(f"a message body is bytes, not {type(body).__name__}; encode it first")
+
+
+def check_size(size_bytes: int) -> None:
+    """Raise BodyTooLarge (8459) for a body of so many bytes, if it is."""
+    if size_bytes > BODY_BYTES_MAX:
+        raise BodyTooLarge(f"the body has {size_bytes} {TOO_LARGE}")

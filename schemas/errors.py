@@ -36,6 +36,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 
 class KonverseError(Exception):
     """Base of all. The text says what was wrong, with which object, and what to do."""
@@ -247,9 +249,13 @@ class PoolInUse(BadInput):
 
 
 class InvalidState(BadInput):
-    """The conversation endpoint is in a state that does not allow this."""
+    """The conversation endpoint is in a state that does not allow this; 8427 when it is to be ended."""
 
     number = 8429
+
+
+ENDED_TWICE: Final = 8427
+"""Number of an END in a state that does not allow it."""
 
 
 class InvalidError(BadInput):

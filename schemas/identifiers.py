@@ -39,7 +39,9 @@ def check_name(kind: str, name: str) -> str:
         raise InvalidName(f"the {kind} name is empty; give it at least one character")
     size = len(name.encode("utf-8", "surrogatepass"))
     if size > NAME_BYTES_MAX:
-        raise InvalidName(f"the {kind} name {name[:40]!r}… has {size} bytes; at most {NAME_BYTES_MAX} are allowed")
+        raise InvalidName(
+            f"the {kind} name {name[:40]!r}… has {size} bytes; at most {NAME_BYTES_MAX} are allowed; shorten it"
+        )
     if kind == "queue" and name.startswith("#"):
         raise InvalidName(f"the queue name {name!r} begins with #, as a temporary object's does; none is temporary")
     for character in name:

@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from konverse.schemas.bodies import TOO_LARGE
 from konverse.schemas.envelope import HEADER
 from konverse.schemas.errors import (
     BadInput,
@@ -188,7 +189,7 @@ class Checks:
             text = f"{message_type!r} is not in contract {plan.contract!r}; it has {known}"
             raise self._fault(NotInContract, row, "message_type", text)
         if size > BODY_BYTES_MAX:
-            text = f"it has {size} bytes; at most {BODY_BYTES_MAX} fit into one message"
+            text = f"it has {size} {TOO_LARGE}"
             raise self._fault(BodyTooLarge, row, "body", text)
         if len(key or b"") > KEY_BYTES_MAX:
             text = f"it has {len(key or b'')} bytes; at most {KEY_BYTES_MAX} are allowed"

@@ -82,10 +82,13 @@ class Views:
         that is no column, QueueNotFound.
         """
         wanted = ConversationEndpointRow._fields if columns is None else columns
+        if isinstance(wanted, str | bytes):
+            raise BadInput(f"conversation_endpoints takes a list of columns, not {wanted!r}; write columns=[…]")
         for column in wanted:
             if column not in ConversationEndpointRow._fields:
                 like = did_you_mean(str(column), ConversationEndpointRow._fields)
-                raise BadInput(f"conversation_endpoints has no column {column!r}{like}")
+                has = like or f"; it has {', '.join(ConversationEndpointRow._fields)}"
+                raise BadInput(f"conversation_endpoints has no column {column!r}{has}")
         unheld = sorted(NOT_IN_REDIS.intersection(wanted))
         rows: list[ConversationEndpointRow] = []
         broker_id = str(self._catalog.broker_id)

@@ -64,6 +64,7 @@ def test_013_types_and_directions_of_a_contract_cannot_be_changed(broker: Broker
 
 
 def test_016_a_dialog_to_a_service_that_does_not_list_its_contract_gets_an_error(broker: Broker) -> None:
+    """And 132: one that is not bound to the service."""
     broker.create_service("//sales/Mute", queue="Orders")
     begin(broker).send(ORDER)
     broker.begin_dialog("//sales/Mute", ORDER_SERVICE, ORDERING).send(ORDER, b"it can begin dialogs")
@@ -134,7 +135,7 @@ def test_015_the_conversations_of_a_dropped_contract_fail(broker: Broker) -> Non
 def test_015_a_message_behind_the_drop_of_its_contract_fails_too(
     servers: Servers, database: str, broker: Broker
 ) -> None:
-    """It may be received before its owner has seen the catalog."""
+    """It may be received before its owner has seen the catalog. And 132: or later, when it is missing (-8425)."""
     with connected(servers.bootstrap, database) as sender:
         dialog = begin(sender)
         dialog.send(ORDER)

@@ -12,7 +12,7 @@ from konverse.bridge.catalog import Catalog
 from konverse.dialog.received import Message
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.catalog import DEFAULT, DIALOG_TIMER, END_DIALOG, ERROR
-from konverse.schemas.errors import InvalidError, InvalidState
+from konverse.schemas.errors import ConversationEnded, InvalidError, InvalidState
 from konverse.schemas.records import Role
 from konverse.schemas.system_messages import read_error
 from tests.kit.shop import (
@@ -201,12 +201,27 @@ def test_117_an_end_in_error_sends_nothing_and_removes_the_endpoint(broker: Brok
 
 
 def test_118_a_second_end_fails(broker: Broker) -> None:
-    sent(broker, b"0")
+    dialog = sent(broker, b"0")
+    with pytest.raises(ZeroDivisionError), broker.transaction() as staged:  # noqa: PT012
+        staged.end(dialog)
+        with pytest.raises(InvalidState, match="ended or finished in this transaction") as again:
+            staged.end(dialog)
+        assert again.value.number == 8427
+        raise ZeroDivisionError
     with broker.reader("Orders") as reader, next(iter(reader)) as transaction:
         list(transaction)
         transaction.end(transaction.dialog)
-        with pytest.raises(InvalidState, match="ended in this transaction"):
+        with pytest.raises(InvalidState, match="ended in this transaction") as second:
             transaction.end(transaction.dialog)
+        assert second.value.number == 8427
+
+
+def test_118_an_end_in_a_transaction_behind_one_outside_of_it_fails(broker: Broker) -> None:
+    dialog = sent(broker, b"0")
+    dialog.end()
+    with broker.transaction() as staged, pytest.raises(ConversationEnded, match="ended already") as second:
+        staged.end(dialog)
+    assert second.value.number == 8427
 
 
 def test_119_an_end_that_is_rolled_back_leaves_everything_in_its_place(broker: Broker) -> None:
@@ -330,12 +345,10 @@ def test_131_codes_of_the_broker_are_below_0_and_those_of_applications_above(len
 
 
 def test_132_a_type_that_the_receiver_does_not_have_is_rejected(lenient: Broker) -> None:
-    """For a contract that is missing (-8425) see 15, for one that its service does not list (-8408) see 16."""
     assert error_at_home(lenient, "nobody has it") == -8428
 
 
 def test_132_a_type_that_is_not_in_the_receivers_contract_is_rejected(lenient: Broker) -> None:
-    """For a contract that is missing (-8425) see 15, for one that its service does not list (-8408) see 16."""
     assert error_at_home(lenient, DEFAULT) == -8498
 
 

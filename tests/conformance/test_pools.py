@@ -106,6 +106,7 @@ def test_227_under_concurrent_sends_no_message_follows_end_of_stream_and_nobody_
 def test_228_what_was_not_acknowledged_is_resent_in_order_with_its_types_for_four_codes_alone(
     stream: Broker, monkeypatch: pytest.MonkeyPatch, code: int, again: bool
 ) -> None:
+    assert RESENT == (-8489, -8462, -9719, -28052)
     monkeypatch.setattr("konverse.bridge.pool_keeping.REST_S", 3600.0)  # it hears of the end when we want it to
     sent = [b"%d" % number for number in range(6)]
     with pool_of(stream, read=False) as pool:

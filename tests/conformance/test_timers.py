@@ -235,6 +235,7 @@ def test_096_a_timer_survives_all_processes_and_rings_late_when_nobody_was_there
 
 @pytest.mark.parametrize("lifetime", [0, -1, 2**31])
 def test_039_a_lifetime_that_is_none_is_refused(broker: Broker, lifetime: int) -> None:
+    """In part: LIFETIME NULL is no error (8406), as None is what stands for no LIFETIME."""
     with pytest.raises(InvalidTimeout) as refusal:
         begin(broker, lifetime=lifetime)
     assert refusal.value.number == 8411

@@ -1,4 +1,4 @@
-"""Waits that cannot be, and transactions on what is no dialog: BadInput names the argument."""
+"""Arguments that cannot be, of calls outside and inside of transactions: BadInput names the argument and the remedy."""
 
 from __future__ import annotations
 
@@ -11,14 +11,18 @@ import pytest
 
 from konverse.bridge.broker import Broker
 from konverse.bridge.transactions import ClientTransaction
+from konverse.dialog.transaction import Transaction
 from konverse.schemas.errors import BadInput
+from tests.kit.pools import open_stream, pool_of
 from tests.kit.servers import Servers
-from tests.kit.shop import begin, connected, open_shop
+from tests.kit.shop import ORDER, ORDER_SERVICE, ORDERING, begin, connected, open_shop
 
 pytestmark = pytest.mark.stack
 
 NOTHING: Any = None
 TEXT: Any = "x"
+LIST: Any = []
+NO_NUMBER: Any = math.nan
 
 
 @pytest.fixture(scope="module")
@@ -26,6 +30,7 @@ def shop(servers: Servers) -> Iterator[Broker]:
     """A shop that all tests of this module share: they are refused."""
     with connected(servers.bootstrap, f"calls{time.time_ns()}") as broker:
         open_shop(broker)
+        open_stream(broker)
         yield broker
 
 
@@ -33,6 +38,12 @@ def in_transaction(broker: Broker, call: Callable[[ClientTransaction], object]) 
     """Do something in a transaction of a client."""
     with broker.transaction() as transaction:
         call(transaction)
+
+
+def pool_answers(broker: Broker, what: Any) -> None:
+    """Let a pool answer what is no transaction."""
+    with pool_of(broker, read=False) as pool:
+        pool.answer(what)
 
 
 REFUSED: Final[dict[str, tuple[Callable[[Broker], object], str]]] = {
@@ -51,6 +62,20 @@ REFUSED: Final[dict[str, tuple[Callable[[Broker], object], str]]] = {
         lambda b: in_transaction(b, lambda t: t.begin(NOTHING, NOTHING)),
         "argument 'from_service'",
     ),
+    "what reads no queue": (lambda b: b.reading_states(NOTHING), "reading_states: argument 'queue'"),
+    "a list for a queue": (lambda b: b.reading_states(LIST), "reading_states: argument 'queue'"),
+    "nothing to drain": (lambda b: b.draining(NOTHING), "draining: argument 'queues'"),
+    "a text of queues to drain": (lambda b: b.draining("Orders"), "draining: argument 'queues'"),
+    "names to verify": (lambda b: b.verification([TEXT]), "verification: argument 'queues'"),
+    "no time to verify from": (lambda b: b.verification([], since_ms=NO_NUMBER), "argument 'since_ms'"),
+    "a text of columns": (lambda b: b.views.conversation_endpoints(columns="state"), "write columns=[…]"),
+    "no text of columns": (lambda b: b.views.conversation_endpoints(columns=""), "write columns=[…]"),
+    "a column like no other": (
+        lambda b: b.views.conversation_endpoints(columns=("?",)),
+        "it has conversation_handle, ",
+    ),
+    "a pool that answers nothing": (lambda b: pool_answers(b, NOTHING), "answer takes the transaction"),
+    "a pool that answers a text": (lambda b: pool_answers(b, TEXT), "answer takes the transaction"),
 }
 
 
@@ -60,3 +85,50 @@ def test_what_cannot_be_is_refused_and_the_error_says_why(shop: Broker, what: st
     with pytest.raises(BadInput) as caught:
         call(shop)
     assert words in str(caught.value)
+
+
+HANDLER: Final[dict[str, tuple[Callable[[Transaction], object], str]]] = {
+    "from no service": (lambda t: t.begin(NOTHING, ORDER_SERVICE, ORDERING), "argument 'from_service'"),
+    "from a list": (lambda t: t.begin(LIST, ORDER_SERVICE, ORDERING), "argument 'from_service'"),
+    "to a list": (lambda t: t.begin(ORDER_SERVICE, LIST, ORDERING), "argument 'to_service'"),
+    "a list for a contract": (lambda t: t.begin(ORDER_SERVICE, ORDER_SERVICE, LIST), "argument 'contract'"),
+    "a text for a key": (lambda t: begun(t, key=TEXT), "argument 'key' is bytes, not 'x'; encode it first"),
+    "an empty text for a key": (lambda t: begun(t, key=""), "argument 'key' is bytes"),
+    "a number for a key": (lambda t: begun(t, key=7), "argument 'key' is bytes"),
+    "a list for a key": (lambda t: begun(t, key=LIST), "argument 'key' is bytes"),
+    "fewer routers than none": (lambda t: begun(t, hops=-1), "argument 'hops'"),
+    "too many routers": (lambda t: begun(t, hops=1_000), "argument 'hops'"),
+    "a text for routers": (lambda t: begun(t, hops=TEXT), "argument 'hops'"),
+    "an empty list for routers": (lambda t: begun(t, hops=LIST), "argument 'hops'"),
+    "none for routers": (lambda t: begun(t, hops=NOTHING), "argument 'hops'"),
+    "no number of messages": (lambda t: t.receive(NO_NUMBER), "leave it out for all"),
+    "a text of messages": (lambda t: t.receive(TEXT), "leave it out for all"),
+    "a list of messages": (lambda t: t.receive(LIST), "leave it out for all"),
+    "no messages": (lambda t: t.receive(0), "leave it out for all"),
+}
+"""What a handler may not give."""
+
+
+def begun(transaction: Transaction, **clauses: Any) -> None:
+    """Begin in a handler, with clauses that cannot be."""
+    transaction.begin(ORDER_SERVICE, ORDER_SERVICE, ORDERING, **clauses)
+
+
+@pytest.fixture(scope="module")
+def handling(servers: Servers) -> Iterator[Transaction]:
+    """A transaction of the order service, in which nothing is done."""
+    with connected(servers.bootstrap, f"handler{time.time_ns()}") as broker:
+        open_shop(broker)
+        begin(broker).send(ORDER)
+        broker.flush()
+        with broker.reader("Orders") as reader, next(iter(reader)) as transaction:
+            yield transaction
+
+
+@pytest.mark.parametrize("what", HANDLER)
+def test_what_a_handler_may_not_give_is_refused_and_nothing_is_staged(handling: Transaction, what: str) -> None:
+    call, words = HANDLER[what]
+    with pytest.raises(BadInput) as caught:
+        call(handling)
+    assert words in str(caught.value)
+    assert handling.idle
