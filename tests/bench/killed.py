@@ -173,7 +173,7 @@ def _longest(entries: list[tuple[float, int, str]], conversation: str, since: fl
     return max((later - before for before, later in pairwise(times)), default=DEADLINE_S)
 
 
-_FEW: Final = Load(messages=0, conversations=8 * PARTITIONS)
+_FEW: Final = Load(messages=1, batch=1, conversations=8 * PARTITIONS)
 CASES: Final = (
     Case((Row("failover", "seconds", "s"),), Run(failover, _FEW)),
     Case((Row("poison-kill", "suspended_s", "s"), Row("poison-kill-others", "waited_s", "s")), Run(poison, _FEW)),
