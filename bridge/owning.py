@@ -40,6 +40,7 @@ from konverse.dialog.events import (
     Truncate,
     ViewLost,
 )
+from konverse.dialog.forgeries import FORGED
 from konverse.dialog.head import LogIdentity
 from konverse.dialog.owner import Owner
 from konverse.dialog.phase import Phase
@@ -61,6 +62,7 @@ from .locating import Groups
 from .log_reading import LogReading, Question
 from .orphans import SIGNS_OF_LIFE
 from .outputs import Outputs
+from .seldom import Seldom
 from .snapshots import SnapshotTopic
 from .standby import Standby
 from .sweeping import Sweeping
@@ -108,6 +110,7 @@ class Owning:
         self._truncation = Truncation(kafka, queue)
         self._beginnings = Beginnings(kafka, queue)
         self._outputs = Outputs(kafka, self.owners, self._do)
+        self._forged = Seldom()
         self._stopped: deque[tuple[int, Owner, Stopped | Halted]] = deque()
         self.misplaced: set[int] = set()
         """Partitions whose data have to be read from elsewhere: from where their owner stands."""
@@ -314,11 +317,14 @@ class Owning:
             self._do(owner, owner.step(outcome, now_ms()))
             self._raise_alarms(owner)
 
-    @staticmethod
-    def _raise_alarms(owner: Owner) -> None:
+    def _raise_alarms(self, owner: Owner) -> None:
+        """A stranger may write as fast as it likes: what is FORGED is said now and then; the view has the count."""
         alarms = owner.fold.journal.alarms
         while alarms:
-            log.error("%s", alarms.popleft())
+            text = alarms.popleft()
+            count = self._forged.due((owner.fold.head.where, text.split()[1])) if text.startswith(FORGED) else 1
+            if count:
+                log.error("%s%s", text, f". It is alarm {count:,} of this kind here" if count > 1 else "")
 
     def _read(self, number: int, owner: Owner, effect: Question) -> list[Effect]:
         return owner.step(self._reading.answer(number, effect), now_ms())

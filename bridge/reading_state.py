@@ -32,6 +32,11 @@ class ReadingState(NamedTuple):
     held_up: str = ""
     """What a stranger's open transaction holds up, and what mends it; empty when there is none."""
 
+    forged: int = 0
+    """Contested records: they have the writer and counter of another one, and other content."""
+    forged_at: int | None = None
+    """Offset of the last of them, where it is known."""
+
     @property
     def silent(self) -> bool:
         """The owner has released nothing, and has written nothing for so long that it is dead."""
@@ -59,13 +64,24 @@ def reading_states(kafka: Kafka, queue: Queue) -> Iterator[ReadingState]:
     """That of each partition of a queue, without claiming anything. Raises what `Following.catch_up` raises."""
     for number in range(queue.partitions):
         with Following(kafka, queue, number) as following:
-            following.catch_up()
+            folded = following.catch_up()
             behind, now_ms = following.behind(), kafka_time_ms(kafka)
             state = reading_state(following.head, behind, now_ms, kafka.settings.silence_timeout_s)
         held_up = stalled(kafka, queue.topic, number)
-        yield state if held_up is None else state._replace(held_up=held_up.said(queue.topic, number))
+        state = state._replace(held_up="" if held_up is None else held_up.said(queue.topic, number))
+        yield state._replace(forged=folded.statistics.forged, forged_at=folded.recent.contested_last)
 
 
 def silence_s(head: JournalHead, now_ms: int) -> float:
     """How long, in seconds, the owner of a partition has written nothing into its journal; `now_ms` is Kafka's time."""
     return max(0, now_ms - head.now_ms) / 1000
+
+
+def said_of_forged(forged: int, at: int | None) -> str:
+    """What the view and `konverse why` say of records that a stranger wrote in the name of a sender."""
+    last = "" if at is None else f", the last one at offset {at:,}"
+    records = f"{forged:,} record{'s have' if forged > 1 else ' has'}"
+    return (
+        f"FORGED: {records} the writer and counter of another one and other content{last}; all were received. "
+        "`konverse verify` names both offsets of each pair; take the right to write to the topic away from the stranger"
+    )

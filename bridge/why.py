@@ -8,6 +8,7 @@ from uuid import UUID
 
 from konverse.dialog.endpoint import Endpoint
 from konverse.dialog.head import JournalHead
+from konverse.dialog.partition import Partition
 from konverse.dialog.states import State
 from konverse.dialog.why import standing
 from konverse.schemas.catalog import Queue
@@ -18,7 +19,7 @@ from konverse.schemas.records import Role
 from .following import Following, partitions_of
 from .kafka import Kafka
 from .kafka_time import kafka_time_ms
-from .reading_state import reading_state
+from .reading_state import reading_state, said_of_forged
 from .stalled import stalled
 
 
@@ -50,6 +51,7 @@ def explain(kafka: Kafka, queues: list[Queue], conversation: UUID) -> Iterator[l
         around[queue.address(partition)] = [
             *_of_the_queue(queue),
             *_of_the_partition(head, behind, kafka_time_ms(kafka), kafka.settings.silence_timeout_s),
+            *_of_strangers(state),
             *_of_the_log(kafka, queue.topic, partition),
         ]
         for role in Role:
@@ -108,6 +110,11 @@ def _of_the_partition(head: JournalHead, behind: int, now_ms: int, silence_timeo
             f"The owner of its partition has written nothing for {reading.silent_s:,.0f} s, and is dead: "
             "start a reader."
         )
+
+
+def _of_strangers(state: Partition) -> Iterator[str]:
+    if state.statistics.forged:
+        yield f"{said_of_forged(state.statistics.forged, state.recent.contested_last)}."
 
 
 def _of_the_log(kafka: Kafka, topic: str, partition: int) -> Iterator[str]:

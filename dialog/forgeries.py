@@ -35,6 +35,11 @@ Key = tuple[bytes, int]
 WRITER: Final = slice(3, 23)
 """Where incarnation tag and writer stand in a header."""
 
+FORGED: Final = "FORGED"
+"""Where an alarm about a stranger begins."""
+
+TAG_BYTES: Final = 4
+"""Of the incarnation, before the writer."""
 DIGEST_BYTES: Final = 12
 PENDING: Final = Kind.PENDING << 1
 VOID: Final = Kind.VOID << 1
@@ -96,6 +101,8 @@ class Recent:
         """What the driver has not taken yet."""
         self.told: deque[Notice] = deque(maxlen=ALARMS_MAX)
         """What others have found, in the names of sessions whose home is here."""
+        self.contested_last: int | None = None
+        """Offset of the contested record that came last, as far as it is known here."""
         self.unknown = 0
         """Duplicates whose first record is not known any more."""
         self.unknown_at: int | None = None
@@ -134,6 +141,8 @@ class Recent:
         """Whether a record whose counter was taken is another one than what was taken under it."""
         if self.decides and self._differs(envelope, _Row(offset, header, record[0] or b"")):
             self.contested[offset] = None
+        if offset in self.contested:
+            self.contested_last = offset
         return offset in self.contested
 
     def _differs(self, envelope: Envelope, came: _Row) -> bool:
@@ -181,8 +190,11 @@ class Recent:
     def recall(self, known: Known) -> None:
         """This was known when a snapshot was made."""
         key = known.writer, known.counter
-        self._keep_older(key, {**self._older.get(key, {}), known.digest: known.offset})
+        contents = {**self._older.get(key, {}), known.digest: known.offset}
+        self._keep_older(key, contents)
         self._remember(known)
+        if len(contents) > 1 and time_of_writer(known.writer[TAG_BYTES:]) is not None:  # owners take outputs back
+            self.contested_last = max(self.contested_last or 0, *contents.values())
 
     def _index(self, kept: _Kept) -> None:
         for row in _rows(kept.columns):
@@ -254,7 +266,7 @@ def _taken_back(envelope: Envelope, rows: list[_Row]) -> bool:
 def alarm_of(forgery: Forgery, where: str) -> str:
     """What an operator is told."""
     return (
-        f"FORGED: the records {forgery.taken} and {forgery.contested} of {where} have the same writer "
+        f"{FORGED}: the records {forgery.taken} and {forgery.contested} of {where} have the same writer "
         f"({forgery.writer.hex()}) and counter ({forgery.counter}) and other content: a stranger writes in the name "
         "of a sender. Both were accepted, because one of them is the sender's own. Compare both, find out who may "
         "write to the topic, and take that right away"
@@ -265,7 +277,7 @@ def alarm_of_session(notice: Notice) -> str:
     """What the home of a session tells an operator, and the session itself where its process asks the home."""
     at = notice.at
     return (
-        f"FORGED: a stranger writes to {at.topic}/{at.partition} in the name of the session {notice.writer.hex()}. "
+        f"{FORGED}: a stranger writes to {at.topic}/{at.partition} in the name of the session {notice.writer.hex()}. "
         f"Counter {notice.next} was the first one. What the session sends is received, and so is what the stranger "
         "sends. Find out who may write to the topic, and take that right away"
     )

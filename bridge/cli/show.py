@@ -13,7 +13,7 @@ import typer
 
 from konverse.bridge.arguments import did_you_mean
 from konverse.bridge.broker import Broker
-from konverse.bridge.reading_state import ReadingState
+from konverse.bridge.reading_state import ReadingState, said_of_forged
 from konverse.bridge.redis_client import reading
 from konverse.bridge.view import Header, ViewStore
 from konverse.bridge.views.door import COLUMNS
@@ -168,6 +168,9 @@ def _show_queue(store: ViewStore | None, queue: Queue, states: list[ReadingState
                 typer.echo(f"{queue.name}/{number}: {line}")
             if states[number].held_up:
                 typer.echo(f"{queue.name}/{number}: {states[number].held_up}")
+            if states[number].forged:
+                said = said_of_forged(states[number].forged, states[number].forged_at)
+                typer.echo(f"{queue.name}/{number}: {said}")
         if store:
             _print_rows(rows)
     if not store:
@@ -200,6 +203,8 @@ def _partition_as_dict(header: Header | None, state: ReadingState) -> dict[str, 
         "since": state.since.isoformat() if state.since else None,
         "waiting": state.waiting,
         "held_up": state.held_up or None,
+        "forged": state.forged,
+        "forged_at": state.forged_at,
     }
 
 

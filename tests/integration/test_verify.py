@@ -205,6 +205,11 @@ def test_a_forged_next_counter_loses_nothing_that_was_acknowledged_and_is_refute
             assert bodies_of(shop) == []
         alarms = [text for text in caplog.messages if text.startswith("FORGED")]
         code, said = verify()
+        (state,) = broker.reading_states("Orders")
+        *_, sides = broker.why(dialog.id)
+    assert (state.forged, state.forged_at) == (2, 5)
+    (target,) = [side for side in sides if side.role == "target"]
+    assert any(why.startswith("FORGED: 2 records") and "offset 5;" in why for why in target.reasons)
     for pair in ("1 and 3", "4 and 5"):
         assert len([text for text in alarms if f"the records {pair} of {orders.topic}/0" in text]) == 1
         assert len([finding for finding in said["findings"] if f"offsets {pair} " in finding["text"]]) == 1

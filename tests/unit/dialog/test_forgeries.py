@@ -315,3 +315,21 @@ def test_the_home_of_a_session_raises_an_alarm_of_its_own() -> None:
     fold.ingest_to(1)
     (alarm,) = fold.journal.alarms
     assert alarm.startswith(f"FORGED: a stranger writes to orders/3 in the name of the session {(b'w' * 16).hex()}")
+
+
+@pytest.mark.parametrize(
+    ("writer", "shows"), [(session_writer(1_000, 7), True), (owner_writer(identifier("incarnation"), 0), False)]
+)
+def test_the_last_contested_record_is_known_behind_a_snapshot(pair: Pair, writer: bytes, shows: bool) -> None:
+    """Where an owner has taken an output back, two records of one counter are both its own."""
+    pair.target.state.now_ms = 1_000
+    scribe, at, conversation = Scribe("a writer"), pair.target.address, pair.begin()
+    scribe.id = writer
+    pair.target.take(scribe.message(at, conversation), b"one")
+    last = pair.target.state.ingest_to if shows else None
+    pair.target.take(scribe.write(Kind.VOID, at, conversation, counter=0))
+    assert pair.target.state.recent.contested_last == last
+    restored = forgeries.Recent()
+    for known in pair.target.state.recent.known():
+        restored.recall(known)
+    assert restored.contested_last == last
