@@ -240,3 +240,16 @@ def test_what_is_deleted_moves_the_beginning_of_a_log_and_leaves_its_end(stand: 
     assert (start, end) == (0, 1)
     stand.delete_unread()
     assert stand.bounds() == (end, end)
+
+
+def test_behind_a_loss_the_living_session_is_heard_on_a_new_dialog(stand: Stand) -> None:
+    old = stand.begin()
+    stand.flush()
+    assert bodies(stand) == []
+    stand.send(old, b"lost")
+    stand.let_go()
+    stand.delete_unread()
+    new = stand.begin()
+    stand.send(new, b"new")
+    stand.flush()
+    assert bodies(stand) == [b"new"]
