@@ -19,6 +19,7 @@ from konverse.dialog.recovery import Recovery
 from konverse.schemas.catalog import Queue
 from konverse.schemas.errors import KafkaUnavailable
 from konverse.schemas.identifiers import Address
+from konverse.schemas.journal import Commit
 from konverse.schemas.limits import VIEW_AHEAD_BYTES_MAX, VIEW_AHEAD_RECORDS_MAX
 
 from .kafka import Kafka
@@ -43,6 +44,18 @@ class Ahead(NamedTuple):
     """Counter of each stream of outputs from which on they are not in the journal yet."""
     unseen: int
     """Offsets of the data log behind what was read of it: there is more than VIEW_AHEAD_… allows, or it is gone."""
+
+
+class _Observed(Fold):
+    """Tells somebody what it applies."""
+
+    def __init__(self, identity: LogIdentity, see: Callable[[Partition, Commit], None]) -> None:
+        super().__init__(identity)
+        self._see = see
+
+    def apply(self, commit: Commit) -> None:
+        self._see(self.state, commit)
+        super().apply(commit)
 
 
 def partitions_of(queues: Iterable[Queue]) -> Iterator[tuple[Queue, int]]:
@@ -75,13 +88,19 @@ class Following:
         )
         self._reading = reading or LogReading(kafka, queue)
         self._own = reading is None
+        self.on_commit: Callable[[Partition, Commit], None] | None = None
+        """Is told of each COMMIT that counts, with the state before it."""
         self.begin_anew()
 
     def begin_anew(self) -> None:
         """Forget what was read."""
-        self._fold = Fold(self._identity)
+        self._fold = _Observed(self._identity, self._see)
         self._recovery = Recovery(self._fold)
         self._recovery.acceptance = self.acceptance = Acceptance() if self.accepts_loss else None
+
+    def _see(self, state: Partition, commit: Commit) -> None:
+        if self.on_commit is not None:
+            self.on_commit(state, commit)
 
     @property
     def state(self) -> Partition:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -38,6 +39,14 @@ PROMPT_S: Final = 0.25
 
 class _Failed(Exception):
     """Rolls a transaction back whose handler failed; why was logged."""
+
+
+def failure() -> str:
+    """In words, with what the `with` block fails whose transaction is rolled back just now."""
+    error = sys.exception()
+    if isinstance(error, _Failed):
+        error = error.__cause__
+    return "it was rolled back" if error is None else f"{type(error).__name__}: {error}"
 
 
 class Handling:

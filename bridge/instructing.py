@@ -1,50 +1,46 @@
 """An operator in any process: which conversations are suspended, and what their owners are to do with them.
 
-Only the owner of a partition can decide there. It is told through a topic of the instance, to which every process
-with a reader listens (`bridge.obeying`), and its journal says when it was done.
+Only the owner of a partition can decide there. It is told through a topic of the instance, to which every process with
+a reader listens (`bridge.obeying`), and its journal says when it was done.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sized
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from confluent_kafka import KafkaException
 
-from konverse.dialog.endpoint import Endpoint, timestamp_ms
+from konverse.dialog.endpoint import Endpoint
+from konverse.dialog.orders import reason_of
 from konverse.dialog.partition import Partition
 from konverse.dialog.states import SENDING
 from konverse.schemas.catalog import Queue
 from konverse.schemas.errors import DialogNotFound, OutcomeUnknown
 from konverse.schemas.identifiers import instruction_topic
 from konverse.schemas.instruction import Action, Instruction, encode
-from konverse.schemas.limits import INSTRUCTION_ENTRIES_MAX, INSTRUCTION_MS_MAX
+from konverse.schemas.limits import INSTRUCTION_ENTRIES_MAX
 from konverse.schemas.records import Role
 from konverse.schemas.system_messages import check_error
 
 from .arguments import Seconds, checked
+from .awaiting import Awaited, late_sweep, sides_of, until_none, wait_for
 from .catalog import Catalog
 from .following import Following, partitions_of
 from .kafka import Kafka, unavailable
-from .operating import check_cleanup, check_skip, not_suspended, waits
+from .operating import check_cleanup, meant, waits
+from .outcomes import Sessions
 from .settings import Settings
 from .topics import Topics
 
-LOOK_EVERY_S: Final = 0.1
-Left = TypeVar("Left", bound=Sized)
 SWEEP_CONVERSATIONS: Final = INSTRUCTION_ENTRIES_MAX // 2
 """So many conversations are ended at a time."""
 OBEYED_S: Final = 15.0
 """An operator waits so long for the owner."""
-
-STILL_COUNTS: Final = (
-    f"It still counts for {INSTRUCTION_MS_MAX // 60_000} minutes: the first reader that has the partition by then "
-    "does it"
-)
 
 INSTRUCTION_CONFIG: Final = {
     "cleanup.policy": "delete",
@@ -55,7 +51,7 @@ INSTRUCTION_CONFIG: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Suspended:
-    """A conversation whose handler failed too often: what comes for it waits for an operator."""
+    """A conversation whose handler failed too often, or that an operator has suspended: what comes for it waits."""
 
     queue: str
     partition: int
@@ -69,6 +65,10 @@ class Suspended:
     """Messages that wait."""
     next_type: str
     """Message type of the first of them; empty when none waits, as may be where another one of its group failed."""
+    reason: str
+    """What its handler failed with at last, or what the operator said."""
+    age_s: float
+    """For so long it has been suspended, by Kafka's time."""
 
 
 class _Wish(NamedTuple):
@@ -87,6 +87,7 @@ class Instructing:
     catalog: Catalog
     _kafka: Kafka
     _topics: Topics
+    _sessions: Sessions
     _check_open: Callable[[], None]
 
     def suspended(self, queue: str | None = None) -> Iterator[list[Suspended]]:
@@ -97,23 +98,38 @@ class Instructing:
         self._check_open()
         for each, partition in self._partitions(queue):
             with Following(self._kafka, each, partition) as following:
-                yield [shown(each, partition, one) for one in suspended_sides(following.catch_up())]
+                sides = suspended_sides(following.catch_up())
+                now_ms = self._sessions.ids.time_ms() if sides else 0
+                yield [shown(each, partition, one, now_ms) for one in sides]
+
+    @checked
+    def suspend(
+        self, conversation: UUID, *, reason: str = "", queue: str | None = None, timeout: Seconds = OBEYED_S
+    ) -> None:
+        """Have nothing of a conversation and its group handed out any more, until it is resumed, skipped or ended.
+
+        At any time: behind the transaction that has the group, if one has it. Returns when its owner, whichever process
+        reads the queue, has committed that. `reason` is what `suspended` shows. `queue` says where to look, else
+        everywhere, and both sides are suspended if they live here. Raises DialogNotFound, InvalidState when it is
+        suspended or has ended, and OutcomeUnknown when no owner has done it within `timeout` seconds: it still counts
+        for ten minutes.
+        """
+        self._instruct(conversation, queue, _Wish(Action.SUSPEND, 0, reason_of(reason)), timeout)
 
     @checked
     def resume(self, conversation: UUID, *, queue: str | None = None, timeout: Seconds = OBEYED_S) -> None:
         """Have the messages of a suspended conversation handed out again, with five attempts more.
 
-        Returns when its owner, whichever process reads the queue, has committed that. `queue` says where to look, else
-        everywhere. Raises DialogNotFound, InvalidState when it is not suspended, and OutcomeUnknown when no owner has
-        done it within `timeout` seconds: it still counts for ten minutes.
+        As `suspend`; InvalidState when it is not suspended.
         """
         self._instruct(conversation, queue, _Wish(Action.RESUME), timeout)
 
     @checked
     def skip(self, conversation: UUID, *, queue: str | None = None, timeout: Seconds = OBEYED_S) -> None:
-        """Have the first message that waits on a suspended conversation dropped, and resume it.
+        """Have the first message that waits on a conversation dropped, and the conversation resumed.
 
-        As `resume`; InvalidState, too, when what waits first tells that the conversation is over.
+        As `suspend`; InvalidState when nothing waits, when what waits first tells that the conversation is over, and
+        when a handler had that message and has received it: then nothing is dropped.
         """
         self._instruct(conversation, queue, _Wish(Action.SKIP), timeout)
 
@@ -128,11 +144,12 @@ class Instructing:
         queue: str | None = None,
         timeout: Seconds = OBEYED_S,
     ) -> None:
-        """Have a suspended conversation ended, with `error` > 0 as WITH ERROR; as `resume`.
+        """Have a conversation ended, with `error` > 0 as WITH ERROR; as `suspend`.
 
-        With `cleanup` any conversation, WITH CLEANUP: each side that lives here goes at once, with what waits for it
-        and what it has said in vain so far, and its peer is told nothing (behaviours 120, 121). For conversations of
-        which one side is gone for good, not for others.
+        Of two sides that live here the suspended one is ended, or both when none is; `queue` chooses. With `cleanup`
+        WITH CLEANUP: each side that lives here goes at once, with what waits for it and what it has said in vain so
+        far, and its peer is told nothing (behaviours 120, 121). That is for conversations of which one side is gone for
+        good, not for others.
         InvalidError for a code without a description, or the reverse (112). A dialog of this process is ended with
         `Dialog.end`.
         """
@@ -160,26 +177,22 @@ class Instructing:
     def _instruct(self, conversation: UUID, queue: str | None, wish: _Wish, timeout_s: float) -> None:
         self._check_open()
         with ExitStack() as exits:
-            waiting: dict[Following, int] = {}
-            orders: list[Instruction] = []
-            known = False
+            found: list[tuple[Queue, Following, Endpoint]] = []
             for each, partition in self._partitions(queue):
                 with ExitStack() as unneeded:
                     following = unneeded.enter_context(Following(self._kafka, each, partition))
-                    sides = _sides(following, conversation)
-                    known = known or bool(sides)
-                    for one in filter(waits, sides):
-                        if wish.action is Action.SKIP:
-                            check_skip(one)  # refused before anything is told
-                        waiting[following] = first = first_of(one)
-                        orders.append(Instruction(self.database, each.name, one.conversation, first, *wish))
+                    sides = sides_of(following, conversation)
+                    found += [(each, following, one) for one in sides]
+                    if sides:
                         exits.push(unneeded.pop_all())
-            if known and not waiting:
-                raise not_suspended(conversation)
-            if not known:
+            if not found:
                 raise self._not_found(conversation)
-            self._tell(*orders)
-            _wait(waiting, conversation, timeout_s)
+            chosen = meant(wish.action, [one for _, _, one in found])  # refused before anything is told
+            places = [(each, following, one) for each, following, one in found if one in chosen]
+            awaited = [Awaited(wish.action, following, one) for _, following, one in places]
+            told = dict.fromkeys((each.name, one.first) for (each, _, _), one in zip(places, awaited, strict=True))
+            self._tell(*(Instruction(self.database, name, conversation.bytes, first, *wish) for name, first in told))
+            wait_for(awaited, conversation, timeout_s)
 
     def _sweep(self, action: Action, queue: str | None, meant: Callable[[Endpoint], bool], timeout_s: float) -> int:
         """Have conversations end, partition by partition, as many at a time as a process keeps in mind."""
@@ -230,40 +243,10 @@ def ensure_topic(topics: Topics, name: str) -> None:
         topics.ensure(name, 1, INSTRUCTION_CONFIG)
 
 
-def first_of(endpoint: Endpoint) -> int:
-    """A number of what is received first, which nothing else of its conversation has; 0 when nothing waits."""
-    entry = endpoint.first
-    if entry is None:
-        return 0
-    # a DialogTimer stands in no log: it is known by when it was due
-    return 2 * timestamp_ms(entry[3]) + 1 if endpoint.rings else 2 * (entry[0] + 1)
-
-
 def suspended_sides(state: Partition) -> list[Endpoint]:
     """The sides of a partition that wait for an operator."""
     troubled = (state.table[index] for index in state.attempts.troubled)
     return [one for one in troubled if one is not None and waits(one)]
-
-
-def _sides(following: Following, conversation: UUID) -> list[Endpoint]:
-    sides = following.catch_up().sides
-    return [endpoint for side in sides if (endpoint := side.get(conversation.bytes)) is not None]
-
-
-def _wait(waiting: dict[Following, int], conversation: UUID, timeout_s: float) -> None:
-    """Return when the journals say that nothing is suspended any more as it was."""
-    left = dict(waiting)
-
-    def look() -> dict[Following, int]:
-        for following, first in list(left.items()):
-            if not any(waits(one) and first_of(one) == first for one in _sides(following, conversation)):
-                del left[following]
-        return left
-
-    def late(_: object) -> OutcomeUnknown:
-        return _late(conversation, timeout_s, nobody=all(following.head.clean for following in left))
-
-    until_none(look, time.monotonic() + timeout_s, late)
 
 
 def _wait_for_ends(
@@ -279,32 +262,7 @@ def _wait_for_ends(
     until_none(look, deadline, lambda left: late_sweep(len(left), nobody=following.head.clean))
 
 
-def until_none(look: Callable[[], Left], deadline: float, late: Callable[[Left], OutcomeUnknown]) -> None:
-    """Look into journals again and again until nothing is left that is as it was; `late` makes the error of it."""
-    while left := look():
-        if time.monotonic() > deadline:
-            raise late(left)
-        time.sleep(LOOK_EVERY_S)
-
-
-def late_sweep(count: int, *, nobody: bool) -> OutcomeUnknown:
-    """The error for sides with which nothing was done in time; `nobody`: no owner has their partitions."""
-    why = "no reader of their queue runs" if nobody else "handlers have them, or their owner is dead"
-    return OutcomeUnknown(
-        f"what becomes of {count} sides of conversations is unknown: they are as before, and {why}. {STILL_COUNTS}. "
-        "Give the command again for what was not asked for yet"
-    )
-
-
-def _late(conversation: UUID, timeout_s: float, *, nobody: bool) -> OutcomeUnknown:
-    why = "no reader of its queue runs" if nobody else "its owner is busy, or dead"
-    return OutcomeUnknown(
-        f"what becomes of the order is unknown: conversation {conversation} is suspended as before after "
-        f"{timeout_s:.0f} s, and {why}. {STILL_COUNTS}"
-    )
-
-
-def shown(queue: Queue, partition: int, endpoint: Endpoint) -> Suspended:
+def shown(queue: Queue, partition: int, endpoint: Endpoint, now_ms: int) -> Suspended:
     """What is told of a suspended side."""
     entry = endpoint.first
     return Suspended(
@@ -317,4 +275,6 @@ def shown(queue: Queue, partition: int, endpoint: Endpoint) -> Suspended:
         endpoint.attempts,
         len(endpoint.queue) + len(endpoint.urgent),
         entry[1] if entry else "",
+        endpoint.trouble.reason if endpoint.trouble is not None else "",
+        0.0 if endpoint.trouble is None else max(0, now_ms - endpoint.trouble.since_ms) / 1000,
     )

@@ -12,17 +12,17 @@ from uuid import UUID
 
 from konverse.dialog.endpoint import Endpoint
 from konverse.dialog.owner import Owner
-from konverse.dialog.states import SENDING
+from konverse.dialog.states import SENDING, State
 from konverse.schemas.errors import DialogNotFound, InvalidState, KonverseError, MalformedRecord
 from konverse.schemas.identifiers import instruction_topic
 from konverse.schemas.instruction import Action, Instruction, decode
 from konverse.schemas.limits import INSTRUCTION_ENTRIES_MAX, INSTRUCTION_MS_MAX
 
 from .background import AGAIN_S, FORESEEN, in_background
-from .instructing import ensure_topic, first_of
+from .instructing import ensure_topic
 from .kafka import Kafka, LogReader, LogTruncated
 from .kafka_time import kafka_time_ms
-from .operating import waits
+from .operating import first_of, waits
 from .seldom import Seldom
 from .topics import Topics
 
@@ -37,9 +37,10 @@ LOOK_EVERY_S: Final = 0.5
 class Obeying:
     """Listens in a thread of its own, for the readers of one broker.
 
-    An instruction for a conversation that is not suspended here is kept for as long as it counts: its partition may
+    An instruction for a conversation that does not live here is kept for as long as it counts: its partition may
     come here. One that was followed is kept until that stands in the journal: its partition may be lost before, and
     come back. It names the message that waits first, so none is followed when another process has done it already.
+    It counts for ten minutes, by Kafka's time, never by this machine's.
     Only a resumed conversation that was suspended anew on the same message may be resumed twice.
     """
 
@@ -150,9 +151,15 @@ def _is_meant(instruction: Instruction, one: Endpoint) -> bool:
         case Action.CLEANUP:
             return True
         case Action.FAIL:
-            return one.state in SENDING
-        case _:
+            return one.committed in SENDING
+        case Action.END:
+            return one.committed is not State.DISCONNECTED_OUTBOUND
+        case Action.SUSPEND:
+            return not one.suspended and one.committed is not State.DISCONNECTED_OUTBOUND
+        case Action.RESUME:
             return waits(one) and first_of(one) == instruction.first
+        case _:
+            return (one.waits or waits(one)) and first_of(one) == instruction.first
 
 
 def follow(reader: Reader, instruction: Instruction) -> Followed | None:
@@ -176,15 +183,17 @@ def follow(reader: Reader, instruction: Instruction) -> Followed | None:
 
 
 def _do(reader: Reader, conversation: UUID, instruction: Instruction) -> bool:
-    if instruction.action is Action.CLEANUP:  # whatever waits
-        reader.end(conversation, cleanup=True)
-        return True
-    if instruction.action is Action.FAIL:
-        reader.fail(conversation)
-        return True
-    if not any(one.id == conversation and first_of(one) == instruction.first for one in reader.suspended):
-        return False
+    if instruction.action in (Action.RESUME, Action.SKIP):  # of what he has seen
+        sides = (side for _, side in reader.sides(conversation))
+        if not any(_is_meant(instruction, side) for side in sides):
+            return False
     match instruction.action:
+        case Action.CLEANUP:
+            reader.end(conversation, cleanup=True)
+        case Action.FAIL:
+            reader.fail(conversation)
+        case Action.SUSPEND:
+            reader.suspend(conversation, reason=instruction.description)
         case Action.RESUME:
             reader.resume(conversation)
         case Action.SKIP:

@@ -129,10 +129,17 @@ class Owning:
 
     # -------------------------------------------------------------------------------------------------- partitions
 
+    def expect(self, handlers: int) -> None:
+        """So many handlers run at a time from now on."""
+        self._settings = replace(self._settings, handlers=handlers)
+        for owner in self.owners.values():
+            owner.staging.settings = self._settings
+
     def take_over(self, number: int) -> int | None:
         """Recover and claim a partition; the data offset to read from, or None when another process was first."""
         bounds = self._reading.bounds(number)
         owner = (self._standby and self._standby.take(number)) or self._fresh(number)
+        owner.staging.settings = self._settings  # one that stood by knows older ones
         owner.staging.judge = judge = self._rules.judge
         owner.staging.altering.services = self.sweeping.altered.places
         if judge is not None:

@@ -22,7 +22,7 @@ from konverse.schemas.records import Role
 
 from .arguments import Seconds, checked
 from .exits import leave_at_exit
-from .handling import Crew, Handling
+from .handling import Crew, Handling, failure
 from .health import SILENT_S
 from .kafka import FETCH_RECORDS, Kafka
 from .operating import Operating
@@ -138,6 +138,8 @@ class Reader(Operating, Receiving):
                 f"a handler needs at least one thread, and {HANDLER_THREADS_MAX} are the most, not {threads}"
             )
         handling = Handling(self.queue.name, handler)
+        with self._lock:
+            self._owning.expect(threads)
         try:
             self._crew.work(lambda: handling.work(self), threads, self.stop, handling)
         finally:
@@ -322,7 +324,7 @@ class Reader(Operating, Receiving):
                     if commit:
                         self._resting.add(owner, transaction)
                     else:
-                        owner.trial.fail(transaction)
+                        owner.trial.fail(transaction, failure())
             if self._others_wait:
                 self._returned.notify()
 

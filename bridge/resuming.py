@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from typing import NamedTuple
 
 from konverse.schemas.catalog import Queue
-from konverse.schemas.errors import OutcomeUnknown
+from konverse.schemas.errors import InvalidSettings, OutcomeUnknown
 from konverse.schemas.instruction import Action, Instruction
 from konverse.schemas.records import Role
 
 from .arguments import Seconds, checked
+from .awaiting import late_sweep, until_none
 from .following import Following
 from .instructing import (
     OBEYED_S,
     SWEEP_CONVERSATIONS,
     Instructing,
     Suspended,
-    first_of,
-    late_sweep,
     shown,
     suspended_sides,
-    until_none,
 )
-from .operating import waits
+from .operating import first_of, waits
 
 
 class Parked(NamedTuple):
@@ -53,20 +51,38 @@ class Resuming(Instructing):
     """The part of a broker that resumes everything."""
 
     @checked
-    def resume_all(self, *, queue: str | None = None, timeout: Seconds = OBEYED_S) -> list[Suspended]:
-        """Have all conversations that are suspended now resumed, of a queue or of the database; returns them.
+    def resume_all(
+        self,
+        *,
+        reason: str | None = None,
+        older_than: Seconds | None = None,
+        queue: str | None = None,
+        timeout: Seconds = OBEYED_S,
+    ) -> list[Suspended]:
+        """Have conversations resumed that are suspended now, of a queue or of the database; returns them.
 
-        As `resume` does with one. What its owner does not hear of holds up nobody else. Raises QueueNotFound, and
-        OutcomeUnknown when some are suspended as before after `timeout` seconds: for those it still counts for ten
-        minutes.
+        Those of which the `reason` has this text in it, whatever the case of its letters, and that have been suspended
+        for `older_than` seconds by Kafka's time: what has failed for another reason fails again. `older_than=0` takes
+        all. As `resume` does with one. What its owner does not hear of holds up nobody else. Raises InvalidSettings
+        when neither is given, QueueNotFound, and OutcomeUnknown when some are suspended as before after `timeout`
+        seconds: for those it still counts for ten minutes.
         """
         self._check_open()
+        if reason is None and older_than is None:
+            raise InvalidSettings(
+                "resume_all needs to know which ones are meant: `reason`, a text that their last error has in it "
+                "(`konverse suspended` shows it), or `older_than`, in seconds; older_than=0 takes all"
+            )
+
+        def wanted(one: Suspended) -> bool:
+            return (reason or "").casefold() in one.reason.casefold() and one.age_s >= (older_than or 0)
+
         with ExitStack() as exits:
             found: list[Parked] = []
             for each, partition in self._partitions(queue):
                 with ExitStack() as unneeded:
                     following = unneeded.enter_context(Following(self._kafka, each, partition))
-                    groups = [*_parked(following, each, partition)]
+                    groups = [*self._parked(following, each, partition, wanted)]
                     if groups:
                         found += groups
                         exits.push(unneeded.pop_all())
@@ -77,14 +93,19 @@ class Resuming(Instructing):
                 _wait(part, deadline)
         return [one for group in found for one in group.shown]
 
-
-def _parked(following: Following, queue: Queue, partition: int) -> Iterator[Parked]:
-    groups: dict[bytes, Parked] = {}
-    for one in suspended_sides(following.catch_up()):
-        group = groups.setdefault(one.group_id, Parked(following, queue.name, [], {}))
-        group.shown.append(shown(queue, partition, one))
-        group.firsts[one.role, one.conversation] = first_of(one)
-    yield from groups.values()
+    def _parked(
+        self, following: Following, queue: Queue, partition: int, wanted: Callable[[Suspended], bool]
+    ) -> Iterator[Parked]:
+        groups: dict[bytes, Parked] = {}
+        sides = suspended_sides(following.catch_up())
+        now_ms = self._sessions.ids.time_ms() if sides else 0
+        for one in sides:
+            told = shown(queue, partition, one, now_ms)
+            if wanted(told):
+                group = groups.setdefault(one.group_id, Parked(following, queue.name, [], {}))
+                group.shown.append(told)
+                group.firsts[one.role, one.conversation] = first_of(one)
+        yield from groups.values()
 
 
 def _wait(groups: Iterable[Parked], deadline: float) -> None:

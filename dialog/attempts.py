@@ -73,13 +73,14 @@ class Attempts:
             del self.troubled[endpoint.index]
             self.failing -= not trouble.suspended
 
-    def suspend(self, endpoint: Endpoint) -> None:
+    def suspend(self, endpoint: Endpoint, reason: str, since_ms: int) -> None:
         """It waits for an operator."""
         if endpoint.trouble is None:
             endpoint.trouble = self.troubled[endpoint.index] = Trouble()
         elif not endpoint.trouble.suspended:
             self.failing -= 1
         endpoint.trouble.suspended = endpoint.held = True
+        endpoint.trouble.reason, endpoint.trouble.since_ms = reason, since_ms
 
     def take_out(self, endpoint: Endpoint) -> None:
         """Its group came back and nobody died."""
@@ -97,7 +98,13 @@ class Attempts:
         """The fields of a snapshot's base."""
         return {
             "troubled": [
-                {"endpoint": index, "attempts": trouble.attempts, "suspended": trouble.suspended}
+                {
+                    "endpoint": index,
+                    "attempts": trouble.attempts,
+                    "suspended": trouble.suspended,
+                    "reason": trouble.reason,
+                    "since_ms": trouble.since_ms,
+                }
                 for index, trouble in self.troubled.items()
             ],
             "trying": pack("Q", [*self.trying]),
@@ -113,7 +120,9 @@ class Attempts:
         for item in base["troubled"]:
             endpoint = table[item["endpoint"]]
             assert endpoint is not None
-            trouble = Trouble(item["attempts"], suspended=item["suspended"])
+            trouble = Trouble(
+                item["attempts"], suspended=item["suspended"], reason=item["reason"], since_ms=item["since_ms"]
+            )
             self.troubled[endpoint.index] = endpoint.trouble = trouble
             self.failing += not trouble.suspended
             endpoint.held = trouble.suspended
@@ -138,8 +147,11 @@ def claimed(state: Partition, *, clean: bool) -> None:
     attempts.trying.clear()
     if not suspects:
         return
-    attempts.suspects = {endpoint.index: None for endpoint in suspects}
-    if all(endpoint in suspects[0].members for endpoint in suspects):  # it was alone
+    found = {endpoint.index: None for endpoint in suspects}
+    alone = all(endpoint in suspects[0].members for endpoint in suspects)
+    explained = alone and found.keys() <= attempts.suspects.keys()  # the crash before, too
+    attempts.suspects = found if explained else attempts.suspects | found
+    if alone:
         for endpoint in suspects:
             state.touch(endpoint)
             attempts.count(endpoint)
@@ -195,7 +207,7 @@ def suspend(state: Partition, operation: Suspend) -> None:
     state.attempts.take_out(endpoint)
     for member in endpoint.members:
         state.touch(member)
-        state.attempts.suspend(member)
+        state.attempts.suspend(member, operation.reason, state.now_ms)
 
 
 def resume(state: Partition, operation: Resume) -> None:

@@ -1,8 +1,6 @@
-"""Conversations that end from above: their service or contract was dropped, or an operator wants it.
+"""Conversations that end from above: their service or contract was dropped (behaviours 15 and 20).
 
-Behaviours 15, 20, 120 and 136.
-
-No fold knows why. The owner sees what the catalog says and what operators want, and its COMMIT ends them.
+No fold knows why. The owner sees what the catalog says, and its COMMIT ends them.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ CONTRACT_DROPPED: Final = -8487
 _NO_SERVICE: Final = "The remote service has been dropped."
 _NO_CONTRACT: Final = "The contract of this conversation has been dropped."
 
-Ending = EndOperation | Cleanup | Fail
+Ending = EndOperation | Fail
 """How a conversation ends."""
 
 
@@ -34,13 +32,10 @@ class Dropping:
     def __init__(self, state: Partition) -> None:
         self._state = state
         self._left: deque[tuple[Endpoint, Ending]] = deque()
-        """What the catalog wants."""
-        self._asked: deque[tuple[Endpoint, Ending]] = deque()
-        """What operators want."""
 
     def __bool__(self) -> bool:
         state = self._state
-        if state.attempts.careful or all(_is_busy(endpoint) for endpoint, _ in (*self._asked, *self._left)):
+        if state.attempts.careful or all(_is_busy(endpoint) for endpoint, _ in self._left):
             return False
         return state.waiting < OUTBOX_RECORDS_MAX
 
@@ -60,10 +55,6 @@ class Dropping:
         self._left = deque(found)
         return bool(gone or broken)
 
-    def ask(self, endpoint: Endpoint, ending: Ending) -> None:
-        """End this conversation when nobody has it. What has ended or failed by then is left as it is."""
-        self._asked.append((endpoint, ending))
-
     def fill(self, operations: Operations) -> None:
         """Add those that this commit ends to all that it says already, up to the bytes of a commit.
 
@@ -78,9 +69,7 @@ class Dropping:
                 named.add(operation.endpoint)
             elif isinstance(operation, Attempt | Try):
                 named.update(operation.endpoints)
-        asked = self._next(self._asked, named, COMMIT_BYTES_TARGET)
-        left = self._next(self._left, named, COMMIT_BYTES_TARGET - sum(map(_size_bytes, asked)))
-        for ending in (*asked, *left):
+        for ending in self._next(self._left, named, COMMIT_BYTES_TARGET):
             if isinstance(ending, EndOperation):
                 operations.ends.append(ending)
             else:
@@ -104,13 +93,11 @@ class Dropping:
 
 
 def _size_bytes(ending: Ending) -> int:
-    return END_BYTES if isinstance(ending, Cleanup) else END_BYTES + len(ending.description.encode())
+    return END_BYTES + len(ending.description.encode())
 
 
 def _may(endpoint: Endpoint, ending: Ending) -> bool:
     """It has not ended by itself, or failed."""
-    if isinstance(ending, Cleanup):
-        return True
     state = endpoint.committed
     return state in SENDING if isinstance(ending, Fail) else state is not State.DISCONNECTED_OUTBOUND
 

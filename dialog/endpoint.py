@@ -203,13 +203,17 @@ class Group:
 class Trouble:
     """Attempts at an endpoint's group that failed (protocol.md section 7.1)."""
 
-    __slots__ = ("attempts", "suspended")
+    __slots__ = ("attempts", "reason", "since_ms", "suspended")
 
-    def __init__(self, attempts: int = 0, *, suspended: bool = False) -> None:
+    def __init__(self, attempts: int = 0, *, suspended: bool = False, reason: str = "", since_ms: int = 0) -> None:
         self.attempts = attempts
         """In a row."""
         self.suspended = suspended
         """The group waits for an operator."""
+        self.reason = reason
+        """Why it is suspended: what its handler failed with, or what the operator said."""
+        self.since_ms = since_ms
+        """When it was suspended, by the time of the journal."""
 
 
 class Endpoint:

@@ -165,7 +165,7 @@ class Owner:
         self.congested = self.emitter.waiting >= OUTBOX_RECORDS_MAX
         self._journaled_to = self.fold.state.ingest_to
         self.fold.state.judged_by(self.staging.judge)
-        self.trial.lead(self.recovery.data_end)
+        self.trial.lead(self.recovery.data_end, now_ms)
         self.staging.leaving.look()
         self.emitter.allow(self.emitter.limits())
         return [Leading(self.fold.data_to), *self.emitter.pending(), *self._say_lost(now_ms), *self._show(now_ms)]

@@ -249,8 +249,9 @@ class Partition:
                     founder.group = shared
                     shared.members.append(founder)
         endpoint.group = shared
-        if any(member.suspended for member in shared.members):
-            self.attempts.suspend(endpoint)
+        trouble = next((member.trouble for member in shared.members if member.suspended), None)
+        if trouble is not None:
+            self.attempts.suspend(endpoint, trouble.reason, trouble.since_ms)
         endpoint.held = bool(shared.members) and shared.members[0].held  # a group is locked as one
         shared.members.append(endpoint)
 

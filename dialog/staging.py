@@ -7,7 +7,13 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from konverse.schemas.journal import Operations
-from konverse.schemas.limits import COMMIT_BYTES_TARGET, COMMIT_GROUPS_MAX, TIME_LAG_MS_MAX, UNCOMMITTED_MS_MAX
+from konverse.schemas.limits import (
+    COMMIT_BYTES_TARGET,
+    COMMIT_GROUPS_MAX,
+    TIME_LAG_MS_MAX,
+    TRY_GROUPS_MAX,
+    UNCOMMITTED_MS_MAX,
+)
 from konverse.schemas.operations import Withdraw
 
 from .altering import Altering
@@ -16,6 +22,7 @@ from .dropping import Dropping
 from .endpoint import Endpoint
 from .leaving import Leaving
 from .moving import Moving
+from .orders import Orders
 from .partition import Partition
 from .priorities import Ready, by_level, said
 from .received import Rule, Scope
@@ -43,6 +50,8 @@ class OwnerSettings:
     """Of all owners of the process."""
     uncommitted_ms: int = UNCOMMITTED_MS_MAX
     """What came in and what arrived elsewhere is committed within that, also when no handler has done anything."""
+    handlers: int = TRY_GROUPS_MAX
+    """So many run at a time here, as far as that is known."""
     hands_out: bool = True
     """Groups are handed out here; an owner that only looks after a partition announces none of them by TRY."""
 
@@ -71,6 +80,7 @@ class Staging:
         self.altering = Altering(state, self.moving)
         self.leaving = Leaving(state, self.moving)
         self.dropping = Dropping(state)
+        self.orders = Orders(state, self.free)
         self.size_bytes = 0
         self.scope.lock = partial(lock_wherever, self)
         self.scope.further = partial(further, self)
@@ -221,8 +231,10 @@ class Staging:
             self.free(transaction.dialog)
 
     def free(self, endpoint: Endpoint) -> None:
-        """Nothing holds its group any more, unless it leaves."""
+        """Nothing holds its group any more, unless it leaves, or an operator wants something with it."""
         if self.state.moves.leaving and self.leaving.keeps(endpoint):
+            return
+        if self.orders and self.orders.keeps(endpoint):
             return
         table, ready = self.state.table, self.state.ready
         for member in endpoint.members if endpoint.group is not None else (endpoint,):

@@ -1,9 +1,10 @@
 """An owner's care for handlers that fail: what it counts, suspends, and hands out alone (protocol.md section 7.1).
 
-After a crash an owner hands out what it has said in a TRY and nothing else: 64 groups at a time, then the suspects 8 at
-a time, then alone. A TRY has to count before its groups are handed out, and all of them have to come back before the
-next one; partitions of one process take turns (`dialog.turns`). When everything that the dead owner may have handed out
-was tried, an empty TRY ends this, and from then on it costs nothing.
+After a crash an owner hands out what it has said in a TRY and nothing else: of the oldest groups as many at a time as
+there are handlers, then 64; and suspects alone, before all others once the others have had a moment. A TRY has to count
+before its groups are handed out, and all of them have to come back before the next one; partitions of one process take
+turns (`dialog.turns`). When everything that the dead owner may have handed out was tried, an empty TRY ends this, and
+from then on it costs nothing.
 """
 
 from __future__ import annotations
@@ -12,23 +13,23 @@ from collections import deque
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
-from konverse.schemas.journal import EndOperation, Operations
+from konverse.schemas.journal import Operations
 from konverse.schemas.limits import (
     ATTEMPTS_MAX,
     SUSPENDED_BYTES_MAX,
     SUSPENDED_RECORDS_MAX,
+    TRY_FIRST_GROUPS_MAX,
     TRY_GROUPS_MAX,
-    TRY_SUSPECTS_MAX,
 )
-from konverse.schemas.operations import Attempt, Resume, Skip, Suspend, Try
+from konverse.schemas.operations import Attempt, Suspend, Try
 
 from .attempts import attempts_of
 from .endpoint import Endpoint, bytes_of
+from .orders import Order, reason_of
 from .partition import Partition
 from .priorities import counts_of
 from .regrouping import unlock
 from .staging import Staging
-from .states import State
 from .transaction import Transaction
 
 PAUSE_MS: Final = 50
@@ -38,8 +39,11 @@ What fails because something else is away for a moment is not suspended, and nob
 """
 PAUSE_FACTOR: Final = 4
 
-Order = Resume | Skip | EndOperation
-"""What an operator wants with a suspended group."""
+SUSPECTS_AFTER_MS: Final = 500
+"""So long an owner hands out what is not suspected, after which it may die: all of its process then wait again."""
+
+KILLED: Final = "the process of its handler died"
+"""Why a group is suspended that killed its owners."""
 
 
 class Parked(NamedTuple):
@@ -58,7 +62,8 @@ class Trial:
     def __init__(self, state: Partition, staging: Staging) -> None:
         self._state = state
         self._staging = staging
-        self._failed: list[Transaction] = []
+        self._failed: list[tuple[Transaction, str]] = []
+        """And with what."""
         self._resting: list[tuple[int, int, Transaction]] = []
         """A heap: when each group is handed out again, and a number that no two have."""
         self._stepped_back: deque[tuple[int, Endpoint]] = deque()
@@ -66,7 +71,7 @@ class Trial:
         self._rested = 0
         self._condemned: list[Endpoint] = []
         """Groups that failed too often by killing their owners."""
-        self._orders: deque[tuple[Endpoint, Order]] = deque()
+        self._orders = staging.orders
         self._news: list[str] = []
         """What an operator should know when the commit on its way counts."""
         self._parked = NOTHING_PARKED
@@ -76,8 +81,12 @@ class Trial:
         """Groups of the TRY on its way; none of them: the last one."""
         self._window: list[Endpoint] = []
         """The endpoints that it names, until all of its groups came back."""
+        self._first = TRY_FIRST_GROUPS_MAX
+        """So many of the oldest groups are still to be tried."""
         self._turns = staging.settings.turns
         self._now_ms = 0
+        self._suspects_at_ms = 0
+        """Suspects are not tried before."""
         self._data_end = 0
         self._untried: dict[int, int] | None = None
         """So many of those that are ready were so when all data of the owner before had been ingested; by level."""
@@ -95,7 +104,7 @@ class Trial:
     @property
     def due(self) -> bool:
         """There is something to say that others wait for."""
-        return bool(self._failed or self._orders or self._condemned) or self._may_try()
+        return bool(self._failed or self._orders.due or self._condemned) or self._may_try()
 
     @property
     def parked(self) -> Parked:
@@ -110,9 +119,10 @@ class Trial:
         (messages, size_bytes), state = self.parked, self._state
         return state.unread - messages, state.unread_bytes - size_bytes
 
-    def lead(self, data_end: int) -> None:
+    def lead(self, data_end: int, now_ms: int) -> None:
         """The partition is ours; `data_end` is where the data log ended when that began."""
         state = self._state
+        self._now_ms, self._suspects_at_ms = now_ms, now_ms + SUSPECTS_AFTER_MS
         waiting = [endpoint for endpoint in state.live() if endpoint.waits]
         for index, trouble in state.attempts.troubled.items():
             endpoint = state.table[index]
@@ -130,7 +140,7 @@ class Trial:
 
     # -------------------------------------------------------------------------------------------------- what is told
 
-    def fail(self, transaction: Transaction) -> None:
+    def fail(self, transaction: Transaction, error: str = "") -> None:
         """The handler raised: its messages wait as before, and the next commit counts it.
 
         One that has stepped back, because another transaction has a group that it needs, comes again uncounted.
@@ -140,13 +150,14 @@ class Trial:
             self._staging.out -= 1
             if steps_back:
                 unlock(one)
-                self._stepped_back.append((self._now_ms + PAUSE_MS, one.dialog))
+                if not self._orders.keeps(one.dialog):
+                    self._stepped_back.append((self._now_ms + PAUSE_MS, one.dialog))
             else:
-                self._failed.append(one)
+                self._failed.append((one, error))
 
     def order(self, endpoint: Endpoint, order: Order) -> None:
-        """An operator wants this with a suspended conversation."""
-        self._orders.append((endpoint, order))
+        """An operator wants this with a conversation, whoever has it now."""
+        self._orders.add(endpoint, order)
 
     def tick(self, now_ms: int) -> bool:
         """Hand out again what has rested; whether there is something to say."""
@@ -164,14 +175,17 @@ class Trial:
         rare = operations.rare
         for endpoint in self._condemned:
             if self._lives(endpoint):
-                rare.append(self._suspend(endpoint, attempts_of(endpoint)))
+                rare.append(self._suspend(endpoint, attempts_of(endpoint), KILLED))
             else:
                 self._staging.free(endpoint)
         self._condemned.clear()
-        for transaction in self._failed:
-            self._count(transaction, operations, now_ms)
+        for transaction, error in self._failed:
+            self._count(transaction, error, operations, now_ms)
         self._failed.clear()
-        self._obey(operations)
+        if self._orders:
+            self._orders.fill(operations)
+            if self.careful:  # what an order has taken out of the TRY comes with another one
+                self._staging.tried = deque(one for one in self._staging.tried or () if not one.held)
         self._now_ms = now_ms
         if not releasing and self._may_try():
             chosen = self._chosen = self._choose()
@@ -183,6 +197,7 @@ class Trial:
     def release(self, transactions: list[Transaction]) -> None:
         """The commit was applied: the groups of these transactions may be taken again."""
         self._staging.release(transactions)
+        self._orders.release()
         self._count_parked()
 
     def _count_parked(self) -> None:
@@ -210,7 +225,7 @@ class Trial:
         """It is another partition's turn."""
         self._turns.give_back(self, self._now_ms)
 
-    def _count(self, transaction: Transaction, operations: Operations, now_ms: int) -> None:
+    def _count(self, transaction: Transaction, error: str, operations: Operations, now_ms: int) -> None:
         members = [member for member in transaction.members if self._lives(member)]
         attempts = 0
         if members:
@@ -218,37 +233,20 @@ class Trial:
             operations.rare.append(Attempt([member.index for member in members]))
         if attempts >= ATTEMPTS_MAX:
             transaction.clear()
-            operations.rare.append(self._suspend(members[0], attempts))
+            operations.rare.append(self._suspend(members[0], attempts, error))
         else:
             self._rested += 1
             pause_ms = PAUSE_MS * PAUSE_FACTOR ** max(0, attempts - 1)
             heappush(self._resting, (now_ms + pause_ms, self._rested, transaction))
 
-    def _suspend(self, endpoint: Endpoint, attempts: int) -> Suspend:
+    def _suspend(self, endpoint: Endpoint, attempts: int, reason: str) -> Suspend:
         identity = self._state.identity
         self._news.append(
             f"conversation {endpoint.id} of {identity.data_topic}/{identity.partition} is suspended after {attempts} "
             f"attempts that failed; what comes for it waits. Mend its handler and `konverse resume {endpoint.id}`, or "
             "skip its first message (`konverse skip`), or end it (`konverse end`)"
         )
-        return Suspend(endpoint.index)
-
-    def _obey(self, operations: Operations) -> None:
-        """One order for each group; the next one sees what became of it."""
-        groups: list[list[Endpoint]] = []
-        later: deque[tuple[Endpoint, Order]] = deque()
-        for endpoint, order in self._orders:
-            if not self._lives(endpoint) or not endpoint.suspended:
-                continue  # it ended meanwhile, or somebody else was first
-            if any(endpoint in group for group in groups):
-                later.append((endpoint, order))
-            elif isinstance(order, EndOperation):
-                if endpoint.committed is not State.DISCONNECTED_OUTBOUND:
-                    operations.ends.append(order)
-            else:
-                operations.rare.append(order)
-            groups.append(endpoint.members)
-        self._orders = later
+        return Suspend(endpoint.index, reason_of(reason), ordered=False)
 
     # -------------------------------------------------------------------------------------------------- what is chosen
 
@@ -263,23 +261,34 @@ class Trial:
         if self._stepped_back:
             return False
         left = any(map(self._ready, self._window))  # the one that stood for its group may have ended
-        if self._suspects() or left or self._some_ready():
+        if self._suspects():
+            others = self._others_ready() and self._some_untried()
+            return staging.settings.hands_out and (others or self._now_ms >= self._suspects_at_ms)
+        if left or self._some_ready():
             return staging.settings.hands_out  # else nobody has what a TRY would name, whoever dies
         return state.ingest_to >= self._data_end
 
     def _choose(self) -> list[Endpoint]:
         self._state.ready.extend(filter(self._ready, self._window))
         suspects = self._suspects()
-        if suspects:
-            return suspects[: TRY_SUSPECTS_MAX if len(suspects) > TRY_SUSPECTS_MAX else 1]
+        if suspects and self._now_ms >= self._suspects_at_ms:
+            return suspects[:1]
         state = self._state
         if self._untried is None and state.ingest_to >= self._data_end:
             self._untried = counts_of(state.ready)
         chosen: list[Endpoint] = []
-        while len(chosen) < TRY_GROUPS_MAX and self._some_ready() and self._some_untried():
+        most = max(1, min(self._staging.settings.handlers, TRY_GROUPS_MAX)) if self._first > 0 else TRY_GROUPS_MAX
+        passed: list[Endpoint] = []
+        while len(chosen) < most and self._some_ready() and self._some_untried():
             endpoint = self._pop()
-            if not any(endpoint in other.members for other in chosen):
+            if self._suspected(endpoint):
+                passed.append(endpoint)
+            elif not any(endpoint in other.members for other in chosen):
                 chosen.append(endpoint)
+        self._state.ready.extend(passed)
+        self._first -= len(chosen)
+        if suspects and not chosen:
+            return suspects[:1]
         return chosen
 
     def _suspects(self) -> list[Endpoint]:
@@ -295,6 +304,13 @@ class Trial:
             ):
                 suspects.append(endpoint)
         return suspects
+
+    def _suspected(self, endpoint: Endpoint) -> bool:
+        return any(member.index in self._state.attempts.suspects for member in endpoint.members)
+
+    def _others_ready(self) -> bool:
+        """Something can be handed out that is not suspected."""
+        return any(self._ready(one) and not self._suspected(one) for one in (*self._state.ready, *self._window))
 
     def _some_ready(self) -> bool:
         """Whether the first one of those that are ready can be handed out; what cannot is dropped."""

@@ -18,18 +18,20 @@ VERSION: Final = b"\x01"
 
 
 class Action(StrEnum):
-    """What is to be done with a conversation; the first three with one that is suspended (protocol.md section 7.1)."""
+    """What is to be done with a conversation (protocol.md section 7.1)."""
 
     RESUME = "RESUME"
-    """Hand its messages out again, with five attempts more."""
+    """Hand its messages out again, with five attempts more: it is suspended."""
     SKIP = "SKIP"
-    """Drop the first of them before that."""
+    """Drop the first of them, and resume it."""
     END = "END"
     """End the conversation."""
     CLEANUP = "CLEANUP"
     """End it WITH CLEANUP, whatever its state."""
     FAIL = "FAIL"
     """Give it up, when it is open: both sides get an Error (behaviour 136)."""
+    SUSPEND = "SUSPEND"
+    """Hand nothing of it out any more."""
 
 
 class Instruction(NamedTuple):
@@ -41,11 +43,12 @@ class Instruction(NamedTuple):
     first: int
     """What waits first: 2 (offset + 1), of a DialogTimer 2 (when it was due) + 1. Another one is not meant any more.
 
-    0 for CLEANUP and FAIL, which are meant for the conversation.
+    Of RESUME and SKIP; 0 for the others, which are meant for the conversation.
     """
     action: Action
     error: int = 0
     description: str = ""
+    """Of the error; of SUSPEND why."""
 
 
 def encode(instruction: Instruction) -> bytes:
@@ -63,7 +66,8 @@ def decode(data: bytes) -> Instruction:
             raise MalformedRecord("no instruction of an operator")
         value = cast("dict[str, Any]", schemaless_reader(source, _SCHEMA, None))
         found = Instruction(**{**value, "action": Action(value["action"])})
-        check_error(found.error, found.description)
+        if found.action is not Action.SUSPEND:
+            check_error(found.error, found.description)
         whole = source.tell() == len(data) and encode(found) == data
     except (MalformedRecord, InvalidError) as error:
         raise MalformedRecord(f"an instruction that cannot be: {error}") from None

@@ -208,8 +208,11 @@ ATTEMPTS_MAX: Final = 5
 TRY_GROUPS_MAX: Final = 64
 """Groups that are handed out at a time after a crash: few to suspect, and enough to share a commit."""
 
-TRY_SUSPECTS_MAX: Final = 8
-"""Of them while more than so many are suspected; then one by one. Two crashes find the guilty one of 64."""
+TRY_FIRST_GROUPS_MAX: Final = 64
+"""So many of the oldest groups are handed out no more at a time than there are handlers: one of them was the last."""
+
+SUSPENSION_REASON_CHARACTERS_MAX: Final = 1_000
+"""Of what a handler failed with, in the journal and the snapshots; the log has all of it."""
 
 SUSPENDED_RECORDS_MAX: Final = 1_000_000
 """Messages of suspended conversations that an owner takes in beyond its look-ahead; then the partition waits."""

@@ -37,6 +37,10 @@ class Suspend(NamedTuple):
     """The conversation group of this endpoint is not handed out until an operator says so."""
 
     endpoint: int
+    reason: str
+    """What the handler failed with, or what the operator says."""
+    ordered: bool
+    """An operator wants it; else the handler has failed too often."""
 
 
 class Resume(NamedTuple):

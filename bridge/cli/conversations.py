@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -23,9 +22,9 @@ from konverse.schemas.catalog import Queue, Service
 
 from .connection import AsJson, Database, Kafka, opened
 from .tables import print_json, print_table
+from .times import seconds
 from .view import ROWS_SHOWN, unseen
 
-UNITS_S: Final = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
 STATES: Final = tuple(state.code for state in State if state is not State.CLOSED)
 
 
@@ -77,7 +76,7 @@ def conversations(
         raise typer.BadParameter("this is about what somebody has forgotten: add --leaked", param_hint="--leaked")
     if end and not yes and (as_json or not sys.stdin.isatty()):
         raise typer.BadParameter("there is nobody to be asked here: add --yes", param_hint="--end")
-    older_than_s = SILENT_S if older_than is None else _seconds(older_than)
+    older_than_s = SILENT_S if older_than is None else seconds(older_than)
     wanted = Wanted(queue, service, state)
     with opened(kafka, database=database) as broker:
         wanted.check(broker)
@@ -96,13 +95,6 @@ def conversations(
 
 def _only(wanted: Wanted, found: View[Any]) -> View[Any]:
     return View([one for one in found if wanted.has(one)], found.sources)
-
-
-def _seconds(text: str) -> float:
-    matched = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text.strip())
-    if matched is None:
-        raise typer.BadParameter(f"{text!r} is no time; write 90s, 30m, 1h or 2d", param_hint="--older-than")
-    return float(matched[1]) * UNITS_S[matched[2]]
 
 
 def _list(found: View[ConversationSide], *, as_json: bool) -> None:

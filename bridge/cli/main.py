@@ -21,7 +21,7 @@ from .accept_loss import accept_loss
 from .codes import BUG, exit_code
 from .conversations import conversations
 from .explain import explain
-from .operate import end, error_broker_conversations, resume, skip, suspended
+from .operate import end, error_broker_conversations, resume, skip, suspend, suspended
 from .router import router
 from .routing_table import table
 from .run import run
@@ -104,6 +104,7 @@ app.command("why")(why)
 app.command("verify")(verify)
 app.command("run")(run)
 app.command("suspended")(suspended)
+app.command("suspend")(suspend)
 app.command("resume")(resume)
 app.command("error-broker-conversations")(error_broker_conversations)
 app.command("skip")(skip)

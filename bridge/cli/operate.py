@@ -1,4 +1,4 @@
-"""`konverse suspended`, `resume`, `skip` and `end`: what an operator does about conversations whose handlers failed."""
+"""`konverse suspended`, `suspend`, `resume`, `skip` and `end`: what an operator does about conversations."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from konverse.bridge.instructing import Suspended
 
 from .connection import AsJson, Database, Kafka, opened
 from .tables import print_json, print_table
+from .times import age, seconds
 
-Conversation = Annotated[UUID, typer.Argument(help="Id of a suspended conversation")]
+Conversation = Annotated[UUID, typer.Argument(help="Id of a conversation")]
 QueueName = Annotated[
-    str | None, typer.Option("--queue", help="The queue where it is suspended; else all are searched")
+    str | None, typer.Option("--queue", help="The queue where the side lives that is meant; else all are searched")
 ]
 Timeout = Annotated[float, typer.Option(min=0, help="Seconds to wait for the worker that has it")]
 
@@ -26,7 +27,7 @@ def suspended(
     database: Database = None,
     as_json: AsJson = False,  # a flag of the command line
 ) -> None:
-    """List the conversations that wait for an operator, because their handler has failed five times.
+    """List the conversations that wait for an operator: their handler has failed five times, or `suspend` wanted it.
 
     Read from the logs, without disturbing anybody; Redis is not needed.
     """
@@ -35,47 +36,85 @@ def suspended(
     if as_json:
         print_json([_plain(one) for one in found])
         return
-    columns = ("conversation", "service", "unread", "next", "in")
+    columns = ("conversation", "in", "attempts", "age", "unread", "last error")
     print_table(
         f"{len(found):,} suspended conversation{'' if len(found) == 1 else 's'}",
         columns,
-        ((one.conversation, one.service, one.unread, one.next_type, f"{one.queue}/{one.partition}") for one in found),
+        (
+            (one.conversation, f"{one.queue}/{one.partition}", one.attempts, age(one.age_s), one.unread, one.reason)
+            for one in found
+        ),
     )
     if found:
-        typer.echo("konverse resume, skip or end CONVERSATION lets it go on; so does resume --all")
+        typer.echo(
+            "konverse resume, skip or end CONVERSATION lets it go on; so does resume --all with --reason TEXT, or "
+            "--older-than TIME"
+        )
 
 
 def _plain(one: Suspended) -> dict[str, Any]:
     return asdict(one) | {"conversation": str(one.conversation)}
 
 
+def suspend(  # noqa: PLR0917  # options of a command
+    conversation: Conversation,
+    reason: Annotated[str, typer.Option(help="What `konverse suspended` shows")] = "",
+    queue: QueueName = None,
+    timeout: Timeout = 15.0,
+    kafka: Kafka = None,
+    database: Database = None,
+) -> None:
+    """Hand nothing of a conversation and its group out any more, until it is resumed, skipped or ended.
+
+    Its owner does it, behind the transaction that has the group; this returns when that is committed.
+    """
+    with opened(kafka, database=database) as broker:
+        broker.suspend(conversation, reason=reason, queue=queue, timeout=timeout)
+    typer.echo(f"{conversation} is suspended")
+
+
 def resume(
     conversation: Annotated[UUID | None, typer.Argument(help="Id of a suspended conversation")] = None,
     *,
     every: Annotated[
-        bool, typer.Option("--all", help="All that are suspended now, of the database or of --queue")
+        bool,
+        typer.Option("--all", help="Those of --reason or --older-than, of the database or --queue"),
     ] = False,
+    reason: Annotated[
+        str | None, typer.Option(help="With --all: those whose last error has this text in it, in whatever case")
+    ] = None,
+    older_than: Annotated[
+        str | None, typer.Option(help="With --all: suspended for so long, as 90s, 30m, 1h or 2d; 0s: all of them")
+    ] = None,
     queue: QueueName = None,
     timeout: Timeout = 15.0,
     kafka: Kafka = None,
     database: Database = None,
     as_json: AsJson = False,
 ) -> None:
-    """Hand the messages of a suspended conversation out again, with five attempts more; with --all those of all.
+    """Hand the messages of a suspended conversation out again, with five attempts more; with --all those of several.
 
-    Workers of `konverse run` do it; this returns when that is committed. With --json it prints what
+    Their owners do it; this returns when that is committed. With --json it prints what
     `konverse suspended` has told of what is resumed.
     """
     if every == (conversation is not None):
         raise typer.BadParameter("give the id of a conversation, or --all", param_hint="CONVERSATION")
     if as_json and not every:
         raise typer.BadParameter("this lists what --all resumes: add --all", param_hint="--json")
+    if every == (reason is None and older_than is None):
+        raise typer.BadParameter(
+            "resuming several needs --reason TEXT or --older-than TIME, to say what was mended (--older-than 0s: all)"
+            if every
+            else "--reason and --older-than choose what --all resumes: add --all",
+            param_hint="--all",
+        )
     with opened(kafka, database=database) as broker:
         if conversation is not None:
             broker.resume(conversation, queue=queue, timeout=timeout)
             typer.echo(f"{conversation} is resumed")
             return
-        found = broker.resume_all(queue=queue, timeout=timeout)
+        older_than_s = None if older_than is None else seconds(older_than)
+        found = broker.resume_all(reason=reason, older_than=older_than_s, queue=queue, timeout=timeout)
     if as_json:
         print_json([_plain(one) for one in found])
         return
@@ -91,9 +130,9 @@ def skip(
     kafka: Kafka = None,
     database: Database = None,
 ) -> None:
-    """Drop the first message that waits on a suspended conversation, and resume it.
+    """Drop the first message that waits on a conversation, and resume it if it is suspended.
 
-    A worker of `konverse run` does it; this returns when that is committed.
+    Its owner does it, behind the transaction that has the group; this returns when that is committed.
     """
     with opened(kafka, database=database) as broker:
         broker.skip(conversation, queue=queue, timeout=timeout)
@@ -105,19 +144,18 @@ def end(
     error: Annotated[int, typer.Option(min=0, help="Code of END WITH ERROR; 0: without error")] = 0,
     description: Annotated[str, typer.Option(help="Text of the error")] = "",
     *,
-    cleanup: Annotated[
-        bool, typer.Option("--cleanup", help="Any conversation: it goes at once, and its peer is told nothing")
-    ] = False,
+    cleanup: Annotated[bool, typer.Option("--cleanup", help="It goes at once, and its peer is told nothing")] = False,
     queue: QueueName = None,
     timeout: Timeout = 15.0,
     kafka: Kafka = None,
     database: Database = None,
 ) -> None:
-    """End a suspended conversation; with --error the other side receives that.
+    """End a conversation; with --error the other side receives that.
 
-    With --cleanup any conversation whose other side is gone for good.
+    Of two sides that live in the database the suspended one is ended, or both when none is; --queue chooses. With
+    --cleanup a conversation whose other side is gone for good.
 
-    A worker of `konverse run` does it; this returns when that is committed.
+    Its owner does it, behind the transaction that has the group; this returns when that is committed.
     """
     with opened(kafka, database=database) as broker:
         broker.end(conversation, error=error, description=description, cleanup=cleanup, queue=queue, timeout=timeout)
@@ -134,7 +172,7 @@ def error_broker_conversations(
 ) -> None:
     """Have every open conversation of a database fail: both sides receive Error -9719, and end.
 
-    For a database whose logs were brought back from a copy. Workers of `konverse run` do it.
+    For a database whose logs were brought back from a copy. The owners of the conversations do it.
     """
     with opened(kafka, database=database) as broker:
         found = broker.error_broker_conversations(queue=queue, timeout=timeout)

@@ -27,7 +27,8 @@ class Past:
 
     failures: dict[Key, int] = field(default_factory=dict)
     """In a row."""
-    suspended: dict[Key, None] = field(default_factory=dict)
+    suspended: dict[Key, str] = field(default_factory=dict)
+    """And why."""
     handed: list[Key] = field(default_factory=list)
     """The open TRY."""
     accused: list[Key] = field(default_factory=list)

@@ -389,6 +389,7 @@ class SecondState:
     def join(self, side: Side) -> None:
         """It belongs to its group, and is suspended with it."""
         mates = self.groups.setdefault(side.group, [])
-        if any(mate.key in self.past.suspended for mate in mates):
-            self.past.suspended[side.key] = None
+        reasons = [self.past.suspended[mate.key] for mate in mates if mate.key in self.past.suspended]
+        if reasons:
+            self.past.suspended[side.key] = reasons[0]
         mates.append(side)

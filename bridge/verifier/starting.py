@@ -228,7 +228,7 @@ def _begin_past(fold: SecondFold, base: dict[str, Any]) -> None:
             if item["attempts"]:
                 past.failures[side.key] = item["attempts"]
             if item["suspended"]:
-                past.suspended[side.key] = None
+                past.suspended[side.key] = item["reason"]
     past.handed = [side.key for side in _known(fold, unpack("Q", base["trying"]))]
     past.accused = [side.key for side in _known(fold, unpack("Q", base["suspects"]))]
     past.wary = base["careful"]

@@ -91,7 +91,7 @@ BOUNDS: Final = {
     "failover": Bound(
         "value", "<=", 3, "From the kill of one of two workers to the first message in the other's handler."
     ),
-    "poison-kill": Bound("value", "<=", 30, "Until the message that kills its process is suspended."),
+    "poison-kill": Bound("value", "<=", 30, "Until the message that kills its process is suspended: six deaths."),
     "poison-kill-others": Bound(
         "value", "<=", 5, "The others of the queue wait so long for the next process at each of these deaths."
     ),

@@ -47,7 +47,7 @@ PATHS: Final = frozenset({
     "owner went on behind a loss", "session went on behind a loss", "late behind a loss", "told of a loss",
     "failed by a loss", "failed elsewhere by a loss", "freed by a loss",
     "timer set", "timer set anew", "timer rang", "timer rang beside an Error", "timer waited", "timer met a stub",
-    "moved with a timer", "lifetime over", "rejected", "rejected at once", "begun in a group",
+    "moved with a timer", "moved as a group", "lifetime over", "rejected", "rejected at once", "begun in a group",
     "begun in a target's group", "ranked", "moved with a level", "moved to a group with unread", "cleaned up, not open",
     "taken back", "cleaned up and spoken to", "given up", "timer cancelled", "lifetime over behind an end",
     "gone with its lifetime", "begun when over", "FIRST when over", "forged",

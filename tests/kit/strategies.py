@@ -223,7 +223,7 @@ rare: Final[st.SearchStrategy[Rare]] = st.one_of(
     st.builds(Exclude, identifiers, counters, st.booleans(), identifiers),
     st.builds(Attempt, st.lists(counters, max_size=3)),
     st.builds(Try, st.lists(counters, max_size=3)),
-    st.builds(Suspend, counters),
+    st.builds(Suspend, counters, texts, st.booleans()),
     st.builds(Resume, counters),
     st.builds(Skip, counters),
     st.builds(Finish, counters),

@@ -6,7 +6,7 @@ from typing import Any
 
 from konverse.dialog.endpoint import Endpoint
 from konverse.dialog.events import Recover, Tick
-from konverse.dialog.trial import PAUSE_FACTOR, PAUSE_MS
+from konverse.dialog.trial import PAUSE_FACTOR, PAUSE_MS, SUSPECTS_AFTER_MS
 from konverse.schemas.journal import Commit, decode
 from konverse.schemas.limits import ATTEMPTS_MAX
 from konverse.schemas.operations import Rare
@@ -19,10 +19,12 @@ from tests.kit.driver import Driver
 
 
 def successor(before: Driver, claim: str = "next", **settings: Any) -> Driver:
-    """Another process leads, after the one before has died."""
+    """Another process leads, after the one before has died, for so long that it tries suspects."""
     after = Driver(before.journal, before.data, claim, **settings)
     (append,) = after.step(Recover(0, len(before.journal), data_end=len(before.data)))
     after.acknowledge(append)
+    after.now_ms += SUSPECTS_AFTER_MS
+    after.owner.trial.tick(after.now_ms)
     return after
 
 
@@ -43,7 +45,7 @@ def fail(driver: Driver) -> None:
     """The next group fails, and rests."""
     transaction = driver.owner.take()
     assert transaction is not None
-    driver.owner.trial.fail(transaction)
+    driver.owner.trial.fail(transaction, "ValueError: no such order")
     driver.commit()
     driver.now_ms += PAUSE_MS * PAUSE_FACTOR**ATTEMPTS_MAX
     driver.step(Tick())

@@ -27,7 +27,7 @@ def _end_some(process: OwnerProcess, owner: Owner) -> None:
     moved = [one for one in live if one.index in state.moves.arrivals]
     endpoint = choices.pick(choices.pick([live, *filter(None, (speaking, speaking, moved))]))
     if choices.chance(250):
-        owner.staging.dropping.ask(endpoint, Fail(endpoint.index, -9719, "given up"))
+        owner.trial.order(endpoint, Fail(endpoint.index, -9719, "given up"))
     else:
         world.sometimes.happened("cleaned up by an operator")
-        owner.staging.dropping.ask(endpoint, Cleanup(endpoint.index))
+        owner.trial.order(endpoint, Cleanup(endpoint.index))

@@ -114,7 +114,7 @@ class OwnerProcess:
             actions.append(self._ingest)
         if owner.staging.ready and len(self.works) < self.world.swarm.handlers:
             actions.append(self._take)
-        actions += [partial(self.world.poisons.may_order, self.place, owner)] * bool(poison.suspended(owner))
+        actions += [partial(self.world.poisons.may_order, self.place, owner)] * self.world.poisons.may_be_ordered(owner)
         actions += [self._view.write] * bool(self._view.waiting)
         actions += [self._report_lost_view] * self._view.lost
         return [*actions, *moves.actions(self, owner), *endings.actions(self, owner), self._tick]
@@ -152,7 +152,7 @@ class OwnerProcess:
     def _begin(self) -> None:
         world = self.world
         swarm = world.swarm
-        settings = OwnerSettings(swarm.batch, swarm.max_messages, swarm.view_interval_ms)
+        settings = OwnerSettings(swarm.batch, swarm.max_messages, swarm.view_interval_ms, handlers=swarm.handlers)
         owner = self.owner = Owner(self.place.identity, world.identifier(b"claim"), lambda *_: None, settings)
         judge = owner.staging._overtaken
 

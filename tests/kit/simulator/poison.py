@@ -148,7 +148,7 @@ class Poisons:
         for work in self._world.history.committed.get((place.name, decision.owner, decision.number), ()):
             self.came_back(place, work.members)
         for operation in decision.operations.rare:
-            if isinstance(operation, Suspend):
+            if isinstance(operation, Suspend) and not operation.ordered:
                 place.follow(offset)
                 endpoint = place.shadow.state.table[operation.endpoint]
                 assert endpoint is not None
@@ -197,11 +197,35 @@ class Poisons:
 
     # ------------------------------------------------------------------------------------------------------ operators
 
+    def may_be_ordered(self, owner: Owner) -> bool:
+        """An operator can want something: with what is suspended, or, where handlers fail, with anything."""
+        swarm = self._world.swarm
+        return bool(suspended(owner) or ((swarm.cursed or swarm.killing) and any(owner.fold.state.sides)))
+
     def may_order(self, place: Place, owner: Owner) -> None:
-        """Now and then somebody looks after what is suspended."""
+        """Now and then somebody looks after what is suspended, or after any other conversation."""
         choices = self._world.choices
-        if choices.chance(ORDERS):
-            self.order(place, owner, choices.pick(suspended(owner)))
+        if not choices.chance(ORDERS):
+            return
+        known = suspended(owner)
+        if known and choices.chance(700):
+            self.order(place, owner, choices.pick(known))
+        elif any(owner.fold.state.sides):
+            self._interfere(place, owner, choices.pick(owner.fold.state.live()))
+
+    def _interfere(self, place: Place, owner: Owner, endpoint: Endpoint) -> None:
+        """An operator wants something with a conversation that may be with a handler, wait, or be tried."""
+        self._anew[place] += 1
+        happened = self._world.sometimes.happened
+        happened("ordered while a handler has it", endpoint.held and not endpoint.suspended)
+        happened("ordered under care", owner.trial.careful)
+        which = self._world.choices.choose(3)
+        if which == 1:
+            owner.trial.order(endpoint, Skip(endpoint.index))
+        elif which == 2:
+            owner.trial.order(endpoint, EndOperation(endpoint.index, 98, "not wanted"))
+        else:
+            owner.trial.order(endpoint, Suspend(endpoint.index, "an operator looks into it", ordered=True))
 
     def order(self, place: Place, owner: Owner, endpoint: Endpoint) -> None:
         """An operator sees to a suspended conversation."""
@@ -252,9 +276,9 @@ def _are_few(place: Place, state: Partition) -> None:
     """Of a TRY: suspects are tried few at a time, then alone."""
     attempts, table = state.attempts, state.table
     suspects = [one for index in attempts.suspects if (one := table[index]) is not None and one.waits]
-    tried = _groups([one for index in attempts.trying if (one := table[index]) is not None])
-    most = vars(konverse.dialog.trial)["TRY_SUSPECTS_MAX"]
-    if suspects and tried > (most if _groups(suspects) > most else 1):
+    trying = [one for index in attempts.trying if (one := table[index]) is not None]
+    tried = _groups(trying)
+    if suspects and tried > 1 and any(one.index in attempts.suspects for one in trying):
         place.fail(f"attempts: {place.name}: {tried} of {_groups(suspects)} suspects are tried at once")
 
 
@@ -273,12 +297,9 @@ def takes(place: Place, owner: Owner, transaction: Transaction) -> None:
     attempts = place.shadow.state.attempts
     if not any(member.index in attempts.trying for member in group):
         place.fail(f"attempts: {place.name}: {transaction.dialog!r} is handed out and the journal knows nothing")
-    table = place.shadow.state.table
-    suspects = [one for index in attempts.suspects if (one := table[index]) is not None and one.waits]
-    if suspects and not any(member.index in attempts.suspects for member in group):
-        place.fail(f"attempts: {place.name}: {transaction.dialog!r} is handed out beside suspects")
+    suspected = any(member.index in attempts.suspects for member in group)
     trial = vars(konverse.dialog.trial)
-    most = trial["TRY_SUSPECTS_MAX"] if suspects else trial["TRY_GROUPS_MAX"]
+    most = 1 if suspected else trial["TRY_GROUPS_MAX"]
     if owner.staging.out > most:
         place.fail(f"attempts: {place.name}: {owner.staging.out} groups are handed out, {most} may be")
 
@@ -308,12 +329,12 @@ def _differences(place: Place, state: Partition, reference: SecondFold) -> Itera
     attempts, past, table = state.attempts, reference.past, reference.table
     product = (
         {table[index].key: trouble.attempts for index, trouble in attempts.troubled.items() if trouble.attempts},
-        {table[index].key for index, trouble in attempts.troubled.items() if trouble.suspended},
+        {table[index].key: trouble.reason for index, trouble in attempts.troubled.items() if trouble.suspended},
         {table[index].key for index in attempts.trying},
         {table[index].key for index in attempts.suspects},
         attempts.careful,
     )
-    expected = (past.failures, set(past.suspended), set(past.handed), set(past.accused), past.wary)
+    expected = (past.failures, past.suspended, set(past.handed), set(past.accused), past.wary)
     if product != expected:
         yield f"I3: {place.name}: attempts are {product}, the reference says {expected}"
 

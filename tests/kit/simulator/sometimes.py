@@ -156,6 +156,8 @@ PATHS: Final = {
     "care ended": "after a crash everything was tried, and nobody died",
     "left as it was": "a handler did nothing, and its messages waited again",
     "resumed": "an operator resumed a group",
+    "ordered while a handler has it": "an operator wanted something with a group that a handler had",
+    "ordered under care": "an operator wanted something while groups were handed out under a TRY",
     "skipped": "an operator dropped the first message of a conversation",
     "ended by an operator": "an operator ended a conversation",
     "FIN": "a side learnt that nothing more comes from its peer",

@@ -103,7 +103,7 @@ def _windows(choices: Choices) -> list[Change]:
         (konverse.dialog.moving, "INSTALL_BYTES_MAX", small(100_000, 100)),
         (journal, "JOURNAL_PART_BYTES_MAX", small(10_000, 200, 90)),
         (konverse.dialog.trial, "TRY_GROUPS_MAX", small(4, 64, 2)),
-        (konverse.dialog.trial, "TRY_SUSPECTS_MAX", small(2, 8, 1)),
+        (konverse.dialog.trial, "TRY_FIRST_GROUPS_MAX", small(4, 64, 0)),
         (konverse.dialog.pending, "PENDING_RECORDS_MAX", small(200, 12, 5)),
     ]
 

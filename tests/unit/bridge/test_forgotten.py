@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from konverse.bridge.activity import active
-from konverse.bridge.cli.conversations import _seconds
+from konverse.bridge.cli.times import seconds
 from konverse.bridge.forgotten import Sides, _check_kept
 from konverse.bridge.kafka import LogReader, LogTruncated
 from konverse.bridge.views.looking import Folded, Looking
@@ -161,13 +161,13 @@ def test_a_log_that_is_cut_while_it_is_read_is_read_again_by_whoever_asks() -> N
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"), [("90", 90), ("90s", 90), ("30m", 1_800), ("1.5h", 5_400), (" 2d ", 172_800)]
+    ("text", "expected"), [("90", 90), ("90s", 90), ("30m", 1_800), ("1.5h", 5_400), (" 2d ", 172_800)]
 )
-def test_times_are_written_with_their_unit(text: str, seconds: float) -> None:
-    assert _seconds(text) == seconds
+def test_times_are_written_with_their_unit(text: str, expected: float) -> None:
+    assert seconds(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "h", "1w", "-1h", "1h30m", "nan"])
 def test_what_is_no_time_is_refused(text: str) -> None:
     with pytest.raises(typer.BadParameter, match="is no time"):
-        _seconds(text)
+        seconds(text)

@@ -14,6 +14,7 @@ import pytest
 from konverse.bridge.obeying import Obeying, follow
 from konverse.bridge.operating import Operating, waits
 from konverse.dialog.phase import Phase
+from konverse.dialog.states import State
 from konverse.schemas.errors import BrokerClosed, DialogNotFound, InvalidState
 from konverse.schemas.instruction import Action, Instruction
 from tests.kit.driver import Driver
@@ -23,27 +24,37 @@ ONE, ANOTHER = UUID(int=1), UUID(int=2)
 
 
 class Reader:
-    """A reader with one suspended conversation, whose first message has the number 16."""
+    """A reader with one conversation, suspended or not, whose first message has the number 16."""
 
-    def __init__(self, raises: Exception | None = None) -> None:
+
+    def __init__(self, raises: Exception | None = None, *, suspended: bool = True) -> None:
         self.queue = SimpleNamespace(name="Orders")
         self.done: list[Any] = []
         self.closed = False
         self.outcomes: list[bool | None] = []
         self._raises = raises
+        self.side = SimpleNamespace(
+            id=ONE,
+            first=(7, "//sales/Order", b"", 0),
+            rings=False,
+            waits=True,
+            suspended=suspended,
+            committed=State.CONVERSING,
+        )
 
-    def sides(self, _conversation: UUID) -> list[Any]:
-        return [(None, self)]
-
-    def counts(self, sides: list[Any], _waits: object) -> bool | None:
-        assert sides == [(None, self)]
-        return self.outcomes.pop(0)
-
-    @property
-    def suspended(self) -> list[Any]:
+    def sides(self, conversation: UUID) -> list[Any]:
         if isinstance(self._raises, BrokerClosed):
             raise self._raises
-        return [SimpleNamespace(id=ONE, first=(7, "//sales/Order", b"", 0), rings=False)]
+        if conversation != ONE:
+            raise DialogNotFound("it lives elsewhere")
+        return [(None, self.side)]
+
+    def counts(self, sides: list[Any], _waits: object) -> bool | None:
+        assert sides == [(None, self.side)]
+        return self.outcomes.pop(0)
+
+    def suspend(self, conversation: UUID, *, reason: str) -> None:
+        self._do("suspend", conversation, reason)
 
     def resume(self, conversation: UUID) -> None:
         self._do("resume", conversation)
@@ -75,12 +86,26 @@ def instruction(action: Action, **changed: Any) -> Instruction:
         (instruction(Action.END, error=4711, description="x"), ("end", ONE, 4711, "x")),
         (instruction(Action.CLEANUP, first=0), ("end", ONE, "cleanup", "")),
         (instruction(Action.FAIL, first=0), ("fail", ONE)),
+        (instruction(Action.SUSPEND, first=0, description="why"), ("suspend", ONE, "why")),
     ],
 )
 def test_what_is_meant_for_a_conversation_here_is_done(said: Instruction, done: tuple[Any, ...]) -> None:
     reader: Any = Reader()
     assert follow(reader, said)
     assert reader.done == [done]
+
+
+@pytest.mark.parametrize("action", [Action.SKIP, Action.END])
+def test_what_is_not_suspended_is_skipped_or_ended_too(action: Action) -> None:
+    reader: Any = Reader(suspended=False)
+    assert follow(reader, instruction(action))
+    assert [what for what, *_ in reader.done] == [action.value.lower()]
+
+
+def test_what_is_not_suspended_is_not_resumed() -> None:
+    reader: Any = Reader(suspended=False)
+    assert not follow(reader, instruction(Action.RESUME))
+    assert reader.done == []
 
 
 @pytest.mark.parametrize("changed", [{"queue": "Shop"}, {"conversation": ANOTHER.bytes}, {"first": 14}])

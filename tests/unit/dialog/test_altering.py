@@ -146,7 +146,7 @@ def test_a_group_of_several_services_stays(driver: Driver) -> None:
 
 def test_what_is_suspended_follows_when_it_is_resumed(driver: Driver) -> None:
     first, second = endpoint_of(driver, "first"), endpoint_of(driver, "second")
-    driver.state.attempts.suspend(first)
+    driver.state.attempts.suspend(first, "why", 0)
     alter(driver)
     assert moved(driver) == [second.index]
     driver.owner.trial.order(first, Resume(first.index))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from konverse.dialog.events import Append, DataRead, Tick
+from konverse.dialog.events import Append, DataRead, Recover, Tick
 from konverse.dialog.staging import OwnerSettings, Staging
-from konverse.dialog.trial import PAUSE_FACTOR, PAUSE_MS, Trial
+from konverse.dialog.trial import KILLED, PAUSE_FACTOR, PAUSE_MS, SUSPECTS_AFTER_MS, Trial
 from konverse.schemas.journal import Operations, decode
-from konverse.schemas.limits import ATTEMPTS_MAX, TRY_GROUPS_MAX, TRY_SUSPECTS_MAX
+from konverse.schemas.limits import ATTEMPTS_MAX, TRY_FIRST_GROUPS_MAX, TRY_GROUPS_MAX
 from konverse.schemas.operations import Attempt, Finish, Suspend, Try
 from tests.kit.builders import (
     Pair,
@@ -75,7 +75,7 @@ def test_a_commit_in_between_resets_the_count_behaviour_209(driver: Driver) -> N
 
 def test_the_fifth_failure_suspends_the_group_behaviour_207(driver: Driver) -> None:
     one = suspended(driver)
-    assert said(driver) == [Attempt([0]), Suspend(0)]
+    assert said(driver) == [Attempt([0]), Suspend(0, "ValueError: no such order", ordered=False)]
     assert (one.attempts, one.suspended) == (ATTEMPTS_MAX, True)
     assert taken(driver) == []
     (alarm,) = driver.owner.fold.journal.alarms
@@ -139,19 +139,50 @@ def test_a_release_leaves_no_try_open(driver: Driver) -> None:
     assert (last.state.attempts.suspects, endpoint(last, "a").attempts) == ({}, 0)
 
 
-def test_a_crash_is_looked_for_among_64_then_8_then_one_by_one(driver: Driver) -> None:
+def test_a_crash_is_looked_for_among_64_then_one_by_one(driver: Driver) -> None:
     names = [f"{number:03}" for number in range(TRY_GROUPS_MAX + 10)]
     driver.arrive(*conversations(*names))
     driver.commit()
     tried = []
-    for crash in range(7):
+    for crash in range(6):
         driver = successor(driver, f"crash {crash}")
         driver.try_groups()
         tried.append(len(taken(driver)))
-    assert tried == [TRY_GROUPS_MAX, TRY_SUSPECTS_MAX, 1, 1, 1, 1, 1]
+    assert tried == [TRY_GROUPS_MAX, 1, 1, 1, 1, 1]
     driver = successor(driver, "the last")
     driver.try_groups()
-    assert said(driver) == [Suspend(0), Try([*range(1, TRY_GROUPS_MAX + 1)])]
+    assert said(driver) == [Suspend(0, KILLED, ordered=False), Try([*range(1, TRY_GROUPS_MAX + 1)])]
+
+
+@pytest.mark.parametrize("handlers", [1, 3])
+def test_of_the_oldest_groups_as_many_are_tried_at_a_time_as_there_are_handlers(driver: Driver, handlers: int) -> None:
+    """The dead owner can have had no more of them in its handlers' hands."""
+    driver.arrive(*conversations(*(f"{number:03}" for number in range(TRY_FIRST_GROUPS_MAX + TRY_GROUPS_MAX))))
+    driver.commit()
+    after = successor(driver, handlers=handlers)
+    sizes = []
+    while after.owner.trial.careful:
+        after.try_groups()
+        (tried,) = said(after)
+        assert isinstance(tried, Try)
+        sizes.append(len(tried.endpoints))
+        for _ in range(sizes[-1]):
+            after.handle()
+    first = -(-TRY_FIRST_GROUPS_MAX // handlers)
+    assert sizes[:first] == [handlers] * first
+    assert max(sizes[first:]) > handlers
+
+
+def test_with_one_handler_a_message_that_kills_is_alone_from_the_first_try_on(driver: Driver) -> None:
+    driver.arrive(*conversations(*(f"{number:03}" for number in range(TRY_GROUPS_MAX + 10))))
+    driver.commit()
+    for crash in range(ATTEMPTS_MAX):
+        driver = successor(driver, f"crash {crash}", handlers=1)
+        driver.try_groups()
+        assert taken(driver) == [identifier("000")]
+    driver = successor(driver, "the last", handlers=1)
+    driver.try_groups()
+    assert said(driver)[0] == Suspend(0, KILLED, ordered=False)
 
 
 def test_whoever_came_back_is_not_suspected(driver: Driver) -> None:
@@ -216,6 +247,39 @@ def test_while_there_are_suspects_nothing_else_is_handed_out(driver: Driver) -> 
     assert taken(last) == [identifier("a")]
 
 
+def test_before_suspects_are_tried_the_others_have_their_turn(driver: Driver) -> None:
+    """The process may die of them, and all wait again."""
+    driver.arrive(*conversations("a", "b"))
+    driver.commit()
+    after = successor(driver, handlers=1)
+    after.try_groups()
+    last = Driver(after.journal, after.data, "last")
+    (append,) = last.step(Recover(0, len(after.journal), data_end=len(after.data)))
+    last.acknowledge(append)
+    last.try_groups()
+    assert said(last) == [Try([1])], "not the suspect"
+    last.handle()
+    last.commit()
+    assert not last.owner.trial.due
+    last.now_ms += SUSPECTS_AFTER_MS
+    (append,) = last.step(Tick())
+    last.acknowledge(append)
+    assert said(last) == [Try([0])]
+
+
+def test_who_was_suspected_stays_so_when_an_owner_dies_over_others(driver: Driver) -> None:
+    driver.arrive(*conversations("a", "b", "c"))
+    driver.commit()
+    after = successor(driver, handlers=2)
+    after.try_groups()
+    last = Driver(after.journal, after.data, "last")
+    (append,) = last.step(Recover(0, len(after.journal), data_end=len(after.data)))
+    last.acknowledge(append)
+    last.try_groups()
+    assert said(last) == [Try([2])]
+    assert [*successor(last, "and another").state.attempts.suspects] == [0, 1, 2]
+
+
 def test_care_ends_when_everything_that_the_dead_owner_may_have_had_was_tried(driver: Driver) -> None:
     driver.arrive(*conversations("a"))
     driver.commit()
@@ -254,7 +318,7 @@ def test_a_group_that_was_to_be_suspended_is_let_go_when_its_conversation_ended_
     for _ in range(ATTEMPTS_MAX):
         pair.home.state.attempts.count(one)
     trial = Trial(pair.home.state, Staging(pair.home.state, anything, OwnerSettings()))
-    trial.lead(0)
+    trial.lead(0, 0)
     assert (one.held, other.held) == (True, True)
     pair.end_call(one.conversation)
     pair.home.deliver(pair.target)

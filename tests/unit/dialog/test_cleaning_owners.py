@@ -43,7 +43,7 @@ def test_nothing_leaves_before_the_commit_counts_that_takes_it_back(driver: Driv
     (home,) = [effect.address for effect in emitted if isinstance(effect, Emit)]
     assert outputs([*emitted]) == [(Kind.MESSAGE, 0)]
     first = endpoint_of(driver, "first")
-    driver.owner.staging.dropping.ask(first, Cleanup(first.index))
+    driver.owner.trial.order(first, Cleanup(first.index))
     (append,) = driver.owner.commit(driver.now_ms)
     assert driver.state.streams[home].runs[0].prefix[0] == Kind.VOID << 1
     driver.owner.emitter.restart(None, driver.now_ms)  # a new producer, to which everything is handed again
@@ -55,7 +55,7 @@ def test_an_operator_waits_for_the_handler_that_has_it(driver: Driver) -> None:
     transaction = driver.owner.take()
     assert transaction is not None
     dialog = transaction.dialog
-    driver.owner.staging.dropping.ask(dialog, Cleanup(dialog.index))
+    driver.owner.trial.order(dialog, Cleanup(dialog.index))
     assert not driver.owner.staging.waiting
     with transaction:
         list(transaction)
@@ -69,7 +69,7 @@ def test_what_was_cleaned_up_under_a_handler_that_failed_counts_no_attempt(drive
     transaction = driver.owner.take()
     assert transaction is not None
     dialog = transaction.dialog
-    driver.owner.staging.dropping.ask(dialog, Cleanup(dialog.index))
+    driver.owner.trial.order(dialog, Cleanup(dialog.index))
     driver.owner.trial.fail(transaction)
     driver.commit()
     assert driver.state.endpoint(dialog.role, dialog.conversation) is dialog, "the attempt is counted first"
@@ -82,7 +82,7 @@ def test_what_was_cleaned_up_under_a_handler_that_failed_counts_no_attempt(drive
 
 def test_a_successor_knows_of_the_cleanup(driver: Driver) -> None:
     first = endpoint_of(driver, "first")
-    driver.owner.staging.dropping.ask(first, Cleanup(first.index))
+    driver.owner.trial.order(first, Cleanup(first.index))
     driver.commit()
     other = successor(driver)
     assert other.state.cleaned == driver.state.cleaned != {}
@@ -92,7 +92,7 @@ def test_a_successor_knows_of_the_cleanup(driver: Driver) -> None:
 def test_only_open_conversations_are_given_up_at_an_owner(driver: Driver) -> None:
     first, second = endpoint_of(driver, "first"), endpoint_of(driver, "second")
     for one in (first, second, first):
-        driver.owner.staging.dropping.ask(one, Fail(one.index, -9719, "given up"))
+        driver.owner.trial.order(one, Fail(one.index, -9719, "given up"))
     driver.commit()
     assert [one.state for one in (first, second)] == [State.ERROR] * 2
     driver.commit()

@@ -6,7 +6,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from konverse.dialog import dropping
+from konverse.dialog import dropping, orders
 from konverse.dialog.emitter import Emit
 from konverse.dialog.endpoint import Endpoint
 from konverse.dialog.phase import Phase
@@ -178,10 +178,10 @@ def test_so_many_end_in_one_commit_and_no_more(driver: Driver, monkeypatch: pyte
 def test_so_many_bytes_of_descriptions_go_into_one_commit_and_no_more(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dropping, "COMMIT_BYTES_TARGET", 1_000)
+    monkeypatch.setattr(orders, "COMMIT_BYTES_TARGET", 1_000)
     for name in NAMES:
         endpoint = endpoint_of(driver, name)
-        driver.owner.staging.dropping.ask(endpoint, EndOperation(endpoint.index, 7, "é" * 400))
+        driver.owner.trial.order(endpoint, EndOperation(endpoint.index, 7, "é" * 400))
     for left in (1, 0):
         driver.commit()
         alive = [name for name in NAMES if endpoint_of(driver, name).state is not State.DISCONNECTED_OUTBOUND]

@@ -118,7 +118,9 @@ def test_who_comes_to_a_suspended_group_waits_with_it(world: World) -> None:
     world.target.commit(rare=[Move(mate.index, GROUP)])
     world.target.commit(rare=[Relocate(mate.index, world.second.address, 0, 1)])
     world.settle()
-    world.second.commit(rare=[Suspend(living(world.second, Role.TARGET, mate.conversation).index)])
+    world.second.commit(
+        rare=[Suspend(living(world.second, Role.TARGET, mate.conversation).index, "why", ordered=False)]
+    )
     one = world.receiver(world.begin("one", messages=2))
     staging = staging_of(world)
     moves_one(staging, world)

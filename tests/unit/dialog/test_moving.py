@@ -93,7 +93,7 @@ def test_an_endpoint_that_failed_or_is_suspended_is_not_moved(driver: Driver) ->
     first = endpoint_of(driver, "first")
     driver.state.attempts.count(first)
     refused(driver, first, InvalidState, "has failed 1 times")
-    driver.state.attempts.suspend(first)
+    driver.state.attempts.suspend(first, "why", 0)
     refused(driver, first, InvalidState, "it is suspended")
 
 

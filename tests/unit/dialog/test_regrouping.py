@@ -323,7 +323,7 @@ def test_attempts_go_with_the_conversation(pair: Pair) -> None:
     for _ in range(5):
         pair.target.commit(rare=[Attempt([one.index])])
     move(pair.target, one, two.group_id)
-    pair.target.commit(rare=[Suspend(one.index)])
+    pair.target.commit(rare=[Suspend(one.index, "why", ordered=False)])
     assert (two.suspended, one.suspended) == (True, True)
 
 

@@ -109,7 +109,10 @@ def test_a_failure_counts_for_each_of_its_groups(driver: Driver) -> None:
         driver.owner.trial.tick(driver.now_ms)
     operations = said(driver)
     assert [operation for operation in operations if isinstance(operation, Attempt)] == [Attempt([0]), Attempt([1])]
-    assert [operation for operation in operations if isinstance(operation, Suspend)] == [Suspend(0), Suspend(1)]
+    assert [operation for operation in operations if isinstance(operation, Suspend)] == [
+        Suspend(0, "", ordered=False),
+        Suspend(1, "", ordered=False),
+    ]
     assert driver.owner.take() is None
 
 

@@ -66,7 +66,7 @@ def test_messages_of_suspended_groups_take_no_room_from_the_others(
 def test_who_joins_a_suspended_group_is_suspended_with_it() -> None:
     pair = Pair()
     (one,) = pair.answered("a")
-    pair.home.commit(rare=[Suspend(one.index)])
+    pair.home.commit(rare=[Suspend(one.index, "why", ordered=False)])
     (other,) = pair.answered("b")
     assert (other.group_id, other.suspended, other.held) == (GROUP, True, True)
     pair.home.commit(rare=[Resume(other.index)])

@@ -147,7 +147,7 @@ def test_what_comes_due_while_a_timer_waits_rings_when_that_was_received(pair: P
 def test_nothing_rings_on_a_conversation_that_is_suspended(pair: Pair) -> None:
     conversation = pair.begin(messages=2)
     target = pair.receiver(conversation)
-    at(pair.target, 0, rare=[SetTimer(target.index, 100), Suspend(target.index)])
+    at(pair.target, 0, rare=[SetTimer(target.index, 100), Suspend(target.index, "why", ordered=False)])
     at(pair.target, 0)
     at(pair.target, 200)
     assert ringing(target) == []
@@ -161,9 +161,9 @@ def test_a_timer_that_waits_is_what_an_operator_skips(pair: Pair) -> None:
     at(pair.target, 0, rare=[SetTimer(target.index, 100)])
     at(pair.target, 0)
     at(pair.target, 100)
-    at(pair.target, 100, rare=[Suspend(target.index), Skip(target.index)])
+    at(pair.target, 100, rare=[Suspend(target.index, "why", ordered=False), Skip(target.index)])
     assert (target.consumed, ringing(target)) == (0, [])
-    at(pair.target, 100, rare=[Suspend(target.index), Resume(target.index)])
+    at(pair.target, 100, rare=[Suspend(target.index, "why", ordered=False), Resume(target.index)])
     assert (target.consumed, len(target.queue)) == (0, 2)
 
 

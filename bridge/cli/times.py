@@ -1,0 +1,26 @@
+"""Spans of time on the command line."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import typer
+
+UNITS_S: Final = {"": 1, "s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
+
+def seconds(text: str) -> float:
+    """What `--older-than` says, such as 30m."""
+    matched = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text.strip())
+    if matched is None:
+        raise typer.BadParameter(f"{text!r} is no time; write 90s, 30m, 1h or 2d", param_hint="--older-than")
+    return float(matched[1]) * UNITS_S[matched[2]]
+
+
+def age(age_s: float) -> str:
+    """In the largest unit of which there are two, as `--older-than` takes it."""
+    for unit in ("d", "h", "m"):
+        if age_s >= 2 * UNITS_S[unit]:
+            return f"{int(age_s // UNITS_S[unit])}{unit}"
+    return f"{int(age_s)}s"
