@@ -32,8 +32,8 @@ from .awaiting import Awaited, late_sweep, sides_of, until_none, wait_for
 from .catalog import Catalog
 from .following import Following, partitions_of
 from .kafka import Kafka, unavailable
+from .kafka_time import kafka_time_ms
 from .operating import check_cleanup, meant, waits
-from .outcomes import Sessions
 from .settings import Settings
 from .topics import Topics
 
@@ -87,7 +87,6 @@ class Instructing:
     catalog: Catalog
     _kafka: Kafka
     _topics: Topics
-    _sessions: Sessions
     _check_open: Callable[[], None]
 
     def suspended(self, queue: str | None = None) -> Iterator[list[Suspended]]:
@@ -99,7 +98,7 @@ class Instructing:
         for each, partition in self._partitions(queue):
             with Following(self._kafka, each, partition) as following:
                 sides = suspended_sides(following.catch_up())
-                now_ms = self._sessions.ids.time_ms() if sides else 0
+                now_ms = kafka_time_ms(self._kafka) if sides else 0
                 yield [shown(each, partition, one, now_ms) for one in sides]
 
     @checked

@@ -23,6 +23,7 @@ from .instructing import (
     shown,
     suspended_sides,
 )
+from .kafka_time import kafka_time_ms
 from .operating import first_of, waits
 
 
@@ -98,7 +99,7 @@ class Resuming(Instructing):
     ) -> Iterator[Parked]:
         groups: dict[bytes, Parked] = {}
         sides = suspended_sides(following.catch_up())
-        now_ms = self._sessions.ids.time_ms() if sides else 0
+        now_ms = kafka_time_ms(self._kafka) if sides else 0
         for one in sides:
             told = shown(queue, partition, one, now_ms)
             if wanted(told):

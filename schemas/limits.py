@@ -186,7 +186,6 @@ VIEW_AHEAD_BYTES_MAX: Final = 268_435_456
 
 FOLLOWED_ENTRIES_MAX: Final = 16
 """Partitions of others that a reader keeps folded once it has looked for a group there: each is a whole state."""
-
 FOLLOWED_BYTES_MAX: Final = VIEW_AHEAD_BYTES_MAX
 """And the bytes of what waits in them; the others are folded anew by each search."""
 
@@ -207,7 +206,6 @@ ATTEMPTS_MAX: Final = 5
 
 TRY_GROUPS_MAX: Final = 64
 """Groups that are handed out at a time after a crash: few to suspect, and enough to share a commit."""
-
 TRY_FIRST_GROUPS_MAX: Final = 64
 """So many of the oldest groups are handed out no more at a time than there are handlers: one of them was the last."""
 
@@ -216,7 +214,6 @@ SUSPENSION_REASON_CHARACTERS_MAX: Final = 1_000
 
 SUSPENDED_RECORDS_MAX: Final = 1_000_000
 """Messages of suspended conversations that an owner takes in beyond its look-ahead; then the partition waits."""
-
 SUSPENDED_BYTES_MAX: Final = 268_435_456
 """And their bodies."""
 

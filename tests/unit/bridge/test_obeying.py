@@ -26,7 +26,6 @@ ONE, ANOTHER = UUID(int=1), UUID(int=2)
 class Reader:
     """A reader with one conversation, suspended or not, whose first message has the number 16."""
 
-
     def __init__(self, raises: Exception | None = None, *, suspended: bool = True) -> None:
         self.queue = SimpleNamespace(name="Orders")
         self.done: list[Any] = []
