@@ -102,8 +102,6 @@ NOT_RECORDED: Final = {
     "let go",  # by a mailbox of 50,000 messages
     "installed from pieces",  # of a state of more than 960,000 bytes
     "redirected first, opened by another",  # in one run of thousands
-    "FIN behind a move",  # likewise
-    "begun anew",  # in one run of a hundred
 }
 """Kinds of events that are in no recorded journal; the simulator has them all."""
 

@@ -168,7 +168,7 @@ class Swarm:
         """What its logs come to depends on bounds that no product has: of mailboxes, pieces that move, ids ahead."""
         return (
             self.small_mailboxes
-            or (self.tiny_windows and self.moves + self.altering > 0)
+            or (self.tiny_windows and self.moves + self.altering + self.regrouping > 0)
             or (self.short_memory and self.skewed > 0)
         )
 
