@@ -48,8 +48,8 @@ class Attempts:
         """Those of them that are not suspended."""
         self.trying: dict[int, None] = {}
         """The open TRY: endpoints whose groups are with handlers, as far as a COMMIT has not taken them out."""
-        self.suspects: dict[int, None] = {}
-        """Endpoints of an earlier TRY that was open when its owner was replaced."""
+        self.suspects: dict[int, int] = {}
+        """Endpoints of an earlier TRY that was open when its owner was replaced, and a number of that death."""
         self.careful = False
         """Groups are handed out under a TRY: an owner before did not release the partition."""
 
@@ -82,6 +82,15 @@ class Attempts:
         endpoint.trouble.suspended = endpoint.held = True
         endpoint.trouble.reason, endpoint.trouble.since_ms = reason, since_ms
 
+    def suspect(self, found: list[int], *, alone: bool) -> None:
+        """A process died with these; one suspect `alone` explains the death for which it was suspected, too."""
+        known = self.suspects
+        if alone and all(index in known for index in found):
+            explained = {known[index] for index in found}
+            known = {index: death for index, death in known.items() if death not in explained}
+        death = 1 + max(known.values(), default=0)
+        self.suspects = known | dict.fromkeys(found, death)
+
     def take_out(self, endpoint: Endpoint) -> None:
         """Its group came back and nobody died."""
         for member in endpoint.members:
@@ -109,13 +118,14 @@ class Attempts:
             ],
             "trying": pack("Q", [*self.trying]),
             "suspects": pack("Q", [*self.suspects]),
+            "deaths": pack("Q", [*self.suspects.values()]),
             "careful": self.careful,
         }
 
     def restore(self, base: dict[str, Any], table: Sequence[Endpoint | None]) -> None:
         """What was frozen; the endpoints and their groups are there."""
         self.trying = dict.fromkeys(unpack("Q", base["trying"]))
-        self.suspects = dict.fromkeys(unpack("Q", base["suspects"]))
+        self.suspects = dict(zip(unpack("Q", base["suspects"]), unpack("Q", base["deaths"]), strict=True))
         self.careful = base["careful"]
         for item in base["troubled"]:
             endpoint = table[item["endpoint"]]
@@ -147,10 +157,8 @@ def claimed(state: Partition, *, clean: bool) -> None:
     attempts.trying.clear()
     if not suspects:
         return
-    found = {endpoint.index: None for endpoint in suspects}
     alone = all(endpoint in suspects[0].members for endpoint in suspects)
-    explained = alone and found.keys() <= attempts.suspects.keys()  # the crash before, too
-    attempts.suspects = found if explained else attempts.suspects | found
+    attempts.suspect([endpoint.index for endpoint in suspects], alone=alone)
     if alone:
         for endpoint in suspects:
             state.touch(endpoint)

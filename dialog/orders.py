@@ -90,7 +90,13 @@ class Orders:
         self._wanted = {endpoint.index for endpoint, _, _ in self._waiting}
 
     def release(self) -> None:
-        """The commit was applied: groups of which it has said what was ordered go on."""
+        """The commit was applied: groups of which it has said what was ordered go on.
+
+        One that it has resumed waits again when something else is ordered.
+        """
+        for endpoint, _, _ in self._waiting:
+            if not endpoint.held and self._lives(endpoint):
+                self._keep(endpoint)
         for index, endpoint in list(self._kept.items()):
             members = endpoint.members
             if any(member.index in self._wanted for member in members):

@@ -26,6 +26,8 @@ from konverse.schemas.operations import (
     Try,
 )
 
+from .records import Key
+from .second_past import without
 from .second_state import SecondState, Side
 
 
@@ -41,12 +43,17 @@ def owner_changed(state: SecondState, *, clean: bool) -> None:
     past.handed = []
     if accused:
         keys, alone = [side.key for side in accused], len({side.group for side in accused}) == 1
-        if alone and {*keys} <= {*past.accused}:  # that explains the crash before, too
-            past.accused = []
-        past.accused += [key for key in keys if key not in past.accused]
+        past.accused = _accuse(past.accused, keys, alone=alone)
         if alone:
             for side in accused:
                 past.failures[side.key] = past.failures.get(side.key, 0) + 1
+
+
+def _accuse(accused: list[list[Key]], keys: list[Key], *, alone: bool) -> list[list[Key]]:
+    """By death; one that was accused and dies alone has explained the deaths of which it was accused."""
+    if alone and {*keys} <= {key for case in accused for key in case}:
+        accused = [case for case in accused if not {*case} & {*keys}]
+    return [*without(accused, keys), keys]
 
 
 def careful(state: SecondState, commit: Commit) -> None:
@@ -86,7 +93,7 @@ def _acquit(state: SecondState, sides: Iterable[Side]) -> None:
     gone = {mate.key for side in sides for mate in state.mates(side)}
     past = state.past
     past.handed = [key for key in past.handed if key not in gone]
-    past.accused = [key for key in past.accused if key not in gone]
+    past.accused = without(past.accused, gone)
 
 
 def _attempt(state: SecondState, operation: Attempt) -> None:
@@ -100,14 +107,14 @@ def _attempt(state: SecondState, operation: Attempt) -> None:
 
 def _try(state: SecondState, operation: Try) -> None:
     past = state.past
-    past.accused = [key for key in past.accused if key not in past.handed]
+    past.accused = without(past.accused, past.handed)
     sides = _sides(state, operation.endpoints)
     past.handed, groups = [side.key for side in sides], {side.group for side in sides}
     if past.tried is not None:
         past.tried |= groups
     for side in sides:
         _is_bearable(state, side, "tried")
-    accused = [state.living[key] for key in past.accused if key in state.living]
+    accused = [state.living[key] for case in past.accused for key in case if key in state.living]
     suspects = {side.group for side in accused if side.has_something}
     if suspects & groups and len(groups) > 1:
         state.problem(f"I7: a TRY names {len(groups)} groups, and {len(suspects & groups)} suspects among them")

@@ -52,7 +52,7 @@ def relocate(state: SecondState, operation: Relocate) -> None:
     if not follows_group and side.group in state.moves.leaving and operation.to.topic == state.address.topic:
         state.problem(f"I7: {key[1].hex()} moves elsewhere than to its group")
     followed = follows_group or operation.to.topic != state.address.topic
-    tried = past.wary or key in (*past.failures, *past.handed, *past.accused)
+    tried = past.wary or key in (*past.failures, *past.handed, *(one for case in past.accused for one in case))
     if key in past.suspended or (tried and not followed):
         state.problem(f"I7: {key[1].hex()} moves away from its attempts")
     if state.moves.groups.setdefault(side.group, operation.to) != operation.to:

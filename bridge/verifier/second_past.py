@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from .records import Key
@@ -31,7 +32,8 @@ class Past:
     """And why."""
     handed: list[Key] = field(default_factory=list)
     """The open TRY."""
-    accused: list[Key] = field(default_factory=list)
+    accused: list[list[Key]] = field(default_factory=list)
+    """For each death that nothing explains: those that may have caused it."""
     wary: bool = False
     tried: set[bytes | Key] | None = None
     """Circles of which a TRY of this owner was not heard again; None where it stands before the snapshot."""
@@ -46,4 +48,10 @@ class Past:
         self.failures.pop(key, None)
         self.suspended.pop(key, None)
         self.handed = [other for other in self.handed if other != key]
-        self.accused = [other for other in self.accused if other != key]
+        self.accused = without(self.accused, [key])
+
+
+def without(accused: list[list[Key]], gone: Collection[Key]) -> list[list[Key]]:
+    """The deaths of which somebody else is accused."""
+    left = ([key for key in case if key not in gone] for case in accused)
+    return [case for case in left if case]

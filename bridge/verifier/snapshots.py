@@ -74,7 +74,13 @@ def _memory(fold: SecondState) -> dict[str, Any]:
         "named": (fold.named.living, fold.named.over, fold.named.heard),
         "outputs": {to: _outputs(fold, to, said) for to, said in fold.outputs.items() if said},
         "mailbox": fold.mailbox,
-        "attempts": (past.failures, past.suspended, {*past.handed}, {*past.accused}, past.wary),
+        "attempts": (
+            past.failures,
+            past.suspended,
+            {*past.handed},
+            {frozenset(case) for case in past.accused},
+            past.wary,
+        ),
         "rows": {row[:5]: _row(fold, row) for row in batches.waiting},
         "batches": (
             batches.settled,

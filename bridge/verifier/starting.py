@@ -46,12 +46,13 @@ from konverse.schemas.snapshot import (
 from konverse.schemas.varint import varint
 
 from .journals import JournalJudge
-from .records import LogRecord
+from .records import Key, LogRecord
 from .second_batches import WHOLE, restore_batches, restore_row
 from .second_fold import SecondFold, as_said
 from .second_holes import Missed
 from .second_letters import Letter, SecondGate
 from .second_luggage import SecondStub
+from .second_past import without
 from .second_state import CODES, NOT_YET, PAST, Heard, Said, Side
 
 UNKNOWN: Final = Said(-1, Kind.MESSAGE, 0, b"", -1, "", b"", None)
@@ -230,7 +231,10 @@ def _begin_past(fold: SecondFold, base: dict[str, Any]) -> None:
             if item["suspended"]:
                 past.suspended[side.key] = item["reason"]
     past.handed = [side.key for side in _known(fold, unpack("Q", base["trying"]))]
-    past.accused = [side.key for side in _known(fold, unpack("Q", base["suspects"]))]
+    cases: dict[int, list[Key]] = {}
+    for index, death in zip(unpack("Q", base["suspects"]), unpack("Q", base["deaths"]), strict=True):
+        cases.setdefault(death, []).extend(side.key for side in _known(fold, [index]))
+    past.accused = without([*cases.values()], [])
     past.wary = base["careful"]
 
 

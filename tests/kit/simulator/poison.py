@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .handlers import Work
     from .world import World
 
-KILLS_MAX: Final = 9
+KILLS_MAX: Final = 7
 """Processes that one message kills before it is suspended, when nothing else happens: as the model has it."""
 
 KILLS_IN_VAIN_MAX: Final = 3
@@ -331,10 +331,13 @@ def _differences(place: Place, state: Partition, reference: SecondFold) -> Itera
         {table[index].key: trouble.attempts for index, trouble in attempts.troubled.items() if trouble.attempts},
         {table[index].key: trouble.reason for index, trouble in attempts.troubled.items() if trouble.suspended},
         {table[index].key for index in attempts.trying},
-        {table[index].key for index in attempts.suspects},
+        {
+            frozenset(table[index].key for index, death in attempts.suspects.items() if death == number)
+            for number in attempts.suspects.values()
+        },
         attempts.careful,
     )
-    expected = (past.failures, past.suspended, set(past.handed), set(past.accused), past.wary)
+    expected = (past.failures, past.suspended, set(past.handed), {*map(frozenset, past.accused)}, past.wary)
     if product != expected:
         yield f"I3: {place.name}: attempts are {product}, the reference says {expected}"
 
