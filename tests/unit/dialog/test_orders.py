@@ -213,6 +213,22 @@ def test_a_busy_conversation_is_reached_behind_the_transaction_that_has_it() -> 
     assert one.suspended
 
 
+@pytest.mark.parametrize("again", [Skip, Resume])
+@pytest.mark.parametrize("place", STATES)
+def test_what_is_ordered_second_stands_before_a_handler_gets_what_the_first_lets_go(
+    place: Place, again: type[Skip | Resume]
+) -> None:
+    driver, goes_on = place()
+    one = endpoint(driver, "a")
+    for order in (again(one.index), ordered(one), EndOperation(one.index, 0, "")):
+        driver.owner.trial.order(one, order)
+    goes_on()
+    while one.state is not State.DISCONNECTED_OUTBOUND:
+        assert driver.owner.trial.due
+        driver.commit()
+        assert taken(driver) == []
+
+
 def test_what_has_ended_meanwhile_is_left_alone() -> None:
     driver = leading()
     one = endpoint(driver, "a")
