@@ -15,7 +15,7 @@ from konverse.dialog.lane import DialogState, SessionDialog
 from konverse.dialog.partition import Partition
 from konverse.dialog.transaction import Transaction
 from konverse.schemas.limits import WAY_ENTRIES_MAX
-from konverse.schemas.records import FOR_EVER, Begin, Role
+from konverse.schemas.records import Begin, Role
 
 if TYPE_CHECKING:
     from .reader import Reader
@@ -45,7 +45,7 @@ class FireAndForget:
         """
         over = dialog.state is DialogState.ENDED or dialog.waiting_end is not None
         sent = sends or dialog.sent or dialog.held or dialog.pending
-        if sent and not over and dialog.begin.lifetime_ms == FOR_EVER and not self._heard(dialog):
+        if sent and not over and not self._heard(dialog):
             _warn(dialog.begin)
 
     def _heard(self, dialog: SessionDialog) -> bool:
@@ -71,7 +71,7 @@ def look_at(transaction: Transaction) -> None:
     said = {sends[0] for sends in transaction.sends}
     ended = {end.endpoint for end in transaction.ends if not end.code}
     for begun in transaction.begins:
-        if begun.index in said & ended and begun.begin.lifetime_ms == FOR_EVER:
+        if begun.index in said & ended:
             _warn(begun.begin)
 
 
@@ -86,6 +86,6 @@ def _warn(begin: Begin) -> None:
         "a dialog from service %r to service %r under contract %r is ended after it was sent on, and before anything "
         "was received (fire and forget). An Error with which the other side refuses what was sent will be lost without "
         "a trace, and the other side stays open until it is ended there. Let the other side end first, and end when "
-        "its EndDialog is received; or begin with a lifetime. This is said once",
+        "its EndDialog is received. This is said once",
         *way[1:],
     )

@@ -180,11 +180,11 @@ _REMEDY: Final = {
     Cause.END_UNREAD: "Start a reader of the queue of service {service!r} that ends on {word}.",
     Cause.NOT_ENDED: "Have the handler of service {service!r} end the conversation when it receives {word}.",
     Cause.FIRE_AND_FORGET: "Have the handler of service {service!r} end the conversation when it receives EndDialog, "
-    "and service {far!r} wait for the other side to end first, or begin with a lifetime.",
+    "and service {far!r} wait for the other side to end first.",
     Cause.END_NOT_PASSED_ON: "Start a reader of the queue of service {far!r}.",
     Cause.PEER_GONE: "End it WITH CLEANUP.",
-    Cause.NEVER_ANSWERED: "End it WITH CLEANUP, and begin with a lifetime.",
-    Cause.SILENT: "Have one side end it when its work is done, or begin with a lifetime.",
+    Cause.NEVER_ANSWERED: "End it WITH CLEANUP; begin with a lifetime, and have the handler end on its Error (-8489).",
+    Cause.SILENT: "Have one side end it when its work is done; or begin with a lifetime, and end on its Error (-8489).",
 }
 
 _WHY_LAST: Final = (

@@ -222,7 +222,7 @@ def test_people_and_scripts_are_told(servers: Servers, database: str) -> None:
     assert [(one["conversation"], one["role"], one["cause"], one["unread"]) for one in rows] == [
         (str(forgotten.id), "target", "fire and forget", 0)
     ]
-    assert rows[0]["remedy"].endswith("or begin with a lifetime.")
+    assert rows[0]["remedy"].endswith("wait for the other side to end first.")
 
 
 def test_sides_are_chosen_by_queue_service_and_state(servers: Servers, database: str) -> None:
