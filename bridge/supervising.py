@@ -32,6 +32,9 @@ WELL_S: Final = 60.0
 So is one that died in a handler, at whatever age: what has killed it is found and suspended by the next ones.
 """
 
+LONG_SESSION_S: Final = 10.0
+"""A worker that Kafka misses only later holds up its partitions longer than a shop expects."""
+
 _FOR_GOOD: Final = frozenset({IN_VAIN + 2, IN_VAIN + 7})
 """Codes of a process that would end so again and again; a handler may end its process with any other."""
 
@@ -49,10 +52,30 @@ def jobs(app: App | Broker, job: Job, *, processes: bool) -> list[Job]:
         answering = app.answering(broker)
         for activation in answering:
             activation.check(broker.catalog.get(Queue, activation.queue), processes=processes)
+        warn_of_a_long_session(broker.session_timeout_s(), broker.settings.group_protocol)
     active = [one for one in answering if one.max_readers]
     if processes:
         return [replace(job, queue=queue) for queue in _each_reader(active)]
     return [job] if active else []
+
+
+def warn_of_a_long_session(seconds: float, protocol: str) -> None:
+    """Say how long the partitions of a worker that dies wait, when that is long, and which setting changes it."""
+    if seconds <= LONG_SESSION_S:
+        return
+    name, place = (
+        ("session.timeout.ms", "the setting `client` of each worker")
+        if protocol == "classic"
+        else ("group.consumer.session.timeout.ms", "the brokers")
+    )
+    log.warning(
+        "the partitions of a worker that is killed wait %g s for another one: that is %s, here or as Kafka's default; "
+        "with %s=2000 and heartbeats of 200 ms in %s they wait 3 s",
+        seconds,
+        name,
+        name,
+        place,
+    )
 
 
 def _each_reader(activations: list[Activation]) -> Iterator[str]:
