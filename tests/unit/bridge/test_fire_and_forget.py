@@ -50,6 +50,7 @@ def test_a_dialog_that_was_sent_on_is_told_of_when_nothing_came(caplog: pytest.L
     assert told(caplog, dialog()) == 1, "once for a way"
     assert told(caplog, dialog(contract="others")) == 2
     assert told(caplog, dialog(home=address_of("elsewhere"))) == 3
+    assert told(caplog, dialog(contract="with a lifetime", lifetime_ms=1_000)) == 4, "it saves no message"
 
 
 def test_ways_are_forgotten_when_there_are_too_many(
@@ -61,9 +62,8 @@ def test_ways_are_forgotten_when_there_are_too_many(
     assert len(caplog.messages) == 3
 
 
-def test_nothing_is_said_where_nothing_was_sent_or_a_lifetime_ends_it(caplog: pytest.LogCaptureFixture) -> None:
+def test_nothing_is_said_where_nothing_was_sent(caplog: pytest.LogCaptureFixture) -> None:
     assert told(caplog, dialog(messages=0)) == 0
-    assert told(caplog, dialog(lifetime_ms=1_000)) == 0
     assert told(caplog, dialog(messages=0), sends=True) == 1
 
 
