@@ -7,12 +7,13 @@ asks Kafka for the ids of its topics behind the last acknowledgement (a third of
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 
 from konverse.dialog.lane import Lane, SessionDialog
+from konverse.dialog.session import Session
 from konverse.schemas.catalog import Queue
 from konverse.schemas.errors import KonverseError, TopicMismatch
 from konverse.schemas.identifiers import Address, journal_topic
@@ -45,10 +46,24 @@ def addresses_of(dialog: SessionDialog) -> list[Address]:
     return [dialog.home.address, dialog.target.address]
 
 
-def reached_of(lanes: Mapping[Address, Lane], addresses: Iterable[Address]) -> dict[Address, tuple[bytes, int]]:
-    """How far these lanes are acknowledged, and by which writer."""
-    found = [lanes[address] for address in addresses if address in lanes]
-    return {lane.address: (lane.writer, lane.window.acked) for lane in found}
+class Reached(NamedTuple):
+    """How far the records of a session to a partition are."""
+
+    writer: bytes
+    counter: int
+    """Below it Kafka has everything that is sent directly."""
+    transactions: int
+    """How many have arrived there."""
+
+
+def reached_of(session: Session, addresses: Iterable[Address]) -> dict[Address, Reached]:
+    """How far the records to these partitions are acknowledged, and by which writer."""
+    found = [session.lanes[address] for address in addresses if address in session.lanes]
+    return {lane.address: _reached(session, lane, lane.window.acked) for lane in found}
+
+
+def _reached(session: Session, lane: Lane, counter: int) -> Reached:
+    return Reached(lane.writer, counter, session.transactions.delivered.get(lane.address, 0))
 
 
 class Destinations:
@@ -64,8 +79,8 @@ class Destinations:
         """Topics that are in no catalog here, such as that of transmission, as they were found first."""
         self.gone: dict[Destination, str] = {}
         """Destinations that receive nothing any more, and why."""
-        self.verified: dict[Address, tuple[bytes, int]] = {}
-        """Writer and counter below which Kafka had everything when the topic was found to be its queue's."""
+        self.verified: dict[Address, Reached] = {}
+        """What Kafka had when the topic was found to be its queue's."""
         self._told: set[Destination] = set()
         """Those of which a caller was told."""
 
@@ -87,10 +102,20 @@ class Destinations:
         for destination in {*map(destination_of, addresses)} - self._told:
             self._raise(destination)
 
-    def unverified(self, lanes: Mapping[Address, Lane]) -> list[Address]:
-        """Where records went of which nobody was told that they count."""
-        verified = self.verified
-        return [at for at, lane in lanes.items() if lane.next and verified.get(at) != (lane.writer, lane.next)]
+    def unverified(self, session: Session) -> list[Address]:
+        """Where records went, directly or by transactions, of which nobody was told that they count."""
+        transactions, verified = session.transactions, self.verified
+        awaited = {at for one in (*transactions.flying, *transactions.waiting) for at in one.destinations}
+        used = [
+            lane
+            for address, lane in session.lanes.items()
+            if lane.next or address in awaited or address in transactions.delivered
+        ]
+        return [
+            lane.address
+            for lane in used
+            if lane.address in awaited or verified.get(lane.address) != _reached(session, lane, lane.next)
+        ]
 
     def look(self, addresses: Iterable[Address], timeout_s: float = ANSWER_S) -> None:
         """Ask Kafka whether the topics are those of the queues; what it does not answer in time stays as it was."""

@@ -216,6 +216,7 @@ class Sender(Serving):
             return
         if self._closed:
             raise BrokerClosed("the broker was closed while it waited")
+        self._check_destinations(dialog)
         raise not_arrived(timeout_s, self._token(dialog))
 
     def _wait_until(
@@ -249,9 +250,8 @@ class Sender(Serving):
     def _check_destinations(self, dialog: SessionDialog | None, timeout_s: float = ANSWER_S) -> None:
         """Raise TopicMismatch when a topic that is written to (of one dialog) is not its queue's any more."""
         with self._lock:
-            lanes = self.session.lanes
-            addresses = addresses_of(dialog) if dialog is not None else self._destinations.unverified(lanes)
-            reached = reached_of(lanes, addresses)
+            addresses = addresses_of(dialog) if dialog is not None else self._destinations.unverified(self.session)
+            reached = reached_of(self.session, addresses)
         self._destinations.look(addresses, timeout_s)
         self._look()
         if not self._leaves:
@@ -290,7 +290,7 @@ class Sender(Serving):
                         raise self._given_up()
                 with self._lock:  # nobody sends between the two
                     self.settle(timeout_s)
-                    unverified = self._destinations.unverified(self.session.lanes)
+                    unverified = self._destinations.unverified(self.session)
                     if self.session.may_close:  # else somebody else delivers what its transactions send
                         self._hand(self.session.close())
                     self._look()

@@ -83,6 +83,11 @@ class Transaction:
         """Those that it speaks of, each once, in the order in which they came."""
         return list(dict.fromkeys(step.dialog for step in self.steps))
 
+    @property
+    def destinations(self) -> list[Address]:
+        """Where its outputs go, each once."""
+        return list(dict.fromkeys(a for one in self.dialogs for a in (one.home.address, one.target.address)))
+
     def begin(self, conversation: bytes, begin: Begin, manner: Manner = PLAIN) -> SessionDialog:
         """BEGIN DIALOG; as `Session.begin`."""
         session = self._session
@@ -196,6 +201,8 @@ class Transactions:
         """Committed; what was sent directly before does not count yet."""
         self.flying: list[Transaction] = []
         """Their records were put; their outputs have not arrived, as far as was heard."""
+        self.delivered: dict[Address, int] = {}
+        """How many have arrived of those that speak to each destination."""
         self._session = session
 
     @property
@@ -319,12 +326,13 @@ class Transactions:
                 arrived.append(transaction)
                 continue
             if transaction.awaited is None:
-                addresses = dict.fromkeys(a for d in transaction.dialogs for a in (d.home.address, d.target.address))
-                streams = [stream for stream in map(state.streams.get, addresses) if stream is not None]
+                streams = [one for one in map(state.streams.get, transaction.destinations) if one is not None]
                 transaction.awaited = {stream.address: stream.next for stream in streams}
             # a stream that begins later holds nothing of this transaction
             if all(state.streams[to].acked >= limit for to, limit in transaction.awaited.items()):
                 arrived.append(transaction)
+                for address in transaction.destinations:
+                    self.delivered[address] = self.delivered.get(address, 0) + 1
         for transaction in arrived:
             transaction.arrived = True
             self.flying.remove(transaction)
