@@ -16,7 +16,7 @@ from konverse.schemas.system_messages import lost_body
 
 from .answers import answer_lost, bounce, other, refuse_begin
 from .endings import fail, peer_ends
-from .endpoint import Endpoint, Record
+from .endpoint import Endpoint, FarStamp, Record
 from .partition import Partition
 from .relocation import forwarded
 from .states import RECEIVING, State
@@ -42,7 +42,7 @@ def lose(state: Partition, lost: Lost) -> None:
 def hear_late(state: Partition, envelope: Envelope, record: Record) -> None:
     """A record that was passed over comes after all, behind others that followed it: as if it met nobody, once.
 
-    Where its conversation lives nevertheless it has missed something, and fails.
+    Where its conversation lives nevertheless, here or elsewhere, it has missed something, and fails.
     """
     if envelope.kind in (Kind.MESSAGE, Kind.TRANSACTION):
         bounce(state, envelope, record, BounceReason.NO_ENDPOINT)
@@ -53,8 +53,25 @@ def hear_late(state: Partition, envelope: Envelope, record: Record) -> None:
     endpoint, lost = state.endpoint(other(envelope.role), envelope.conversation), Lost(state.lost_from, state.lost_to)
     if endpoint is not None:
         _fail(state, endpoint, lost, lost_body(*lost))
+    elif (other(envelope.role), envelope.conversation) in state.moves.stubs:
+        _fail_elsewhere(state, envelope.role, envelope.conversation, lost, lost_body(*lost))
     elif envelope.kind is Kind.MESSAGE and envelope.role is Role.INITIATOR:
         answer_lost(state, envelope)
+
+
+def misses(state: Partition, endpoint: Endpoint, envelope: Envelope, record: Record) -> bool:
+    """Whether a message before this one was passed over; then the conversation fails at once, with nothing received.
+
+    A producer that failed leaves disorder, and behind a LOST a gap is passed over: what it sends again comes too late.
+    """
+    if envelope.sequence <= endpoint.received or isinstance(record[1], FarStamp):  # the first address has counted it
+        return False
+    writer = state.writers.get(envelope.writer)
+    if writer is None or not writer.holes:
+        return False
+    lost = Lost(state.lost_from, state.lost_to)
+    _fail(state, endpoint, lost, lost_body(*lost))
+    return True
 
 
 def _fail(state: Partition, endpoint: Endpoint, lost: Lost, body: bytes) -> None:

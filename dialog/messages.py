@@ -9,6 +9,7 @@ from konverse.schemas.varint import LOW_MASK
 
 from .answers import answer_cleaned, answer_lost, answer_no_peer, bounce, opener_of, other, refuse_over
 from .endpoint import Endpoint, Lane, Record, far_lane
+from .loss import misses
 from .partition import Partition
 from .priorities import rank
 from .rejecting import reject
@@ -58,6 +59,9 @@ def hear_message(state: Partition, offset: int, header: bytes, envelope: Envelop
         return
     if endpoint.finished is not None and endpoint.finished.peer:
         bounce(state, envelope, record, BounceReason.FINISHED)
+        return
+    if misses(state, endpoint, envelope, record):
+        bounce(state, envelope, record, BounceReason.ENDED)
         return
     why = _rejected(state, endpoint, offset, envelope.suffix.message_type, record[0])
     if why is not None:

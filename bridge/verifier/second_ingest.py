@@ -29,7 +29,7 @@ from .second_answers import answer_end, ask_for_end, bounce, refuse_begin, refus
 from .second_batches import hear_batch, hear_decision, hear_row, hear_veto
 from .second_ended import NEVER_BEGUN
 from .second_ends import told_of_cleanup
-from .second_loss import resumes, told_of_loss, too_late
+from .second_loss import misses, resumes, told_of_loss, too_late
 from .second_mailbox import decide, put
 from .second_moves import arrive, closed, follow, install
 from .second_paths import expand, hear_finished
@@ -221,6 +221,8 @@ def _message(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
                 f"I20: {envelope.conversation.hex()} goes on at {record.offset}, behind a FIN of the same writer"
             )
         return bounce(state, envelope, record, BounceReason.FINISHED)
+    if misses(state, side, envelope, record):
+        return bounce(state, envelope, record, BounceReason.ENDED)
     if record.offset in state.rejected:
         return _reject(state, side, envelope, record)
     side.talked = True

@@ -12,7 +12,7 @@ from konverse.schemas.operations import Lost
 from konverse.schemas.records import BounceReason, End, Envelope, Kind, Role, Suffix
 from konverse.schemas.system_messages import lost_body
 
-from .records import LogRecord, Record
+from .records import LogRecord, Record, origin_of
 from .second_answers import bounce, refuse_begin
 from .second_moves import follow
 from .second_state import Said, SecondState, Side
@@ -93,13 +93,27 @@ def too_late(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
         verdict = bounce(state, envelope, whole, BounceReason.NO_ENDPOINT, "late")
     elif envelope.kind is Kind.BEGIN:
         refuse_begin(state, envelope)
-    side = state.living.get((1 - int(envelope.role), envelope.conversation))
+    key = (1 - int(envelope.role), envelope.conversation)
+    side = state.living.get(key)
     lost = Lost(*state.losses.hole)
     if side is not None and envelope.kind in (Kind.MESSAGE, Kind.END, Kind.ERROR):
         _fail(state, side, lost, lost_body(*lost))
+    elif key in state.moves.stubs and envelope.kind in (Kind.MESSAGE, Kind.END, Kind.ERROR):
+        _fail_elsewhere(state, envelope.conversation, envelope.role, lost, lost_body(*lost))
     elif envelope.kind is Kind.MESSAGE and envelope.role is Role.INITIATOR:
         told_of_loss(state, envelope)
     return verdict
+
+
+def misses(state: SecondState, side: Side, envelope: Envelope, record: LogRecord) -> bool:
+    """A message before this one was passed over, by its number: the conversation fails."""
+    skipped = envelope.sequence > len(side.heard) and origin_of(record) is None
+    if not skipped or not state.losses.missed.get(envelope.writer):
+        return False
+    state.tally["missed behind a loss"] += 1
+    lost = Lost(*state.losses.hole)
+    _fail(state, side, lost, lost_body(*lost))
+    return True
 
 
 def told_of_loss(state: SecondState, envelope: Envelope) -> None:

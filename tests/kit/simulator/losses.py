@@ -113,8 +113,12 @@ def _heard_on(world: World, place: Place, reference: SecondFold) -> Iterator[str
             if counter < acknowledged and (writer, counter) not in reference.verdicts:
                 yield f"I6: {place.name}: record {counter} of {writer.hex()} stands behind a hole and nobody judged it"
     for side in reference.sides:
-        for writer in side.voices:
-            heard = [one.counter for one in side.heard[side.brought :] if one.writer == writer and one.counter >= 0]
+        told: dict[tuple[bytes, tuple[object, ...]], list[int]] = {}
+        for one in side.heard[side.brought :]:
+            if one.counter >= 0:
+                log = one.origin[:3] if one.origin is not None else ()  # a writer counts its records in each log
+                told.setdefault((one.writer, log), []).append(one.counter)
+        for (writer, _), heard in told.items():
             if any(after <= before for before, after in pairwise(heard)):
                 yield f"I5: {place.name}: {side.key} heard {heard} of {writer.hex()}"
 

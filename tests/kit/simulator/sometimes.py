@@ -190,6 +190,7 @@ PATHS: Final = {
     "owner went on behind a loss": "an owner was heard again although something of it was lost",
     "session went on behind a loss": "a session was heard again although something of it was lost",
     "late behind a loss": "a record that had been passed over as lost came after others of its writer",
+    "missed behind a loss": "a conversation failed at once, as a message before one of its own was passed over",
     "told of a loss": "a home was told of a message whose conversation nobody knows where data was lost",
     "failed by a loss": "an endpoint got an Error because something of it may have been lost",
     "failed elsewhere by a loss": "so did one that had moved away before",
@@ -270,7 +271,7 @@ FORGERIES: Final = frozenset({
 
 RARE: Final = frozenset({
     "asked again", "fenced and silent", "FIN behind a move", "redirected first, opened by another",
-    "redirected to what has moved", "move to another partition refused",
+    "redirected to what has moved", "move to another partition refused", "missed behind a loss",
 })  # fmt: skip
 """Paths that come once in hundreds of runs or thousands: only long runs can be asked for them."""
 

@@ -18,7 +18,7 @@ from konverse.schemas.catalog import ERROR
 from konverse.schemas.identifiers import session_writer
 from konverse.schemas.limits import WRITER_HOLE_ENTRIES_MAX
 from konverse.schemas.operations import Lost
-from konverse.schemas.records import HEIR, REFUSED, Bounce, BounceReason, Envelope, Kind, Suffix
+from konverse.schemas.records import HEIR, REFUSED, Bounce, BounceReason, End, Envelope, Kind, Suffix
 from konverse.schemas.system_messages import lost_body
 from konverse.schemas.token import Sent, Token
 from tests.kit.builders import Scribe, Side, address_of, begin_block, identifier
@@ -323,6 +323,41 @@ def test_the_outcome_of_what_lay_in_a_hole_is_that_it_was_not_received(
     outcome = asked(world, *counters).outcome
     assert outcome is not None
     assert outcome.missing == ({} if missing is None else {UUID(bytes=identifier("a")): missing})
+
+
+@WRITERS
+def test_where_a_number_was_passed_over_the_conversation_fails_and_nothing_behind_it_is_received(
+    world: World, number: int
+) -> None:
+    """A producer that failed leaves disorder: what it sends again comes behind what was heard meanwhile."""
+    lost, target, somebody, conversation = lose(world.target), world.target, writer(number), identifier("later")
+    target.take(somebody.first(target.address, conversation, begin_block(), counter=0), b"0")
+    receiver = world.receiver(conversation)
+    suffix = Suffix("order", home=world.home.address)
+    for counter in (2, 1):
+        target.take(somebody.message(target.address, conversation, counter=counter, sequence=counter, suffix=suffix))
+    assert [(entry[1], entry[2]) for entry in (*receiver.queue, *receiver.urgent)] == [
+        ("order", b"0"),
+        (ERROR, lost_body(*lost)),
+    ]
+    reasons = [envelope.suffix.detail for envelope, _ in told(world, Kind.BOUNCE)]
+    assert [(one.counter, one.reason) for one in reasons if isinstance(one, Bounce)] == [
+        (2, BounceReason.ENDED),
+        (1, BounceReason.NO_ENDPOINT),
+    ]
+
+
+@pytest.mark.parametrize("kind", [Kind.MESSAGE, Kind.END])
+def test_a_conversation_that_has_moved_fails_too_when_something_of_it_comes_late(world: World, kind: Kind) -> None:
+    lost, target, somebody, conversation = lose(world.target), world.target, writer(1), identifier("moved")
+    target.take(somebody.first(target.address, conversation, begin_block(), counter=0), b"0")
+    moved = move(world, target, world.receiver(conversation), world.second)
+    target.take(somebody.message(target.address, identifier("another"), counter=2))
+    detail = End(somebody.id, world.home.address) if kind is Kind.END else None
+    target.take(somebody.write(kind, target.address, conversation, counter=1, suffix=Suffix("late", detail=detail)))
+    world.settle()
+    assert moved.committed is State.ERROR
+    assert moved.urgent[-1][2] == lost_body(*lost)
 
 
 def test_a_question_that_lay_in_a_hole_is_asked_again(world: World) -> None:
