@@ -173,10 +173,13 @@ class Topic:
     def _answers(self, asked: list[TopicPartition], deadline_s: float) -> list[TopicPartition]:
         while True:
             try:
-                return self._consumer.offsets_for_times(asked, timeout=ANSWER_S_MAX)
+                answers = self._consumer.offsets_for_times(asked, timeout=ANSWER_S_MAX)
             except KafkaException as error:
                 if error.args[0].code() not in _PASSING or time.monotonic() > deadline_s:
                     raise self._unavailable(error) from error
+            else:
+                if time.monotonic() > deadline_s or not any(_passes(answer.error) for answer in answers):
+                    return answers
             time.sleep(_PAUSE_S)
 
     def _without_events(self, messages: list[Message], position: int) -> tuple[list[Message], int]:
@@ -240,6 +243,11 @@ def _rested(key: tuple[Any, ...]) -> _Client | None:
         client.consumer.close()
         return None
     return client
+
+
+def _passes(error: KafkaError | None) -> bool:
+    """One partition of several may answer with an error, and the others with offsets."""
+    return error is not None and error.code() in _PASSING
 
 
 def _offset(message: Message) -> int:

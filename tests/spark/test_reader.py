@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -334,6 +336,27 @@ def test_bounds_are_first_offset_and_end(new_log: NewLog) -> None:
     log.fill(messages(Scribe("writer"), 3), partition=1)
     with Topic(parse(log.options())) as topic:
         assert topic.bounds([0, 1]) == {0: Bounds(0, 0), 1: Bounds(0, 3)}
+
+
+@pytest.mark.parametrize("passing", [KafkaError.UNKNOWN_LEADER_EPOCH, KafkaError.NOT_LEADER_FOR_PARTITION])
+def test_one_partition_whose_leader_is_being_elected_is_asked_again(passing: int) -> None:
+    class Electing:
+        def __init__(self) -> None:
+            self.errors = [KafkaError(passing), None, None]
+
+        def offsets_for_times(self, asked: list[TopicPartition], timeout: float) -> list[Any]:
+            assert timeout > 0
+            first, *others = asked
+            error = self.errors.pop(0)
+            return [
+                SimpleNamespace(partition=first.partition, offset=-1 if error else 7, error=error),
+                *(SimpleNamespace(partition=one.partition, offset=7, error=None) for one in others),
+            ]
+
+    with Topic(parse({"bootstrap": "one:9092", "topic": "orders"})) as topic:
+        topic._consumer, consumer = cast("Consumer", Electing()), topic._consumer
+        assert topic.bounds([0, 1]) == {0: Bounds(7, 7), 1: Bounds(7, 7)}
+        topic._consumer = consumer
 
 
 def test_columns_of_other_names_or_types_are_refused() -> None:
