@@ -28,6 +28,9 @@ ANSWER_S_MIN: Final = 0.1
 """So long it has in any case."""
 
 
+AGAIN: Final = "was deleted and created again since the queue was created"
+
+
 class Destination(NamedTuple):
     """A queue as records name it."""
 
@@ -140,6 +143,10 @@ class Destinations:
                     self.gone.pop(destination, None)
             self.gone.update(problems)
 
+    def changed(self, meant: Mapping[str, bytes], timeout_s: float = ANSWER_S) -> dict[str, str]:
+        """Ask Kafka which of these topics have another id than is meant, or are gone, and why that matters."""
+        return changes(meant, self._described({*meant}, timeout_s))
+
     def _raise(self, destination: Destination) -> None:
         why = self.gone.get(destination)
         if why is not None:
@@ -182,16 +189,22 @@ class Destinations:
                 continue
             else:
                 meant = {topic: queue.data_topic_id, journal_topic(topic, queue.subscription): queue.journal_topic_id}
-            for name in meant.keys() & found.keys():
-                if found[name] is None:
-                    problems[destination] = _gone(name, "was deleted")
-                elif found[name] != meant[name]:
-                    problems[destination] = _gone(name, "was deleted and created again since the queue was created")
+            for why in changes(meant, found).values():
+                problems[destination] = why
         return problems
 
     def _queues(self) -> dict[str, Queue]:
         known = self._catalog.known(Queue) if self._catalog is not None else []
         return {queue.topic: queue for queue in known}
+
+
+def changes(meant: Mapping[str, bytes], found: Mapping[str, bytes | None]) -> dict[str, str]:
+    """Which topics are not those that are meant, and why that matters; None was found for one that is gone."""
+    return {
+        name: _gone(name, "was deleted" if found[name] is None else AGAIN)
+        for name in meant.keys() & found.keys()
+        if found[name] != meant[name]
+    }
 
 
 def _gone(topic: str, what: str) -> str:

@@ -6,11 +6,12 @@ To import the bridge takes a third of a second: tasks that only read a log do wi
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import closing
 from typing import Any, Final, Protocol
 
 from konverse.bridge.catalog import Catalog
+from konverse.bridge.destinations import Destinations
 from konverse.bridge.following import Following
 from konverse.bridge.judging import CatalogJudge, rule_of
 from konverse.bridge.kafka import Kafka
@@ -22,7 +23,7 @@ from konverse.bridge.validating.rules import Rule
 from konverse.bridge.validating.validator import Known, Validator
 from konverse.dialog.partition import Partition
 from konverse.schemas.catalog import MessageType, Queue
-from konverse.schemas.errors import InvalidSchema, InvalidSettings, QueueNotFound
+from konverse.schemas.errors import InvalidSchema, InvalidSettings, QueueNotFound, TopicMismatch
 
 from .columns import handle
 from .settings import Settings
@@ -61,6 +62,16 @@ def kafka_of(settings: Reachable) -> Kafka:
 def topic_id(settings: Settings) -> str:
     """Kafka's own id of the topic, in hexadecimal digits. TopicMismatch when there is none, or KafkaUnavailable."""
     return Topics(kafka_of(settings)).topic_id(settings.topic).hex()
+
+
+def check_topics(settings: Reachable, topics: Iterable[tuple[str, bytes]]) -> None:
+    """Raise TopicMismatch when one of these topics was deleted, or made again.
+
+    A topic that this principal may not see, or of which Kafka says nothing, is taken for the one that is meant.
+    """
+    wrong = Destinations(kafka_of(settings)).changed(dict(topics))
+    if wrong:
+        raise TopicMismatch(next(iter(wrong.values())))
 
 
 def queue_of(settings: Settings) -> Queue:

@@ -25,10 +25,10 @@ from konverse.bridge.writer_ids import WriterIds
 from konverse.dialog.batch_task import Report, Task, TaskOf
 from konverse.schemas.catalog import Contract, Queue, Service
 from konverse.schemas.errors import InvalidSettings, KafkaUnavailable, ServiceNotFound
-from konverse.schemas.identifiers import Address
+from konverse.schemas.identifiers import Address, journal_topic
 from konverse.schemas.records import Role
 
-from .bridging import kafka_of
+from .bridging import check_topics, kafka_of
 from .case_rule import CASE_SENSITIVE
 from .deciding import Deciding
 from .delivering import Delivery
@@ -98,6 +98,7 @@ class _Writer:
         if not written:
             return True, batch
         plan, query = written[0].plan, written[0].report.task.query
+        check_topics(self._settings, plan.topics)  # rows that are not decided are void
         with Deciding(kafka_of(self._settings), plan, query) as deciding:
             ours = deciding.decide(batch, [one.report for one in written])
             if query == plan.run:  # nobody else ever writes under it
@@ -105,9 +106,11 @@ class _Writer:
             goes_on = query != plan.run or plan.pool is not None
             if goes_on and not wait_s:
                 look_for(self._settings, plan, wait_s)  # while the queues are told
+            check_topics(self._settings, plan.topics)  # a queue whose topic was made again never knows it
             deciding.settle()
         if goes_on and wait_s:
             look_for(self._settings, plan, wait_s)
+        check_topics(self._settings, plan.topics)
         return ours, deciding.highest
 
 
@@ -218,7 +221,8 @@ def plan_of(settings: WriteSettings) -> Plan:
     """What the catalog says about a write, and a new id for this run of it.
 
     Raises ServiceNotFound, ContractNotFound, QueueNotFound, KafkaUnavailable, and for a message type that is given for
-    all rows MessageTypeNotFound, NotInContract, WrongDirection.
+    all rows MessageTypeNotFound, NotInContract, WrongDirection; TopicMismatch when a topic of a queue is gone, or made
+    again.
     """
     kafka = kafka_of(settings)
     kafka.check()
@@ -229,6 +233,9 @@ def plan_of(settings: WriteSettings) -> Plan:
         services = {name: catalog.get(Queue, service.queue) for name, service in _services(settings, catalog).items()}
         if "message_type" in settings.for_all_rows:
             catalog.check_send(settings.contract, Role.INITIATOR, settings.for_all_rows["message_type"])
+    transmission = ensure_queue(kafka, settings.instance)
+    topics = tuple({pair for queue in (transmission, home, *services.values()) for pair in _topics(queue)})
+    check_topics(settings, topics)
     goes_on = settings.pool is not None or settings.query is not None or bool(settings.checkpoint)
     over = Successions(kafka, settings.instance, _partitions(home)[0]).over() if goes_on else frozenset[bytes]()
     run, _ = WriterIds(kafka, Topics(kafka)).new()
@@ -237,13 +244,14 @@ def plan_of(settings: WriteSettings) -> Plan:
         database=settings.database,
         from_service=settings.from_service,
         contract=settings.contract,
-        transmission=ensure_queue(kafka, settings.instance),
+        transmission=transmission,
         homes=_partitions(home),
         services={name: _partitions(queue) for name, queue in services.items()},
         types={name: sent_by.allows(Role.INITIATOR) for name, sent_by in contract.sent_by.items()},
         for_all_rows=settings.for_all_rows,
         pool=settings.pool,
         began_ms=began_ms,
+        topics=topics,
         over=over,
     )
 
@@ -262,6 +270,11 @@ def _services(settings: WriteSettings, catalog: Catalog) -> dict[str, Service]:
 
 def _partitions(queue: Queue) -> tuple[Address, ...]:
     return tuple(queue.address(number) for number in range(queue.partitions))
+
+
+def _topics(queue: Queue) -> Iterator[tuple[str, bytes]]:
+    yield queue.topic, queue.data_topic_id
+    yield journal_topic(queue.topic, queue.subscription), queue.journal_topic_id
 
 
 def _commits() -> bool:

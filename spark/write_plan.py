@@ -46,6 +46,8 @@ class Plan(NamedTuple):
     pool: str | None
     began_ms: int = 0
     """When its driver began with the run."""
+    topics: tuple[tuple[str, bytes], ...] = ()
+    """Data topics and journals of all these queues, as the catalog means them: by Kafka's own ids."""
     over: frozenset[bytes] = frozenset()
     """Conversations that were over before it began (`successions`): those next in their lines take their place."""
 

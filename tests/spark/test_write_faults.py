@@ -10,19 +10,29 @@ from typing import Any
 from unittest.mock import patch
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from konverse.bridge.broker import Broker
+from konverse.bridge.topics import topics_of
 from konverse.dialog import batch_driver, batch_task
-from konverse.schemas.errors import InvalidSettings, KafkaUnavailable, OutcomeUnknown, TransactionTooLarge
+from konverse.schemas.errors import (
+    InvalidSettings,
+    KafkaUnavailable,
+    OutcomeUnknown,
+    TopicMismatch,
+    TransactionTooLarge,
+)
+from konverse.schemas.identifiers import journal_topic
 from konverse.schemas.limits import BATCH_RECORDS_MAX
 from konverse.spark import sink
 from konverse.spark.bridging import kafka_of
 from konverse.spark.deciding import _FOLLOWINGS, Deciding
 from konverse.spark.delivering import Delivery
 from konverse.spark.sink import Written
+from tests.integration.test_faults_topics import create, delete
 from tests.kit.builders import address_of
 from tests.kit.servers import Servers
-from tests.kit.shop import ORDER_SERVICE, drain, receive
+from tests.kit.shop import ORDER_SERVICE, drain, queue_of, receive
 from tests.spark.executions import (
     POINTS,
     Context,
@@ -281,3 +291,53 @@ def test_what_a_task_reports_goes_over_the_wire(servers: Servers, shop: Broker, 
         begins: sum(n for (_, kind), (n, _) in written.report.counts.items() if kind is begins)
         for begins in (True, False)
     } == {True: 2, False: 3}
+
+
+def make_again(servers: Servers, shop: Broker, part: str) -> str:
+    admin = AdminClient({"bootstrap.servers": servers.bootstrap})
+    data = queue_of(shop, "Orders").topic
+    topic = {"data": data, "journal": journal_topic(data)}[part]
+    delete(admin, topic)
+    create(admin, topic, 2, dict(topics_of(data)[topic]))
+    return topic
+
+
+@pytest.mark.parametrize("part", ["data", "journal"])
+def test_a_write_to_a_topic_that_was_made_again_does_not_begin(
+    servers: Servers, shop: Broker, database: str, part: str
+) -> None:
+    topic = make_again(servers, shop, part)
+    with pytest.raises(TopicMismatch, match=f"topic {topic} was deleted and created again"):
+        batch_writer(servers.bootstrap, database)
+
+
+def test_a_batch_whose_topic_was_made_again_meanwhile_is_not_decided(
+    servers: Servers, shop: Broker, database: str
+) -> None:
+    writer = batch_writer(servers.bootstrap, database)
+    written = execute(writer, FEW)
+    topic = make_again(servers, shop, "data")
+    with (
+        patch.object(Deciding, "decide", side_effect=AssertionError("it was decided")),
+        pytest.raises(TopicMismatch, match=f"topic {topic} was deleted and created again"),
+    ):
+        writer.commit([written])
+
+
+def test_a_write_whose_topic_was_made_again_while_it_was_decided_is_told_no_success(
+    servers: Servers, shop: Broker, database: str
+) -> None:
+    writer = batch_writer(servers.bootstrap, database)
+    written = execute(writer, FEW)
+    decide = Deciding.decide
+
+    def decide_late(deciding: Deciding, *given: Any) -> bool:
+        ours = decide(deciding, *given)
+        make_again(servers, shop, "data")
+        return ours
+
+    with (
+        patch.object(Deciding, "decide", decide_late),
+        pytest.raises(TopicMismatch, match="was deleted and created again"),
+    ):
+        writer.commit([written])
