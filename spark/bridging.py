@@ -6,7 +6,7 @@ To import the bridge takes a third of a second: tasks that only read a log do wi
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from typing import Any, Final, Protocol
 
@@ -24,6 +24,7 @@ from konverse.bridge.validating.validator import Known, Validator
 from konverse.dialog.partition import Partition
 from konverse.schemas.catalog import MessageType, Queue
 from konverse.schemas.errors import InvalidSchema, InvalidSettings, QueueNotFound, TopicMismatch
+from konverse.schemas.identifiers import journal_topic
 
 from .columns import handle
 from .settings import Settings
@@ -74,18 +75,38 @@ def check_topics(settings: Reachable, topics: Iterable[tuple[str, bytes]]) -> No
         raise TopicMismatch(next(iter(wrong.values())))
 
 
+def topics_of(queue: Queue) -> Iterator[tuple[str, bytes]]:
+    """Data topic and journal of a queue, with Kafka's own ids as the catalog means them."""
+    yield queue.topic, queue.data_topic_id
+    yield journal_topic(queue.topic, queue.subscription), queue.journal_topic_id
+
+
+def check_queue(settings: Settings) -> None:
+    """Raise TopicMismatch when a topic of the queue that is read was deleted, or made again.
+
+    What is in no catalog is not checked: a bare topic, or a queue that was dropped.
+    """
+    queue = _found(settings) if settings.queue is not None else None
+    if queue is not None:
+        check_topics(settings, topics_of(queue))
+
+
 def queue_of(settings: Settings) -> Queue:
     """The queue as the catalog knows it. QueueNotFound, or KafkaUnavailable."""
-    assert settings.queue is not None
-    kafka_of(settings).check()
-    with closing(_catalog(settings)) as catalog:
-        found = catalog.find(Queue, settings.queue)
+    found = _found(settings)
     if found is None:
         raise QueueNotFound(
             f"database {settings.database!r} has no queue {settings.queue!r}; check options 'instance', 'database' and "
             "'queue'"
         )
     return found
+
+
+def _found(settings: Settings) -> Queue | None:
+    assert settings.queue is not None
+    kafka_of(settings).check()
+    with closing(_catalog(settings)) as catalog:
+        return catalog.find(Queue, settings.queue)
 
 
 def schema_of(settings: Settings, message_type: str) -> Rule:

@@ -15,7 +15,7 @@ from konverse.dialog.partition import Partition
 from konverse.schemas.catalog import Queue
 from konverse.schemas.errors import InvalidSettings
 
-from .bridging import fold, queue_of
+from .bridging import check_topics, fold, queue_of, topics_of
 from .columns import Column
 from .reader import arrow_schema, rare_collections
 from .settings import Settings
@@ -48,8 +48,9 @@ class QueueReader(DataSourceReader, Generic[Of]):
         self._schema = arrow_schema(schema, self.columns)
 
     def partitions(self) -> Sequence[InputPartition]:
-        """Each partition of the queue."""
+        """Each partition of the queue. TopicMismatch when its topics are not those that the catalog means."""
         queue = queue_of(self._settings)
+        check_topics(self._settings, topics_of(queue))
         return [Part(queue, number) for number in range(queue.partitions)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

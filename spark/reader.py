@@ -57,7 +57,11 @@ class RangesReader(DataSourceReader):
         self._settings = settings
 
     def ranges(self) -> list[Range]:
-        """One range for each partition that has something to read."""
+        """One range for each partition that has something to read. TopicMismatch when they are not the queue's."""
+        if self._settings.queue is not None:
+            from .bridging import check_queue  # noqa: PLC0415  # tasks do without the bridge
+
+            check_queue(self._settings)
         with Topic(self._settings) as topic:
             known = topic.partitions()
             check_partitions(self._settings, known)

@@ -25,10 +25,10 @@ from konverse.bridge.writer_ids import WriterIds
 from konverse.dialog.batch_task import Report, Task, TaskOf
 from konverse.schemas.catalog import Contract, Queue, Service
 from konverse.schemas.errors import InvalidSettings, KafkaUnavailable, ServiceNotFound
-from konverse.schemas.identifiers import Address, journal_topic
+from konverse.schemas.identifiers import Address
 from konverse.schemas.records import Role
 
-from .bridging import check_topics, kafka_of
+from .bridging import check_topics, kafka_of, topics_of
 from .case_rule import CASE_SENSITIVE
 from .deciding import Deciding
 from .delivering import Delivery
@@ -234,7 +234,7 @@ def plan_of(settings: WriteSettings) -> Plan:
         if "message_type" in settings.for_all_rows:
             catalog.check_send(settings.contract, Role.INITIATOR, settings.for_all_rows["message_type"])
     transmission = ensure_queue(kafka, settings.instance)
-    topics = tuple({pair for queue in (transmission, home, *services.values()) for pair in _topics(queue)})
+    topics = tuple({pair for queue in (transmission, home, *services.values()) for pair in topics_of(queue)})
     check_topics(settings, topics)
     goes_on = settings.pool is not None or settings.query is not None or bool(settings.checkpoint)
     over = Successions(kafka, settings.instance, _partitions(home)[0]).over() if goes_on else frozenset[bytes]()
@@ -270,11 +270,6 @@ def _services(settings: WriteSettings, catalog: Catalog) -> dict[str, Service]:
 
 def _partitions(queue: Queue) -> tuple[Address, ...]:
     return tuple(queue.address(number) for number in range(queue.partitions))
-
-
-def _topics(queue: Queue) -> Iterator[tuple[str, bytes]]:
-    yield queue.topic, queue.data_topic_id
-    yield journal_topic(queue.topic, queue.subscription), queue.journal_topic_id
 
 
 def _commits() -> bool:

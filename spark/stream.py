@@ -94,6 +94,7 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Where the options say that a new stream begins. Spark asks twice, and has to hear the same."""
         if self._initial is not None:
             return self._initial
+        self._check_queue()
         bounds = self._bounds()
         settings = self._settings
         check_partitions(settings, [*bounds])
@@ -110,12 +111,15 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Position, limit: ReadLimit) -> Position:  # type: ignore[override]  # a dict in JSON
         """How far the next micro-batch goes."""
+        if not self._known:
+            self._check_queue()
+            self._check_topic(start)
+            self._known = True
         ends = self._ends()
         begin = {partition: start["partitions"].get(partition, 0) for partition in ends}
         shorter = [partition for partition, end in ends.items() if end < begin[partition]]
-        if shorter or not self._known:
+        if shorter:
             self._check_topic(start)
-            self._known = True
         for partition in shorter:
             lose(
                 self._settings,
@@ -205,6 +209,13 @@ class RangesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         from .bridging import topic_id  # noqa: PLC0415  # tasks do without the bridge
 
         return topic_id(self._settings)
+
+    def _check_queue(self) -> None:
+        """Raise TopicMismatch when the topics are not those of the queue: what they hold is none of its messages."""
+        if self._settings.queue is not None:
+            from .bridging import check_queue  # noqa: PLC0415  # as above
+
+            check_queue(self._settings)
 
     def _check_topic(self, start: Position) -> None:
         settings, begun_with = self._settings, start.get("name", self._settings.topic)
