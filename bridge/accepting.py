@@ -181,7 +181,12 @@ class Accepting(Resuming):
             state, acceptance = following.catch_up(), following.acceptance
             assert acceptance is not None
             addresses = {*acceptance.destinations(state), *self._everywhere()}
-        owning = Owning(self._kafka, queue, Rules(self.catalog.check_send), OwnerSettings(1, 1, hands_out=False))
+        owning = Owning(
+            self._kafka,
+            queue,
+            Rules(self.catalog.check_send, catalog=self.catalog),
+            OwnerSettings(1, 1, hands_out=False),
+        )
         with closing(owning):
             expected = {at: self._expected(at, state) for at in addresses}
             owning.acceptance = Acceptance(expected)

@@ -131,7 +131,7 @@ class Broker(Dialogs, Pools, Routing, Administration, Tidying):
     def transmitter(self) -> Reader:
         """An owner of the transmission queue, as `konverse transmit` is: iterate over it, and transactions leave."""
         self._check_open()
-        return self._keep(transmitter(self._kafka, ensure_queue(self._kafka, self.settings.instance)))
+        return self._keep(transmitter(self._kafka, ensure_queue(self._kafka, self.settings.instance), self.catalog))
 
     @checked
     def reader(  # noqa: PLR0913  # the clauses of RECEIVE, and how partitions are found
@@ -286,6 +286,7 @@ class Broker(Dialogs, Pools, Routing, Administration, Tidying):
             CatalogJudge(self.catalog, self._validator),
             partial(begin_here, self.catalog),
             None if options.substitute else self._substitutes.look_after,
+            self.catalog,
         )
         settings = OwnerSettings(
             options.batch, options.max_messages, turns=self._turns, hands_out=not options.substitute
@@ -322,7 +323,7 @@ class Broker(Dialogs, Pools, Routing, Administration, Tidying):
             self._check_open()
             if self._transmission is None:
                 queue = ensure_queue(self._kafka, self.settings.instance)
-                self._transmission = Transmission(self._kafka, queue, sender, own=self.settings.transmit)
+                self._transmission = Transmission(self._kafka, queue, sender, self.catalog, own=self.settings.transmit)
         return sender
 
     def _present_sender(self) -> Sender | None:

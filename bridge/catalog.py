@@ -141,6 +141,11 @@ class Catalog:
             objects = {**BORN_WITH, **self._objects.get(self.database, {})}
         return sorted((o for o in objects.values() if isinstance(o, kind)), key=lambda o: o.name)
 
+    def queues(self) -> dict[str, Queue]:
+        """Queues of all databases of the instance that were heard of here, by topic; Kafka is not asked."""
+        with self._lock:
+            return {q.topic: q for known in self._objects.values() for q in known.values() if isinstance(q, Queue)}
+
     def dropped_queue(self, name: str) -> Queue | None:
         """The queue of that name as it was when it was dropped last; None when there was none. Reads all changes."""
         found: Queue | None = None

@@ -7,10 +7,12 @@ asks Kafka for the ids of its topics behind the last acknowledgement (a third of
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
 from typing import Final, NamedTuple
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import TopicDescription
 
 from konverse.dialog.lane import Lane, SessionDialog
 from konverse.dialog.session import Session
@@ -20,6 +22,7 @@ from konverse.schemas.identifiers import Address, journal_topic
 
 from .catalog import Catalog
 from .kafka import Kafka
+from .topic_watch import has_answered
 from .topics import id_of
 
 ANSWER_S: Final = 2.0
@@ -37,6 +40,18 @@ class Destination(NamedTuple):
     topic: str
     tag: bytes
     """Of the queue's incarnation."""
+
+
+class Question(NamedTuple):
+    """What Kafka was asked about topics."""
+
+    asked: set[Destination]
+    answers: Mapping[str, Future[TopicDescription]]
+
+    @property
+    def done(self) -> bool:
+        """Kafka has answered, or is not expected to any more."""
+        return all(answer.done() for answer in self.answers.values())
 
 
 def destination_of(address: Address) -> Destination:
@@ -88,7 +103,7 @@ class Destinations:
         """Those of which a caller was told."""
 
     def _has_topic(self, topic: str) -> bool:
-        return self._catalog is None or any(queue.topic == topic for queue in self._catalog.known(Queue))
+        return self._catalog is None or topic in self._catalog.queues()
 
     def takes(self, address: Address, own: Address | None) -> bool:
         """Whether something may arrive there, as far as is known; `own` is that of transmission. Asks nobody."""
@@ -122,30 +137,43 @@ class Destinations:
 
     def look(self, addresses: Iterable[Address], timeout_s: float = ANSWER_S) -> None:
         """Ask Kafka whether the topics are those of the queues; what it does not answer in time stays as it was."""
+        self.learn(self.ask(addresses, timeout_s))
+
+    def ask(self, addresses: Iterable[Address], timeout_s: float = ANSWER_S) -> Question:
+        """The same without waiting; `learn` takes the answer."""
         asked = {destination_of(address) for address in addresses}
         queues = self._queues()
         topics = {destination.topic for destination in asked}
         journals = {journal_topic(name, queues[name].subscription) for name in topics if name in queues}
-        found = self._described(
-            topics | journals, min(timeout_s, ANSWER_S)
-        )  # journals: who may not see one goes without
+        # journals: who may not see one goes without
+        return Question(asked, self._describe(topics | journals, min(timeout_s, ANSWER_S)))
+
+    def learn(self, question: Question) -> bool:
+        """What Kafka has answered, waiting for it if need be; False when it has not answered all."""
+        asked, found = question.asked, _found(question.answers)
         with self._lock:
             problems = self._problems(asked, found)
         if problems and self._catalog is not None:  # maybe nobody here has heard of a DROP and a CREATE
             try:
                 self._catalog.refresh()
             except (KonverseError, KafkaException):
-                return
+                return False
         with self._lock:
             problems = self._problems(asked, found) if problems else {}
             for destination in asked:
                 if destination.topic in found and destination not in problems:
                     self.gone.pop(destination, None)
             self.gone.update(problems)
+        return all(map(has_answered, question.answers.values()))
+
+    def means(self, address: Address) -> bool:
+        """Whether the queue that has this topic now is the one that the address names, as far as is known."""
+        queue = self._queues().get(address.topic)
+        return queue is not None and queue.address(0).tag == address.tag
 
     def changed(self, meant: Mapping[str, bytes], timeout_s: float = ANSWER_S) -> dict[str, str]:
         """Ask Kafka which of these topics have another id than is meant, or are gone, and why that matters."""
-        return changes(meant, self._described({*meant}, timeout_s))
+        return changes(meant, _found(self._describe({*meant}, timeout_s)))
 
     def _raise(self, destination: Destination) -> None:
         why = self.gone.get(destination)
@@ -153,21 +181,12 @@ class Destinations:
             self._told.add(destination)
             raise TopicMismatch(why)
 
-    def _described(self, topics: set[str], timeout_s: float) -> dict[str, bytes | None]:
-        """The id of each topic, None for one that does not exist; without those of which Kafka says nothing."""
-        found: dict[str, bytes | None] = {}
+    def _describe(self, topics: set[str], timeout_s: float) -> dict[str, Future[TopicDescription]]:
         if not topics:
-            return found
-        answers = self._kafka.admin.describe_topics(
+            return {}
+        return self._kafka.admin.describe_topics(
             TopicCollection(sorted(topics)), request_timeout=max(timeout_s, ANSWER_S_MIN)
         )
-        for topic, answer in answers.items():
-            try:
-                found[topic] = id_of(answer.result())
-            except KafkaException as error:
-                if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    found[topic] = None
-        return found
 
     def _problems(self, asked: set[Destination], found: dict[str, bytes | None]) -> dict[Destination, str]:
         queues = self._queues()
@@ -194,8 +213,19 @@ class Destinations:
         return problems
 
     def _queues(self) -> dict[str, Queue]:
-        known = self._catalog.known(Queue) if self._catalog is not None else []
-        return {queue.topic: queue for queue in known}
+        return self._catalog.queues() if self._catalog is not None else {}
+
+
+def _found(answers: Mapping[str, Future[TopicDescription]]) -> dict[str, bytes | None]:
+    """The id of each topic, None for one that does not exist; without those of which Kafka says nothing."""
+    found: dict[str, bytes | None] = {}
+    for topic, answer in answers.items():
+        try:
+            found[topic] = id_of(answer.result())
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                found[topic] = None
+    return found
 
 
 def changes(meant: Mapping[str, bytes], found: Mapping[str, bytes | None]) -> dict[str, str]:

@@ -62,6 +62,8 @@ class Rules(NamedTuple):
     """Makes a dialog that a handler begins in a partition; None: it may not."""
     look_after: Callable[[Queue], None] | None = None
     """Told of queues that services have left for the one that is read; None: nobody is."""
+    catalog: Catalog | None = None
+    """Knows the topics of the queues to which outputs go; None: each is meant as it is found first."""
 
 
 class CatalogJudge:

@@ -1,6 +1,9 @@
 """What owners send, into the destinations' topics: the producer is filled, left to run empty, and filled again.
 
-An empty queue without a reported failure is what proves delivery (protocol.md section 4).
+An empty queue without a reported failure is what proves that Kafka has everything (protocol.md section 4). A topic that
+was deleted and made again takes records like the first one, so Kafka is asked for the ids of the topics before that
+counts. What is in another topic than its queue's is withheld: it counts when the queue was dropped, and is sent again
+when the topic fits.
 """
 
 from __future__ import annotations
@@ -21,8 +24,10 @@ from konverse.schemas.envelope import HEADER
 from konverse.schemas.identifiers import Address
 
 from .clock import now_ms
+from .destinations import Destinations, Question, destination_of
 from .kafka import Headers, Kafka, discard
 from .seldom import Seldom
+from .topic_watch import WATCH_EVERY_S
 
 log: Final = logging.getLogger("konverse.owning")
 
@@ -37,15 +42,27 @@ ROOM_S: Final = 5.0
 class Outputs:
     """The outputs of all owners of a reader, and the producer that they share."""
 
-    def __init__(self, kafka: Kafka, owners: Mapping[int, Owner], do: Callable[[Owner, list[Effect]], None]) -> None:
+    def __init__(
+        self,
+        kafka: Kafka,
+        owners: Mapping[int, Owner],
+        do: Callable[[Owner, list[Effect]], None],
+        destinations: Destinations,
+    ) -> None:
         self._kafka = kafka
+        self._destinations = destinations
         self._owners = owners
         self._do = do
         self._producer = kafka.data_producer(linger_ms=LINGER_MS)
         self._emits: deque[tuple[Owner, Emit]] = deque()
         """What waits until the producer has run empty."""
         self._handed: list[tuple[Owner, Address]] = []
-        """What the producer has."""
+        """What the producer has, or had until Kafka was asked whether it is where its queues receive."""
+        self._question: Question | None = None
+        self._withheld: list[tuple[Owner, Address]] = []
+        """What went to topics that are not those of the queues: it does not count as delivered."""
+        self._withholds = Seldom()
+        self._look_again_at = 0.0
         self._refusal: tuple[str, int] | None = None
         self._refusals = Seldom()
 
@@ -55,21 +72,28 @@ class Outputs:
 
     def pump(self) -> None:
         """Learn what was delivered, and hand over what waits."""
-        if self._handed:
+        if self._handed and self._question is None:
             self._producer.poll(0)
             if self._refusal is not None:
                 self.replace_producer(self._refusal)
             if self._handed and len(self._producer) == 0:
+                self._question = self._destinations.ask(address for _, address in self._handed)
+        if self._question is not None and self._question.done:
+            question, self._question = self._question, None
+            if self._destinations.learn(question):  # else Kafka is asked again
                 self._delivered()
         if self._emits and not self._handed:
             while self._emits:
                 self._hand_over(*self._emits.popleft())
+        if self._withheld and not self._handed and time.monotonic() >= self._look_again_at:
+            self._look_again()
 
     def replace_producer(self, refusal: tuple[str, int] | None = None) -> None:
         """A new producer, and all outputs that do not count again; who refused waits a while."""
         discard(self._producer)
         self._producer = self._kafka.data_producer(linger_ms=LINGER_MS)
-        self._refusal = None
+        self._refusal = self._question = None
+        self._withheld.clear()
         self._emits.clear()
         handed, self._handed = self._handed, []
         refused = next((a for _, a in handed if (a.topic, a.partition) == refusal), None)
@@ -81,18 +105,56 @@ class Outputs:
         discard(self._producer)
 
     def _delivered(self) -> None:
+        """Everything that was handed over is in topics of these names."""
         handed, self._handed = self._handed, []
-        for address in {address for _, address in handed}:
+        for owner, address in handed:
+            if self._is_withheld(address):
+                self._withhold(owner, address)
+        arrived = [pair for pair in handed if not self._is_withheld(pair[1])]
+        for address in {address for _, address in arrived}:
             if self._refusals.over((address.topic, address.partition)):
                 log.warning("outputs to %s/%d are delivered again", address.topic, address.partition)
-        for owner, run in groupby(handed, lambda pair: pair[0]):
+        self._drained(arrived)
+
+    def _drained(self, arrived: list[tuple[Owner, Address]]) -> None:
+        for owner, run in groupby(arrived, lambda pair: pair[0]):
             self._do(owner, owner.step(Drained([address for _, address in run]), now_ms()))
+
+    def _is_withheld(self, address: Address) -> bool:
+        """Its topic is not that of its queue, as far as is known; a queue that was dropped has none to wait for."""
+        return destination_of(address) in self._destinations.gone and self._destinations.means(address)
+
+    def _withhold(self, owner: Owner, address: Address) -> None:
+        if not self._withheld:
+            self._look_again_at = time.monotonic() + WATCH_EVERY_S
+        self._withheld.append((owner, address))
+        if self._withholds.due(address.topic):
+            why = self._destinations.gone[destination_of(address)]
+            log.error("outputs to %s/%d wait: %s", address.topic, address.partition, why)
+
+    def _look_again(self) -> None:
+        """Ask whether topics fit by now, or their queues were dropped. Waits for the answer: this is seldom."""
+        self._look_again_at = time.monotonic() + WATCH_EVERY_S
+        self._destinations.look({address for _, address in self._withheld})
+        if any(
+            destination_of(address) not in self._destinations.gone
+            for _, address in self._withheld
+            if self._destinations.means(address)
+        ):
+            self.replace_producer()  # what went elsewhere goes again
+            return
+        dropped = [pair for pair in self._withheld if not self._is_withheld(pair[1])]
+        self._withheld = [pair for pair in self._withheld if self._is_withheld(pair[1])]
+        self._drained(dropped)
 
     def _hand_over(self, owner: Owner, effect: Emit) -> None:
         address = effect.address
         topic, number = address.topic, address.partition
         produce, refused = self._producer.produce, self._on_refusal
         carrier: Headers = {HEADER: b""}
+        if self._destinations.gone and self._is_withheld(address):
+            self._withhold(owner, address)
+            return
         self._handed.append((owner, address))
         for key, headers, bodies in effect.batches():
             for header, body in zip(headers, bodies, strict=True):

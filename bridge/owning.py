@@ -54,6 +54,7 @@ from .appending import Appending
 from .beginnings import Beginnings
 from .clock import now_ms
 from .columns import columns_of
+from .destinations import Destinations
 from .end_news import EndNews
 from .judging import Rules
 from .kafka import Kafka
@@ -109,7 +110,7 @@ class Owning:
         self._snapshots = SnapshotTopic(kafka, snapshot_topic(queue.topic, queue.subscription))
         self._truncation = Truncation(kafka, queue)
         self._beginnings = Beginnings(kafka, queue)
-        self._outputs = Outputs(kafka, self.owners, self._do)
+        self._outputs = Outputs(kafka, self.owners, self._do, Destinations(kafka, rules.catalog))
         self._forged = Seldom()
         self._stopped: deque[tuple[int, Owner, Stopped | Halted]] = deque()
         self.misplaced: set[int] = set()

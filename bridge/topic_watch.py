@@ -65,7 +65,7 @@ class TopicWatch:
         if not all(answer.done() for answer in self._asked.values()):
             return
         asked, self._asked = self._asked, {}
-        if any(map(_heard, asked.values())):
+        if any(map(has_answered, asked.values())):
             self._unheard_since = None
         missing = [name for name, answer in asked.items() if self._is_missing(name, answer)]
         self._missed = self._missed + 1 if missing else 0
@@ -121,7 +121,7 @@ class TopicWatch:
                 log.error("queue %r: %s", self._queue.name, problem)
 
 
-def _heard(answer: Future[TopicDescription]) -> bool:
+def has_answered(answer: Future[TopicDescription]) -> bool:
     """Whether a broker has answered, whatever it said."""
     error = answer.exception()
     return not isinstance(error, KafkaException) or error.args[0].code() >= 0  # the client's own errors are below

@@ -87,23 +87,24 @@ def ensure_queue(kafka: Kafka, instance: str) -> Queue:
         catalog.close()
 
 
-def transmitter(kafka: Kafka, queue: Queue) -> Reader:
+def transmitter(kafka: Kafka, queue: Queue, catalog: Catalog | None = None) -> Reader:
     """An owner of a share of the transmission queue: iterate over it; nothing comes, and transactions leave."""
-    owning = Owning(kafka, queue, Rules(lambda *_: None), OwnerSettings(uncommitted_ms=DECIDE_WITHIN_MS))
+    rules = Rules(lambda *_: None, catalog=catalog)
+    owning = Owning(kafka, queue, rules, OwnerSettings(uncommitted_ms=DECIDE_WITHIN_MS))
     return Reader(kafka, owning, ReaderOptions(), lambda _: None)
 
 
 class Transmission:
     """The transactions of one sender: where they go, and how far they are."""
 
-    def __init__(self, kafka: Kafka, queue: Queue, sender: Sender, *, own: bool) -> None:
+    def __init__(self, kafka: Kafka, queue: Queue, sender: Sender, catalog: Catalog, *, own: bool) -> None:
         """With `own` this process owns a share of the queue in the background."""
         self._kafka = kafka
         self._sender = sender
         self._closed = threading.Event()
         partition = choose_partition(sender.session.writer, queue.partitions)
         sender.session.transmit_to(queue.address(partition))
-        self._reader = transmitter(kafka, queue) if own else None
+        self._reader = transmitter(kafka, queue, catalog) if own else None
         self._away = Seldom()
         works = [partial(self._listen, queue, partition)]
         if self._reader is not None:

@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 from confluent_kafka import KafkaError, Message
 
+from konverse.bridge.destinations import Destinations
 from konverse.bridge.judging import CatalogJudge, Rules
 from konverse.bridge.outputs import Outputs
 from konverse.bridge.owning import Owning
@@ -41,13 +42,16 @@ def owning() -> Any:
     owning: Any = Owning.__new__(Owning)
     owning.queue = SimpleNamespace(topic="orders")
     owning.owners, owning._stopped = {0: driver.owner}, deque()
-    owning._outputs = Outputs(cast("Any", Clients()), owning.owners, owning._do)
+    clients: Any = Clients()
+    owning._outputs = Outputs(clients, owning.owners, owning._do, Destinations(clients))
     driver.owner._unsaid.append(driver.owner._halt(ZeroDivisionError("a mistake of ours")))
     return owning
 
 
 class Clients(SimpleNamespace):
-    """Producers that deliver at once."""
+    """Producers that deliver at once, and an administrator who is told nothing."""
+
+    admin = SimpleNamespace(describe_topics=lambda *_, **__: {})
 
     def data_producer(self, **_: Any) -> Any:
         class Producer:

@@ -1,0 +1,166 @@
+"""Outputs count as delivered when Kafka has them in the topics of their queues, not in topics of the same names."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from confluent_kafka import KafkaError, KafkaException
+
+from konverse.bridge import outputs as module
+from konverse.bridge.destinations import Destinations
+from konverse.bridge.outputs import Outputs
+from konverse.dialog.emitter import Emit
+from konverse.dialog.events import Drained, ProducerReplaced
+from konverse.schemas.catalog import Queue
+from tests.kit.builders import identifier
+
+OURS, OTHER = identifier("the topic of the queue"), identifier("a topic of the same name")
+ORDERS = Queue("Orders", "k.d.Orders", "queue", 1, identifier("incarnation"), OURS, OURS)
+AGAIN = Queue("Orders", "k.d.Orders", "queue", 1, identifier("another incarnation"), OTHER, OTHER)
+ADDRESS = ORDERS.address(0)
+TIMED_OUT = KafkaException(KafkaError(KafkaError._TIMED_OUT))  # librdkafka's own codes are named so
+NONE = KafkaException(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART))
+
+
+class World:
+    """One owner that emits, a producer that delivers at once, and answers of Kafka as the test gives them."""
+
+    def __init__(self) -> None:
+        self.identifier: bytes | Exception = OURS
+        self.silent = False
+        self.asked: list[Future[Any]] = []
+        self.steps: list[Any] = []
+        self.produced = 0
+        self.queue: Queue | None = ORDERS
+        self.heard_of: Queue | None = ORDERS
+        owner: Any = SimpleNamespace(step=self.step)
+        self.owner = owner
+        kafka: Any = SimpleNamespace(admin=self, data_producer=lambda **_: self)
+        self.outputs = Outputs(kafka, {0: owner}, lambda *_: None, Destinations(kafka, self.catalog))
+        self.emit()
+
+    @property
+    def catalog(self) -> Any:
+        def queues() -> dict[str, Queue]:
+            return {} if self.heard_of is None else {self.heard_of.topic: self.heard_of}
+
+        def refresh() -> None:
+            self.heard_of = self.queue
+
+        return SimpleNamespace(queues=queues, refresh=refresh)
+
+    def emit(self) -> None:
+        run: Any = SimpleNamespace(key=b"", bodies=[b"1"], headers=lambda counters: [b""])
+        self.outputs.add(self.owner, Emit(ADDRESS, 0, [run]))
+
+    def step(self, event: Any, _now_ms: int) -> list[Any]:
+        self.steps.append(event)
+        return []
+
+    def describe_topics(self, topics: Any, **_: Any) -> dict[str, Future[Any]]:
+        answers: dict[str, Future[Any]] = {name: Future() for name in topics.topic_names}
+        self.asked = [*answers.values()]
+        if not self.silent:
+            self.answer()
+        return answers
+
+    def answer(self) -> None:
+        for answer in self.asked:
+            if isinstance(self.identifier, Exception):
+                answer.set_exception(self.identifier)
+            else:
+                answer.set_result(described(self.identifier))
+
+    # the producer
+
+    def produce(self, *_: Any) -> None:
+        self.produced += 1
+
+    def poll(self, _wait_s: float) -> int:
+        return 0
+
+    def purge(self) -> None: ...
+
+    def flush(self, _wait_s: float) -> int:
+        return 0
+
+    def __len__(self) -> int:
+        return 0
+
+    def pump(self, times: int = 3) -> list[Any]:
+        for _ in range(times):
+            self.outputs.pump()
+        steps, self.steps = self.steps, []
+        return steps
+
+
+def described(identifier: bytes) -> Any:
+    high, low = (int.from_bytes(identifier[at : at + 8], "big", signed=True) for at in (0, 8))
+    uuid = SimpleNamespace(get_most_significant_bits=lambda: high, get_least_significant_bits=lambda: low)
+    return SimpleNamespace(topic_id=uuid)
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    monkeypatch.setattr(module, "WATCH_EVERY_S", 0.0)
+    return World()
+
+
+def test_outputs_count_when_kafka_says_that_the_topic_is_the_queues(world: World) -> None:
+    world.silent = True
+    assert world.pump() == []
+    world.answer()
+    assert world.pump() == [Drained([ADDRESS])]
+
+
+def test_nothing_is_asked_while_nothing_is_sent(world: World) -> None:
+    world.pump()
+    world.asked.clear()
+    world.pump()
+    assert not world.asked
+
+
+def test_without_an_answer_kafka_is_asked_again(world: World) -> None:
+    world.identifier = TIMED_OUT
+    assert world.pump() == []
+    world.identifier = OURS
+    assert world.pump() == [Drained([ADDRESS])]
+    assert world.produced == 1
+
+
+@pytest.mark.parametrize("identifier", [OTHER, NONE], ids=["made again", "deleted"])
+def test_what_is_in_another_topic_is_withheld_and_sent_again_when_the_topic_fits(
+    world: World, identifier: bytes | Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.identifier = identifier
+    assert world.pump(10) == []
+    world.emit()
+    assert world.pump(10) == []
+    assert world.produced == 1  # nothing more goes there
+    assert [message[:33] for message in caplog.messages] == ["outputs to k.d.Orders/0 wait: top"]
+    assert "drop_queue" in caplog.text
+    world.identifier = OURS
+    assert world.pump(1) == [ProducerReplaced(None)]
+    world.emit()
+    assert world.pump() == [Drained([ADDRESS])]
+
+
+@pytest.mark.parametrize("queue", [None, AGAIN], ids=["dropped", "dropped and created again"])
+def test_what_is_withheld_waits_no_longer_when_the_queue_was_dropped(world: World, queue: Queue | None) -> None:
+    world.identifier = OTHER
+    assert world.pump() == []
+    world.queue = queue
+    assert world.pump() == [Drained([ADDRESS])]
+
+
+def test_outputs_of_another_destination_go_on(world: World) -> None:
+    world.identifier = OTHER
+    world.pump()
+    elsewhere = replace(ADDRESS, topic="k.d.Receipts")
+    run: Any = SimpleNamespace(key=b"", bodies=[b"1"], headers=lambda counters: [b""])
+    world.outputs.add(world.owner, Emit(elsewhere, 0, [run]))
+    assert world.pump() == [Drained([elsewhere])]
