@@ -262,8 +262,7 @@ class Trial:
             return False
         left = any(map(self._ready, self._window))  # the one that stood for its group may have ended
         if self._suspects():
-            others = self._others_ready() and self._some_untried()
-            return staging.settings.hands_out and (others or self._now_ms >= self._suspects_at_ms)
+            return staging.settings.hands_out and (self._others_ready() or self._now_ms >= self._suspects_at_ms)
         if left or self._some_ready():
             return staging.settings.hands_out  # else nobody has what a TRY would name, whoever dies
         return state.ingest_to >= self._data_end
@@ -279,7 +278,7 @@ class Trial:
         chosen: list[Endpoint] = []
         most = max(1, min(self._staging.settings.handlers, TRY_GROUPS_MAX)) if self._first > 0 else TRY_GROUPS_MAX
         passed: list[Endpoint] = []
-        while len(chosen) < most and self._some_ready() and self._some_untried():
+        while len(chosen) < most and self._some_ready() and (suspects or self._some_untried()):
             endpoint = self._pop()
             if self._suspected(endpoint):
                 passed.append(endpoint)

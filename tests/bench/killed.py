@@ -160,7 +160,7 @@ def poison(place: Place, load: Load) -> Figures:
                 time.sleep(0.1)
             suspended_at = time.time()
             diary.until(1)
-        entries = diary.entries()
+            entries = diary.entries()  # it goes with the processes
         others = {dialog.id for dialog in opened}
         waits = [_longest(entries, str(one), began) for one in others]
         deaths = len({process for _, process, _ in entries}) - 1

@@ -267,6 +267,27 @@ def test_before_suspects_are_tried_the_others_have_their_turn(driver: Driver) ->
     assert said(last) == [Try([0])]
 
 
+def test_until_suspects_are_tried_the_others_go_on_with_whatever_comes_for_them(driver: Driver) -> None:
+    client = Scribe("client")
+    driver.arrive(*conversations("a", "b", client=client))
+    driver.commit()
+    after = successor(driver, handlers=1)
+    after.try_groups()
+    last = Driver(after.journal, after.data, "last", handlers=1)
+    (append,) = last.step(Recover(0, len(after.journal), data_end=len(after.data)))
+    last.acknowledge(append)
+    for sequence in range(1, 4):
+        last.try_groups()
+        assert said(last) == [Try([1])], "not the suspect"
+        last.handle()
+        last.commit()
+        last.arrive((client.message(address_of(), identifier("b"), sequence=sequence), record(b"")))
+    last.now_ms += SUSPECTS_AFTER_MS
+    last.owner.trial.tick(last.now_ms)
+    last.commit()
+    assert said(last) == [Try([0])]
+
+
 def test_who_was_suspected_stays_so_when_an_owner_dies_over_others(driver: Driver) -> None:
     driver.arrive(*conversations("a", "b", "c"))
     driver.commit()
