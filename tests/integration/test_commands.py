@@ -58,7 +58,7 @@ def test_a_database_without_queues_is_not_verified_and_those_that_are_there_are_
         (["view", "services", "--json"], 0),
         (["why", str(uuid.UUID(int=7))], 2),
         (["resume", str(uuid.UUID(int=7))], 2),
-        (["resume", "--all"], 0),
+        (["resume", "--all", "--older-than", "0s"], 0),
         (["skip", str(uuid.UUID(int=7))], 2),
         (["end", str(uuid.UUID(int=7))], 2),
         (["verify"], 2),

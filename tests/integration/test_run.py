@@ -214,7 +214,7 @@ def test_what_fails_is_logged_parked_and_operated_from_another_process(
 def test_all_that_is_suspended_is_resumed_at_once_when_its_handler_is_mended(
     servers: Servers, database: str, tmp_path: Path
 ) -> None:
-    every = ("resume", "--all")
+    every = ("resume", "--all", "--reason", "no such article")
     with connected(servers.bootstrap, database) as broker:
         open_shop(broker, partitions=2)
         alone = [send(broker, POISON, b"behind") for _ in range(3)]
@@ -225,13 +225,16 @@ def test_all_that_is_suspended_is_resumed_at_once_when_its_handler_is_mended(
         broker.flush()
         with Run(servers, database, tmp_path) as worker:
             worker.wait_for("is suspended after 5 attempts", 4)
-            code, out, _ = run(servers, database, *every, "--queue", "Shop")
-            assert (code, "0 suspended conversations resumed" in out) == (0, True)
+            for nothing in ("--queue", "Shop"), ("--reason", "of another fault"), ("--older-than", "1h"):
+                code, out, _ = run(servers, database, *every, *nothing)
+                assert (code, "0 suspended conversations resumed" in out) == (0, True)
             suspended = json.loads(run(servers, database, "suspended", "--json")[1])
             assert {one["conversation"] for one in suspended} >= {str(one) for one in alone}
             (tmp_path / "mended").touch()
             code, out, _ = run(servers, database, *every, "--json")
-            assert (code, json.loads(out)) == (0, suspended)
+            resumed = json.loads(out)
+            assert [{**one, "age_s": 0} for one in resumed] == [{**one, "age_s": 0} for one in suspended]
+            assert (code, {one["reason"] for one in resumed if one["unread"]}) == (0, {"LookupError: no such article"})
             entries = worker.handled(8)
             assert worker.stop() == 0
         handled = {one["conversation"] for one in entries}

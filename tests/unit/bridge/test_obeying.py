@@ -30,6 +30,7 @@ class Reader:
         self.queue = SimpleNamespace(name="Orders")
         self.done: list[Any] = []
         self.closed = False
+        self.kept_up = 0
         self.outcomes: list[bool | None] = []
         self._raises = raises
         self.side = SimpleNamespace(
@@ -51,6 +52,9 @@ class Reader:
     def counts(self, sides: list[Any], _waits: object) -> bool | None:
         assert sides == [(None, self.side)]
         return self.outcomes.pop(0)
+
+    def keep_up(self) -> None:
+        self.kept_up += 1
 
     def suspend(self, conversation: UUID, *, reason: str) -> None:
         self._do("suspend", conversation, reason)
@@ -144,6 +148,7 @@ def test_what_was_followed_is_kept_until_it_stands_in_the_journal(obeying: Any) 
         assert obeying._kept
         obeying._obey()
     assert reader.done == [("resume", ONE)], "and not done twice"
+    assert reader.kept_up == 3, "its only thread may be in a handler"
     assert (obeying._kept, obeying._followed) == ({}, {})
 
 
