@@ -232,9 +232,8 @@ def test_all_that_is_suspended_is_resumed_at_once_when_its_handler_is_mended(
             assert {one["conversation"] for one in suspended} >= {str(one) for one in alone}
             (tmp_path / "mended").touch()
             code, out, _ = run(servers, database, *every, "--json")
-            resumed = json.loads(out)
-            assert [{**one, "age_s": 0} for one in resumed] == [{**one, "age_s": 0} for one in suspended]
-            assert (code, {one["reason"] for one in resumed if one["unread"]}) == (0, {"LookupError: no such article"})
+            assert [one | {"age_s": 0} for one in json.loads(out)] == [one | {"age_s": 0} for one in suspended]
+            assert (code, {one["reason"] for one in suspended}) == (0, {"LookupError: no such article"})
             entries = worker.handled(8)
             assert worker.stop() == 0
         handled = {one["conversation"] for one in entries}

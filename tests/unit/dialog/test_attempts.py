@@ -267,27 +267,6 @@ def test_before_suspects_are_tried_the_others_have_their_turn(driver: Driver) ->
     assert said(last) == [Try([0])]
 
 
-def test_until_suspects_are_tried_the_others_go_on_with_whatever_comes_for_them(driver: Driver) -> None:
-    client = Scribe("client")
-    driver.arrive(*conversations("a", "b", client=client))
-    driver.commit()
-    after = successor(driver, handlers=1)
-    after.try_groups()
-    last = Driver(after.journal, after.data, "last", handlers=1)
-    (append,) = last.step(Recover(0, len(after.journal), data_end=len(after.data)))
-    last.acknowledge(append)
-    for sequence in range(1, 4):
-        last.try_groups()
-        assert said(last) == [Try([1])], "not the suspect"
-        last.handle()
-        last.commit()
-        last.arrive((client.message(address_of(), identifier("b"), sequence=sequence), record(b"")))
-    last.now_ms += SUSPECTS_AFTER_MS
-    last.owner.trial.tick(last.now_ms)
-    last.commit()
-    assert said(last) == [Try([0])]
-
-
 def test_who_was_suspected_stays_so_when_an_owner_dies_over_others(driver: Driver) -> None:
     driver.arrive(*conversations("a", "b", "c"))
     driver.commit()
@@ -299,49 +278,6 @@ def test_who_was_suspected_stays_so_when_an_owner_dies_over_others(driver: Drive
     last.try_groups()
     assert said(last) == [Try([2])]
     assert [*successor(last, "and another").state.attempts.suspects] == [0, 1, 2]
-
-
-@pytest.mark.parametrize("handlers", [1, 2, 64])
-@pytest.mark.parametrize("killers", [1, 2, 3, 5])
-def test_each_of_several_messages_that_kill_dies_with_others_once(driver: Driver, killers: int, handlers: int) -> None:
-    """So all of them are suspended after six deaths each, and one before anything is known."""
-    names = [f"{number:03}" for number in range(16)]
-    deadly = {identifier(name) for name in names[:: 16 // killers][:killers]}
-    driver.arrive(*conversations(*names))
-    driver.commit()
-    handled: list[bytes] = []
-    deaths = 1
-    while True:
-        after = Driver(driver.journal, driver.data, f"owner {deaths}", handlers=handlers)
-        (append,) = after.step(Recover(0, len(after.journal), data_end=len(after.data)))
-        after.acknowledge(append)
-        driver = after
-        if not _handles_all(after, deadly, handled):
-            deaths += 1
-            continue
-        break
-    assert sorted([*handled, *deadly]) == sorted(map(identifier, names)), "each of the others once"
-    assert deaths <= 1 + killers * (ATTEMPTS_MAX + (handlers > 1))
-    assert all(one.suspended == (one.conversation in deadly) for one in driver.state.live())
-
-
-def _handles_all(driver: Driver, deadly: set[bytes], handled: list[bytes]) -> bool:
-    """False: one of the handlers has killed the process, and nothing of the others counts."""
-    while driver.owner.trial.careful:
-        if not driver.owner.trial.due:
-            driver.now_ms += SUSPECTS_AFTER_MS
-            driver.owner.trial.tick(driver.now_ms)
-        driver.try_groups()
-        transactions = []
-        while (transaction := driver.owner.take()) is not None:
-            transactions.append(transaction)
-        if any(one.dialog.conversation in deadly for one in transactions):
-            return False
-        for one in transactions:
-            assert list(one)
-            handled.append(one.dialog.conversation)
-            driver.owner.finish(one)
-    return True
 
 
 def test_care_ends_when_everything_that_the_dead_owner_may_have_had_was_tried(driver: Driver) -> None:
