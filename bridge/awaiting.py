@@ -31,14 +31,15 @@ STILL_COUNTS: Final = (
 class Awaited:
     """What is wanted with one side of a conversation."""
 
-    def __init__(self, action: Action, following: Following, side: Endpoint) -> None:
+    def __init__(self, action: Action, following: Following, side: Endpoint, *, ahead: bool = False) -> None:
+        """With `ahead` the journal does not say yet what was seen of the side."""
         self.following = following
         self.first = first_of(side) if action in (Action.RESUME, Action.SKIP) else 0
         """The number of what waited first; 0 where that does not matter."""
         self._action = action
         self._key = side.role, side.conversation
         self._parked = waits(side)
-        self._skipped = False
+        self._skipped, self._seen = False, not ahead
         if action is Action.SKIP:
             following.on_commit = self._see  # one side is skipped at a time
 
@@ -58,6 +59,9 @@ class Awaited:
                 f"conversation {conversation} has gone to another partition meanwhile, and what becomes of the order "
                 f"is unknown. {STILL_COUNTS}; look where it is (`konverse why`), and give it again"
             )
+        self._seen |= self._skipped or (one is not None and self.first in (0, first_of(one)))
+        if not self._seen:
+            return False
         ended = one is None or one.committed is State.DISCONNECTED_OUTBOUND
         match self._action:
             case Action.END:
@@ -76,12 +80,6 @@ class Awaited:
                         "handler meanwhile, or the conversation was resumed or ended"
                     )
                 return changed
-
-
-def sides_of(following: Following, conversation: UUID) -> list[Endpoint]:
-    """The sides of a conversation that live in the partition, as its journal ends now."""
-    sides = following.catch_up().sides
-    return [endpoint for side in sides if (endpoint := side.get(conversation.bytes)) is not None]
 
 
 def wait_for(awaited: list[Awaited], conversation: UUID, timeout_s: float) -> None:

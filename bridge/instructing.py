@@ -6,6 +6,7 @@ a reader listens (`bridge.obeying`), and its journal says when it was done.
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
@@ -20,7 +21,7 @@ from konverse.dialog.orders import reason_of
 from konverse.dialog.partition import Partition
 from konverse.dialog.states import SENDING
 from konverse.schemas.catalog import Queue
-from konverse.schemas.errors import DialogNotFound, OutcomeUnknown
+from konverse.schemas.errors import DialogNotFound, InvalidState, OutcomeUnknown
 from konverse.schemas.identifiers import instruction_topic
 from konverse.schemas.instruction import Action, Instruction, encode
 from konverse.schemas.limits import INSTRUCTION_ENTRIES_MAX
@@ -28,14 +29,16 @@ from konverse.schemas.records import Role
 from konverse.schemas.system_messages import check_error
 
 from .arguments import Seconds, checked
-from .awaiting import Awaited, late_sweep, sides_of, until_none, wait_for
+from .awaiting import Awaited, late_sweep, until_none, wait_for
 from .catalog import Catalog
 from .following import Following, partitions_of
+from .judging import CatalogJudge
 from .kafka import Kafka, unavailable
 from .kafka_time import kafka_time_ms
 from .operating import check_cleanup, meant, waits
 from .settings import Settings
 from .topics import Topics
+from .validating.validator import Validator
 
 SWEEP_CONVERSATIONS: Final = INSTRUCTION_ENTRIES_MAX // 2
 """So many conversations are ended at a time."""
@@ -87,6 +90,7 @@ class Instructing:
     catalog: Catalog
     _kafka: Kafka
     _topics: Topics
+    _validator: Validator
     _check_open: Callable[[], None]
 
     def suspended(self, queue: str | None = None) -> Iterator[list[Suspended]]:
@@ -176,22 +180,49 @@ class Instructing:
     def _instruct(self, conversation: UUID, queue: str | None, wish: _Wish, timeout_s: float) -> None:
         self._check_open()
         with ExitStack() as exits:
-            found: list[tuple[Queue, Following, Endpoint]] = []
-            for each, partition in self._partitions(queue):
-                with ExitStack() as unneeded:
-                    following = unneeded.enter_context(Following(self._kafka, each, partition))
-                    sides = sides_of(following, conversation)
-                    found += [(each, following, one) for one in sides]
-                    if sides:
-                        exits.push(unneeded.pop_all())
-            if not found:
-                raise self._not_found(conversation)
-            chosen = meant(wish.action, [one for _, _, one in found])  # refused before anything is told
+            found, ahead = self._places(conversation, queue, exits), False
+            try:  # refused before anything is told
+                chosen = self._meant(wish.action, conversation, found)
+            except (DialogNotFound, InvalidState):
+                if wish.action is Action.RESUME:
+                    raise
+                found, ahead = self._places(conversation, queue, exits, self._foreseen), True
+                chosen = self._meant(wish.action, conversation, found)
             places = [(each, following, one) for each, following, one in found if one in chosen]
-            awaited = [Awaited(wish.action, following, one) for _, following, one in places]
+            awaited = [Awaited(wish.action, following, one, ahead=ahead) for _, following, one in places]
             told = dict.fromkeys((each.name, one.first) for (each, _, _), one in zip(places, awaited, strict=True))
             self._tell(*(Instruction(self.database, name, conversation.bytes, first, *wish) for name, first in told))
             wait_for(awaited, conversation, timeout_s)
+
+    def _places(
+        self,
+        conversation: UUID,
+        queue: str | None,
+        exits: ExitStack,
+        look: Callable[[Following], Partition] = Following.catch_up,
+    ) -> list[tuple[Queue, Following, Endpoint]]:
+        """Where the sides of a conversation live, as the journals have it, or as somebody `look`s at them."""
+        found: list[tuple[Queue, Following, Endpoint]] = []
+        for each, partition in self._partitions(queue):
+            with ExitStack() as unneeded:
+                following = unneeded.enter_context(Following(self._kafka, each, partition))
+                sides = [side.get(conversation.bytes) for side in look(following).sides]
+                found += [(each, following, one) for one in sides if one is not None]
+                if any(sides):
+                    exits.push(unneeded.pop_all())
+        return found
+
+    def _foreseen(self, following: Following) -> Partition:
+        """With what has arrived and stands in no journal yet: all handlers of the queue may be at something else."""
+        judge = CatalogJudge(self.catalog, self._validator, logging.DEBUG)  # it is only foreseen
+        return following.look_ahead(judge, kafka_time_ms(self._kafka)).state
+
+    def _meant(
+        self, action: Action, conversation: UUID, found: list[tuple[Queue, Following, Endpoint]]
+    ) -> list[Endpoint]:
+        if not found:
+            raise self._not_found(conversation)
+        return meant(action, [one for _, _, one in found])
 
     def _sweep(self, action: Action, queue: str | None, meant: Callable[[Endpoint], bool], timeout_s: float) -> int:
         """Have conversations end, partition by partition, as many at a time as a process keeps in mind."""

@@ -117,9 +117,10 @@ class Obeying:
                         self._report(instruction)
             if counts or self._now_ms > until_ms:
                 self._forget(place)
-        for reader in {one.reader for one in self._followed.values() if not one.reader.closed}:
-            with suppress(*FORESEEN):  # the application's own call raises it, too
-                reader.keep_up()  # its only thread may be in a handler
+        for reader in self._readers() if self._kept else ():
+            if not reader.closed:
+                with suppress(*FORESEEN):  # the application's own call raises it, too
+                    reader.keep_up()  # its only thread may be in a handler
 
     def _report(self, instruction: Instruction) -> None:
         about = (instruction.conversation, instruction.action)

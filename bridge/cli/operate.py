@@ -47,8 +47,8 @@ def suspended(
     )
     if found:
         typer.echo(
-            "konverse resume, skip or end CONVERSATION lets it go on; so does resume --all with --reason TEXT, or "
-            "--older-than TIME"
+            "konverse resume, skip or end CONVERSATION lets it go on; several go on with\n"
+            "konverse resume --all --reason TEXT, or --older-than TIME"
         )
 
 

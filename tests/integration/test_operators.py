@@ -1,0 +1,164 @@
+"""Operators suspend, skip and end any conversation at any time, whichever kind of process reads its queue."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from konverse.bridge.broker import Broker
+from konverse.bridge.reader import Reader
+from konverse.schemas.catalog import ERROR
+from konverse.schemas.errors import InvalidSettings, InvalidState, OutcomeUnknown
+from konverse.schemas.system_messages import read_error
+from tests.integration.test_run import run
+from tests.kit.answering import HOLD, POISON, READERS, Run, answer
+from tests.kit.servers import Servers
+from tests.kit.shop import ORDER, connected, drain, open_shop, receive, sent, until
+from tests.kit.workers import read_diary
+
+pytestmark = pytest.mark.stack
+
+AT_ONCE_S = 5.0
+"""An owner hears an operator twice a second, and the machine may be busy."""
+
+
+@contextmanager
+def in_a_thread(broker: Broker, work: Callable[[Reader], None]) -> Iterator[None]:
+    over = threading.Event()
+    with broker.reader("Orders", max_messages=1, timeout=0.2) as reader:
+        reader.wait_for_partitions(1)
+
+        def until_over() -> None:
+            while not over.is_set():
+                work(reader)
+
+        thread = threading.Thread(target=until_over)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+
+def iterate(reader: Reader) -> None:
+    """As a program without `run` does it."""
+    for transaction in reader:
+        with transaction:
+            answer(transaction)
+
+
+@contextmanager
+def reading(way: str, servers: Servers, broker: Broker, folder: Path) -> Iterator[None]:
+    """Somebody reads Orders in this way; in the end its handlers are released."""
+    with ExitStack() as exits:
+        exits.enter_context(_reading(way, servers, broker, folder))
+        exits.callback((folder / "released").touch)
+        yield
+
+
+@contextmanager
+def _reading(way: str, servers: Servers, broker: Broker, folder: Path) -> Iterator[None]:
+    if way == "konverse run":
+        with Run(servers, broker.database, folder) as worker:
+            worker.wait_for("reads queue 'Orders'")
+            yield
+    else:
+        with in_a_thread(broker, iterate if way == "iterated" else lambda reader: reader.run(answer)):
+            yield
+
+
+def bodies(folder: Path) -> list[str]:
+    return [entry["body"] for entry in read_diary(folder / "diary")]
+
+
+@pytest.mark.parametrize(("way", "handlers"), [("iterated", 1), ("run", 1), ("konverse run", READERS)])
+def test_what_is_not_suspended_is_suspended_skipped_ended_and_cleaned_up_at_once(  # noqa: PLR0917  # fixtures
+    servers: Servers, database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, handlers: int
+) -> None:
+    """While all handlers are at something else, and behind the one that has it."""
+    monkeypatch.setattr("tests.kit.answering.folder", tmp_path)
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        with reading(way, servers, broker, tmp_path):
+            names = ("suspended", "skipped", "ended", "cleaned")
+            opened = {name: sent(broker, b"first") for name in names}
+            until(lambda: len(bodies(tmp_path)) == len(names), "all of them are idle")
+            held = [sent(broker, HOLD) for _ in range(handlers)]
+            until(lambda: bodies(tmp_path).count(HOLD.decode()) == handlers, "the handlers are busy")
+            for name in ("skipped", "ended", "cleaned"):
+                for number in range(2):
+                    opened[name].send(ORDER, f"{name} {number}".encode())
+            broker.flush()
+            began = time.monotonic()
+            broker.suspend(opened["suspended"].id, reason="who ordered this?", queue="Orders")
+            broker.skip(opened["skipped"].id, queue="Orders")
+            broker.end(opened["ended"].id, error=4711, description="no", queue="Orders")
+            broker.end(opened["cleaned"].id, cleanup=True, queue="Orders")
+            assert time.monotonic() - began < 4 * AT_ONCE_S
+            (listed,) = [one for found in broker.suspended() for one in found]
+            assert (listed.conversation, listed.reason) == (opened["suspended"].id, "who ordered this?")
+
+            opened["suspended"].send(ORDER, b"parked")
+            broker.flush()
+            with pytest.raises(InvalidState, match="is suspended already"):
+                broker.suspend(opened["suspended"].id, queue="Orders")
+            with pytest.raises(OutcomeUnknown, match="a handler has its group"):
+                broker.suspend(held[0].id, queue="Orders", timeout=0.5)
+            (tmp_path / "released").touch()
+            broker.end(held[0].id, queue="Orders")  # behind the handler, and then the order before it is void
+            until(lambda: "skipped 1" in bodies(tmp_path), "what was behind the skipped message")
+            assert set(bodies(tmp_path)) == {"first", HOLD.decode(), "skipped 1"}
+            broker.resume(opened["suspended"].id)
+            until(lambda: "parked" in bodies(tmp_path), "what was suspended goes on")
+        errors = [one for one in drain(broker, "Shop", partitions=(0,)) if one.type == ERROR]
+        assert [(one.dialog.id, read_error(one.body)) for one in errors] == [(opened["ended"].id, (4711, "no"))]
+
+
+def test_the_command_suspends_and_the_list_shows_attempts_age_and_the_last_error(
+    servers: Servers, database: str, tmp_path: Path
+) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        with Run(servers, database, tmp_path) as worker:
+            failed, idle = sent(broker, POISON), sent(broker, b"good")
+            worker.wait_for("is suspended after 5 attempts")
+            worker.handled(1)
+            code, out, err = run(
+                servers, database, "suspend", str(idle.id), "--reason", "an audit", "--queue", "Orders"
+            )
+            assert (code, out, err) == (0, f"{idle.id} is suspended\n", "")
+            assert worker.stop() == 0
+        out = run(servers, database, "suspended")[1]
+        for words in ("attempts", "age", "last error", "no such article", "an audit", str(failed.id), str(idle.id)):
+            assert words in " ".join(out.replace("│", " ").split()), out
+        rows = json.loads(run(servers, database, "suspended", "--json")[1])
+        assert {UUID(one["conversation"]): (one["attempts"], one["reason"]) for one in rows} == {
+            failed.id: (5, "LookupError: no such article"),
+            idle.id: (0, "an audit"),
+        }
+        assert all(0 <= one["age_s"] < 60 for one in rows)
+
+
+def test_all_are_resumed_only_for_a_reason_or_an_age(servers: Servers, database: str) -> None:
+    with connected(servers.bootstrap, database) as broker:
+        open_shop(broker)
+        one = sent(broker, b"one")
+        receive(broker, "Orders", 1)
+        with in_a_thread(broker, iterate):
+            broker.suspend(one.id, reason="an audit", queue="Orders")
+            with pytest.raises(InvalidSettings, match=r"`reason`.*`older_than`"):
+                broker.resume_all()
+            code, out, err = run(servers, database, "resume", "--all")
+            assert (code, out) == (2, "")
+            assert "--reason TEXT or --older-than TIME" in " ".join(err.replace("│", " ").split())
+            assert broker.resume_all(reason="another fault") == broker.resume_all(older_than=600) == []
+            assert [found.conversation for found in broker.resume_all(reason="AUDIT", older_than=0)] == [one.id]
+            assert not any(broker.suspended())
