@@ -23,7 +23,7 @@ from konverse.schemas.errors import (
     TransactionTooLarge,
 )
 from konverse.schemas.identifiers import journal_topic
-from konverse.schemas.limits import BATCH_RECORDS_MAX
+from konverse.schemas.limits import BATCH_RECORDS_MAX, BODY_BYTES_MAX, KEY_BYTES_MAX
 from konverse.spark import sink
 from konverse.spark.bridging import kafka_of
 from konverse.spark.deciding import _FOLLOWINGS, Deciding
@@ -341,3 +341,15 @@ def test_a_write_whose_topic_was_made_again_while_it_was_decided_is_told_no_succ
         pytest.raises(TopicMismatch, match="was deleted and created again"),
     ):
         writer.commit([written])
+
+
+@pytest.mark.parametrize("options", [{}, {"pool": "spark"}], ids=["dialogs of its own", "pool"])
+def test_bodies_of_the_largest_size_are_written_and_received_whole(
+    servers: Servers, shop: Broker, database: str, options: dict[str, str]
+) -> None:
+    key, largest = "k" * KEY_BYTES_MAX, bytes(BODY_BYTES_MAX)
+    bodies = [bytes([number]) + largest[1:] for number in range(3)]
+    run(batch_writer(servers.bootstrap, database, **options), [(key, body) for body in bodies])
+    assert [message.body == body for message, body in zip(receive(shop, "Orders", 3), bodies, strict=True)] == [
+        True
+    ] * 3
