@@ -8,12 +8,13 @@ from collections import deque
 from functools import partial
 from typing import Any, Final
 
-from confluent_kafka import KafkaException, Message
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from konverse.dialog.events import Append, Appended
 from konverse.dialog.owner import Owner
 
 from .kafka import Kafka, discard
+from .refusals import Need
 from .seldom import Seldom
 
 log: Final = logging.getLogger("konverse.appending")
@@ -51,7 +52,7 @@ class Appending:
             for record in effect.records:
                 self._producer.produce(self._topic, record, None, owner.identity.partition, report)
         except (BufferError, KafkaException) as error:
-            log.warning("the journal takes nothing, its producer is replaced: %s", error)
+            log.warning("the journal takes nothing, its producer is replaced: %s", self._words(error))
             self._unknown(flight)
             discard(self._producer)
             self._producer = self._kafka.journal_producer()
@@ -66,7 +67,7 @@ class Appending:
             return
         if error is not None:
             if self._failures.due(error.code()):
-                log.warning("an append to %s has an unknown outcome: %s", self._topic, error.str())
+                log.warning("an append to %s has an unknown outcome: %s", self._topic, self._words(error))
             self._unknown(flight)
             return
         offset = message.offset() or 0
@@ -76,6 +77,11 @@ class Appending:
         if not flight.waiting:
             flight.owner.counters.commit_waits_ms.append(1e3 * (time.perf_counter() - flight.since))
             self._outcomes.append((flight.owner, Appended(*flight.last, flight.together)))
+
+    def _words(self, error: object) -> str:
+        error = error.args[0] if isinstance(error, KafkaException) else error
+        need = Need.topic("WRITE", self._topic)
+        return self._kafka.words(error, need) if isinstance(error, KafkaError) else str(error)
 
     def _unknown(self, flight: _Flight) -> None:
         """One record without an answer is enough: what follows it says nothing more."""

@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import Any, Final, TypeVar
 from uuid import UUID
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from konverse.schemas.catalog import (
     DEFAULT,
@@ -44,7 +44,7 @@ from konverse.schemas.routes import AUTO_CREATED_LOCAL
 from konverse.schemas.routing_tables import RoutingTable, TableChange, folded
 
 from .background import FORESEEN, in_background
-from .kafka import Kafka, LogReader, LogTruncated, acquaint, discard, unavailable
+from .kafka import Kafka, LogReader, LogTruncated, acquaint, discard
 from .mirror import CatalogMirror
 from .objects import BORN_WITH, MISSING, SYSTEM_TYPES, creator_of, kind_of
 from .topics import JOURNAL_CONFIG, Topics
@@ -295,10 +295,10 @@ class Catalog:
             while True:
                 self.refresh()
                 change = Change(self._position, self.database, kind_of(kind), name, decide())
-                outcome: list[int | None] = []
+                outcome: list[int | KafkaError] = []
 
-                def on_delivery(error: Any, message: Any, outcome: list[int | None] = outcome) -> None:
-                    outcome.append(None if error is not None else message.offset())
+                def on_delivery(error: Any, message: Any, outcome: list[int | KafkaError] = outcome) -> None:
+                    outcome.append(message.offset() if error is None else error)
 
                 try:
                     producer.produce(self._topic, encode_change(change), None, 0, on_delivery)
@@ -306,9 +306,10 @@ class Catalog:
                         producer.flush(self._kafka.settings.append_timeout_s + 1)
                 except KafkaException as error:
                     self._discard_writer()
-                    raise unavailable(f"{self._topic} takes no record", error) from None
-                if not outcome or outcome[0] is None:
+                    raise self._kafka.not_taken(self._topic, error) from None
+                if not outcome or isinstance(outcome[0], KafkaError):
                     self._discard_writer()
+                    self._kafka.check_taken(self._topic, outcome)
                     raise OutcomeUnknown(
                         f"whether the change of {change.kind} {name!r} was written is unknown: Kafka gave no answer. "
                         "Look whether it is there, then repeat it"

@@ -33,7 +33,7 @@ from .awaiting import Awaited, late_sweep, until_none, wait_for
 from .catalog import Catalog
 from .following import Following, partitions_of
 from .judging import CatalogJudge
-from .kafka import Kafka, unavailable
+from .kafka import Kafka
 from .kafka_time import kafka_time_ms
 from .operating import check_cleanup, meant, waits
 from .settings import Settings
@@ -259,7 +259,8 @@ class Instructing:
             with suppress(KafkaException):  # then there is no answer
                 producer.flush(self.settings.append_timeout_s + 1)
         except KafkaException as error:
-            raise unavailable(f"{topic} takes no record", error) from None
+            raise self._kafka.not_taken(topic, error) from None
+        self._kafka.check_taken(topic, failures)
         if failures != [None] * len(instructions):
             raise OutcomeUnknown(
                 f"whether the instruction was written to {topic} is unknown: Kafka gave no answer. Give it again; it "

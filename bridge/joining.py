@@ -29,8 +29,13 @@ class Joining:
         """`group`: its partitions are suggested by one, and not named by the caller."""
         self.until = time.monotonic() + (JOIN_S if group else FIRST_FETCH_S)
         """It is not idle before this: the group has not given it anything yet, or Kafka no record."""
+        self.of_group = group
         self._asked = group
         """The group has not answered yet, as far as is known."""
+
+    def refused(self, consumer: Consumer) -> bool:
+        """Whether a refusal of a group concerns the group of this reader: it has not been taken in."""
+        return self.of_group and not has_joined(consumer)
 
     def given(self) -> None:
         """Partitions are ours, and were not fetched from yet."""

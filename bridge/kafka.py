@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
@@ -20,6 +20,7 @@ from konverse.schemas.errors import InvalidSettings, KafkaUnavailable
 
 from .departing import DEPARTING
 from .health import Health
+from .refusals import Need, denied, is_refusal, unavailable, words
 from .seldom import Repeated
 from .settings import Settings
 
@@ -30,6 +31,10 @@ log.addFilter(Repeated())
 
 FETCH_RECORDS: Final = 1_000
 """Records taken from a consumer at a time; more of them leave the caches before they are folded."""
+
+
+NO_GROUP: Final[int] = KafkaError.GROUP_AUTHORIZATION_FAILED
+"""Means nothing to a consumer that needs no group: by itself it looks for the coordinator of one."""
 
 
 PRODUCER_RECORDS_MAX: Final = 500_000
@@ -78,6 +83,43 @@ class Kafka:
         self.told_ms: tuple[int, int] | None = None
         """Kafka's time when it was asked last, and what `clock.now_ms` showed before (`kafka_time`)."""
         self.admin = _made(AdminClient, self._common)  # kept for life: short-lived ones cancel what they asked for
+
+    def unavailable(self, what: str, error: KafkaException | KafkaError, need: Need) -> KafkaUnavailable:
+        """A typed error for a call that Kafka did not answer, or refuses to the principal of this process."""
+        return unavailable(what, error, need, self.settings.client)
+
+    def not_taken(self, topic: str, error: KafkaException | KafkaError) -> KafkaUnavailable:
+        """A typed error for a record that the topic did not take."""
+        return self.unavailable(f"{topic} takes no record", error, Need.topic("WRITE", topic))
+
+    def check_taken(self, topic: str, outcomes: Iterable[object]) -> None:
+        """Raise AccessDenied when one of these outcomes of records for the topic is a refusal."""
+        for outcome in outcomes:
+            if isinstance(outcome, KafkaError) and is_refusal(outcome):
+                raise self.not_taken(topic, outcome)
+
+    def words(self, error: KafkaError, need: Need) -> str:
+        """What stands in a log line about an error: which right is missing, or the client's own words."""
+        return words(error, need, self.settings.client)
+
+    def check_event(self, message: Message, group: str = "") -> None:
+        """Raise what a consumer's event means, when it means something; it needs a group to take it in, if any."""
+        error = message.error()
+        assert error is not None
+        if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):  # noqa: SLF001
+            raise LogTruncated(error.str())
+        if error.fatal() or error.code() == KafkaError._FATAL:  # noqa: SLF001
+            raise ConsumerFailed(f"Kafka's client has failed for good: {error.str()}")
+        topic = message.topic()
+        of_group = error.code() == NO_GROUP
+        if of_group and not group:  # the client asks for one by itself, and reads without it
+            return
+        need = Need.group(group) if of_group else Need.topic("READ", topic)
+        refused = denied(f"{need.resource} cannot be read", error, need, self.settings.client)
+        if refused is not None:
+            raise refused
+        if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+            raise KafkaUnavailable(f"Kafka refuses to serve {topic}: {error.str()}")
 
     def check(self) -> None:
         """Raise KafkaUnavailable when no broker answers."""
@@ -183,9 +225,9 @@ class LogReader:
             self._failed = False
         return self._consumer
 
-    def _unavailable(self, what: str, error: KafkaException) -> KafkaUnavailable:
+    def _unavailable(self, what: str, error: KafkaException, topic: str) -> KafkaUnavailable:
         self._failed = True
-        return unavailable(what, error)
+        return self._kafka.unavailable(what, error, Need.topic("READ", topic))
 
     def ends(self, topic: str, partition: int) -> tuple[int, int]:
         """First offset of the log and its end. A topic that was created just now may need a moment."""
@@ -197,7 +239,7 @@ class LogReader:
                 return consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=self._timeout_s)
             except KafkaException as error:
                 if error.args[0].code() not in _SETTLING or time.monotonic() > deadline:
-                    raise self._unavailable(f"the ends of {topic}/{partition} cannot be read", error) from None
+                    raise self._unavailable(f"the ends of {topic}/{partition} cannot be read", error, topic) from None
             time.sleep(0.05)
 
     def offset_at(self, topic: str, partition: int, timestamp_ms: int) -> int:
@@ -206,7 +248,7 @@ class LogReader:
         try:
             (found,) = self._client().offsets_for_times([asked], timeout=self._timeout_s)
         except KafkaException as error:
-            raise self._unavailable(f"times in {topic}/{partition} cannot be looked up", error) from None
+            raise self._unavailable(f"times in {topic}/{partition} cannot be looked up", error, topic) from None
         return found.offset if found.offset >= 0 else self.ends(topic, partition)[1]
 
     def read(self, topic: str, partition: int, start: int, end: int) -> Generator[tuple[list[Message], int]]:
@@ -235,10 +277,24 @@ class LogReader:
 
     def _usable(self, messages: list[Message], at: int) -> tuple[list[Message], int]:
         try:
-            return _usable(messages, at)
+            return self._records(messages, at)
         except KafkaUnavailable:
             self._failed = True
             raise
+
+    def _records(self, messages: list[Message], at: int) -> tuple[list[Message], int]:
+        """Records without the events between them, and where the log goes on."""
+        records = []
+        for message in messages:
+            error = message.error()
+            if error is None:
+                records.append(message)
+                at = (message.offset() or 0) + 1
+            elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # the client's public name for it
+                at = max(at, message.offset() or 0)
+            else:
+                self._kafka.check_event(message)
+        return records, at
 
     def _make_known(self, topic: str) -> None:
         """Ask for the topic's leaders: by itself the client looks for those of a further topic once a second only."""
@@ -246,7 +302,7 @@ class LogReader:
             try:
                 self._consumer.list_topics(topic, self._timeout_s)
             except KafkaException as error:
-                raise self._unavailable(f"the leaders of {topic} cannot be learnt", error) from None
+                raise self._unavailable(f"the leaders of {topic} cannot be learnt", error, topic) from None
             self._known.add(topic)
 
     def close(self) -> None:
@@ -257,33 +313,6 @@ class LogReader:
 def _said(event: Message | None) -> str:
     error = event.error() if event is not None else None
     return f": {error.str()}" if error is not None else ""
-
-
-def _usable(messages: list[Message], at: int) -> tuple[list[Message], int]:
-    """Records without the events between them, and where the log goes on."""
-    records = []
-    for message in messages:
-        error = message.error()
-        if error is None:
-            records.append(message)
-            at = (message.offset() or 0) + 1
-        elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  # the client's public name for it
-            at = max(at, message.offset() or 0)
-        else:
-            check_event(message)
-    return records, at
-
-
-def check_event(message: Message) -> None:
-    """Raise what a consumer's event means, when it means something."""
-    error = message.error()
-    assert error is not None
-    if error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):  # noqa: SLF001
-        raise LogTruncated(error.str())
-    if error.fatal() or error.code() == KafkaError._FATAL:  # noqa: SLF001
-        raise ConsumerFailed(f"Kafka's client has failed for good: {error.str()}")
-    if error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.TOPIC_AUTHORIZATION_FAILED):
-        raise KafkaUnavailable(f"Kafka refuses to serve {message.topic()}: {error.str()}")
 
 
 def has_joined(consumer: Consumer) -> bool:
@@ -309,11 +338,6 @@ def discard(producer: Producer) -> None:
         producer.flush(1)
     except KafkaException:
         log.debug("the failed producer is dropped", exc_info=True)
-
-
-def unavailable(what: str, error: KafkaException) -> KafkaUnavailable:
-    """A typed error for a call that Kafka did not answer."""
-    return KafkaUnavailable(f"{what}: {error.args[0].str()}. Check that the broker runs and is reachable")
 
 
 Headers = dict[str, str | bytes | None]

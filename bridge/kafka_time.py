@@ -15,7 +15,7 @@ from konverse.schemas.identifiers import open_topic
 from konverse.schemas.records import NO_SEQUENCE, Envelope, Kind, Role, Suffix
 
 from .clock import now_ms
-from .kafka import Kafka, unavailable
+from .kafka import Kafka
 from .topics import Topics
 
 OPEN_CONFIG: Final = {
@@ -71,12 +71,13 @@ class OpenTopic:
             )
             producer.flush(timeout_s + 1)
         except KafkaException as error:
-            raise unavailable(f"{self.name} takes no record", error) from None
+            raise self._kafka.not_taken(self.name, error) from None
         failure, message = answers[0] if answers else ("no answer", None)
+        self._kafka.check_taken(self.name, [failure])
         if failure is not None or message is None:
             raise KafkaUnavailable(
                 f"{self.name} takes no record: {failure}. Kafka's time stands in its acknowledgement, and a session "
-                f"or a question for an age needs it; check that the broker runs, and grant WRITE on topic {self.name}"
+                "or a question for an age needs it. Check that the broker runs and is reachable"
             )
         kind, time_ms = message.timestamp()
         if kind != TIMESTAMP_LOG_APPEND_TIME:

@@ -164,6 +164,7 @@ class Inquiry:
             if failures == [None]:
                 return
             self._producer = None
+            self._kafka.check_taken(address.topic, failures)
             if time.monotonic() > deadline:
                 raise KafkaUnavailable(f"{address.topic} takes no record: {failures or 'no answer'}")
             log.warning("a question to %s was not taken (%s); it is asked again", address.topic, failures)

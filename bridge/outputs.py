@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from itertools import groupby
 from typing import Any, Final
 
-from confluent_kafka import KafkaException, Message
+from confluent_kafka import KafkaError, KafkaException, Message
 
 from konverse.dialog.emitter import Emit
 from konverse.dialog.events import Drained, Effect, ProducerReplaced
@@ -26,6 +26,7 @@ from konverse.schemas.identifiers import Address
 from .clock import now_ms
 from .destinations import Destinations, Question, destination_of
 from .kafka import Headers, Kafka, discard
+from .refusals import Need
 from .seldom import Seldom
 from .topic_watch import WATCH_EVERY_S
 
@@ -176,14 +177,17 @@ class Outputs:
                 return True
             except (BufferError, KafkaException) as again:
                 error = again
-        self._say_refused((record[0], record[3]), "taken", str(error))
+        self._say_refused((record[0], record[3]), "taken", error)
         return False
 
     def _on_refusal(self, error: Any, message: Message) -> None:
         """An output was not delivered (successes are not reported)."""
         self._refusal = (message.topic() or "", message.partition() or 0)
-        self._say_refused(self._refusal, "delivered", error.str())
+        self._say_refused(self._refusal, "delivered", error)
 
-    def _say_refused(self, place: tuple[str, int], what: str, why: str) -> None:
+    def _say_refused(self, place: tuple[str, int], what: str, error: object) -> None:
         if self._refusals.due(place):
+            error = error.args[0] if isinstance(error, KafkaException) else error
+            need = Need.topic("WRITE", place[0])
+            why = self._kafka.words(error, need) if isinstance(error, KafkaError) else str(error)
             log.warning("outputs to %s/%d are not %s: %s", *place, what, why)

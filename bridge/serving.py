@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from konverse.dialog.ageing import Age
 from konverse.dialog.takeover import Unheard
@@ -39,6 +39,7 @@ from .pace import (
     REFUSAL_PAUSE_S,
     RETRY_S,
 )
+from .refusals import Need
 from .renewing import Renewing
 
 log: Final = logging.getLogger("konverse.sending")
@@ -96,7 +97,7 @@ class Serving:
                     self._look()
                     break
                 except KafkaException as error:
-                    self._fail(error.args[0].str(), None if error.args[0].fatal() else address)
+                    self._fail(self._words(error.args[0], address.topic), None if error.args[0].fatal() else address)
                     return
 
     def _new_producer(self) -> Producer:
@@ -110,10 +111,15 @@ class Serving:
         if self._failure is not None:  # what fails behind it fails because of it
             return
         place = (message.topic(), message.partition())
-        self._fail(f"{error.str()} ({place[0]}/{place[1]})")  # first of all: else what failed would count as delivered
+        self._fail(
+            f"{self._words(error, place[0])} ({place[0]}/{place[1]})"
+        )  # first of all: else what failed would count as delivered
         if not error.fatal():
             lanes = list(self.session.lanes.items())  # a thread that begins a dialog may add one
             self._refused = next((address for address, lane in lanes if lane.place == place), None)
+
+    def _words(self, error: KafkaError, topic: str) -> str:
+        return self._kafka.words(error, Need.topic("WRITE", topic))
 
     def _fail(self, reason: str, refused: Address | None = None) -> None:
         if self._failure is None:  # what fails behind it fails because of it

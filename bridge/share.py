@@ -20,7 +20,7 @@ from konverse.schemas.identifiers import consumer_group
 
 from .background import in_background
 from .joining import Joining
-from .kafka import FETCH_RECORDS, ConsumerFailed, Kafka, LogTruncated, check_event
+from .kafka import FETCH_RECORDS, NO_GROUP, ConsumerFailed, Kafka, LogTruncated
 from .orphans import Orphans
 from .owning import Owning
 from .seldom import Seldom
@@ -79,6 +79,7 @@ class Share:
         self._kafka = kafka
         self._orphans = (Forsaken if options.substitute else Orphans)(kafka, owning.queue)
         self._transactions = OpenTransactions(kafka, owning.queue)
+        self._group = consumer_group(self._topic, owning.queue.subscription)
         self.consumer = self._subscribe()
 
     @property
@@ -144,7 +145,7 @@ class Share:
             self._say_nothing()
             for event in events:  # after the records that came with them, which do not come again
                 try:
-                    check_event(event)
+                    self._kafka.check_event(event, self._group if self.joining.refused(self.consumer) else "")
                 except LogTruncated:
                     self._owning.truncated(event.partition() or 0)
                 except ConsumerFailed as failure:
@@ -197,7 +198,7 @@ class Share:
     def _subscribe(self) -> Consumer:
         kafka, topic, partitions = self._kafka, self._topic, self._options.partitions
         if partitions is None:
-            consumer = kafka.group_consumer(consumer_group(topic, self._owning.queue.subscription))
+            consumer = kafka.group_consumer(self._group)
             consumer.subscribe([topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
             return consumer
         self._assigned.update(partitions)
@@ -323,15 +324,15 @@ class Share:
 
     def _adopt(self, number: int) -> None:
         """Claim a partition that nobody looks after, whomever the group has given it to."""
-        queue = self._owning.queue
+        name = self._owning.queue.name
         log.log(
             logging.INFO if self._options.substitute else logging.WARNING,
             "nobody has looked after partition %d of queue %r for %.0f s (silence_timeout_s); this reader claims it, "
             "until the reader does to which Kafka's group %s has given it",
             number,
-            queue.name,
+            name,
             self._orphans.timeout_s,
-            consumer_group(queue.topic, queue.subscription),
+            self._group,
         )
         try:
             offset = self._owning.take_over(number)
@@ -339,7 +340,7 @@ class Share:
                 self._orphans.adopt(number, offset)
                 self.joining.given()
         except (KonverseError, KafkaException) as error:
-            log.warning("partition %d of queue %r cannot be recovered yet: %s", number, queue.name, error)
+            log.warning("partition %d of queue %r cannot be recovered yet: %s", number, name, error)
             self._owning.drop(number)
 
     def _consumer_of(self, number: int) -> Consumer:
@@ -358,7 +359,7 @@ class Share:
     def _say_event(self, event: Message) -> None:
         """What the client says and goes on after, as far as anybody knows."""
         error = event.error()
-        if error is not None and self._events.due((event.partition(), error.code())):
+        if error is not None and (code := error.code()) != NO_GROUP and self._events.due((event.partition(), code)):
             log.warning("queue %r, partition %s: %s", self._owning.queue.name, event.partition(), error.str())
 
     def _read_from(self, number: int, offset: int) -> None:

@@ -13,6 +13,7 @@ from konverse.dialog.events import AppendSnapshot, SnapshotWritten
 from konverse.dialog.owner import Owner
 
 from .kafka import Kafka, discard
+from .refusals import Need
 
 log: Final = logging.getLogger("konverse.snapshots")
 
@@ -81,7 +82,11 @@ class SnapshotTopic:
     def _reported(self, owner: Owner, flight: _Flight, error: Any, message: Message) -> None:
         flight.waiting -= 1
         if error is not None:
-            log.warning("a snapshot of %s is not written: %s", self.topic, error.str())
+            log.warning(
+                "a snapshot of %s is not written: %s",
+                self.topic,
+                self._kafka.words(error, Need.topic("WRITE", self.topic)),
+            )
             flight.failed = self._broken = True
         else:
             offset = message.offset() or 0

@@ -17,7 +17,8 @@ from confluent_kafka.admin import ListOffsetsResultInfo, OffsetSpec
 
 from konverse.schemas.catalog import Queue
 
-from .kafka import Kafka, unavailable
+from .kafka import Kafka
+from .refusals import Need
 from .seldom import Seldom
 
 log: Final = logging.getLogger("konverse.reader")
@@ -55,7 +56,9 @@ def stalled(kafka: Kafka, topic: str, partition: int) -> Stalled | None:
             for level in (IsolationLevel.READ_UNCOMMITTED, IsolationLevel.READ_COMMITTED)
         )
     except KafkaException as error:
-        raise unavailable(f"the ends of {topic}/{partition} cannot be read", error) from None
+        raise kafka.unavailable(
+            f"the ends of {topic}/{partition} cannot be read", error, Need.topic("READ", topic)
+        ) from None
     return Stalled(stable, end) if stable < end else None
 
 

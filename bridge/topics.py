@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any, Final
 from uuid import UUID, uuid4
 
@@ -11,10 +12,11 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import ConfigResource, NewTopic, ResourceType, TopicDescription
 
 from konverse.schemas.catalog import Queue
-from konverse.schemas.errors import InvalidSettings, KafkaUnavailable, TopicMismatch
+from konverse.schemas.errors import AccessDenied, InvalidSettings, KafkaUnavailable, TopicMismatch
 from konverse.schemas.identifiers import NATIVE_SUBSCRIPTION, journal_topic, snapshot_topic
 
-from .kafka import Kafka, unavailable
+from .kafka import Kafka
+from .refusals import Need, access_denied, is_refusal, principal_of
 
 _KEPT: Final = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 
@@ -33,8 +35,6 @@ SESSION_TIMEOUT_S: Final = 45.0
 """Kafka's default of `group.consumer.session.timeout.ms`, and librdkafka's of `session.timeout.ms`."""
 
 _VISIBLE_WITHIN_S: Final = 15.0
-
-_NOT_AUTHORIZED: Final = (KafkaError.TOPIC_AUTHORIZATION_FAILED, KafkaError.CLUSTER_AUTHORIZATION_FAILED)
 
 
 def topics_of(topic: str, subscription: str = NATIVE_SUBSCRIPTION) -> dict[str, dict[str, str]]:
@@ -60,15 +60,10 @@ class Topics:
         except KafkaException as error:
             if error.args[0].code() == KafkaError.INVALID_REPLICATION_FACTOR:
                 raise InvalidSettings(f"setting 'replication_factor': {error.args[0].str()}") from None
-            if error.args[0].code() in _NOT_AUTHORIZED:
-                if self.partitions(name) is None:
-                    raise KafkaUnavailable(
-                        f"topic {name} does not exist, or this process may not see it, and it may not create it. If it "
-                        f"exists, grant DESCRIBE on topic {name} to the principal of this process; else have an "
-                        f"administrator create it, or grant CREATE on topic {name}"
-                    ) from None
+            if is_refusal(error.args[0]):
+                self._check_there(name)
             elif error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                raise unavailable(f"topic {name} cannot be created", error) from None
+                raise self._unavailable(f"topic {name} cannot be created", error, "CREATE", name) from None
             self._wait_until_visible(name)
             self.check(name, partitions, config)
         else:
@@ -97,7 +92,8 @@ class Topics:
                 gone.result()
             except KafkaException as error:
                 if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                    raise unavailable(f"topic {name} of a queue that was dropped cannot be deleted", error) from None
+                    what = f"topic {name} of a queue that was dropped cannot be deleted"
+                    raise self._unavailable(what, error, "DELETE", name) from None
             if not _soon(lambda name=name: self._leaders(name) is None):  # type: ignore[misc]
                 raise TopicMismatch(f"topic {name} was deleted and is still served after {_VISIBLE_WITHIN_S} s")
 
@@ -128,12 +124,8 @@ class Topics:
         try:
             found = self._kafka.admin.describe_configs([resource])[resource].result()
         except KafkaException as error:
-            if error.args[0].code() in _NOT_AUTHORIZED:
-                raise KafkaUnavailable(
-                    f"the settings of topic {name} cannot be read: grant DESCRIBE_CONFIGS on topic {name} to the "
-                    "principal of this process"
-                ) from None
-            raise unavailable(f"the settings of topic {name} cannot be read", error) from None
+            what = f"the settings of topic {name} cannot be read"
+            raise self._unavailable(what, error, "DESCRIBE_CONFIGS", name) from None
         return {key: str(entry.value) for key, entry in found.items()}
 
     def session_timeout_s(self) -> float:
@@ -167,11 +159,38 @@ class Topics:
         try:
             metadata = self._kafka.admin.list_topics(timeout=self._kafka.settings.connect_timeout_s)
         except KafkaException as error:
-            raise unavailable("topics cannot be listed", error) from None
+            raise self._unavailable("topics cannot be listed", error, "DESCRIBE", name) from None
         topic = metadata.topics.get(name)
+        if topic is None:
+            self._check_visible(name)
         if topic is None or topic.error is not None:
             return None
         return [partition.leader for partition in topic.partitions.values()]
+
+    def _check_visible(self, name: str) -> None:
+        """A list of all topics leaves out those that this process may not see: raise AccessDenied for such a one."""
+        with suppress(TopicMismatch):
+            self._described(name)
+
+    def _check_there(self, name: str) -> None:
+        """Raise AccessDenied for a topic that this process may not create, unless it is there."""
+        principal = principal_of(self._kafka.settings.client)
+        try:
+            there = self.partitions(name) is not None
+        except AccessDenied:
+            there = False
+        if not there:
+            raise access_denied(
+                f"topic {name} does not exist, or this process may not see it: Kafka refuses {principal} DESCRIBE on "
+                f"topic {name}, and CREATE. If it exists, grant DESCRIBE on topic {name} to {principal}, which READ "
+                f"and WRITE hold too; else have an administrator create it, or grant CREATE on topic {name} to "
+                f"{principal}",
+                principal,
+                Need.topic("DESCRIBE", name),
+            )
+
+    def _unavailable(self, what: str, error: KafkaException, operation: str, name: str) -> KafkaUnavailable:
+        return self._kafka.unavailable(what, error, Need.topic(operation, name))
 
     def topic_id(self, name: str) -> bytes:
         """Kafka's own id of the topic, 16 bytes: tells a topic from its namesake of yesterday."""
@@ -184,7 +203,7 @@ class Topics:
             found: TopicDescription = asked[name].result()
         except KafkaException as error:
             if error.args[0].code() != KafkaError.UNKNOWN_TOPIC_OR_PART:
-                raise unavailable(f"topic {name} cannot be described", error) from None
+                raise self._unavailable(f"topic {name} cannot be described", error, "DESCRIBE", name) from None
             raise TopicMismatch(f"topic {name} does not exist any more; restore it from a backup") from None
         return found
 

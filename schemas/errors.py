@@ -20,6 +20,7 @@
     │   └── ConversationOver         an id of the caller's choice is that of a conversation that is over
     ├── Unavailable                  a server cannot be reached
     │   ├── KafkaUnavailable         ├── RedisUnavailable     └── ValidatorUnavailable
+    │   │   └── AccessDenied             the principal lacks a right on a topic, a group or the cluster
     ├── QueueFull                    back-pressure: nothing was written, try again
     ├── SteppedDown, GroupLocked     another has the partition, or the conversation group; the work is done again
     ├── OutcomeUnknown, OutcomeExpired    whether it was written: cannot be known yet; never, as it was asked too late
@@ -306,6 +307,12 @@ class Unavailable(KonverseError):
 
 class KafkaUnavailable(Unavailable):
     """No Kafka broker answers."""
+
+
+class AccessDenied(KafkaUnavailable):
+    """Kafka refuses an operation on a resource to the principal of this process; the text says what to grant."""
+
+    principal = operation = resource = ""
 
 
 class RedisUnavailable(Unavailable):

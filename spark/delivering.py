@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from konverse.bridge.refusals import Need, denied
 from konverse.schemas.envelope import HEADER
 from konverse.schemas.errors import BodyTooLarge, InvalidSettings, KafkaUnavailable, KonverseError
 from konverse.schemas.identifiers import Address
@@ -200,6 +201,9 @@ def _made(settings: WriteSettings) -> Producer:
 def _failure(error: KafkaError, topic: str, settings: WriteSettings) -> KonverseError:
     if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
         return BodyTooLarge(f"a row for {topic} is too large with its headers: {error.str()}; shorten them")
+    refused = denied(f"a row for {topic} was not written", error, Need.topic("WRITE", topic), settings.client)
+    if refused is not None:
+        return refused
     return KafkaUnavailable(
         f"a row for {topic} was not written within {settings.delivery_timeout_s} s: {error.str()} ({error.name()}). "
         "Nothing of this batch is received; check that Kafka runs, or give a longer 'deliveryTimeout'"

@@ -16,7 +16,7 @@ from uuid import UUID, uuid5
 
 from confluent_kafka import KafkaException
 
-from konverse.bridge.kafka import Kafka, LogReader, unavailable
+from konverse.bridge.kafka import Kafka, LogReader
 from konverse.bridge.topics import DATA_CONFIG, Topics
 from konverse.schemas.errors import KafkaUnavailable
 from konverse.schemas.identifiers import Address, succession_topic
@@ -61,6 +61,7 @@ class Successions:
                 producer.produce(self._topic, b"", key, 0, on_delivery=lambda error, _message: failures.append(error))
             left = producer.flush(timeout_s + 1)
         except KafkaException as error:
-            raise unavailable(f"{self._topic} takes no record", error) from None
+            raise self._kafka.not_taken(self._topic, error) from None
+        self._kafka.check_taken(self._topic, failures)
         if left or any(failures):
             raise KafkaUnavailable(f"{self._topic} has not taken all records")

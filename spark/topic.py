@@ -17,6 +17,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from konverse.bridge.refusals import Need, denied
 from konverse.schemas.errors import (
     InvalidSettings,
     KafkaUnavailable,
@@ -206,6 +207,11 @@ class Topic:
                 f"records of {where} were deleted while they were read ({error.str()}); "
                 "run the query again, or give later 'startingOffsets'"
             )
+        refused = denied(
+            f"{where} cannot be read", error, Need.topic("READ", self._settings.topic), self._settings.client
+        )
+        if refused is not None:
+            return refused
         return KafkaUnavailable(f"{where} cannot be read: {error.str()} ({error.name()}); check the kafka.* options")
 
     def _unavailable(self, error: KafkaException) -> KonverseError:

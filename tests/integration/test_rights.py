@@ -2,161 +2,206 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from typing import Final
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any, Final
 
 import pytest
-from confluent_kafka.admin import (
-    AclBinding,
-    AclBindingFilter,
-    AclOperation,
-    AclPermissionType,
-    AdminClient,
-    ResourcePatternType,
-    ResourceType,
-)
+from confluent_kafka.admin import AclOperation
 
 from konverse.bridge.broker import Broker
-from konverse.deploy.ports import HOST, free_port
-from konverse.deploy.settings import StackSettings
-from konverse.deploy.stack import LocalStack
 from konverse.schemas.catalog import Queue
-from konverse.schemas.errors import KafkaUnavailable, StackError
-from tests.kit.servers import missing
-from tests.kit.shop import DEADLINE_S, ORDER, answer, begin, connected, open_shop, until
+from konverse.schemas.errors import DialogNotFound, InvalidState
+from tests.kit.guarded import GROUP, Guarded, Right, guarded_stack, in_words, on_topic
+from tests.kit.pools import open_stream, pool_of
+from tests.kit.regions import open_regions, service_of
+from tests.kit.shop import DEADLINE_S, ORDER, ORDER_SERVICE, answer, begin, open_shop, until
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.xdist_group("own Kafka"), pytest.mark.timeout(300)]
 
-TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
 READ, WRITE, SETTINGS = AclOperation.READ, AclOperation.WRITE, AclOperation.DESCRIBE_CONFIGS
+CREATE, DELETE, DESCRIBE = AclOperation.CREATE, AclOperation.DELETE, AclOperation.DESCRIBE
 
-ORDERS, SHOP, CATALOG, OPEN = "konverse.sales.Orders", "konverse.sales.Shop", "konverse.catalog", "konverse.open"
-
-Right = tuple[ResourceType, str, AclOperation]
-
-
-def _topic(name: str, *operations: AclOperation) -> list[Right]:
-    return [(TOPIC, name, operation) for operation in operations]
+ORDERS, SHOP, NORTH = "konverse.sales.Orders", "konverse.sales.Shop", "konverse.sales.North"
+CATALOG, OPEN, INSTRUCTIONS = "konverse.catalog", "konverse.open", "konverse.instructions"
+TRANSMISSION = "konverse.transmission"
 
 
 def _logs(queue: str) -> tuple[str, str, str]:
     return queue, f"{queue}.queue.journal", f"{queue}.queue.snapshot"
 
 
+def _reads(*queues: str) -> list[Right]:
+    return [right for queue in queues for log in _logs(queue) for right in on_topic(log, READ)]
+
+
+def _owns(queue: str) -> list[Right]:
+    """What a reader of a queue needs of it."""
+    logs = [right for log in _logs(queue)[1:] for right in on_topic(log, READ, WRITE, SETTINGS)]
+    return [*on_topic(queue, READ, SETTINGS), *logs, (GROUP, f"{queue}.queue", READ)]
+
+
+KNOWS: Final = on_topic(CATALOG, READ, SETTINGS)
+DATES: Final = on_topic(OPEN, WRITE)
+"""What a process needs that asks for Kafka's time."""
+
+SENDS: Final = [*KNOWS, *DATES, *on_topic(ORDERS, WRITE), *on_topic(SHOP, WRITE)]
+
 RIGHTS: Final[dict[str, list[Right]]] = {
-    "sender": [
-        *_topic(CATALOG, READ, SETTINGS),
-        *_topic(OPEN, WRITE, SETTINGS),
-        *_topic(ORDERS, WRITE),
-        *_topic(SHOP, WRITE),
+    "sender": SENDS,
+    "client": [*SENDS, *on_topic(TRANSMISSION, WRITE), *_owns(TRANSMISSION)],
+    "worker": [*KNOWS, *DATES, *on_topic(INSTRUCTIONS, READ), *_owns(ORDERS), *on_topic(SHOP, WRITE)],
+    "router": [
+        *KNOWS, *DATES, *on_topic(INSTRUCTIONS, READ), *_owns(ORDERS), *on_topic(SHOP, WRITE), *on_topic(NORTH, WRITE)
     ],
-    "worker": [
-        *_topic(CATALOG, READ, SETTINGS),
-        *_topic(OPEN, WRITE, SETTINGS),
-        *_topic(ORDERS, READ, SETTINGS),
-        *[right for log in _logs(ORDERS)[1:] for right in _topic(log, READ, WRITE, SETTINGS)],
-        *_topic(SHOP, WRITE),
-        (GROUP, f"{ORDERS}.queue", READ),
+    "pool": [*SENDS, *on_topic(INSTRUCTIONS, READ), *_owns(SHOP)],
+    "named": [*SENDS, *on_topic(INSTRUCTIONS, READ), *_owns(SHOP)],
+    "unread": [*SENDS, *_reads(SHOP)],
+    "operator": [*KNOWS, *DATES, *on_topic(INSTRUCTIONS, WRITE), *_reads(ORDERS, SHOP, NORTH)],
+    "auditor": [*KNOWS, *_reads(ORDERS, SHOP, NORTH)],
+    "onlooker": [*KNOWS, *DATES, *_reads(ORDERS, SHOP, NORTH)],
+    "administrator": [
+        *on_topic(CATALOG, READ, WRITE, SETTINGS),
+        *on_topic(OPEN, DESCRIBE),
+        *[right for log in _logs("konverse.sales.New") for right in on_topic(log, CREATE, DELETE, READ)],
     ],
-    "auditor": [
-        *_topic(CATALOG, READ, SETTINGS),
-        *[right for queue in (ORDERS, SHOP) for log in _logs(queue) for right in _topic(log, READ)],
-    ],
+}  # fmt: skip
+
+
+def _send(broker: Broker) -> None:
+    begin(broker).send(ORDER, b"an order")
+    broker.flush()
+
+
+def _transact(broker: Broker) -> None:
+    with broker.transaction() as transaction:
+        dialog = transaction.begin("//sales/ShopService", ORDER_SERVICE, "//sales/Ordering")
+        transaction.send(dialog, ORDER, b"an order")
+    broker.flush()
+
+
+def _work(broker: Broker) -> None:
+    with broker.reader("Orders", timeout=10, max_messages=1) as orders:
+        assert answer(orders)
+        orders.settle(DEADLINE_S)
+
+
+def _route(broker: Broker) -> None:
+    router = broker.router(ORDER_SERVICE)(lambda _: service_of("north"))
+    router.run(timeout=3)
+    assert router.routed.forwarded
+
+
+def _pool(broker: Broker, **options: Any) -> None:
+    with pool_of(broker, **options) as pool:
+        pool.send(ORDER, b"an order", "a key")
+        pool.flush()
+
+
+def _operate(broker: Broker) -> None:
+    assert not any(broker.suspended())
+    with suppress(DialogNotFound):
+        broker.error_broker_conversations(queue="North", timeout=1)
+    with suppress(InvalidState):
+        broker.accept_loss("Orders", 0)
+
+
+def _audit(broker: Broker) -> None:
+    _, findings = broker.verification(broker.catalog.all(Queue)).run()
+    assert findings == []
+
+
+def _look(broker: Broker) -> None:
+    target = next(row for row in broker.views.conversation_endpoints("Orders") if not row.is_initiator)
+    [*broker.why(target.conversation_id)]
+    assert target.conversation_id in {row.conversation for row in broker.conversations()}
+
+
+def _administer(broker: Broker) -> None:
+    broker.create_queue("New")
+    broker.alter_queue("New", status=False)
+    broker.drop_queue("New", force=True)
+
+
+ACTS: Final[dict[str, Callable[[Broker], None]]] = {
+    "sender": _send,
+    "client": _transact,
+    "worker": _work,
+    "router": _route,
+    "pool": _pool,
+    "named": lambda broker: _pool(broker, name="a pool"),
+    "unread": lambda broker: _pool(broker, read=False),
+    "operator": _operate,
+    "auditor": _audit,
+    "onlooker": _look,
+    "administrator": _administer,
 }
-RIGHTS["onlooker"] = [*RIGHTS["auditor"], *_topic(OPEN, WRITE, SETTINGS)]
 
-
-@dataclass
-class Guarded:
-    """A shop on a Kafka that asks who may do what."""
-
-    bootstrap: str
-    admin: AdminClient
-
-    def as_user(self, user: str) -> AbstractContextManager[Broker]:
-        client = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
-        client |= {"sasl.username": user, "sasl.password": f"{user}-secret"}
-        return connected(self.bootstrap, "sales", client=client, connect_timeout_s=10, send_timeout_s=10)
-
-    def grant(self, user: str, rights: list[Right]) -> None:
-        for done in self.admin.create_acls([_binding(user, right) for right in rights]).values():
-            done.result(DEADLINE_S)
-
-    def revoke(self, user: str, right: Right) -> None:
-        kind, name, operation = right
-        every = AclBindingFilter(
-            kind, name, ResourcePatternType.LITERAL, f"User:{user}", "*", operation, AclPermissionType.ALLOW
-        )
-        assert self.admin.delete_acls([every])[every].result(DEADLINE_S)
-
-
-def _binding(user: str, right: Right) -> AclBinding:
-    kind, name, operation = right
-    return AclBinding(kind, name, ResourcePatternType.LITERAL, f"User:{user}", "*", operation, AclPermissionType.ALLOW)
+EACH: Final = [
+    pytest.param(user, right, id=f"{user}: {in_words(right)}") for user, rights in RIGHTS.items() for right in rights
+]
 
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[Guarded]:
-    plain = free_port(())
-    sasl = free_port({plain})
-    controller = free_port({plain, sasl})
-    clients = f"PLAINTEXT://{HOST}:{plain},SASL://{HOST}:{sasl}"
-    users = " ".join(f'user_{user}="{user}-secret"' for user in RIGHTS)
-    settings = {
-        "listeners": f"{clients},CONTROLLER://{HOST}:{controller}",
-        "advertised.listeners": clients,
-        "controller.quorum.voters": f"1@{HOST}:{controller}",
-        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT",
-        "sasl.enabled.mechanisms": "PLAIN",
-        "listener.name.sasl.plain.sasl.jaas.config": (
-            f"org.apache.kafka.common.security.plain.PlainLoginModule required {users};"
-        ),
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "super.users": "User:ANONYMOUS",
-    }
-    try:
-        stack = LocalStack.start(StackSettings(redis=False, kafka_port=plain, broker_settings=settings))
-    except StackError as error:
-        missing(error)
-    with stack, connected(stack.bootstrap, "sales") as administrator:
+    with guarded_stack(RIGHTS) as (guarded, administrator):
         open_shop(administrator)
-        yield Guarded(f"{HOST}:{sasl}", AdminClient({"bootstrap.servers": stack.bootstrap}))
+        open_stream(administrator)
+        open_regions(administrator, ("north",))
+        begin(administrator).send(ORDER, b"an order")
+        administrator.flush()
+        _transact(administrator)  # the topics of transmission
+        with administrator.reader("North", timeout=1) as reader:
+            assert [*reader] == []
+        yield guarded
 
 
-def test_each_kind_of_process_works_with_the_rights_that_the_operating_page_names(guarded: Guarded) -> None:
-    for user, rights in RIGHTS.items():
-        guarded.grant(user, rights)
+def _messages(guarded: Guarded) -> None:
+    """Something to work on."""
+    guarded.grant("sender", RIGHTS["sender"])
     with guarded.as_user("sender") as broker:
-        begin(broker).send(ORDER, b"an order")
-        broker.flush()
-    with guarded.as_user("worker") as broker, broker.reader("Orders", timeout=10, max_messages=1) as orders:
-        assert answer(orders) == 1
-        orders.settle(DEADLINE_S)
-    with guarded.as_user("auditor") as broker:
-        verdicts, findings = broker.verification(broker.catalog.all(Queue)).run()
-    assert ([verdict.consumed for verdict in verdicts], findings) == ([1, 0], [])
-    with guarded.as_user("onlooker") as broker:
-        (target,) = [row for row in broker.views.conversation_endpoints("Orders") if not row.is_initiator]
-        *_, sides = broker.why(target.conversation_id)
-        assert target.conversation_id in {row.conversation for row in broker.conversations()}
-        assert [side.role for side in sides if side.queue == "Orders"] == ["target"]
+        _send(broker)
 
 
-@pytest.mark.parametrize("operation", [READ, SETTINGS], ids=["READ", "DESCRIBE_CONFIGS"])
-def test_the_error_for_a_missing_right_on_the_catalog_names_the_topic(
-    guarded: Guarded, operation: AclOperation
+@pytest.mark.parametrize("user", RIGHTS)
+def test_each_kind_of_process_works_with_the_rights_that_the_operating_page_names(
+    guarded: Guarded, user: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    guarded.grant("auditor", RIGHTS["auditor"])
-    guarded.revoke("auditor", (TOPIC, CATALOG, operation))
+    guarded.grant(user, RIGHTS[user])
+    _messages(guarded)
+    with caplog.at_level(logging.WARNING, "konverse"), guarded.as_user(user) as broker:
+        ACTS[user](broker)
+    assert "Kafka refuses" not in caplog.text
+    assert "uthorization" not in caplog.text
 
-    def refused() -> bool:
+
+@pytest.mark.parametrize(("user", "right"), EACH)
+def test_for_each_missing_right_an_error_or_a_log_line_names_what_to_grant(
+    guarded: Guarded, user: str, right: Right, caplog: pytest.LogCaptureFixture
+) -> None:
+    guarded.grant(user, RIGHTS[user])
+    _messages(guarded)
+    guarded.revoke(user, right)
+    said: list[str] = []
+
+    def act() -> None:
         try:
-            with guarded.as_user("auditor") as broker:
-                broker.catalog.all(Queue)
-        except KafkaUnavailable as error:
-            return CATALOG in str(error) and ("DESCRIBE" in str(error) or "uthorization" in str(error))
-        return False
+            with guarded.as_user(user) as broker:
+                ACTS[user](broker)
+        except Exception as error:  # noqa: BLE001  # what it is, is looked at below
+            said.append(f"{type(error).__name__}: {error}")
+        else:
+            said.append("done")
 
-    until(refused, "the right is gone")
+    acting = threading.Thread(target=act)
+    with caplog.at_level(logging.WARNING, "konverse"):
+        acting.start()
+        remedy = f"Grant {in_words(right)} to User:{user}"
+        try:
+            until(lambda: remedy in f"{said} {caplog.text}" or not acting.is_alive(), remedy)
+        finally:
+            guarded.grant(user, RIGHTS[user])
+            acting.join(DEADLINE_S)
+    assert remedy in f"{said} {caplog.text}", (said, caplog.text)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, Message
 
-from konverse.bridge.kafka import LogReader
+from konverse.bridge.kafka import Kafka, LogReader
 from konverse.schemas.errors import KafkaUnavailable
 
 
@@ -51,7 +52,9 @@ def reader_with(kind: type[Client], timeout_s: float, clients: list[Client]) -> 
         clients.append(kind())
         return clients[-1]
 
-    kafka: Any = SimpleNamespace(settings=SimpleNamespace(connect_timeout_s=timeout_s), consumer=consumer)
+    check_event = partial(Kafka.check_event, SimpleNamespace())  # type: ignore[arg-type]  # it needs no settings
+    settings = SimpleNamespace(connect_timeout_s=timeout_s)
+    kafka: Any = SimpleNamespace(settings=settings, consumer=consumer, check_event=check_event)
     return LogReader(kafka)
 
 

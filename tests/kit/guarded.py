@@ -1,0 +1,108 @@
+"""A shop on a Kafka that asks who may do what: SASL, an authorizer, and a principal for each kind of process."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    AdminClient,
+    ResourcePatternType,
+    ResourceType,
+)
+
+from konverse.bridge.broker import Broker
+from konverse.deploy.ports import HOST, free_port
+from konverse.deploy.settings import StackSettings
+from konverse.deploy.stack import LocalStack
+from konverse.schemas.errors import StackError
+from tests.kit.servers import missing
+from tests.kit.shop import DEADLINE_S, connected
+
+TOPIC, GROUP = ResourceType.TOPIC, ResourceType.GROUP
+SHORT_S: Final = 4.0
+"""So long a process waits for what Kafka refuses to it."""
+
+Right = tuple[ResourceType, str, AclOperation]
+
+
+def on_topic(name: str, *operations: AclOperation) -> list[Right]:
+    """Rights to one topic."""
+    return [(TOPIC, name, operation) for operation in operations]
+
+
+def in_words(right: Right) -> str:
+    """As an error names it."""
+    kind, name, operation = right
+    return f"{operation.name} on {kind.name.lower()} {name}"
+
+
+@dataclass
+class Guarded:
+    """The shop, and who may do what in it."""
+
+    bootstrap: str
+    """Where clients say who they are."""
+    admin: AdminClient
+
+    def client(self, user: str) -> dict[str, str]:
+        """What the clients of a process of this user are made with."""
+        client = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "PLAIN"}
+        return client | {"sasl.username": user, "sasl.password": f"{user}-secret"}
+
+    def as_user(self, user: str) -> AbstractContextManager[Broker]:
+        """A connection of this user."""
+        settings = dict.fromkeys(("connect_timeout_s", "send_timeout_s", "append_timeout_s"), SHORT_S)
+        return connected(self.bootstrap, "sales", client=self.client(user), **settings)
+
+    def grant(self, user: str, rights: list[Right]) -> None:
+        """Give these rights."""
+        for done in self.admin.create_acls([_binding(user, right) for right in rights]).values():
+            done.result(DEADLINE_S)
+
+    def revoke(self, user: str, right: Right) -> None:
+        """Take a right away that was given."""
+        kind, name, operation = right
+        every = AclBindingFilter(
+            kind, name, ResourcePatternType.LITERAL, f"User:{user}", "*", operation, AclPermissionType.ALLOW
+        )
+        assert self.admin.delete_acls([every])[every].result(DEADLINE_S)
+
+
+def _binding(user: str, right: Right) -> AclBinding:
+    kind, name, operation = right
+    return AclBinding(kind, name, ResourcePatternType.LITERAL, f"User:{user}", "*", operation, AclPermissionType.ALLOW)
+
+
+@contextmanager
+def guarded_stack(users: Collection[str]) -> Iterator[tuple[Guarded, Broker]]:
+    """Such a Kafka with these users, and a connection of somebody who may do all."""
+    plain = free_port(())
+    sasl = free_port({plain})
+    controller = free_port({plain, sasl})
+    clients = f"PLAINTEXT://{HOST}:{plain},SASL://{HOST}:{sasl}"
+    known = " ".join(f'user_{user}="{user}-secret"' for user in users)
+    settings = {
+        "listeners": f"{clients},CONTROLLER://{HOST}:{controller}",
+        "advertised.listeners": clients,
+        "controller.quorum.voters": f"1@{HOST}:{controller}",
+        "listener.security.protocol.map": "CONTROLLER:PLAINTEXT,PLAINTEXT:PLAINTEXT,SASL:SASL_PLAINTEXT",
+        "sasl.enabled.mechanisms": "PLAIN",
+        "listener.name.sasl.plain.sasl.jaas.config": (
+            f"org.apache.kafka.common.security.plain.PlainLoginModule required {known};"
+        ),
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:ANONYMOUS",
+    }
+    try:
+        stack = LocalStack.start(StackSettings(redis=False, kafka_port=plain, broker_settings=settings))
+    except StackError as error:
+        missing(error)
+    with stack, connected(stack.bootstrap, "sales") as administrator:
+        yield Guarded(f"{HOST}:{sasl}", AdminClient({"bootstrap.servers": stack.bootstrap})), administrator
