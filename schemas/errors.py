@@ -19,14 +19,12 @@
     ├── ConversationEnded            the peer ended; nothing was written
     │   └── ConversationOver         an id of the caller's choice is that of a conversation that is over
     ├── Unavailable                  a server cannot be reached
-    │   ├── KafkaUnavailable         ├── RedisUnavailable     └── ValidatorUnavailable
-    │   │   └── AccessDenied             the principal lacks a right on a topic, a group or the cluster
+    │   ├── KafkaUnavailable         │   └── AccessDenied     ├── RedisUnavailable     └── ValidatorUnavailable
     ├── QueueFull                    back-pressure: nothing was written, try again
     ├── SteppedDown, GroupLocked     another has the partition, or the conversation group; the work is done again
     ├── OutcomeUnknown, OutcomeExpired    whether it was written: cannot be known yet; never, as it was asked too late
     ├── BrokerClosed, SessionTakenOver    used after close; or somebody asked what became of the messages, which ends it
-    ├── TopicMismatch                a topic is missing or has other settings
-    ├── MalformedRecord              bytes that are not a record
+    ├── TopicMismatch, MalformedRecord    a topic is missing or has other settings; bytes that are not a record
     ├── PartitionHalted              Kafka broke its promise; the partition stops with an alarm
     └── StackError                   the local stack cannot run
         ├── JavaNotFound         ├── JavaTooOld           ├── PortTaken            ├── JarsNotResolvable

@@ -13,11 +13,22 @@ from confluent_kafka.admin import AclOperation
 
 from konverse.bridge.broker import Broker
 from konverse.schemas.catalog import Queue
-from konverse.schemas.errors import DialogNotFound, InvalidState
+from konverse.schemas.errors import InvalidState, OutcomeUnknown
 from tests.kit.guarded import GROUP, Guarded, Right, guarded_stack, in_words, on_topic
 from tests.kit.pools import open_stream, pool_of
 from tests.kit.regions import open_regions, service_of
-from tests.kit.shop import DEADLINE_S, ORDER, ORDER_SERVICE, answer, begin, open_shop, until
+from tests.kit.shop import (
+    DEADLINE_S,
+    ORDER,
+    ORDER_SERVICE,
+    ORDERING,
+    SHOP_SERVICE,
+    answer,
+    begin,
+    open_shop,
+    receive,
+    until,
+)
 
 pytestmark = [pytest.mark.stack, pytest.mark.slow, pytest.mark.xdist_group("own Kafka"), pytest.mark.timeout(300)]
 
@@ -77,7 +88,7 @@ def _send(broker: Broker) -> None:
 
 def _transact(broker: Broker) -> None:
     with broker.transaction() as transaction:
-        dialog = transaction.begin("//sales/ShopService", ORDER_SERVICE, "//sales/Ordering")
+        dialog = transaction.begin(SHOP_SERVICE, ORDER_SERVICE, ORDERING)
         transaction.send(dialog, ORDER, b"an order")
     broker.flush()
 
@@ -102,7 +113,7 @@ def _pool(broker: Broker, **options: Any) -> None:
 
 def _operate(broker: Broker) -> None:
     assert not any(broker.suspended())
-    with suppress(DialogNotFound):
+    with suppress(OutcomeUnknown):  # nobody reads that queue
         broker.error_broker_conversations(queue="North", timeout=1)
     with suppress(InvalidState):
         broker.accept_loss("Orders", 0)
@@ -139,8 +150,18 @@ ACTS: Final[dict[str, Callable[[Broker], None]]] = {
     "administrator": _administer,
 }
 
+
+def _seldom(user: str, right: Right) -> bool:
+    """Whether the acts above need it: snapshots are for later, and a router answers what it cannot forward."""
+    _, name, operation = right
+    return (name.endswith(".snapshot") and operation in (READ, WRITE)) or (user, name) == ("router", SHOP)
+
+
 EACH: Final = [
-    pytest.param(user, right, id=f"{user}: {in_words(right)}") for user, rights in RIGHTS.items() for right in rights
+    pytest.param(user, right, id=f"{user}: {in_words(right)}")
+    for user, rights in RIGHTS.items()
+    for right in rights
+    if not _seldom(user, right)
 ]
 
 
@@ -153,8 +174,9 @@ def guarded() -> Iterator[Guarded]:
         begin(administrator).send(ORDER, b"an order")
         administrator.flush()
         _transact(administrator)  # the topics of transmission
-        with administrator.reader("North", timeout=1) as reader:
-            assert [*reader] == []
+        administrator.begin_dialog(SHOP_SERVICE, service_of("north"), ORDERING).send(ORDER, b"for operators")
+        administrator.flush()
+        receive(administrator, "North", 1)
         yield guarded
 
 
@@ -177,6 +199,7 @@ def test_each_kind_of_process_works_with_the_rights_that_the_operating_page_name
     assert "uthorization" not in caplog.text
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("user", "right"), EACH)
 def test_for_each_missing_right_an_error_or_a_log_line_names_what_to_grant(
     guarded: Guarded, user: str, right: Right, caplog: pytest.LogCaptureFixture
@@ -198,10 +221,16 @@ def test_for_each_missing_right_an_error_or_a_log_line_names_what_to_grant(
     acting = threading.Thread(target=act)
     with caplog.at_level(logging.WARNING, "konverse"):
         acting.start()
-        remedy = f"Grant {in_words(right)} to User:{user}"
+        # who may not read or write a topic may not even describe it, which Kafka may refuse first
+        named = (in_words(right), in_words((right[0], right[1], DESCRIBE)))
+        remedies = [f"rant {words} to User:{user}" for words in named]
+
+        def told() -> bool:
+            return any(remedy in f"{said} {caplog.text}" for remedy in remedies)
+
         try:
-            until(lambda: remedy in f"{said} {caplog.text}" or not acting.is_alive(), remedy)
+            until(lambda: told() or not acting.is_alive(), remedies[0])
         finally:
             guarded.grant(user, RIGHTS[user])
             acting.join(DEADLINE_S)
-    assert remedy in f"{said} {caplog.text}", (said, caplog.text)
+    assert told(), (said, caplog.text)

@@ -47,12 +47,16 @@ class Grumbler(Client):
         return SimpleNamespace(error=lambda: error, topic=lambda: "topic", offset=lambda: None)
 
 
+class _Settings:
+    settings = SimpleNamespace(client={})
+
+
 def reader_with(kind: type[Client], timeout_s: float, clients: list[Client]) -> LogReader:
     def consumer(**_: Any) -> Client:
         clients.append(kind())
         return clients[-1]
 
-    check_event = partial(Kafka.check_event, SimpleNamespace())  # type: ignore[arg-type]  # it needs no settings
+    check_event = partial(Kafka.check_event, _Settings())  # type: ignore[arg-type]  # it asks for nothing else
     settings = SimpleNamespace(connect_timeout_s=timeout_s)
     kafka: Any = SimpleNamespace(settings=settings, consumer=consumer, check_event=check_event)
     return LogReader(kafka)

@@ -33,12 +33,12 @@ def test_a_refusal_names_principal_operation_resource_and_remedy(
 
 
 def test_a_producer_that_has_failed_for_good_says_only_in_words_that_it_was_refused() -> None:
-    fatal = KafkaError(KafkaError._FATAL, "Fatal error: Cluster authorization failed", fatal=True)  # noqa: SLF001
+    fatal = KafkaError(KafkaError._FATAL, "Fatal error: Cluster authorization failed", fatal=True)
     assert isinstance(unavailable("x", fatal, Need.topic("WRITE", "t"), CLIENT), AccessDenied)
 
 
 def test_another_error_has_one_look_at_the_broker() -> None:
-    timed_out = KafkaError(KafkaError._TIMED_OUT)  # noqa: SLF001
+    timed_out = KafkaError(KafkaError._TIMED_OUT)
     error = unavailable("x", timed_out, Need.topic("WRITE", "t"), CLIENT)
     assert type(error) is KafkaUnavailable
     assert str(error).endswith("Check that the broker runs and is reachable")
@@ -61,5 +61,5 @@ def test_the_principal_is_what_the_properties_of_the_client_say(client: dict[str
 
 def test_the_error_goes_from_process_to_process() -> None:
     error = access_denied("no", "User:shop", Need.topic("WRITE", "t"))
-    there = pickle.loads(pickle.dumps(error))  # noqa: S301  # ours
+    there = pickle.loads(pickle.dumps(error))  # ours
     assert (str(there), there.principal, there.operation, there.resource) == ("no", "User:shop", "WRITE", "topic t")

@@ -24,7 +24,7 @@ def test_every_exception_is_in_the_drawing_and_nothing_else() -> None:
 
 
 def test_every_exception_stands_under_its_base() -> None:
-    groups = {"BadInput", "UnknownObject", "Unavailable", "StackError", "ConversationEnded"}
+    groups = {"BadInput", "UnknownObject", "Unavailable", "KafkaUnavailable", "StackError", "ConversationEnded"}
     lines = DRAWN.splitlines()
     for name, exception in ALL.items():
         if exception is KonverseError:
@@ -46,6 +46,7 @@ def test_what_may_succeed_later_without_a_change_is_retriable() -> None:
     assert {name for name, exception in ALL.items() if exception.retriable} == {
         "GroupLocked",
         "Unavailable",
+        "AccessDenied",  # a right may be granted meanwhile
         "KafkaUnavailable",
         "NoPartition",
         "RedisUnavailable",
