@@ -310,10 +310,8 @@ class Catalog:
                 if not outcome or isinstance(outcome[0], KafkaError):
                     self._discard_writer()
                     self._kafka.check_taken(self._topic, outcome)
-                    raise OutcomeUnknown(
-                        f"whether the change of {change.kind} {name!r} was written is unknown: Kafka gave no answer. "
-                        "Look whether it is there, then repeat it"
-                    )
+                    what = f"whether the change of {change.kind} {name!r} was written is unknown"
+                    raise OutcomeUnknown(f"{what}: Kafka gave no answer. Look whether it is there, then repeat it")
                 if outcome[0] == change.expected_offset:
                     self.refresh()
                     break
