@@ -27,6 +27,7 @@ from tests.kit.driver import Driver
 def test_many_refused_outputs_are_one_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     outputs: Any = Outputs.__new__(Outputs)
     outputs._refusals = Seldom()
+    outputs._kafka = SimpleNamespace(words=lambda error, _need: error.str())
     for number in range(1_000):
         message = SimpleNamespace(topic=lambda: "gone", partition=lambda number=number: number % 2)
         outputs._on_refusal(KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART), message)

@@ -25,6 +25,7 @@ class Lane:
 
 def test_a_failure_counts_although_another_thread_begins_a_dialog_meanwhile() -> None:
     serving: Any = Serving.__new__(Serving)
+    serving._kafka = SimpleNamespace(words=lambda error, _need: error.str())
     lanes: dict[str, Any] = {}
     lanes |= {"first": Lane(lanes), "failing": SimpleNamespace(place=("topic", 0))}
     serving.session = SimpleNamespace(lanes=lanes, closing=False)

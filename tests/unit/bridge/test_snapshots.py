@@ -34,6 +34,9 @@ class Producers:
         self.made.append(Producers.Producer())
         return self.made[-1]
 
+    def words(self, error: KafkaError, _need: object) -> str:
+        return error.str()
+
     class Producer:
         def __init__(self) -> None:
             self.reports: list[Callable[[Any, Any], None]] = []
