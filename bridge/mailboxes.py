@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
 from konverse.dialog.forgeries import alarm_of_session
+from konverse.dialog.hearing import needs_another_id
 from konverse.dialog.lane import SessionDialog
 from konverse.dialog.mailbox import Bounced
 from konverse.dialog.partition import Partition
@@ -152,16 +153,21 @@ class Mailboxes:
     def look(
         self, sender: Sender, home: Address, wanted: Callable[[Bounced], bool], question: Question
     ) -> tuple[list[Bounced], Any]:
-        """What is wanted of a home's mailbox and may be decided by the session, and the home's answer at that time."""
+        """What is wanted of a home's mailbox and may be decided by the session, and the home's answer at that time.
+
+        The session takes another id when home has heard that its present one is not heard somewhere.
+        """
         session = sender.session
         ids = session.ids
 
-        def read(state: Partition) -> tuple[list[Bounced], Any]:
+        def read(state: Partition) -> tuple[bool, list[Bounced], Any]:
             self._tell_of_forgeries(forgeries_told(state, ids, [*session.lanes]))
-            return self._of(home, wanted, ids, state), question(state)
+            return needs_another_id(session, state), self._of(home, wanted, ids, state), question(state)
 
-        found: tuple[list[Bounced], Any] = self.ask(home, read, keep_up=True)
-        return found
+        shut_out, found, answer = self.ask(home, read, keep_up=True)
+        if shut_out:
+            sender.doubt()
+        return found, answer
 
     def _tell_of_forgeries(self, told: Iterable[Notice]) -> None:
         """Each once."""

@@ -64,7 +64,7 @@ class Renewing:
     def look(self) -> bool:
         """Look at the clock; True when something is due that was not."""
         before = self.age
-        if before is not Age.DOUBTFUL and not self.session.closing:
+        if before is not Age.DOUBTFUL:
             self.age = self.session.look(now_ms())
         return self.age is not before
 

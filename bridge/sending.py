@@ -11,11 +11,8 @@ from uuid import UUID
 
 from confluent_kafka import KafkaException
 
-from konverse.dialog.endpoint import Endpoint
-from konverse.dialog.hearing import hear_of_end
 from konverse.dialog.lane import Lane, SessionDialog
 from konverse.dialog.manner import Manner
-from konverse.dialog.partition import Partition
 from konverse.dialog.session import Session
 from konverse.dialog.writing import Hand
 from konverse.schemas import token as tokens
@@ -29,11 +26,11 @@ from .destinations import ANSWER_S, Destinations, addresses_of, reached_of
 from .exits import leave_at_exit
 from .fire_and_forget import FireAndForget
 from .health import SILENT_S, Health
+from .hearing import Hearing
 from .kafka import Kafka, discard
 from .leaving import given_up, leave, no_room, not_acknowledged, not_arrived
 from .pace import POLL_S, SERVE_MASK
 from .renewing import Renewing
-from .serving import Serving
 from .topic_watch import WATCH_EVERY_S
 from .views.outgoing import Outgoing
 from .views.unsent import unsent
@@ -41,7 +38,7 @@ from .views.unsent import unsent
 log: Final = logging.getLogger("konverse.sending")
 
 
-class Sender(Serving):
+class Sender(Hearing):
     """Hands over what a session decides."""
 
     def __init__(
@@ -162,16 +159,6 @@ class Sender(Serving):
         """Those that this session has begun and that are not over, as far as it knows."""
         with self._lock:
             return list(self.session.dialogs)
-
-    def hear_of_end(self, home: Partition, endpoint: Endpoint) -> None:
-        """The home of a dialog, which this process leads, has heard that its peer has ended."""
-        with self._lock:
-            hear_of_end(self.session, home, endpoint)
-
-    def ended_by_peer(self, conversation: bytes) -> None:
-        """News from the dialog's home: sends are refused from now on."""
-        with self._lock:
-            self.session.ended_by_peer(conversation)
 
     def flush(self, timeout_s: float | None = None, dialog: SessionDialog | None = None) -> None:
         """Return when everything sent, begun and ended so far counts (of one dialog: begun and sent).

@@ -160,7 +160,7 @@ class Serving:
             if due:
                 self._look()
             if self._renewing.age is Age.DOUBTFUL:
-                self._fail("what is on its way is too old to count")
+                self._fail("a destination does not hear this id any more, or what is on its way is too old to count")
             if self._failure:
                 if not self._renewing.wanting:
                     self._replace_producer()

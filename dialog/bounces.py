@@ -46,6 +46,8 @@ def hear_bounce(state: Partition, _offset: int, _header: bytes, envelope: Envelo
         what = conversation, envelope.sequence, suffix.message_type, record[0], key
         bounced = Bounced(session, suffix.detail, *what)
         state.statistics.undeliverable += state.mailbox.keep(bounced)
+        if state.on_answer is not None:
+            state.on_answer(bounced)
 
 
 def hear_confirm(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:

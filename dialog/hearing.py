@@ -1,13 +1,14 @@
-"""What the homes of a session's dialogs tell it of their ends, in the process that leads them (protocol.md 9c)."""
+"""What the homes of a session's dialogs tell it: of their ends (protocol.md 9c), and of its own id (section 5)."""
 
 from __future__ import annotations
 
-from konverse.schemas.records import Role
+from konverse.schemas.records import BounceReason, Notice, Role, WriterClosed
 
 from .endpoint import Endpoint
+from .mailbox import Bounced
 from .partition import Partition
 from .session import Session
-from .takeover import heard
+from .takeover import concerns, heard
 
 
 def hear_of_end(session: Session, home: Partition, endpoint: Endpoint) -> None:
@@ -18,5 +19,29 @@ def hear_of_end(session: Session, home: Partition, endpoint: Endpoint) -> None:
     dialog = session.dialogs.get(endpoint.conversation)
     if endpoint.role is not Role.INITIATOR or dialog is None:
         return
-    if dialog.begun_at < 0 or heard(home, dialog.home, dialog.begun_at):  # a transaction begins without a BEGIN of ours
+    begun = dialog.begun_at < 0 or heard(home, dialog.home, dialog.begun_at)  # a transaction begins without our BEGIN
+    arrived = endpoint.index in home.moves.arrivals and endpoint.opener == dialog.opener  # it was heard elsewhere
+    if begun or arrived:
         session.ended_by_peer(endpoint.conversation)
+
+
+def hear_of_id(session: Session, said: Notice | WriterClosed | Bounced) -> bool:
+    """Whether a destination does not hear the session under its present id any more: another one is due.
+
+    Somebody has closed it there, or what Kafka has of it is not all there. The next id asks how far it was heard.
+    """
+    if session.closing or session.over is not None:
+        return False
+    if isinstance(said, Bounced):
+        return said.bounce.reason is BounceReason.WRITER_CLOSED and said.bounce.writer == session.writer
+    lane = session.lanes.get(said.at)
+    return lane is not None and lane.writer == said.writer and concerns(said, lane)
+
+
+def needs_another_id(session: Session, home: Partition) -> bool:
+    """Whether anything that a home keeps says so."""
+    for address, lane in [*session.lanes.items()]:
+        answer = home.answers.get((lane.writer, address))
+        if answer is not None and hear_of_id(session, answer):
+            return True
+    return any(hear_of_id(session, bounced) for bounced in home.mailbox.entries.values())

@@ -23,7 +23,7 @@ from .clock import Clocks
 from .endpoint import Endpoint, Entry, Group, Lane, Terms, Writer
 from .forgeries import Recent
 from .head import LogIdentity
-from .mailbox import Mailbox
+from .mailbox import Bounced, Mailbox
 from .moves import Moves, tell_closed
 from .named import NamedSides
 from .outbox import Gate, Stream
@@ -82,6 +82,9 @@ class Partition:
 
     on_peer_end: Callable[[Partition, Endpoint], None] | None = None
     """Told of each endpoint whose peer has ended, while this process leads the partition."""
+
+    on_answer: Callable[[Notice | WriterClosed | Bounced], None] | None = None
+    """Told of what comes here for sessions, likewise."""
 
     def __init__(self, identity: LogIdentity) -> None:
         self.identity = identity
@@ -359,3 +362,5 @@ class Partition:
         self.answers[key] = said
         if isinstance(said, Notice) and said.reason is NoticeReason.FORGED:
             self.recent.hear(said)
+        if self.on_answer is not None:
+            self.on_answer(said)

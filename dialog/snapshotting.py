@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import deque
+from collections.abc import Callable
 from itertools import chain
 from typing import Final, NamedTuple
 
@@ -31,7 +32,7 @@ from .partition import Partition
 from .recent_snapshot import pieces_of
 from .recovery import Recovery
 from .snapshot import Freeze
-from .snapshot_search import snapshot_id
+from .snapshot_search import Found, snapshot_id
 
 RECORDS_PER_ENDPOINT: Final = 4
 KEPT: Final = 2
@@ -129,6 +130,10 @@ class Snapshotting:
         """Data offset: nobody can recover from a snapshot that stands before it."""
         self._topic_end = -1
         self._others = False
+        self.on_begin: Callable[[], None] | None = None
+        """Told when one begins, while the state is as it will say."""
+        self.on_restored: Callable[[Found], None] | None = None
+        """Told of the one from which the state was restored."""
 
     @property
     def urgent(self) -> bool:
@@ -154,6 +159,8 @@ class Snapshotting:
         found, recovery.restored = recovery.restored, None
         if found is None:
             return
+        if self.on_restored is not None:
+            self.on_restored(found)
         end = found.end
         self._keep(_Durable(end.offset, end.number, end.ingest_to, found.first_offset, 0, found.by_owner))
 
@@ -201,6 +208,8 @@ class Snapshotting:
     def begin(self, journal_bytes: int, *, by_owner: bool = True) -> None:
         """Take the state as it is now."""
         self._making = _Making(self._fold.state, journal_bytes, by_owner=by_owner)
+        if self.on_begin is not None:
+            self.on_begin()
 
     def confirm(self) -> None:
         """The commit counts: the head is the one that belongs to the state."""

@@ -90,8 +90,8 @@ class Staging:
         """Where the next group comes from while an owner is careful: those of an open TRY (`dialog.trial`)."""
         self.out = 0
         """Transactions that are with handlers."""
-        self.superseded = 0
-        """Finished transactions dropped because a session ended their conversation meanwhile."""
+        self.overtaken: list[Transaction] = []
+        """Of the last `merge`: those of which nothing was committed, because a session's END came before."""
 
     @property
     def ready(self) -> Ready:
@@ -187,11 +187,12 @@ class Staging:
         if several:
             finished = spread(self, finished)
         operations = Operations()
+        self.overtaken = []
         endings = self.state.endings
         free = indices(self.state)
         for transaction in finished:
             if transaction.endings != endings and self._overtaken(transaction):
-                self.superseded += 1
+                self.overtaken.append(transaction)
                 continue
             received = transaction.received
             operations.receive_endpoints += received

@@ -90,6 +90,8 @@ class Writing:
 
     def look(self, now_ms: int) -> Age:
         """Whether the session needs another id by this clock; to be asked before outcomes are told."""
+        if self.closing or self.over is not None:
+            return Age.FRESH
         return self.ageing.look(self.lanes, now_ms)
 
     def change(self, writer: bytes, opened_ms: int) -> list[Hand]:

@@ -21,9 +21,7 @@ from tests.kit.api_page import INTERNAL, PUBLIC_CLASSES
 LOADED: Final = ("check_of", "parser_of")
 """Functions of modules that are chosen while the program runs."""
 
-EXCEPTIONS: Final = {
-    "konverse.dialog.takeover.concerns": "the bridge is to ask it what an answer means, as the simulator does",
-}
+EXCEPTIONS: Final[dict[str, str]] = {}
 """Full name -> why it may be there although the library does not reach it yet."""
 
 PLANTED: Final = """

@@ -42,7 +42,6 @@ class Beliefs:
 
     scribe: Scribe
     _names: dict[int, tuple[Transaction, str]] = field(default_factory=dict)
-    _overtaken: dict[Staging, set[int]] = field(default_factory=dict)
     _merged: dict[Staging, list[str]] = field(default_factory=dict)
 
     def finished(self, transaction: Transaction, name: str) -> None:
@@ -51,20 +50,15 @@ class Beliefs:
 
     def listen(self) -> None:
         """Wrap what owners decide."""
-        _after(Staging, "_overtaken", self._on_overtaken)
         _after(Staging, "merge", self._on_merge)
         _after(Owner, "commit", self._on_commit)
         _after(Owner, "_lead", self._on_lead)
         _before(Owner, "_committed", lambda owner, *_: self._say("ok", owner))
         _before(Owner, "_stop", self._on_stop)
 
-    def _on_overtaken(self, answer: bool, staging: Staging, transaction: Transaction) -> None:
-        if answer:
-            self._overtaken.setdefault(staging, set()).add(id(transaction))
-
     def _on_merge(self, answer: tuple[Any, list[Transaction]], staging: Staging) -> None:
         _, finished = answer
-        overtaken = self._overtaken.pop(staging, set())
+        overtaken = {id(transaction) for transaction in staging.overtaken}
         known = [(t, self._names.pop(id(t), None)) for t in finished]
         self._merged[staging] = [named[1] for t, named in known if named is not None and id(t) not in overtaken]
 

@@ -9,7 +9,6 @@ from konverse.dialog.events import Appended, AppendSnapshot, SnapshotWritten
 from konverse.dialog.owner import Owner
 from konverse.dialog.partition import Partition
 from konverse.dialog.recent_snapshot import pieces_of
-from konverse.dialog.recovery import Recovery
 from konverse.dialog.snapshot import Freeze, restore
 from konverse.dialog.snapshot_search import Found
 from konverse.schemas.snapshot import Chunk, SnapshotEnd, decode
@@ -101,23 +100,14 @@ class Snapshots:
         """That of the state and of what stands behind it."""
 
     def watch(self, owner: Owner) -> None:
-        """Note the state with which each of the owner's snapshots begins."""
-        begin = owner.snapshots.begin
+        """Note the state with which each of the owner's snapshots begins, and from which one it recovered."""
 
-        def beginning(journal_bytes: int, **options: bool) -> None:
-            begin(journal_bytes, **options)
+        def begun() -> None:
             self._state = digest(owner.fold.state)
             self._whole = sha256(b"".join((*Freeze(owner.fold.state).pieces(), *pieces_of(owner.fold.state.recent))))
 
-        owner.snapshots.begin = beginning  # type: ignore[method-assign]
-        recovered = owner.snapshots.recovered
-
-        def recovering(recovery: Recovery) -> None:
-            if recovery.restored is not None:
-                self._found(recovery.restored)
-            recovered(recovery)
-
-        owner.snapshots.recovered = recovering  # type: ignore[method-assign]
+        owner.snapshots.on_begin = begun
+        owner.snapshots.on_restored = self._found
 
     def _found(self, found: Found) -> None:
         happened, place = self._world.sometimes.happened, self._place

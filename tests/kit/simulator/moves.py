@@ -108,8 +108,8 @@ def patience(world: World) -> int:
     )
 
 
-def find(world: World, home: Place, conversation: bytes) -> tuple[bool, Endpoint | None]:
-    """Whether an initiator is still known where it began or anywhere behind; and itself, when it is not on its way."""
+def find(world: World, home: Place, conversation: bytes) -> tuple[Partition, Endpoint | None]:
+    """Where an initiator went from the place where it began; and itself, when it is not on its way, or over."""
     places = {place.address: place for place in world.places}
     place, generation = home, 0
     while True:
@@ -120,7 +120,7 @@ def find(world: World, home: Place, conversation: bytes) -> tuple[bool, Endpoint
             endpoint = state.endpoint(Role.INITIATOR, conversation)
             if endpoint is not None and state.moves.generation_of(endpoint.index) != generation:
                 endpoint = None
-            return generation > 0 or endpoint is not None, endpoint
+            return state, endpoint
         place, generation = places[stub.to], generation + 1
 
 

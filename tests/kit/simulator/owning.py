@@ -154,15 +154,6 @@ class OwnerProcess:
         swarm = world.swarm
         settings = OwnerSettings(swarm.batch, swarm.max_messages, swarm.view_interval_ms, handlers=swarm.handlers)
         owner = self.owner = Owner(self.place.identity, world.identifier(b"claim"), lambda *_: None, settings)
-        judge = owner.staging._overtaken
-
-        def overtaken(transaction: Transaction) -> bool:
-            found = judge(transaction)
-            if found:
-                self._overtaken.append(transaction)
-            return found
-
-        owner.staging._overtaken = overtaken  # type: ignore[method-assign]
         owner.staging.scope.begin = partial(begin_here, world, self.place)
         owner.staging.judge = world.rejections if world.swarm.rejecting or world.swarm.priorities else None
         self._snapshots.watch(owner)
@@ -217,8 +208,8 @@ class OwnerProcess:
         owner = self.owner
         assert owner is not None
         commits = owner.counters.commits
-        overtaken = self._overtaken = []
         effects = call()
+        overtaken = owner.staging.overtaken
         if owner.counters.commits != commits:
             flight, self._flight = self._flight, None
             assert flight is not None

@@ -24,8 +24,6 @@ class Plan:
         """END was called."""
         self.finished = False
         """FIN was called."""
-        self.seen = False
-        """Its endpoint was seen at home."""
 
 
 class Club:

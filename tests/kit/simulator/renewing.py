@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from konverse.dialog.ageing import Age
+from konverse.dialog.hearing import needs_another_id
 from konverse.dialog.lane import DialogState
-from konverse.dialog.takeover import Unheard, Wanted, concerns, reply
+from konverse.dialog.takeover import Unheard, Wanted, reply
 from konverse.schemas.identifiers import Address
-from konverse.schemas.records import BounceReason, Notice, NoticeReason, WriterClosed
+from konverse.schemas.records import Notice, NoticeReason, WriterClosed
 
 if TYPE_CHECKING:
     from konverse.dialog.lane import SessionDialog
@@ -70,8 +71,7 @@ class Renewal:
     @property
     def due(self) -> Age:
         """What the clock says; nothing is told to the session before this was asked."""
-        session = self._process.session
-        return Age.FRESH if session.closing or session.over else session.look(self.now_ms)
+        return self._process.session.look(self.now_ms)
 
     def change(self, why: str) -> None:
         """Take a new id."""
@@ -130,13 +130,6 @@ class Renewal:
         """What a follower of the homes would say of the session's writers."""
         session = self._process.session
         for home in {plan.home.address: None for plan in self._process.plans}:
-            state = self._state(home)
-            for address, lane in session.lanes.items():
-                said = state.answers.get((lane.writer, address))
-                if said is not None and concerns(said, lane):
-                    self.change("told")
-                    return
-            for bounced in state.mailbox.entries.values():
-                if bounced.bounce.reason is BounceReason.WRITER_CLOSED and bounced.bounce.writer == session.writer:
-                    self.change("told")
-                    return
+            if needs_another_id(session, self._state(home)):
+                self.change("told")
+                return

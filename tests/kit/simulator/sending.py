@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from konverse.dialog.ageing import Age
+from konverse.dialog.hearing import hear_of_end
 from konverse.dialog.lane import DialogState, SessionDialog
 from konverse.dialog.session import Session
 from konverse.dialog.states import State
@@ -213,11 +214,9 @@ class SessionProcess:
         if self.world.lively and self.world.choices.chance(self.world.swarm.deaf):
             return
         plan = self.world.choices.pick([plan for plan in self.plans if not plan.over])
-        known, endpoint = find(self.world, plan.home, plan.dialog.conversation)
-        plan.seen |= known
-        over = not known if endpoint is None else endpoint.state in (State.DISCONNECTED_INBOUND, State.ERROR)
-        if plan.seen and over:
-            self.session.ended_by_peer(plan.dialog.conversation)
+        state, endpoint = find(self.world, plan.home, plan.dialog.conversation)
+        if endpoint is not None and endpoint.state in (State.DISCONNECTED_INBOUND, State.ERROR):
+            hear_of_end(self.session, state, endpoint)
 
     def _look(self) -> None:
         self.mailboxes.look()

@@ -9,15 +9,17 @@ import pytest
 
 from konverse.bridge.end_news import EndNews
 from konverse.dialog.endpoint import Endpoint
-from konverse.dialog.hearing import hear_of_end
+from konverse.dialog.hearing import hear_of_end, hear_of_id, needs_another_id
 from konverse.dialog.lane import DialogState, SessionDialog
+from konverse.dialog.mailbox import Bounced
 from konverse.dialog.partition import Partition
 from konverse.dialog.session import Session
 from konverse.dialog.states import State
 from konverse.dialog.transacting import Transaction
 from konverse.dialog.writing import Hand
 from konverse.schemas.errors import ConversationEnded
-from tests.kit.builders import Pair, address_of, begin_block, identifier, record
+from konverse.schemas.records import Notice, WriterClosed
+from tests.kit.builders import Pair, Scribe, address_of, begin_block, identifier, record
 
 CONVERSATION = identifier("a conversation")
 
@@ -27,6 +29,8 @@ class World:
 
     def __init__(self) -> None:
         self.pair = Pair()
+        self.doubted = False
+        """The session is to take another id."""
         self.session = Session(identifier("a session"))
         self.session.transmit_to(address_of("transmission"))
         self.dialog, hands = self.begun()
@@ -59,6 +63,12 @@ class World:
 
     def hear_of_end(self, home: Partition, endpoint: Endpoint) -> None:
         hear_of_end(self.session, home, endpoint)
+
+    def hear_of_id(self, said: Notice | WriterClosed | Bounced) -> None:
+        self.doubted |= hear_of_id(self.session, said)
+
+    def hear_from(self, home: Partition) -> None:
+        self.doubted |= needs_another_id(self.session, home)
 
     def peer_ends(self, code: int) -> None:
         """The target ends, and its Error or EndDialog comes into the queue, where nobody receives it."""
@@ -145,3 +155,21 @@ def test_the_end_of_a_target_tells_the_sender_of_initiators_nothing(world: World
 def test_a_broker_that_sends_nothing_has_nobody_to_tell(world: World) -> None:
     EndNews(lambda: None).follow(world.home)
     world.peer_ends(5)
+
+
+@pytest.mark.parametrize("leads_before", [True, False], ids=["while it leads", "before it led"])
+@pytest.mark.parametrize("closed", [True, False], ids=["somebody has closed it", "nobody has"])
+def test_the_home_tells_a_session_that_its_id_is_not_heard_any_more(
+    world: World, leads_before: bool, closed: bool
+) -> None:
+    news = EndNews(lambda: cast("Any", world))
+    if leads_before:
+        news.follow(world.home)
+    target = world.pair.target
+    if closed:
+        target.take(Scribe("an asker").close(target.address, world.session.writer))
+    world.send()
+    target.deliver(world.pair.home)
+    if not leads_before:
+        news.follow(world.home)
+    assert world.doubted is closed

@@ -13,7 +13,9 @@ from tests.chaos.history import Scribe, read
 
 
 def staging() -> Staging:
-    return Staging.__new__(Staging)
+    made = Staging.__new__(Staging)
+    made.overtaken = []
+    return made
 
 
 def transaction() -> Transaction:
@@ -33,8 +35,7 @@ def test_two_owners_that_commit_at_one_time_hold_what_is_theirs(tmp_path: Path) 
     runs = [transaction() for _ in range(4)]
     for number, run in enumerate(runs):
         beliefs.finished(run, f"run {number}")
-    beliefs._on_overtaken(True, shop, runs[0])
-    beliefs._on_overtaken(False, shop, runs[1])
+    shop.overtaken = runs[:1]
     beliefs._on_merge((None, runs[2:]), transmitter)
     beliefs._on_merge((None, runs[:2]), shop)
     beliefs._on_commit([object()], owner("transmission", transmitter), 0)

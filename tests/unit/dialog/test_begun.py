@@ -224,7 +224,7 @@ def test_what_a_handler_began_vanishes_with_it_when_a_session_ended_its_conversa
     transaction.send(dialog, "pick", b"")
     desk.side.end(desk.pair.receiver(conversation))
     desk.commit(transaction)
-    assert desk.staging.superseded == 1
+    assert len(desk.staging.overtaken) == 1
     assert desk.side.state.endpoint(Role.INITIATOR, dialog.conversation) is None
 
 

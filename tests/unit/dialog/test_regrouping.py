@@ -262,7 +262,7 @@ def test_a_group_that_went_and_came_again_meanwhile_is_another_ones(pair: Pair) 
     three.held = True  # by another transaction
     staging.finish(transaction)
     assert commit(staging, pair.target).rare == []
-    assert (staging.superseded, three.held, one.held) == (1, True, False)
+    assert (len(staging.overtaken), three.held, one.held) == (1, True, False)
 
 
 # ---------------------------------------------------------------------------------------------------------- at an owner

@@ -126,7 +126,7 @@ def test_of_a_transaction_on_several_groups_all_is_overtaken_or_nothing(driver: 
     driver.state.endings += 1
     other.dialog.committed = State.DISCONNECTED_OUTBOUND  # by a session's END
     operations, _ = driver.owner.staging.merge()
-    assert (operations.receive_endpoints, driver.owner.staging.superseded) == ([], 2)
+    assert (operations.receive_endpoints, len(driver.owner.staging.overtaken)) == ([], 2)
 
 
 def test_something_moves_from_one_of_its_groups_to_another(driver: Driver) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from konverse.dialog.endpoint import NOBODY
+from konverse.dialog.hearing import hear_of_id, needs_another_id
 from konverse.dialog.lane import SessionDialog, weight_of
+from konverse.dialog.mailbox import Bounced
 from konverse.dialog.manner import Manner
 from konverse.dialog.session import Session
 from konverse.dialog.takeover import Unheard, Wanted, concerns, reply
@@ -19,14 +21,17 @@ from konverse.schemas.records import (
     HEIR,
     NO_SEQUENCE,
     RETURNING,
+    Bounce,
+    BounceReason,
     Envelope,
     Kind,
     Notice,
     NoticeReason,
     Opened,
+    Suffix,
     WriterClosed,
 )
-from tests.kit.builders import Side, address_of, begin_block, identifier
+from tests.kit.builders import Scribe, Side, address_of, begin_block, identifier
 
 HOME, TARGET = address_of("replies"), address_of("orders")
 IDS = [session_writer(1, number) for number in range(5)]
@@ -310,3 +315,55 @@ def test_a_destination_that_refuses_goes_on_to_wait_when_the_answer_comes(sessio
     session.drained()
     session.drained()
     assert (lane.room, lane.weight) == (SESSION_WINDOW_BYTES_MAX, 0)
+
+
+# ------------------------------------------------------------------------------------------------- news of its own id
+
+
+def bounced_by(writer: bytes, reason: BounceReason = BounceReason.WRITER_CLOSED) -> Bounced:
+    return Bounced(writer, Bounce(writer, 0, TARGET, reason), identifier("a"), 0, "order", b"", None)
+
+
+@pytest.mark.parametrize(
+    ("said", "due"),
+    [
+        (WriterClosed(IDS[0], 1, TARGET), True),
+        (Notice(IDS[0], 0, TARGET, NoticeReason.GAP), True),
+        (Notice(IDS[0], 1, TARGET, NoticeReason.GAP), False),
+        (Notice(IDS[0], 0, TARGET, NoticeReason.CLOCK), True),
+        (WriterClosed(IDS[1], 1, TARGET), False),
+        (WriterClosed(IDS[0], 1, address_of("elsewhere")), False),
+        (bounced_by(IDS[0]), True),
+        (bounced_by(IDS[0], BounceReason.ENDED), False),
+        (bounced_by(IDS[1]), False),
+    ],
+    ids=["closed", "a gap", "a gap of what is on its way", "ahead of time", "another writer", "another place",
+         "came back", "came back for another reason", "of another session"],
+)  # fmt: skip
+def test_a_session_takes_another_id_when_its_home_hears_that_it_is_not_heard(
+    session: Session, said: Notice | WriterClosed | Bounced, due: bool
+) -> None:
+    dialog = opened(session)
+    session.send(dialog, "order", b"0")
+    session.drained()
+    home = Side("replies")
+    assert not needs_another_id(session, home.state)
+    if isinstance(said, Bounced):
+        home.state.mailbox.keep(said)
+    else:
+        home.state.keep_answer(said)
+    assert needs_another_id(session, home.state) is due
+    assert hear_of_id(session, said) is due
+    session.close()
+    assert not needs_another_id(session, home.state), "it says goodbye"
+
+
+def test_whoever_leads_a_home_is_told_what_comes_for_sessions(session: Session) -> None:
+    home = Side("replies")
+    told: list[object] = []
+    home.state.on_answer = told.append
+    closed, back = WriterClosed(IDS[0], 1, TARGET), Bounce(IDS[0], 0, TARGET, BounceReason.WRITER_CLOSED)
+    owner = Scribe("an owner")
+    home.take(owner.write(Kind.WRITER_CLOSED, HOME, IDS[0], suffix=Suffix(detail=closed)))
+    home.take(owner.bounce(HOME, identifier("a"), back))
+    assert [type(said) for said in told] == [WriterClosed, Bounced]
