@@ -12,6 +12,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 
 from konverse.dialog.events import Append, Appended
 from konverse.dialog.owner import Owner
+from konverse.dialog.transaction import Transaction
 
 from .kafka import Kafka, discard
 from .refusals import Need
@@ -42,10 +43,13 @@ class Appending:
         self._kafka = kafka
         self._topic = topic
         self._failures = Seldom()
+        self._overtaken: list[Transaction] = []
+        """Those of which it was said last that they did nothing."""
         self._producer = kafka.journal_producer()
 
     def append(self, owner: Owner, effect: Append) -> None:
         """Hand the records over."""
+        self._tell_of_overtaken(owner)
         flight = _Flight(owner, len(effect.records))
         report = partial(self._reported, flight)
         try:
@@ -56,6 +60,18 @@ class Appending:
             self._unknown(flight)
             discard(self._producer)
             self._producer = self._kafka.journal_producer()
+
+    def _tell_of_overtaken(self, owner: Owner) -> None:
+        """Each once: an owner that appends again has not merged again."""
+        overtaken = owner.staging.overtaken
+        if overtaken and overtaken is not self._overtaken:
+            self._overtaken = overtaken
+            log.info(
+                "%d transactions of %s have done nothing: a session had ended their conversations before they were "
+                "committed",
+                len(overtaken),
+                owner.fold.head.where,
+            )
 
     def poll(self, wait_s: float) -> deque[tuple[Owner, Appended]]:
         """What became of appends since the last call; whoever calls empties it."""

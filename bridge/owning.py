@@ -45,7 +45,6 @@ from konverse.dialog.head import LogIdentity
 from konverse.dialog.owner import Owner
 from konverse.dialog.phase import Phase
 from konverse.dialog.staging import OwnerSettings
-from konverse.dialog.transaction import Transaction
 from konverse.dialog.view import Show
 from konverse.schemas.catalog import Queue
 from konverse.schemas.identifiers import journal_topic, snapshot_topic
@@ -113,8 +112,6 @@ class Owning:
         self._beginnings = Beginnings(kafka, queue)
         self._outputs = Outputs(kafka, self.owners, self._do, Destinations(kafka, rules.catalog))
         self._forged = Seldom()
-        self._overtaken: list[Transaction] = []
-        """Those of which it was said that they did nothing."""
         self._stopped: deque[tuple[int, Owner, Stopped | Halted]] = deque()
         self.misplaced: set[int] = set()
         """Partitions whose data have to be read from elsewhere: from where their owner stands."""
@@ -319,15 +316,6 @@ class Owning:
             todo.extendleft(reversed(_EFFECTS[type(effect)](self, number, owner, effect) or ()))
 
     def _append(self, _number: int, owner: Owner, effect: Append) -> None:
-        overtaken = owner.staging.overtaken
-        if overtaken and overtaken is not self._overtaken:
-            self._overtaken = overtaken
-            log.info(
-                "%d transactions of %s have done nothing: a session had ended their conversations before they were "
-                "committed",
-                len(overtaken),
-                owner.fold.head.where,
-            )
         self._appending.append(owner, effect)
 
     def _take_outcomes(self, wait_s: float) -> None:

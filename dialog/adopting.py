@@ -77,6 +77,8 @@ class _Case:
         self.target: Standing | None = None
         """As its target says; None: nobody lives there."""
         self.standing = Standing.NOT_BEGUN
+        self.opener: bytes | None = None
+        """Who has begun it, where the caller has chosen its id."""
 
 
 class _Closing(NamedTuple):
@@ -180,6 +182,7 @@ class Adopting:
         """Who has opened the conversations, and where their targets are."""
         for case in self._at(state, _home_of):
             endpoint = state.endpoint(Role.INITIATOR, case.conversation)
+            case.opener = next(iter(state.named.openers.get((Role.INITIATOR, case.conversation), ())), None)
             if endpoint is not None:
                 services = endpoint.terms.service, endpoint.terms.far_service, endpoint.terms.contract
                 where = state.address, endpoint.stream.address
@@ -228,7 +231,9 @@ class Adopting:
 
     def _adopted(self, case: _Case) -> Adopted:
         session = self._session
-        dialog = session.propose(case.conversation, case.begin, Manner(returning=case.returning))
+        manner = Manner(case.returning, named=case.opener is not None)
+        dialog = session.propose(case.conversation, case.begin, manner)
+        dialog.was_begun_by(case.opener or dialog.opener)
         dialog.sent, dialog.redirects = 1, Redirects()  # FIRST is there, and numbers are not known
         dialog.redirects.opened = True
         dialog.finished = case.standing is Standing.FINISHED

@@ -66,11 +66,12 @@ def _steps(data: bytes, session: bytes) -> Iterator[tuple[TransactionDialog, Ste
 
 
 def _suffix(dialog: TransactionDialog, step: Step, session: bytes, opener: bytes | None) -> Suffix:
+    opened = Opened(opener or session) if dialog.named else None  # as a session says it itself
     if step.kind is Kind.END_CALL:
-        return Suffix(END_DIALOG, origin=session)
+        return Suffix(END_DIALOG, origin=session, detail=opened)
     if step.kind is Kind.SET_TIMER:
-        return Suffix(origin=session, detail=Timer(step.timeout_ms))
+        return Suffix(origin=opened.opener if opened else session, detail=Timer(step.timeout_ms))
     if step.kind is Kind.BEGIN or step.is_first:
         detail = None if opener is None or step.kind is Kind.BEGIN else Opened(opener)
         return Suffix(step.message_type, begin=dialog.begin, origin=session, detail=detail)
-    return Suffix(step.message_type, home=dialog.begin.home, origin=session)
+    return Suffix(step.message_type, home=dialog.begin.home, origin=session, detail=opened)

@@ -13,7 +13,7 @@ from konverse.schemas.errors import PartitionHalted
 from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import END_WRITERS_MAX
 from konverse.schemas.operations import Finish
-from konverse.schemas.records import NO_SEQUENCE, Envelope, FinAnswer, Kind, Suffix
+from konverse.schemas.records import NO_SEQUENCE, Envelope, FinAnswer, Kind, Opened, Suffix
 
 from .answers import other
 from .endpoint import Endpoint, Record
@@ -51,9 +51,9 @@ def finish(state: Partition, operation: Finish) -> None:
     stream.push(Run(prefix, key, NO_SEQUENCE, fin_suffix(state.address), [None]))
 
 
-def fin_suffix(home: Address) -> bytes:
+def fin_suffix(home: Address, opened: Opened | None = None) -> bytes:
     """The end of FIN's header: it names where its answer goes."""
-    return encode_suffix(Suffix(home=home))
+    return encode_suffix(Suffix(home=home, detail=opened))
 
 
 def hear_fin(state: Partition, _offset: int, _header: bytes, envelope: Envelope, _record: Record) -> None:

@@ -20,6 +20,7 @@ from .endings import hear_end, hear_end_call, hear_no_peer
 from .endpoint import Record, Stamp
 from .expansion import hear_transaction
 from .finishing import hear_fin, hear_fin_answer
+from .former import refuse_former
 from .holes import comes_late, goes_on_behind
 from .judging import hear_batch, hear_veto
 from .loss import hear_late
@@ -140,6 +141,8 @@ def _judge(state: Partition, offset: int, header: bytes | None, record: Record) 
         writer.advance()
     if refused:
         refuse_closed(state, envelope, record, closing_of(state, writer))
+        return
+    if state.named.openers and refuse_former(state, envelope, record):
         return
     if not (state.moves.stubs and forwarded(state, offset, header, envelope, record)):
         _hear(state, offset, header, envelope, record)

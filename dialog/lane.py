@@ -13,11 +13,12 @@ from konverse.schemas.envelope import CONVERSATION_AT, encode_suffix, head
 from konverse.schemas.errors import ConversationEnded, DialogNotFound, InvalidState, QueueFull, TimerRefused
 from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import SESSION_RECORD_BYTES, SESSION_WINDOW_BYTES_MAX
-from konverse.schemas.records import NO_SEQUENCE, RETURNING, Begin, BounceId, Kind, Role, Suffix
+from konverse.schemas.records import NAMED, NO_SEQUENCE, RETURNING, Begin, BounceId, Kind, Role, Suffix
 from konverse.schemas.token import Sent
 from konverse.schemas.varint import LOW_MASK, SMALL, high_part, low_table, varint
 
 from .manner import Manner
+from .opened import opened
 from .window import Window
 
 if TYPE_CHECKING:
@@ -246,7 +247,7 @@ class SessionDialog:
         """What waits for BEGIN, or behind a REDIRECT: messages, and bounces that are redirected to this dialog."""
         self.redirects: Redirects | None = None
         """Home sends on this dialog too, from the first REDIRECT on: the session does not number its own any more."""
-        self.suffixes = home.contracts.setdefault(begin.contract, {})
+        self.suffixes = home.contracts.setdefault(begin.contract, {}) if not self.flags & NAMED else {}
         """Of each message type that was sent; dialogs with the same contract and home share it."""
         self.waiting_end: bytes | None = None
         """Body of the END call that waits for the sends; b"" for a plain end."""
@@ -264,6 +265,12 @@ class SessionDialog:
     def _prefix(self, target: Lane) -> bytes:
         address = target.address
         return head(Kind.MESSAGE, self.flags, Role.INITIATOR, address.tag, target.writer) + self.conversation
+
+    def was_begun_by(self, writer: bytes) -> None:
+        """Its BEGIN goes, or went, under this id."""
+        self.opener = writer
+        if self.flags & NAMED:
+            self.suffixes = {}  # they name it
 
     @property
     def returning(self) -> bool:
@@ -334,7 +341,9 @@ class SessionDialog:
         """The end of the header of every message of a type but the first."""
         suffix = self.suffixes.get(message_type)
         if suffix is None:
-            suffix = self.suffixes[message_type] = encode_suffix(Suffix(message_type, home=self.begin.home))
+            suffix = self.suffixes[message_type] = encode_suffix(
+                Suffix(message_type, home=self.begin.home, detail=opened(self))
+            )
         return suffix
 
     def stage(self, message_type: str, body: bytes) -> bytes:

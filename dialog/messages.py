@@ -46,7 +46,7 @@ def hear_message(state: Partition, offset: int, header: bytes, envelope: Envelop
         state.cleaned.pop(envelope.conversation, None)  # its id is used again
         endpoint = _create_target(state, envelope, begin)
         if envelope.flags & NAMED:
-            state.named.begin((role, envelope.conversation))
+            state.named.begin((role, envelope.conversation), endpoint.opener)
         begin_lifetime(state, endpoint, begin.lifetime_ms, record[1])
     if endpoint.committed not in RECEIVING:
         begun_again = envelope.flags & FIRST and (role, envelope.conversation) in state.named.over
@@ -154,7 +154,7 @@ def hear_begin(state: Partition, _offset: int, _header: bytes, envelope: Envelop
             state.tell_end(known)
         return
     if envelope.flags & NAMED:
-        state.named.begin(key)
+        state.named.begin(key, opener_of(envelope))
     endpoint = create_initiator(state, envelope.conversation, begin, opener_of(envelope))
     endpoint.sent = NO_SEQUENCE
     rank(state, endpoint, envelope.sequence)

@@ -4,7 +4,7 @@ An id of our own making never comes again. One that an application derives, from
 process that knows nothing of the end. So each side remembers what ended where it first lived, at its home and at its
 target: a BEGIN of such an id makes no endpoint and a FIRST comes back, unless the caller wants a conversation anew.
 A new conversation has to wait until home has heard the end of the old target. Before that, a late reply of the old
-target would be taken for a reply of the new one.
+target would be taken for a reply of the new one. What sessions still say of the old one is told by its opener.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from konverse.schemas.limits import NAMED_OVER_ENTRIES_MAX
+from konverse.schemas.limits import NAMED_OPENER_ENTRIES_MAX, NAMED_OVER_ENTRIES_MAX
 from konverse.schemas.records import Role
 
 Key = tuple[Role, bytes]
@@ -50,7 +50,7 @@ class Over(NamedTuple):
 class NamedSides:
     """Those of one partition."""
 
-    __slots__ = ("heard", "living", "over")
+    __slots__ = ("former", "heard", "living", "openers", "over")
 
     def __init__(self) -> None:
         self.living: dict[Key, None] = {}
@@ -59,13 +59,29 @@ class NamedSides:
         """In the order in which they ended."""
         self.heard: set[bytes] = set()
         """Conversations of which the initiator's side is here and has heard the end of its target."""
+        self.openers: dict[Key, tuple[bytes, ...]] = {}
+        """Sessions that have begun what lives, or lived last; the latest ones."""
+        self.former: dict[Key, tuple[bytes, ...]] = {}
+        """Sessions that had begun what was over before it was begun anew; the latest ones."""
 
-    def begin(self, key: Key) -> None:
+    def begin(self, key: Key, opener: bytes) -> None:
         """A side begins."""
         if key[0] is Role.INITIATOR:
             self.heard.discard(key[1])
-        self.over.pop(key, None)
+        if self.over.pop(key, None) is not None:
+            self.former[key] = (*self.former.get(key, ()), *self.openers.get(key, ()))
+        self.openers[key] = ()
         self.living[key] = None
+        self.join(key, opener)
+
+    def join(self, key: Key, opener: bytes) -> None:
+        """A session begins what lives: it takes part."""
+        if key not in self.living:
+            return
+        self.openers[key] = (*(one for one in self.openers[key] if one != opener), opener)[-NAMED_OPENER_ENTRIES_MAX:]
+        former = [one for one in self.former.pop(key, ()) if one != opener][-NAMED_OPENER_ENTRIES_MAX:]
+        if former:
+            self.former[key] = (*former,)
 
     def end(self, key: Key, how: How, now_ms: int) -> None:
         """A side has ended; nothing is remembered of one whose id was not chosen."""
@@ -94,6 +110,8 @@ class NamedSides:
 
     def _forget(self, key: Key) -> None:
         del self.over[key]
+        self.openers.pop(key, None)
+        self.former.pop(key, None)
         if key[0] is Role.INITIATOR:
             self.heard.discard(key[1])
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from konverse.schemas.columns import identifiers
 from konverse.schemas.records import Role
 from konverse.schemas.snapshot import NAMED
 
@@ -20,14 +21,13 @@ def named_of(state: Partition) -> tuple[str, dict[str, Any], str, list[dict[str,
     def heard(key: Key) -> bool:
         return key[0] is Role.INITIATOR and key[1] in state.named.heard
 
-    entries = [
-        {"role": role, "conversation": conversation, "how": LIVES, "at_ms": 0, "heard": heard((role, conversation))}
-        for role, conversation in state.named.living
-    ]
-    entries += [
-        {"role": key[0], "conversation": key[1], "how": int(over.how), "at_ms": over.at_ms, "heard": heard(key)}
-        for key, over in state.named.over.items()
-    ]
+    def entry(key: Key, how: int, at_ms: int) -> dict[str, Any]:
+        openers, former = (b"".join(one.get(key, ())) for one in (state.named.openers, state.named.former))
+        what = {"role": key[0], "conversation": key[1], "how": how, "at_ms": at_ms, "heard": heard(key)}
+        return what | {"openers": openers, "former": former}
+
+    entries = [entry(key, LIVES, 0) for key in state.named.living]
+    entries += [entry(key, int(over.how), over.at_ms) for key, over in state.named.over.items()]
     return NAMED, {}, "entries", entries
 
 
@@ -39,5 +39,8 @@ def restore_named(state: Partition, entries: list[dict[str, Any]]) -> None:
             state.named.living[key] = None
         else:
             state.named.over[key] = Over(How(item["how"]), item["at_ms"])
+        for known, name in ((state.named.openers, "openers"), (state.named.former, "former")):
+            if item[name]:
+                known[key] = tuple(identifiers(item[name]))
         if item["heard"]:
             state.named.heard.add(item["conversation"])

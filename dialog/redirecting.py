@@ -13,6 +13,7 @@ from konverse.schemas.envelope import encode_suffix, head
 from konverse.schemas.records import FIRST, BounceId, Kind, Role, Suffix
 
 from .lane import Lane, SessionDialog, Single
+from .opened import control
 from .states import State
 from .takeover import heard, refused
 
@@ -44,8 +45,7 @@ class Redirects:
         home, flags = dialog.home, dialog.flags | FIRST if first else dialog.flags
         prefix = head(Kind.REDIRECT, flags, Role.INITIATOR, home.address.tag, home.writer) + dialog.conversation
         self.counter, self._lane, self._source = home.next, home, None
-        suffix = Suffix(begin=dialog.begin if first else None, detail=bounce)
-        home.put(Single(prefix, -1, dialog.key), encode_suffix(suffix), None)
+        home.put(Single(prefix, -1, dialog.key), control(dialog, bounce, dialog.begin if first else None), None)
 
     def arrived(self, dialog: SessionDialog, home: Partition) -> bool:
         """Whether home has heard the latest REDIRECT, and what it sent by then is in the target's log.

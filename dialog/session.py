@@ -19,7 +19,6 @@ from collections.abc import Callable
 from typing import Final
 
 from konverse.schemas.bodies import check_size
-from konverse.schemas.catalog import END_DIALOG
 from konverse.schemas.envelope import encode_suffix, head
 from konverse.schemas.errors import QueueFull
 from konverse.schemas.identifiers import Address
@@ -30,6 +29,7 @@ from .ageing import Age, Lifetimes
 from .finishing import fin_suffix
 from .lane import DialogState, Lane, SessionDialog, Single, sent_of, take_while, weight_of
 from .manner import PLAIN, EndedHere, Manner
+from .opened import control, end_call, opened
 from .partition import Partition
 from .redirecting import Redirects, confirmation
 from .transacting import Transaction, Transactions
@@ -193,7 +193,7 @@ class Session(Writing):
         home = dialog.home
         home.check_room()
         prefix = head(Kind.SET_TIMER, 0, Role.INITIATOR, home.address.tag, home.writer) + dialog.conversation
-        home.put(Single(prefix, NO_SEQUENCE, dialog.key), encode_suffix(Suffix(detail=timer)), None)
+        home.put(Single(prefix, NO_SEQUENCE, dialog.key), control(dialog, timer), None)
         return self._hand(home)
 
     def home_says(self, home: Partition) -> list[Hand]:
@@ -290,7 +290,7 @@ class Session(Writing):
         """Records go on in other lanes, and so do the dialogs; they end behind their BEGIN."""
         for dialog in self._present():
             if lane is not None and dialog.conversation in begun:
-                dialog.opener = lane.writer
+                dialog.was_begun_by(lane.writer)
             dialog.go_along()
         self.transactions.moved()
         return [*self._release(), *self.unsent()]
@@ -342,7 +342,7 @@ class Session(Writing):
     def _end(self, dialog: SessionDialog) -> None:
         home = dialog.home
         prefix = head(Kind.END_CALL, 0, Role.INITIATOR, home.address.tag, home.writer) + dialog.conversation
-        home.put(Single(prefix, -1, dialog.key), _END_SUFFIX, dialog.waiting_end or None)
+        home.put(Single(prefix, -1, dialog.key), end_call(dialog), dialog.waiting_end or None)
         dialog.state = DialogState.ENDED
         self.dialogs.pop(dialog.conversation, None)
 
@@ -391,9 +391,8 @@ class Session(Writing):
         """Put FIN behind what was sent."""
         lane = dialog.target
         prefix = head(Kind.FIN, 0, Role.INITIATOR, lane.address.tag, lane.writer) + dialog.conversation
-        lane.put(Single(prefix, NO_SEQUENCE, dialog.key), fin_suffix(dialog.begin.home), None)
+        lane.put(Single(prefix, NO_SEQUENCE, dialog.key), fin_suffix(dialog.begin.home, opened(dialog)), None)
         dialog.last = lane.next - 1
 
 
 _EMPTY: Final = encode_suffix(Suffix())
-_END_SUFFIX: Final = encode_suffix(Suffix(END_DIALOG))

@@ -18,7 +18,7 @@ from enum import Enum
 from itertools import product
 from typing import NamedTuple
 
-from konverse.schemas.envelope import decode_suffix, encode_suffix, head
+from konverse.schemas.envelope import encode_suffix, head
 from konverse.schemas.identifiers import Address, time_of_writer
 from konverse.schemas.records import (
     FIRST,
@@ -27,7 +27,6 @@ from konverse.schemas.records import (
     Kind,
     Notice,
     NoticeReason,
-    Opened,
     Role,
     Suffix,
     WriterClosed,
@@ -36,6 +35,7 @@ from konverse.schemas.records import (
 from .endpoint import NOBODY
 from .holes import hole_at
 from .lane import Lane, SessionDialog, Single
+from .opened import control_under, first_under
 from .partition import Partition
 from .writers import closing_of
 
@@ -203,7 +203,8 @@ def move(old: Lane, new: Lane, first: int) -> list[bytes]:
     old.shift = new.next - first
     new.reserve(old)
     old.moved = new
-    for origin, suffix, body in zip(old.origins, old.suffixes, old.bodies, strict=True):
+    for origin, kept, body in zip(old.origins, old.suffixes, old.bodies, strict=True):
+        suffix = kept
         if isinstance(origin, SessionDialog):
             origin.go_along()
             new.put(origin, suffix, body)
@@ -212,16 +213,13 @@ def move(old: Lane, new: Lane, first: int) -> list[bytes]:
         if kind == Kind.BEGIN:
             begun.append(origin.prefix[23:])
         single = origin._replace(prefix=origin.prefix[:7] + new.writer + origin.prefix[23:])
-        first_one = kind == Kind.MESSAGE and origin.prefix[1] & FIRST
-        new.put(single, _opened(suffix, old.writer) if first_one else suffix, body)
+        if kind == Kind.MESSAGE and origin.prefix[1] & FIRST:
+            suffix = first_under(suffix, old.writer)
+        elif kind == Kind.SET_TIMER and origin.prefix[23:] in begun:
+            suffix = control_under(suffix, new.writer)
+        new.put(single, suffix, body)
     old.origins.clear()
     old.suffixes.clear()
     old.bodies.clear()
     old.weight = 0
     return begun
-
-
-def _opened(suffix: bytes, writer: bytes) -> bytes:
-    """The end of a FIRST that another writer sends than the one that began."""
-    value = decode_suffix(suffix)
-    return suffix if value.detail is not None else encode_suffix(value._replace(detail=Opened(writer)))

@@ -19,7 +19,7 @@ from konverse.schemas.envelope import encode_suffix, head
 from konverse.schemas.errors import ENDED_TWICE, ConversationEnded, InvalidState, TimerRefused, TransactionTooLarge
 from konverse.schemas.identifiers import Address
 from konverse.schemas.limits import BODY_BYTES_MAX, TRANSACTION_RECORDS_MAX
-from konverse.schemas.records import FOR_EVER, NO_SEQUENCE, Begin, Kind, Role, Suffix
+from konverse.schemas.records import FOR_EVER, NAMED, NO_SEQUENCE, Begin, Kind, Role, Suffix
 
 from .lane import DialogState, Lane, SessionDialog, Single
 from .manner import PLAIN, Manner
@@ -268,29 +268,32 @@ class Transactions:
         dialogs = transaction.dialogs
         places = {dialog: place for place, dialog in enumerate(dialogs)}
         for dialog in transaction.begun:
-            dialog.opener = lane.writer
+            dialog.was_begun_by(lane.writer)
         steps: list[Step] = []
+        named = {*transaction.begun}
         for dialog, kind, message_type, body, timeout_ms in transaction.steps:
             sequence = dialog.level if kind is Kind.BEGIN else NO_SEQUENCE
+            if kind is Kind.FIN and not dialog.sent:
+                continue  # there is no target that could be told
+            opens = dialog.flags & NAMED or (kind is Kind.MESSAGE and not dialog.sent)
+            if opens and dialog not in named:
+                steps.append(Step(places[dialog], Kind.OPEN, body=dialog.opener))
+                named.add(dialog)
             if kind is Kind.MESSAGE:
-                if not dialog.sent and dialog not in transaction.begun:
-                    steps.append(Step(places[dialog], Kind.OPEN, body=dialog.opener))
                 sequence = dialog.sent
                 dialog.sent += 1
-            elif kind is Kind.FIN and not dialog.sent:
-                continue  # there is no target that could be told
             steps.append(Step(places[dialog], kind, sequence, message_type, body, timeout_ms))
             if kind is Kind.END_CALL:
                 dialog.state = DialogState.ENDED
                 session.dialogs.pop(dialog.conversation, None)
-        named = [TransactionDialog.of(dialog.conversation, dialog.begin, dialog.flags) for dialog in dialogs]
-        content = ClientTransaction(named, steps)
+        spoken_of = [TransactionDialog.of(dialog.conversation, dialog.begin, dialog.flags) for dialog in dialogs]
+        content = ClientTransaction(spoken_of, steps)
         transaction.opens = content if any(step.kind is Kind.OPEN for step in steps) else None
         data = encode(content)
         assert len(data) <= BODY_BYTES_MAX, "steps are counted when they are staged"
         transaction.lane, transaction.counter = lane, lane.next
-        prefix = head(Kind.TRANSACTION, 0, Role.INITIATOR, lane.address.tag, lane.writer) + named[0].conversation
-        lane.put(Single(prefix, NO_SEQUENCE, lane.writer), encode_suffix(Suffix(home=named[0].begin.home)), data)
+        prefix = head(Kind.TRANSACTION, 0, Role.INITIATOR, lane.address.tag, lane.writer) + spoken_of[0].conversation
+        lane.put(Single(prefix, NO_SEQUENCE, lane.writer), encode_suffix(Suffix(home=spoken_of[0].begin.home)), data)
         self.flying.append(transaction)
 
     def moved(self) -> None:
@@ -303,7 +306,7 @@ class Transactions:
             assert transaction.lane is not None
             lane, counter = transaction.lane.find(transaction.counter)
             for dialog in transaction.begun:
-                dialog.opener = lane.writer
+                dialog.was_begun_by(lane.writer)
             if transaction.opens is not None and counter >= lane.window.acked:
                 dialogs = transaction.dialogs
                 named, steps = transaction.opens

@@ -229,6 +229,9 @@ SESSION_OVER_ENTRIES_MAX: Final = 10_000
 NAMED_OVER_ENTRIES_MAX: Final = 100_000
 """Conversations with ids of the caller's choice that a partition remembers as over; the oldest goes first."""
 
+NAMED_OPENER_ENTRIES_MAX: Final = 16
+"""Sessions of which a side knows that they have begun it, or what had its id before; the latest ones."""
+
 CLEANED_ENTRIES_MAX: Final = 100_000
 """Targets that were ended WITH CLEANUP, kept until their initiator knows; the oldest goes first."""
 
@@ -338,16 +341,13 @@ POOL_ATTEMPTS_MAX: Final = 10
 """Attempts of one send to find a conversation that takes the message (behaviour 225)."""
 
 POOL_VERDICT_MS_MAX: Final = 60_000
-"""So long nothing new is sent for a key of which a conversation was ended, until what that did not deliver has come
-back, to go first. A target whose queue is read says so within some tenths of a second; of one that nobody reads for so
-long, what comes back later goes behind what was sent meanwhile."""
+"""So long nothing new is sent for a key of an ended conversation: what it did not deliver comes back and goes first."""
 
 POOL_ASTRAY_MS: Final = 10_000
 """A key that was redirected in a circle, or to a service that does not exist, is tried again so much later."""
 
 POOL_SLACK_MS: Final = 60_000
-"""The timer of a pooled conversation is due so much later at the most than its sender recycles it, and twice as late as
-that for shorter ages: it is for a sender that died."""
+"""The timer of a pooled conversation is due at most so much later than its sender recycles it: for one that died."""
 
 POOL_SLACK_MS_MIN: Final = 10_000
 """And so much later at least: what a sender that is merely slow has on its way should be there before."""

@@ -223,7 +223,10 @@ class BounceId(NamedTuple):
 
 
 class Opened(NamedTuple):
-    """Detail of a FIRST that comes under another id than its BEGIN: the id of the BEGIN."""
+    """Detail of a FIRST that comes under another id than its BEGIN: the id of the BEGIN.
+
+    Where the caller has chosen the id of the conversation, also of other messages, FIN and END_CALL of a session.
+    """
 
     opener: bytes
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from konverse.schemas.identifiers import Address
-from konverse.schemas.limits import NAMED_OVER_ENTRIES_MAX
+from konverse.schemas.limits import NAMED_OPENER_ENTRIES_MAX, NAMED_OVER_ENTRIES_MAX
 from konverse.schemas.records import NAMED, Role
 
 from .records import Key
@@ -47,15 +47,34 @@ class NamedSides:
     """How the others ended, and when."""
     heard: set[bytes] = field(default_factory=set)
     """Conversations whose initiator is here and knows that its target has ended."""
+    openers: dict[Key, list[bytes]] = field(default_factory=dict)
+    """Who began what lives or lived last."""
+    former: dict[Key, list[bytes]] = field(default_factory=dict)
+    """Who began what was over when it was begun anew, and has not begun that as well."""
     refused: set[bytes] = field(default_factory=set)
     """Of those that home did not begin again; a target that has forgotten them may live, and gets an Error."""
 
-    def begin(self, key: Key) -> None:
+    def begin(self, key: Key, opener: bytes) -> None:
         """A side begins here."""
+        before = self.former.get(key, []) + self.openers.get(key, []) if key in self.over else self.former.get(key, [])
+        self.former[key], self.openers[key] = before, []
         self.over.pop(key, None)
         self.living.add(key)
+        self.take_part(key, opener)
         if key[0] == Role.INITIATOR:
             self.heard.discard(key[1])
+
+    def take_part(self, key: Key, opener: bytes) -> None:
+        """Another BEGIN or FIRST of what lives."""
+        if key in self.living:
+            for known, more in ((self.openers, [opener]), (self.former, [])):
+                known[key] = ([one for one in known.get(key, []) if one != opener] + more)[-NAMED_OPENER_ENTRIES_MAX:]
+
+    @property
+    def began(self) -> tuple[dict[Key, list[bytes]], dict[Key, list[bytes]]]:
+        """Who began what, and what was before it."""
+        openers, former = ({key: ids for key, ids in one.items() if ids} for one in (self.openers, self.former))
+        return openers, former
 
     def target_has_ended(self, conversation: bytes) -> None:
         """Its END or Error is heard at home."""
@@ -86,5 +105,7 @@ class NamedSides:
 
     def _let_go(self, key: Key) -> None:
         self.over.pop(key)
+        self.openers.pop(key, None)
+        self.former.pop(key, None)
         if key[0] == Role.INITIATOR:
             self.heard.discard(key[1])

@@ -29,6 +29,7 @@ from .second_answers import answer_end, ask_for_end, bounce, refuse_begin, refus
 from .second_batches import hear_batch, hear_decision, hear_row, hear_veto
 from .second_ended import NEVER_BEGUN
 from .second_ends import told_of_cleanup
+from .second_former import hear_former
 from .second_loss import misses, resumes, told_of_loss, too_late
 from .second_mailbox import decide, put
 from .second_moves import arrive, closed, follow, install
@@ -114,7 +115,8 @@ def _judge(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
 
 
 def _hear(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
-    return (follow(state, envelope, record) if state.moves.stubs else None) or _take(state, envelope, record)
+    former = hear_former(state, envelope, record)
+    return former or (follow(state, envelope, record) if state.moves.stubs else None) or _take(state, envelope, record)
 
 
 def _take(state: SecondState, envelope: Envelope, record: LogRecord) -> str:
@@ -135,7 +137,7 @@ def _begin(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
     elif begin is not None and key not in state.living:
         if envelope.flags & NAMED:
             state.tally["begun anew"] += key in state.named.over
-            state.named.begin(key)
+            state.named.begin(key, opened_by(envelope))
         known = state.losses.count or envelope.flags & NAMED  # its first BEGIN may be gone, or have been refused
         if envelope.conversation in state.strays and not known:
             state.problem(f"I20: {envelope.conversation.hex()} begins when its target was heard already")
@@ -192,7 +194,7 @@ def _open(state: SecondState, envelope: Envelope, record: LogRecord) -> str | No
     state.cleanups.cleaned.pop(envelope.conversation, None)
     live_until(state, state.create(key, opener, begin.home, 0), begin, record.timestamp_ms)
     if envelope.flags & NAMED:
-        state.named.begin(key)
+        state.named.begin(key, opener)
     if key in state.over and not envelope.flags & ANEW:
         state.again.append((envelope.conversation, opener, begin.home))
     return None

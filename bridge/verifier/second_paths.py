@@ -88,11 +88,14 @@ def expand(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
         detail: Detail = Timer(timeout_ms) if kind is Kind.SET_TIMER else None
         if kind is Kind.MESSAGE and opens and number in begun_by:
             detail = Opened(begun_by[number])
+        elif dialog.named and not opens and kind is not Kind.SET_TIMER:
+            detail = Opened(begun_by.get(number, session))
+        said_by = begun_by.get(number, session) if dialog.named and kind is Kind.SET_TIMER else session
         suffix = Suffix(
             END_DIALOG if kind is Kind.END_CALL else name,
             home=None if opens or kind in (Kind.END_CALL, Kind.SET_TIMER) else dialog.begin.home,
             begin=dialog.begin if opens else None,
-            origin=session,
+            origin=said_by,
             detail=detail,
         )
         if not _can_be_sent(suffix):
@@ -100,7 +103,7 @@ def expand(state: SecondState, envelope: Envelope, record: LogRecord) -> None:
             return
         said.append(Said(
             state.order, kind, int(Role.INITIATOR), dialog.conversation, sequence, suffix.message_type,
-            state.brief(body or b""), suffix.detail, session,
+            state.brief(body or b""), suffix.detail, said_by,
             _flags_of(kind, dialog.flags, opens=opens),
         ))  # fmt: skip
     state.tally["transaction"] += 1

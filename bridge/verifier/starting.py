@@ -334,6 +334,7 @@ def _name(fold: SecondFold, item: dict[str, Any]) -> None:
         fold.named.living.add(key)
     else:
         fold.named.over[key] = item["how"], item["at_ms"]
+    fold.named.openers[key], fold.named.former[key] = identifiers(item["openers"]), identifiers(item["former"])
     if item["heard"]:
         fold.named.heard.add(item["conversation"])
 

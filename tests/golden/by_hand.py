@@ -20,7 +20,7 @@ from konverse.schemas.journal import (
     encode_commit,
     encode_part,
 )
-from konverse.schemas.records import Bounce, BounceReason, End, Kind, Role, Suffix
+from konverse.schemas.records import ANEW, FIRST, NAMED, Bounce, BounceReason, End, Kind, Opened, Role, Suffix
 from konverse.schemas.system_messages import Rejection, error_body
 from tests.kit.builders import GARBAGE, GROUP, Scribe, address_of, begin_block, identifier, log_of
 
@@ -96,6 +96,7 @@ def by_hand() -> Case:
     chronicle = Chronicle()
     _sessions(chronicle)
     _own_conversations(chronicle)
+    _begun_anew(chronicle)
     _strangers(chronicle)
     _takeover(chronicle)
     _what_waits(chronicle)
@@ -151,6 +152,19 @@ def _own_conversations(c: Chronicle) -> None:
     c.commit()
     c.commit(receive_endpoints=[place], receive_positions=[1 << SYSTEM_BITS | TOOK_ERROR])
     c.commit(ends=[EndOperation(place)])
+
+
+def _begun_anew(c: Chronicle) -> None:
+    """An id of a caller's choice is over and begun anew by another session; the first one knows nothing of it."""
+    order = identifier("an order")
+    c.arrive(c.client.first(HERE, order, begin_block(group=order), flags=FIRST | NAMED), b"first")
+    c.commit()
+    c.commit(ends=[EndOperation(c.place_of(order))])
+    c.arrive(c.peer.end(HERE, order, End(c.client.id, THERE)))
+    c.arrive(Scribe("anew").first(HERE, order, begin_block(group=order), flags=FIRST | NAMED | ANEW), b"anew")
+    suffix = Suffix("order", home=THERE, detail=Opened(c.client.id))
+    c.arrive(c.client.message(HERE, order, flags=NAMED, suffix=suffix), b"of the former one")
+    c.commit()
 
 
 def _strangers(c: Chronicle) -> None:

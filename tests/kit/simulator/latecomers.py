@@ -82,7 +82,8 @@ def compare_named(place: Place, reference: SecondFold) -> Iterator[str]:
     """Both folds know of the same ids."""
     named = place.shadow.state.named
     known = {*named.living}, {key: tuple(over) for key, over in named.over.items()}, named.heard
-    if known != (reference.named.living, reference.named.over, reference.named.heard):
+    began = tuple({key: [*ids] for key, ids in one.items()} for one in (named.openers, named.former))
+    if (known, began) != ((reference.named.living, reference.named.over, reference.named.heard), reference.named.began):
         yield f"I9: {place.name}: of ids of callers {known} is known, the reference says {reference.named}"
 
 

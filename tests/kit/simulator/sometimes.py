@@ -244,6 +244,7 @@ PATHS: Final = {
     "begun when over": "its home refused it",
     "FIRST when over": "its target sent the first message back",
     "begun anew": "it was meant, and it began anew",
+    "of a former life": "its former session, which did not know that, went on with the former one in vain",
     "forged": "two records had one writer and counter and other content, and both were taken",
     "forged behind a close": "and the writer was closed meanwhile",
     "forged next": "a stranger took the next counter of a session",
